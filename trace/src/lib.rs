@@ -1,0 +1,23 @@
+//! GPU memory over time: what an event is, how events become bytes and bytes events, and what the memory looks like at any of them.
+//!
+//! This crate does no input or output: it reads no clock and no file, starts no thread and has no `unsafe`, so it runs the same in
+//! a training program, on the command line and in the browser.
+//!
+//! - [`Event`] is what happened; [`Sink`] is where events go.
+//! - [`Encoder`] turns events into a recording's chunks; [`Decoder`] takes bytes cut anywhere and gives events back.
+//! - [`MemoryState`] is what every byte is doing; [`MemoryState::apply`] takes the next event.
+//! - [`Recording`] holds chunks and their index; [`Replay`] shows the state at any event of one.
+//! - [`Series`] is the counters over time, for drawing at any zoom.
+#![forbid(unsafe_code)]
+
+mod event;
+mod info;
+mod site;
+mod sink;
+mod state;
+
+pub use event::{Annotation, DeviceId, Event, EventKind, MempoolId, Pool, PoolKind, Stage, StreamId};
+pub use info::{DeviceInfo, Info};
+pub use site::{Category, Definition, Definitions, Frame, FrameId, Interner, Site, SiteId, Stack, StackId, StringId};
+pub use sink::{Memory, Null, Sink};
+pub use state::{Block, Counters, DeviceState, Extent, FreeSpace, MemorySample, MemoryState, Segment};

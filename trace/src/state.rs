@@ -1,0 +1,423 @@
+//! What every byte of the GPU's memory is doing at one moment.
+//!
+//! Only segments and live blocks are kept; free space is what lies between them, and since the allocator merges free neighbours,
+//! a gap between two live blocks of a segment is one free block.
+//!
+//! Events from outside may contradict what is known: a free of a block that nobody allocated, a segment over another. The newer
+//! event is believed, the older knowledge that it contradicts is dropped, and each such case is counted in
+//! [`DeviceState::misfits`].
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::event::{DeviceId, Event, EventKind, Pool, StreamId};
+use crate::site::SiteId;
+
+/// A contiguous range of device memory that the allocator holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// The stream whose blocks it serves.
+    pub stream: StreamId,
+    /// The pool it belongs to.
+    pub pool: Pool,
+    /// Whether it grows and shrinks by mapping pages.
+    pub expandable: bool,
+    /// Where the request that made it came from.
+    pub site: SiteId,
+    /// The number of the event that made it; for one that was there before, the number of the first event known.
+    pub since_event: u64,
+}
+
+impl Segment {
+    /// The first address behind it.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.address.saturating_add(self.size)
+    }
+}
+
+/// A live block: handed to the program, or freed by it and still in use by a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// First byte.
+    pub address: u64,
+    /// Bytes, after rounding.
+    pub size: u64,
+    /// Bytes asked for.
+    pub requested: u64,
+    /// The stream it was allocated on.
+    pub stream: StreamId,
+    /// The pool it was taken from.
+    pub pool: Pool,
+    /// Where the request came from.
+    pub site: SiteId,
+    /// Freed by the program, but a stream still uses it.
+    pub pending_free: bool,
+    /// The number of the event that allocated it; for one that was there before, the number of the first event known.
+    pub since_event: u64,
+    /// When it was allocated, likewise.
+    pub since_ns: u64,
+}
+
+impl Block {
+    /// The first address behind it.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.address.saturating_add(self.size)
+    }
+}
+
+/// A stretch of a segment: one live block, or the free space between two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent<'a> {
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// The live block, or `None` for free space.
+    pub block: Option<&'a Block>,
+}
+
+/// Sums over one device, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Blocks handed to the program and not freed by it.
+    pub allocated: u64,
+    /// Those and the blocks freed but still in use by a stream.
+    pub active: u64,
+    /// Segments.
+    pub reserved: u64,
+    /// What the program asked for, over active blocks.
+    pub requested: u64,
+}
+
+/// What the driver last said of a device, see [`EventKind::MemorySample`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemorySample {
+    /// Bytes held by this process outside the allocator.
+    pub used_by_context: u64,
+    /// Bytes held by other processes.
+    pub used_by_others: u64,
+    /// Bytes free.
+    pub free: u64,
+}
+
+/// Free space inside segments, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FreeSpace {
+    /// Bytes in all free blocks.
+    pub total: u64,
+    /// Bytes of the largest free block.
+    pub largest: u64,
+    /// How many free blocks there are.
+    pub blocks: u64,
+}
+
+impl FreeSpace {
+    /// External fragmentation: 1 - largest free block / free bytes in segments; 0 where nothing is free.
+    #[must_use]
+    pub fn fragmentation(&self) -> f64 {
+        if self.total == 0 { 0.0 } else { 1.0 - self.largest as f64 / self.total as f64 }
+    }
+}
+
+/// The memory of one GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceState {
+    pub(crate) segments: BTreeMap<u64, Segment>,
+    pub(crate) blocks: BTreeMap<u64, Block>,
+    pub(crate) counters: Counters,
+    pub(crate) events: u64,
+    pub(crate) ooms: u64,
+    pub(crate) misfits: u64,
+    pub(crate) sample: Option<MemorySample>,
+}
+
+impl DeviceState {
+    /// The segments in address order.
+    pub fn segments(&self) -> impl ExactSizeIterator<Item = &Segment> + '_ {
+        self.segments.values()
+    }
+
+    /// The live blocks in address order.
+    pub fn blocks(&self) -> impl ExactSizeIterator<Item = &Block> + '_ {
+        self.blocks.values()
+    }
+
+    /// The live block that holds `address`.
+    #[must_use]
+    pub fn block_at(&self, address: u64) -> Option<&Block> {
+        self.blocks.range(..=address).next_back().map(|(_, block)| block).filter(|block| address < block.end())
+    }
+
+    /// The segment that holds `address`.
+    #[must_use]
+    pub fn segment_at(&self, address: u64) -> Option<&Segment> {
+        self.segments.range(..=address).next_back().map(|(_, segment)| segment).filter(|segment| address < segment.end())
+    }
+
+    /// The stretches of a segment in address order; together they are the whole segment.
+    pub fn extents(&self, segment: &Segment) -> impl Iterator<Item = Extent<'_>> + '_ {
+        let end = segment.end();
+        let mut at = segment.address;
+        let mut blocks = self.blocks.range(segment.address..end).map(|(_, block)| block).peekable();
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let extent = match blocks.peek() {
+                Some(&block) if block.address <= at => {
+                    blocks.next();
+                    Extent { address: at, size: block.end().min(end) - at, block: Some(block) }
+                }
+                next => {
+                    let until = next.map_or(end, |block| block.address.min(end));
+                    Extent { address: at, size: until - at, block: None }
+                }
+            };
+            at += extent.size;
+            Some(extent)
+        })
+    }
+
+    /// The free space of all segments.
+    #[must_use]
+    pub fn free_space(&self) -> FreeSpace {
+        let mut free = FreeSpace::default();
+        for extent in self.segments().flat_map(|segment| self.extents(segment)).filter(|extent| extent.block.is_none()) {
+            free.total = free.total.saturating_add(extent.size);
+            free.largest = free.largest.max(extent.size);
+            free.blocks += 1;
+        }
+        free
+    }
+
+    /// The sums.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// How many events were this device's.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// How many requests failed.
+    #[must_use]
+    pub fn ooms(&self) -> u64 {
+        self.ooms
+    }
+
+    /// How many events contradicted what was known.
+    #[must_use]
+    pub fn misfits(&self) -> u64 {
+        self.misfits
+    }
+
+    /// What the driver last said.
+    #[must_use]
+    pub fn sample(&self) -> Option<MemorySample> {
+        self.sample
+    }
+
+    /// Adds a segment that was there before the first event, or grows by one mapped range.
+    pub fn insert_segment(&mut self, segment: Segment) {
+        self.evict_segments(segment.address..segment.end());
+        self.counters.reserved = self.counters.reserved.saturating_add(segment.size);
+        let mut merged = segment;
+        if segment.expandable {
+            let joins = |other: &Segment| other.expandable && other.stream == segment.stream && other.pool == segment.pool;
+            if let Some(below) = self.segments.range(..segment.address).next_back().map(|(_, below)| *below)
+                && below.end() == segment.address
+                && joins(&below)
+            {
+                merged = Segment { size: below.size.saturating_add(merged.size), ..below };
+            }
+            if let Some(above) = self.segments.get(&segment.end()).copied().filter(joins) {
+                self.segments.remove(&above.address);
+                merged.size = merged.size.saturating_add(above.size);
+            }
+        }
+        self.segments.insert(merged.address, merged);
+    }
+
+    /// Adds a live block that was there before the first event, or one just allocated.
+    pub fn insert_block(&mut self, block: Block) {
+        self.evict_blocks(block.address..block.end().max(block.address.saturating_add(1)));
+        if self.segment_at(block.address).is_none_or(|segment| block.end() > segment.end()) {
+            self.misfits += 1;
+        }
+        let counters = &mut self.counters;
+        counters.active = counters.active.saturating_add(block.size);
+        counters.requested = counters.requested.saturating_add(block.requested);
+        if !block.pending_free {
+            counters.allocated = counters.allocated.saturating_add(block.size);
+        }
+        self.blocks.insert(block.address, block);
+    }
+
+    fn forget_block(&mut self, address: u64) -> bool {
+        let Some(block) = self.blocks.remove(&address) else { return false };
+        let counters = &mut self.counters;
+        counters.active = counters.active.saturating_sub(block.size);
+        counters.requested = counters.requested.saturating_sub(block.requested);
+        if !block.pending_free {
+            counters.allocated = counters.allocated.saturating_sub(block.size);
+        }
+        true
+    }
+
+    fn evict_blocks(&mut self, range: Range<u64>) {
+        while let Some(block) = self.blocks.range(..range.end).next_back().map(|(_, block)| *block)
+            && block.end().max(block.address.saturating_add(1)) > range.start
+        {
+            self.forget_block(block.address);
+            self.misfits += 1;
+        }
+    }
+
+    /// Takes `range` out of the segments, keeping what sticks out of it of those that are expandable. Returns the bytes taken out.
+    fn cut_segments(&mut self, range: Range<u64>) -> u64 {
+        let mut taken = 0u64;
+        while let Some(segment) = self.segments.range(..range.end).next_back().map(|(_, segment)| *segment)
+            && segment.end() > range.start
+        {
+            self.segments.remove(&segment.address);
+            let cut = if segment.expandable { segment.address.max(range.start)..segment.end().min(range.end) } else { segment.address..segment.end() };
+            if segment.address < cut.start {
+                self.segments.insert(segment.address, Segment { size: cut.start - segment.address, ..segment });
+            }
+            if cut.end < segment.end() {
+                self.segments.insert(cut.end, Segment { address: cut.end, size: segment.end() - cut.end, ..segment });
+            }
+            self.evict_blocks(cut.clone());
+            taken = taken.saturating_add(cut.end - cut.start);
+        }
+        self.counters.reserved = self.counters.reserved.saturating_sub(taken);
+        taken
+    }
+
+    fn evict_segments(&mut self, range: Range<u64>) {
+        if self.cut_segments(range) > 0 {
+            self.misfits += 1;
+        }
+    }
+
+    fn free_segment(&mut self, address: u64, size: u64) {
+        match self.segments.get(&address) {
+            Some(segment) if !segment.expandable => {
+                let range = address..segment.end();
+                if segment.size != size {
+                    self.misfits += 1;
+                }
+                self.cut_segments(range);
+            }
+            _ => self.misfits += 1,
+        }
+    }
+
+    fn unmap(&mut self, address: u64, size: u64) {
+        if self.cut_segments(address..address.saturating_add(size)) != size {
+            self.misfits += 1;
+        }
+    }
+
+    fn apply(&mut self, number: u64, event: &Event) {
+        self.events += 1;
+        match event.kind {
+            EventKind::SegmentAllocated { address, size, stream, pool, site } => {
+                self.insert_segment(Segment { address, size, stream, pool, expandable: false, site, since_event: number });
+            }
+            EventKind::SegmentMapped { address, size, stream, pool, site } => {
+                self.insert_segment(Segment { address, size, stream, pool, expandable: true, site, since_event: number });
+            }
+            EventKind::SegmentFreed { address, size, .. } => self.free_segment(address, size),
+            EventKind::SegmentUnmapped { address, size, .. } => self.unmap(address, size),
+            EventKind::BlockAllocated { address, size, requested, stream, pool, site } => self.insert_block(Block {
+                address,
+                size,
+                requested,
+                stream,
+                pool,
+                site,
+                pending_free: false,
+                since_event: number,
+                since_ns: event.time_ns,
+            }),
+            EventKind::FreeRequested { address, .. } => match self.blocks.get_mut(&address) {
+                Some(block) if !block.pending_free => {
+                    block.pending_free = true;
+                    self.counters.allocated = self.counters.allocated.saturating_sub(block.size);
+                }
+                _ => self.misfits += 1,
+            },
+            EventKind::FreeCompleted { address, .. } => {
+                if !self.forget_block(address) {
+                    self.misfits += 1;
+                }
+            }
+            EventKind::OutOfMemory { .. } => self.ooms += 1,
+            EventKind::MemorySample { used_by_context, used_by_others, free } => {
+                self.sample = Some(MemorySample { used_by_context, used_by_others, free });
+            }
+            EventKind::Mark { .. } | EventKind::Gap { .. } => {}
+        }
+    }
+}
+
+/// The memory of every GPU after the first [`event`](Self::event) events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryState {
+    pub(crate) event: u64,
+    pub(crate) time_ns: u64,
+    pub(crate) devices: BTreeMap<DeviceId, DeviceState>,
+}
+
+impl MemoryState {
+    /// How many events led here.
+    #[must_use]
+    pub fn event(&self) -> u64 {
+        self.event
+    }
+
+    /// The time of the last of them.
+    #[must_use]
+    pub fn time_ns(&self) -> u64 {
+        self.time_ns
+    }
+
+    /// Sets the time of the state before the first event.
+    pub fn set_time_ns(&mut self, time_ns: u64) {
+        self.time_ns = time_ns;
+    }
+
+    /// The devices that were heard of, by number.
+    pub fn devices(&self) -> impl ExactSizeIterator<Item = (DeviceId, &DeviceState)> + '_ {
+        self.devices.iter().map(|(&id, device)| (id, device))
+    }
+
+    /// One device.
+    #[must_use]
+    pub fn device(&self, id: DeviceId) -> Option<&DeviceState> {
+        self.devices.get(&id)
+    }
+
+    /// One device, made if it was not heard of before.
+    pub fn device_mut(&mut self, id: DeviceId) -> &mut DeviceState {
+        self.devices.entry(id).or_default()
+    }
+
+    /// Takes the next event.
+    pub fn apply(&mut self, event: &Event) {
+        let number = self.event;
+        self.device_mut(event.device).apply(number, event);
+        self.event += 1;
+        self.time_ns = self.time_ns.max(event.time_ns);
+    }
+}

@@ -1,0 +1,2 @@
+//! Builds and tests.
+fn main() {}
