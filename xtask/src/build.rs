@@ -1,0 +1,102 @@
+//! The viewer to wasm, then the binary that embeds it.
+
+use std::convert::Infallible;
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use wasm_bindgen_cli_support::Bindgen;
+
+use crate::shell::{self, Result, cargo};
+use crate::tools::{self, Tool};
+use crate::workspace;
+
+/// How much the compiler optimizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// Quick to build.
+    Dev,
+    /// What users run.
+    Release,
+}
+
+impl Profile {
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Dev => &[],
+            Self::Release => &["--release"],
+        }
+    }
+
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Dev => "debug",
+            Self::Release => "release",
+        }
+    }
+}
+
+/// Builds the viewer and the binary around it, and gives back the binary's path.
+pub(crate) fn everything(profile: Profile) -> Result<PathBuf> {
+    Tool::WasmTarget.ensure()?;
+    viewer(profile)?;
+    shell::run(cargo().args(["build", "--package", "vramscope"]).args(profile.flags()))?;
+    binary_path(profile)
+}
+
+/// Builds the viewer to wasm, into the folder that the binary embeds it from.
+fn viewer(profile: Profile) -> Result<()> {
+    let build = ["build", "--package", "vramscope-viewer", "--lib", "--target", tools::WASM_TARGET];
+    shell::run(cargo().args(build).args(profile.flags()))?;
+    let wasm = workspace::target_dir()?.join(tools::WASM_TARGET).join(profile.folder()).join("vramscope_viewer.wasm");
+    let package = workspace::root().join("www").join("pkg");
+    eprintln!("$ wasm-bindgen --target web {}", package.display());
+    // The command line tool lets the page's init() find the wasm file by itself; the library has to be told to.
+    let generate = || {
+        Bindgen::new().input_path(&wasm).web(true)?.typescript(false).omit_default_module_path(false).generate(&package)
+    };
+    generate().map_err(|error| format!("wasm-bindgen on {}: {error:#}", wasm.display()))
+}
+
+/// Where the binary is once it is built.
+pub(crate) fn binary_path(profile: Profile) -> Result<PathBuf> {
+    let name = format!("vramscope{}", env::consts::EXE_SUFFIX);
+    Ok(workspace::target_dir()?.join(profile.folder()).join(name))
+}
+
+/// Builds everything, then turns into the demo: its first line on stdout is this command's first line, and ^C goes to it.
+pub(crate) fn demo(arguments: &[&str]) -> Result<Infallible> {
+    let binary = everything(Profile::Release)?;
+    let mut demo = Command::new(&binary);
+    demo.arg("demo").args(arguments);
+    Err(format!("cannot run {}: {}", binary.display(), replace_this_process(demo)))
+}
+
+#[cfg(unix)]
+fn replace_this_process(mut command: Command) -> std::io::Error {
+    std::os::unix::process::CommandExt::exec(&mut command)
+}
+
+#[cfg(not(unix))]
+fn replace_this_process(mut command: Command) -> std::io::Error {
+    match command.status() {
+        Ok(status) => std::process::exit(status.code().unwrap_or(1)),
+        Err(error) => error,
+    }
+}
+
+/// Builds everything, then runs a program of the `tests` crate that drives the real binary in a real browser.
+pub(crate) fn with_browser(program: &str, arguments: &[&str]) -> Result<()> {
+    Tool::Chromium.ensure()?;
+    everything(Profile::Release)?;
+    run_with_browser(program, arguments)
+}
+
+/// Runs a program of the `tests` crate against the binary that [`everything`] built for release.
+pub(crate) fn run_with_browser(program: &str, arguments: &[&str]) -> Result<()> {
+    let run = ["run", "--package", "vramscope-tests", "--bin", program, "--"];
+    shell::run(cargo().args(run).args(arguments).env(BINARY_VARIABLE, binary_path(Profile::Release)?))
+}
+
+/// Tells the `tests` crate which binary to start.
+pub(crate) const BINARY_VARIABLE: &str = "VRAMSCOPE_BINARY";

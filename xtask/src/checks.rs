@@ -1,0 +1,70 @@
+//! `cargo xtask test`: everything there is to test, in the order in which a mistake shows soonest.
+
+use std::process::ExitCode;
+
+use crate::build::{self, Profile};
+use crate::plan::Plan;
+use crate::shell::{self, Result, cargo, command};
+use crate::tools::{self, Tool};
+
+/// Runs all of it. A step that fails does not keep the others from being run.
+pub(crate) fn run() -> Result<ExitCode> {
+    let mut plan = Plan::default();
+
+    let rustfmt = plan.step("set up rustfmt", &[], || Tool::Rustfmt.ensure());
+    let clippy = plan.step("set up clippy", &[], || Tool::Clippy.ensure());
+    let wasm_target = plan.step("set up the wasm32 target", &[], || Tool::WasmTarget.ensure());
+    let chromium = plan.step("set up Chromium", &[], || Tool::Chromium.ensure());
+    let wasm_pack = plan.step("set up wasm-pack", &[], || Tool::WasmPack.ensure());
+    let test_runner = plan.step("set up wasm-bindgen-test-runner", &[], || Tool::TestRunner.ensure());
+
+    plan.step("formatting", &[rustfmt], || shell::run(cargo().args(["fmt", "--all", "--check"])));
+    plan.step("clippy, native", &[clippy], || {
+        shell::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))
+    });
+    plan.step("clippy, wasm32", &[clippy, wasm_target], clippy_wasm);
+    plan.step("tests, native", &[], || shell::run(cargo().args(["test", "--workspace", "--lib", "--bins", "--tests"])));
+    plan.step("tests in the documentation", &[], || shell::run(cargo().args(["test", "--workspace", "--doc"])));
+    plan.step("documentation", &[], || {
+        shell::run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings"))
+    });
+    // Once each and unoptimized: this shows that they still run, not how fast.
+    plan.step("benchmarks, run small", &[], || shell::run(cargo().args(["test", "--workspace", "--bench", "*"])));
+    plan.step("browser tests of the viewer", &[wasm_target, chromium, wasm_pack, test_runner], || {
+        // `no-install`: what wasm-pack would download by itself is what was set up above.
+        let test = ["test", "--headless", "--chrome", "--mode", "no-install", "viewer"];
+        shell::run(command("wasm-pack").args(test).env("WASM_BINDGEN_TEST_TIMEOUT", "120"))
+    });
+
+    let binary = plan.step("build for release", &[wasm_target], || build::everything(Profile::Release).map(drop));
+    plan.step("the binary in the browser", &[binary, chromium], end_to_end);
+    plan.step("browser benchmark, run small", &[binary, chromium], || {
+        build::run_with_browser("bench_browser", &["--small"])
+    });
+    Ok(plan.finish())
+}
+
+fn clippy_wasm() -> Result<()> {
+    let clippy = |arguments: &[&str]| {
+        let mut clippy = cargo();
+        clippy.args(["clippy", "--target", tools::WASM_TARGET]).args(arguments).args(["--", "--deny", "warnings"]);
+        shell::run(&mut clippy)
+    };
+    clippy(&[
+        "--package",
+        "vramscope-trace",
+        "--package",
+        "vramscope-pool",
+        "--package",
+        "vramscope-formats",
+        "--lib",
+    ])?;
+    clippy(&["--package", "vramscope-viewer", "--lib", "--tests"])
+}
+
+/// The tests that are ignored elsewhere because they need a browser and the binary built for release.
+fn end_to_end() -> Result<()> {
+    // --workspace: the same features as in the other native tests, so that nothing is compiled twice.
+    let test = ["test", "--workspace", "--test", "browser*", "--", "--ignored", "--test-threads", "1"];
+    shell::run(cargo().args(test).env(build::BINARY_VARIABLE, build::binary_path(Profile::Release)?))
+}

@@ -1,0 +1,98 @@
+//! Named steps, run in order, each timed; in the end a table of what passed, what failed and what was not run.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::shell::Result;
+
+/// The steps so far.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    steps: Vec<Step>,
+}
+
+/// A step that is done, as later steps name it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepId(usize);
+
+#[derive(Debug)]
+struct Step {
+    name: &'static str,
+    time: Duration,
+    outcome: Outcome,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    Failed(String),
+    NotRun(String),
+}
+
+impl Plan {
+    /// Runs a step, unless one that it needs has not passed.
+    pub(crate) fn step(&mut self, name: &'static str, needs: &[StepId], work: impl FnOnce() -> Result<()>) -> StepId {
+        let lacking = needs.iter().map(|need| &self.steps[need.0]).find(|step| step.outcome != Outcome::Passed);
+        eprintln!("\n== {name}");
+        let start = Instant::now();
+        let outcome = match lacking {
+            Some(step) => Outcome::NotRun(format!("needs \"{}\"", step.name)),
+            None => work().map_or_else(Outcome::Failed, |()| Outcome::Passed),
+        };
+        let step = Step { name, time: start.elapsed(), outcome };
+        eprintln!("{}", line(&step));
+        self.steps.push(step);
+        StepId(self.steps.len() - 1)
+    }
+
+    /// Prints the table and says whether every step has passed.
+    pub(crate) fn finish(self) -> ExitCode {
+        eprintln!("\n== summary");
+        for step in &self.steps {
+            eprintln!("{}", line(step));
+        }
+        let total: Duration = self.steps.iter().map(|step| step.time).sum();
+        let not_passed = self.steps.iter().filter(|step| step.outcome != Outcome::Passed).count();
+        let verdict = if not_passed == 0 { "everything passed".to_owned() } else { format!("{not_passed} NOT PASSED") };
+        eprintln!("\n{} steps in {:.0} s: {verdict}", self.steps.len(), total.as_secs_f64());
+        if not_passed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+fn line(step: &Step) -> String {
+    let (word, detail) = match &step.outcome {
+        Outcome::Passed => ("passed", ""),
+        Outcome::Failed(message) => ("FAILED", message.as_str()),
+        Outcome::NotRun(reason) => ("NOT RUN", reason.as_str()),
+    };
+    format!("{word:7}  {:40} {:7.1} s  {detail}", step.name, step.time.as_secs_f64()).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_whose_need_failed_is_not_run_and_counts_as_not_passed() {
+        let mut plan = Plan::default();
+        let good = plan.step("good", &[], || Ok(()));
+        let bad = plan.step("bad", &[good], || Err("broken".to_owned()));
+        let lacking = plan.step("after bad", &[good, bad], || panic!("must not run"));
+        plan.step("after that", &[lacking], || panic!("must not run"));
+        plan.step("after good", &[good], || Ok(()));
+        let outcomes: Vec<_> = plan.steps.iter().map(|step| &step.outcome).collect();
+        assert_eq!(outcomes[0], &Outcome::Passed);
+        assert_eq!(outcomes[1], &Outcome::Failed("broken".to_owned()));
+        assert_eq!(outcomes[2], &Outcome::NotRun("needs \"bad\"".to_owned()));
+        assert_eq!(outcomes[3], &Outcome::NotRun("needs \"after bad\"".to_owned()));
+        assert_eq!(outcomes[4], &Outcome::Passed);
+        assert_eq!(plan.finish(), ExitCode::FAILURE);
+    }
+
+    #[test]
+    fn a_plan_that_passed_succeeds() {
+        let mut plan = Plan::default();
+        plan.step("good", &[], || Ok(()));
+        assert_eq!(plan.finish(), ExitCode::SUCCESS);
+    }
+}

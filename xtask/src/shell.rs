@@ -1,0 +1,67 @@
+//! Running other programs.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::workspace;
+
+/// What went wrong, in words for the person at the terminal.
+pub(crate) type Result<T> = std::result::Result<T, String>;
+
+/// The cargo that runs this program.
+pub(crate) fn cargo() -> Command {
+    command(&env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
+}
+
+/// A program to be run in the workspace's root; what it prints goes to stderr, and it has nothing to read.
+pub(crate) fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(workspace::root()).stdin(Stdio::null()).stdout(Stdio::from(io::stderr()));
+    // `cargo install` puts programs into a folder that is not on the PATH of everyone who has cargo.
+    if let Ok(path) = env::join_paths(search_path()) {
+        command.env("PATH", path);
+    }
+    command
+}
+
+/// Shows a command, runs it to its end, and wants it to succeed.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let line = shown(command);
+    eprintln!("$ {line}");
+    let status = command.status().map_err(|error| format!("cannot run `{line}`: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("`{line}` failed: {status}")) }
+}
+
+/// Runs a command quietly and gives back what it printed, or nothing where it is missing or fails.
+pub(crate) fn output(command: &mut Command) -> Option<String> {
+    let output = command.stdout(Stdio::piped()).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Whether a program of this name can be found.
+pub(crate) fn is_on_path(program: &str) -> bool {
+    search_path().iter().any(|folder| folder.join(program).with_extension(env::consts::EXE_EXTENSION).is_file())
+}
+
+fn search_path() -> Vec<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {
+        env::var_os("HOME").or_else(|| env::var_os("USERPROFILE")).map(|home| PathBuf::from(home).join(".cargo"))
+    });
+    cargo_home.map(|home| home.join("bin")).into_iter().chain(env::split_paths(&path)).collect()
+}
+
+/// A command as one would type it.
+pub(crate) fn shown(command: &Command) -> String {
+    let program = PathBuf::from(command.get_program());
+    let name = program.file_stem().map_or_else(OsString::new, OsString::from);
+    let mut line = name.to_string_lossy().into_owned();
+    for argument in command.get_args() {
+        line.push(' ');
+        line.push_str(&argument.to_string_lossy());
+    }
+    line
+}

@@ -1,0 +1,54 @@
+//! Where things are in this checkout.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::shell::{self, Result};
+
+/// The workspace's root folder.
+pub(crate) fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here)
+}
+
+/// The folder that cargo builds into.
+pub(crate) fn target_dir() -> Result<PathBuf> {
+    let metadata = shell::output(shell::cargo().args(["metadata", "--no-deps", "--format-version", "1"]))
+        .ok_or("`cargo metadata` failed")?;
+    let metadata: serde_json::Value =
+        serde_json::from_str(&metadata).map_err(|error| format!("cargo metadata: {error}"))?;
+    let folder = metadata["target_directory"].as_str().ok_or("`cargo metadata` names no target directory")?;
+    Ok(PathBuf::from(folder))
+}
+
+/// The version of `package` that `Cargo.lock` names.
+pub(crate) fn locked_version(package: &str) -> Result<String> {
+    let path = root().join("Cargo.lock");
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    version_in_lock(&text, package).ok_or_else(|| format!("{} names no {package}", path.display()))
+}
+
+fn version_in_lock(lock: &str, package: &str) -> Option<String> {
+    let name = format!("name = \"{package}\"");
+    let version = lock.lines().skip_while(|line| *line != name).nth(1)?;
+    Some(version.strip_prefix("version = \"")?.strip_suffix('"')?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read_from_the_entry_of_the_whole_name() {
+        let lock = "[[package]]\nname = \"wasm-bindgen-shared\"\nversion = \"0.1.0\"\n\n\
+                    [[package]]\nname = \"wasm-bindgen\"\nversion = \"0.2.130\"\n";
+        assert_eq!(version_in_lock(lock, "wasm-bindgen").as_deref(), Some("0.2.130"));
+        assert_eq!(version_in_lock(lock, "wasm"), None);
+    }
+
+    #[test]
+    fn the_lock_file_names_the_library_that_builds_the_viewer() {
+        // The library and the runtime that it generates code for must be of one version.
+        assert_eq!(locked_version("wasm-bindgen"), locked_version("wasm-bindgen-cli-support"));
+    }
+}
