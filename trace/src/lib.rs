@@ -10,14 +10,33 @@
 //! - [`Series`] is the counters over time, for drawing at any zoom.
 #![forbid(unsafe_code)]
 
+mod chunk;
+mod decoder;
+mod definition_code;
+mod encoder;
+mod error;
 mod event;
+mod event_code;
 mod info;
-mod site;
+mod recording;
+mod replay;
+mod series;
 mod sink;
+mod site;
 mod state;
+mod state_code;
+mod varint;
 
+pub use chunk::{Chunk, ChunkKind, FORMAT_NAME, FORMAT_VERSION, MAGIC};
+pub use decoder::{Decoder, Item};
+pub use encoder::Encoder;
+pub use error::FormatError;
 pub use event::{Annotation, DeviceId, Event, EventKind, MempoolId, Pool, PoolKind, Stage, StreamId};
 pub use info::{DeviceInfo, Info};
-pub use site::{Category, Definition, Definitions, Frame, FrameId, Interner, Site, SiteId, Stack, StackId, StringId};
+pub use recording::Recording;
+pub use replay::Replay;
+pub use series::{Column, Peak, Series};
 pub use sink::{Memory, Null, Sink};
+pub use site::{Category, Definition, Definitions, Frame, FrameId, Interner, Site, SiteId, Stack, StackId, StringId};
 pub use state::{Block, Counters, DeviceState, Extent, FreeSpace, MemorySample, MemoryState, Segment};
+pub use state_code::digest;

@@ -36,7 +36,7 @@ impl Segment {
     /// The first address behind it.
     #[must_use]
     pub const fn end(&self) -> u64 {
-        self.address.saturating_add(self.size)
+        self.address + self.size
     }
 }
 
@@ -67,7 +67,7 @@ impl Block {
     /// The first address behind it.
     #[must_use]
     pub const fn end(&self) -> u64 {
-        self.address.saturating_add(self.size)
+        self.address + self.size
     }
 }
 
@@ -80,6 +80,11 @@ pub struct Extent<'a> {
     pub size: u64,
     /// The live block, or `None` for free space.
     pub block: Option<&'a Block>,
+}
+
+/// Whether there can be memory here: at least one byte, and the end below 2⁶⁴.
+pub(crate) const fn is_range(address: u64, size: u64) -> bool {
+    size > 0 && address.checked_add(size).is_some()
 }
 
 /// Sums over one device, in bytes.
@@ -157,7 +162,11 @@ impl DeviceState {
     /// The segment that holds `address`.
     #[must_use]
     pub fn segment_at(&self, address: u64) -> Option<&Segment> {
-        self.segments.range(..=address).next_back().map(|(_, segment)| segment).filter(|segment| address < segment.end())
+        self.segments
+            .range(..=address)
+            .next_back()
+            .map(|(_, segment)| segment)
+            .filter(|segment| address < segment.end())
     }
 
     /// The stretches of a segment in address order; together they are the whole segment.
@@ -188,7 +197,8 @@ impl DeviceState {
     #[must_use]
     pub fn free_space(&self) -> FreeSpace {
         let mut free = FreeSpace::default();
-        for extent in self.segments().flat_map(|segment| self.extents(segment)).filter(|extent| extent.block.is_none()) {
+        for extent in self.segments().flat_map(|segment| self.extents(segment)).filter(|extent| extent.block.is_none())
+        {
             free.total = free.total.saturating_add(extent.size);
             free.largest = free.largest.max(extent.size);
             free.blocks += 1;
@@ -228,11 +238,16 @@ impl DeviceState {
 
     /// Adds a segment that was there before the first event, or grows by one mapped range.
     pub fn insert_segment(&mut self, segment: Segment) {
+        if !is_range(segment.address, segment.size) {
+            self.misfits += 1;
+            return;
+        }
         self.evict_segments(segment.address..segment.end());
         self.counters.reserved = self.counters.reserved.saturating_add(segment.size);
         let mut merged = segment;
         if segment.expandable {
-            let joins = |other: &Segment| other.expandable && other.stream == segment.stream && other.pool == segment.pool;
+            let joins =
+                |other: &Segment| other.expandable && other.stream == segment.stream && other.pool == segment.pool;
             if let Some(below) = self.segments.range(..segment.address).next_back().map(|(_, below)| *below)
                 && below.end() == segment.address
                 && joins(&below)
@@ -249,10 +264,16 @@ impl DeviceState {
 
     /// Adds a live block that was there before the first event, or one just allocated.
     pub fn insert_block(&mut self, block: Block) {
-        self.evict_blocks(block.address..block.end().max(block.address.saturating_add(1)));
-        if self.segment_at(block.address).is_none_or(|segment| block.end() > segment.end()) {
+        if !is_range(block.address, block.size) {
+            self.misfits += 1;
+            return;
+        }
+        self.evict_blocks(block.address..block.end());
+        let in_segment = self.segment_at(block.address).is_some_and(|segment| block.end() <= segment.end());
+        if !in_segment || block.requested > block.size {
             self.misfits += 1;
         }
+        let block = Block { requested: block.requested.min(block.size), ..block };
         let counters = &mut self.counters;
         counters.active = counters.active.saturating_add(block.size);
         counters.requested = counters.requested.saturating_add(block.requested);
@@ -275,7 +296,7 @@ impl DeviceState {
 
     fn evict_blocks(&mut self, range: Range<u64>) {
         while let Some(block) = self.blocks.range(..range.end).next_back().map(|(_, block)| *block)
-            && block.end().max(block.address.saturating_add(1)) > range.start
+            && block.end() > range.start
         {
             self.forget_block(block.address);
             self.misfits += 1;
@@ -289,7 +310,11 @@ impl DeviceState {
             && segment.end() > range.start
         {
             self.segments.remove(&segment.address);
-            let cut = if segment.expandable { segment.address.max(range.start)..segment.end().min(range.end) } else { segment.address..segment.end() };
+            let cut = if segment.expandable {
+                segment.address.max(range.start)..segment.end().min(range.end)
+            } else {
+                segment.address..segment.end()
+            };
             if segment.address < cut.start {
                 self.segments.insert(segment.address, Segment { size: cut.start - segment.address, ..segment });
             }
@@ -332,10 +357,26 @@ impl DeviceState {
         self.events += 1;
         match event.kind {
             EventKind::SegmentAllocated { address, size, stream, pool, site } => {
-                self.insert_segment(Segment { address, size, stream, pool, expandable: false, site, since_event: number });
+                self.insert_segment(Segment {
+                    address,
+                    size,
+                    stream,
+                    pool,
+                    expandable: false,
+                    site,
+                    since_event: number,
+                });
             }
             EventKind::SegmentMapped { address, size, stream, pool, site } => {
-                self.insert_segment(Segment { address, size, stream, pool, expandable: true, site, since_event: number });
+                self.insert_segment(Segment {
+                    address,
+                    size,
+                    stream,
+                    pool,
+                    expandable: true,
+                    site,
+                    since_event: number,
+                });
             }
             EventKind::SegmentFreed { address, size, .. } => self.free_segment(address, size),
             EventKind::SegmentUnmapped { address, size, .. } => self.unmap(address, size),

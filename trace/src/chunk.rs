@@ -1,0 +1,345 @@
+//! Chunks: the independent pieces that a recording is made of.
+//!
+//! A recording is a preamble and then chunks. Where a chunk may begin a preamble may stand again, so that two recordings of one
+//! program, one behind the other, are one recording.
+//!
+//! ```text
+//! preamble   0        8          10      12
+//!            | magic  | version  | zero  |
+//!
+//! chunk      0      1       2      4         8       12       16            24         32
+//!            | kind | codec | zero | stored  | raw   | events | first event | checksum | payload (stored bytes) |
+//! ```
+//!
+//! All integers are little-endian. `stored` and `raw` are the payload's bytes as it stands and after decompression; `codec` is 0 for
+//! as it is, 1 for an LZ4 block. `first event` is the number of the first event in the chunk, or the moment that it speaks
+//! of, and `events` how many it holds. The checksum is XXH3 (64 bit) of the 24 bytes before it and the payload.
+
+use std::borrow::Cow;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::error::FormatError;
+
+/// The version of the format that this crate writes and reads.
+pub const FORMAT_VERSION: u16 = 1;
+/// The name of the format.
+pub const FORMAT_NAME: &str = "vramscope";
+
+/// A byte that no text file has, the name, and line ends that a text transfer would change.
+pub const MAGIC: [u8; 8] = *b"\x89VRAM\r\n\x1a";
+/// Bytes of the preamble.
+pub(crate) const PREAMBLE_LEN: usize = 12;
+/// Bytes of a chunk before its payload.
+pub(crate) const HEADER_LEN: usize = 32;
+
+/// Kinds from here on may be skipped by a reader that does not know them.
+const OPTIONAL_FROM: u8 = 0x40;
+
+/// What a chunk holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChunkKind {
+    /// The preamble, and [`Info`](crate::Info) as JSON.
+    Head,
+    /// Strings, frames, stacks and sites.
+    Definitions,
+    /// Events.
+    Events,
+    /// The whole memory state at one moment.
+    State,
+    /// Annotations.
+    Annotations,
+}
+
+impl ChunkKind {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Head => 1,
+            Self::Definitions => 2,
+            Self::Events => 3,
+            Self::State => 4,
+            Self::Annotations => 5,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Self> {
+        [Self::Head, Self::Definitions, Self::Events, Self::State, Self::Annotations]
+            .into_iter()
+            .find(|kind| kind.code() == code)
+    }
+
+    /// The largest payload that a reader takes, decompressed. A writer stays far below; the bound keeps a few hostile bytes from
+    /// becoming gigabytes.
+    const fn max_raw(self) -> usize {
+        match self {
+            Self::State => 128 << 20,
+            _ => 2 << 20,
+        }
+    }
+}
+
+/// A complete piece of a recording, ready to be written or sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// What it holds.
+    pub kind: ChunkKind,
+    /// The number of its first event, or the moment it speaks of.
+    pub first_event: u64,
+    /// How many events it holds.
+    pub events: u64,
+    /// Its bytes, header included.
+    pub bytes: Vec<u8>,
+}
+
+fn checksum(header: &[u8], payload: &[u8]) -> u64 {
+    let mut hash = Xxh3::new();
+    hash.update(header);
+    hash.update(payload);
+    hash.digest()
+}
+
+/// The twelve bytes that a recording begins with.
+pub(crate) fn preamble() -> [u8; PREAMBLE_LEN] {
+    let mut bytes = [0; PREAMBLE_LEN];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..10].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    bytes
+}
+
+impl Chunk {
+    /// Packs a payload.
+    pub(crate) fn pack(kind: ChunkKind, first_event: u64, events: u32, raw: &[u8]) -> Self {
+        let packed = lz4_flex::block::compress(raw);
+        let (codec, stored) = if packed.len() < raw.len() { (1, packed.as_slice()) } else { (0, raw) };
+        let mut bytes = Vec::with_capacity(HEADER_LEN + stored.len());
+        bytes.extend_from_slice(&[kind.code(), codec, 0, 0]);
+        bytes.extend_from_slice(&(stored.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(raw.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&events.to_le_bytes());
+        bytes.extend_from_slice(&first_event.to_le_bytes());
+        let sum = checksum(&bytes, stored);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        bytes.extend_from_slice(stored);
+        Self { kind, first_event, events: u64::from(events), bytes }
+    }
+}
+
+/// A chunk as read: checked, its payload still compressed.
+#[derive(Clone, Debug)]
+pub(crate) struct Packed {
+    pub(crate) kind: ChunkKind,
+    pub(crate) first_event: u64,
+    pub(crate) events: u32,
+    /// Where in the stream the chunk begins.
+    pub(crate) offset: u64,
+    codec: u8,
+    raw_len: u32,
+    stored: Box<[u8]>,
+}
+
+impl Packed {
+    /// The payload.
+    pub(crate) fn payload(&self) -> Result<Cow<'_, [u8]>, FormatError> {
+        if self.codec == 0 {
+            return Ok(Cow::Borrowed(&self.stored));
+        }
+        let mut raw = vec![0; self.raw_len as usize];
+        match lz4_flex::block::decompress_into(&self.stored, &mut raw) {
+            Ok(len) if len == raw.len() => Ok(Cow::Owned(raw)),
+            Ok(len) => {
+                Err(self.error(format!("the payload unpacks to {len} bytes, not the {} it promises", raw.len())))
+            }
+            Err(error) => Err(self.error(format!("the payload does not unpack: {error}"))),
+        }
+    }
+
+    pub(crate) fn error(&self, what: impl Into<String>) -> FormatError {
+        FormatError::new(self.offset, what)
+    }
+
+    /// Bytes of memory that it occupies.
+    pub(crate) fn size_in_memory(&self) -> usize {
+        size_of::<Self>() + self.stored.len()
+    }
+}
+
+struct Header {
+    kind: Option<ChunkKind>,
+    codec: u8,
+    stored: usize,
+    raw: u32,
+    events: u32,
+    first_event: u64,
+    checksum: u64,
+}
+
+fn le<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    std::array::from_fn(|i| bytes[at + i])
+}
+
+impl Header {
+    fn parse(bytes: &[u8; HEADER_LEN], offset: u64) -> Result<Self, FormatError> {
+        let code = bytes[0];
+        let kind = ChunkKind::from_code(code);
+        let header = Self {
+            kind,
+            codec: bytes[1],
+            stored: u32::from_le_bytes(le(bytes, 4)) as usize,
+            raw: u32::from_le_bytes(le(bytes, 8)),
+            events: u32::from_le_bytes(le(bytes, 12)),
+            first_event: u64::from_le_bytes(le(bytes, 16)),
+            checksum: u64::from_le_bytes(le(bytes, 24)),
+        };
+        if kind.is_none() && code < OPTIONAL_FROM {
+            return Err(FormatError::new(
+                offset,
+                format!("a chunk of the unknown kind {code}; a newer vramscope may read it"),
+            ));
+        }
+        let limit = kind.map_or(ChunkKind::State, |kind| kind).max_raw();
+        if header.stored > limit || header.raw as usize > limit {
+            return Err(FormatError::new(
+                offset,
+                format!("a chunk of {} bytes; its kind may have {limit}", header.raw.max(header.stored as u32)),
+            ));
+        }
+        let length_fits = header.codec == 0 && header.stored == header.raw as usize;
+        if kind.is_some() && !(length_fits || header.codec == 1) {
+            return Err(FormatError::new(offset, format!("a chunk packed in the unknown way {}", header.codec)));
+        }
+        if header.first_event.checked_add(u64::from(header.events)).is_none() {
+            return Err(FormatError::new(offset, "event numbers of more than 64 bits"));
+        }
+        Ok(header)
+    }
+}
+
+/// Takes bytes, cut anywhere, and gives whole chunks.
+#[derive(Debug, Default)]
+pub(crate) struct ChunkReader {
+    buffer: Vec<u8>,
+    /// How much of `buffer` is used up.
+    used: usize,
+    /// Where in the stream `buffer[used]` stands.
+    offset: u64,
+    /// Whether the preamble has come.
+    begun: bool,
+    /// Whether the head has come.
+    headed: bool,
+    failed: Option<FormatError>,
+}
+
+impl ChunkReader {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if self.failed.is_none() {
+            // Used bytes go only when they are the greater part, so that many small pushes do not move the rest each time.
+            if self.used > self.buffer.len() / 2 {
+                self.buffer.drain(..self.used);
+                self.used = 0;
+            }
+            self.buffer.extend_from_slice(bytes);
+        }
+    }
+
+    /// The next whole chunk of a kind that is known; `None` until more bytes come. After an error always that error.
+    pub(crate) fn next_chunk(&mut self) -> Result<Option<Packed>, FormatError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let result = self.scan();
+        if let Err(error) = &result {
+            self.fail(error.clone());
+        }
+        result
+    }
+
+    /// Ends the reading: what follows cannot be understood.
+    pub(crate) fn fail(&mut self, error: FormatError) {
+        self.failed = Some(error);
+        self.buffer = Vec::new();
+        self.used = 0;
+    }
+
+    fn scan(&mut self) -> Result<Option<Packed>, FormatError> {
+        loop {
+            let rest = &self.buffer[self.used..];
+            if !self.begun || rest.first() == Some(&MAGIC[0]) {
+                if !Self::check_preamble(rest, self.offset)? {
+                    return Ok(None);
+                }
+                self.begun = true;
+                self.advance(PREAMBLE_LEN);
+                continue;
+            }
+            let Some(header_bytes) = rest.first_chunk::<HEADER_LEN>() else { return Ok(None) };
+            let offset = self.offset;
+            let header = Header::parse(header_bytes, offset)?;
+            let length = HEADER_LEN + header.stored;
+            let Some(chunk) = rest.get(..length) else { return Ok(None) };
+            let payload = &chunk[HEADER_LEN..];
+            if checksum(&chunk[..24], payload) != header.checksum {
+                return Err(FormatError::new(offset, "the chunk's checksum does not match: the bytes were changed"));
+            }
+            let packed = header.kind.map(|kind| Packed {
+                kind,
+                first_event: header.first_event,
+                events: header.events,
+                offset,
+                codec: header.codec,
+                raw_len: header.raw,
+                stored: payload.into(),
+            });
+            if !self.headed && header.kind != Some(ChunkKind::Head) {
+                return Err(FormatError::new(offset, "the first chunk is not the head"));
+            }
+            self.headed = true;
+            self.advance(length);
+            if packed.is_some() {
+                return Ok(packed);
+            }
+        }
+    }
+
+    fn check_preamble(rest: &[u8], offset: u64) -> Result<bool, FormatError> {
+        let known = rest.len().min(MAGIC.len());
+        if rest[..known] != MAGIC[..known] {
+            return Err(FormatError::new(
+                offset,
+                "not a vramscope recording: the first bytes are not its magic number",
+            ));
+        }
+        if rest.len() < PREAMBLE_LEN {
+            return Ok(false);
+        }
+        let version = u16::from_le_bytes([rest[8], rest[9]]);
+        if version != FORMAT_VERSION {
+            let what =
+                format!("version {version} of the recording format; this vramscope reads version {FORMAT_VERSION}");
+            return Err(FormatError::new(offset + 8, what));
+        }
+        Ok(true)
+    }
+
+    fn advance(&mut self, by: usize) {
+        self.used += by;
+        self.offset += by as u64;
+    }
+
+    /// An error if the bytes so far end inside the preamble or a chunk.
+    pub(crate) fn finish(&self) -> Result<(), FormatError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let rest = self.buffer.len() - self.used;
+        if !self.headed {
+            return Err(FormatError::new(self.offset + rest as u64, "the recording ends before its first chunk"));
+        }
+        if rest > 0 {
+            let what = format!(
+                "the recording ends inside a chunk, {rest} bytes after it begins; everything before it is whole"
+            );
+            return Err(FormatError::new(self.offset, what));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,205 @@
+//! Events into a recording's chunks.
+
+use crate::chunk::{Chunk, ChunkKind, preamble};
+use crate::definition_code::{DefinitionCounts, put_annotation, put_counts, put_definition};
+use crate::event::{Annotation, Event};
+use crate::event_code::EventWriter;
+use crate::info::Info;
+use crate::sink::Sink;
+use crate::site::{Definition, Definitions};
+use crate::state::MemoryState;
+use crate::state_code::put_state;
+
+/// Events of a full chunk. A seek decodes part of one, so fewer make seeking faster and files larger.
+pub(crate) const EVENTS_PER_CHUNK: u32 = 4096;
+/// Events between two full states, so that a seek applies no more than these; and as many more as a large state has blocks, so
+/// that states never take more than a small share of the bytes.
+pub(crate) const EVENTS_PER_STATE: u64 = 16_384;
+/// Bytes of definitions and annotations of a full chunk. Far below what a reader takes.
+const BYTES_PER_CHUNK: usize = 256 << 10;
+/// The longest text that is kept; the rest of a longer one is cut off, so that its chunk stays within what a reader takes.
+const MAX_TEXT_LEN: usize = 64 << 10;
+
+/// Turns events, definitions and annotations into chunks. It keeps the memory state as it goes, and writes it out now and then,
+/// so that a reader can begin there.
+#[derive(Debug)]
+pub struct Encoder {
+    info: Info,
+    state: MemoryState,
+    definitions: Definitions,
+    /// How many definitions stand in chunks already.
+    sent: DefinitionCounts,
+    /// How many were taken.
+    taken: DefinitionCounts,
+    events: EventWriter,
+    first_event: u64,
+    definition_bytes: Vec<u8>,
+    annotation_bytes: Vec<u8>,
+    last_state: u64,
+    output: Vec<Chunk>,
+}
+
+fn head(info: &Info) -> Chunk {
+    let json = serde_json::to_vec(info).expect("plain strings and numbers always serialize");
+    let mut chunk = Chunk::pack(ChunkKind::Head, 0, 0, &json);
+    chunk.bytes.splice(0..0, preamble());
+    chunk
+}
+
+/// As much of a text as a recording keeps.
+fn shortened(text: &str) -> &str {
+    let mut end = text.len().min(MAX_TEXT_LEN);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+impl Encoder {
+    /// Begins a recording; its head is in the output at once.
+    #[must_use]
+    pub fn new(info: &Info) -> Self {
+        Self {
+            info: info.clone(),
+            state: MemoryState::default(),
+            definitions: Definitions::default(),
+            sent: DefinitionCounts::default(),
+            taken: DefinitionCounts::default(),
+            events: EventWriter::default(),
+            first_event: 0,
+            definition_bytes: Vec::new(),
+            annotation_bytes: Vec::new(),
+            last_state: 0,
+            output: vec![head(info)],
+        }
+    }
+
+    /// Closes the open chunks, so that everything taken so far is in the output.
+    pub fn flush(&mut self) {
+        self.close_definitions();
+        self.close_annotations();
+        self.close_events();
+    }
+
+    /// The complete chunks since the last call, in order. The bytes of all of them, one behind the other, are the recording.
+    pub fn take_output(&mut self) -> Vec<Chunk> {
+        std::mem::take(&mut self.output)
+    }
+
+    /// The memory state after everything taken so far.
+    #[must_use]
+    pub fn state(&self) -> &MemoryState {
+        &self.state
+    }
+
+    /// What someone who comes now needs before the chunks that follow: the head, every definition, and the full state. To be
+    /// called after [`flush`](Self::flush).
+    #[must_use]
+    pub fn late_join(&self) -> Vec<u8> {
+        let mut bytes = head(&self.info).bytes;
+        let mut counts = DefinitionCounts::default();
+        let mut payload = Vec::new();
+        for definition in self.definitions.iter() {
+            if payload.is_empty() {
+                put_counts(&mut payload, counts);
+            }
+            put_definition(&mut payload, &definition);
+            counts.add(&definition);
+            if payload.len() >= BYTES_PER_CHUNK {
+                bytes.extend(Chunk::pack(ChunkKind::Definitions, self.state.event, 0, &payload).bytes);
+                payload.clear();
+            }
+        }
+        if !payload.is_empty() {
+            bytes.extend(Chunk::pack(ChunkKind::Definitions, self.state.event, 0, &payload).bytes);
+        }
+        bytes.extend(self.state_chunk().bytes);
+        bytes
+    }
+
+    fn state_chunk(&self) -> Chunk {
+        let mut payload = Vec::new();
+        put_state(&mut payload, &self.state);
+        Chunk::pack(ChunkKind::State, self.state.event, 0, &payload)
+    }
+
+    fn write_state(&mut self) {
+        self.output.push(self.state_chunk());
+        self.last_state = self.state.event;
+    }
+
+    fn close_definitions(&mut self) {
+        if !self.definition_bytes.is_empty() {
+            self.output.push(Chunk::pack(ChunkKind::Definitions, self.first_event, 0, &self.definition_bytes));
+            self.definition_bytes.clear();
+            self.sent = self.taken;
+        }
+    }
+
+    fn close_annotations(&mut self) {
+        if !self.annotation_bytes.is_empty() {
+            // The names must be known before they are used.
+            self.close_definitions();
+            self.output.push(Chunk::pack(ChunkKind::Annotations, self.first_event, 0, &self.annotation_bytes));
+            self.annotation_bytes.clear();
+        }
+    }
+
+    fn close_events(&mut self) {
+        if self.events.count() > 0 {
+            self.close_definitions();
+            let chunk = Chunk::pack(ChunkKind::Events, self.first_event, self.events.count(), self.events.bytes());
+            self.output.push(chunk);
+            self.events.clear();
+            self.first_event = self.state.event;
+            let blocks: usize = self.state.devices().map(|(_, device)| device.blocks().len()).sum();
+            if self.state.event - self.last_state >= EVENTS_PER_STATE.max(4 * blocks as u64) {
+                self.write_state();
+            }
+        }
+    }
+}
+
+impl Sink for Encoder {
+    fn event(&mut self, event: &Event) {
+        self.events.put(event);
+        self.state.apply(event);
+        if self.events.count() == EVENTS_PER_CHUNK {
+            self.close_events();
+        }
+    }
+
+    fn define(&mut self, definition: &Definition) {
+        let short = match definition {
+            Definition::String(text) if text.len() > MAX_TEXT_LEN => {
+                Some(Definition::String(shortened(text).to_owned()))
+            }
+            _ => None,
+        };
+        let definition = short.as_ref().unwrap_or(definition);
+        if self.definition_bytes.is_empty() {
+            put_counts(&mut self.definition_bytes, self.sent);
+        }
+        put_definition(&mut self.definition_bytes, definition);
+        self.taken.add(definition);
+        self.definitions.define(definition.clone());
+        if self.definition_bytes.len() >= BYTES_PER_CHUNK {
+            self.close_definitions();
+        }
+    }
+
+    fn annotation(&mut self, annotation: &Annotation) {
+        put_annotation(&mut self.annotation_bytes, annotation);
+        if self.annotation_bytes.len() >= BYTES_PER_CHUNK {
+            self.close_annotations();
+        }
+    }
+
+    fn full_state(&mut self, state: &MemoryState) {
+        self.flush();
+        let event = self.state.event;
+        self.state = state.clone();
+        self.state.event = event;
+        self.write_state();
+    }
+}

@@ -1,0 +1,290 @@
+//! A recording held in memory: its chunks, still compressed, and what is needed to find the way in them.
+
+use std::collections::BTreeMap;
+
+use crate::chunk::{ChunkKind, ChunkReader, Packed};
+use crate::decoder::{Context, Visitor, each_event};
+use crate::error::FormatError;
+use crate::event::{Annotation, DeviceId, Event, EventKind};
+use crate::info::Info;
+use crate::replay::Replay;
+use crate::series::{Column, Series, slice_end};
+use crate::site::{Definition, Definitions};
+use crate::state::{Block, MemoryState, Segment};
+
+/// Bytes of memory that a recording may take while it is open; more is refused. Hostile bytes can promise a great deal.
+const MEMORY_LIMIT: usize = 3 << 30;
+/// Columns of a timeline are exact while fewer events than this many a column are in view; beyond, a bucket of the series is
+/// narrower than a column anyway.
+const EXACT_EVENTS_PER_COLUMN: u64 = 32;
+
+/// A chunk of events or a full state.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) packed: Packed,
+    /// The time of the last event up to here; never goes back.
+    pub(crate) end_ns: u64,
+}
+
+/// The parts of a recording that grow as chunks come.
+#[derive(Debug, Default)]
+struct Head {
+    info: Info,
+    annotations: Vec<Annotation>,
+    state: MemoryState,
+    start_ns: Option<u64>,
+    series: BTreeMap<DeviceId, Series>,
+    lost: u64,
+    text_bytes: usize,
+}
+
+/// A recording, growing as its bytes come.
+#[derive(Debug, Default)]
+pub struct Recording {
+    reader: ChunkReader,
+    context: Context,
+    head: Head,
+    /// Chunks of events, in order.
+    pub(crate) events: Vec<Stored>,
+    /// Chunks of full states, in order.
+    pub(crate) states: Vec<Stored>,
+    first_event: Option<u64>,
+    stored_bytes: usize,
+}
+
+impl Visitor for Head {
+    fn info(&mut self, info: Info) {
+        self.info = info;
+    }
+
+    fn define(&mut self, definition: &Definition) {
+        self.text_bytes += size_of::<Definition>();
+        if let Definition::String(text) = definition {
+            self.text_bytes += text.len();
+        }
+    }
+
+    fn full_state(&mut self, state: MemoryState) {
+        self.lost += state.event().saturating_sub(self.state.event());
+        self.start_ns.get_or_insert(state.time_ns());
+        self.state = state;
+        let (event, time_ns) = (self.state.event(), self.state.time_ns());
+        for (id, device) in self.state.devices() {
+            let counters = device.counters();
+            self.series
+                .entry(id)
+                .and_modify(|series| series.push(event, time_ns, counters))
+                .or_insert_with(|| Series::new(event, counters));
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        self.start_ns.get_or_insert(event.time_ns);
+        self.state.apply(&event);
+        let number = self.state.event();
+        match event.kind {
+            EventKind::Mark { stage, name } => {
+                let at_event = number - 1;
+                self.annotation(Annotation { device: event.device, time_ns: event.time_ns, at_event, stage, name });
+            }
+            EventKind::Gap { lost } => self.lost = self.lost.saturating_add(lost),
+            _ => {}
+        }
+        let counters = self.state.device(event.device).map(|device| device.counters()).unwrap_or_default();
+        self.series.entry(event.device).or_default().push(number, self.state.time_ns(), counters);
+    }
+
+    fn annotation(&mut self, annotation: Annotation) {
+        let key = |annotation: &Annotation| (annotation.time_ns, annotation.at_event);
+        let at = match self.annotations.last() {
+            Some(last) if key(last) > key(&annotation) => {
+                self.annotations.partition_point(|other| key(other) <= key(&annotation))
+            }
+            _ => self.annotations.len(),
+        };
+        self.annotations.insert(at, annotation);
+    }
+}
+
+impl Recording {
+    /// A recording before its first byte.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next bytes of the recording, cut anywhere.
+    ///
+    /// # Errors
+    /// Where the bytes are not a recording; what came before stays usable.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
+        self.reader.push(bytes);
+        while let Some(packed) = self.reader.next_chunk()? {
+            if let Err(error) = self.take(packed) {
+                self.reader.fail(error.clone());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, packed: Packed) -> Result<(), FormatError> {
+        if self.first_event.is_none() && matches!(packed.kind, ChunkKind::State | ChunkKind::Events) {
+            self.first_event = Some(packed.first_event);
+            // What came before a newcomer's first state is not lost: it was never asked for.
+            self.head.state = MemoryState { event: packed.first_event, ..MemoryState::default() };
+        }
+        self.context.read(&packed, &mut self.head)?;
+        let list = match packed.kind {
+            ChunkKind::Events => &mut self.events,
+            ChunkKind::State => &mut self.states,
+            _ => return self.check_memory(&packed),
+        };
+        self.stored_bytes += packed.size_in_memory();
+        list.push(Stored { packed: packed.clone(), end_ns: self.head.state.time_ns() });
+        self.check_memory(&packed)
+    }
+
+    fn check_memory(&self, packed: &Packed) -> Result<(), FormatError> {
+        let head = &self.head;
+        let state: usize = (head.state.devices())
+            .map(|(_, device)| {
+                device.blocks().len() * size_of::<Block>() + device.segments().len() * size_of::<Segment>()
+            })
+            .sum();
+        let series: usize = head.series.values().map(Series::size_in_memory).sum();
+        let annotations = head.annotations.len() * size_of::<Annotation>();
+        if self.stored_bytes + state + series + annotations + head.text_bytes > MEMORY_LIMIT {
+            return Err(
+                packed.error(format!("the recording takes more than {} GiB of memory up to here", MEMORY_LIMIT >> 30))
+            );
+        }
+        Ok(())
+    }
+
+    /// Says whether the bytes may end here.
+    ///
+    /// # Errors
+    /// If they end inside a chunk; what came before is usable.
+    pub fn finish(&self) -> Result<(), FormatError> {
+        self.reader.finish()
+    }
+
+    /// What the recording says of itself.
+    #[must_use]
+    pub fn info(&self) -> &Info {
+        &self.head.info
+    }
+
+    /// Everything defined so far.
+    #[must_use]
+    pub fn definitions(&self) -> &Definitions {
+        &self.context.definitions
+    }
+
+    /// Annotations and the marks among the events, in order of time.
+    #[must_use]
+    pub fn annotations(&self) -> &[Annotation] {
+        &self.head.annotations
+    }
+
+    /// The first moment that is known.
+    #[must_use]
+    pub fn first_event(&self) -> u64 {
+        self.first_event.unwrap_or(0)
+    }
+
+    /// The last moment that is known.
+    #[must_use]
+    pub fn end_event(&self) -> u64 {
+        self.head.state.event()
+    }
+
+    /// How many events are known to be missing.
+    #[must_use]
+    pub fn lost_events(&self) -> u64 {
+        self.head.lost
+    }
+
+    /// The time of the first moment.
+    #[must_use]
+    pub fn start_ns(&self) -> u64 {
+        self.head.start_ns.unwrap_or(0)
+    }
+
+    /// The time of the last moment.
+    #[must_use]
+    pub fn end_ns(&self) -> u64 {
+        self.head.state.time_ns()
+    }
+
+    /// The memory state at the last moment.
+    #[must_use]
+    pub fn end_state(&self) -> &MemoryState {
+        &self.head.state
+    }
+
+    /// The devices, by number.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        self.head.state.devices().map(|(id, _)| id)
+    }
+
+    /// A device's counters over time.
+    #[must_use]
+    pub fn series(&self, device: DeviceId) -> Option<&Series> {
+        self.head.series.get(&device)
+    }
+
+    /// A device's counters over `width` equal slices of time: exact where few events are in view, else to within 16 events.
+    #[must_use]
+    pub fn columns(&self, device: DeviceId, from_ns: u64, to_ns: u64, width: usize) -> Vec<Column> {
+        let Some(series) = self.series(device) else { return vec![Column::default(); width] };
+        let (first, last) = (self.event_at_time(from_ns), self.event_at_time(to_ns));
+        if last - first > EXACT_EVENTS_PER_COLUMN * width as u64 {
+            return series.columns(from_ns, to_ns, width);
+        }
+        self.exact_columns(device, (first, last), (from_ns, to_ns), width)
+            .unwrap_or_else(|_| series.columns(from_ns, to_ns, width))
+    }
+
+    fn exact_columns(
+        &self,
+        device: DeviceId,
+        (first, last): (u64, u64),
+        (from_ns, to_ns): (u64, u64),
+        width: usize,
+    ) -> Result<Vec<Column>, FormatError> {
+        let counters = |state: &MemoryState| state.device(device).map(|device| device.counters()).unwrap_or_default();
+        let mut columns = Vec::with_capacity(width);
+        let mut replay = Replay::new();
+        let state = replay.seek(self, first)?;
+        let mut column = Column::still(state.event(), counters(state));
+        replay.walk(self, last, |state| {
+            while columns.len() < width && state.time_ns() > slice_end(from_ns, to_ns, width, columns.len()) {
+                columns.push(column);
+                column = Column::still(column.event, column.last);
+            }
+            column.extend(&Column::still(state.event(), counters(state)));
+        })?;
+        while columns.len() < width {
+            columns.push(column);
+            column = Column::still(column.event, column.last);
+        }
+        Ok(columns)
+    }
+
+    /// The last moment whose time is at most `time_ns`; the first moment where all are later.
+    #[must_use]
+    pub fn event_at_time(&self, time_ns: u64) -> u64 {
+        let chunk = self.events.partition_point(|stored| stored.end_ns <= time_ns);
+        let Some(stored) = self.events.get(chunk) else { return self.end_event() };
+        let mut number = stored.packed.first_event;
+        let mut later = false;
+        // A chunk is decoded without error once, when it is taken in.
+        let _ = each_event(&stored.packed, |event| {
+            later |= event.time_ns > time_ns;
+            number += u64::from(!later);
+        });
+        number
+    }
+}

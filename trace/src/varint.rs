@@ -1,0 +1,173 @@
+//! Integers of as many bytes as they need: seven bits a byte, lowest first, the top bit set on all but the last (LEB128). Signed
+//! ones are folded so that small magnitudes stay small (zigzag).
+
+/// Appends an unsigned integer.
+pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Appends the difference between two values, either way around.
+pub(crate) fn put_delta(out: &mut Vec<u8>, from: u64, to: u64) {
+    let delta = to.wrapping_sub(from) as i64;
+    put(out, ((delta << 1) ^ (delta >> 63)) as u64);
+}
+
+/// Appends a size in bytes. Nearly all are multiples of 512, and cost nine bits less for it.
+pub(crate) fn put_size(out: &mut Vec<u8>, size: u64) {
+    if size.is_multiple_of(512) {
+        put(out, size / 512 * 2);
+    } else {
+        put_u65(out, size);
+    }
+}
+
+/// A size that is no multiple of 512: one flag bit below its 64.
+fn put_u65(out: &mut Vec<u8>, size: u64) {
+    let first = (size as u8 & 0x3f) << 1 | 1;
+    let rest = size >> 6;
+    if rest == 0 {
+        out.push(first);
+    } else {
+        out.push(first | 0x80);
+        put(out, rest);
+    }
+}
+
+/// Appends a text behind its length.
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
+    put(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// What is wrong at a position of a payload.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Malformed {
+    pub(crate) at: usize,
+    pub(crate) what: &'static str,
+}
+
+/// Takes values off the front of a payload.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    pub(crate) fn malformed(&self, what: &'static str) -> Malformed {
+        Malformed { at: self.at, what }
+    }
+
+    pub(crate) fn remaining(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    pub(crate) fn byte(&mut self) -> Result<u8, Malformed> {
+        let byte = *self.bytes.get(self.at).ok_or(self.malformed("the payload ends inside a value"))?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            value |= bits << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(self.malformed("an integer of more than 64 bits"))
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+        let value = self.u64()?;
+        u32::try_from(value).map_err(|_| self.malformed("a number of more than 32 bits"))
+    }
+
+    /// How many items follow, each of at least `item_bytes` bytes.
+    pub(crate) fn count(&mut self, item_bytes: usize) -> Result<usize, Malformed> {
+        let count = self.u64()?;
+        match usize::try_from(count) {
+            Ok(count) if count <= self.remaining() / item_bytes => Ok(count),
+            _ => Err(self.malformed("a count of more items than the payload has room for")),
+        }
+    }
+
+    pub(crate) fn delta(&mut self, from: u64) -> Result<u64, Malformed> {
+        let folded = self.u64()?;
+        let delta = (folded >> 1) as i64 ^ -((folded & 1) as i64);
+        Ok(from.wrapping_add(delta as u64))
+    }
+
+    pub(crate) fn size(&mut self) -> Result<u64, Malformed> {
+        let start = self.at;
+        let first = self.byte()?;
+        if first & 1 == 0 {
+            self.at = start;
+            let halves = self.u64()?;
+            return (halves / 2).checked_mul(512).ok_or(self.malformed("a size of more than 64 bits"));
+        }
+        let low = u64::from(first >> 1 & 0x3f);
+        if first < 0x80 {
+            return Ok(low);
+        }
+        let rest = self.u64()?;
+        if rest >> 58 != 0 { Err(self.malformed("a size of more than 64 bits")) } else { Ok(rest << 6 | low) }
+    }
+
+    pub(crate) fn text(&mut self) -> Result<&'a str, Malformed> {
+        let length = self.count(1)?;
+        let bytes = &self.bytes[self.at..self.at + length];
+        let text = std::str::from_utf8(bytes).map_err(|_| self.malformed("a text that is not UTF-8"))?;
+        self.at += length;
+        Ok(text)
+    }
+
+    /// Ends the reading: nothing may be left.
+    pub(crate) fn end(&self) -> Result<(), Malformed> {
+        if self.remaining() == 0 { Ok(()) } else { Err(self.malformed("bytes behind the last value")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_back() {
+        let values = [0, 1, 63, 64, 127, 128, 511, 512, 513, 20 << 20, u64::MAX - 511, u64::MAX - 1, u64::MAX];
+        for from in values {
+            for to in values {
+                let mut out = Vec::new();
+                put(&mut out, to);
+                put_delta(&mut out, from, to);
+                put_size(&mut out, to);
+                let mut reader = Reader::new(&out);
+                assert_eq!((reader.u64(), reader.delta(from), reader.size()), (Ok(to), Ok(to), Ok(to)));
+                assert_eq!(reader.end(), Ok(()));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused() {
+        assert!(Reader::new(&[0xff; 11]).u64().is_err());
+        assert!(Reader::new(&[0x80; 3]).u64().is_err());
+        assert!(Reader::new(&[0xff; 11]).size().is_err());
+        assert!(Reader::new(&[5, b'a']).text().is_err());
+        assert!(Reader::new(&[1, 0xff]).text().is_err());
+    }
+}

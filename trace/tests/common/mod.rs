@@ -1,0 +1,189 @@
+//! Events to test with: arbitrary ones, which make no sense together, and those of a program that allocates and frees.
+
+use proptest::prelude::*;
+use vramscope_trace::{
+    Annotation, Category, Definition, DeviceId, Event, EventKind, Frame, FrameId, MempoolId, Pool, PoolKind, Sink,
+    Site, SiteId, Stack, StackId, Stage, StreamId, StringId,
+};
+
+/// Numbers of all magnitudes, and the sizes and addresses that real ones look like.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![any::<u64>(), 0..1000u64, (0..1u64 << 20).prop_map(|n| n * 512), Just(u64::MAX), Just(0)]
+}
+
+fn site() -> impl Strategy<Value = SiteId> {
+    prop_oneof![0..5u32, any::<u32>()].prop_map(SiteId)
+}
+
+fn stream() -> impl Strategy<Value = StreamId> {
+    prop_oneof![Just(0), any::<u64>()].prop_map(StreamId)
+}
+
+fn pool() -> impl Strategy<Value = Pool> {
+    let kind = prop_oneof![Just(PoolKind::Small), Just(PoolKind::Large)];
+    (kind, prop_oneof![3 => Just((0, 0)), 1 => any::<(u64, u64)>()])
+        .prop_map(|(kind, (a, b))| Pool { kind, owner: MempoolId(a, b) })
+}
+
+fn stage() -> impl Strategy<Value = Stage> {
+    prop_oneof![Just(Stage::Instant), Just(Stage::Begin), Just(Stage::End)]
+}
+
+fn kind() -> impl Strategy<Value = EventKind> {
+    prop_oneof![
+        (number(), number(), stream(), pool(), site()).prop_map(|(address, size, stream, pool, site)| {
+            EventKind::SegmentAllocated { address, size, stream, pool, site }
+        }),
+        (number(), number(), stream(), pool(), site()).prop_map(|(address, size, stream, pool, site)| {
+            EventKind::SegmentMapped { address, size, stream, pool, site }
+        }),
+        (number(), number(), site()).prop_map(|(address, size, site)| EventKind::SegmentFreed { address, size, site }),
+        (number(), number(), site()).prop_map(|(address, size, site)| EventKind::SegmentUnmapped {
+            address,
+            size,
+            site
+        }),
+        (number(), number(), number(), stream(), pool(), site()).prop_map(
+            |(address, size, requested, stream, pool, site)| {
+                EventKind::BlockAllocated { address, size, requested, stream, pool, site }
+            }
+        ),
+        (number(), site()).prop_map(|(address, site)| EventKind::FreeRequested { address, site }),
+        (number(), site()).prop_map(|(address, site)| EventKind::FreeCompleted { address, site }),
+        (number(), number(), stream(), site()).prop_map(|(requested, device_free, stream, site)| {
+            EventKind::OutOfMemory { requested, device_free, stream, site }
+        }),
+        (number(), number(), number()).prop_map(|(used_by_context, used_by_others, free)| EventKind::MemorySample {
+            used_by_context,
+            used_by_others,
+            free
+        }),
+        (stage(), any::<u32>()).prop_map(|(stage, name)| EventKind::Mark { stage, name: StringId(name) }),
+    ]
+}
+
+/// One event of any kind but a gap, with any values.
+pub(crate) fn any_event() -> impl Strategy<Value = Event> {
+    (prop_oneof![Just(0), 0..3u16, any::<u16>()], number(), kind()).prop_map(|(device, time_ns, kind)| Event {
+        device: DeviceId(device),
+        time_ns,
+        kind,
+    })
+}
+
+/// One definition with any values.
+pub(crate) fn any_definition() -> impl Strategy<Value = Definition> {
+    prop_oneof![
+        any::<String>().prop_map(Definition::String),
+        any::<(u32, u32, u32)>().prop_map(|(function, file, line)| {
+            Definition::Frame(Frame { function: StringId(function), file: StringId(file), line })
+        }),
+        any::<(u32, u32)>()
+            .prop_map(|(frame, caller)| Definition::Stack(Stack { frame: FrameId(frame), caller: StackId(caller) })),
+        (any::<u32>(), any::<u32>(), 0..Category::ALL.len()).prop_map(|(stack, scope, category)| {
+            Definition::Site(Site { stack: StackId(stack), scope: StringId(scope), category: Category::ALL[category] })
+        }),
+    ]
+}
+
+/// One annotation with any values.
+pub(crate) fn any_annotation() -> impl Strategy<Value = Annotation> {
+    (any::<u16>(), number(), number(), stage(), any::<u32>()).prop_map(|(device, time_ns, at_event, stage, name)| {
+        Annotation { device: DeviceId(device), time_ns, at_event, stage, name: StringId(name) }
+    })
+}
+
+/// What a test tells a sink.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    Event(Event),
+    Define(Definition),
+    Annotation(Annotation),
+}
+
+/// Anything that a sink may be told.
+pub(crate) fn any_told() -> impl Strategy<Value = Told> {
+    prop_oneof![
+        8 => any_event().prop_map(Told::Event),
+        1 => any_definition().prop_map(Told::Define),
+        1 => any_annotation().prop_map(Told::Annotation),
+    ]
+}
+
+/// Tells a sink everything, in order.
+pub(crate) fn tell(sink: &mut impl Sink, story: &[Told]) {
+    for told in story {
+        match told {
+            Told::Event(event) => sink.event(event),
+            Told::Define(definition) => sink.define(definition),
+            Told::Annotation(annotation) => sink.annotation(annotation),
+        }
+    }
+}
+
+/// A small random number generator, so that a long run of a program is the same every time.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+/// The events of a program that allocates and frees blocks in slots of 64 KiB on two devices.
+pub(crate) fn program(events: usize, seed: u64) -> Vec<Event> {
+    const SLOT: u64 = 64 << 10;
+    const SLOTS: u64 = 512;
+    let mut random = Random(seed | 1);
+    let mut live = std::collections::BTreeMap::new();
+    let pool = Pool::default_of(PoolKind::Large);
+    let mut out: Vec<Event> = (0..2u16)
+        .map(|device| Event {
+            device: DeviceId(device),
+            time_ns: 0,
+            kind: EventKind::SegmentAllocated {
+                address: 1 << 40,
+                size: SLOTS * SLOT,
+                stream: StreamId(0),
+                pool,
+                site: SiteId(1),
+            },
+        })
+        .collect();
+    while out.len() < events {
+        let device = DeviceId(random.below(2) as u16);
+        let address = (1 << 40) + random.below(SLOTS) * SLOT;
+        let site = SiteId(random.below(9) as u32);
+        let kind = match live.get(&(device, address)) {
+            None => {
+                live.insert((device, address), false);
+                let requested = 1 + random.below(SLOT);
+                EventKind::BlockAllocated {
+                    address,
+                    size: requested.next_multiple_of(512),
+                    requested,
+                    stream: StreamId(0),
+                    pool,
+                    site,
+                }
+            }
+            Some(false) => {
+                live.insert((device, address), true);
+                EventKind::FreeRequested { address, site }
+            }
+            Some(true) => {
+                live.remove(&(device, address));
+                EventKind::FreeCompleted { address, site }
+            }
+        };
+        out.push(Event { device, time_ns: 50 * out.len() as u64 + random.below(40), kind });
+    }
+    out
+}
