@@ -1,0 +1,65 @@
+//! What a recording costs: bytes an event, encoding, opening, seeking. `cargo bench -p vramscope-trace`.
+
+use std::hint::black_box;
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use vramscope_trace::{DeviceId, Encoder, Event, Info, Recording, Replay, Sink};
+
+#[allow(dead_code, reason = "the tests use the rest of it")]
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+const EVENTS: usize = 200_000;
+
+fn main() {
+    let events = common::program(EVENTS, 1);
+    println!("{:.2} bytes an event", encode(&events).len() as f64 / EVENTS as f64);
+    divan::main();
+}
+
+fn encode(events: &[Event]) -> Vec<u8> {
+    let mut encoder = Encoder::new(&Info::default());
+    events.iter().for_each(|event| encoder.event(event));
+    encoder.flush();
+    encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
+}
+
+fn open(bytes: &[u8]) -> Recording {
+    let mut recording = Recording::new();
+    recording.push(bytes).expect("what the encoder wrote");
+    recording
+}
+
+#[divan::bench]
+fn encoding(bencher: Bencher) {
+    let events = common::program(EVENTS, 1);
+    bencher.counter(ItemsCount::new(EVENTS)).bench(|| encode(black_box(&events)));
+}
+
+#[divan::bench]
+fn opening(bencher: Bencher) {
+    let bytes = encode(&common::program(EVENTS, 1));
+    bencher.counter(ItemsCount::new(EVENTS)).bench(|| open(black_box(&bytes)));
+}
+
+#[divan::bench]
+fn seeking_anywhere(bencher: Bencher) {
+    let recording = open(&encode(&common::program(EVENTS, 1)));
+    let mut random = common::Random(9);
+    let mut replay = Replay::new();
+    bencher.bench_local(|| replay.seek(&recording, random.below(EVENTS as u64)).map(|state| state.event()));
+}
+
+#[divan::bench]
+fn a_timeline_of_everything(bencher: Bencher) {
+    let recording = open(&encode(&common::program(EVENTS, 1)));
+    bencher.bench(|| recording.columns(DeviceId(0), 0, recording.end_ns(), 1600));
+}
+
+#[divan::bench]
+fn a_timeline_close_up(bencher: Bencher) {
+    let recording = open(&encode(&common::program(EVENTS, 1)));
+    let end = recording.end_ns();
+    bencher.bench(|| recording.columns(DeviceId(0), end / 2, end / 2 + end / 8, 1600));
+}
