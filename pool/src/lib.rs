@@ -1,1 +1,38 @@
-//! To be built.
+//! PyTorch's caching allocator as a pure state machine.
+//!
+//! The pool takes segments from a [`Device`], hands out blocks of them, keeps freed blocks for the next request, and tells a
+//! [`Sink`](vramscope_trace::Sink) everything that happens. Sizes, best fit, split and merge follow PyTorch's CUDA caching
+//! allocator decision for decision, so that what people know about its fragmentation holds here.
+//!
+//! This crate never touches the memory that it manages: an address is a number. It reads no clock, starts no thread, takes no
+//! lock and has no `unsafe`; it builds for wasm32, so that the viewer can ask "what if" in the browser.
+//!
+//! - [`Pool`] is the allocator: [`allocate`](Pool::allocate), [`free`](Pool::free), [`empty_cache`](Pool::empty_cache).
+//! - [`Device`] is where segments come from; [`SimulatedDevice`] is one that exists only as numbers.
+//! - [`Settings`] are the knobs; the rules that they turn are in `size.rs`.
+//! - [`Stats`] are the counters of `torch.cuda.memory_stats`.
+//!
+//! Reading order: `size`, `device`, `block`, `free_blocks`, `stats`, then `pool` (a hit and a free) and `miss` (everything else).
+#![forbid(unsafe_code)]
+
+mod block;
+mod device;
+mod error;
+mod free_blocks;
+mod layout;
+mod live_blocks;
+mod miss;
+mod pool;
+mod settings;
+mod simulated;
+mod size;
+mod stats;
+
+pub use device::{Device, DeviceError, DeviceMemory};
+pub use error::{AllocateError, FreeError, OutOfMemory};
+pub use layout::{LaidBlock, LaidSegment};
+pub use pool::{Allocated, Origin, Pool};
+pub use settings::Settings;
+pub use simulated::SimulatedDevice;
+pub use size::{MAX_REQUEST_BYTES, MIN_BLOCK_BYTES, SMALL_REQUEST_BYTES, SMALL_SEGMENT_BYTES};
+pub use stats::{Stat, StatBySize, Stats};

@@ -1,0 +1,109 @@
+//! Wrong calls and failing devices: what is said, and that nothing is harmed.
+
+#![allow(missing_docs)]
+
+use vramscope_pool::{
+    AllocateError, Allocated, DeviceError, FreeError, LaidSegment, MAX_REQUEST_BYTES, Origin, Pool, Settings,
+    SimulatedDevice,
+};
+use vramscope_trace::{DeviceId, EventKind, Memory, StreamId};
+
+const MIB: u64 = 1 << 20;
+
+fn pool_on(device: SimulatedDevice) -> Pool<SimulatedDevice> {
+    Pool::new(DeviceId(0), Settings::default(), device)
+}
+
+fn allocate(pool: &mut Pool<SimulatedDevice>, bytes: u64) -> Result<Option<Allocated>, AllocateError> {
+    pool.allocate(bytes, StreamId(0), Origin::default(), &mut Memory::default())
+}
+
+fn free(pool: &mut Pool<SimulatedDevice>, address: u64) -> Result<(), FreeError> {
+    pool.free(address, Origin::default(), &mut Memory::default())
+}
+
+#[test]
+fn a_wrong_free_is_named_and_harms_nothing() {
+    let mut pool = pool_on(SimulatedDevice::new(100 * MIB));
+    let a = allocate(&mut pool, 4096).unwrap().unwrap().address;
+    let b = allocate(&mut pool, 4096).unwrap().unwrap().address;
+    free(&mut pool, a).unwrap();
+    let before: Vec<LaidSegment> = pool.segments().collect();
+    let stats = *pool.stats();
+    assert_eq!(free(&mut pool, a), Err(FreeError::NotLive { address: a }));
+    assert_eq!(free(&mut pool, a + 512), Err(FreeError::NotLive { address: a + 512 }));
+    assert_eq!(free(&mut pool, b + 512), Err(FreeError::InsideBlock { address: b + 512, block: b }));
+    for address in [0, 1, a - 1, a + 2 * MIB, u64::MAX] {
+        assert_eq!(free(&mut pool, address), Err(FreeError::Foreign { address }));
+    }
+    assert_eq!(pool.segments().collect::<Vec<_>>(), before);
+    assert_eq!(*pool.stats(), stats);
+    free(&mut pool, b).unwrap();
+}
+
+#[test]
+fn nothing_is_handed_out_for_nothing() {
+    let mut pool = pool_on(SimulatedDevice::new(100 * MIB));
+    assert_eq!(allocate(&mut pool, 0), Ok(None));
+    assert_eq!(pool.segments().count(), 0);
+}
+
+#[test]
+fn a_request_beyond_all_reason_is_refused_without_trying() {
+    let mut pool = pool_on(SimulatedDevice::new(u64::MAX));
+    for requested in [MAX_REQUEST_BYTES + 1, u64::MAX] {
+        assert_eq!(allocate(&mut pool, requested), Err(AllocateError::TooLarge { requested }));
+    }
+    assert!(allocate(&mut pool, MAX_REQUEST_BYTES).is_ok());
+}
+
+#[test]
+fn out_of_memory_says_what_stood_in_the_way() {
+    let mut pool = pool_on(SimulatedDevice::new(24 * MIB));
+    allocate(&mut pool, 3 * MIB).unwrap();
+    let mut sink = Memory::default();
+    let error = pool.allocate(30 * MIB + 1, StreamId(5), Origin::default(), &mut sink).unwrap_err();
+    let AllocateError::OutOfMemory(details) = error else { panic!("{error}") };
+    assert_eq!((details.requested, details.segment_bytes, details.stream), (30 * MIB + 1, 32 * MIB, StreamId(5)));
+    assert_eq!((details.device_free_bytes, details.device_total_bytes), (4 * MIB, 24 * MIB));
+    assert_eq!(
+        (details.allocated_bytes, details.reserved_bytes, details.largest_free_bytes),
+        (3 * MIB, 20 * MIB, 17 * MIB)
+    );
+    assert_eq!(
+        details.to_string(),
+        "out of memory: tried to allocate 30.00 MiB, for which a segment of 32.00 MiB was needed. The device has 4.00 MiB of \
+         24.00 MiB free. It holds 20.00 MiB, of which 3.00 MiB is allocated and 17.00 MiB is not; the largest free block is 17.00 MiB"
+    );
+    let kind = sink.events.last().unwrap().kind;
+    assert!(matches!(kind, EventKind::OutOfMemory { requested, device_free, stream: StreamId(5), .. }
+        if requested == 30 * MIB + 512 && device_free == 4 * MIB));
+}
+
+#[test]
+fn a_limit_is_checked_before_the_device_is_asked() {
+    let fault = DeviceError::Failed("asked".to_owned());
+    let device = SimulatedDevice::new(100 * MIB).with_fault(0, fault.clone());
+    let mut pool = Pool::new(DeviceId(0), Settings { limit_bytes: Some(MIB) }, device);
+    let error = allocate(&mut pool, 1).unwrap_err();
+    assert!(matches!(error, AllocateError::OutOfMemory(details) if details.limit_bytes == Some(MIB)));
+}
+
+#[test]
+fn a_failing_device_is_reported_and_the_pool_goes_on() {
+    let fault = DeviceError::Failed("the cable was pulled".to_owned());
+    let mut pool = pool_on(SimulatedDevice::new(100 * MIB).with_fault(0, fault.clone()));
+    assert_eq!(allocate(&mut pool, 1), Err(AllocateError::Device(fault)));
+    assert!(allocate(&mut pool, 1).is_ok());
+}
+
+#[test]
+fn a_device_that_hands_out_the_same_range_twice_is_not_believed() {
+    for second in [2 * MIB, 3 * MIB, MIB, 0, u64::MAX - MIB] {
+        let mut pool = pool_on(SimulatedDevice::new(100 * MIB).with_addresses([2 * MIB, second]));
+        allocate(&mut pool, MIB).unwrap();
+        allocate(&mut pool, MIB).unwrap();
+        assert!(matches!(allocate(&mut pool, MIB), Err(AllocateError::Device(_))), "{second:#x}");
+        assert_eq!(pool.segments().count(), 1);
+    }
+}
