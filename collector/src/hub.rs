@@ -1,0 +1,413 @@
+//! The hub: hands a recording's chunks to any number of viewers.
+//!
+//! The newest chunks are held in memory, up to a number of bytes. A [`Viewer`] is a place in that history and owns no queue of its
+//! own, so a slow one costs nothing and holds nobody up. One that comes late begins with the oldest chunk held; one that falls
+//! too far behind goes on from the newest full state. Definitions are never left out, whatever else is, so that what a viewer was
+//! sent is a valid recording at any time: it says itself which events are missing.
+//!
+//! When the history outgrows its bytes the oldest chunks are dropped, up to a full state, from which a newcomer can begin.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+use vramscope_trace::{Chunk, ChunkKind};
+
+/// Bytes of history that are held by default. An event takes about one.
+const DEFAULT_HISTORY_BYTES: u64 = 256 << 20;
+/// A viewer may fall behind by this many bytes more than the least it was behind before: about a minute of a busy program, after
+/// which what it shows is not live any more.
+const DEFAULT_LAG_BYTES: u64 = 8 << 20;
+
+/// How much a hub holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HubLimits {
+    /// Bytes of chunks that are held. What has been defined, and the chunks since the newest full state, are held in any case.
+    pub history_bytes: u64,
+    /// Bytes by which a viewer may fall behind before it is moved on to the newest full state.
+    pub lag_bytes: u64,
+}
+
+impl Default for HubLimits {
+    fn default() -> Self {
+        Self { history_bytes: DEFAULT_HISTORY_BYTES, lag_bytes: DEFAULT_LAG_BYTES }
+    }
+}
+
+/// A chunk and where in the recording it stands.
+#[derive(Clone)]
+struct Entry {
+    /// How many chunks come before it.
+    number: u64,
+    /// How many bytes come before it.
+    offset: u64,
+    chunk: Arc<Chunk>,
+}
+
+impl Entry {
+    /// Whether everyone must have it, even those who do not get the events around it.
+    fn is_lasting(&self) -> bool {
+        matches!(self.chunk.kind, ChunkKind::Head | ChunkKind::Definitions)
+    }
+}
+
+#[derive(Default)]
+struct History {
+    /// Head and definitions from before `chunks`.
+    lasting: Vec<Entry>,
+    /// Everything since; begins with the recording's head or with a full state.
+    chunks: VecDeque<Entry>,
+    /// The number of the newest full state.
+    newest_state: Option<u64>,
+    /// The number that the next chunk will have.
+    end: u64,
+    /// Bytes of all chunks ever published.
+    end_offset: u64,
+}
+
+impl History {
+    fn first(&self) -> u64 {
+        self.chunks.front().map_or(self.end, |entry| entry.number)
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.chunks.front().map_or(0, |entry| self.end_offset - entry.offset)
+    }
+
+    fn push(&mut self, chunk: Arc<Chunk>) {
+        let offset = self.end_offset;
+        if chunk.kind == ChunkKind::State {
+            self.newest_state = Some(self.end);
+        }
+        self.end_offset += chunk.bytes.len() as u64;
+        self.chunks.push_back(Entry { number: self.end, offset, chunk });
+        self.end += 1;
+    }
+
+    fn trim(&mut self, limit: u64) {
+        // The newest state stays, for it is what everything can begin from.
+        while self.held_bytes() > limit && self.newest_state.is_some_and(|newest| newest > self.first()) {
+            while let Some(entry) = self.chunks.pop_front() {
+                if entry.is_lasting() {
+                    self.lasting.push(entry);
+                }
+                if self.chunks.front().is_some_and(|next| next.chunk.kind == ChunkKind::State) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The chunks from number `from` on that are held.
+    fn held_from(&self, from: u64) -> impl Iterator<Item = &Entry> {
+        let skip = usize::try_from(from.saturating_sub(self.first())).unwrap_or(usize::MAX);
+        self.chunks.range(skip.min(self.chunks.len())..)
+    }
+}
+
+/// Whether there is something new to see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tip {
+    end: u64,
+    ended: bool,
+}
+
+struct Shared {
+    limits: HubLimits,
+    history: Mutex<History>,
+    tip: watch::Sender<Tip>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, History> {
+        // Whoever panicked under the lock was between two whole chunks: pushing is the last thing that is done with one.
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One recording and its viewers. Clones are the same hub.
+#[derive(Clone)]
+pub struct Hub(Arc<Shared>);
+
+impl Default for Hub {
+    fn default() -> Self {
+        Self::new(HubLimits::default())
+    }
+}
+
+impl std::fmt::Debug for Hub {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hub").field("limits", &self.0.limits).finish_non_exhaustive()
+    }
+}
+
+impl Hub {
+    /// A hub that nothing was published to.
+    #[must_use]
+    pub fn new(limits: HubLimits) -> Self {
+        Self(Arc::new(Shared { limits, history: Mutex::default(), tip: watch::Sender::default() }))
+    }
+
+    /// Takes the recording's next chunks. Never waits for a viewer.
+    pub fn publish(&self, chunks: &[Arc<Chunk>]) {
+        let mut history = self.0.lock();
+        for chunk in chunks {
+            history.push(Arc::clone(chunk));
+        }
+        history.trim(self.0.limits.history_bytes);
+        let end = history.end;
+        drop(history);
+        self.0.tip.send_modify(|tip| tip.end = end);
+    }
+
+    /// Says that nothing more will be published.
+    pub fn end(&self) {
+        self.0.tip.send_modify(|tip| tip.ended = true);
+    }
+
+    /// Everything that is held, as one recording.
+    #[must_use]
+    pub fn everything(&self) -> Vec<Arc<Chunk>> {
+        let history = self.0.lock();
+        history.lasting.iter().chain(&history.chunks).map(|entry| Arc::clone(&entry.chunk)).collect()
+    }
+
+    /// A newcomer, to whom everything that is held will be given first.
+    #[must_use]
+    pub fn viewer(&self) -> Viewer {
+        Viewer { hub: self.clone(), tip: self.0.tip.subscribe(), next: 0, least_lag: u64::MAX }
+    }
+}
+
+/// A reader of a [`Hub`] at its own pace.
+#[derive(Debug)]
+pub struct Viewer {
+    hub: Hub,
+    tip: watch::Receiver<Tip>,
+    /// The number of the next chunk.
+    next: u64,
+    /// The least number of bytes that it was ever behind.
+    least_lag: u64,
+}
+
+impl Viewer {
+    /// The next chunks: at least one if there is any, and then as many as `max_bytes` has room for.
+    pub fn take(&mut self, max_bytes: usize) -> Vec<Arc<Chunk>> {
+        let shared = Arc::clone(&self.hub.0);
+        let history = shared.lock();
+        let mut taken = Vec::new();
+        if let Some(target) = self.moved_on(&history) {
+            let missed = history.lasting.iter().chain(&history.chunks);
+            let missed = missed.filter(|entry| (self.next..target).contains(&entry.number) && entry.is_lasting());
+            taken.extend(missed.map(|entry| Arc::clone(&entry.chunk)));
+            self.next = target;
+            self.least_lag = u64::MAX;
+        }
+        let mut bytes: usize = taken.iter().map(|chunk| chunk.bytes.len()).sum();
+        for entry in history.held_from(self.next) {
+            bytes += entry.chunk.bytes.len();
+            if bytes > max_bytes && !taken.is_empty() {
+                break;
+            }
+            taken.push(Arc::clone(&entry.chunk));
+            self.next = entry.number + 1;
+        }
+        taken
+    }
+
+    /// The chunk to go on from, if not the next one.
+    fn moved_on(&mut self, history: &History) -> Option<u64> {
+        let first = history.first();
+        if self.next < first {
+            // A newcomer gets all that is left, one that was here before what is newest.
+            return Some(if self.next == 0 {
+                first
+            } else {
+                history.newest_state.map_or(first, |state| state.max(first))
+            });
+        }
+        let offset = history.held_from(self.next).next().map_or(history.end_offset, |entry| entry.offset);
+        let lag = history.end_offset - offset;
+        self.least_lag = self.least_lag.min(lag);
+        let too_slow = lag - self.least_lag > self.hub.0.limits.lag_bytes;
+        history.newest_state.filter(|&state| too_slow && state > self.next)
+    }
+
+    /// Waits until there is something to take; `false` if everything was taken and nothing more will come.
+    pub async fn wait(&mut self) -> bool {
+        let next = self.next;
+        // An error says that the hub is gone, which cannot be while this viewer has it.
+        self.tip.wait_for(|tip| tip.end > next || tip.ended).await.is_ok_and(|tip| tip.end > next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vramscope_trace::{
+        Definition, DeviceId, Encoder, Event, EventKind, Info, Pool, PoolKind, Recording, Sink, SiteId, StreamId,
+        digest,
+    };
+
+    use super::*;
+
+    const BLOCK: u64 = 512;
+
+    /// A program that allocates and frees, and defines a name now and then.
+    struct Source {
+        encoder: Encoder,
+        hub: Hub,
+        live: VecDeque<u64>,
+        count: u64,
+        names: usize,
+    }
+
+    impl Source {
+        fn new(limits: HubLimits) -> Self {
+            Self {
+                encoder: Encoder::new(&Info::default()),
+                hub: Hub::new(limits),
+                live: VecDeque::new(),
+                count: 0,
+                names: 0,
+            }
+        }
+
+        fn event(&mut self, kind: EventKind) {
+            self.encoder.event(&Event { device: DeviceId(0), time_ns: self.count * 1000, kind });
+            self.count += 1;
+        }
+
+        fn run(&mut self, events: u64) {
+            for n in 0..events {
+                if n % 1000 == 0 {
+                    self.encoder.define(&Definition::String(format!("name {}", self.count)));
+                    self.names += 1;
+                }
+                if self.live.len() > 20
+                    && let Some(address) = self.live.pop_front()
+                {
+                    self.event(EventKind::FreeRequested { address, site: SiteId(0) });
+                    self.event(EventKind::FreeCompleted { address, site: SiteId(0) });
+                }
+                // Addresses with no order, so that they do not compress away.
+                let address = (self.count.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20) * BLOCK;
+                let pool = Pool::default_of(PoolKind::Small);
+                let (stream, site) = (StreamId(0), SiteId(0));
+                self.event(EventKind::BlockAllocated { address, size: BLOCK, requested: 1, stream, pool, site });
+                self.live.push_back(address);
+            }
+            self.encoder.flush();
+            let chunks: Vec<_> = self.encoder.take_output().into_iter().map(Arc::new).collect();
+            self.hub.publish(&chunks);
+        }
+    }
+
+    fn all(viewer: &mut Viewer, recording: &mut Recording) -> usize {
+        let mut taken = 0;
+        loop {
+            let chunks = viewer.take(10_000);
+            if chunks.is_empty() {
+                return taken;
+            }
+            for chunk in &chunks {
+                recording.push(&chunk.bytes).expect("what a viewer is sent is a recording");
+                taken += chunk.bytes.len();
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check_same(recording: &Recording, source: &Source) {
+        assert_eq!(recording.end_event(), source.encoder.state().event());
+        assert_eq!(digest(recording.end_state()), digest(source.encoder.state()));
+        recording.finish().expect("whole chunks");
+        let names = recording.definitions().iter().filter(|definition| matches!(definition, Definition::String(_)));
+        assert_eq!(names.count(), source.names, "definitions are never left out");
+    }
+
+    #[test]
+    fn everyone_sees_the_same_whenever_they_come() {
+        let mut source = Source::new(HubLimits::default());
+        let mut early = (source.hub.viewer(), Recording::new());
+        source.run(30_000);
+        all(&mut early.0, &mut early.1);
+        let mut late = (source.hub.viewer(), Recording::new());
+        source.run(30_000);
+        for (viewer, recording) in [&mut early, &mut late] {
+            all(viewer, recording);
+            check_same(recording, &source);
+            assert_eq!((recording.first_event(), recording.lost_events()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_slow_viewer_goes_on_from_the_newest_state_and_knows_what_it_missed() {
+        let mut source = Source::new(HubLimits { history_bytes: u64::MAX, lag_bytes: 100_000 });
+        let mut viewer = source.hub.viewer();
+        let mut recording = Recording::new();
+        source.run(1000);
+        all(&mut viewer, &mut recording);
+        source.run(200_000);
+        let sent = all(&mut viewer, &mut recording);
+        check_same(&recording, &source);
+        assert!(recording.lost_events() > 100_000, "{} lost", recording.lost_events());
+        let total: usize = source.hub.everything().iter().map(|chunk| chunk.bytes.len()).sum();
+        assert!(sent < total / 2, "{sent} of {total} bytes");
+        // From here on it keeps up again.
+        let lost = recording.lost_events();
+        source.run(10_000);
+        all(&mut viewer, &mut recording);
+        check_same(&recording, &source);
+        assert_eq!(recording.lost_events(), lost);
+    }
+
+    #[test]
+    fn a_newcomer_may_take_its_time_over_the_history() {
+        let mut source = Source::new(HubLimits { history_bytes: u64::MAX, lag_bytes: 100_000 });
+        source.run(200_000);
+        let mut viewer = source.hub.viewer();
+        let mut recording = Recording::new();
+        for _ in 0..10 {
+            source.run(1000);
+            for chunk in viewer.take(10_000) {
+                recording.push(&chunk.bytes).expect("a recording");
+            }
+        }
+        all(&mut viewer, &mut recording);
+        check_same(&recording, &source);
+        assert_eq!((recording.first_event(), recording.lost_events()), (0, 0));
+    }
+
+    #[test]
+    fn the_history_is_bounded_and_what_is_left_is_a_recording() {
+        let limits = HubLimits { history_bytes: 300_000, lag_bytes: u64::MAX };
+        let mut source = Source::new(limits);
+        let mut sleeper = (source.hub.viewer(), Recording::new());
+        source.run(1000);
+        all(&mut sleeper.0, &mut sleeper.1);
+        for _ in 0..50 {
+            source.run(10_000);
+        }
+        let held = source.hub.everything();
+        let definitions: usize =
+            held.iter().filter(|chunk| chunk.kind == ChunkKind::Definitions).map(|chunk| chunk.bytes.len()).sum();
+        let bytes: usize = held.iter().map(|chunk| chunk.bytes.len()).sum();
+        // The chunks since the newest state but one may come on top.
+        assert!(bytes - definitions < 2 * 300_000, "{bytes} bytes are held");
+
+        let mut file = Recording::new();
+        for chunk in &held {
+            file.push(&chunk.bytes).expect("a recording");
+        }
+        check_same(&file, &source);
+        assert!(file.first_event() > 0);
+        let mut newcomer = (source.hub.viewer(), Recording::new());
+        all(&mut newcomer.0, &mut newcomer.1);
+        check_same(&newcomer.1, &source);
+        assert_eq!(newcomer.1.first_event(), file.first_event());
+        // What it slept through is no longer held.
+        all(&mut sleeper.0, &mut sleeper.1);
+        check_same(&sleeper.1, &source);
+        assert!(sleeper.1.lost_events() > 0);
+    }
+}

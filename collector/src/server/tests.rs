@@ -1,0 +1,221 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use tungstenite::client::IntoClientRequest;
+use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Info, Sink};
+
+use super::*;
+
+const ASSETS: Assets = Assets(&[
+    Asset { path: "index.html", bytes: b"<!doctype html><title>page</title>" },
+    Asset { path: "pkg/viewer.wasm", bytes: b"\0asm" },
+    Asset { path: "notes.secret", bytes: b"no media type" },
+]);
+
+fn events(count: u64) -> Vec<Event> {
+    let sample = |n| EventKind::MemorySample { used_by_context: n, used_by_others: 0, free: 9 };
+    (0..count).map(|n| Event { device: DeviceId(0), time_ns: n, kind: sample(n) }).collect()
+}
+
+/// A hub with `count` events in it, and their bytes.
+fn hub_of(count: u64) -> (Hub, Vec<u8>) {
+    let mut encoder = Encoder::new(&Info::default());
+    for event in events(count) {
+        encoder.event(&event);
+    }
+    encoder.flush();
+    let chunks: Vec<_> = encoder.take_output().into_iter().map(Arc::new).collect();
+    let hub = Hub::default();
+    hub.publish(&chunks);
+    (hub, chunks.iter().flat_map(|chunk| chunk.bytes.clone()).collect())
+}
+
+fn start(content: Content) -> Server {
+    Server::start(Some(SocketAddr::from(([127, 0, 0, 1], 0))), content).expect("a free port")
+}
+
+fn live_server(count: u64) -> (Server, Hub, Vec<u8>) {
+    let (hub, bytes) = hub_of(count);
+    (start(Content { assets: ASSETS, live: Some(hub.clone()), files: Vec::new() }), hub, bytes)
+}
+
+struct Answer {
+    status: u16,
+    head: String,
+    body: Vec<u8>,
+}
+
+fn send(server: &Server, request: &str) -> Answer {
+    let mut stream = TcpStream::connect(server.address()).expect("the server listens");
+    stream.write_all(request.as_bytes()).expect("the request is small");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("the server answers and closes");
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("a head");
+    let head = String::from_utf8(answer[..end].to_vec()).expect("headers are text").to_lowercase();
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status line");
+    Answer { status, head, body: answer[end + 4..].to_vec() }
+}
+
+fn ask(server: &Server, path: &str) -> Answer {
+    send(server, &format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address()))
+}
+
+#[track_caller]
+fn check(answer: &Answer, status: u16, in_head: &[&str]) {
+    assert_eq!(answer.status, status, "{}", answer.head);
+    for line in in_head {
+        assert!(answer.head.contains(line), "no {line:?} in\n{}", answer.head);
+    }
+    // Whatever the answer is, it carries these.
+    for line in [
+        "content-security-policy: default-src 'none'; script-src 'self'",
+        "x-content-type-options: nosniff",
+        "referrer-policy: no-referrer",
+        "cache-control: no-store",
+    ] {
+        assert!(answer.head.contains(line), "no {line:?} in\n{}", answer.head);
+    }
+    assert!(!answer.head.contains("access-control"), "{}", answer.head);
+}
+
+#[test]
+fn the_page_and_its_files_are_served() {
+    let (server, _hub, _) = live_server(1);
+    let page = ask(&server, "/");
+    check(&page, 200, &["content-type: text/html; charset=utf-8"]);
+    assert_eq!(page.body, ASSETS.0[0].bytes);
+    check(&ask(&server, "/index.html"), 200, &["content-type: text/html; charset=utf-8"]);
+    check(&ask(&server, "/?trace=files/0/a.vram"), 200, &["text/html"]);
+    check(&ask(&server, "/pkg/viewer.wasm"), 200, &["content-type: application/wasm"]);
+    check(&ask(&server, "/healthz"), 200, &["text/plain"]);
+}
+
+#[test]
+fn nothing_else_is_served() {
+    let (server, _hub, _) = live_server(1);
+    for path in [
+        "/nothing",
+        "/pkg",
+        "/pkg/",
+        "/notes.secret",
+        "/../Cargo.toml",
+        "/pkg/../index.html",
+        "/..%2f..%2fetc/passwd",
+        "/%2e%2e/x",
+        "/files/0/a.vram",
+        "/files/x/a",
+        "//etc/passwd",
+    ] {
+        let status = ask(&server, path).status;
+        assert!(matches!(status, 400 | 404), "{path} gave {status}");
+    }
+    check(
+        &send(
+            &server,
+            &format!("POST / HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", server.address()),
+        ),
+        405,
+        &[],
+    );
+}
+
+#[test]
+fn another_site_gets_nothing() {
+    let (server, _hub, _) = live_server(1);
+    for path in ["/", "/ws", "/trace.vram", "/healthz", "/nothing"] {
+        check(
+            &send(&server, &format!("GET {path} HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")),
+            403,
+            &[],
+        );
+        let origin = "Origin: http://evil.example";
+        check(
+            &send(&server, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{origin}\r\nConnection: close\r\n\r\n")),
+            403,
+            &[],
+        );
+    }
+    let mut request = format!("ws://{}/ws", server.address()).into_client_request().expect("an address");
+    request.headers_mut().insert("Origin", "http://evil.example".parse().expect("a header value"));
+    let stream = TcpStream::connect(server.address()).expect("the server listens");
+    assert!(tungstenite::client(request, stream).is_err());
+}
+
+#[test]
+fn everything_so_far_is_a_recording() {
+    let (server, _hub, bytes) = live_server(50_000);
+    let answer = ask(&server, "/trace.vram");
+    check(
+        &answer,
+        200,
+        &["content-type: application/vnd.vramscope.trace", &format!("content-length: {}", bytes.len())],
+    );
+    assert!(answer.body == bytes);
+}
+
+#[test]
+fn the_socket_gives_what_the_file_would_hold_and_says_how_it_ended() {
+    let (server, hub, bytes) = live_server(50_000);
+    let stream = TcpStream::connect(server.address()).expect("the server listens");
+    let (mut socket, _) = tungstenite::client(format!("ws://{}/ws", server.address()), stream).expect("a socket");
+    let mut received = Vec::new();
+    while received.len() < bytes.len() {
+        received.extend(socket.read().expect("a message").into_data());
+    }
+    assert!(received == bytes);
+    hub.end();
+    let close = socket.read().expect("the closing");
+    let tungstenite::Message::Close(Some(frame)) = close else { panic!("not a close but {close:?}") };
+    assert_eq!(u16::from(frame.code), 1000);
+}
+
+#[test]
+fn a_server_that_stops_says_so() {
+    let (server, _hub, bytes) = live_server(1);
+    let stream = TcpStream::connect(server.address()).expect("the server listens");
+    let (mut socket, _) = tungstenite::client(format!("ws://{}/ws", server.address()), stream).expect("a socket");
+    assert_eq!(socket.read().expect("a message").into_data(), bytes);
+    let reading = std::thread::spawn(move || socket.read().expect("the closing"));
+    drop(server);
+    let close = reading.join().expect("no panic");
+    let tungstenite::Message::Close(Some(frame)) = close else { panic!("not a close but {close:?}") };
+    assert_eq!(u16::from(frame.code), 1001);
+}
+
+#[test]
+fn complete_recordings_are_served_under_their_names() {
+    let recorded = |name: &str, bytes: &'static [u8]| Recorded { name: name.into(), bytes: Bytes::from_static(bytes) };
+    let files = vec![recorded("a b%?#\u{fc}.vram", b"first"), recorded("second.vram", b"second")];
+    let server = start(Content { assets: ASSETS, live: None, files });
+    check(&ask(&server, "/"), 307, &["location: ?trace=files/0/a%2520b%2525%253f%2523%25c3%25bc.vram"]);
+    check(&ask(&server, "/?trace=files/1/second.vram"), 200, &["text/html"]);
+    let first = ask(&server, "/files/0/a%20b%25%3F%23%C3%BC.vram");
+    check(&first, 200, &["content-type: application/vnd.vramscope.trace", "content-length: 5"]);
+    assert_eq!(first.body, b"first");
+    assert_eq!(ask(&server, "/files/1/second.vram").body, b"second");
+    for path in ["/files/1/first.vram", "/files/2/second.vram", "/files/-1/second.vram", "/ws", "/trace.vram"] {
+        let status = ask(&server, path).status;
+        assert!(matches!(status, 400 | 404), "{path} gave {status}");
+    }
+}
+
+#[test]
+fn other_machines_are_not_listened_to() {
+    let content = || Content { assets: ASSETS, live: None, files: Vec::new() };
+    for address in ["0.0.0.0:0", "192.0.2.1:7791", "[::]:0"] {
+        let error = Server::start(Some(address.parse().expect("an address")), content()).expect_err("not loopback");
+        assert!(matches!(error, StartError::NotLoopback(_)), "{error}");
+    }
+    let first = start(content());
+    let error = Server::start(Some(first.address()), content()).expect_err("taken");
+    assert!(matches!(error, StartError::Io(..)), "{error}");
+}
+
+#[test]
+fn the_next_port_is_taken_where_the_default_one_is_not_free() {
+    let content = || Content { assets: ASSETS, live: None, files: Vec::new() };
+    let first = Server::start(None, content()).expect("a port of many");
+    let second = Server::start(None, content()).expect("a port of many");
+    assert_ne!(first.address(), second.address());
+    assert!((DEFAULT_PORT..=DEFAULT_PORT + PORTS_TRIED).contains(&second.address().port()));
+}
