@@ -1,1 +1,18 @@
-//! To be built.
+//! What the tests that cross rooms share, and the programs that measure and picture the page.
+//!
+//! This crate tests no room from inside: it holds the real binary by its command line and its sockets, and the real page by a real
+//! browser, the way a user does. A helper here panics with the reason when the world is not as a test needs it.
+//!
+//! - [`Program`] is a running `vramscope`, known by the URL that it printed.
+//! - [`Browser`] is a headless Chromium; [`Page`] is the viewer in it, reached through `window.vramscope`.
+//! - [`fixtures`] are the recordings with their ground truth.
+#![forbid(unsafe_code)]
+
+mod browser;
+pub mod fixtures;
+mod page;
+mod program;
+
+pub use browser::{Browser, ColorScheme, Window};
+pub use page::{Page, PageState};
+pub use program::{Program, vramscope};

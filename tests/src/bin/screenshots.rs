@@ -1,0 +1,65 @@
+//! Takes the pictures of the README: the live demo, and a real recording at its peak.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use vramscope_tests::fixtures::{self, Fixture};
+use vramscope_tests::{Browser, ColorScheme, Page, Program, Window, vramscope};
+use vramscope_trace::{Recording, Series};
+
+/// How long the demo has trained when its picture is taken: long enough for its steps to show as a rhythm.
+const TRAINED: Duration = Duration::from_secs(10);
+
+fn window(colors: ColorScheme) -> Window {
+    Window { width: 1600, height: 900, scale: 1, colors }
+}
+
+fn main() {
+    let folder = fixtures::workspace_root().join("docs").join("images");
+    fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    // One picture in each color scheme, so that a reader sees that there are two.
+    save(&folder.join("live.png"), &live(&Browser::start(window(ColorScheme::Dark))));
+    if let Some(fixture) = Fixture::large("gpt_varlen") {
+        save(&folder.join("gpt_varlen_peak.png"), &peak(&Browser::start(window(ColorScheme::Light)), &fixture));
+    }
+}
+
+fn save(path: &Path, picture: &[u8]) {
+    fs::write(path, picture).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    println!("{} ({} KB)", path.display(), picture.len() / 1000);
+}
+
+fn live(browser: &Browser) -> Vec<u8> {
+    let demo = Program::start(["demo", "--device", "host"]);
+    let page = Page::open(browser, demo.url());
+    page.wait_until("events come", |state| state.live && state.events > 0);
+    thread::sleep(TRAINED);
+    browser.screenshot()
+}
+
+fn peak(browser: &Browser, fixture: &Fixture) -> Vec<u8> {
+    let view = Program::start(["view".as_ref(), fixture.path.as_os_str()]);
+    let page = Page::open(browser, view.url());
+    let event = peak_event(fixture);
+    page.wait_until("the recording is open", |state| state.events >= event && !state.live);
+    page.seek(event);
+    // Tooltips and notices that come with opening have gone by then.
+    thread::sleep(Duration::from_secs(1));
+    browser.screenshot()
+}
+
+/// The moment at which the most memory was allocated.
+fn peak_event(fixture: &Fixture) -> u64 {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let path = folder.path().join("recording.vram");
+    let status = vramscope().arg("import").arg(&fixture.path).arg("-o").arg(&path).status();
+    assert!(status.is_ok_and(|status| status.success()), "vramscope import failed");
+    let mut recording = Recording::new();
+    let bytes = fs::read(&path).expect("import has written the recording");
+    recording.push(&bytes).expect("import has written a good recording");
+    let device = recording.devices().next().expect("the recording has a device");
+    recording.series(device).map_or(0, |series: &Series| series.peak_allocated().event)
+}

@@ -1,0 +1,68 @@
+//! Real recordings with what PyTorch's own counters said of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// The recordings under `tests/data`.
+pub const SMALL: [&str; 5] = ["tiny_inference", "mlp_train", "frag_a_expandable", "ring", "graphs"];
+
+/// A recording and its ground truth.
+#[derive(Clone, Debug)]
+pub struct Fixture {
+    /// The snapshot, a `.pickle.zst`.
+    pub path: PathBuf,
+    truth: Value,
+}
+
+impl Fixture {
+    /// One of [`SMALL`].
+    #[must_use]
+    pub fn small(name: &str) -> Self {
+        Self::load(&workspace_root().join("tests").join("data"), name)
+    }
+
+    /// One of the larger recordings kept beside the checkout, or none where that folder is absent; that is then said on stderr.
+    #[must_use]
+    pub fn large(name: &str) -> Option<Self> {
+        let folder = workspace_root().join("..").join("shared").join("snapshots");
+        if folder.join(format!("{name}.pickle.zst")).is_file() {
+            return Some(Self::load(&folder, name));
+        }
+        eprintln!("SKIPPED: {name} is not there ({} has the larger recordings)", folder.display());
+        None
+    }
+
+    fn load(folder: &Path, name: &str) -> Self {
+        let truth = folder.join(format!("{name}.json"));
+        let text = fs::read_to_string(&truth).unwrap_or_else(|error| panic!("{}: {error}", truth.display()));
+        let truth = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", truth.display()));
+        Self { path: folder.join(format!("{name}.pickle.zst")), truth }
+    }
+
+    /// The snapshot's bytes.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        fs::read(&self.path).unwrap_or_else(|error| panic!("{}: {error}", self.path.display()))
+    }
+
+    /// The file's name.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    /// What `torch.cuda.memory_stats()` said at the end of a recording of one device, `allocated_bytes.all.current` for example.
+    #[must_use]
+    pub fn stat(&self, key: &str) -> u64 {
+        self.truth["stats"][key].as_u64().unwrap_or_else(|| panic!("{} has no statistic {key}", self.path.display()))
+    }
+}
+
+/// The root of the checkout.
+#[must_use]
+pub fn workspace_root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here)
+}
