@@ -8,6 +8,20 @@ use serde_json::Value;
 /// The recordings under `tests/data`.
 pub const SMALL: [&str; 5] = ["tiny_inference", "mlp_train", "frag_a_expandable", "ring", "graphs"];
 
+/// The larger recordings, kept beside the checkout, but for `big`.
+pub const LARGE: [&str; 10] = [
+    "cppstacks",
+    "frag_a",
+    "frag_a_gc",
+    "frag_a_maxsplit",
+    "frag_a_roundup",
+    "gpt_varlen",
+    "gpt_varlen_expandable",
+    "oom_frag",
+    "resnet50_train",
+    "two_gpus",
+];
+
 /// A recording and its ground truth.
 #[derive(Clone, Debug)]
 pub struct Fixture {
@@ -51,6 +65,12 @@ impl Fixture {
     #[must_use]
     pub fn file_name(&self) -> String {
         self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    /// All that is known of it.
+    #[must_use]
+    pub fn truth(&self) -> &Value {
+        &self.truth
     }
 
     /// What `torch.cuda.memory_stats()` said at the end of a recording of one device, `allocated_bytes.all.current` for example.
