@@ -73,6 +73,15 @@ impl Fixture {
         &self.truth
     }
 
+    /// How many entries its history has, on all devices.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        match &self.truth["events"] {
+            Value::Array(devices) => devices.iter().filter_map(Value::as_u64).sum(),
+            other => other.as_u64().unwrap_or_else(|| panic!("{} names no number of events", self.path.display())),
+        }
+    }
+
     /// What `torch.cuda.memory_stats()` said at the end of a recording of one device, `allocated_bytes.all.current` for example.
     #[must_use]
     pub fn stat(&self, key: &str) -> u64 {

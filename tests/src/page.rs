@@ -113,6 +113,39 @@ impl<'b> Page<'b> {
         number.unwrap_or_else(|| panic!("digest() is {digest}"))
     }
 
+    /// What the counter of this name reads, as the field of [`PageState`] is called.
+    ///
+    /// # Panics
+    /// Where the page has no such counter.
+    #[must_use]
+    pub fn counter(&self, name: &str) -> String {
+        let text = self
+            .browser
+            .run("return document.querySelector(`[data-counter=${arguments[0]}]`)?.innerText", &[json!(name)]);
+        text.as_str().unwrap_or_else(|| panic!("the page has no counter {name}")).to_owned()
+    }
+
+    /// All the text that a person can read on the page and its title, without what is painted.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.run("return `${document.title}\\n${document.body.innerText}`").as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Moves the pointer over the whole page in a grid, so that everything that is shown on hover is shown once.
+    pub fn point_everywhere(&self) {
+        self.run(
+            "for (let y = 10; y < innerHeight; y += 40) {
+                 for (let x = 10; x < innerWidth; x += 40) {
+                     const target = document.elementFromPoint(x, y);
+                     const at = { clientX: x, clientY: y, bubbles: true, cancelable: true, composed: true, pointerId: 1 };
+                     target.dispatchEvent(new PointerEvent('pointermove', at));
+                     target.dispatchEvent(new MouseEvent('mousemove', at));
+                 }
+             }
+             return new Promise(requestAnimationFrame);",
+        );
+    }
+
     /// Opens a file through `window.vramscope.open`, and waits until the whole of it can be used.
     pub fn open_file(&self, name: &str, bytes: &[u8]) {
         let script = format!("{MAKE_FILE} return window.vramscope.open(file).then(() => true)");

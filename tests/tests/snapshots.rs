@@ -88,9 +88,10 @@ fn check(fixture: &Fixture) {
         let complete = device["history_complete"].as_bool().expect("history_complete");
         assert_eq!(complete, !matches!(name.as_str(), "ring.pickle.zst" | "big.pickle.zst"), "{name}: complete");
         if complete {
-            for (key, stat) in
-                [("peak_allocated_bytes", "allocated_bytes.all.peak"), ("peak_reserved_bytes", "reserved_bytes.all.peak")]
-            {
+            for (key, stat) in [
+                ("peak_allocated_bytes", "allocated_bytes.all.peak"),
+                ("peak_reserved_bytes", "reserved_bytes.all.peak"),
+            ] {
                 if let Some(expected) = truth(stat) {
                     assert_eq!(of(key), expected, "{name}: {key} of device {number}");
                 }

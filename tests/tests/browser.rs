@@ -1,0 +1,329 @@
+//! The real binary with the real page in a real browser.
+//!
+//! These tests need Chromium, chromedriver and a binary with the page embedded, so they are ignored unless asked for;
+//! `cargo xtask test` sets all of that up and asks for them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::TcpStream;
+use std::path::Path;
+use std::thread::{self, JoinHandle};
+
+use tungstenite::Message;
+use tungstenite::stream::MaybeTlsStream;
+use vramscope_tests::fixtures::{self, Fixture};
+use vramscope_tests::{Browser, Page, PageState, Program, Window, vramscope};
+use vramscope_trace::{
+    Category, Definition, DeviceId, Encoder, Event, EventKind, Frame, FrameId, Info, Pool, PoolKind, Recording, Replay,
+    Sink, Site, SiteId, Stack, StackId, Stage, StreamId, StringId, digest,
+};
+
+/// `count` numbers between `first` and `last`, the same ones for the same seed.
+fn random_events(first: u64, last: u64, count: usize, seed: u64) -> Vec<u64> {
+    let mut state = seed;
+    let mut next = || {
+        // Knuth's linear congruential generator; its high bits are the good ones.
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        first + (state >> 33) % (last - first + 1)
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn recording(bytes: &[u8]) -> Recording {
+    let mut recording = Recording::new();
+    recording.push(bytes).expect("a good recording");
+    recording.finish().expect("a complete recording");
+    recording
+}
+
+/// What `vramscope import` makes of a file.
+fn imported(path: &Path) -> Recording {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let out = folder.path().join("out.vram");
+    let status = vramscope().arg("import").arg(path).arg("-o").arg(&out).status().expect("vramscope starts");
+    assert!(status.success(), "vramscope import {}: {status}", path.display());
+    recording(&fs::read(&out).expect("import has written a file"))
+}
+
+/// Asserts that the counters as a person reads them are those that a script is told.
+#[track_caller]
+fn check_counters(page: Page<'_>, state: &PageState) {
+    for (counter, bytes) in [
+        ("allocated_bytes", state.allocated_bytes),
+        ("reserved_bytes", state.reserved_bytes),
+        ("active_bytes", state.active_bytes),
+    ] {
+        let text = page.counter(counter);
+        let shown = bytes_in(&text).unwrap_or_else(|| panic!("the counter {counter} reads {text:?}"));
+        // The text is rounded to what fits.
+        let error = (shown - bytes as f64).abs();
+        assert!(
+            error <= bytes as f64 * 0.006 + 1.0,
+            "the counter {counter} reads {text:?}, and the state says {bytes}"
+        );
+    }
+}
+
+/// The number of bytes in `1.25 GiB`.
+fn bytes_in(text: &str) -> Option<f64> {
+    let (number, unit) = text.trim().split_once(|c: char| c.is_whitespace())?;
+    let power = ["B", "KiB", "MiB", "GiB", "TiB"].iter().position(|known| *known == unit.trim())?;
+    let number: f64 = number.replace(',', "").parse().ok()?;
+    Some(number * 1024_f64.powi(power as i32))
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn a_live_demo_is_watched_and_sought() {
+    let demo = Program::start(["demo", "--device", "host"]);
+    let browser = Browser::start(Window::default());
+    let page = Page::open(&browser, demo.url());
+    let first = page.wait_until("live events come", |state| state.live && state.events > 0);
+    let later = page.wait_until("more of them come", |state| state.events > first.events + 100);
+    assert!(later.reserved_bytes >= later.active_bytes && later.active_bytes >= later.allocated_bytes, "{later:?}");
+    assert!(later.allocated_bytes > 0 && later.segments > 0 && later.blocks > 0, "{later:?}");
+
+    let middle = later.events / 2;
+    let sought = page.seek(middle);
+    assert_eq!(sought.event, middle);
+    check_counters(page, &sought);
+    let grown = page.wait_until("events come behind a moment that stands still", |state| state.events > later.events);
+    assert_eq!((grown.event, grown.allocated_bytes), (middle, sought.allocated_bytes));
+    assert!(grown.live);
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn an_opened_recording_ends_at_what_pytorch_counted() {
+    let view = Program::start(["view".as_ref(), Fixture::small("tiny_inference").path.as_os_str()]);
+    let browser = Browser::start(Window::default());
+    let page = Page::open(&browser, view.url());
+    let served = page.wait_until("the file that the program serves is open", |state| state.events > 0);
+    assert!(served.source.contains("tiny_inference"), "{served:?}");
+    for name in fixtures::SMALL {
+        let fixture = Fixture::small(name);
+        page.open_file(&fixture.file_name(), &fixture.bytes());
+        check_end(page, &fixture);
+    }
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn a_dropped_recording_ends_at_what_pytorch_counted() {
+    // Dropped on a page that follows a live program, which it then leaves.
+    let demo = Program::start(["demo", "--device", "host"]);
+    let browser = Browser::start(Window::default());
+    let page = Page::open(&browser, demo.url());
+    page.wait_until("live events come", |state| state.live && state.events > 0);
+    for name in ["mlp_train", "frag_a_expandable"] {
+        let fixture = Fixture::small(name);
+        page.drop_file(&fixture.file_name(), &fixture.bytes());
+        page.wait_until("the dropped file is open", |state| !state.live && state.source.contains(name));
+        page.wait_until("all of it has been read", |state| state.events == fixture.events());
+        check_end(page, &fixture);
+    }
+}
+
+#[track_caller]
+fn check_end(page: Page<'_>, fixture: &Fixture) {
+    let state = page.state();
+    assert!(!state.live && state.events == fixture.events(), "{fixture:?} is {state:?}");
+    let end = page.seek(state.events);
+    assert_eq!(end.allocated_bytes, fixture.stat("allocated_bytes.all.current"), "allocated at the end of {end:?}");
+    assert_eq!(end.reserved_bytes, fixture.stat("reserved_bytes.all.current"), "reserved at the end of {end:?}");
+    assert_eq!(end.active_bytes, fixture.stat("active_bytes.all.current"), "active at the end of {end:?}");
+    check_counters(page, &end);
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn a_bad_file_is_an_error_and_the_page_lives_on() {
+    let good = Fixture::small("mlp_train");
+    let view = Program::start(["view".as_ref(), good.path.as_os_str()]);
+    let browser = Browser::start(Window::default());
+    let page = Page::open(&browser, view.url());
+    let before = page.wait_until("the file that the program serves is open", |state| state.events > 0);
+    let refused = page.run(
+        "return window.vramscope.open(new File(['this is no recording'], 'notes.txt')).then(() => 'opened', error => `${error}`)",
+    );
+    assert_ne!(refused, "opened");
+    assert_eq!(page.state().events, before.events);
+    check_end(page, &good);
+}
+
+/// Follows a live recording over its WebSocket until the server closes it.
+fn follow(program: &Program) -> JoinHandle<Recording> {
+    let url = program.url_of("/ws").replacen("http", "ws", 1);
+    let (mut socket, _) = tungstenite::connect(url).expect("the server takes a WebSocket");
+    // A server that falls silent must end the test, not hang it.
+    if let MaybeTlsStream::Plain(stream) = socket.get_ref() {
+        let stream: &TcpStream = stream;
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).expect("a timeout over zero");
+    }
+    thread::spawn(move || {
+        let mut recording = Recording::new();
+        while let Ok(message) = socket.read() {
+            if let Message::Binary(bytes) = message {
+                recording.push(&bytes).expect("a good stream");
+            }
+        }
+        recording
+    })
+}
+
+/// The digests of the states at `events`.
+fn digests(recording: &Recording, events: &[u64]) -> Vec<u64> {
+    let mut replay = Replay::new();
+    let digest_at = |event: &u64| digest(replay.seek(recording, *event).expect("a moment of the recording"));
+    events.iter().map(digest_at).collect()
+}
+
+/// Seeks in the page to each of `events`, and gives back the digests of what is then on the screen.
+fn page_digests(page: Page<'_>, events: &[u64]) -> Vec<u64> {
+    let digest_at = |event: &u64| {
+        assert_eq!(page.seek(*event).event, *event);
+        page.digest()
+    };
+    events.iter().map(digest_at).collect()
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn file_socket_and_browser_hold_the_same_memory_state() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let path = folder.path().join("live.vram");
+    let mut demo =
+        Program::start(["demo".as_ref(), "--device".as_ref(), "host".as_ref(), "--record".as_ref(), path.as_os_str()]);
+    let socket = follow(&demo);
+    let browser = Browser::start(Window::default());
+    let page = Page::open(&browser, demo.url());
+    let first = page.wait_until("live events come", |state| state.live && state.events > 0);
+    page.wait_until("there is something to compare", |state| state.events > first.events + 5_000);
+    let status = demo.interrupt();
+    assert!(status.success(), "the demo ended with {status}:\n{}", demo.messages());
+
+    let file = recording(&fs::read(&path).expect("the demo has recorded"));
+    let socket = socket.join().expect("the stream was good");
+    let ended = page.wait_until("the page has seen the end", |state| !state.live);
+    assert_eq!((file.lost_events(), socket.lost_events()), (0, 0));
+    assert_eq!(socket.end_event(), file.end_event(), "the socket was given everything");
+    assert_eq!(ended.events, file.end_event(), "the page was given everything");
+
+    let events = random_events(socket.first_event(), file.end_event(), 100, 1);
+    let expected = digests(&file, &events);
+    assert!(expected.iter().collect::<BTreeSet<_>>().len() > 50, "the moments are different ones");
+    assert_eq!(digests(&socket, &events), expected, "through the socket");
+
+    // The live page came later than the socket, and only knows what came after it; a page that opens the file knows all.
+    let late = page_first_event(page);
+    let seen: Vec<u64> = events.iter().copied().filter(|event| *event >= late).collect();
+    assert!(seen.len() > 30, "the page joined at {late} of {}", file.end_event());
+    assert_eq!(page_digests(page, &seen), digests(&file, &seen), "in a page that follows");
+
+    let view = Program::start(["view".as_ref(), path.as_os_str()]);
+    let page = Page::open(&browser, view.url());
+    page.wait_until("the recording is open", |state| state.events == file.end_event());
+    assert_eq!(page_digests(page, &events), expected, "in a page that opens the file");
+}
+
+/// The first moment that the page can show.
+fn page_first_event(page: Page<'_>) -> u64 {
+    page.seek(0).event
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn a_snapshot_read_in_the_browser_is_the_snapshot_read_natively() {
+    let view = Program::start(["view".as_ref(), Fixture::small("tiny_inference").path.as_os_str()]);
+    let browser = Browser::start(Window::default());
+    let page = Page::open(&browser, view.url());
+    for (seed, name) in fixtures::SMALL.into_iter().enumerate() {
+        let fixture = Fixture::small(name);
+        let native = imported(&fixture.path);
+        page.open_file(&fixture.file_name(), &fixture.bytes());
+        let events = random_events(native.first_event(), native.end_event(), 100, seed as u64);
+        assert_eq!(page_digests(page, &events), digests(&native, &events), "{name}");
+    }
+}
+
+/// Text that would set `window.executed` if it were ever taken for markup.
+const MARKUP: [&str; 4] = [
+    "<img src=x onerror=\"window.executed='image'\">",
+    "<script>window.executed='script'</script>",
+    "\"><svg onload=\"window.executed='svg'\">",
+    "</title><iframe srcdoc=\"<script>parent.executed='frame'</script>\">",
+];
+
+/// A recording in which everything that has a name has one of [`MARKUP`].
+fn hostile_recording() -> Vec<u8> {
+    let text = |index: usize| MARKUP[index % MARKUP.len()].to_owned();
+    let info = Info { source: text(0), writer: text(1), alloc_conf: text(2), ..Info::default() };
+    let mut encoder = Encoder::new(&info);
+    (0..MARKUP.len()).for_each(|index| encoder.define(&Definition::String(text(index))));
+    encoder.define(&Definition::Frame(Frame { function: StringId(1), file: StringId(2), line: 7 }));
+    encoder.define(&Definition::Stack(Stack { frame: FrameId(1), caller: StackId(0) }));
+    encoder.define(&Definition::Site(Site { stack: StackId(1), scope: StringId(3), category: Category::Parameter }));
+    let (address, stream, pool, site) = (0x7f00_0000_0000, StreamId(0), Pool::default_of(PoolKind::Small), SiteId(1));
+    let size = 2 << 20;
+    let kinds = [
+        EventKind::Mark { stage: Stage::Begin, name: StringId(4) },
+        EventKind::SegmentAllocated { address, size, stream, pool, site },
+        EventKind::BlockAllocated { address, size, requested: size - 100, stream, pool, site },
+        EventKind::Mark { stage: Stage::Instant, name: StringId(1) },
+        EventKind::OutOfMemory { requested: 1 << 40, device_free: 0, stream, site },
+    ];
+    for (time_ns, kind) in (0..).step_by(1_000_000).zip(kinds) {
+        encoder.event(&Event { device: DeviceId(0), time_ns, kind });
+    }
+    encoder.flush();
+    encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn names_from_a_recording_are_text_and_never_markup() {
+    let view = Program::start(["view".as_ref(), Fixture::small("tiny_inference").path.as_os_str()]);
+    let browser = Browser::start(Window::default());
+    let page = Page::open(&browser, view.url());
+    page.open_file("hostile<img src=x onerror=\"window.executed='name'\">.vram", &hostile_recording());
+    let state = page.state();
+    assert_eq!(state.source, MARKUP[0]);
+    for event in 0..=state.events {
+        page.seek(event);
+        page.point_everywhere();
+    }
+    let shown = page.text();
+    assert!(shown.contains(MARKUP[0]), "the source's name is shown as it is; the page reads:\n{shown}");
+    let made =
+        page.run("return document.querySelectorAll('img[src=x], iframe, svg[onload], script:not([src])').length");
+    assert_eq!(made, 0, "elements were made from names");
+    assert_eq!(page.run("return window.executed ?? null"), serde_json::Value::Null, "a name was executed");
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn no_request_leaves_the_pages_own_origin() {
+    let demo = Program::start(["demo", "--device", "host"]);
+    let browser = Browser::start(Window::default());
+    let page = Page::open(&browser, demo.url());
+    page.wait_until("live events come", |state| state.live && state.events > 0);
+    let fixture = Fixture::small("mlp_train");
+    page.open_file(&fixture.file_name(), &fixture.bytes());
+
+    let foreign = page.run(
+        "return performance.getEntriesByType('resource').map(entry => entry.name)
+             .filter(name => new URL(name, location.href).host !== location.host)",
+    );
+    assert_eq!(foreign, serde_json::json!([]), "asked of other origins");
+    let policy = page.run("return fetch('/').then(response => response.headers.get('content-security-policy'))");
+    let policy = policy.as_str().expect("the page comes with a content-security policy");
+    assert!(policy.contains("default-src 'none'") || policy.contains("default-src 'self'"), "{policy}");
+    let is_foreign = |word: &str| word.contains('.') || word.contains("//") || word == "*";
+    assert!(!policy.split([' ', ';']).any(is_foreign), "the policy lets another origin in: {policy}");
+    // Another server of this machine is another origin; it listens, so only the policy can be why it is not reached.
+    let other = Program::start(["view".as_ref(), fixture.path.as_os_str()]);
+    let script = "
+        const violated = new Promise(done => addEventListener('securitypolicyviolation', event => done(event.effectiveDirective)));
+        return fetch(arguments[0], { mode: 'no-cors' }).then(() => 'reached', () => violated)";
+    assert_eq!(browser.run(script, &[serde_json::json!(other.url())]), "connect-src");
+}
