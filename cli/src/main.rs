@@ -1,2 +1,85 @@
-//! The vramscope command.
-fn main() {}
+//! The `vramscope` command: arguments, files, progress and exit status around the other crates, and nothing that they could do.
+//!
+//! Each command is a module with its arguments and a `run`; [`input`] knows what can be read, [`serving`] what `demo` and `view`
+//! have in common.
+#![forbid(unsafe_code)]
+
+mod assets;
+mod demo;
+mod failure;
+mod import;
+mod info;
+mod input;
+mod interrupt;
+mod output;
+mod record;
+mod screen;
+mod serving;
+mod units;
+mod view;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::{Failure, Outcome};
+
+/// Bad usage or unusable input.
+const UNUSABLE: u8 = 2;
+
+/// See what a GPU's memory is doing while a program trains.
+#[derive(Parser, Debug)]
+#[command(version, propagate_version = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Train a real model whose tensors live in the pool, and watch its memory live
+    Demo(demo::DemoOptions),
+    /// Look at recordings in the browser
+    View(view::ViewOptions),
+    /// Follow a live program into a file
+    Record(record::RecordOptions),
+    /// Convert a snapshot to a recording
+    Import(import::ImportOptions),
+    /// Say what is in a recording
+    Info(info::InfoOptions),
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error),
+    };
+    let outcome = match &arguments.command {
+        Command::Demo(options) => demo::run(options),
+        Command::View(options) => view::run(options),
+        Command::Record(options) => record::run(options),
+        Command::Import(options) => import::run(options),
+        Command::Info(options) => info::run(options),
+    };
+    exit_code(outcome)
+}
+
+fn exit_code(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            screen::note(failure);
+            ExitCode::from(UNUSABLE)
+        }
+    }
+}
+
+/// Help goes to stdout as clap has it; what is wrong with the arguments goes to stderr in one line.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return exit_code(screen::print(&error.to_string()));
+    }
+    let text = error.to_string();
+    let what = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+    exit_code(Err(Failure::new(format_args!("{what} (try vramscope --help)"))))
+}

@@ -35,7 +35,7 @@ pub const DEFAULT_PORT: u16 = 7791;
 /// How many ports are tried after it.
 const PORTS_TRIED: u16 = 20;
 /// How long answers that are under way may take when the server stops.
-const STOPPING_TIME: Duration = Duration::from_secs(1);
+const STOPPING_TIME: Duration = Duration::from_secs(2);
 
 /// A complete recording.
 #[derive(Clone, Debug)]

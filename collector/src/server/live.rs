@@ -27,16 +27,14 @@ pub(super) async fn follow(mut socket: WebSocket, mut viewer: Viewer, mut stoppi
     let (code, reason) = loop {
         let chunks = viewer.take(MESSAGE_BYTES);
         if !chunks.is_empty() {
-            let sending = socket.send(Message::Binary(joined(&chunks)));
-            tokio::select! {
-                sent = sending => match sent {
-                    Ok(()) => continue,
-                    Err(_) => return,
-                },
-                _ = stopping.wait_for(|&stopping| stopping) => return,
+            if socket.send(Message::Binary(joined(&chunks))).await.is_err() {
+                return;
             }
+            continue;
         }
         tokio::select! {
+            // In this order, so that a viewer is given the last of a recording before it is told that the server stops.
+            biased;
             more = viewer.wait() => if !more {
                 break (close_code::NORMAL, "the recording has ended");
             },

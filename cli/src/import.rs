@@ -1,0 +1,43 @@
+//! `vramscope import`: any input file to a recording.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::failure::{Failure, Outcome};
+use crate::input::Input;
+use crate::interrupt;
+use crate::output::Output;
+use crate::screen;
+use crate::units;
+
+/// Arguments of `import`.
+#[derive(Args, Debug)]
+pub(crate) struct ImportOptions {
+    /// A PyTorch snapshot (.pickle, .json) or a .vram; each also with .gz or .zst
+    #[arg(value_name = "IN")]
+    input: PathBuf,
+    /// The recording to write
+    #[arg(short, long, value_name = "OUT.vram")]
+    output: PathBuf,
+}
+
+/// Converts, and says what came of it.
+pub(crate) fn run(options: &ImportOptions) -> Outcome {
+    let input = Input::open(&options.input)?;
+    let mut output = Output::create(&options.output)?;
+    let temporary = output.temporary().to_owned();
+    interrupt::exit_on_signal(move || {
+        // Gone already where the signal came late.
+        let _ = std::fs::remove_file(&temporary);
+    })?;
+    let mut bytes = 0;
+    let events = input.convert(|piece| {
+        bytes += piece.len() as u64;
+        output.write(piece).map_err(|error| Failure::file(&options.output, error))
+    })?;
+    output.finish()?;
+    let events = units::counted(events, "event", "events");
+    screen::note(format_args!("{}: {events} in {}", options.output.display(), units::bytes(bytes)));
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! An output file that appears whole or not at all.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, Outcome};
+
+/// A file under a temporary name beside its own, until it is complete. Dropped before, it is gone.
+#[derive(Debug)]
+pub(crate) struct Output {
+    path: PathBuf,
+    temporary: PathBuf,
+    file: Option<BufWriter<File>>,
+}
+
+impl Output {
+    /// Begins the file that will be at `path`.
+    pub(crate) fn create(path: &Path) -> Outcome<Self> {
+        let name = path.file_name().ok_or_else(|| Failure::file(path, "is not the name of a file"))?;
+        let mut temporary_name = name.to_owned();
+        temporary_name.push(format!(".{}.part", std::process::id()));
+        let temporary = path.with_file_name(temporary_name);
+        let file = File::create_new(&temporary).map_err(|error| Failure::file(path, error))?;
+        Ok(Self { path: path.to_owned(), temporary, file: Some(BufWriter::new(file)) })
+    }
+
+    /// The name that it has until it is complete.
+    pub(crate) fn temporary(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// Adds to it.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes))
+    }
+
+    /// Gives it its name.
+    pub(crate) fn finish(mut self) -> Outcome {
+        let written = match self.file.take() {
+            Some(mut file) => file.flush().and_then(|()| file.get_ref().sync_all()),
+            None => Ok(()),
+        };
+        let renamed = written.and_then(|()| fs::rename(&self.temporary, &self.path));
+        if renamed.is_err() {
+            self.remove();
+        }
+        renamed.map_err(|error| Failure::file(&self.path, error))
+    }
+
+    fn remove(&self) {
+        // If it cannot be removed there is nothing better to do about it.
+        let _ = fs::remove_file(&self.temporary);
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if self.file.take().is_some() {
+            self.remove();
+        }
+    }
+}

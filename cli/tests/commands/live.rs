@@ -1,0 +1,99 @@
+//! `demo`, `record` and `view`.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use vramscope_trace::{Recording, digest};
+
+use crate::program::{Server, fixture, interrupt, vramscope, wait, wait_until};
+
+fn recording(bytes: &[u8]) -> Recording {
+    let mut recording = Recording::new();
+    recording.push(bytes).expect("a recording");
+    recording.finish().expect("a whole one");
+    recording
+}
+
+fn record(server: &Server, out: &Path, more: &[&str]) -> Child {
+    let mut command = vramscope(["record".as_ref(), server.url.as_ref(), "-o".as_ref(), out.as_os_str()]);
+    command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts")
+}
+
+#[test]
+fn the_file_the_socket_and_the_download_are_the_same_recording() {
+    let folder = TempDir::new().expect("a folder");
+    let (file, copy) = (folder.path().join("demo.vram"), folder.path().join("copy.vram"));
+    let mut demo =
+        Server::start(["demo".as_ref(), "--steps".as_ref(), "40".as_ref(), "--record".as_ref(), file.as_os_str()]);
+    let mut recorder = record(&demo, &copy, &[]);
+    // The demo goes on serving when it is done, and whoever follows it is told that this was all.
+    assert!(wait(&mut recorder).success());
+    let (head, download) = demo.get("/trace.vram");
+    assert!(head.contains("application/vnd.vramscope.trace"), "{head}");
+    let written = fs::read(&file).expect("the demo has recorded");
+    assert!(written == fs::read(&copy).expect("record has written"), "the file and the socket");
+    assert!(written == download, "the file and the download");
+    let recording = recording(&written);
+    assert!(recording.end_event() > 1000, "{} events", recording.end_event());
+    assert_eq!((recording.first_event(), recording.lost_events()), (0, 0));
+    let (status, said) = demo.interrupt();
+    assert!(status.success(), "{status}: {said}");
+}
+
+#[test]
+fn record_stops_after_its_time_and_when_interrupted() {
+    let folder = TempDir::new().expect("a folder");
+    let (timed, stopped) = (folder.path().join("timed.vram"), folder.path().join("stopped.vram"));
+    let mut demo = Server::start(["demo"]);
+    let began = Instant::now();
+    let mut with_time = record(&demo, &timed, &["--for", "1s"]);
+    let mut without = record(&demo, &stopped, &[]);
+    assert!(wait(&mut with_time).success());
+    assert!(began.elapsed() >= Duration::from_secs(1));
+    wait_until("the other has written something", || fs::metadata(&stopped).is_ok_and(|file| file.len() > 1000));
+    interrupt(&without);
+    assert!(wait(&mut without).success());
+    // The demo did not notice.
+    assert!(demo.get("/healthz").0.contains(" 200 "));
+    for path in [&timed, &stopped] {
+        let recording = recording(&fs::read(path).expect("written"));
+        assert!(recording.end_event() > 0);
+        assert_eq!(recording.lost_events(), 0);
+    }
+    assert!(demo.interrupt().0.success());
+}
+
+#[test]
+fn an_interrupted_demo_leaves_a_whole_recording() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("demo.vram");
+    let mut demo = Server::start(["demo".as_ref(), "--record".as_ref(), file.as_os_str()]);
+    wait_until("the file grows while the demo runs", || fs::metadata(&file).is_ok_and(|file| file.len() > 5_000));
+    let began = Instant::now();
+    let (status, said) = demo.interrupt();
+    assert!(status.success(), "{status}: {said}");
+    assert!(began.elapsed() < Duration::from_secs(10), "it took {:?} to stop", began.elapsed());
+    let recording = recording(&fs::read(&file).expect("recorded"));
+    assert!(recording.end_event() > 0);
+}
+
+#[test]
+fn view_serves_what_it_was_given() {
+    let snapshot = |name: &str| fixture(&format!("{name}.pickle.zst"));
+    let files = [snapshot("tiny_inference"), snapshot("ring")];
+    let mut view = Server::start(["view".as_ref(), files[0].as_os_str(), files[1].as_os_str()]);
+    let (head, _) = view.get("/");
+    assert!(head.contains("?trace=files/0/tiny_inference.vram"), "{head}");
+    let (head, page) = view.get("/?trace=files/0/tiny_inference.vram");
+    assert!(head.contains(" 200 ") && head.contains("content-security-policy"), "{head}");
+    assert!(String::from_utf8_lossy(&page).to_lowercase().starts_with("<!doctype html>"));
+    let (head, first) = view.get("/files/0/tiny_inference.vram");
+    assert!(head.contains("application/vnd.vramscope.trace"), "{head}");
+    let (_, second) = view.get("/files/1/ring.vram");
+    assert_ne!(digest(recording(&first).end_state()), digest(recording(&second).end_state()));
+    assert!(view.get("/ws").0.contains(" 404 "));
+    assert!(view.interrupt().0.success());
+}

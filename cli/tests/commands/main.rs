@@ -1,0 +1,7 @@
+//! The real binary, run as a person or a script runs it.
+#![forbid(unsafe_code)]
+
+mod files;
+mod live;
+mod program;
+mod refusals;
