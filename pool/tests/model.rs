@@ -9,6 +9,9 @@ use vramscope_trace::{DeviceId, EventKind, Memory, MemoryState, PoolKind, SiteId
 const DEVICE: DeviceId = DeviceId(3);
 const MIB: u64 = 1 << 20;
 
+/// What a segment is, for comparison: address, size, stream, kind, and its blocks as in [`ModelSegment`].
+type Laid = (u64, u64, u64, PoolKind, Vec<(u64, Option<u64>)>);
+
 /// A segment: its size, stream, kind and blocks (size; what was asked for, where live).
 #[derive(Clone, Debug)]
 struct ModelSegment {
@@ -49,8 +52,8 @@ impl Model {
         let kind = if size <= MIB { PoolKind::Small } else { PoolKind::Large };
         let (place, number) = self.best_fit(kind, stream, size).unwrap_or_else(|| {
             let bytes = match size {
-                ..=0x10_0000 => 2 * MIB,
-                ..0xa0_0000 => 20 * MIB,
+                0..=0x10_0000 => 2 * MIB,
+                0x10_0001..0xa0_0000 => 20 * MIB,
                 _ => size.div_ceil(2 * MIB) * 2 * MIB,
             };
             let address = new_address.expect("the pool made no segment where the model finds no room");
@@ -99,14 +102,14 @@ impl Model {
     }
 }
 
-fn lay(model: &Model) -> Vec<(u64, u64, u64, PoolKind, Vec<(u64, Option<u64>)>)> {
+fn lay(model: &Model) -> Vec<Laid> {
     let mut segments: Vec<_> =
         model.segments.iter().map(|it| (it.address, it.size, it.stream, it.kind, it.blocks.clone())).collect();
     segments.sort_by_key(|segment| segment.0);
     segments
 }
 
-fn lay_pool<D: Device>(pool: &Pool<D>) -> Vec<(u64, u64, u64, PoolKind, Vec<(u64, Option<u64>)>)> {
+fn lay_pool<D: Device>(pool: &Pool<D>) -> Vec<Laid> {
     let blocks = |it: &LaidSegment| {
         it.blocks.iter().map(|block| (block.size, block.allocated.then_some(block.requested))).collect()
     };

@@ -1,0 +1,178 @@
+//! The pool as a program uses it: shared by its threads, recorded, and told by scopes what memory is for.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use vramscope_pool::{AllocateError, Allocated, DeviceError, Origin, Pool, Settings, Stats};
+use vramscope_trace::{Category, DeviceId, Event, EventKind, Sink, Stage, StreamId};
+
+use crate::host::HostDevice;
+use crate::scope::{Context, Scope, Sites, unique_number};
+
+/// A caching allocator over the memory of this machine. Clones are the same pool.
+///
+/// ```
+/// use vramscope_collector::HostPool;
+/// use vramscope_trace::{Category, DeviceId, Null};
+///
+/// let started = std::time::Instant::now();
+/// let pool = HostPool::new(DeviceId(0), 64 << 20, Null, move || started.elapsed().as_nanos() as u64);
+/// let _step = pool.scope("step");
+/// let _forward = pool.scope_with("forward", Category::Activation);
+/// let mut hidden = pool.zeros::<f32>(1024)?;
+/// hidden[7] = 1.0;
+/// # Ok::<(), vramscope_collector::AllocateError>(())
+/// ```
+#[derive(Clone)]
+pub struct HostPool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Tells this pool's scopes from those of others.
+    number: u64,
+    clock: Box<dyn Fn() -> u64 + Send + Sync>,
+    inner: Mutex<Inner>,
+}
+
+/// What the lock guards. The clock is read and the sink told under it, so that definitions come before what uses them and events
+/// in the order of their times.
+struct Inner {
+    pool: Pool<HostDevice>,
+    sites: Sites,
+    sink: Box<dyn Sink + Send>,
+}
+
+impl Inner {
+    fn tell_definitions(&mut self) {
+        for definition in self.sites.take_fresh() {
+            self.sink.define(&definition);
+        }
+    }
+}
+
+impl HostPool {
+    /// A pool of at most `capacity_bytes` whose events carry `device`, go to `sink`, and have the times that `clock` says.
+    pub fn new(
+        device: DeviceId,
+        capacity_bytes: u64,
+        sink: impl Sink + Send + 'static,
+        clock: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        let pool = Pool::new(device, Settings::default(), HostDevice::new(capacity_bytes));
+        let inner = Mutex::new(Inner { pool, sites: Sites::default(), sink: Box::new(sink) });
+        Self { shared: Arc::new(Shared { number: unique_number(), clock: Box::new(clock), inner }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.shared.inner.lock().expect("a pool that panicked half way through a change can hand out no memory")
+    }
+
+    /// Opens a scope: until it is dropped, what this thread asks for is said to be asked for in `name`, inside the scopes that are
+    /// open already.
+    pub fn scope(&self, name: &str) -> Scope {
+        let category = Context::current(self.shared.number).category;
+        self.scope_with(name, category)
+    }
+
+    /// Opens a scope, and says what memory asked for in it is for.
+    pub fn scope_with(&self, name: &str, category: Category) -> Scope {
+        let outer = Context::current(self.shared.number);
+        let path = self.lock().sites.path(outer.path, name);
+        Scope::open(self.shared.number, Context { path, category })
+    }
+
+    /// Says what memory asked for from now on is for, until it is dropped, without opening a scope of another name.
+    pub fn category(&self, category: Category) -> Scope {
+        let context = Context { category, ..Context::current(self.shared.number) };
+        Scope::open(self.shared.number, context)
+    }
+
+    /// Records a named moment.
+    pub fn mark(&self, name: &str) {
+        self.put_mark(&mut self.lock(), Stage::Instant, name);
+    }
+
+    /// Records the beginning of something named, and its end when what is returned is dropped.
+    pub fn span(&self, name: impl Into<String>) -> Span {
+        let name = name.into();
+        self.put_mark(&mut self.lock(), Stage::Begin, &name);
+        Span { pool: self.clone(), name }
+    }
+
+    fn put_mark(&self, inner: &mut Inner, stage: Stage, name: &str) {
+        let name = inner.sites.string(name);
+        inner.tell_definitions();
+        let (device, time_ns) = (inner.pool.id(), (self.shared.clock)());
+        inner.sink.event(&Event { device, time_ns, kind: EventKind::Mark { stage, name } });
+    }
+
+    /// Gives every segment in which no block is live back to the operating system.
+    ///
+    /// # Errors
+    /// When the operating system does not take one.
+    #[track_caller]
+    pub fn empty_cache(&self) -> Result<(), DeviceError> {
+        let mut inner = self.lock();
+        let origin = self.origin(&mut inner, Location::caller());
+        let Inner { pool, sink, .. } = &mut *inner;
+        pool.empty_cache(origin, &mut **sink)
+    }
+
+    /// What the pool did so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        *self.lock().pool.stats()
+    }
+
+    /// Where and when this call is, with the sink told of it.
+    fn origin(&self, inner: &mut Inner, location: &'static Location<'static>) -> Origin {
+        let site = inner.sites.site(Context::current(self.shared.number), location);
+        inner.tell_definitions();
+        Origin { site, time_ns: (self.shared.clock)() }
+    }
+
+    pub(crate) fn allocate(
+        &self,
+        bytes: u64,
+        location: &'static Location<'static>,
+    ) -> Result<Option<Allocated>, AllocateError> {
+        let mut inner = self.lock();
+        let origin = self.origin(&mut inner, location);
+        let Inner { pool, sink, .. } = &mut *inner;
+        pool.allocate(bytes, StreamId(0), origin, &mut **sink)
+    }
+
+    /// Takes back a block that [`allocate`](Self::allocate) handed out and that is not free yet.
+    pub(crate) fn free(&self, address: u64, location: &'static Location<'static>) {
+        // Where a panic left the pool in the middle of a change, losing the block is the one thing that is surely harmless.
+        let Ok(mut inner) = self.shared.inner.lock() else { return };
+        let origin = self.origin(&mut inner, location);
+        let Inner { pool, sink, .. } = &mut *inner;
+        pool.free(address, origin, &mut **sink).expect("a buffer's block is live until the buffer frees it");
+    }
+}
+
+impl fmt::Debug for HostPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostPool").field("number", &self.shared.number).finish_non_exhaustive()
+    }
+}
+
+/// Something named that is going on; see [`HostPool::span`].
+#[must_use = "a span ends when this is dropped"]
+#[derive(Debug)]
+pub struct Span {
+    pool: HostPool,
+    name: String,
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        // After a panic in the middle of a change the recording is over anyway.
+        if let Ok(mut inner) = self.pool.shared.inner.lock() {
+            self.pool.put_mark(&mut inner, Stage::End, &self.name);
+        }
+    }
+}

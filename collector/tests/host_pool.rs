@@ -1,0 +1,247 @@
+//! The pool as a program uses it: real memory, returned on drop, with sites that say what it is for.
+
+#![allow(missing_docs)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use vramscope_collector::{AllocateError, HostPool};
+use vramscope_trace::{
+    Category, Definition, Definitions, DeviceId, Event, EventKind, Memory, MemoryState, Sink, Site, SiteId, Stage,
+    StringId,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// Keeps what a pool says; clones keep it in the same place.
+#[derive(Clone, Default)]
+struct Kept {
+    memory: Arc<Mutex<Memory>>,
+    defined: Arc<Mutex<Definitions>>,
+}
+
+impl Sink for Kept {
+    fn event(&mut self, event: &Event) {
+        let site = match event.kind {
+            EventKind::SegmentAllocated { site, .. }
+            | EventKind::BlockAllocated { site, .. }
+            | EventKind::FreeRequested { site, .. }
+            | EventKind::FreeCompleted { site, .. } => site,
+            _ => SiteId(0),
+        };
+        assert!(site.0 as usize <= self.defined.lock().unwrap().site_count(), "a site is defined before it is used");
+        if let EventKind::Mark { name, .. } = event.kind {
+            assert_ne!(self.defined.lock().unwrap().string(name), "", "a name is defined before it is used");
+        }
+        self.memory.lock().unwrap().event(event);
+    }
+
+    fn define(&mut self, definition: &Definition) {
+        self.defined.lock().unwrap().define(definition.clone());
+    }
+}
+
+impl Kept {
+    fn events(&self) -> Vec<Event> {
+        self.memory.lock().unwrap().events.clone()
+    }
+
+    fn state(&self) -> MemoryState {
+        let mut state = MemoryState::default();
+        self.events().iter().for_each(|event| state.apply(event));
+        state
+    }
+
+    fn string(&self, id: StringId) -> String {
+        self.defined.lock().unwrap().string(id).to_owned()
+    }
+
+    /// Scope path, category, and lines of the blocks that are live, in the order of their allocation.
+    fn live(&self) -> Vec<(String, Category, u32)> {
+        let state = self.state();
+        let mut blocks: Vec<_> = state.device(DeviceId(0)).expect("events").blocks().copied().collect();
+        blocks.sort_by_key(|block| block.since_event);
+        let defined = self.defined.lock().unwrap();
+        let line = |site: Site| {
+            let frame = defined.stack(site.stack).next().expect("a location");
+            assert!(defined.string(frame.file).ends_with("host_pool.rs"));
+            frame.line
+        };
+        let sites = blocks.iter().map(|block| defined.site(block.site));
+        sites.map(|site| (defined.string(site.scope).to_owned(), site.category, line(site))).collect()
+    }
+}
+
+fn recorded_pool(capacity_bytes: u64) -> (HostPool, Kept) {
+    let kept = Kept::default();
+    let ticks = AtomicU64::new(0);
+    let pool = HostPool::new(DeviceId(0), capacity_bytes, kept.clone(), move || ticks.fetch_add(1, Ordering::Relaxed));
+    (pool, kept)
+}
+
+#[test]
+fn buffers_hold_their_own_data_and_go_back_when_dropped() {
+    let (pool, kept) = recorded_pool(64 * MIB);
+    let zeros = pool.zeros::<f32>(1000).unwrap();
+    let mut counted = pool.copy_of(&(0..300_000).collect::<Vec<u32>>()).unwrap();
+    let full = pool.full(77, 0xa5u8).unwrap();
+    counted[5] = 99;
+    assert!(zeros.iter().all(|&value| value == 0.0) && zeros.len() == 1000);
+    assert!(full.iter().all(|&value| value == 0xa5) && full.len() == 77);
+    assert!(counted.iter().enumerate().all(|(place, &value)| value == if place == 5 { 99 } else { place as u32 }));
+    let state = kept.state();
+    let addresses: Vec<u64> = state.device(DeviceId(0)).unwrap().blocks().map(|block| block.address).collect();
+    for address in [zeros.address(), counted.address(), full.address()] {
+        assert!(addresses.contains(&address), "the events name the memory's real address");
+    }
+    drop((zeros, counted, full));
+    assert_eq!(pool.stats().allocated_bytes.all.current, 0);
+    assert_eq!(kept.state().device(DeviceId(0)).unwrap().counters().active, 0);
+    pool.empty_cache().unwrap();
+    assert_eq!(pool.stats().reserved_bytes.all.current, 0);
+}
+
+#[test]
+fn memory_that_is_used_again_is_zeroed_again() {
+    let (pool, _) = recorded_pool(64 * MIB);
+    let first = pool.full(4096, 1.0f64).unwrap();
+    let address = first.address();
+    drop(first);
+    let second = pool.zeros::<f64>(4096).unwrap();
+    assert_eq!(second.address(), address);
+    assert!(second.iter().all(|&value| value == 0.0));
+}
+
+#[test]
+fn an_empty_buffer_takes_no_memory() {
+    let (pool, kept) = recorded_pool(64 * MIB);
+    let mut empty = pool.zeros::<u64>(0).unwrap();
+    assert!(empty.is_empty() && empty.iter_mut().next().is_none());
+    drop(empty);
+    assert!(kept.events().is_empty());
+}
+
+#[test]
+fn a_buffer_outlives_the_handle_that_made_it() {
+    let (pool, _) = recorded_pool(64 * MIB);
+    let buffer = pool.full(1000, 7i32).unwrap();
+    drop(pool);
+    assert_eq!(buffer.iter().sum::<i32>(), 7000);
+}
+
+#[test]
+fn scopes_say_where_and_what_for() {
+    let (pool, kept) = recorded_pool(64 * MIB);
+    let before = pool.zeros::<u8>(1).unwrap();
+    let line = line!() - 1;
+    let step = pool.scope("step");
+    let forward = pool.scope_with("forward", Category::Activation);
+    let layer = pool.scope("layer3");
+    let inner = pool.zeros::<u8>(1).unwrap();
+    drop(layer);
+    let temporary = pool.category(Category::Temporary);
+    let scratch = pool.zeros::<u8>(1).unwrap();
+    drop(temporary);
+    // Not the innermost: the one inside stays open.
+    drop(step);
+    let still = pool.zeros::<u8>(1).unwrap();
+    drop(forward);
+    let after = pool.zeros::<u8>(1).unwrap();
+    assert_eq!(
+        kept.live(),
+        [
+            (String::new(), Category::Unknown, line),
+            ("step/forward/layer3".to_owned(), Category::Activation, line + 5),
+            ("step/forward".to_owned(), Category::Temporary, line + 8),
+            ("step/forward".to_owned(), Category::Activation, line + 12),
+            (String::new(), Category::Unknown, line + 14),
+        ]
+    );
+    drop((before, inner, scratch, still, after));
+}
+
+#[test]
+fn the_same_line_in_the_same_scope_is_one_site() {
+    let (pool, kept) = recorded_pool(64 * MIB);
+    for step in 0..3 {
+        let _span = pool.span(format!("step {step}"));
+        let _scope = pool.scope("step");
+        let _buffer = pool.zeros::<u8>(1).unwrap();
+    }
+    assert_eq!(kept.defined.lock().unwrap().site_count(), 1);
+}
+
+#[test]
+fn scopes_belong_to_a_thread_and_to_a_pool() {
+    let ((pool, kept), (other, kept_other)) = (recorded_pool(64 * MIB), recorded_pool(64 * MIB));
+    let _scope = pool.scope_with("here", Category::Input);
+    let a = std::thread::spawn({
+        let pool = pool.clone();
+        move || pool.zeros::<u8>(1).unwrap()
+    });
+    let (a, b) = (a.join().unwrap(), other.zeros::<u8>(1).unwrap());
+    assert!(
+        kept.live()
+            .iter()
+            .chain(&kept_other.live())
+            .all(|(scope, category, _)| scope.is_empty() && *category == Category::Unknown)
+    );
+    drop((a, b));
+}
+
+#[test]
+fn spans_begin_and_end() {
+    let (pool, kept) = recorded_pool(64 * MIB);
+    let span = pool.span("step 1");
+    pool.mark("evaluated");
+    drop(span);
+    let marks: Vec<_> = kept
+        .events()
+        .iter()
+        .map(|event| match event.kind {
+            EventKind::Mark { stage, name } => (event.time_ns, stage, kept.string(name)),
+            _ => panic!("{event:?}"),
+        })
+        .collect();
+    let expected = [(0, Stage::Begin, "step 1"), (1, Stage::Instant, "evaluated"), (2, Stage::End, "step 1")];
+    assert_eq!(marks, expected.map(|(time, stage, name)| (time, stage, name.to_owned())));
+}
+
+#[test]
+fn what_does_not_fit_is_an_error_and_the_pool_goes_on() {
+    let (pool, kept) = recorded_pool(8 * MIB);
+    let kept_alive = pool.zeros::<u8>(1000).unwrap();
+    assert!(matches!(pool.zeros::<f32>(4 << 20), Err(AllocateError::OutOfMemory(_))));
+    assert!(matches!(pool.zeros::<f64>(usize::MAX), Err(AllocateError::TooLarge { .. })));
+    assert_eq!(kept.state().device(DeviceId(0)).unwrap().ooms(), 1);
+    assert!(pool.zeros::<u8>(1000).is_ok());
+    drop(kept_alive);
+}
+
+#[test]
+fn threads_share_a_pool_and_never_memory() {
+    let (pool, kept) = recorded_pool(512 * MIB);
+    std::thread::scope(|scope| {
+        for thread in 0..4u32 {
+            let pool = pool.clone();
+            scope.spawn(move || {
+                let _scope = pool.scope("thread");
+                let mut random = thread + 1;
+                let mut held = Vec::new();
+                for step in 0..2000u32 {
+                    random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    let tag = thread << 24 | step;
+                    held.push((tag, pool.full(1 + (random >> 16) as usize, tag).unwrap()));
+                    if held.len() > 20 {
+                        let (tag, buffer) = held.swap_remove(random as usize % held.len());
+                        assert!(buffer.iter().all(|&value| value == tag), "nobody else wrote here");
+                    }
+                }
+            });
+        }
+    });
+    let state = kept.state();
+    assert_eq!(state.device(DeviceId(0)).unwrap().misfits(), 0);
+    assert_eq!(state.device(DeviceId(0)).unwrap().counters().active, 0);
+    assert!(kept.events().is_sorted_by_key(|event| event.time_ns));
+}

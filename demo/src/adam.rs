@@ -1,0 +1,65 @@
+//! The Adam optimizer.
+
+use vramscope_collector::{AllocateError, HostPool};
+use vramscope_trace::Category;
+
+use crate::network::{Layer, Parameters};
+
+const LEARNING_RATE: f32 = 1e-3;
+const MEAN_DECAY: f32 = 0.9;
+const VARIANCE_DECAY: f32 = 0.999;
+const EPSILON: f32 = 1e-8;
+
+/// Averages of a layer's gradient and of its square.
+struct Moments {
+    mean: Parameters,
+    variance: Parameters,
+}
+
+/// The optimizer's state; like PyTorch's, it is made at the first step.
+#[derive(Default)]
+pub(crate) struct Adam {
+    moments: Vec<Moments>,
+    steps: i32,
+}
+
+impl Adam {
+    /// Changes the layers' parameters against their gradients.
+    pub(crate) fn step(
+        &mut self,
+        pool: &HostPool,
+        layers: &mut [Layer],
+        gradients: &[Parameters],
+    ) -> Result<(), AllocateError> {
+        let _optimizer = pool.scope("optimizer");
+        self.steps += 1;
+        let mean_scale = 1.0 / (1.0 - MEAN_DECAY.powi(self.steps));
+        let variance_scale = 1.0 / (1.0 - VARIANCE_DECAY.powi(self.steps));
+        for (number, (layer, gradient)) in layers.iter_mut().zip(gradients).enumerate() {
+            let _layer = pool.scope(&layer.name);
+            if self.moments.len() == number {
+                let _state = pool.category(Category::OptimizerState);
+                self.moments.push(Moments { mean: gradient.zeros_like()?, variance: gradient.zeros_like()? });
+            }
+            let Moments { mean, variance } = &mut self.moments[number];
+            let (parts, averages) =
+                (layer.parameters.parts_mut(), mean.parts_mut().into_iter().zip(variance.parts_mut()));
+            for ((parameter, gradient), (mean, variance)) in parts.into_iter().zip(gradient.parts()).zip(averages) {
+                for ((mean, variance), &gradient) in mean.iter_mut().zip(variance.iter_mut()).zip(gradient.iter()) {
+                    *mean += (gradient - *mean) * (1.0 - MEAN_DECAY);
+                    *variance += (gradient * gradient - *variance) * (1.0 - VARIANCE_DECAY);
+                }
+                // Two passes with the divisor in memory between them, as an optimizer made of tensor operations has it.
+                let _temporary = pool.category(Category::Temporary);
+                let mut divisor = pool.zeros::<f32>(variance.len())?;
+                for (divisor, variance) in divisor.iter_mut().zip(variance.iter()) {
+                    *divisor = (variance * variance_scale).sqrt() + EPSILON;
+                }
+                for ((parameter, mean), divisor) in parameter.iter_mut().zip(mean.iter()).zip(divisor.iter()) {
+                    *parameter -= LEARNING_RATE * mean_scale * mean / divisor;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! The whole demo, small: it learns, it stops, and what it records makes sense.
+
+#![allow(missing_docs)]
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use vramscope_demo::{DemoError, Options, Step, Summary, run};
+use vramscope_trace::{Category, Definition, Definitions, DeviceId, Event, EventKind, MemoryState, Sink, Stage};
+
+/// What was recorded; clones record into the same.
+#[derive(Clone, Default)]
+struct Recorded(Arc<Mutex<Record>>);
+
+#[derive(Default)]
+struct Record {
+    state: MemoryState,
+    definitions: Definitions,
+    marks: Vec<(Stage, String)>,
+    /// Scope path and category of everything that was allocated.
+    uses: BTreeSet<(String, Category)>,
+    peak_bytes: u64,
+}
+
+impl Sink for Recorded {
+    fn event(&mut self, event: &Event) {
+        let mut record = self.0.lock().unwrap();
+        record.state.apply(event);
+        let record = &mut *record;
+        match event.kind {
+            EventKind::Mark { stage, name } => record.marks.push((stage, record.definitions.string(name).to_owned())),
+            EventKind::BlockAllocated { site, .. } => {
+                let site = record.definitions.site(site);
+                record.uses.insert((record.definitions.string(site.scope).to_owned(), site.category));
+                record.peak_bytes =
+                    record.peak_bytes.max(record.state.device(DeviceId(0)).unwrap().counters().allocated);
+            }
+            _ => {}
+        }
+    }
+
+    fn define(&mut self, definition: &Definition) {
+        self.0.lock().unwrap().definitions.define(definition.clone());
+    }
+}
+
+fn small() -> Options {
+    Options {
+        steps: Some(200),
+        min_step_time: Duration::ZERO,
+        training_digits: 1500,
+        held_out_digits: 300,
+        batch: (20, 40),
+        hidden: vec![64, 32],
+        evaluate_every: 100,
+        ..Options::default()
+    }
+}
+
+fn train(
+    options: &Options,
+    stop: &AtomicBool,
+    on_step: &mut dyn FnMut(Step),
+) -> (Result<Summary, DemoError>, Recorded) {
+    let recorded = Recorded::default();
+    let ticks = AtomicU64::new(0);
+    let result = run(options, recorded.clone(), move || ticks.fetch_add(1, Ordering::Relaxed), stop, on_step);
+    (result, recorded)
+}
+
+#[test]
+fn the_loss_falls_and_strange_digits_are_read() {
+    let mut losses = Vec::new();
+    let (summary, _) = train(&small(), &AtomicBool::new(false), &mut |step| losses.push(step.loss));
+    let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
+    let (first, last) = (mean(&losses[..10]), mean(&losses[190..]));
+    println!("loss {first:.3} -> {last:.3}, {summary:?}");
+    assert!(last < first * 0.6, "loss {first} -> {last}");
+    let accuracy = summary.unwrap().accuracy.expect("evaluated twice");
+    assert!(accuracy > 0.7, "of ten digits a guess is right once, this {accuracy}");
+}
+
+#[test]
+fn the_recording_says_what_memory_was_for() {
+    let (summary, recorded) =
+        train(&Options { steps: Some(30), evaluate_every: 30, ..small() }, &AtomicBool::new(false), &mut |_| {});
+    assert_eq!(summary.unwrap().steps, 30);
+    let record = recorded.0.lock().unwrap();
+    let device = record.state.device(DeviceId(0)).unwrap();
+    assert_eq!((device.misfits(), device.ooms(), device.counters().active), (0, 0, 0));
+    assert!(record.peak_bytes > 1 << 20);
+    let used =
+        |path: &str, category| assert!(record.uses.contains(&(path.to_owned(), category)), "{path} {category:?}");
+    used("model/layer1", Category::Parameter);
+    used("data/training", Category::Input);
+    used("step/batch", Category::Input);
+    used("step/forward/layer2", Category::Activation);
+    used("step/backward/layer3", Category::Gradient);
+    used("step/backward/layer3", Category::Temporary);
+    used("step/optimizer/layer1", Category::OptimizerState);
+    used("evaluate/checkpoint", Category::Parameter);
+    assert!(
+        record.uses.iter().all(|(path, category)| !path.is_empty() && *category != Category::Unknown),
+        "{:?}",
+        record.uses
+    );
+    assert_eq!(
+        record.marks[..3],
+        [(Stage::Begin, "step 1"), (Stage::End, "step 1"), (Stage::Begin, "step 2")]
+            .map(|(stage, name)| (stage, name.to_owned()))
+    );
+    assert_eq!(record.marks.last(), Some(&(Stage::End, "evaluate".to_owned())));
+}
+
+#[test]
+fn it_stops_when_told() {
+    let stop = AtomicBool::new(false);
+    let (summary, _) =
+        train(&Options { steps: None, ..small() }, &stop, &mut |step| stop.store(step.number == 3, Ordering::Relaxed));
+    assert_eq!(summary.unwrap().steps, 3);
+}
+
+#[test]
+fn too_little_memory_is_an_error() {
+    let (summary, recorded) =
+        train(&Options { capacity_bytes: 24 << 20, ..Options::default() }, &AtomicBool::new(false), &mut |_| {});
+    let error = summary.unwrap_err();
+    assert!(error.to_string().starts_with("training stopped: out of memory"), "{error}");
+    assert_eq!(recorded.0.lock().unwrap().state.device(DeviceId(0)).unwrap().ooms(), 1);
+}
