@@ -113,15 +113,14 @@ impl<'b> Page<'b> {
         number.unwrap_or_else(|| panic!("digest() is {digest}"))
     }
 
-    /// What the counter of this name reads, as the field of [`PageState`] is called.
+    /// What the counter of this name reads: `allocated`, `active`, `reserved`, `segments`, `blocks`, `events`, `fragmentation`.
     ///
     /// # Panics
     /// Where the page has no such counter.
     #[must_use]
     pub fn counter(&self, name: &str) -> String {
-        let text = self
-            .browser
-            .run("return document.querySelector(`[data-counter=${arguments[0]}]`)?.innerText", &[json!(name)]);
+        let text =
+            self.browser.run("return document.getElementById(`count-${arguments[0]}`)?.innerText", &[json!(name)]);
         text.as_str().unwrap_or_else(|| panic!("the page has no counter {name}")).to_owned()
     }
 

@@ -48,19 +48,21 @@ fn imported(path: &Path) -> Recording {
 /// Asserts that the counters as a person reads them are those that a script is told.
 #[track_caller]
 fn check_counters(page: Page<'_>, state: &PageState) {
-    for (counter, bytes) in [
-        ("allocated_bytes", state.allocated_bytes),
-        ("reserved_bytes", state.reserved_bytes),
-        ("active_bytes", state.active_bytes),
-    ] {
+    for (counter, bytes) in
+        [("allocated", state.allocated_bytes), ("reserved", state.reserved_bytes), ("active", state.active_bytes)]
+    {
         let text = page.counter(counter);
-        let shown = bytes_in(&text).unwrap_or_else(|| panic!("the counter {counter} reads {text:?}"));
-        // The text is rounded to what fits.
+        let shown = bytes_in(&text).unwrap_or_else(|| panic!("the counter of {counter} bytes reads {text:?}"));
+        // Three digits are shown.
         let error = (shown - bytes as f64).abs();
         assert!(
-            error <= bytes as f64 * 0.006 + 1.0,
-            "the counter {counter} reads {text:?}, and the state says {bytes}"
+            error <= bytes as f64 * 0.006,
+            "the counter of {counter} bytes reads {text:?}, and the state says {bytes}"
         );
+    }
+    for (counter, number) in [("segments", state.segments), ("blocks", state.blocks)] {
+        let text = page.counter(counter);
+        assert_eq!(text.replace(',', "").parse(), Ok(number), "the counter of {counter} reads {text:?}");
     }
 }
 

@@ -21,9 +21,9 @@ fn main() {
     let folder = fixtures::workspace_root().join("docs").join("images");
     fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     // One picture in each color scheme, so that a reader sees that there are two.
-    save(&folder.join("live.png"), &live(&Browser::start(window(ColorScheme::Dark))));
+    save(&folder.join("demo.png"), &live(&Browser::start(window(ColorScheme::Dark))));
     if let Some(fixture) = Fixture::large("gpt_varlen") {
-        save(&folder.join("gpt_varlen_peak.png"), &peak(&Browser::start(window(ColorScheme::Light)), &fixture));
+        save(&folder.join("gpt_varlen.png"), &peak(&Browser::start(window(ColorScheme::Light)), &fixture));
     }
 }
 
