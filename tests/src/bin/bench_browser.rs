@@ -63,20 +63,30 @@ const SEEK: &str = "
     }
     return times;";
 
-/// Moves through the whole recording, forth and back, with a new moment every frame; milliseconds between frames.
+/// Drags the pointer over the timeline, forth and back, a little every frame; milliseconds between frames.
 const SCRUB: &str = "
-    const events = window.vramscope.state().events;
+    const timeline = document.getElementById('timeline');
+    const box = timeline.getBoundingClientRect();
     const frame = () => new Promise(requestAnimationFrame);
+    const point = (type, part) => timeline.dispatchEvent(new PointerEvent(type, {
+        clientX: box.left + box.width * (0.15 + 0.7 * part), clientY: box.top + box.height / 2,
+        pointerId: 1, button: 0, buttons: 1, isPrimary: true, bubbles: true, cancelable: true, composed: true,
+    }));
     const gaps = [];
+    const seen = new Set();
+    point('pointerdown', 0);
     const start = await frame();
     let before = start;
     while (before - start < arguments[0]) {
         const turn = (before - start) / arguments[0] * 2;
-        window.vramscope.seek(Math.round(events * (turn < 1 ? turn : 2 - turn)));
+        point('pointermove', turn < 1 ? turn : 2 - turn);
         const now = await frame();
         gaps.push(now - before);
         before = now;
+        seen.add(window.vramscope.state().event);
     }
+    point('pointerup', 0);
+    if (seen.size < 5) throw new Error(`${gaps.length} frames showed ${seen.size} moments`);
     return gaps;";
 
 fn main() -> ExitCode {

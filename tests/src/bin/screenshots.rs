@@ -7,8 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use vramscope_tests::fixtures::{self, Fixture};
-use vramscope_tests::{Browser, ColorScheme, Page, Program, Window, vramscope};
-use vramscope_trace::{Recording, Series};
+use vramscope_tests::{Browser, ColorScheme, Page, Program, Window};
 
 /// How long the demo has trained when its picture is taken: long enough for its steps to show as a rhythm.
 const TRAINED: Duration = Duration::from_secs(10);
@@ -40,26 +39,12 @@ fn live(browser: &Browser) -> Vec<u8> {
     browser.screenshot()
 }
 
+/// The moment at which the most memory was allocated.
 fn peak(browser: &Browser, fixture: &Fixture) -> Vec<u8> {
     let view = Program::start(["view".as_ref(), fixture.path.as_os_str()]);
     let page = Page::open(browser, view.url());
-    let event = peak_event(fixture);
-    page.wait_until("the recording is open", |state| state.events >= event && !state.live);
-    page.seek(event);
-    // Tooltips and notices that come with opening have gone by then.
-    thread::sleep(Duration::from_secs(1));
+    page.wait_until("the recording is open", |state| state.events == fixture.events());
+    let peak = page.run("return window.vramscope.peak()").as_u64().expect("the peak is at an event");
+    page.seek(peak);
     browser.screenshot()
-}
-
-/// The moment at which the most memory was allocated.
-fn peak_event(fixture: &Fixture) -> u64 {
-    let folder = tempfile::tempdir().expect("a folder for temporary files");
-    let path = folder.path().join("recording.vram");
-    let status = vramscope().arg("import").arg(&fixture.path).arg("-o").arg(&path).status();
-    assert!(status.is_ok_and(|status| status.success()), "vramscope import failed");
-    let mut recording = Recording::new();
-    let bytes = fs::read(&path).expect("import has written the recording");
-    recording.push(&bytes).expect("import has written a good recording");
-    let device = recording.devices().next().expect("the recording has a device");
-    recording.series(device).map_or(0, |series: &Series| series.peak_allocated().event)
 }
