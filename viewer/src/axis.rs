@@ -1,0 +1,57 @@
+//! The timeline's two axes: time in round decimal steps, bytes in powers of two.
+
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+
+use crate::units::{binary_step, decimal_step};
+
+/// A range of whole numbers on a line of pixels, with the values that get a label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Axis {
+    from: u64,
+    to: u64,
+    /// The distance between labels.
+    pub(crate) step: u64,
+    /// What the labels count from.
+    origin: u64,
+}
+
+impl Axis {
+    /// The time from `from_ns` to `to_ns`, labelled from `origin_ns` on with at most `most` labels.
+    pub(crate) fn time(from_ns: u64, to_ns: u64, origin_ns: u64, most: u64) -> Self {
+        Self { from: from_ns, to: to_ns.max(from_ns + 1), step: decimal_step(to_ns - from_ns, most), origin: origin_ns }
+    }
+
+    /// Bytes up to `top`, with at most `most` labels above 0.
+    pub(crate) fn bytes(top: u64, most: u64) -> Self {
+        Self { from: 0, to: top.max(1), step: binary_step(top, most), origin: 0 }
+    }
+
+    fn values(&self) -> Vec<f64> {
+        let first = self.from.saturating_sub(self.origin).div_ceil(self.step);
+        let last = self.to.saturating_sub(self.origin) / self.step;
+        (first..=last).map(|index| (self.origin + index * self.step) as f64).collect()
+    }
+}
+
+impl Ranged for Axis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let share = (value - self.from as f64) / (self.to - self.from) as f64;
+        let length = f64::from(limit.1 - limit.0);
+        let at = share * length;
+        // Downwards on both axes, so that a pixel column belongs to one slice of time exactly.
+        limit.0 + if length < 0.0 { at.ceil() } else { at.floor() } as i32
+    }
+
+    fn key_points<H: KeyPointHint>(&self, _: H) -> Vec<f64> {
+        self.values()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.from as f64..self.to as f64
+    }
+}

@@ -1,0 +1,219 @@
+//! A picture in memory: rows of RGBA pixels, and the few shapes that everything here is drawn with.
+
+/// An opaque color.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Color {
+    /// Red.
+    pub r: u8,
+    /// Green.
+    pub g: u8,
+    /// Blue.
+    pub b: u8,
+}
+
+impl Color {
+    /// The color written `0xRRGGBB`.
+    #[must_use]
+    pub const fn hex(value: u32) -> Self {
+        Self { r: (value >> 16) as u8, g: (value >> 8) as u8, b: value as u8 }
+    }
+
+    /// The mixture of `self` and `other` with a share of `amount` (0 to 1) of `other`.
+    #[must_use]
+    pub fn mix(self, other: Self, amount: f32) -> Self {
+        let part = |a: u8, b: u8| (f32::from(a) + (f32::from(b) - f32::from(a)) * amount.clamp(0.0, 1.0)).round() as u8;
+        Self { r: part(self.r, other.r), g: part(self.g, other.g), b: part(self.b, other.b) }
+    }
+}
+
+/// A rectangle in pixels; `x1` and `y1` are the first column and row outside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rect {
+    /// The first column.
+    pub x0: i32,
+    /// The first row.
+    pub y0: i32,
+    /// The first column to the right.
+    pub x1: i32,
+    /// The first row below.
+    pub y1: i32,
+}
+
+impl Rect {
+    /// The rectangle of these edges.
+    #[must_use]
+    pub const fn new(x0: i32, y0: i32, x1: i32, y1: i32) -> Self {
+        Self { x0, y0, x1, y1 }
+    }
+
+    /// Columns.
+    #[must_use]
+    pub const fn width(&self) -> i32 {
+        self.x1 - self.x0
+    }
+
+    /// Rows.
+    #[must_use]
+    pub const fn height(&self) -> i32 {
+        self.y1 - self.y0
+    }
+
+    /// Whether the pixel is inside.
+    #[must_use]
+    pub const fn contains(&self, x: i32, y: i32) -> bool {
+        x >= self.x0 && x < self.x1 && y >= self.y0 && y < self.y1
+    }
+
+    /// What both rectangles hold; empty (no width or no height) where they do not meet.
+    #[must_use]
+    pub fn intersect(&self, other: Self) -> Self {
+        let (x0, y0) = (self.x0.max(other.x0), self.y0.max(other.y0));
+        Self { x0, y0, x1: self.x1.min(other.x1).max(x0), y1: self.y1.min(other.y1).max(y0) }
+    }
+}
+
+/// A picture. Whatever is drawn outside of it is cut off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    width: i32,
+    height: i32,
+    pixels: Vec<[u8; 4]>,
+}
+
+impl Frame {
+    /// The longest side: beyond this a browser refuses a canvas as well.
+    pub const MAX_SIDE: u32 = 16_384;
+
+    /// A picture of one color. A side is at least 1 and at most [`MAX_SIDE`](Self::MAX_SIDE).
+    #[must_use]
+    pub fn new(width: u32, height: u32, color: Color) -> Self {
+        let (width, height) = (width.clamp(1, Self::MAX_SIDE), height.clamp(1, Self::MAX_SIDE));
+        let pixels = vec![opaque(color); width as usize * height as usize];
+        Self { width: width as i32, height: height as i32, pixels }
+    }
+
+    /// Columns.
+    #[must_use]
+    pub const fn width(&self) -> i32 {
+        self.width
+    }
+
+    /// Rows.
+    #[must_use]
+    pub const fn height(&self) -> i32 {
+        self.height
+    }
+
+    /// The whole picture as a rectangle.
+    #[must_use]
+    pub const fn bounds(&self) -> Rect {
+        Rect::new(0, 0, self.width, self.height)
+    }
+
+    /// The picture's bytes: red, green, blue, alpha; rows from the top.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.pixels.as_flattened()
+    }
+
+    /// The color of a pixel, if it is inside.
+    #[must_use]
+    pub fn pixel(&self, x: i32, y: i32) -> Option<Color> {
+        self.bounds().contains(x, y).then(|| {
+            let [r, g, b, _] = self.pixels[self.index(x, y)];
+            Color { r, g, b }
+        })
+    }
+
+    /// Takes over the pixels of a picture of the same size.
+    pub fn copy_from(&mut self, other: &Self) {
+        self.clone_from(other);
+    }
+
+    /// Paints one pixel.
+    pub fn set(&mut self, x: i32, y: i32, color: Color) {
+        if self.bounds().contains(x, y) {
+            let at = self.index(x, y);
+            self.pixels[at] = opaque(color);
+        }
+    }
+
+    /// Paints one pixel with a share of `alpha` (0 to 1) of the color.
+    pub fn blend(&mut self, x: i32, y: i32, color: Color, alpha: f32) {
+        if let Some(below) = self.pixel(x, y) {
+            self.set(x, y, below.mix(color, alpha));
+        }
+    }
+
+    /// Paints a rectangle.
+    pub fn fill(&mut self, rect: Rect, color: Color) {
+        self.rows_mut(rect, |_, row| row.fill(opaque(color)));
+    }
+
+    /// Paints a rectangle with a share of `alpha` (0 to 1) of the color.
+    pub fn tint(&mut self, rect: Rect, color: Color, alpha: f32) {
+        self.rows_mut(rect, |_, row| {
+            for pixel in row {
+                let [r, g, b, _] = *pixel;
+                *pixel = opaque(Color { r, g, b }.mix(color, alpha));
+            }
+        });
+    }
+
+    /// Paints the edge of a rectangle, `stroke` pixels thick, inwards.
+    pub fn outline(&mut self, rect: Rect, stroke: i32, color: Color) {
+        let Rect { x0, y0, x1, y1 } = rect;
+        self.fill(Rect::new(x0, y0, x1, (y0 + stroke).min(y1)), color);
+        self.fill(Rect::new(x0, (y1 - stroke).max(y0), x1, y1), color);
+        self.fill(Rect::new(x0, y0, (x0 + stroke).min(x1), y1), color);
+        self.fill(Rect::new((x1 - stroke).max(x0), y0, x1, y1), color);
+    }
+
+    /// Gives every row of a rectangle, as far as it is inside the picture, to `paint` with its number.
+    pub fn rows_mut(&mut self, rect: Rect, mut paint: impl FnMut(i32, &mut [[u8; 4]])) {
+        let rect = rect.intersect(self.bounds());
+        if rect.width() == 0 {
+            return;
+        }
+        for y in rect.y0..rect.y1 {
+            let start = self.index(rect.x0, y);
+            paint(y, &mut self.pixels[start..start + rect.width() as usize]);
+        }
+    }
+
+    fn index(&self, x: i32, y: i32) -> usize {
+        y as usize * self.width as usize + x as usize
+    }
+}
+
+/// The four bytes of a pixel of this color.
+#[must_use]
+pub const fn opaque(color: Color) -> [u8; 4] {
+    [color.r, color.g, color.b, 255]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawing_is_cut_off_at_the_edges() {
+        let white = Color::hex(0xffffff);
+        let mut frame = Frame::new(4, 3, Color::default());
+        frame.fill(Rect::new(-5, -5, 2, 1), white);
+        frame.outline(Rect::new(3, 2, 90, 90), 1, white);
+        frame.set(-1, 0, white);
+        frame.blend(9, 9, white, 0.5);
+        let lit = (0..3).flat_map(|y| (0..4).map(move |x| (x, y))).filter(|&(x, y)| frame.pixel(x, y) == Some(white));
+        assert_eq!(lit.collect::<Vec<_>>(), [(0, 0), (1, 0), (3, 2)]);
+        assert_eq!(frame.bytes().len(), 4 * 3 * 4);
+    }
+
+    #[test]
+    fn a_mixture_lies_between() {
+        let (black, white) = (Color::hex(0), Color::hex(0xffffff));
+        assert_eq!(black.mix(white, 0.5), Color::hex(0x808080));
+        assert_eq!(black.mix(white, -1.0), black);
+        assert_eq!(black.mix(white, 2.0), white);
+    }
+}

@@ -1,0 +1,224 @@
+//! The heatmap's pixels.
+
+use vramscope_trace::{Block, Category, Definitions, DeviceState, FreeSpace};
+
+use super::layout::{Layout, Row};
+use super::slices::{Kind, Slice, slices};
+use crate::frame::{Color, Frame, Rect, opaque};
+use crate::text::{Align, Typesetter};
+use crate::theme::Theme;
+use crate::units;
+
+/// The size of letters.
+const TEXT: f32 = 10.5;
+/// The least distance from label to label.
+const LABEL: f32 = 13.0;
+
+/// What the color of a live block says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ColorBy {
+    /// Whether it is allocated or waits for a stream.
+    #[default]
+    State,
+    /// What it is for.
+    Category,
+}
+
+/// What the heatmap shows, and how.
+#[derive(Clone, Copy)]
+pub struct Content<'a> {
+    /// The memory of the GPU.
+    pub device: &'a DeviceState,
+    /// The names and sites of its blocks.
+    pub definitions: &'a Definitions,
+    /// What color says.
+    pub color_by: ColorBy,
+    /// The colors.
+    pub theme: &'a Theme,
+}
+
+impl Content<'_> {
+    fn block_color(&self, block: &Block) -> Color {
+        let theme = self.theme;
+        // From the address, so that a block keeps its shade while its neighbors come and go.
+        let odd = (block.address >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1;
+        match self.color_by {
+            ColorBy::State if block.pending_free => theme.pending,
+            ColorBy::State if odd => theme.allocated_alternate,
+            ColorBy::State => theme.allocated,
+            ColorBy::Category => {
+                let category = self.definitions.site(block.site).category;
+                let index = Category::ALL.iter().position(|&other| other == category).unwrap_or(0);
+                theme.categories[index].mix(theme.background, if odd { 0.12 } else { 0.0 })
+            }
+        }
+    }
+
+    fn live_color(&self, kind: Kind) -> Color {
+        match kind {
+            Kind::Live(block) => self.block_color(block),
+            Kind::Waste(block) => self.block_color(block).mix(self.theme.background, 0.5),
+            Kind::Free => self.theme.free,
+        }
+    }
+}
+
+/// Draws the heatmap on all of `frame`, which has the size that `layout` was made for.
+pub fn draw(frame: &mut Frame, type_: &mut Typesetter, layout: &Layout, content: Content) {
+    let theme = content.theme;
+    frame.fill(frame.bounds(), theme.background);
+    for row in layout.visible() {
+        draw_row(frame, layout, row, content);
+    }
+    draw_labels(frame, type_, layout, content);
+    draw_header(frame, type_, layout, theme);
+    draw_scrollbar(frame, layout, theme);
+}
+
+fn draw_row(frame: &mut Frame, layout: &Layout, row: &Row, content: Content) {
+    let theme = content.theme;
+    let columns = slices(content.device, &row.segment, layout.map.width() as usize);
+    let empty = columns.iter().all(|slice| slice.live.is_none());
+    let (base, hatch) = if empty { (theme.cached, theme.cached_hatch) } else { (theme.free, theme.free_hatch) };
+    let height = row.y1 - row.y0;
+    // The first pixel row of each column that shows free space, and the color above it.
+    let painted: Vec<(i32, Color)> = columns
+        .iter()
+        .map(|slice| {
+            let Some(live) = slice.live else { return (row.y0, base) };
+            let share = (slice.free * height as f32).round() as i32;
+            let free = if slice.free > 1e-6 { share.clamp(1, (height - 1).max(1)) } else { 0 };
+            let color = content.live_color(live);
+            // A line where a block begins, thin enough to leave its color alone.
+            (row.y1 - free, if slice.begins { color.mix(theme.background, 0.55) } else { color })
+        })
+        .collect();
+    let period = (layout.scale * 6.0).round().max(4.0) as i32;
+    let stroke = (layout.scale * 2.0).round().max(1.0) as i32;
+    let area = Rect::new(layout.map.x0, row.y0, layout.map.x1, row.y1).intersect(layout.map);
+    frame.rows_mut(area, |y, pixels| {
+        for ((pixel, &(free_from, live)), (x, slice)) in pixels.iter_mut().zip(&painted).zip((0..).zip(&columns)) {
+            let color = if y < free_from {
+                live
+            } else if hatched(slice, x + y, period, stroke) {
+                hatch
+            } else {
+                base
+            };
+            *pixel = opaque(color);
+        }
+    });
+    draw_row_margin(frame, layout, row, content);
+}
+
+/// Whether the hatch goes through this pixel. Columns that hold blocks as well have no room for it.
+fn hatched(slice: &Slice, diagonal: i32, period: i32, stroke: i32) -> bool {
+    slice.live.is_none() && diagonal.rem_euclid(period) < stroke
+}
+
+fn row_free_space(device: &DeviceState, row: &Row) -> FreeSpace {
+    let mut space = FreeSpace::default();
+    for extent in device.extents(&row.segment).filter(|extent| extent.block.is_none()) {
+        space.total += extent.size;
+        space.largest = space.largest.max(extent.size);
+        space.blocks += 1;
+    }
+    space
+}
+
+/// The columns of the strip that shows a row's fragmentation.
+fn heat_columns(layout: &Layout) -> (i32, i32) {
+    let px = |units: f32| (units * layout.scale).round() as i32;
+    (layout.map.x1 + px(6.0), layout.map.x1 + px(22.0))
+}
+
+fn draw_row_margin(frame: &mut Frame, layout: &Layout, row: &Row, content: Content) {
+    let space = row_free_space(content.device, row);
+    let (x0, x1) = heat_columns(layout);
+    let strip = Rect::new(x0, row.y0.max(layout.map.y0), x1, row.y1.min(layout.map.y1));
+    frame.fill(strip, content.theme.heat(space.fragmentation() as f32));
+}
+
+fn draw_labels(frame: &mut Frame, type_: &mut Typesetter, layout: &Layout, content: Content) {
+    let theme = content.theme;
+    let px = |units: f32| units * layout.scale;
+    let size = px(TEXT);
+    let mut rows: Vec<&Row> = layout.visible().collect();
+    // The highest rows come first; what is left of the room goes to the others from the top.
+    rows.sort_by_key(|row| (row.y0 - row.y1, row.y0));
+    let mut taken: Vec<i32> = Vec::new();
+    let (first, last) = (layout.map.y0 + px(5.0) as i32, layout.map.y1 - px(5.0) as i32);
+    for row in rows {
+        let middle = (row.y0 + row.y1) / 2;
+        if middle < first || middle > last || taken.iter().any(|other| ((other - middle).abs() as f32) < px(LABEL)) {
+            continue;
+        }
+        taken.push(middle);
+        let y = middle as f32;
+        let segment = &row.segment;
+        type_.draw(frame, &units::address(segment.address), size, (px(10.0), y), Align::Left, theme.dim);
+        let right = layout.map.x0 as f32 - px(8.0);
+        type_.draw(frame, &units::bytes(segment.size), size, (right, y), Align::Right, theme.text);
+        let free = row_free_space(content.device, row).total;
+        let used = 1.0 - free as f64 / segment.size.max(1) as f64;
+        let at = (frame.width() as f32 - px(12.0), y);
+        type_.draw(frame, &format!("{:.0}%", used * 100.0), size, at, Align::Right, theme.text);
+    }
+}
+
+fn draw_header(frame: &mut Frame, type_: &mut Typesetter, layout: &Layout, theme: &Theme) {
+    let px = |units: f32| units * layout.scale;
+    let size = px(10.0);
+    let y = px(Layout::HEADER) / 2.0;
+    frame.fill(Rect::new(0, 0, frame.width(), layout.map.y0), theme.background);
+    let mut put = |text: &str, x: f32, align: Align| type_.draw(frame, text, size, (x, y), align, theme.dim);
+    put("segment", px(10.0), Align::Left);
+    put("size", layout.map.x0 as f32 - px(8.0), Align::Right);
+    put("addresses from low to high, each row to its own scale →", layout.map.x0 as f32, Align::Left);
+    let (x0, _) = heat_columns(layout);
+    put("frag", x0 as f32, Align::Left);
+    put("used", layout.map.x1 as f32 + px(Layout::MARGIN - 12.0), Align::Right);
+}
+
+fn draw_scrollbar(frame: &mut Frame, layout: &Layout, theme: &Theme) {
+    if layout.scroll_end == 0 {
+        return;
+    }
+    let px = |units: f32| (units * layout.scale).round() as i32;
+    let x1 = frame.width() - px(2.0);
+    let track = Rect::new(x1 - px(5.0), layout.map.y0, x1, layout.map.y1);
+    frame.fill(track, theme.grid);
+    let total = f64::from(layout.scroll_end + track.height());
+    let at = |pixels: i32| (f64::from(pixels) / total * f64::from(track.height())) as i32;
+    let y0 = track.y0 + at(layout.scroll);
+    let y1 = (y0 + at(track.height()).max(px(16.0))).min(track.y1);
+    frame.fill(Rect { y0, y1, ..track }, theme.dim);
+}
+
+/// How strongly a stretch is pointed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Highlight {
+    /// The pointer is over it.
+    Hovered,
+    /// It is selected.
+    Selected,
+}
+
+/// Points out a stretch of a segment, on a copy of the picture.
+pub fn draw_highlight(frame: &mut Frame, layout: &Layout, theme: &Theme, (address, size): (u64, u64), how: Highlight) {
+    let Some(row) = layout.row_of(address) else { return };
+    let px = |units: f32| (units * layout.scale).round() as i32;
+    let stroke = match how {
+        Highlight::Hovered => px(1.0).max(1),
+        Highlight::Selected => px(2.0).max(2),
+    };
+    let (x0, x1) = layout.columns(&row.segment, address, size);
+    let edge = Rect::new(x0 - stroke, row.y0 - stroke, x1 + stroke, row.y1 + stroke);
+    let seen = Rect { x0: 0, x1: frame.width(), ..layout.map };
+    // A ring in the background's color between the block and the line keeps the line visible on every color.
+    frame.outline(edge.intersect(seen), stroke, theme.cursor);
+    if how == Highlight::Selected {
+        let tick = Rect::new(px(2.0), row.y0, px(5.0), row.y1).intersect(seen);
+        frame.fill(tick, theme.cursor);
+    }
+}

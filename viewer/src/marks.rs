@@ -1,0 +1,149 @@
+//! What is marked on the time axis: spans and moments from annotations, failed requests, lost events.
+
+use std::collections::HashMap;
+
+use vramscope_trace::{Annotation, DeviceId, EventKind, FormatError, Recording, Replay, Stage, StringId};
+
+/// Nesting beyond this is not told apart.
+const DEEPEST: usize = 3;
+
+/// A stretch of time with a name. A moment begins and ends at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// When it begins.
+    pub from_ns: u64,
+    /// When it ends; `None` while nothing has ended it.
+    pub to_ns: Option<u64>,
+    /// What it is called.
+    pub name: StringId,
+    /// How many spans it lies within.
+    pub depth: usize,
+}
+
+/// Something that went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incident {
+    /// The GPU it concerns.
+    pub device: DeviceId,
+    /// When.
+    pub time_ns: u64,
+    /// What.
+    pub kind: IncidentKind,
+}
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IncidentKind {
+    /// A request could not be served.
+    OutOfMemory {
+        /// Bytes asked for.
+        requested: u64,
+    },
+    /// Events are missing.
+    Gap {
+        /// How many.
+        lost: u64,
+    },
+}
+
+/// Everything marked in a recording, kept up as it grows.
+#[derive(Debug, Default)]
+pub struct Marks {
+    spans: Vec<Span>,
+    open: HashMap<DeviceId, Vec<usize>>,
+    annotations_taken: usize,
+    last_taken: Option<Annotation>,
+    incidents: Vec<Incident>,
+    events_scanned: u64,
+}
+
+impl Marks {
+    /// The spans, in the order in which they begin.
+    #[must_use]
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// What went wrong, in order.
+    #[must_use]
+    pub fn incidents(&self) -> &[Incident] {
+        &self.incidents
+    }
+
+    /// How many rows of spans there are.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.spans.iter().map(|span| span.depth + 1).max().unwrap_or(0)
+    }
+
+    /// Takes in what the recording has got since the last call.
+    ///
+    /// # Errors
+    /// If a chunk cannot be read.
+    pub fn update(&mut self, recording: &Recording, replay: &mut Replay) -> Result<(), FormatError> {
+        let annotations = recording.annotations();
+        let before = self.annotations_taken.checked_sub(1).and_then(|last| annotations.get(last).copied());
+        if before != self.last_taken {
+            // One was put in among those taken before: it came late.
+            self.spans.clear();
+            self.open.clear();
+            self.annotations_taken = 0;
+        }
+        for annotation in annotations.get(self.annotations_taken..).unwrap_or_default() {
+            self.take(annotation);
+        }
+        self.annotations_taken = annotations.len();
+        self.last_taken = annotations.last().copied();
+        let troubled =
+            recording.lost_events() > 0 || recording.end_state().devices().any(|(_, device)| device.ooms() > 0);
+        if troubled { self.scan(recording, replay) } else { Ok(()) }
+    }
+
+    fn take(&mut self, annotation: &Annotation) {
+        let Annotation { device, time_ns, stage, name, .. } = *annotation;
+        let open = self.open.entry(device).or_default();
+        let depth = open.len().min(DEEPEST - 1);
+        match stage {
+            Stage::Instant => self.spans.push(Span { from_ns: time_ns, to_ns: Some(time_ns), name, depth }),
+            Stage::Begin => {
+                open.push(self.spans.len());
+                self.spans.push(Span { from_ns: time_ns, to_ns: None, name, depth });
+            }
+            Stage::End => {
+                let ended = open.iter().rposition(|&span| self.spans[span].name == name);
+                if let Some(at) = ended {
+                    let span = open.remove(at);
+                    self.spans[span].to_ns = Some(time_ns);
+                }
+            }
+        }
+    }
+
+    /// Reads the events that were not read before. Only recordings in which something went wrong are.
+    fn scan(&mut self, recording: &Recording, replay: &mut Replay) -> Result<(), FormatError> {
+        let mut number = self.events_scanned.max(recording.first_event());
+        let mut time_ns = recording.start_ns();
+        while number < recording.end_event() {
+            let Some(event) = replay.event(recording, number)? else {
+                // A hole: the first moment behind everything that had happened by then lies on its other side.
+                let behind = recording.event_at_time(time_ns).max(number + 1);
+                let kind = IncidentKind::Gap { lost: behind - number };
+                self.incidents.push(Incident { device: DeviceId(0), time_ns, kind });
+                number = behind;
+                continue;
+            };
+            time_ns = time_ns.max(event.time_ns);
+            let kind = match event.kind {
+                EventKind::OutOfMemory { requested, .. } => Some(IncidentKind::OutOfMemory { requested }),
+                EventKind::Gap { lost } => Some(IncidentKind::Gap { lost }),
+                _ => None,
+            };
+            if let Some(kind) = kind {
+                self.incidents.push(Incident { device: event.device, time_ns, kind });
+            }
+            number += 1;
+        }
+        self.events_scanned = number;
+        Ok(())
+    }
+}

@@ -1,0 +1,501 @@
+//! What is being looked at: the recording, the moment, the range of time, the selection. Every change is a method here that takes
+//! what it needs as arguments, the clock too; nothing here knows of a page.
+
+use std::ops::Range;
+
+use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, MemoryState, Peak, Recording, Replay};
+
+use crate::heatmap::{ColorBy, Hit, View, hit_at};
+use crate::link::Link;
+use crate::marks::Marks;
+use crate::playback::Playback;
+use crate::timeline::PeakMark;
+
+/// The shortest range of time that can be looked at.
+const SHORTEST_RANGE_NS: u64 = 100;
+
+/// Where the recording comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// There is none yet.
+    #[default]
+    Nowhere,
+    /// A file, dropped, picked or named in the address.
+    File,
+    /// A training program that is running.
+    Live,
+    /// One that was, until the connection ended.
+    Disconnected,
+}
+
+/// Which peak to go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeakOf {
+    /// Allocated bytes.
+    Allocated,
+    /// Reserved bytes.
+    Reserved,
+}
+
+/// What must be drawn anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stale {
+    /// The timeline's picture: other data, another range.
+    pub timeline: bool,
+    /// Everything that shows the moment.
+    pub moment: bool,
+}
+
+/// Everything that a page shows.
+#[derive(Default)]
+pub struct Model {
+    recording: Recording,
+    replay: Replay,
+    /// Looks things up elsewhere in the recording without moving the moment.
+    scout: Replay,
+    marks: Marks,
+    peaks: [PeakMark; 2],
+    peak_events: [Peak; 2],
+    name: String,
+    origin: Origin,
+    device: DeviceId,
+    range: Option<Range<u64>>,
+    following: bool,
+    selection: Option<u64>,
+    /// How the transport runs.
+    pub playback: Playback,
+    /// What the color of a block says.
+    pub color_by: ColorBy,
+    /// How the heatmap is looked at.
+    pub heatmap_view: View,
+    stale: Stale,
+}
+
+impl Model {
+    /// Begins with an empty recording called `name`, to be filled by [`push`](Self::push).
+    pub fn begin(&mut self, name: &str, origin: Origin) {
+        *self = Self {
+            name: name.to_owned(),
+            origin,
+            following: origin == Origin::Live,
+            color_by: self.color_by,
+            playback: Playback::at_speed(self.playback.speed()),
+            stale: Stale { timeline: true, moment: true },
+            ..Self::default()
+        };
+    }
+
+    /// Takes the next bytes of the recording.
+    ///
+    /// # Errors
+    /// Where they are not a recording's; what came before stays usable.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
+        let taken = self.recording.push(bytes);
+        let grown = self.after_growth();
+        taken.and(grown)
+    }
+
+    /// Shows a finished recording called `name`.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn show(&mut self, name: &str, recording: Recording) -> Result<(), FormatError> {
+        self.begin(name, Origin::File);
+        self.recording = recording;
+        self.after_growth()
+    }
+
+    fn after_growth(&mut self) -> Result<(), FormatError> {
+        self.stale.timeline = true;
+        self.marks.update(&self.recording, &mut self.scout)?;
+        if self.recording.series(self.device).is_none()
+            && let Some(first) = self.recording.devices().next()
+        {
+            self.device = first;
+        }
+        self.find_peaks()?;
+        if self.following {
+            self.slide_to_end();
+            return self.go_to(self.recording.end_event());
+        }
+        if self.replay.state().event() < self.recording.first_event() || self.replay.state().devices().len() == 0 {
+            return self.go_to(self.recording.first_event());
+        }
+        Ok(())
+    }
+
+    fn find_peaks(&mut self) -> Result<(), FormatError> {
+        let Some(series) = self.recording.series(self.device) else { return Ok(()) };
+        let events = [series.peak_allocated(), series.peak_reserved()];
+        for (index, peak) in events.into_iter().enumerate() {
+            if self.peak_events[index] != peak {
+                self.peak_events[index] = peak;
+                let time_ns = self.time_of(peak.event)?;
+                self.peaks[index] = PeakMark { time_ns, bytes: peak.bytes };
+            }
+        }
+        Ok(())
+    }
+
+    /// The time of a moment.
+    fn time_of(&mut self, moment: u64) -> Result<u64, FormatError> {
+        let last = match moment.checked_sub(1) {
+            Some(number) => self.scout.event(&self.recording, number)?,
+            None => None,
+        };
+        Ok(last.map_or(self.recording.start_ns(), |event| event.time_ns))
+    }
+
+    /// The connection to the training program ended; what it sent stays.
+    pub fn disconnect(&mut self) {
+        if self.origin == Origin::Live {
+            self.origin = Origin::Disconnected;
+            self.following = false;
+            self.stale.moment = true;
+        }
+    }
+
+    /// What must be drawn anew since the last call.
+    pub fn take_stale(&mut self) -> Stale {
+        std::mem::take(&mut self.stale)
+    }
+
+    /// Marks everything as in need of drawing.
+    pub fn redraw(&mut self) {
+        self.stale = Stale { timeline: true, moment: true };
+    }
+
+    /// Marks what shows the moment as in need of drawing.
+    pub fn redraw_moment(&mut self) {
+        self.stale.moment = true;
+    }
+
+    // The moment.
+
+    fn go_to(&mut self, event: u64) -> Result<(), FormatError> {
+        self.replay.seek(&self.recording, event)?;
+        self.stale.moment = true;
+        self.bring_into_range();
+        Ok(())
+    }
+
+    /// Goes to a moment by the number of events before it, and stops following.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn seek(&mut self, event: u64) -> Result<(), FormatError> {
+        self.following = false;
+        self.playback.settle();
+        self.go_to(event)
+    }
+
+    /// Goes to the last moment at or before a time.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn seek_time(&mut self, time_ns: u64) -> Result<(), FormatError> {
+        self.seek(self.recording.event_at_time(time_ns))
+    }
+
+    /// Goes forward or back by a number of events.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn step(&mut self, events: i64) -> Result<(), FormatError> {
+        self.playback.pause();
+        self.seek(self.state().event().saturating_add_signed(events))
+    }
+
+    /// Goes to the first or the last moment.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn go_to_edge(&mut self, end: bool) -> Result<(), FormatError> {
+        self.seek(if end { self.recording.end_event() } else { self.recording.first_event() })
+    }
+
+    /// Goes to the first moment at which a peak is reached.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn go_to_peak(&mut self, of: PeakOf) -> Result<(), FormatError> {
+        self.playback.pause();
+        self.seek(self.peak_event(of))
+    }
+
+    /// Sticks to the newest event, or no longer.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn follow(&mut self) -> Result<(), FormatError> {
+        self.playback.pause();
+        self.following = self.origin == Origin::Live;
+        self.slide_to_end();
+        self.go_to(self.recording.end_event())
+    }
+
+    /// Starts or stops playing; from the beginning if the moment is the last.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn play_or_pause(&mut self, clock_ms: f64) -> Result<(), FormatError> {
+        self.stale.moment = true;
+        if self.playback.is_playing() {
+            self.playback.pause();
+            return Ok(());
+        }
+        if self.state().event() == self.recording.end_event() {
+            self.go_to_edge(false)?;
+        }
+        self.following = false;
+        self.playback.play(clock_ms, self.state().time_ns());
+        Ok(())
+    }
+
+    /// Lets the recording run on if it is playing. Says whether it still is.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn tick(&mut self, clock_ms: f64) -> Result<bool, FormatError> {
+        let now_ns = self.state().time_ns();
+        let Some(time_ns) = self.playback.advance(clock_ms, now_ns) else { return Ok(false) };
+        if time_ns >= self.recording.end_ns() {
+            self.playback.pause();
+            self.go_to(self.recording.end_event())?;
+            return Ok(false);
+        }
+        let event = self.recording.event_at_time(time_ns);
+        if event > self.state().event() {
+            self.go_to(event)?;
+        }
+        self.stale.moment = true;
+        Ok(true)
+    }
+
+    // The range of time.
+
+    /// The time that the timeline shows.
+    #[must_use]
+    pub fn range(&self) -> Range<u64> {
+        let whole = self.whole_range();
+        self.range.clone().unwrap_or(whole)
+    }
+
+    fn whole_range(&self) -> Range<u64> {
+        let start = self.recording.start_ns();
+        start..self.recording.end_ns().max(start + SHORTEST_RANGE_NS)
+    }
+
+    /// Shows a range of time, as far as the recording has it; all of it where that is what is left.
+    pub fn set_range(&mut self, range: Range<u64>) {
+        let whole = self.whole_range();
+        let length = (range.end.saturating_sub(range.start)).clamp(SHORTEST_RANGE_NS, whole.end - whole.start);
+        let start = range.start.clamp(whole.start, whole.end - length);
+        let range = start..start + length;
+        self.range = (range != whole).then_some(range);
+        self.stale = Stale { timeline: true, moment: true };
+    }
+
+    /// Shows the whole recording.
+    pub fn fit(&mut self) {
+        self.set_range(self.whole_range());
+    }
+
+    /// Shows `factor` times as much time, keeping `around_ns` where it is.
+    pub fn zoom(&mut self, factor: f64, around_ns: u64) {
+        let range = self.range();
+        let around = around_ns.clamp(range.start, range.end);
+        let scaled = |length: u64| (length as f64 * factor).min(u64::MAX as f64 / 4.0) as u64;
+        let whole = self.whole_range();
+        let length = scaled(range.end - range.start).clamp(SHORTEST_RANGE_NS, whole.end - whole.start);
+        let before = ((around - range.start) as f64 / (range.end - range.start) as f64 * length as f64) as u64;
+        let start = around.saturating_sub(before);
+        self.set_range(start..start.saturating_add(length));
+    }
+
+    /// Moves the range by a share of its length.
+    pub fn pan(&mut self, share: f64) {
+        let range = self.range();
+        let by = (share * (range.end - range.start) as f64) as i64;
+        let length = range.end - range.start;
+        let start = range.start.saturating_add_signed(by);
+        self.set_range(start..start.saturating_add(length));
+    }
+
+    fn bring_into_range(&mut self) {
+        let Some(range) = self.range.clone() else { return };
+        let now = self.state().time_ns();
+        if !(range.start..=range.end).contains(&now) {
+            let length = range.end - range.start;
+            let start = now.saturating_sub(length / 2);
+            self.set_range(start..start + length);
+        }
+    }
+
+    fn slide_to_end(&mut self) {
+        if let Some(range) = self.range.clone() {
+            let end = self.recording.end_ns();
+            self.set_range(end.saturating_sub(range.end - range.start)..end);
+        }
+    }
+
+    // The device and the selection.
+
+    /// Shows another GPU.
+    ///
+    /// # Errors
+    /// If the recording cannot be read.
+    pub fn set_device(&mut self, device: DeviceId) -> Result<(), FormatError> {
+        if self.recording.series(device).is_some() && device != self.device {
+            self.device = device;
+            self.selection = None;
+            self.heatmap_view = View::default();
+            self.peak_events = Default::default();
+            self.peaks = Default::default();
+            self.find_peaks()?;
+            self.redraw();
+        }
+        Ok(())
+    }
+
+    /// Keeps the details of what is at an address, whatever becomes of it; `None` lets go of it.
+    pub fn select(&mut self, address: Option<u64>) {
+        self.selection = address;
+        self.stale.moment = true;
+    }
+
+    /// Selects the stretch before or behind the selected one, or the first of the segment before or behind.
+    pub fn select_neighbor(&mut self, forward: bool, whole_segments: bool) {
+        let Some(device) = self.device_state() else { return };
+        let mut stops: Box<dyn Iterator<Item = u64>> = if whole_segments {
+            Box::new(device.segments().map(|segment| segment.address))
+        } else {
+            Box::new(device.segments().flat_map(|segment| device.extents(segment)).map(|extent| extent.address))
+        };
+        let here = self.selected().map(|hit| if whole_segments { hit.segment.address } else { hit.address });
+        let next = match here {
+            None => stops.next(),
+            Some(here) if forward => stops.find(|&stop| stop > here),
+            Some(here) => stops.by_ref().take_while(|&stop| stop < here).last(),
+        };
+        drop(stops);
+        if next.is_some() {
+            self.select(next);
+        }
+    }
+
+    /// What is at the selected address now.
+    #[must_use]
+    pub fn selected(&self) -> Option<Hit> {
+        hit_at(self.device_state()?, self.selection?)
+    }
+
+    // What there is to be seen.
+
+    /// The recording.
+    #[must_use]
+    pub fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    /// The memory at the moment on the screen.
+    #[must_use]
+    pub fn state(&self) -> &MemoryState {
+        self.replay.state()
+    }
+
+    /// The memory of the GPU on the screen.
+    #[must_use]
+    pub fn device_state(&self) -> Option<&DeviceState> {
+        self.state().device(self.device)
+    }
+
+    /// The event that led to the moment on the screen, with its number.
+    pub fn last_event(&mut self) -> Option<(u64, Event)> {
+        let number = self.state().event().checked_sub(1)?;
+        self.scout.event(&self.recording, number).ok().flatten().map(|event| (number, event))
+    }
+
+    /// Marks on the time axis.
+    #[must_use]
+    pub fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// The peaks of the allocated and the reserved bytes.
+    #[must_use]
+    pub fn peaks(&self) -> [PeakMark; 2] {
+        self.peaks
+    }
+
+    /// The first moment at which a peak is reached.
+    #[must_use]
+    pub fn peak_event(&self, of: PeakOf) -> u64 {
+        self.peak_events[usize::from(of == PeakOf::Reserved)].event
+    }
+
+    /// The recorded program, or else the file's name.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        let told = self.recording.info().source.as_str();
+        if self.origin == Origin::File || told.is_empty() { &self.name } else { told }
+    }
+
+    /// Where the recording comes from.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Whether the newest event is followed.
+    #[must_use]
+    pub fn is_following(&self) -> bool {
+        self.following
+    }
+
+    /// The GPU on the screen.
+    #[must_use]
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// The address that is selected.
+    #[must_use]
+    pub fn selection(&self) -> Option<u64> {
+        self.selection
+    }
+
+    // Links.
+
+    /// What a link to this view says.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        let has_data = self.recording.end_event() > 0;
+        Link {
+            event: (has_data && !self.following).then(|| self.state().event()),
+            range: self.range.clone(),
+            device: (has_data && self.recording.devices().count() > 1).then_some(self.device),
+            select: self.selection,
+            color_by: self.color_by,
+        }
+    }
+
+    /// Goes where a link says.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn go_to_link(&mut self, link: &Link) -> Result<(), FormatError> {
+        if let Some(device) = link.device {
+            self.set_device(device)?;
+        }
+        self.color_by = link.color_by;
+        self.select(link.select);
+        if let Some(range) = link.range.clone() {
+            self.set_range(range);
+        }
+        match link.event {
+            Some(event) => self.seek(event),
+            None => Ok(()),
+        }
+    }
+}

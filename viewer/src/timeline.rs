@@ -1,0 +1,327 @@
+//! The timeline: allocated, active and reserved bytes over time, with the marks above.
+//!
+//! Its picture changes with the recording, the range of time and the page's size, not with the moment on the screen; so it is drawn
+//! once and kept, and [`draw_cursor`] adds the moment to a copy.
+
+use std::ops::Range;
+
+use plotters::prelude::*;
+use plotters::style::Color as _;
+use vramscope_trace::{Column, Counters, DeviceId, Recording};
+
+use crate::axis::Axis;
+use crate::backend::FrameBackend;
+use crate::frame::{Color, Frame, Rect};
+use crate::marks::{IncidentKind, Marks};
+use crate::text::{Align, Typesetter};
+use crate::theme::Theme;
+use crate::units;
+
+/// The height of a row of spans.
+const LANE: f32 = 15.0;
+/// The size of letters.
+const TEXT: f32 = 11.0;
+
+/// Where things stand on the timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// The chart itself.
+    pub plot: Rect,
+    /// The spans above it.
+    pub lanes: Rect,
+    /// The time at the chart's left edge.
+    pub from_ns: u64,
+    /// The time at the chart's right edge.
+    pub to_ns: u64,
+}
+
+impl Geometry {
+    /// The layout of a timeline of `width` by `height` pixels at `scale` pixels to the unit, with `depth` rows of spans.
+    #[must_use]
+    pub fn new((width, height): (u32, u32), scale: f32, depth: usize, range: &Range<u64>) -> Self {
+        let px = |units: f32| (units * scale).round() as i32;
+        let (width, height) = (width.min(Frame::MAX_SIDE) as i32, height.min(Frame::MAX_SIDE) as i32);
+        let x0 = px(64.0);
+        let x1 = (width - px(16.0)).max(x0 + 1);
+        let top = px(8.0) + px(LANE) * depth as i32;
+        let bottom = (height - px(20.0)).max(top + 1);
+        Self {
+            plot: Rect::new(x0, top, x1, bottom),
+            lanes: Rect::new(x0, px(4.0), x1, top - px(4.0)),
+            from_ns: range.start,
+            to_ns: range.end.max(range.start + 1),
+        }
+    }
+
+    /// The pixel column of a time; outside of the chart for times outside of the range.
+    #[must_use]
+    pub fn x(&self, time_ns: u64) -> i32 {
+        let away = time_ns as f64 - self.from_ns as f64;
+        let share = away / (self.to_ns - self.from_ns) as f64;
+        self.plot.x0 + (share * f64::from(self.plot.width())).floor().clamp(-1e6, 1e6) as i32
+    }
+
+    /// The time at a place on the chart (in pixels from the picture's left edge), kept inside the range.
+    #[must_use]
+    pub fn time_ns(&self, x: f64) -> u64 {
+        let share = ((x - f64::from(self.plot.x0)) / f64::from(self.plot.width())).clamp(0.0, 1.0);
+        self.from_ns + (share * (self.to_ns - self.from_ns) as f64) as u64
+    }
+}
+
+/// A peak to point out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeakMark {
+    /// When it was reached.
+    pub time_ns: u64,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+/// What a timeline shows.
+pub struct Content<'a> {
+    /// The recording.
+    pub recording: &'a Recording,
+    /// The GPU.
+    pub device: DeviceId,
+    /// Spans and incidents.
+    pub marks: &'a Marks,
+    /// The peak of the allocated and of the reserved bytes.
+    pub peaks: [PeakMark; 2],
+    /// The time shown.
+    pub range: Range<u64>,
+}
+
+/// How it is drawn.
+#[derive(Clone, Copy)]
+pub struct Look<'a> {
+    /// The colors.
+    pub theme: &'a Theme,
+    /// Pixels to the unit.
+    pub scale: f32,
+}
+
+impl Look<'_> {
+    fn px(&self, units: f32) -> i32 {
+        (units * self.scale).round() as i32
+    }
+}
+
+/// Draws the timeline on all of `frame`.
+pub fn draw(frame: &mut Frame, type_: &mut Typesetter, look: Look, content: &Content) -> Geometry {
+    let depth = content.marks.depth();
+    let size = (frame.width() as u32, frame.height() as u32);
+    let geometry = Geometry::new(size, look.scale, depth, &content.range);
+    frame.fill(frame.bounds(), look.theme.background);
+    frame.fill(geometry.plot, look.theme.well);
+    let columns = content.recording.columns(
+        content.device,
+        geometry.from_ns,
+        geometry.to_ns,
+        usize::try_from(geometry.plot.width()).unwrap_or(1),
+    );
+    let top = content.peaks[1].bytes.max(content.peaks[0].bytes);
+    let top = top.saturating_add(top / 12).max(1 << 20);
+    let axes = Axes {
+        time: Axis::time(
+            geometry.from_ns,
+            geometry.to_ns,
+            content.recording.start_ns(),
+            (geometry.plot.width() / look.px(110.0).max(1)) as u64,
+        ),
+        bytes: Axis::bytes(top, (geometry.plot.height() / look.px(26.0).max(1)).max(1) as u64),
+        start_ns: content.recording.start_ns(),
+    };
+    // The backend cannot fail; plotters' own errors would be about a chart without area, which Geometry does not make.
+    let _ = draw_chart(FrameBackend::new(frame, type_), look, &geometry, &axes, &columns);
+    draw_spans(frame, type_, look, &geometry, content);
+    draw_incidents(frame, type_, look, &geometry, content);
+    draw_peaks(frame, type_, look, &geometry, content, top);
+    geometry
+}
+
+struct Axes {
+    time: Axis,
+    bytes: Axis,
+    start_ns: u64,
+}
+
+fn rgb(color: Color) -> RGBColor {
+    RGBColor(color.r, color.g, color.b)
+}
+
+type ChartResult<'a> = Result<(), DrawingAreaErrorKind<<FrameBackend<'a> as DrawingBackend>::ErrorType>>;
+
+fn draw_chart<'a>(
+    backend: FrameBackend<'a>,
+    look: Look,
+    geometry: &Geometry,
+    axes: &Axes,
+    columns: &[Column],
+) -> ChartResult<'a> {
+    let (width, height) = backend.get_size();
+    let theme = look.theme;
+    let plot = geometry.plot;
+    let root = backend.into_drawing_area();
+    let mut chart = ChartBuilder::on(&root)
+        .margin_top(plot.y0)
+        .margin_right(width as i32 - plot.x1)
+        .set_label_area_size(LabelAreaPosition::Left, plot.x0)
+        .set_label_area_size(LabelAreaPosition::Bottom, height as i32 - plot.y1)
+        .build_cartesian_2d(axes.time, axes.bytes)?;
+    let slice_ns = (geometry.to_ns - geometry.from_ns) as f64 / columns.len().max(1) as f64;
+    let at = |index: usize| geometry.from_ns as f64 + (index as f64 + 0.5) * slice_ns;
+    let mut fill = |color: Color, value: fn(&Column) -> u64| {
+        let bar = move |(index, column): (usize, &Column)| {
+            Rectangle::new([(at(index), 0.0), (at(index), value(column) as f64)], rgb(color).filled())
+        };
+        chart.draw_series(columns.iter().enumerate().filter(|(_, column)| value(column) > 0).map(bar)).map(|_| ())
+    };
+    // What is reserved and not active is free space inside segments, so it is tinted as free space is in the heatmap.
+    fill(theme.well.mix(theme.free, 0.3), |column| column.max.reserved)?;
+    fill(theme.well.mix(theme.pending, 0.7), |column| column.max.active)?;
+    fill(theme.well.mix(theme.allocated, 0.65), |column| column.max.allocated)?;
+    fill(theme.allocated, |column| column.min.allocated)?;
+    let size = f64::from(TEXT * look.scale);
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(rgb(theme.dim).mix(0.22))
+        .axis_style(rgb(theme.faint))
+        .label_style(("Inter", size).into_font().color(&rgb(theme.dim)))
+        .x_label_formatter(&|time| units::axis_moment((*time as u64).saturating_sub(axes.start_ns), axes.time.step))
+        .y_label_formatter(&|bytes| units::bytes(*bytes as u64))
+        .set_all_tick_mark_size(look.px(4.0))
+        .draw()?;
+    let mut line = |color: Color, value: fn(&Counters) -> u64| {
+        let points = columns.iter().enumerate().map(|(index, column)| (at(index), value(&column.max) as f64));
+        chart.draw_series(LineSeries::new(points, rgb(color).stroke_width(1))).map(|_| ())
+    };
+    line(theme.allocated_alternate.mix(theme.text, 0.35), |counters| counters.allocated)?;
+    line(theme.reserved_line, |counters| counters.reserved)?;
+    root.present()
+}
+
+fn draw_spans(frame: &mut Frame, type_: &mut Typesetter, look: Look, geometry: &Geometry, content: &Content) {
+    let theme = look.theme;
+    let lane = look.px(LANE);
+    // The pixel column that is drawn up to in each row: what is narrower than a pixel is drawn once.
+    let mut drawn_to = vec![i32::MIN; content.marks.depth()];
+    for (index, span) in content.marks.spans().iter().enumerate() {
+        let to_ns = span.to_ns.unwrap_or_else(|| content.recording.end_ns());
+        if span.from_ns > geometry.to_ns || to_ns < geometry.from_ns {
+            continue;
+        }
+        let x0 = geometry.x(span.from_ns).max(geometry.plot.x0);
+        let x1 = geometry.x(to_ns).min(geometry.plot.x1).max(x0 + look.px(1.5).max(1));
+        if x1 <= drawn_to[span.depth] {
+            continue;
+        }
+        drawn_to[span.depth] = x1;
+        let y0 = geometry.lanes.y0 + lane * span.depth as i32;
+        let rect = Rect::new(x0, y0, x1 - i32::from(x1 - x0 > 2), y0 + lane - look.px(1.0).max(1));
+        let color = if index.is_multiple_of(2) { theme.mark } else { theme.mark_alternate };
+        frame.fill(rect, color);
+        frame.fill(Rect { x1: x0 + look.px(1.0).max(1), ..rect }, theme.dim);
+        let size = (TEXT - 1.0) * look.scale;
+        let room = (rect.width() - look.px(8.0)) as f32;
+        let name = type_.fit(content.recording.definitions().string(span.name), size, room);
+        let middle = (rect.y0 + rect.y1) as f32 / 2.0;
+        // One or two letters and an ellipsis say nothing.
+        if name.chars().count() > 2 || !name.ends_with('…') {
+            type_.draw(frame, &name, size, ((x0 + look.px(5.0)) as f32, middle), Align::Left, theme.mark_text);
+        }
+    }
+}
+
+fn draw_incidents(frame: &mut Frame, type_: &mut Typesetter, look: Look, geometry: &Geometry, content: &Content) {
+    let theme = look.theme;
+    let plot = geometry.plot;
+    let size = (TEXT - 1.0) * look.scale;
+    let mut labelled_to = i32::MIN;
+    for incident in content.marks.incidents() {
+        let (label, whole) = match incident.kind {
+            IncidentKind::OutOfMemory { requested } => (format!("OOM {}", units::bytes(requested)), true),
+            IncidentKind::Gap { lost } => (format!("{} events lost", units::count(lost)), false),
+        };
+        let concerns = incident.device == content.device || !whole;
+        let x = geometry.x(incident.time_ns);
+        if !concerns || x < plot.x0 || x >= plot.x1 {
+            continue;
+        }
+        let stroke = look.px(1.0).max(1);
+        let dash = look.px(4.0).max(1);
+        for y in (plot.y0..plot.y1).filter(|y| whole || (y / dash) % 2 == 0) {
+            frame.fill(Rect::new(x, y, x + stroke, y + 1), theme.alarm);
+        }
+        let width = type_.width(&label, size).ceil() as i32 + look.px(8.0);
+        let x0 = if x + width > plot.x1 { x - width } else { x };
+        if x0 < labelled_to {
+            continue;
+        }
+        labelled_to = x0 + width + look.px(2.0);
+        let flag = Rect::new(x0, plot.y0, x0 + width, plot.y0 + look.px(14.0));
+        frame.fill(flag, theme.alarm);
+        let at = ((x0 + look.px(4.0)) as f32, (flag.y0 + flag.y1) as f32 / 2.0);
+        type_.draw(frame, &label, size, at, Align::Left, theme.background);
+    }
+}
+
+fn draw_peaks(frame: &mut Frame, type_: &mut Typesetter, look: Look, geometry: &Geometry, content: &Content, top: u64) {
+    let theme = look.theme;
+    let plot = geometry.plot;
+    let size = (TEXT - 0.5) * look.scale;
+    for (peak, name) in content.peaks.iter().zip(["allocated", "reserved"]) {
+        let x = geometry.x(peak.time_ns);
+        if peak.bytes == 0 || x < plot.x0 || x >= plot.x1 {
+            continue;
+        }
+        let share = peak.bytes as f64 / top as f64;
+        let y = plot.y1 - (share * f64::from(plot.height())) as i32;
+        let radius = look.px(3.0);
+        for row in -radius..=radius {
+            let half = radius - row.abs();
+            frame.fill(Rect::new(x - half, y + row, x + half + 1, y + row + 1), theme.cursor);
+        }
+        let label = format!("{name} peak {}", units::bytes(peak.bytes));
+        let width = type_.width(&label, size).ceil() as i32 + look.px(8.0);
+        let x0 = if x + radius + width > plot.x1 { x - radius - width } else { x + radius + look.px(2.0) };
+        let (above, height) = (y - look.px(8.0), look.px(15.0));
+        let y0 = above.clamp(plot.y0, (plot.y1 - height).max(plot.y0));
+        let back = Rect::new(x0, y0, x0 + width, y0 + height);
+        frame.tint(back, theme.background, 0.72);
+        let at = ((x0 + look.px(4.0)) as f32, (back.y0 + back.y1) as f32 / 2.0);
+        type_.draw(frame, &label, size, at, Align::Left, theme.text);
+    }
+}
+
+/// Adds the moment `time_ns` to a timeline's picture: a line, and its time on the axis below.
+pub fn draw_cursor(
+    frame: &mut Frame,
+    type_: &mut Typesetter,
+    look: Look,
+    geometry: &Geometry,
+    time_ns: u64,
+    start_ns: u64,
+) {
+    let theme = look.theme;
+    let plot = geometry.plot;
+    let x = geometry.x(time_ns).clamp(plot.x0 - 1, plot.x1);
+    if x < plot.x0 || (x == plot.x1 && time_ns > geometry.to_ns) {
+        return;
+    }
+    let x = x.min(plot.x1 - 1);
+    let stroke = look.px(1.5).max(1);
+    frame.fill(
+        Rect::new(x - stroke / 2, geometry.lanes.y0, x - stroke / 2 + stroke, plot.y1 + look.px(3.0)),
+        theme.cursor,
+    );
+    let size = TEXT * look.scale;
+    let label = units::moment(time_ns.saturating_sub(start_ns));
+    let width = type_.width(&label, size).ceil() as i32 + look.px(12.0);
+    let x0 = (x - width / 2).clamp(0, (frame.width() - width).max(0));
+    let pill = Rect::new(x0, plot.y1 + look.px(3.0), x0 + width, plot.y1 + look.px(19.0));
+    frame.fill(pill, theme.cursor);
+    let at = ((pill.x0 + pill.x1) as f32 / 2.0, (pill.y0 + pill.y1) as f32 / 2.0);
+    type_.draw(frame, &label, size, at, Align::Center, theme.background);
+}

@@ -1,0 +1,132 @@
+//! The live connection to a running program.
+
+use std::rc::Rc;
+
+use js_sys::{ArrayBuffer, Promise, Uint8Array};
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::{JsFuture, spawn_local};
+use web_sys::{BinaryType, Event, MessageEvent, Url, WebSocket};
+
+use super::input::on;
+use super::page::Stage;
+use super::{App, window};
+use crate::model::Origin;
+
+/// How long after a lost connection the next is tried.
+const RETRY_MS: i32 = 1500;
+
+/// A connection; it is closed when this is dropped.
+pub(super) struct Live {
+    socket: WebSocket,
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // A socket that is closed already cannot be closed, and need not be.
+        let _ = self.socket.close();
+    }
+}
+
+fn address() -> Result<String, JsValue> {
+    let page = window()?.location().href()?;
+    let url = Url::new_with_base("ws", &page)?;
+    url.set_protocol(if url.protocol() == "https:" { "wss:" } else { "ws:" });
+    Ok(url.href())
+}
+
+/// Connects, and shows what comes.
+pub(super) fn connect(app: &App) {
+    let app = app.clone();
+    spawn_local(async move { connect_first(&app).await });
+}
+
+/// Connects; resolves once it is known whether there is anything to connect to.
+pub(super) async fn connect_first(app: &App) {
+    let opening = app.next_opening();
+    let promise = Promise::new(&mut |resolve, _| {
+        if let Err(error) = listen(app, opening, resolve.clone()) {
+            app.0.state.borrow().page.show_message(&format!("no live connection: {error:?}"));
+            let _ = resolve.call0(&JsValue::UNDEFINED);
+        }
+    });
+    let _ = JsFuture::from(promise).await;
+}
+
+fn listen(app: &App, opening: u64, settled: js_sys::Function) -> Result<(), JsValue> {
+    let socket = WebSocket::new(&address()?)?;
+    socket.set_binary_type(BinaryType::Arraybuffer);
+    let settled = Rc::new(move || {
+        let _ = settled.call0(&JsValue::UNDEFINED);
+    });
+
+    let (on_open, open_settled) = (app.clone(), settled.clone());
+    on(&socket, "open", move |_: Event| {
+        if on_open.is_current(opening) {
+            on_open.change(|state| {
+                state.model.begin("live", Origin::Live);
+                state.page.set_stage(Stage::Loading, "Connected", "Waiting for the first events…");
+                Ok::<_, String>(())
+            });
+        }
+        open_settled();
+    })?;
+    let on_message = app.clone();
+    on(&socket, "message", move |event: MessageEvent| {
+        if on_message.is_current(opening)
+            && let Ok(buffer) = event.data().dyn_into::<ArrayBuffer>()
+        {
+            let bytes = Uint8Array::new(&buffer).to_vec();
+            on_message.change(|state| state.model.push(&bytes));
+        }
+    })?;
+    let on_close = app.clone();
+    on(&socket, "close", move |_: Event| {
+        if on_close.is_current(opening) {
+            closed(&on_close);
+        }
+        settled();
+    })?;
+    *app.0.live.borrow_mut() = Some(Live { socket });
+    Ok(())
+}
+
+fn closed(app: &App) {
+    let (was_live, followed) = {
+        let state = app.0.state.borrow();
+        (state.model.origin() == Origin::Live, state.model.is_following())
+    };
+    app.change(|state| {
+        state.model.disconnect();
+        if state.model.recording().end_event() == 0 {
+            state.page.set_stage(Stage::Empty, "Drop a recording here", super::source::EMPTY);
+        }
+        Ok::<_, String>(())
+    });
+    // Whoever looks at an earlier moment keeps it; the button connects again. Whoever followed wants to go on.
+    if was_live && followed {
+        retry(app);
+    }
+}
+
+fn retry(app: &App) {
+    let Ok(window) = window() else { return };
+    let (app, opening) = (app.clone(), app.0.opening.get());
+    let again = Closure::once_into_js(move || {
+        let is_waiting = app.0.state.borrow().model.origin() == Origin::Disconnected;
+        if app.is_current(opening) && is_waiting {
+            reconnect(&app);
+        }
+    });
+    let _ = window.set_timeout_with_callback_and_timeout_and_arguments_0(again.unchecked_ref(), RETRY_MS);
+}
+
+/// Tries until there is a connection, or something else is opened.
+fn reconnect(app: &App) {
+    let app = app.clone();
+    spawn_local(async move {
+        connect_first(&app).await;
+        if app.0.state.borrow().model.origin() == Origin::Disconnected {
+            retry(&app);
+        }
+    });
+}

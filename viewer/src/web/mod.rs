@@ -1,0 +1,255 @@
+//! The page: the one module that knows of a browser. It turns what a person does into calls of the [`Model`], and what the model shows
+//! into pixels on two canvases and text in elements. A frame is drawn only when something has changed.
+
+mod api;
+mod input;
+mod keys;
+mod live;
+mod page;
+mod panel;
+mod screen;
+mod source;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use js_sys::{Function, Promise};
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::{JsFuture, future_to_promise};
+use web_sys::{Document, ResizeObserver, Window};
+
+use crate::link::Link;
+use crate::model::{Model, Origin};
+use page::Page;
+use screen::Screen;
+
+/// How long after a change the address is brought up to date. Browsers refuse more than a few changes a second.
+const LINK_DELAY_MS: i32 = 400;
+
+/// Starts the viewer on the page's document. The promise resolves when what the address names is open, or the live connection is.
+#[wasm_bindgen]
+#[must_use]
+pub fn start() -> Promise {
+    future_to_promise(async {
+        let document = window()?.document().ok_or("there is no document")?;
+        let app = App::new(&document)?;
+        app.open_what_the_address_says().await;
+        Ok(JsValue::UNDEFINED)
+    })
+}
+
+fn window() -> Result<Window, JsValue> {
+    web_sys::window().ok_or_else(|| "there is no window".into())
+}
+
+/// Where the pointer is, in pixels of the canvas that it is over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Pointer {
+    x: f64,
+    y: f64,
+}
+
+/// What the person has done since the last frame; however often a pointer moves, a frame follows it once.
+#[derive(Default)]
+struct Pending {
+    scrub: Option<f64>,
+    hover: Option<Pointer>,
+    hover_changed: bool,
+    resized: bool,
+}
+
+struct State {
+    model: Model,
+    page: Page,
+    screen: Screen,
+    pending: Pending,
+    frame_ms: f64,
+    /// Called after the next frame.
+    waiting: Vec<Function>,
+    /// What the address says, to be gone to once there is a recording.
+    link: Link,
+    link_written: String,
+}
+
+/// The running viewer; a handle to it.
+#[derive(Clone)]
+struct App(Rc<Inner>);
+
+struct Inner {
+    state: RefCell<State>,
+    frame_wanted: Cell<bool>,
+    link_wanted: Cell<bool>,
+    /// Counts what was opened, so that what comes late from an earlier one is not shown.
+    opening: Cell<u64>,
+    draw: RefCell<Option<Closure<dyn FnMut(f64)>>>,
+    write_link: RefCell<Option<Closure<dyn FnMut()>>>,
+    live: RefCell<Option<live::Live>>,
+}
+
+impl App {
+    fn new(document: &Document) -> Result<Self, JsValue> {
+        let page = Page::find(document)?;
+        let screen = Screen::new(&page)?;
+        let state = State {
+            model: Model::default(),
+            page,
+            screen,
+            pending: Pending { resized: true, ..Pending::default() },
+            frame_ms: 0.0,
+            waiting: Vec::new(),
+            link: Link::default(),
+            link_written: String::new(),
+        };
+        let app = Self(Rc::new(Inner {
+            state: RefCell::new(state),
+            frame_wanted: Cell::new(false),
+            link_wanted: Cell::new(false),
+            opening: Cell::new(0),
+            draw: RefCell::new(None),
+            write_link: RefCell::new(None),
+            live: RefCell::new(None),
+        }));
+        let on = app.clone();
+        *app.0.draw.borrow_mut() = Some(Closure::new(move |clock_ms| on.frame(clock_ms)));
+        let on = app.clone();
+        *app.0.write_link.borrow_mut() = Some(Closure::new(move || on.write_link()));
+        app.watch_size()?;
+        input::listen(&app)?;
+        api::publish(&app)?;
+        app.want_frame();
+        Ok(app)
+    }
+
+    /// Changes something and has it drawn. An error of the recording is shown, and what was on the screen stays.
+    fn change<E: std::fmt::Display>(&self, change: impl FnOnce(&mut State) -> Result<(), E>) {
+        let mut state = self.0.state.borrow_mut();
+        if let Err(error) = change(&mut state) {
+            state.page.show_message(&error.to_string());
+        }
+        drop(state);
+        self.want_frame();
+    }
+
+    fn want_frame(&self) {
+        if self.0.frame_wanted.replace(true) {
+            return;
+        }
+        if let (Ok(window), Some(draw)) = (window(), self.0.draw.borrow().as_ref()) {
+            // It fails only where there is no document to draw on any more.
+            let _ = window.request_animation_frame(draw.as_ref().unchecked_ref());
+        }
+    }
+
+    /// Resolves when what has been changed so far is on the screen.
+    async fn drawn(&self) {
+        let promise = Promise::new(&mut |resolve, _| self.0.state.borrow_mut().waiting.push(resolve));
+        self.want_frame();
+        let _ = JsFuture::from(promise).await;
+    }
+
+    fn frame(&self, clock_ms: f64) {
+        self.0.frame_wanted.set(false);
+        let mut state = self.0.state.borrow_mut();
+        let state = &mut *state;
+        let begun = now_ms();
+        let again = state.update(clock_ms);
+        let drawn = state.draw();
+        if let Err(error) = drawn {
+            state.page.show_message(&format!("{error:?}"));
+        }
+        state.frame_ms = now_ms() - begun;
+        for resolve in state.waiting.drain(..) {
+            let _ = resolve.call0(&JsValue::UNDEFINED);
+        }
+        if again {
+            self.want_frame();
+        }
+        self.want_link(state);
+    }
+
+    fn watch_size(&self) -> Result<(), JsValue> {
+        let app = self.clone();
+        let resized = Closure::<dyn FnMut()>::new(move || {
+            app.0.state.borrow_mut().pending.resized = true;
+            app.want_frame();
+        });
+        let state = self.0.state.borrow();
+        let observer = ResizeObserver::new(resized.as_ref().unchecked_ref())?;
+        observer.observe(&state.page.timeline);
+        observer.observe(&state.page.heatmap);
+        let colors = window()?.match_media("(prefers-color-scheme: dark)")?;
+        window()?.add_event_listener_with_callback("resize", resized.as_ref().unchecked_ref())?;
+        if let Some(colors) = colors {
+            colors.add_event_listener_with_callback("change", resized.as_ref().unchecked_ref())?;
+        }
+        resized.forget();
+        Ok(())
+    }
+
+    fn want_link(&self, state: &State) {
+        if state.model.link().fragment() == state.link_written || self.0.link_wanted.replace(true) {
+            return;
+        }
+        if let (Ok(window), Some(write)) = (window(), self.0.write_link.borrow().as_ref()) {
+            let write = write.as_ref().unchecked_ref();
+            let _ = window.set_timeout_with_callback_and_timeout_and_arguments_0(write, LINK_DELAY_MS);
+        }
+    }
+
+    fn write_link(&self) {
+        self.0.link_wanted.set(false);
+        let mut state = self.0.state.borrow_mut();
+        if state.model.origin() == Origin::Nowhere {
+            return;
+        }
+        let fragment = state.model.link().fragment();
+        if let Ok(window) = window()
+            && let (Ok(history), Ok(address)) = (window.history(), window.location().pathname())
+        {
+            let search = window.location().search().unwrap_or_default();
+            let address = if fragment.is_empty() { address + &search } else { format!("{address}{search}#{fragment}") };
+            // A page inside of another document may not change its address; the view is the same without.
+            let _ = history.replace_state_with_url(&JsValue::NULL, "", Some(&address));
+        }
+        state.link_written = fragment;
+    }
+}
+
+impl State {
+    /// Takes in what happened since the last frame. Says whether the next frame will differ by itself.
+    fn update(&mut self, clock_ms: f64) -> bool {
+        if std::mem::take(&mut self.pending.resized) {
+            self.screen.measure(&self.page);
+            self.model.redraw();
+        }
+        let mut result = Ok(());
+        if let Some(x) = self.pending.scrub.take()
+            && let Some(geometry) = self.screen.geometry()
+        {
+            result = self.model.seek_time(geometry.time_ns(x));
+        }
+        let again = self.model.tick(clock_ms);
+        if let Err(error) = result.and(again.clone().map(|_| ())) {
+            self.page.show_message(&error.to_string());
+        }
+        again.unwrap_or(false)
+    }
+
+    fn draw(&mut self) -> Result<(), JsValue> {
+        let stale = self.model.take_stale();
+        let hover_changed = std::mem::take(&mut self.pending.hover_changed);
+        if stale.timeline || stale.moment {
+            self.screen.draw_timeline(&self.model, stale.timeline)?;
+        }
+        if stale.timeline || stale.moment || hover_changed {
+            let hover = self.pending.hover.map(|at| (at.x as i32, at.y as i32));
+            let hit = self.screen.draw_heatmap(&mut self.model, hover, stale.timeline || stale.moment)?;
+            panel::show(&self.page, &mut self.model, hit, &self.screen)?;
+        }
+        Ok(())
+    }
+}
+
+fn now_ms() -> f64 {
+    window().ok().and_then(|window| window.performance()).map_or(0.0, |performance| performance.now())
+}

@@ -1,0 +1,205 @@
+//! Everything on the page that is text: counters, transport, legend, details.
+
+use vramscope_trace::{Category, DeviceId};
+use wasm_bindgen::prelude::*;
+
+use super::page::{Page, Stage};
+use super::screen::{Screen, css};
+use crate::details::{self, Details, Subject};
+use crate::heatmap::{ColorBy, Hit};
+use crate::model::{Model, Origin};
+use crate::playback::SPEEDS;
+use crate::units;
+
+/// Brings all text up to date; `hit` is what is under the pointer.
+pub(super) fn show(page: &Page, model: &mut Model, hit: Option<Hit>, screen: &Screen) -> Result<(), JsValue> {
+    if model.origin() != Origin::Nowhere && model.recording().end_event() > 0 {
+        page.set_stage(Stage::Shown, "", "");
+    }
+    show_source(page, model);
+    show_counters(page, model);
+    show_transport(page, model);
+    show_devices(page, model)?;
+    show_legend(page, model, screen)?;
+    show_moment(page, model);
+    show_details(page, model, hit)
+}
+
+fn show_source(page: &Page, model: &Model) {
+    page.set_text("source", model.source());
+    let (badge, kind) = match (model.origin(), model.is_following()) {
+        (Origin::Live, true) => ("LIVE", "live"),
+        (Origin::Live, false) => ("live, held", "held"),
+        (Origin::Disconnected, _) => ("disconnected", "ended"),
+        _ => ("", ""),
+    };
+    page.set_text("badge", badge);
+    page.set_data("badge", "kind", kind);
+    page.set_hidden("badge", badge.is_empty());
+    let title =
+        if model.source().is_empty() { "vramscope".to_owned() } else { format!("{} · vramscope", model.source()) };
+    if page.document.title() != title {
+        page.document.set_title(&title);
+    }
+}
+
+fn show_counters(page: &Page, model: &Model) {
+    let Some(device) = model.device_state() else { return };
+    let counters = device.counters();
+    page.set_text("count-allocated", &units::bytes(counters.allocated));
+    page.set_text("count-active", &units::bytes(counters.active));
+    page.set_text("count-reserved", &units::bytes(counters.reserved));
+    page.set_text("count-fragmentation", &units::percent(device.free_space().fragmentation()));
+    page.set_text("count-segments", &units::count(device.segments().len() as u64));
+    page.set_text("count-blocks", &units::count(device.blocks().len() as u64));
+    page.set_text("count-events", &units::count(model.recording().end_event()));
+    page.set_text("count-lost", &units::count(model.recording().lost_events()));
+    page.set_hidden("lost", model.recording().lost_events() == 0);
+}
+
+fn show_transport(page: &Page, model: &Model) {
+    page.set_data("play", "playing", if model.playback.is_playing() { "true" } else { "false" });
+    page.set_data("live", "following", if model.is_following() { "true" } else { "false" });
+    let has_live = matches!(model.origin(), Origin::Live | Origin::Disconnected);
+    page.set_hidden("live", !has_live);
+    if page.speed.options().length() == 0 {
+        for speed in SPEEDS {
+            if let Ok(option) = page.make("option", "", &format!("×{speed}")) {
+                let _ = page.speed.append_child(&option);
+            }
+        }
+    }
+    page.speed.set_selected_index(model.playback.speed() as i32);
+    let event = model.state().event().to_string();
+    let being_typed = page.document.active_element().is_some_and(|active| active.id() == "event");
+    if !being_typed && page.event.value() != event {
+        page.event.set_value(&event);
+    }
+    page.set_text("event-of", &format!("of {}", units::count(model.recording().end_event())));
+    let time_ns = model.state().time_ns().saturating_sub(model.recording().start_ns());
+    page.set_text("time", &units::moment(time_ns));
+}
+
+fn show_devices(page: &Page, model: &Model) -> Result<(), JsValue> {
+    let devices: Vec<DeviceId> = model.recording().devices().collect();
+    page.set_hidden("device", devices.len() < 2);
+    if page.device.options().length() as usize != devices.len() {
+        page.device.set_text_content(None);
+        for DeviceId(device) in &devices {
+            let option = page.make("option", "", &format!("GPU {device}"))?;
+            option.set_attribute("value", &device.to_string())?;
+            page.device.append_child(&option)?;
+        }
+    }
+    let value = model.device().0.to_string();
+    if page.device.value() != value {
+        page.device.set_value(&value);
+    }
+    Ok(())
+}
+
+fn show_legend(page: &Page, model: &Model, screen: &Screen) -> Result<(), JsValue> {
+    let by_category = model.color_by == ColorBy::Category;
+    let shown = format!("{by_category} {}", css(screen.theme().background));
+    if page.legend.get_attribute("data-shown").as_deref() == Some(&shown) {
+        return Ok(());
+    }
+    page.legend.set_attribute("data-shown", &shown)?;
+    page.legend.set_text_content(None);
+    let add = |class: &str, color: Option<String>, text: &str| -> Result<(), JsValue> {
+        let item = page.make("li", "", "")?;
+        let swatch = page.make("i", &format!("swatch {class}"), "")?;
+        if let (Some(color), Some(swatch)) = (color, swatch.dyn_ref::<web_sys::HtmlElement>()) {
+            swatch.style().set_property("--swatch", &color)?;
+        }
+        item.append_child(&swatch)?;
+        item.append_child(&page.document.create_text_node(text))?;
+        page.legend.append_child(&item).map(|_| ())
+    };
+    if by_category {
+        for (category, color) in Category::ALL.iter().zip(screen.theme().categories) {
+            add("", Some(css(color)), category.name())?;
+        }
+    } else {
+        add("swatch-allocated", None, "allocated")?;
+        add("swatch-waste", None, "rounding")?;
+        add("swatch-pending", None, "pending free")?;
+    }
+    add("swatch-free", None, "free inside segments")?;
+    add("swatch-cached", None, "free segment")?;
+    add("swatch-heat", None, "fragmentation 0–100%")?;
+    page.element("color")?.set_attribute("aria-pressed", if by_category { "true" } else { "false" })
+}
+
+fn show_moment(page: &Page, model: &mut Model) {
+    let now = units::count(model.state().event());
+    page.set_text("moment-title", &format!("After event {now} of {}", units::count(model.recording().end_event())));
+    let text = match model.last_event() {
+        Some((_, event)) => {
+            let text = details::of_event(&event, model.recording().definitions());
+            if event.device == model.device() { text } else { format!("GPU {}: {text}", event.device.0) }
+        }
+        None => "the beginning of the recording".to_owned(),
+    };
+    page.set_text("moment-event", &text);
+}
+
+fn show_details(page: &Page, model: &Model, hit: Option<Hit>) -> Result<(), JsValue> {
+    let Some(device) = model.device_state() else { return Ok(()) };
+    let selected = model.selected();
+    // What is selected stays; the pointer shows the rest.
+    let (details, pinned) = match selected.or(hit) {
+        Some(hit) => {
+            (details::of_hit(&hit, model.state(), device, model.recording().definitions()), selected.is_some())
+        }
+        None => (details::of_device(model.device(), model.recording(), device), false),
+    };
+    let shown = format!("{details:?}{pinned}");
+    if page.details_shown(&shown) {
+        return Ok(());
+    }
+    build_details(page, &details, pinned)
+}
+
+fn build_details(page: &Page, details: &Details, pinned: bool) -> Result<(), JsValue> {
+    let root = &page.details;
+    root.set_text_content(None);
+    let heading = page.make("h2", "subject", "")?;
+    let class = match details.subject {
+        Subject::Allocated => "swatch swatch-allocated",
+        Subject::Pending => "swatch swatch-pending",
+        Subject::Free => "swatch swatch-free",
+        Subject::Cached => "swatch swatch-cached",
+        Subject::Device => "",
+    };
+    if !class.is_empty() {
+        heading.append_child(&*page.make("i", class, "")?)?;
+    }
+    heading.append_child(&page.document.create_text_node(details.subject.title()))?;
+    if pinned {
+        heading.append_child(&*page.make("span", "pinned", "selected · Esc lets go")?)?;
+    }
+    root.append_child(&heading)?;
+    for section in &details.sections {
+        if !section.heading.is_empty() {
+            root.append_child(&*page.make("h3", "", section.heading)?)?;
+        }
+        let list = page.make("dl", "facts", "")?;
+        for (name, value) in &section.rows {
+            list.append_child(&*page.make("dt", "", name)?)?;
+            list.append_child(&*page.make("dd", "", value)?)?;
+        }
+        root.append_child(&list)?;
+    }
+    if details.stack.is_empty() {
+        return Ok(());
+    }
+    root.append_child(&*page.make("h3", "", "Call stack")?)?;
+    let list = page.make("ol", "stack", "")?;
+    for (function, place) in &details.stack {
+        let item = page.make("li", "", function)?;
+        item.append_child(&*page.make("span", "place", place)?)?;
+        list.append_child(&item)?;
+    }
+    root.append_child(&list).map(|_| ())
+}

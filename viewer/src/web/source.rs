@@ -1,0 +1,137 @@
+//! Where recordings come from: the address, a file, a URL.
+
+use js_sys::{Promise, Reflect, Uint8Array};
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::{JsFuture, spawn_local};
+use web_sys::{Blob, File, ReadableStream, ReadableStreamDefaultReader, Response, UrlSearchParams};
+
+use super::page::Stage;
+use super::{App, live, window};
+use crate::link::Link;
+use crate::model::Origin;
+use crate::open::Opening;
+
+/// What an empty page says.
+pub(super) const EMPTY: &str =
+    "or choose one. Nothing leaves this machine. Served by a running program, this page shows its memory live.";
+
+fn text_of(error: &JsValue) -> String {
+    let message =
+        error.as_string().or_else(|| error.dyn_ref::<js_sys::Error>().map(|error| String::from(error.message())));
+    message.unwrap_or_else(|| format!("{error:?}"))
+}
+
+/// The last part of a URL's path.
+fn name_of_url(url: &str) -> String {
+    let path = url.split(['?', '#']).next().unwrap_or(url);
+    let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or(path);
+    js_sys::decode_uri_component(name).map_or_else(|_| name.to_owned(), String::from)
+}
+
+impl App {
+    /// Begins to open something, instead of whatever is being opened.
+    pub(super) fn next_opening(&self) -> u64 {
+        // Dropped after the number has changed, so that its end is nobody's concern any more.
+        self.0.opening.set(self.0.opening.get() + 1);
+        let before = self.0.live.borrow_mut().take();
+        drop(before);
+        self.0.opening.get()
+    }
+
+    pub(super) fn is_current(&self, opening: u64) -> bool {
+        self.0.opening.get() == opening
+    }
+
+    /// Opens `?trace=URL`, or else the live connection.
+    pub(super) async fn open_what_the_address_says(&self) {
+        let Ok(location) = window().map(|window| window.location()) else { return };
+        let hash = location.hash().unwrap_or_default();
+        self.0.state.borrow_mut().link = Link::parse(&hash);
+        let trace = location.search().ok().and_then(|search| UrlSearchParams::new_with_str(&search).ok());
+        let trace = trace.and_then(|parameters| parameters.get("trace"));
+        match trace {
+            // What goes wrong has been shown on the page.
+            Some(url) => drop(open(self, url.into()).await),
+            None => live::connect_first(self).await,
+        }
+        if self.0.state.borrow().model.origin() == Origin::Nowhere {
+            self.0.state.borrow().page.set_stage(Stage::Empty, "Drop a recording here", EMPTY);
+        }
+    }
+}
+
+/// Opens a file or a URL; what goes wrong is shown on the page.
+pub(super) fn open_in_background(app: &App, what: JsValue) {
+    let app = app.clone();
+    spawn_local(async move { drop(open(&app, what).await) });
+}
+
+/// Opens a `File` or a URL; resolves when all of it can be used and is on the screen.
+pub(super) async fn open(app: &App, what: JsValue) -> Result<(), JsValue> {
+    let opening = app.next_opening();
+    let result = read(app, what, opening).await;
+    if let Err(error) = &result
+        && app.is_current(opening)
+    {
+        let state = app.0.state.borrow();
+        state.page.show_message(&text_of(error));
+        if state.model.origin() == Origin::Nowhere {
+            state.page.set_stage(Stage::Empty, "Drop a recording here", EMPTY);
+        }
+    }
+    result
+}
+
+async fn read(app: &App, what: JsValue, opening: u64) -> Result<(), JsValue> {
+    let name = match what.as_string() {
+        Some(url) => name_of_url(&url),
+        None => what.dyn_ref::<File>().map_or_else(|| "recording".to_owned(), File::name),
+    };
+    {
+        let state = app.0.state.borrow();
+        state.page.hide_message();
+        if state.model.origin() == Origin::Nowhere {
+            state.page.set_stage(Stage::Loading, &format!("Opening {name}…"), "");
+        }
+    }
+    let reader = ReadableStreamDefaultReader::new(&stream(&what).await?)?;
+    let mut file = Opening::new(&name);
+    loop {
+        let piece = JsFuture::from(reader.read()).await?;
+        if !app.is_current(opening) {
+            let _ = JsFuture::from(reader.cancel()).await;
+            return Err("something else was opened".into());
+        }
+        if Reflect::get(&piece, &"done".into())?.is_truthy() {
+            break;
+        }
+        file.push(&Reflect::get(&piece, &"value".into())?.dyn_into::<Uint8Array>()?.to_vec());
+    }
+    let opened = file.finish().map_err(|error| JsValue::from(format!("{name}: {error}")))?;
+    {
+        let mut state = app.0.state.borrow_mut();
+        let shown = state.model.show(&name, opened.recording);
+        shown.map_err(|error| JsValue::from(format!("{name}: {error}")))?;
+        if let Some(warning) = opened.warning {
+            state.page.show_message(&format!("{name}: {warning}. What comes before is shown."));
+        }
+        let link = std::mem::take(&mut state.link);
+        state.model.go_to_link(&link).map_err(|error| JsValue::from(error.to_string()))?;
+    }
+    app.drawn().await;
+    Ok(())
+}
+
+/// The bytes of a file or of what a URL names, as they come.
+async fn stream(what: &JsValue) -> Result<ReadableStream, JsValue> {
+    if let Some(blob) = what.dyn_ref::<Blob>() {
+        return Ok(blob.stream());
+    }
+    let url = what.as_string().ok_or("open takes a URL or a File")?;
+    let fetched: Promise = window()?.fetch_with_str(&url);
+    let response: Response = JsFuture::from(fetched).await?.dyn_into()?;
+    if !response.ok() {
+        return Err(format!("{url}: the server answers {} {}", response.status(), response.status_text()).into());
+    }
+    response.body().ok_or_else(|| format!("{url}: the answer is empty").into())
+}
