@@ -54,10 +54,11 @@ pub(crate) fn run(options: &DemoOptions) -> Outcome {
     let training = Options { steps: options.steps, ..Options::default() };
     let interrupts = Interrupts::listen()?;
     let hub = Hub::default();
-    let outputs = outputs(options.record.as_deref(), &hub)?;
-    let recorder = Recorder::start(info(&training), outputs);
+    // What can fail comes first, so that a mistake costs no earlier recording.
+    let server = options.serve.start(Content { assets: assets::page(), live: Some(hub.clone()), files: Vec::new() })?;
+    let recorder = Recorder::start(info(&training), outputs(options.record.as_deref(), hub)?);
     let (recorder, handle) = recorder.map_err(|error| Failure::new(format_args!("the recorder: {error}")))?;
-    let server = options.serve.start(Content { assets: assets::page(), live: Some(hub), files: Vec::new() })?;
+    options.serve.announce(&server)?;
 
     let clock = handle.clone();
     let mut printed = Ok(());
@@ -100,8 +101,8 @@ fn info(training: &Options) -> Info {
     }
 }
 
-fn outputs(file: Option<&Path>, hub: &Hub) -> Outcome<Outputs> {
-    let mut outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
+fn outputs(file: Option<&Path>, hub: Hub) -> Outcome<Outputs> {
+    let mut outputs = Outputs { hub: Some(hub), ..Outputs::default() };
     if let Some(path) = file {
         let file = File::create(path).map_err(|error| Failure::file(path, error))?;
         let file: Box<dyn Write + Send> = Box::new(file);

@@ -20,6 +20,7 @@ mod view;
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::failure::{Failure, Outcome};
@@ -78,6 +79,9 @@ fn exit_code(outcome: Outcome) -> ExitCode {
 fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return exit_code(screen::print(&error.to_string()));
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return exit_code(Err(Failure::new("which command? (try vramscope --help)")));
     }
     let text = error.to_string();
     let what = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");

@@ -17,12 +17,17 @@ pub(crate) struct Output {
 impl Output {
     /// Begins the file that will be at `path`.
     pub(crate) fn create(path: &Path) -> Outcome<Self> {
-        let name = path.file_name().ok_or_else(|| Failure::file(path, "is not the name of a file"))?;
+        // Through a link to the file itself, which is to be replaced, and never over a device or a folder.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        if path.exists() && !path.is_file() {
+            return Err(Failure::file(&path, "is there and is no file"));
+        }
+        let name = path.file_name().ok_or_else(|| Failure::file(&path, "is not the name of a file"))?;
         let mut temporary_name = name.to_owned();
         temporary_name.push(format!(".{}.part", std::process::id()));
         let temporary = path.with_file_name(temporary_name);
-        let file = File::create_new(&temporary).map_err(|error| Failure::file(path, error))?;
-        Ok(Self { path: path.to_owned(), temporary, file: Some(BufWriter::new(file)) })
+        let file = File::create_new(&temporary).map_err(|error| Failure::file(&path, error))?;
+        Ok(Self { path, temporary, file: Some(BufWriter::new(file)) })
     }
 
     /// The name that it has until it is complete.

@@ -30,12 +30,16 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 impl ServeOptions {
-    /// Starts the server and prints its address as the first line on stdout.
+    /// Starts the server.
     pub(crate) fn start(&self, content: Content) -> Outcome<Server> {
-        let server = Server::start(self.listen, content).map_err(|error| match error {
+        Server::start(self.listen, content).map_err(|error| match error {
             StartError::NotLoopback(_) => Failure::new(format_args!("--listen: {error}")),
             StartError::Io(..) => Failure::new(error),
-        })?;
+        })
+    }
+
+    /// Says where it listens, in the first line on stdout, and shows the page where that is wanted.
+    pub(crate) fn announce(&self, server: &Server) -> Outcome {
         screen::print(&format!("listening: {}\n", server.url()))?;
         let port = server.address().port();
         if self.listen.is_none() && port != DEFAULT_PORT {
@@ -44,7 +48,7 @@ impl ServeOptions {
         if self.wants_browser() && !open_browser(&server.url()) {
             screen::note("found no browser to open; the address above is for any browser on this machine");
         }
-        Ok(server)
+        Ok(())
     }
 
     fn wants_browser(&self) -> bool {

@@ -38,6 +38,7 @@ pub(crate) fn run(options: &ViewOptions) -> Outcome {
     let names: Vec<_> = files.iter().map(|file| file.name.clone()).collect();
     let interrupts = Interrupts::listen()?;
     let server = options.serve.start(Content { assets: assets::page(), live: None, files })?;
+    options.serve.announce(&server)?;
     if let [_, _, ..] = names.as_slice() {
         for (number, name) in names.iter().enumerate() {
             screen::print(&format!("{name}: {}{}\n", server.url(), page_address(number, name)))?;

@@ -26,7 +26,7 @@ fn check_os(arguments: &[OsString], said: &[&str]) {
 
 #[test]
 fn bad_usage() {
-    check(&[], &["vramscope --help"]);
+    check(&[], &["which command", "vramscope --help"]);
     check(&["nonsense"], &["nonsense"]);
     check(&["info"], &["FILE"]);
     check(&["info", "a", "b"], &["b"]);
@@ -119,4 +119,5 @@ fn an_output_that_cannot_be_written() {
     let import = |out: &Path| ["import".into(), input.clone().into(), "-o".into(), out.into()];
     check_os(&import(Path::new("/nowhere/at/all.vram")), &["/nowhere/at/all.vram"]);
     check_os(&import(Path::new("/")), &["/"]);
+    check_os(&import(Path::new("/dev/null")), &["/dev/null"]);
 }
