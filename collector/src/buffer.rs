@@ -28,6 +28,11 @@ macro_rules! elements {
 elements!(u8 i8 u16 i16 u32 i32 u64 i64 f32 f64);
 
 /// Numbers in memory of a [`HostPool`], to which it returns when dropped.
+///
+/// Why the memory is this slice's own: live blocks of a pool never overlap, and the block is live until the drop. Why it is there:
+/// the device keeps a segment's memory map until the pool releases it, which the pool does only where no block is live; and the
+/// device itself stays until the last handle of the pool is gone, of which this slice has one. Why it is aligned: segments begin at
+/// multiples of 2 MiB, blocks in them at multiples of [`MIN_BLOCK_BYTES`], and no [`Element`] asks for more.
 pub struct PoolSlice<T: Element> {
     pool: HostPool,
     /// The first number; dangling where there is none.
@@ -126,11 +131,8 @@ impl<T: Element> Deref for PoolSlice<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `start` points at `len` numbers, written before this `PoolSlice` was returned. They lie in a block that the pool
-        // handed out to this `PoolSlice` alone: live blocks do not overlap, and the block is live until the drop. The device keeps a
-        // segment's memory map until the pool releases it, which it does only where no block is live, and the device itself until
-        // the last pool handle is gone, of which `self.pool` is one. Addresses are aligned for `T`: segments to 2 MiB, blocks in
-        // them to `MIN_BLOCK_BYTES`. Where `len` is 0 the pointer is dangling but aligned, as an empty slice wants it.
+        // SAFETY: `start` points at `len` numbers, all written before this slice was returned, in memory that is its own, is there
+        // and is aligned, as its documentation argues. Where `len` is 0 the pointer is dangling but aligned, which will do.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Path, State, WebSocketUpgrade};
 use axum::http::{StatusCode, header};
 use axum::middleware;
@@ -218,8 +219,12 @@ fn serve_asset(assets: Assets, path: &str) -> Response {
     ([(header::CONTENT_TYPE, media_type)], bytes).into_response()
 }
 
-async fn stream(State(site): Shared, upgrade: WebSocketUpgrade) -> Response {
+async fn stream(State(site): Shared, upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>) -> Response {
     let Some(hub) = &site.content.live else { return not_found() };
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(rejection) => return rejection.into_response(),
+    };
     let viewer = hub.viewer();
     let (stopping, open) = (site.stopping.clone(), site.open.clone());
     upgrade.on_upgrade(async move |socket| {
