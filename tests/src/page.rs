@@ -124,25 +124,26 @@ impl<'b> Page<'b> {
         text.as_str().unwrap_or_else(|| panic!("the page has no counter {name}")).to_owned()
     }
 
-    /// All the text that a person can read on the page and its title, without what is painted.
+    /// Moves the pointer over the whole page in a grid, so that everything that is shown on hover is shown once, and gives back all
+    /// the text that was there to read meanwhile.
     #[must_use]
-    pub fn text(&self) -> String {
-        self.run("return `${document.title}\\n${document.body.innerText}`").as_str().unwrap_or_default().to_owned()
-    }
-
-    /// Moves the pointer over the whole page in a grid, so that everything that is shown on hover is shown once.
-    pub fn point_everywhere(&self) {
-        self.run(
-            "for (let y = 10; y < innerHeight; y += 40) {
-                 for (let x = 10; x < innerWidth; x += 40) {
-                     const target = document.elementFromPoint(x, y);
-                     const at = { clientX: x, clientY: y, bubbles: true, cancelable: true, composed: true, pointerId: 1 };
-                     target.dispatchEvent(new PointerEvent('pointermove', at));
-                     target.dispatchEvent(new MouseEvent('mousemove', at));
+    pub fn text_under_the_pointer(&self) -> String {
+        let text = self.run(
+            "const texts = new Set();
+             const visit = async () => {
+                 for (let y = 20; y < innerHeight; y += 60) {
+                     for (let x = 20; x < innerWidth; x += 120) {
+                         const at = { clientX: x, clientY: y, bubbles: true, cancelable: true, composed: true, pointerId: 1 };
+                         document.elementFromPoint(x, y).dispatchEvent(new PointerEvent('pointermove', at));
+                         await new Promise(requestAnimationFrame);
+                         document.body.innerText.split('\\n').forEach(line => texts.add(line));
+                     }
                  }
-             }
-             return new Promise(requestAnimationFrame);",
+                 return [document.title, ...texts].join('\\n');
+             };
+             return visit();",
         );
+        text.as_str().unwrap_or_default().to_owned()
     }
 
     /// Opens a file through `window.vramscope.open`, and waits until the whole of it can be used.

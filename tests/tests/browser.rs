@@ -140,17 +140,22 @@ fn check_end(page: Page<'_>, fixture: &Fixture) {
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn a_bad_file_is_an_error_and_the_page_lives_on() {
+    let open_notes = "const file = new File(['this is no recording'], 'notes.txt');
+                      return window.vramscope.open(file).then(() => 'opened', error => `${error}`)";
+    let browser = Browser::start(Window::default());
+
     let good = Fixture::small("mlp_train");
     let view = Program::start(["view".as_ref(), good.path.as_os_str()]);
-    let browser = Browser::start(Window::default());
     let page = Page::open(&browser, view.url());
-    let before = page.wait_until("the file that the program serves is open", |state| state.events > 0);
-    let refused = page.run(
-        "return window.vramscope.open(new File(['this is no recording'], 'notes.txt')).then(() => 'opened', error => `${error}`)",
-    );
-    assert_ne!(refused, "opened");
-    assert_eq!(page.state().events, before.events);
+    page.wait_until("the file that the program serves is open", |state| state.events == good.events());
+    assert_ne!(page.run(open_notes), "opened");
     check_end(page, &good);
+
+    let demo = Program::start(["demo", "--device", "host"]);
+    let page = Page::open(&browser, demo.url());
+    let before = page.wait_until("live events come", |state| state.live && state.events > 0);
+    assert_ne!(page.run(open_notes), "opened");
+    page.wait_until("they go on to come", |state| state.live && state.events > before.events + 100);
 }
 
 /// Follows a live recording over its WebSocket until the server closes it.
@@ -287,15 +292,17 @@ fn names_from_a_recording_are_text_and_never_markup() {
     let view = Program::start(["view".as_ref(), Fixture::small("tiny_inference").path.as_os_str()]);
     let browser = Browser::start(Window::default());
     let page = Page::open(&browser, view.url());
-    page.open_file("hostile<img src=x onerror=\"window.executed='name'\">.vram", &hostile_recording());
-    let state = page.state();
-    assert_eq!(state.source, MARKUP[0]);
-    for event in 0..=state.events {
+    let file_name = "<img src=x onerror=\"window.executed='name'\">.vram";
+    page.open_file(file_name, &hostile_recording());
+    for event in 0..=page.state().events {
         page.seek(event);
-        page.point_everywhere();
     }
-    let shown = page.text();
-    assert!(shown.contains(MARKUP[0]), "the source's name is shown as it is; the page reads:\n{shown}");
+    let shown = page.text_under_the_pointer();
+    for (what, text) in
+        [("file", file_name), ("function", MARKUP[0]), ("function's file", MARKUP[1]), ("scope", MARKUP[2])]
+    {
+        assert!(shown.contains(text), "the name of the {what} is not shown as it is; the page reads:\n{shown}");
+    }
     let made =
         page.run("return document.querySelectorAll('img[src=x], iframe, svg[onload], script:not([src])').length");
     assert_eq!(made, 0, "elements were made from names");
