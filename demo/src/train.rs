@@ -1,5 +1,6 @@
 //! The training loop.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,6 +15,9 @@ use crate::digits::{CLASSES, PIXELS};
 use crate::network::{Network, Parameters, largest_of_each};
 use crate::random::Random;
 
+/// How many batches are made ready ahead of their step.
+const BATCHES_READY: usize = 8;
+
 /// What to train, and how fast.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -27,7 +31,7 @@ pub struct Options {
     pub training_digits: usize,
     /// Digits to test what was learned on.
     pub held_out_digits: usize,
-    /// Digits in a batch, from and to; each step draws its own number.
+    /// Digits in a batch, from and to; each batch draws its own number.
     pub batch: (usize, usize),
     /// The widths of the layers between the pixels and the ten answers.
     pub hidden: Vec<usize>,
@@ -42,9 +46,9 @@ impl Default for Options {
             capacity_bytes: 512 << 20,
             min_step_time: Duration::from_millis(40),
             training_digits: 16_384,
-            held_out_digits: 2048,
-            batch: (32, 160),
-            hidden: vec![512, 256],
+            held_out_digits: 1024,
+            batch: (16, 128),
+            hidden: vec![1024, 256],
             evaluate_every: 50,
         }
     }
@@ -61,8 +65,7 @@ pub struct Step {
     pub accuracy: Option<f32>,
 }
 
-/// How the training ended.
-#[derive(Clone, Copy, Debug, Default)]
+/// How the training ended. What was trained keeps its memory until this is dropped, so that a recording that ends before shows it.
 pub struct Summary {
     /// Steps done.
     pub steps: u64,
@@ -70,6 +73,15 @@ pub struct Summary {
     pub loss: Option<f32>,
     /// The last accuracy measured.
     pub accuracy: Option<f32>,
+    _training: Training,
+}
+
+impl fmt::Debug for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { steps, loss, accuracy, _training: _ } = self;
+        let mut summary = f.debug_struct("Summary");
+        summary.field("steps", steps).field("loss", loss).field("accuracy", accuracy).finish_non_exhaustive()
+    }
 }
 
 /// Why the training could not go on.
@@ -106,6 +118,9 @@ impl From<AllocateError> for DemoError {
 ///
 /// # Errors
 /// When the pool's capacity is not enough.
+///
+/// # Panics
+/// When a number of digits or a width in `options` is 0.
 pub fn run(
     options: &Options,
     recorder: impl Sink + Send + 'static,
@@ -114,14 +129,19 @@ pub fn run(
     on_step: &mut dyn FnMut(Step),
 ) -> Result<Summary, DemoError> {
     let pool = HostPool::new(DeviceId(0), options.capacity_bytes, recorder, clock);
-    let mut training = Training::new(&pool, options, stop)?;
-    let mut summary = Summary::default();
+    let counts = [options.training_digits, options.held_out_digits, options.batch.0];
+    assert!(counts.iter().chain(&options.hidden).all(|&count| count > 0), "there is nothing to train: {options:?}");
+    let training = Training::new(pool, options, stop)?;
+    let mut summary = Summary { steps: 0, loss: None, accuracy: None, _training: training };
     while options.steps.is_none_or(|steps| summary.steps < steps) && !stop.load(Ordering::Relaxed) {
         let begin = Instant::now();
         let number = summary.steps + 1;
+        let training = &mut summary._training;
         let loss = training.step(number)?;
         let accuracy = if number.is_multiple_of(options.evaluate_every) { Some(training.evaluate()?) } else { None };
-        summary = Summary { steps: number, loss: Some(loss), accuracy: accuracy.or(summary.accuracy) };
+        summary.steps = number;
+        summary.loss = Some(loss);
+        summary.accuracy = accuracy.or(summary.accuracy);
         on_step(Step { number, loss, accuracy });
         thread::sleep(options.min_step_time.saturating_sub(begin.elapsed()));
     }
@@ -129,11 +149,14 @@ pub fn run(
 }
 
 /// Everything that lives as long as the training does.
-struct Training<'a> {
-    pool: &'a HostPool,
-    options: &'a Options,
+struct Training {
+    pool: HostPool,
+    /// Digits in a batch, from and to.
+    batch: (usize, usize),
     random: Random,
     digits: Dataset,
+    /// Batches that are ready before their step comes.
+    ready: VecDeque<Batch>,
     held_out: Dataset,
     network: Network,
     adam: Adam,
@@ -146,39 +169,52 @@ struct Best {
     _layers: Vec<Parameters>,
 }
 
-impl<'a> Training<'a> {
-    fn new(pool: &'a HostPool, options: &'a Options, stop: &AtomicBool) -> Result<Self, AllocateError> {
+impl Training {
+    fn new(pool: HostPool, options: &Options, stop: &AtomicBool) -> Result<Self, AllocateError> {
         let mut random = Random::new(1);
         let network = {
             let _model = pool.scope("model");
             let widths: Vec<usize> = [&[PIXELS][..], &options.hidden, &[CLASSES]].concat();
-            Network::new(pool, &widths, &mut random)?
+            Network::new(&pool, &widths, &mut random)?
         };
-        let _data = pool.scope("data");
-        let digits = Dataset::draw(pool, "training", options.training_digits.max(1), &mut random, stop)?;
-        let held_out = Dataset::draw(pool, "held out", options.held_out_digits.max(1), &mut random, stop)?;
-        Ok(Self { pool, options, random, digits, held_out, network, adam: Adam::default(), best: None })
+        let data = pool.scope("data");
+        let digits = Dataset::draw(&pool, "training", options.training_digits, &mut random, stop)?;
+        let held_out = Dataset::draw(&pool, "held out", options.held_out_digits, &mut random, stop)?;
+        drop(data);
+        let (ready, adam) = (VecDeque::new(), Adam::default());
+        Ok(Self { pool, batch: options.batch, random, digits, ready, held_out, network, adam, best: None })
+    }
+
+    /// Makes batches of digits ready.
+    fn load(&mut self) -> Result<(), AllocateError> {
+        let _loader = self.pool.scope("loader");
+        while self.ready.len() < BATCHES_READY {
+            let (least, most) = self.batch;
+            let len = least + self.random.below(most.saturating_sub(least) + 1);
+            let (random, digits) = (&mut self.random, &self.digits);
+            let batch = digits.batch(&self.pool, (0..len).map(|_| random.below(digits.len())))?;
+            self.ready.push_back(batch);
+        }
+        Ok(())
     }
 
     /// One step of training; returns its loss.
     fn step(&mut self, number: u64) -> Result<f32, AllocateError> {
-        let pool = self.pool;
+        let pool = self.pool.clone();
         let _span = pool.span(format!("step {number}"));
+        self.load()?;
+        let Batch { pixels, labels } = self.ready.pop_front().expect("the loader made batches ready");
         let _step = pool.scope("step");
-        let (least, most) = self.options.batch;
-        let len = least.max(1) + self.random.below(most.saturating_sub(least) + 1);
-        let (random, digits) = (&mut self.random, &self.digits);
-        let Batch { pixels, labels } = digits.batch(pool, (0..len).map(|_| random.below(digits.len())))?;
         let forward = self.network.forward(pixels)?;
         let (loss, gradients) = self.network.backward(forward, &labels)?;
-        self.adam.step(pool, &mut self.network.layers, &gradients)?;
+        self.adam.step(&pool, &mut self.network.layers, &gradients)?;
         Ok(loss)
     }
 
     /// The part of the held-out digits that the network reads right. Keeps the parameters if they are the best so far.
     fn evaluate(&mut self) -> Result<f32, AllocateError> {
         const BATCH: usize = 1024;
-        let pool = self.pool;
+        let pool = &self.pool;
         let _span = pool.span("evaluate");
         let _evaluate = pool.scope("evaluate");
         let mut right = 0;

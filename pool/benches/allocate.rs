@@ -9,6 +9,8 @@ use vramscope_trace::{DeviceId, Event, Null, Sink, StreamId};
 /// 256 B to 20 MB, as in the table of what others take (`ARCHITECTURE.md`).
 const SIZES: [u64; 7] = [256, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 20_000_000];
 const LIVE: usize = 512;
+/// Enough pairs for a sample that the clock can measure, with the caches warm.
+const SAMPLE: u32 = 10_000;
 
 fn main() {
     divan::main();
@@ -80,7 +82,7 @@ impl<S: Sink> Program<S> {
     }
 }
 
-#[divan::bench]
+#[divan::bench(sample_size = SAMPLE)]
 fn hit(bencher: Bencher) {
     let mut program = Program::new(1, Null);
     bencher.bench_local(|| {
@@ -89,7 +91,7 @@ fn hit(bencher: Bencher) {
     });
 }
 
-#[divan::bench]
+#[divan::bench(sample_size = SAMPLE)]
 fn hit_recorded(bencher: Bencher) {
     let mut program = Program::new(1, Queue::new());
     bencher.bench_local(|| {
@@ -98,24 +100,24 @@ fn hit_recorded(bencher: Bencher) {
     });
 }
 
-#[divan::bench(args = [LIVE, 10_000, 100_000])]
+#[divan::bench(args = [LIVE, 10_000, 100_000], sample_size = SAMPLE)]
 fn churn(bencher: Bencher, live: usize) {
     let mut program = Program::new(live, Null);
     bencher.bench_local(|| program.churn());
 }
 
-#[divan::bench(args = [LIVE])]
+#[divan::bench(args = [LIVE], sample_size = SAMPLE)]
 fn churn_recorded(bencher: Bencher, live: usize) {
     let mut program = Program::new(live, Queue::new());
     bencher.bench_local(|| program.churn());
 }
 
-#[divan::bench]
+#[divan::bench(sample_size = SAMPLE)]
 fn malloc_hit(bencher: Bencher) {
     bencher.bench_local(|| drop(black_box(Vec::<u8>::with_capacity(64 << 10))));
 }
 
-#[divan::bench]
+#[divan::bench(sample_size = SAMPLE)]
 fn malloc_churn(bencher: Bencher) {
     let mut numbers = Numbers(1);
     let mut live: Vec<Vec<u8>> =

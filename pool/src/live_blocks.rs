@@ -8,8 +8,8 @@ use crate::block::BlockIndex;
 /// Live blocks by the address that the program knows them by.
 pub(crate) type LiveBlocks = HashMap<u64, BlockIndex, AddressHash>;
 
-/// Addresses come from the device and not from a stranger, so that a multiplication spreads them well enough; the standard hash took
-/// a fifth of the time of an allocation and its free.
+/// Addresses come from the device and not from a stranger, so that a multiplication spreads them well enough; the standard hash made
+/// a hit and its free 17% slower (135 against 115 ns, `benches/allocate.rs`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AddressHash;
 
