@@ -1,0 +1,29 @@
+//! What kind of file this is, by its first bytes.
+
+/// What an input holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A recording of vramscope's own.
+    Trace,
+    /// A PyTorch snapshot, pickled.
+    TorchPickle,
+    /// A PyTorch snapshot as JSON.
+    TorchJson,
+}
+
+/// What `bytes` hold, going by how they begin; packed bytes are to be [unpacked](crate::unpack) first.
+#[must_use]
+pub fn sniff(bytes: &[u8]) -> Option<Source> {
+    if bytes.starts_with(&vramscope_trace::MAGIC) {
+        return Some(Source::Trace);
+    }
+    // Every pickle from protocol 2 on begins with PROTO and the protocol's number.
+    if let [0x80, 2..=0x7f, ..] = bytes {
+        return Some(Source::TorchPickle);
+    }
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        Some(b'{' | b'[') => Some(Source::TorchJson),
+        _ => None,
+    }
+}

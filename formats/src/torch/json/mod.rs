@@ -1,0 +1,365 @@
+//! Reads a snapshot from JSON.
+//!
+//! The text is walked once ([`walk`]), and rows are made as they are met.
+
+mod walk;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use vramscope_trace::{FrameId, StackId, Stage, StringId};
+
+use self::walk::{Dict, List, One, Part, Rows, Text};
+use super::builder::{Builder, EntryDraft, Refusal, Scalar};
+use super::key::Key;
+use super::pickle::is_unknown_file;
+use super::snapshot::{AnnotationRow, BlockRow, SegmentRow, Snapshot};
+use crate::error::ReadError;
+use crate::limits::Limits;
+
+/// Bytes between two reports of progress.
+const PROGRESS_BYTES: usize = 4 << 20;
+
+/// Reads a snapshot; `progress` is told the bytes read.
+pub(crate) fn read(bytes: &[u8], limits: &Limits, progress: &mut dyn FnMut(usize)) -> Result<Snapshot, ReadError> {
+    let mut builder = Builder::new(limits.max_bytes);
+    // Some programs put a byte order mark before the text.
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let place = Place { text, report_at: PROGRESS_BYTES, progress };
+    let mut whole = Whole { builder: &mut builder, place, is_snapshot: false };
+    let read = Dict(&mut whole).deserialize(&mut deserializer).and_then(|()| deserializer.end());
+    let is_snapshot = whole.is_snapshot;
+    read.map_err(|error| read_error(bytes, text, &error))?;
+    if !is_snapshot {
+        let what = "this dictionary has neither segments nor device_traces, so it is not a PyTorch snapshot, as found";
+        return Err(ReadError::at(bytes.len(), what));
+    }
+    Ok(builder.finish())
+}
+
+/// serde_json knows line and column; the offset follows from them.
+fn read_error(bytes: &[u8], text: &[u8], error: &serde_json::Error) -> ReadError {
+    let (line, column) = (error.line(), error.column());
+    let message = error.to_string();
+    let what = match message.rsplit_once(" at line ") {
+        Some((what, _)) => format!("this is not the JSON of a PyTorch snapshot: {what}"),
+        None => message,
+    };
+    let before: usize = text.split_inclusive(|&byte| byte == b'\n').take(line.saturating_sub(1)).map(<[u8]>::len).sum();
+    // Columns count bytes from 1; 0 is the end of the line before.
+    let offset = (bytes.len() - text.len() + before + column.saturating_sub(1)).min(bytes.len());
+    ReadError { offset: offset as u64, place: Some((line.max(1), column.max(1))), what }
+}
+
+/// Where in the text the reader is, as the texts that it is given show.
+struct Place<'a> {
+    text: &'a [u8],
+    report_at: usize,
+    progress: &'a mut dyn FnMut(usize),
+}
+
+impl Place<'_> {
+    /// Notes that `part` was just read. A text with escapes is a copy and lies elsewhere.
+    fn passed(&mut self, part: &str) {
+        let offset = (part.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
+        if offset >= self.report_at && offset < self.text.len() {
+            self.report_at = offset + PROGRESS_BYTES;
+            (self.progress)(offset);
+        }
+    }
+}
+
+/// The snapshot's outermost dictionary.
+struct Whole<'a> {
+    builder: &'a mut Builder,
+    place: Place<'a>,
+    is_snapshot: bool,
+}
+
+impl Part for Whole<'_> {
+    fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
+        let snapshot = &mut self.builder.snapshot;
+        match key {
+            Key::Segments => {
+                self.is_snapshot = true;
+                // A key that stands twice counts as it stands last, as in Python.
+                snapshot.segments.clear();
+                snapshot.has_segments = true;
+                map.next_value_seed(List(&mut Segments(self.builder)))
+            }
+            Key::DeviceTraces => {
+                self.is_snapshot = true;
+                snapshot.traces.clear();
+                map.next_value_seed(List(&mut Traces(self)))
+            }
+            Key::ExternalAnnotations => {
+                snapshot.annotations.clear();
+                map.next_value_seed(List(&mut Annotations(self.builder)))
+            }
+            Key::AllocatorSettings => {
+                snapshot.settings.present = true;
+                map.next_value_seed(Dict(&mut Settings(self.builder)))
+            }
+            Key::HostSegments | Key::HostTraces => {
+                snapshot.left_out.push(if key == Key::HostSegments { "host_segments" } else { "host_traces" });
+                map.next_value::<IgnoredAny>().map(|_| ())
+            }
+            _ => map.next_value::<IgnoredAny>().map(|_| ()),
+        }
+    }
+
+    fn scalar(&mut self, _: Key, _: Scalar<'_>) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+struct Segments<'a>(&'a mut Builder);
+
+impl Rows for Segments<'_> {
+    fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
+        let first_block = self.0.snapshot.blocks.len();
+        let mut segment = Segment { builder: self.0, row: SegmentRow::default() };
+        let read = list.next_element_seed(Dict(&mut segment))?;
+        let row = segment.row;
+        if read.is_some() {
+            self.0.push_segment(row, first_block).map_err(A::Error::custom)?;
+        }
+        Ok(read)
+    }
+}
+
+struct Segment<'a> {
+    builder: &'a mut Builder,
+    row: SegmentRow,
+}
+
+impl Part for Segment<'_> {
+    fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
+        match key {
+            Key::Frames => {
+                self.row.stack = next_stack(self.builder, map)?;
+                Ok(())
+            }
+            Key::Blocks => map.next_value_seed(List(&mut Blocks(self.builder))),
+            _ => map.next_value_seed(One(|value: Scalar<'_>| self.scalar(key, value))),
+        }
+    }
+
+    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
+        Builder::segment_field(&mut self.row, key, value)
+    }
+}
+
+struct Blocks<'a>(&'a mut Builder);
+
+impl Rows for Blocks<'_> {
+    fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
+        let mut block = Block { builder: self.0, row: BlockRow::default() };
+        let read = list.next_element_seed(Dict(&mut block))?;
+        let row = block.row;
+        if read.is_some() {
+            self.0.push_block(row).map_err(A::Error::custom)?;
+        }
+        Ok(read)
+    }
+}
+
+struct Block<'a> {
+    builder: &'a mut Builder,
+    row: BlockRow,
+}
+
+impl Part for Block<'_> {
+    fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
+        if key == Key::Frames {
+            self.row.stack = next_stack(self.builder, map)?;
+            return Ok(());
+        }
+        map.next_value_seed(One(|value: Scalar<'_>| self.scalar(key, value)))
+    }
+
+    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
+        Builder::block_field(&mut self.row, key, value)
+    }
+}
+
+/// The list of the devices' histories.
+struct Traces<'w, 'a>(&'w mut Whole<'a>);
+
+impl Rows for Traces<'_, '_> {
+    fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
+        let first = self.0.builder.snapshot.entries.len() as u32;
+        let read = list.next_element_seed(List(&mut Entries(self.0)))?;
+        if read.is_some() {
+            let builder = &mut *self.0.builder;
+            let range = first..builder.snapshot.entries.len() as u32;
+            let ranges = if range.is_empty() { Vec::new() } else { vec![range] };
+            builder.push_trace(ranges).map_err(A::Error::custom)?;
+        }
+        Ok(read)
+    }
+}
+
+/// One device's history.
+struct Entries<'w, 'a>(&'w mut Whole<'a>);
+
+impl Rows for Entries<'_, '_> {
+    fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
+        let mut entry = Entry { whole: self.0, draft: EntryDraft::default(), has_action: false };
+        let read = list.next_element_seed(Dict(&mut entry))?;
+        let Entry { draft, has_action, .. } = entry;
+        if read.is_some() {
+            if !has_action {
+                return Err(A::Error::custom("an entry of a history has no action"));
+            }
+            self.0.builder.push_entry(&draft).map_err(A::Error::custom)?;
+        }
+        Ok(read)
+    }
+}
+
+struct Entry<'w, 'a> {
+    whole: &'w mut Whole<'a>,
+    draft: EntryDraft,
+    has_action: bool,
+}
+
+impl Part for Entry<'_, '_> {
+    fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
+        if key == Key::Frames {
+            self.draft.stack = next_stack(self.whole.builder, map)?;
+            return Ok(());
+        }
+        map.next_value_seed(One(|value: Scalar<'_>| self.scalar(key, value)))
+    }
+
+    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
+        if let (Key::Action, Scalar::Text(action)) = (key, value) {
+            self.has_action = true;
+            self.whole.place.passed(action);
+        }
+        self.whole.builder.entry_field(&mut self.draft, key, value)
+    }
+}
+
+struct Annotations<'a>(&'a mut Builder);
+
+impl Rows for Annotations<'_> {
+    fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
+        let row = AnnotationRow { device: 0, time_us: 0, stage: Stage::Instant, name: StringId(0) };
+        let mut annotation = Annotation { builder: self.0, row };
+        let read = list.next_element_seed(Dict(&mut annotation))?;
+        let row = annotation.row;
+        if read.is_some() {
+            self.0.push_annotation(row).map_err(A::Error::custom)?;
+        }
+        Ok(read)
+    }
+}
+
+struct Annotation<'a> {
+    builder: &'a mut Builder,
+    row: AnnotationRow,
+}
+
+impl Part for Annotation<'_> {
+    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
+        self.builder.annotation_field(&mut self.row, key, value)
+    }
+}
+
+struct Settings<'a>(&'a mut Builder);
+
+impl Part for Settings<'_> {
+    fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
+        if key == Key::Divisions {
+            return map.next_value_seed(Divisions(self.0));
+        }
+        map.next_value_seed(One(|value: Scalar<'_>| self.scalar(key, value)))
+    }
+
+    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
+        self.0.setting(key, value);
+        Ok(())
+    }
+}
+
+/// The table of divisions, whose keys are sizes; or one number for all of them.
+struct Divisions<'a>(&'a mut Builder);
+
+impl<'de> DeserializeSeed<'de> for Divisions<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Divisions<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a table of divisions")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<(), E> {
+        self.0.setting(Key::Divisions, Scalar::Unsigned(number));
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(place) = map.next_key_seed(Text(Builder::division_place))? {
+            map.next_value_seed(One(|value: Scalar<'_>| {
+                self.0.set_division(place, value);
+                Ok(())
+            }))?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the list of frames that is the next value of `map`.
+fn next_stack<'de, A: MapAccess<'de>>(builder: &mut Builder, map: &mut A) -> Result<StackId, A::Error> {
+    let mut frames = Frames { builder, list: Vec::new() };
+    map.next_value_seed(List(&mut frames))?;
+    let list = frames.list;
+    builder.stack(&list).map_err(A::Error::custom)
+}
+
+struct Frames<'a> {
+    builder: &'a mut Builder,
+    list: Vec<FrameId>,
+}
+
+impl Rows for Frames<'_> {
+    fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
+        let mut frame = Frame { builder: self.builder, function: None, file: None, line: None };
+        let read = list.next_element_seed(Dict(&mut frame))?;
+        // As in a pickle, what does not have all three is no frame.
+        if let Frame { function: Some(function), file: Some(file), line: Some(line), .. } = frame {
+            self.list.push(self.builder.frame(function, file, line).map_err(A::Error::custom)?);
+        }
+        Ok(read)
+    }
+}
+
+struct Frame<'a> {
+    builder: &'a mut Builder,
+    function: Option<StringId>,
+    file: Option<StringId>,
+    line: Option<u32>,
+}
+
+impl Part for Frame<'_> {
+    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
+        match (key, value) {
+            (Key::Name, Scalar::Text(name)) => self.function = Some(self.builder.string(name)?),
+            (Key::Filename, Scalar::Text(name)) => {
+                let name = if is_unknown_file(name) { "" } else { name };
+                self.file = Some(self.builder.string(name)?);
+            }
+            (Key::Line, Scalar::Int(line)) => self.line = Some(u32::try_from(line).unwrap_or(0)),
+            _ => {}
+        }
+        Ok(())
+    }
+}

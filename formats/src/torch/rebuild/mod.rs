@@ -1,0 +1,145 @@
+//! Rebuilds what happened to a device's memory from its history, which says only part of it.
+//!
+//! First [`backward`] from the state at the end to the state before the first entry, then [`start`] settles how large the blocks
+//! there were, then [`forward`] through the entries; at last [`check`] compares where that led with the snapshot.
+
+mod backward;
+mod check;
+mod forward;
+mod segments;
+mod size;
+mod start;
+mod trace;
+
+use vramscope_trace::{DeviceState, EventKind, Interner, Site, SiteId, StackId, StringId};
+
+use self::backward::Past;
+use self::forward::{Forward, fill_state};
+use self::size::Sizes;
+use self::start::Start;
+use self::trace::{Entries, Trace};
+use super::snapshot::{Entry, Snapshot};
+
+/// Gives out sites; what is asked for next is nearly always what was asked for last.
+#[derive(Debug, Default)]
+pub(crate) struct Sites {
+    pub(crate) interner: Interner,
+    last: (Site, SiteId),
+}
+
+impl Sites {
+    pub(crate) fn new(interner: Interner) -> Self {
+        Self { interner, ..Self::default() }
+    }
+
+    pub(crate) fn of(&mut self, stack: StackId, scope: StringId) -> SiteId {
+        let site = Site { stack, scope, ..Site::default() };
+        if self.last.0 != site {
+            self.last = (site, self.interner.site(site));
+        }
+        self.last.1
+    }
+}
+
+/// One device's history, ready to be told from its beginning.
+#[derive(Debug)]
+pub(crate) struct History<'a> {
+    pub(crate) device: u16,
+    /// How many entries it has.
+    pub(crate) len: u64,
+    /// Nothing was there before the first entry, and nothing is known to be missing.
+    pub(crate) is_complete: bool,
+    snapshot: &'a Snapshot,
+    rest: Entries<'a>,
+    next: Option<&'a Entry>,
+    /// Which entry is next.
+    place: i64,
+    start: Start,
+    forward: Forward,
+}
+
+impl<'a> History<'a> {
+    pub(crate) fn new(snapshot: &'a Snapshot, device: u16) -> Self {
+        let trace = Trace::new(snapshot, device);
+        let sizes = Sizes::new(&snapshot.settings);
+        let past = Past::walk(snapshot, device, &trace, &sizes);
+        let is_complete = past.is_empty() && !snapshot.settings.overflowed;
+        let start = Start::new(&past, &trace, &sizes);
+        let forward = Forward::new(&start, past.pools, past.survivors, sizes);
+        let mut rest = trace.entries();
+        let next = rest.next();
+        Self { device, len: trace.len(), is_complete, snapshot, rest, next, place: 0, start, forward }
+    }
+
+    /// When the next entry happened, in microseconds; its place in the history where the snapshot has no times.
+    pub(crate) fn next_time_us(&self) -> Option<i64> {
+        let next = self.next?;
+        Some(if self.snapshot.has_times { next.time_us } else { self.place })
+    }
+
+    /// What the next entry did.
+    pub(crate) fn next_event(&mut self, sites: &mut Sites) -> Option<EventKind> {
+        let entry = self.next?;
+        self.next = self.rest.next();
+        self.place += 1;
+        let context = self.snapshot.context(entry);
+        let site = sites.of(entry.stack, context.scope);
+        Some(self.forward.apply(entry, &context, site))
+    }
+
+    /// Puts what was there before the first entry into `state`.
+    pub(crate) fn fill_start(&self, state: &mut DeviceState, sites: &mut Sites) {
+        fill_state(&self.start, state, |stack| sites.of(stack, StringId(0)));
+    }
+
+    /// Whether anything was there before the first entry.
+    pub(crate) fn starts_empty(&self) -> bool {
+        self.start.segments.iter().len() == 0 && self.start.blocks.is_empty()
+    }
+
+    /// How many entries contradicted what was known, once all were told.
+    pub(crate) fn misfits(&self) -> u64 {
+        self.forward.misfits
+    }
+
+    /// What there is to say of this device, once all its entries were told.
+    pub(crate) fn add_notes(&self, notes: &mut Vec<String>) {
+        let device = self.device;
+        if !self.starts_empty() {
+            let blocks = self.start.blocks.len();
+            let segments = self.start.segments.iter().len();
+            notes.push(format!(
+                "The history of device {device} began late: {segments} segments and {blocks} blocks were there before its first event and were rebuilt from the snapshot's segments."
+            ));
+        } else if !self.is_complete {
+            notes.push(format!(
+                "The snapshot says that a history overflowed; device {device} may have lost its beginning."
+            ));
+        }
+        if self.start.unsure > 0 {
+            notes.push(format!(
+                "{} blocks of device {device} that were there before its first event may have been up to 1 MiB larger than shown.",
+                self.start.unsure
+            ));
+        }
+        if self.forward.misfits > 0 {
+            let misfits = self.forward.misfits;
+            notes.push(format!("{misfits} entries of device {device} did not fit what was known of its memory."));
+        }
+        if self.forward.irregular > 0 {
+            let irregular = self.forward.irregular;
+            notes.push(format!(
+                "{irregular} blocks of device {device} are not of the size that the settings give; the snapshot was believed."
+            ));
+        }
+        if self.snapshot.has_segments {
+            let difference = check::difference(self.snapshot, device, &self.forward);
+            if difference != check::Difference::default() {
+                notes.push(format!(
+                    "The history of device {device} does not lead to the snapshot's end: {} segments and {} blocks differ.",
+                    difference.segments, difference.blocks
+                ));
+            }
+        }
+    }
+}

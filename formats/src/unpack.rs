@@ -1,0 +1,71 @@
+//! Packed inputs: gzip and zstd, known by their magic numbers.
+
+use std::borrow::Cow;
+use std::io::Read;
+
+use crate::error::ReadError;
+use crate::limits::Limits;
+
+const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+/// Output is asked for in pieces of this many bytes, so that the limit is checked in time and a lying header costs nothing.
+const STEP_BYTES: usize = 1 << 20;
+
+/// The bytes themselves, or what they unpack to where they are gzip or zstd.
+///
+/// # Errors
+/// Where the packed bytes are damaged, or hold more than [`Limits::max_unpacked_bytes`].
+pub fn unpack<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Cow<'a, [u8]>, ReadError> {
+    if bytes.starts_with(GZIP_MAGIC) {
+        let mut rest = bytes;
+        let unpacked = read_all(flate2::bufread::MultiGzDecoder::new(&mut rest), limits, "gzip");
+        let used = bytes.len() - rest.len();
+        unpacked.map(Cow::Owned).map_err(|what| ReadError::at(used, what))
+    } else if bytes.starts_with(ZSTD_MAGIC) {
+        unpack_zstd(bytes, limits).map(Cow::Owned)
+    } else {
+        Ok(Cow::Borrowed(bytes))
+    }
+}
+
+/// Every zstd frame of the input, one behind the other.
+fn unpack_zstd(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
+    let mut unpacked = Vec::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let start = bytes.len() - rest.len();
+        let mut frame = ruzstd::decoding::StreamingDecoder::new(&mut rest)
+            .map_err(|error| ReadError::at(start, format!("damaged zstd data: {error}")))?;
+        let read = read_into(&mut unpacked, &mut frame, limits, "zstd");
+        drop(frame);
+        read.map_err(|what| ReadError::at(bytes.len() - rest.len(), what))?;
+    }
+    Ok(unpacked)
+}
+
+fn read_all(mut reader: impl Read, limits: &Limits, name: &str) -> Result<Vec<u8>, String> {
+    let mut unpacked = Vec::new();
+    read_into(&mut unpacked, &mut reader, limits, name)?;
+    Ok(unpacked)
+}
+
+fn read_into(unpacked: &mut Vec<u8>, reader: &mut impl Read, limits: &Limits, name: &str) -> Result<(), String> {
+    loop {
+        let before = unpacked.len();
+        if unpacked.try_reserve(STEP_BYTES).is_err() {
+            return Err(format!("the {name} data unpacks to more than fits in memory"));
+        }
+        let read = reader
+            .by_ref()
+            .take(STEP_BYTES as u64)
+            .read_to_end(unpacked)
+            .map_err(|error| format!("damaged {name} data: {error}"))?;
+        if unpacked.len() as u64 > limits.max_unpacked_bytes {
+            return Err(format!("the {name} data unpacks to more than {} bytes", limits.max_unpacked_bytes));
+        }
+        if read == 0 {
+            debug_assert_eq!(before, unpacked.len());
+            return Ok(());
+        }
+    }
+}

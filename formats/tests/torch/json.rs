@@ -1,0 +1,75 @@
+//! A snapshot as JSON gives the same events as the pickle of it.
+
+use crate::common::{LARGE, SMALL, import_all, recorded};
+use crate::unpickle;
+use vramscope_formats::{Imported, Source, sniff};
+use vramscope_trace::{Definitions, Event, EventKind, Memory, SiteId};
+
+/// The call stack of a site, and what else it says, by its words.
+fn words(definitions: &Definitions, site: SiteId) -> Vec<(String, String, u32)> {
+    let site = definitions.site(site);
+    let frames = definitions.stack(site.stack).map(|frame| {
+        (definitions.string(frame.function).to_owned(), definitions.string(frame.file).to_owned(), frame.line)
+    });
+    frames.chain([(definitions.string(site.scope).to_owned(), String::new(), 0)]).collect()
+}
+
+fn definitions(memory: &Memory) -> Definitions {
+    let mut definitions = Definitions::default();
+    memory.definitions.iter().cloned().for_each(|definition| definitions.define(definition));
+    definitions
+}
+
+/// An event without its site, and the site.
+fn split(mut event: Event) -> (Event, SiteId) {
+    let site = match &mut event.kind {
+        EventKind::SegmentAllocated { site, .. }
+        | EventKind::SegmentFreed { site, .. }
+        | EventKind::SegmentMapped { site, .. }
+        | EventKind::SegmentUnmapped { site, .. }
+        | EventKind::BlockAllocated { site, .. }
+        | EventKind::FreeRequested { site, .. }
+        | EventKind::FreeCompleted { site, .. }
+        | EventKind::OutOfMemory { site, .. } => std::mem::take(site),
+        EventKind::MemorySample { .. } | EventKind::Mark { .. } | EventKind::Gap { .. } => SiteId(0),
+    };
+    (event, site)
+}
+
+/// The numbers of strings and sites may differ, what they stand for may not.
+fn check_same(name: &str, left: &(Memory, Imported), right: &(Memory, Imported)) {
+    assert_eq!(left.1, right.1, "{name}");
+    let (left, right) = (&left.0, &right.0);
+    assert_eq!(left.events.len(), right.events.len(), "{name}");
+    let (left_words, right_words) = (definitions(left), definitions(right));
+    for (number, (left, right)) in left.events.iter().zip(&right.events).enumerate() {
+        let ((left, left_site), (right, right_site)) = (split(*left), split(*right));
+        assert_eq!(left, right, "{name}: event {number}");
+        assert_eq!(words(&left_words, left_site), words(&right_words, right_site), "{name}: event {number}");
+    }
+    assert_eq!(left.annotations.len(), right.annotations.len(), "{name}");
+    for (left, right) in left.annotations.iter().zip(&right.annotations) {
+        assert_eq!((left.time_ns, left.at_event, left.stage), (right.time_ns, right.at_event, right.stage), "{name}");
+        assert_eq!(left_words.string(left.name), right_words.string(right.name), "{name}");
+    }
+    assert_eq!(left.states.len(), right.states.len(), "{name}");
+    for ((_, left), (_, right)) in left.states.iter().zip(&right.states) {
+        for ((id, left), (_, right)) in left.devices().zip(right.devices()) {
+            assert_eq!(left.counters(), right.counters(), "{name}: device {id:?}");
+            assert!(
+                left.blocks().map(|b| (b.address, b.size)).eq(right.blocks().map(|b| (b.address, b.size))),
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn json_and_pickle_say_the_same() {
+    for name in SMALL.into_iter().chain(LARGE) {
+        let Some(recorded) = recorded(name) else { continue };
+        let json = serde_json::to_vec(&unpickle::to_json(&recorded.pickle)).expect("JSON of plain data");
+        assert_eq!((sniff(&recorded.pickle), sniff(&json)), (Some(Source::TorchPickle), Some(Source::TorchJson)));
+        check_same(name, &import_all(&recorded.pickle, name), &import_all(&json, name));
+    }
+}

@@ -1,0 +1,137 @@
+//! Real snapshots give exactly what PyTorch's own counters said.
+
+use crate::common::{LARGE, Recorded, SMALL, import_all, moments, recorded};
+use serde_json::Value;
+use vramscope_trace::{Counters, DeviceId, EventKind};
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().expect("a whole number")
+}
+
+/// A step's figure for one device: programs on several GPUs recorded a list.
+fn of_device(value: &Value, device: usize) -> u64 {
+    value.get(device).map_or_else(|| number(value), number)
+}
+
+/// `[allocated, reserved]` after each recorded step.
+fn steps(truth: &Value, device: usize) -> Vec<[u64; 2]> {
+    let steps = truth["steps"].as_array().expect("a list of steps");
+    steps.iter().map(|step| ["allocated", "reserved"].map(|field| of_device(&step[field], device))).collect()
+}
+
+/// How many of the steps are met, each at the moment of the one before or later.
+fn met(steps: &[[u64; 2]], moments: &[Counters]) -> usize {
+    let mut left = steps.iter().peekable();
+    for moment in moments {
+        while left.next_if_eq(&&[moment.allocated, moment.reserved]).is_some() {}
+    }
+    steps.len() - left.len()
+}
+
+fn check(recorded: &Recorded) {
+    let Recorded { name, pickle, truth } = recorded;
+    let (memory, imported) = import_all(pickle, name);
+    println!("{name}: {} events, notes {:?}", imported.events, imported.notes);
+    assert_eq!(imported.misfits, 0, "{name}");
+    assert_eq!(imported.info.source, *name);
+    for note in &imported.notes {
+        let is_expected =
+            ["began late", "up to 1 MiB", "from before the history"].iter().any(|part| note.contains(part));
+        assert!(is_expected, "{name}: {note}");
+    }
+    let events = truth["events"].as_array().expect("a list of event counts");
+    for (device, of_device) in events.iter().enumerate() {
+        let id = DeviceId(device as u16);
+        let (moments, end) = moments(&memory, id);
+        assert_eq!(moments.len() as u64 - 1, number(of_device), "{name}: events of device {device}");
+        let Some(info) = imported.info.devices.iter().find(|info| usize::from(info.device) == device) else {
+            assert_eq!(number(of_device), 0, "{name}: device {device} is left out");
+            continue;
+        };
+        assert_eq!(end.device(id).map(|device| device.misfits()), Some(0), "{name}: device {device}");
+        check_end(name, truth, device, &moments, info.history_complete);
+        let steps = steps(truth, device);
+        if info.history_complete {
+            assert_eq!(met(&steps, &moments), steps.len(), "{name}: steps of device {device} met");
+        } else {
+            // The steps before the history began are not met, all later ones are: the longest run of last steps that is met.
+            let first = (0..steps.len()).find(|&first| met(&steps[first..], &moments) == steps.len() - first);
+            let first = first.expect("the last step is met");
+            println!("{name}: steps from {first} of {} are met", steps.len());
+            assert!(first < steps.len() / 2 || name == &"big", "{name}: steps are met from {first} of {}", steps.len());
+        }
+    }
+}
+
+/// The counters at the end, and the peaks where nothing is missing.
+fn check_end(name: &str, truth: &Value, device: usize, moments: &[Counters], is_complete: bool) {
+    let end = moments.last().copied().unwrap_or_default();
+    if device > 0 {
+        // The counters were read for device 0 only; of others there are the steps.
+        assert_eq!(steps(truth, device).last(), Some(&[end.allocated, end.reserved]), "{name}: device {device}");
+        return;
+    }
+    type Field = (&'static str, fn(&Counters) -> u64);
+    let fields: [Field; 4] = [
+        ("allocated_bytes", |counters| counters.allocated),
+        ("active_bytes", |counters| counters.active),
+        ("reserved_bytes", |counters| counters.reserved),
+        ("requested_bytes", |counters| counters.requested),
+    ];
+    for (field, of) in fields {
+        let stat = |which: &str| number(&truth["stats"][format!("{field}.all.{which}")]);
+        assert_eq!(of(&end), stat("current"), "{name}: {field} at the end");
+        if is_complete {
+            assert_eq!(moments.iter().map(of).max(), Some(stat("peak")), "{name}: peak of {field}");
+        }
+    }
+}
+
+#[test]
+fn small_recordings_match_pytorch() {
+    for name in SMALL {
+        check(&recorded(name).expect("it comes with the repository"));
+    }
+}
+
+#[test]
+fn large_recordings_match_pytorch() {
+    for name in LARGE {
+        if let Some(recorded) = recorded(name) {
+            check(&recorded);
+        }
+    }
+}
+
+/// 4 million events: run it in release, `cargo test --release -p vramscope-formats -- --ignored`.
+#[test]
+#[ignore = "takes a while"]
+fn big_matches_pytorch() {
+    if let Some(recorded) = recorded("big") {
+        check(&recorded);
+    }
+}
+
+#[test]
+fn history_is_complete_only_where_it_is() {
+    for name in SMALL {
+        let recorded = recorded(name).expect("it comes with the repository");
+        let (memory, imported) = import_all(&recorded.pickle, name);
+        let is_complete = name != "ring";
+        assert!(imported.info.devices.iter().all(|device| device.history_complete == is_complete), "{name}");
+        assert_eq!(memory.states.len(), usize::from(!is_complete), "{name}");
+    }
+}
+
+#[test]
+fn private_pools_own_their_segments() {
+    let recorded = recorded("graphs").expect("it comes with the repository");
+    let (memory, _) = import_all(&recorded.pickle, "graphs");
+    let (_, end) = moments(&memory, DeviceId(0));
+    let segments = end.device(DeviceId(0)).expect("device 0").segments();
+    let owned = segments.filter(|segment| segment.pool.owner.0 > 0).count();
+    assert_eq!(owned, 8);
+    // A block's pool is its segment's.
+    let in_private = |kind: &EventKind| matches!(kind, EventKind::BlockAllocated { pool, .. } if pool.owner.0 > 0);
+    assert!(memory.events.iter().any(|event| in_private(&event.kind)));
+}
