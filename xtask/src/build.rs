@@ -1,9 +1,9 @@
 //! The viewer to wasm, then the binary that embeds it.
 
 use std::convert::Infallible;
-use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs, io};
 
 use wasm_bindgen_cli_support::Bindgen;
 
@@ -49,13 +49,28 @@ fn viewer(profile: Profile) -> Result<()> {
     let build = ["build", "--package", "vramscope-viewer", "--lib", "--target", tools::WASM_TARGET];
     shell::run(cargo().args(build).args(profile.flags()))?;
     let wasm = workspace::target_dir()?.join(tools::WASM_TARGET).join(profile.folder()).join("vramscope_viewer.wasm");
-    let package = workspace::root().join("www").join("pkg");
-    eprintln!("$ wasm-bindgen --target web {}", package.display());
+    let package = workspace::target_dir()?.join("www-pkg");
+    eprintln!("$ wasm-bindgen --target web {}", wasm.display());
     // The command line tool lets the page's init() find the wasm file by itself; the library has to be told to.
     let generate = || {
         Bindgen::new().input_path(&wasm).web(true)?.typescript(false).omit_default_module_path(false).generate(&package)
     };
-    generate().map_err(|error| format!("wasm-bindgen on {}: {error:#}", wasm.display()))
+    generate().map_err(|error| format!("wasm-bindgen on {}: {error:#}", wasm.display()))?;
+    let page = workspace::root().join("www").join("pkg");
+    copy_what_changed(&package, &page).map_err(|error| format!("{}: {error}", page.display()))
+}
+
+/// Copies the files of a folder, but none that is there already: the binary is built anew when one of them was touched.
+fn copy_what_changed(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (bytes, copy) = (fs::read(entry.path())?, to.join(entry.file_name()));
+        if fs::read(&copy).ok().as_ref() != Some(&bytes) {
+            fs::write(&copy, bytes)?;
+        }
+    }
+    Ok(())
 }
 
 /// Where the binary is once it is built.
