@@ -19,6 +19,10 @@ const DEFAULT_HISTORY_BYTES: u64 = 256 << 20;
 /// which what it shows is not live any more.
 const DEFAULT_LAG_BYTES: u64 = 8 << 20;
 
+/// What a chunk takes beside its bytes: its entry here, its own fields and those of the allocator. It counts where a quiet program
+/// makes many small chunks.
+const CHUNK_OVERHEAD: usize = size_of::<Entry>() + size_of::<Chunk>() + 48;
+
 /// How much a hub holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HubLimits {
@@ -39,7 +43,7 @@ impl Default for HubLimits {
 struct Entry {
     /// How many chunks come before it.
     number: u64,
-    /// How many bytes come before it.
+    /// How many bytes of memory the chunks before it take.
     offset: u64,
     chunk: Arc<Chunk>,
 }
@@ -61,7 +65,7 @@ struct History {
     newest_state: Option<u64>,
     /// The number that the next chunk will have.
     end: u64,
-    /// Bytes of all chunks ever published.
+    /// Bytes of memory of all chunks ever published.
     end_offset: u64,
 }
 
@@ -79,7 +83,7 @@ impl History {
         if chunk.kind == ChunkKind::State {
             self.newest_state = Some(self.end);
         }
-        self.end_offset += chunk.bytes.len() as u64;
+        self.end_offset += (chunk.bytes.len() + CHUNK_OVERHEAD) as u64;
         self.chunks.push_back(Entry { number: self.end, offset, chunk });
         self.end += 1;
     }
@@ -175,7 +179,7 @@ impl Hub {
     /// A newcomer, to whom everything that is held will be given first.
     #[must_use]
     pub fn viewer(&self) -> Viewer {
-        Viewer { hub: self.clone(), tip: self.0.tip.subscribe(), next: 0, least_lag: u64::MAX }
+        Viewer { hub: self.clone(), tip: self.0.tip.subscribe(), next: 0, missed: VecDeque::new(), least_lag: u64::MAX }
     }
 }
 
@@ -186,6 +190,8 @@ pub struct Viewer {
     tip: watch::Receiver<Tip>,
     /// The number of the next chunk.
     next: u64,
+    /// Definitions from before `next` that it must have first.
+    missed: VecDeque<Arc<Chunk>>,
     /// The least number of bytes that it was ever behind.
     least_lag: u64,
 }
@@ -195,22 +201,28 @@ impl Viewer {
     pub fn take(&mut self, max_bytes: usize) -> Vec<Arc<Chunk>> {
         let shared = Arc::clone(&self.hub.0);
         let history = shared.lock();
-        let mut taken = Vec::new();
-        if let Some(target) = self.moved_on(&history) {
-            let missed = history.lasting.iter().chain(&history.chunks);
-            let missed = missed.filter(|entry| (self.next..target).contains(&entry.number) && entry.is_lasting());
-            taken.extend(missed.map(|entry| Arc::clone(&entry.chunk)));
+        if self.missed.is_empty()
+            && let Some(target) = self.moved_on(&history)
+        {
+            let passed = history.lasting.iter().chain(&history.chunks);
+            let missed = passed.filter(|entry| (self.next..target).contains(&entry.number) && entry.is_lasting());
+            self.missed = missed.map(|entry| Arc::clone(&entry.chunk)).collect();
             self.next = target;
             self.least_lag = u64::MAX;
         }
-        let mut bytes: usize = taken.iter().map(|chunk| chunk.bytes.len()).sum();
-        for entry in history.held_from(self.next) {
-            bytes += entry.chunk.bytes.len();
-            if bytes > max_bytes && !taken.is_empty() {
-                break;
-            }
-            taken.push(Arc::clone(&entry.chunk));
-            self.next = entry.number + 1;
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        let mut has_room = |chunk: &Chunk| {
+            let is_first = bytes == 0;
+            bytes += chunk.bytes.len();
+            is_first || bytes <= max_bytes
+        };
+        while let Some(chunk) = self.missed.pop_front_if(|chunk| has_room(chunk)) {
+            taken.push(chunk);
+        }
+        if self.missed.is_empty() {
+            let fitting = history.held_from(self.next).take_while(|entry| has_room(&entry.chunk));
+            taken.extend(fitting.map(|entry| Arc::clone(&entry.chunk)).inspect(|_| self.next += 1));
         }
         taken
     }
@@ -242,172 +254,6 @@ impl Viewer {
 }
 
 #[cfg(test)]
-mod tests {
-    use vramscope_trace::{
-        Definition, DeviceId, Encoder, Event, EventKind, Info, Pool, PoolKind, Recording, Sink, SiteId, StreamId,
-        digest,
-    };
-
-    use super::*;
-
-    const BLOCK: u64 = 512;
-
-    /// A program that allocates and frees, and defines a name now and then.
-    struct Source {
-        encoder: Encoder,
-        hub: Hub,
-        live: VecDeque<u64>,
-        count: u64,
-        names: usize,
-    }
-
-    impl Source {
-        fn new(limits: HubLimits) -> Self {
-            Self {
-                encoder: Encoder::new(&Info::default()),
-                hub: Hub::new(limits),
-                live: VecDeque::new(),
-                count: 0,
-                names: 0,
-            }
-        }
-
-        fn event(&mut self, kind: EventKind) {
-            self.encoder.event(&Event { device: DeviceId(0), time_ns: self.count * 1000, kind });
-            self.count += 1;
-        }
-
-        fn run(&mut self, events: u64) {
-            for n in 0..events {
-                if n % 1000 == 0 {
-                    self.encoder.define(&Definition::String(format!("name {}", self.count)));
-                    self.names += 1;
-                }
-                if self.live.len() > 20
-                    && let Some(address) = self.live.pop_front()
-                {
-                    self.event(EventKind::FreeRequested { address, site: SiteId(0) });
-                    self.event(EventKind::FreeCompleted { address, site: SiteId(0) });
-                }
-                // Addresses with no order, so that they do not compress away.
-                let address = (self.count.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20) * BLOCK;
-                let pool = Pool::default_of(PoolKind::Small);
-                let (stream, site) = (StreamId(0), SiteId(0));
-                self.event(EventKind::BlockAllocated { address, size: BLOCK, requested: 1, stream, pool, site });
-                self.live.push_back(address);
-            }
-            self.encoder.flush();
-            let chunks: Vec<_> = self.encoder.take_output().into_iter().map(Arc::new).collect();
-            self.hub.publish(&chunks);
-        }
-    }
-
-    fn all(viewer: &mut Viewer, recording: &mut Recording) -> usize {
-        let mut taken = 0;
-        loop {
-            let chunks = viewer.take(10_000);
-            if chunks.is_empty() {
-                return taken;
-            }
-            for chunk in &chunks {
-                recording.push(&chunk.bytes).expect("what a viewer is sent is a recording");
-                taken += chunk.bytes.len();
-            }
-        }
-    }
-
-    #[track_caller]
-    fn check_same(recording: &Recording, source: &Source) {
-        assert_eq!(recording.end_event(), source.encoder.state().event());
-        assert_eq!(digest(recording.end_state()), digest(source.encoder.state()));
-        recording.finish().expect("whole chunks");
-        let names = recording.definitions().iter().filter(|definition| matches!(definition, Definition::String(_)));
-        assert_eq!(names.count(), source.names, "definitions are never left out");
-    }
-
-    #[test]
-    fn everyone_sees_the_same_whenever_they_come() {
-        let mut source = Source::new(HubLimits::default());
-        let mut early = (source.hub.viewer(), Recording::new());
-        source.run(30_000);
-        all(&mut early.0, &mut early.1);
-        let mut late = (source.hub.viewer(), Recording::new());
-        source.run(30_000);
-        for (viewer, recording) in [&mut early, &mut late] {
-            all(viewer, recording);
-            check_same(recording, &source);
-            assert_eq!((recording.first_event(), recording.lost_events()), (0, 0));
-        }
-    }
-
-    #[test]
-    fn a_slow_viewer_goes_on_from_the_newest_state_and_knows_what_it_missed() {
-        let mut source = Source::new(HubLimits { history_bytes: u64::MAX, lag_bytes: 100_000 });
-        let mut viewer = source.hub.viewer();
-        let mut recording = Recording::new();
-        source.run(1000);
-        all(&mut viewer, &mut recording);
-        source.run(200_000);
-        let sent = all(&mut viewer, &mut recording);
-        check_same(&recording, &source);
-        assert!(recording.lost_events() > 100_000, "{} lost", recording.lost_events());
-        let total: usize = source.hub.everything().iter().map(|chunk| chunk.bytes.len()).sum();
-        assert!(sent < total / 2, "{sent} of {total} bytes");
-        // From here on it keeps up again.
-        let lost = recording.lost_events();
-        source.run(10_000);
-        all(&mut viewer, &mut recording);
-        check_same(&recording, &source);
-        assert_eq!(recording.lost_events(), lost);
-    }
-
-    #[test]
-    fn a_newcomer_may_take_its_time_over_the_history() {
-        let mut source = Source::new(HubLimits { history_bytes: u64::MAX, lag_bytes: 100_000 });
-        source.run(200_000);
-        let mut viewer = source.hub.viewer();
-        let mut recording = Recording::new();
-        for _ in 0..10 {
-            source.run(1000);
-            for chunk in viewer.take(10_000) {
-                recording.push(&chunk.bytes).expect("a recording");
-            }
-        }
-        all(&mut viewer, &mut recording);
-        check_same(&recording, &source);
-        assert_eq!((recording.first_event(), recording.lost_events()), (0, 0));
-    }
-
-    #[test]
-    fn the_history_is_bounded_and_what_is_left_is_a_recording() {
-        let limits = HubLimits { history_bytes: 300_000, lag_bytes: u64::MAX };
-        let mut source = Source::new(limits);
-        let mut sleeper = (source.hub.viewer(), Recording::new());
-        source.run(1000);
-        all(&mut sleeper.0, &mut sleeper.1);
-        for _ in 0..50 {
-            source.run(10_000);
-        }
-        let held = source.hub.everything();
-        let definitions: usize =
-            held.iter().filter(|chunk| chunk.kind == ChunkKind::Definitions).map(|chunk| chunk.bytes.len()).sum();
-        let bytes: usize = held.iter().map(|chunk| chunk.bytes.len()).sum();
-        // The chunks since the newest state but one may come on top.
-        assert!(bytes - definitions < 2 * 300_000, "{bytes} bytes are held");
-
-        let mut file = Recording::new();
-        for chunk in &held {
-            file.push(&chunk.bytes).expect("a recording");
-        }
-        check_same(&file, &source);
-        assert!(file.first_event() > 0);
-        let mut newcomer = (source.hub.viewer(), Recording::new());
-        all(&mut newcomer.0, &mut newcomer.1);
-        check_same(&newcomer.1, &source);
-        assert_eq!(newcomer.1.first_event(), file.first_event());
-        // What it slept through is no longer held.
-        all(&mut sleeper.0, &mut sleeper.1);
-        check_same(&sleeper.1, &source);
-        assert!(sleeper.1.lost_events() > 0);
-    }
-}
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

@@ -2,9 +2,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use tungstenite::client::IntoClientRequest;
-use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Info, Sink};
+use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Info, Recording, Sink, digest};
 
 use super::*;
+use crate::hub::HubLimits;
+use crate::hub::testing::Source;
 
 const ASSETS: Assets = Assets(&[
     Asset { path: "index.html", bytes: b"<!doctype html><title>page</title>" },
@@ -218,4 +220,39 @@ fn the_next_port_is_taken_where_the_default_one_is_not_free() {
     let second = Server::start(None, content()).expect("a port of many");
     assert_ne!(first.address(), second.address());
     assert!((DEFAULT_PORT..=DEFAULT_PORT + PORTS_TRIED).contains(&second.address().port()));
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_nobody_up() {
+    let mut source = Source::new(HubLimits { lag_bytes: 1 << 20, ..HubLimits::default() });
+    source.run(1000);
+    let server = start(Content { assets: ASSETS, live: Some(source.hub.clone()), files: Vec::new() });
+    let connect = || {
+        let stream = TcpStream::connect(server.address()).expect("the server listens");
+        tungstenite::client(format!("ws://{}/ws", server.address()), stream).expect("a socket").0
+    };
+    let (mut slow, mut quick) = (connect(), connect());
+    let read = |socket: &mut tungstenite::WebSocket<TcpStream>, recording: &mut Recording| {
+        let message = socket.read().expect("a message");
+        let tungstenite::Message::Binary(bytes) = message else { return false };
+        recording.push(&bytes).expect("what a viewer is sent is a recording");
+        true
+    };
+    let (mut of_slow, mut of_quick) = (Recording::new(), Recording::new());
+    read(&mut slow, &mut of_slow);
+    // More than the sockets of both sides hold: 33 MB here and 4 MB there, unless someone set it otherwise.
+    for _ in 0..100 {
+        source.run_incompressible(25_000);
+        while of_quick.end_event() < source.encoder.state().event() {
+            read(&mut quick, &mut of_quick);
+        }
+    }
+    source.hub.end();
+    while read(&mut slow, &mut of_slow) {}
+    for recording in [&of_slow, &of_quick] {
+        assert_eq!(recording.end_event(), source.encoder.state().event());
+        assert_eq!(digest(recording.end_state()), digest(source.encoder.state()));
+    }
+    assert_eq!(of_quick.lost_events(), 0);
+    assert!(of_slow.lost_events() > 100_000, "{} events were left out", of_slow.lost_events());
 }
