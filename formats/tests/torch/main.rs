@@ -1,6 +1,7 @@
 //! The reader of PyTorch snapshots, on real snapshots and on hostile ones.
 
 mod common;
+mod hostile;
 mod json;
 mod recorded;
 mod unpickle;

@@ -92,7 +92,7 @@ pub(super) fn snapshot(top: Value, heap: &mut Heap<'_>, builder: &mut Builder) -
 fn read_segments(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
     let list = used.list(heap, list, "segments is not a list")?;
     for at in 0..heap.values(list).len() {
-        let Value::Dict(dict) = heap.values(list)[at] else {
+        let Value::Dict(dict) = heap.value_at(list, at)? else {
             return Err(Refusal::Wrong("a segment is not a dictionary"));
         };
         let mut row = SegmentRow::default();
@@ -114,7 +114,7 @@ fn read_segments(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mu
 fn read_blocks(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
     let list = used.list(heap, list, "the blocks of a segment are not a list")?;
     for at in 0..heap.values(list).len() {
-        let Value::Dict(dict) = heap.values(list)[at] else {
+        let Value::Dict(dict) = heap.value_at(list, at)? else {
             return Err(Refusal::Wrong("a block is not a dictionary"));
         };
         let mut row = BlockRow::default();
@@ -134,13 +134,13 @@ fn read_blocks(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mut 
 fn read_traces(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
     let list = used.list(heap, list, "device_traces is not a list")?;
     for at in 0..heap.values(list).len() {
-        let trace = used.list(heap, heap.values(list)[at], "a device's history is not a list")?;
+        let trace = used.list(heap, heap.value_at(list, at)?, "a device's history is not a list")?;
         let ranges = match heap.entries(trace) {
             Some(ranges) => ranges.to_vec(),
             None => {
                 let first = builder.snapshot.entries.len() as u32;
                 for at in 0..heap.values(trace).len() {
-                    read_late_entry(heap.values(trace)[at], heap, builder)?;
+                    read_late_entry(heap.value_at(trace, at)?, heap, builder)?;
                 }
                 vec![Range { start: first, end: builder.snapshot.entries.len() as u32 }]
             }

@@ -218,6 +218,11 @@ impl<'a> Heap<'a> {
         }
     }
 
+    /// One value of a list, by place. A list that is walked may turn into a call stack on the way, where it holds itself.
+    pub(super) fn value_at(&self, list: ListId, at: usize) -> Result<Value, Refusal> {
+        self.values(list).get(at).copied().ok_or(Refusal::Wrong("a list is a list of frames and something else, too"))
+    }
+
     /// The entries that a list holds; `None` where it holds other things.
     pub(super) fn entries(&self, ListId(id): ListId) -> Option<&[Range<u32>]> {
         match &self.lists[id as usize].content {

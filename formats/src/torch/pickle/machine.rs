@@ -87,7 +87,7 @@ impl<'a> Machine<'a> {
             };
             self.at = start + 1;
             if opcode == op::STOP {
-                let top = self.pop().map(|value| self.settled(value));
+                let top = self.settled_top();
                 return top.map_err(|Failure(what)| ReadError::at(start, what));
             }
             self.step(opcode).map_err(|Failure(what)| ReadError::at(start, what))?;
