@@ -7,6 +7,8 @@ use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use crate::units::{binary_step, decimal_step};
 
 /// A range of whole numbers on a line of pixels, with the values that get a label.
+///
+/// Positions are given as distances from its beginning: nanoseconds since 1970 have more digits than an `f64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Axis {
     from: u64,
@@ -28,10 +30,20 @@ impl Axis {
         Self { from: 0, to: top.max(1), step: binary_step(top, most), origin: 0 }
     }
 
+    /// The value at a distance from the beginning, counted from the origin.
+    pub(crate) fn value(&self, distance: f64) -> u64 {
+        self.from.saturating_add(distance.round() as u64).saturating_sub(self.origin)
+    }
+
+    /// The last value, counted from the origin.
+    pub(crate) fn end(&self) -> u64 {
+        self.to.saturating_sub(self.origin)
+    }
+
     fn values(&self) -> Vec<f64> {
         let first = self.from.saturating_sub(self.origin).div_ceil(self.step);
         let last = self.to.saturating_sub(self.origin) / self.step;
-        (first..=last).map(|index| (self.origin + index * self.step) as f64).collect()
+        (first..=last).map(|index| (self.origin + index * self.step - self.from) as f64).collect()
     }
 }
 
@@ -40,7 +52,7 @@ impl Ranged for Axis {
     type ValueType = f64;
 
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        let share = (value - self.from as f64) / (self.to - self.from) as f64;
+        let share = value / (self.to - self.from) as f64;
         let length = f64::from(limit.1 - limit.0);
         let at = share * length;
         // Downwards on both axes, so that a pixel column belongs to one slice of time exactly.
@@ -52,6 +64,6 @@ impl Ranged for Axis {
     }
 
     fn range(&self) -> Range<f64> {
-        self.from as f64..self.to as f64
+        0.0..(self.to - self.from) as f64
     }
 }

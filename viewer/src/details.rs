@@ -164,7 +164,7 @@ fn of_segment(segment: &Segment, device: &DeviceState) -> Section {
 
 /// What is known of a GPU as a whole.
 #[must_use]
-pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState) -> Details {
+pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, notes: &[String]) -> Details {
     let counters = device.counters();
     let free = device.free_space();
     let info = recording.info();
@@ -179,7 +179,7 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState) -> D
     rows.extend([
         ("requested", units::both_bytes(counters.requested)),
         ("rounding", units::bytes(counters.active.saturating_sub(counters.requested))),
-        ("free in segments", format!("{} in {} pieces", units::bytes(free.total), units::count(free.blocks))),
+        ("free inside", format!("{} in {} pieces", units::bytes(free.total), units::count(free.blocks))),
         ("largest free", units::both_bytes(free.largest)),
         ("fragmentation", units::percent(free.fragmentation())),
         ("out of memory", format!("{} times", units::count(device.ooms()))),
@@ -197,8 +197,9 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState) -> D
     about_recording
         .extend(texts.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, text.clone())));
     about_recording.push(("length", units::duration(recording.end_ns().saturating_sub(recording.start_ns()))));
-    if about.is_some_and(|about| !about.history_complete) {
-        about_recording.push(("history", "begins late: blocks were there before".to_owned()));
+    about_recording.extend(notes.iter().map(|note| ("note", note.clone())));
+    if notes.is_empty() && about.is_some_and(|about| !about.history_complete) {
+        about_recording.push(("history", "begins late: what was there before is known only from then on".to_owned()));
     }
     let sections = vec![Section { heading: "", rows }, Section { heading: "Recording", rows: about_recording }];
     Details { subject: Subject::Device, sections, stack: Vec::new() }

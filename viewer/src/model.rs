@@ -8,6 +8,7 @@ use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, MemoryState, Pe
 use crate::heatmap::{ColorBy, Hit, View, hit_at};
 use crate::link::Link;
 use crate::marks::Marks;
+use crate::open::Opened;
 use crate::playback::Playback;
 use crate::timeline::PeakMark;
 
@@ -57,6 +58,7 @@ pub struct Model {
     peaks: [PeakMark; 2],
     peak_events: [Peak; 2],
     name: String,
+    notes: Vec<String>,
     origin: Origin,
     device: DeviceId,
     range: Option<Range<u64>>,
@@ -95,14 +97,17 @@ impl Model {
         taken.and(grown)
     }
 
-    /// Shows a finished recording called `name`.
+    /// Shows the recording of the file called `name`.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn show(&mut self, name: &str, recording: Recording) -> Result<(), FormatError> {
+    pub fn show(&mut self, name: &str, opened: Opened) -> Result<(), FormatError> {
         self.begin(name, Origin::File);
-        self.recording = recording;
-        self.after_growth()
+        self.recording = opened.recording;
+        self.notes = opened.notes;
+        self.after_growth()?;
+        // What a person opens a recording for is most often where its memory went.
+        self.seek(self.peak_event(PeakOf::Allocated))
     }
 
     fn after_growth(&mut self) -> Result<(), FormatError> {
@@ -404,6 +409,12 @@ impl Model {
         self.replay.state()
     }
 
+    /// The time of the moment on the screen; while the recording runs, also between two events.
+    #[must_use]
+    pub fn time_ns(&self) -> u64 {
+        self.playback.time_ns().unwrap_or_else(|| self.state().time_ns()).max(self.recording.start_ns())
+    }
+
     /// The memory of the GPU on the screen.
     #[must_use]
     pub fn device_state(&self) -> Option<&DeviceState> {
@@ -439,6 +450,12 @@ impl Model {
     pub fn source(&self) -> &str {
         let told = self.recording.info().source.as_str();
         if self.origin == Origin::File || told.is_empty() { &self.name } else { told }
+    }
+
+    /// What a person should know of the file that was read.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Where the recording comes from.

@@ -1,37 +1,58 @@
 //! What a file is, found out while its bytes come.
 
-use std::fmt;
+use vramscope_formats::{Limits, Source, import, sniff, unpack};
+use vramscope_trace::{Annotation, Definition, Encoder, Event, FormatError, Info, MemoryState, Recording, Sink};
 
-use vramscope_formats::{Limits, Source, sniff, unpack};
-use vramscope_trace::Recording;
+/// Events of an import between two looks at what the encoder has ready.
+const EVENTS_PER_PIECE: u32 = 4096;
 
 /// A file whose bytes are coming.
 pub struct Opening {
-    #[allow(dead_code)]
     name: String,
     taken: Taken,
 }
 
 /// What has come so far.
 enum Taken {
-    /// The beginning of a recording of our own: taken in at once, piece by piece. The error, once there is one.
-    Recording(Box<Recording>, Option<String>),
+    /// The beginning of a recording of our own, taken in at once, piece by piece.
+    Recording(Box<Growing>),
     /// Anything else, which is read when it is whole.
     Bytes(Vec<u8>),
 }
 
-/// A recording, and what is wrong with the file behind it.
+/// A recording, and the error that ended it, once there is one.
+#[derive(Default)]
+struct Growing {
+    recording: Recording,
+    error: Option<FormatError>,
+}
+
+impl Growing {
+    fn push(&mut self, bytes: &[u8]) {
+        if self.error.is_none() {
+            self.error = self.recording.push(bytes).err();
+        }
+    }
+
+    fn finish(self) -> Result<Opened, String> {
+        let Self { recording, error } = self;
+        let warning = error.or_else(|| recording.finish().err()).map(|error| error.to_string());
+        match warning {
+            Some(warning) if recording.end_event() == recording.first_event() => Err(warning),
+            warning => Ok(Opened { recording, warning, notes: Vec::new() }),
+        }
+    }
+}
+
+/// A recording, and what there is to say of the file behind it.
+#[derive(Debug)]
 pub struct Opened {
     /// The recording; whole, or what comes before the error.
     pub recording: Recording,
-    /// What is wrong, and where.
+    /// What is wrong with the file, and where.
     pub warning: Option<String>,
-}
-
-impl fmt::Debug for Opened {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} events, {:?}", self.recording.end_event(), self.warning)
-    }
+    /// What a person should know of what was read.
+    pub notes: Vec<String>,
 }
 
 impl Opening {
@@ -44,56 +65,98 @@ impl Opening {
     /// Takes the next bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         match &mut self.taken {
-            Taken::Recording(recording, error) => take(recording, error, bytes),
+            Taken::Recording(growing) => growing.push(bytes),
             Taken::Bytes(so_far) => {
                 so_far.extend_from_slice(bytes);
                 if sniff(so_far) == Some(Source::Trace) {
-                    let (mut recording, mut error) = (Box::new(Recording::new()), None);
-                    take(&mut recording, &mut error, so_far);
-                    self.taken = Taken::Recording(recording, error);
+                    let mut growing = Box::new(Growing::default());
+                    growing.push(so_far);
+                    self.taken = Taken::Recording(growing);
                 }
             }
         }
     }
 
-    /// The recording that the file is or holds.
+    /// The recording that the file is, or becomes when it is imported.
     ///
     /// # Errors
     /// Where there is nothing to be shown: what is wrong with the file, and where in it.
     pub fn finish(self) -> Result<Opened, String> {
-        match self.taken {
-            Taken::Recording(recording, error) => finish(*recording, error),
-            Taken::Bytes(bytes) if bytes.is_empty() => Err("the file is empty".to_owned()),
-            Taken::Bytes(bytes) => {
-                let limits = Limits::default();
-                let bytes = unpack(&bytes, &limits).map_err(|error| error.to_string())?;
-                match sniff(&bytes) {
-                    Some(Source::Trace) => {
-                        let (mut recording, mut error) = (Recording::new(), None);
-                        take(&mut recording, &mut error, &bytes);
-                        finish(recording, error)
-                    }
-                    Some(Source::TorchPickle | Source::TorchJson) => Err("not yet".to_owned()),
-                    None => Err(
-                        "neither a recording nor a PyTorch memory snapshot: what it begins with, at byte 0, is unknown"
-                            .to_owned(),
-                    ),
-                }
+        let bytes = match self.taken {
+            Taken::Recording(growing) => return growing.finish(),
+            Taken::Bytes(bytes) if bytes.is_empty() => return Err("the file is empty".to_owned()),
+            Taken::Bytes(bytes) => bytes,
+        };
+        let limits = Limits::default();
+        let bytes = unpack(&bytes, &limits).map_err(|error| error.to_string())?;
+        match sniff(&bytes) {
+            Some(Source::Trace) => {
+                let mut growing = Growing::default();
+                growing.push(&bytes);
+                growing.finish()
+            }
+            Some(Source::TorchPickle | Source::TorchJson) => import_snapshot(&bytes, &self.name, &limits),
+            None => {
+                Err("neither a vramscope recording nor a PyTorch memory snapshot, as it begins (byte 0)".to_owned())
             }
         }
     }
 }
 
-fn take(recording: &mut Recording, error: &mut Option<String>, bytes: &[u8]) {
-    if error.is_none() {
-        *error = recording.push(bytes).err().map(|error| error.to_string());
+fn import_snapshot(bytes: &[u8], name: &str, limits: &Limits) -> Result<Opened, String> {
+    let (into, imported) =
+        import(bytes, name, limits, &mut |_, _| {}, IntoRecording::new).map_err(|error| error.to_string())?;
+    let recording = into.finish().map_err(|error| error.to_string())?;
+    Ok(Opened { recording, warning: None, notes: imported.notes })
+}
+
+/// A sink that makes a recording of what it is given.
+struct IntoRecording {
+    encoder: Encoder,
+    growing: Growing,
+    events: u32,
+}
+
+impl IntoRecording {
+    fn new(info: &Info) -> Self {
+        Self { encoder: Encoder::new(info), growing: Growing::default(), events: 0 }
+    }
+
+    fn take_output(&mut self) {
+        for chunk in self.encoder.take_output() {
+            self.growing.push(&chunk.bytes);
+        }
+    }
+
+    fn finish(mut self) -> Result<Recording, FormatError> {
+        self.encoder.flush();
+        self.take_output();
+        match self.growing.error {
+            Some(error) => Err(error),
+            None => Ok(self.growing.recording),
+        }
     }
 }
 
-fn finish(recording: Recording, error: Option<String>) -> Result<Opened, String> {
-    let warning = error.or_else(|| recording.finish().err().map(|error| error.to_string()));
-    match warning {
-        Some(warning) if recording.end_event() == recording.first_event() => Err(warning),
-        warning => Ok(Opened { recording, warning }),
+impl Sink for IntoRecording {
+    fn event(&mut self, event: &Event) {
+        self.encoder.event(event);
+        self.events += 1;
+        if self.events == EVENTS_PER_PIECE {
+            self.events = 0;
+            self.take_output();
+        }
+    }
+
+    fn define(&mut self, definition: &Definition) {
+        self.encoder.define(definition);
+    }
+
+    fn annotation(&mut self, annotation: &Annotation) {
+        self.encoder.annotation(annotation);
+    }
+
+    fn full_state(&mut self, state: &MemoryState) {
+        self.encoder.full_state(state);
     }
 }

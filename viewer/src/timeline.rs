@@ -29,6 +29,8 @@ pub struct Geometry {
     pub plot: Rect,
     /// The spans above it.
     pub lanes: Rect,
+    /// The labels of incidents, between the two; no height where there are none.
+    pub flags: Rect,
     /// The time at the chart's left edge.
     pub from_ns: u64,
     /// The time at the chart's right edge.
@@ -36,18 +38,20 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The layout of a timeline of `width` by `height` pixels at `scale` pixels to the unit, with `depth` rows of spans.
+    /// The layout of a timeline of `width` by `height` pixels at `scale` pixels to the unit, with rows for these marks.
     #[must_use]
-    pub fn new((width, height): (u32, u32), scale: f32, depth: usize, range: &Range<u64>) -> Self {
+    pub fn new((width, height): (u32, u32), scale: f32, marks: &Marks, range: &Range<u64>) -> Self {
         let px = |units: f32| (units * scale).round() as i32;
         let (width, height) = (width.min(Frame::MAX_SIDE) as i32, height.min(Frame::MAX_SIDE) as i32);
         let x0 = px(64.0);
         let x1 = (width - px(16.0)).max(x0 + 1);
-        let top = px(8.0) + px(LANE) * depth as i32;
+        let spans = px(6.0) + px(LANE) * marks.depth() as i32;
+        let top = spans + if marks.incidents().is_empty() { 0 } else { px(LANE) } + px(4.0);
         let bottom = (height - px(20.0)).max(top + 1);
         Self {
             plot: Rect::new(x0, top, x1, bottom),
-            lanes: Rect::new(x0, px(4.0), x1, top - px(4.0)),
+            lanes: Rect::new(x0, px(6.0), x1, spans),
+            flags: Rect::new(x0, spans, x1, top - px(4.0)),
             from_ns: range.start,
             to_ns: range.end.max(range.start + 1),
         }
@@ -56,9 +60,14 @@ impl Geometry {
     /// The pixel column of a time; outside of the chart for times outside of the range.
     #[must_use]
     pub fn x(&self, time_ns: u64) -> i32 {
-        let away = time_ns as f64 - self.from_ns as f64;
+        let away = (i128::from(time_ns) - i128::from(self.from_ns)) as f64;
         let share = away / (self.to_ns - self.from_ns) as f64;
         self.plot.x0 + (share * f64::from(self.plot.width())).floor().clamp(-1e6, 1e6) as i32
+    }
+
+    /// The pixel column of a time that is in the range; its end belongs to the last column.
+    fn column(&self, time_ns: u64) -> Option<i32> {
+        (self.from_ns..=self.to_ns).contains(&time_ns).then(|| self.x(time_ns).min(self.plot.x1 - 1))
     }
 
     /// The time at a place on the chart (in pixels from the picture's left edge), kept inside the range.
@@ -109,9 +118,8 @@ impl Look<'_> {
 
 /// Draws the timeline on all of `frame`.
 pub fn draw(frame: &mut Frame, type_: &mut Typesetter, look: Look, content: &Content) -> Geometry {
-    let depth = content.marks.depth();
     let size = (frame.width() as u32, frame.height() as u32);
-    let geometry = Geometry::new(size, look.scale, depth, &content.range);
+    let geometry = Geometry::new(size, look.scale, content.marks, &content.range);
     frame.fill(frame.bounds(), look.theme.background);
     frame.fill(geometry.plot, look.theme.well);
     let columns = content.recording.columns(
@@ -130,7 +138,6 @@ pub fn draw(frame: &mut Frame, type_: &mut Typesetter, look: Look, content: &Con
             (geometry.plot.width() / look.px(110.0).max(1)) as u64,
         ),
         bytes: Axis::bytes(top, (geometry.plot.height() / look.px(26.0).max(1)).max(1) as u64),
-        start_ns: content.recording.start_ns(),
     };
     // The backend cannot fail; plotters' own errors would be about a chart without area, which Geometry does not make.
     let _ = draw_chart(FrameBackend::new(frame, type_), look, &geometry, &axes, &columns);
@@ -143,7 +150,6 @@ pub fn draw(frame: &mut Frame, type_: &mut Typesetter, look: Look, content: &Con
 struct Axes {
     time: Axis,
     bytes: Axis,
-    start_ns: u64,
 }
 
 fn rgb(color: Color) -> RGBColor {
@@ -170,7 +176,7 @@ fn draw_chart<'a>(
         .set_label_area_size(LabelAreaPosition::Bottom, height as i32 - plot.y1)
         .build_cartesian_2d(axes.time, axes.bytes)?;
     let slice_ns = (geometry.to_ns - geometry.from_ns) as f64 / columns.len().max(1) as f64;
-    let at = |index: usize| geometry.from_ns as f64 + (index as f64 + 0.5) * slice_ns;
+    let at = |index: usize| (index as f64 + 0.5) * slice_ns;
     let mut fill = |color: Color, value: fn(&Column) -> u64| {
         let bar = move |(index, column): (usize, &Column)| {
             Rectangle::new([(at(index), 0.0), (at(index), value(column) as f64)], rgb(color).filled())
@@ -189,8 +195,8 @@ fn draw_chart<'a>(
         .bold_line_style(rgb(theme.dim).mix(0.22))
         .axis_style(rgb(theme.faint))
         .label_style(("Inter", size).into_font().color(&rgb(theme.dim)))
-        .x_label_formatter(&|time| units::axis_moment((*time as u64).saturating_sub(axes.start_ns), axes.time.step))
-        .y_label_formatter(&|bytes| units::bytes(*bytes as u64))
+        .x_label_formatter(&|time| units::axis_moment(axes.time.value(*time), axes.time.step, axes.time.end()))
+        .y_label_formatter(&|bytes| units::axis_bytes(*bytes as u64))
         .set_all_tick_mark_size(look.px(4.0))
         .draw()?;
     let mut line = |color: Color, value: fn(&Counters) -> u64| {
@@ -245,22 +251,21 @@ fn draw_incidents(frame: &mut Frame, type_: &mut Typesetter, look: Look, geometr
             IncidentKind::Gap { lost } => (format!("{} events lost", units::count(lost)), false),
         };
         let concerns = incident.device == content.device || !whole;
-        let x = geometry.x(incident.time_ns);
-        if !concerns || x < plot.x0 || x >= plot.x1 {
-            continue;
-        }
+        let Some(x) = geometry.column(incident.time_ns).filter(|_| concerns) else { continue };
         let stroke = look.px(1.0).max(1);
         let dash = look.px(4.0).max(1);
-        for y in (plot.y0..plot.y1).filter(|y| whole || (y / dash) % 2 == 0) {
+        for y in (geometry.flags.y0..plot.y1).filter(|y| whole || (y / dash) % 2 == 0) {
             frame.fill(Rect::new(x, y, x + stroke, y + 1), theme.alarm);
         }
         let width = type_.width(&label, size).ceil() as i32 + look.px(8.0);
         let x0 = if x + width > plot.x1 { x - width } else { x };
-        if x0 < labelled_to {
+        // A label gives way to the one before it, but not so far that nobody knows what it is about.
+        if labelled_to.saturating_sub(x0) > width {
             continue;
         }
+        let x0 = x0.max(labelled_to);
         labelled_to = x0 + width + look.px(2.0);
-        let flag = Rect::new(x0, plot.y0, x0 + width, plot.y0 + look.px(14.0));
+        let flag = Rect { x0, x1: x0 + width, ..geometry.flags };
         frame.fill(flag, theme.alarm);
         let at = ((x0 + look.px(4.0)) as f32, (flag.y0 + flag.y1) as f32 / 2.0);
         type_.draw(frame, &label, size, at, Align::Left, theme.background);
@@ -271,11 +276,10 @@ fn draw_peaks(frame: &mut Frame, type_: &mut Typesetter, look: Look, geometry: &
     let theme = look.theme;
     let plot = geometry.plot;
     let size = (TEXT - 0.5) * look.scale;
-    for (peak, name) in content.peaks.iter().zip(["allocated", "reserved"]) {
-        let x = geometry.x(peak.time_ns);
-        if peak.bytes == 0 || x < plot.x0 || x >= plot.x1 {
-            continue;
-        }
+    // The higher one is placed first; the other gives way downwards.
+    let mut placed: Option<Rect> = None;
+    for (peak, name) in content.peaks.iter().zip(["allocated", "reserved"]).rev() {
+        let Some(x) = geometry.column(peak.time_ns).filter(|_| peak.bytes > 0) else { continue };
         let share = peak.bytes as f64 / top as f64;
         let y = plot.y1 - (share * f64::from(plot.height())) as i32;
         let radius = look.px(3.0);
@@ -286,13 +290,26 @@ fn draw_peaks(frame: &mut Frame, type_: &mut Typesetter, look: Look, geometry: &
         let label = format!("{name} peak {}", units::bytes(peak.bytes));
         let width = type_.width(&label, size).ceil() as i32 + look.px(8.0);
         let x0 = if x + radius + width > plot.x1 { x - radius - width } else { x + radius + look.px(2.0) };
-        let (above, height) = (y - look.px(8.0), look.px(15.0));
-        let y0 = above.clamp(plot.y0, (plot.y1 - height).max(plot.y0));
+        let height = look.px(15.0);
+        let y0 = y - height / 2;
+        let y0 = if placed.is_some_and(|above: Rect| y0 < above.y1 && x0 < above.x1 && above.x0 < x0 + width) {
+            placed.map_or(y0, |above| above.y1)
+        } else {
+            y0.clamp(plot.y0, (plot.y1 - height).max(plot.y0))
+        };
         let back = Rect::new(x0, y0, x0 + width, y0 + height);
-        frame.tint(back, theme.background, 0.72);
+        placed = Some(back);
+        frame.tint(back, theme.background, 0.78);
         let at = ((x0 + look.px(4.0)) as f32, (back.y0 + back.y1) as f32 / 2.0);
         type_.draw(frame, &label, size, at, Align::Left, theme.text);
     }
+}
+
+/// A time since the recording's start, as people read it.
+#[must_use]
+pub fn moment(recording: &Recording, time_ns: u64) -> String {
+    let start_ns = recording.start_ns();
+    units::moment(time_ns.saturating_sub(start_ns), recording.end_ns().saturating_sub(start_ns))
 }
 
 /// Adds the moment `time_ns` to a timeline's picture: a line, and its time on the axis below.
@@ -301,23 +318,19 @@ pub fn draw_cursor(
     type_: &mut Typesetter,
     look: Look,
     geometry: &Geometry,
+    recording: &Recording,
     time_ns: u64,
-    start_ns: u64,
 ) {
     let theme = look.theme;
     let plot = geometry.plot;
-    let x = geometry.x(time_ns).clamp(plot.x0 - 1, plot.x1);
-    if x < plot.x0 || (x == plot.x1 && time_ns > geometry.to_ns) {
-        return;
-    }
-    let x = x.min(plot.x1 - 1);
+    let Some(x) = geometry.column(time_ns) else { return };
     let stroke = look.px(1.5).max(1);
     frame.fill(
         Rect::new(x - stroke / 2, geometry.lanes.y0, x - stroke / 2 + stroke, plot.y1 + look.px(3.0)),
         theme.cursor,
     );
     let size = TEXT * look.scale;
-    let label = units::moment(time_ns.saturating_sub(start_ns));
+    let label = moment(recording, time_ns);
     let width = type_.width(&label, size).ceil() as i32 + look.px(12.0);
     let x0 = (x - width / 2).clamp(0, (frame.width() - width).max(0));
     let pill = Rect::new(x0, plot.y1 + look.px(3.0), x0 + width, plot.y1 + look.px(19.0));

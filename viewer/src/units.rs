@@ -86,22 +86,48 @@ pub fn duration(ns: u64) -> String {
     format!("{scaled:.decimals$} {unit}")
 }
 
-/// A moment since the recording's start, to the microsecond: `3.215403 s`.
+/// A moment of a recording that is `end_ns` long: `3.215403 s`, or `6.438 ms` where it is shorter than a second.
 #[must_use]
-pub fn moment(ns: u64) -> String {
-    format!("{}.{:06} s", count(ns / 1_000_000_000), ns / 1_000 % 1_000_000)
+pub fn moment(ns: u64, end_ns: u64) -> String {
+    if end_ns < 1_000_000_000 {
+        format!("{}.{:03} ms", ns / 1_000_000, ns / 1_000 % 1_000)
+    } else {
+        format!("{}.{:06} s", count(ns / 1_000_000_000), ns / 1_000 % 1_000_000)
+    }
 }
 
-/// A moment as an axis shows it whose labels are `step_ns` apart: as many decimals as the step needs.
+/// A size on an axis: as [`bytes`], without zeros behind the point.
 #[must_use]
-pub fn axis_moment(ns: u64, step_ns: u64) -> String {
-    let mut decimals = 0;
-    let mut unit = 1_000_000_000;
-    while decimals < 9 && !step_ns.is_multiple_of(unit) {
-        unit /= 10;
+pub fn axis_bytes(value: u64) -> String {
+    let text = bytes(value);
+    match text.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => text,
+    }
+}
+
+/// A moment on an axis that ends at `end_ns` and has labels every `step_ns`: in the unit that suits the end, with as many decimals as
+/// the step needs.
+#[must_use]
+pub fn axis_moment(ns: u64, step_ns: u64, end_ns: u64) -> String {
+    let (unit_ns, unit) = match end_ns {
+        0..1_000 => (1, "ns"),
+        1_000..1_000_000 => (1_000, "µs"),
+        1_000_000..1_000_000_000 => (1_000_000, "ms"),
+        _ => (1_000_000_000, "s"),
+    };
+    let (mut decimals, mut digit_ns) = (0, unit_ns);
+    while digit_ns > 1 && !step_ns.is_multiple_of(digit_ns) {
+        digit_ns /= 10;
         decimals += 1;
     }
-    format!("{:.decimals$} s", ns as f64 / 1e9)
+    let (whole, rest) = (ns / unit_ns, ns % unit_ns / digit_ns);
+    match decimals {
+        0 => format!("{} {unit}", count(whole)),
+        _ => format!("{}.{rest:0decimals$} {unit}", count(whole)),
+    }
 }
 
 /// The step of 1, 2 or 5 times a power of ten that gives at most `most` steps in `range`.
@@ -162,10 +188,14 @@ mod tests {
         check(4_634_107_000, "4.63 s");
         check(125_000_000_000, "2 min 05 s");
         check(7_260_000_000_000, "2 h 01 min");
-        assert_eq!(moment(3_215_403_999), "3.215403 s");
-        assert_eq!(axis_moment(3_500_000_000, 500_000_000), "3.5 s");
-        assert_eq!(axis_moment(3_000_000_000, 1_000_000_000), "3 s");
-        assert_eq!(axis_moment(1_000_020, 20), "0.00100002 s");
+        assert_eq!(moment(3_215_403_999, 4_000_000_000), "3.215403 s");
+        assert_eq!(moment(6_438_999, 9_000_000), "6.438 ms");
+        assert_eq!(axis_moment(3_500_000_000, 500_000_000, 4_000_000_000), "3.5 s");
+        assert_eq!(axis_moment(3_000_000_000, 1_000_000_000, 4_000_000_000), "3 s");
+        assert_eq!(axis_moment(1_000_020, 20, 1_000_100), "1.00002 ms");
+        assert_eq!(axis_moment(12_000_000, 2_000_000, 31_000_000), "12 ms");
+        assert_eq!(axis_bytes(5 << 29), "2.5 GiB");
+        assert_eq!(axis_bytes(640 << 20), "640 MiB");
     }
 
     #[test]

@@ -60,7 +60,7 @@ fn describe(state: &State) -> Result<Object, JsValue> {
     set(&object, "events", model.recording().end_event() as f64)?;
     set(&object, "lost_events", model.recording().lost_events() as f64)?;
     set(&object, "event", model.state().event() as f64)?;
-    set(&object, "time_ns", model.state().time_ns() as f64)?;
+    set(&object, "time_ns", model.time_ns() as f64)?;
     set(&object, "device", model.device().0)?;
     set(&object, "allocated_bytes", counters.allocated as f64)?;
     set(&object, "reserved_bytes", counters.reserved as f64)?;

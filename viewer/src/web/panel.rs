@@ -9,6 +9,7 @@ use crate::details::{self, Details, Subject};
 use crate::heatmap::{ColorBy, Hit};
 use crate::model::{Model, Origin};
 use crate::playback::SPEEDS;
+use crate::timeline;
 use crate::units;
 
 /// Brings all text up to date; `hit` is what is under the pointer.
@@ -76,8 +77,7 @@ fn show_transport(page: &Page, model: &Model) {
         page.event.set_value(&event);
     }
     page.set_text("event-of", &format!("of {}", units::count(model.recording().end_event())));
-    let time_ns = model.state().time_ns().saturating_sub(model.recording().start_ns());
-    page.set_text("time", &units::moment(time_ns));
+    page.set_text("time", &timeline::moment(model.recording(), model.time_ns()));
 }
 
 fn show_devices(page: &Page, model: &Model) -> Result<(), JsValue> {
@@ -152,7 +152,7 @@ fn show_details(page: &Page, model: &Model, hit: Option<Hit>) -> Result<(), JsVa
         Some(hit) => {
             (details::of_hit(&hit, model.state(), device, model.recording().definitions()), selected.is_some())
         }
-        None => (details::of_device(model.device(), model.recording(), device), false),
+        None => (details::of_device(model.device(), model.recording(), device, model.notes()), false),
     };
     let shown = format!("{details:?}{pinned}");
     if page.details_shown(&shown) {

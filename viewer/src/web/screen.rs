@@ -129,9 +129,14 @@ impl Screen {
         }
         surface.shown.copy_from(&surface.base);
         if let Some(geometry) = &self.geometry {
-            let time_ns = model.playback.time_ns().unwrap_or_else(|| model.state().time_ns());
-            let start_ns = model.recording().start_ns();
-            timeline::draw_cursor(&mut surface.shown, &mut self.type_, look, geometry, time_ns, start_ns);
+            timeline::draw_cursor(
+                &mut surface.shown,
+                &mut self.type_,
+                look,
+                geometry,
+                model.recording(),
+                model.time_ns(),
+            );
         }
         surface.show()
     }

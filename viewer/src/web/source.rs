@@ -107,12 +107,13 @@ async fn read(app: &App, what: JsValue, opening: u64) -> Result<(), JsValue> {
         }
         file.push(&Reflect::get(&piece, &"value".into())?.dyn_into::<Uint8Array>()?.to_vec());
     }
-    let opened = file.finish().map_err(|error| JsValue::from(format!("{name}: {error}")))?;
+    let mut opened = file.finish().map_err(|error| JsValue::from(format!("{name}: {error}")))?;
+    let warning = opened.warning.take();
     {
         let mut state = app.0.state.borrow_mut();
-        let shown = state.model.show(&name, opened.recording);
+        let shown = state.model.show(&name, opened);
         shown.map_err(|error| JsValue::from(format!("{name}: {error}")))?;
-        if let Some(warning) = opened.warning {
+        if let Some(warning) = warning {
             state.page.show_message(&format!("{name}: {warning}. What comes before is shown."));
         }
         let link = std::mem::take(&mut state.link);

@@ -1,0 +1,101 @@
+//! What is under a pixel is what is drawn there.
+#![cfg(not(target_arch = "wasm32"))]
+
+mod drawn;
+
+use drawn::{Drawing, states};
+use proptest::prelude::*;
+use vramscope_trace::{Block, Definitions, DeviceId, MemoryState, Pool, Segment, SiteId, StreamId};
+use vramscope_viewer::frame::{Color, Frame};
+use vramscope_viewer::heatmap::{self, ColorBy, Layout, View};
+use vramscope_viewer::text::Typesetter;
+use vramscope_viewer::theme::Theme;
+
+/// Checks every pixel of the map of a state against what a person would be told it is.
+fn check(state: &MemoryState, size: (u32, u32), scale: f32, view: View) {
+    let Some(device) = state.device(DeviceId(0)) else { return };
+    let layout = Layout::new(device, size, scale, view);
+    let theme = Theme::new(true);
+    let (mut frame, mut type_) = (Frame::new(size.0, size.1, Color::default()), Typesetter::new());
+    let definitions = Definitions::default();
+    let content = heatmap::Content { device, definitions: &definitions, color_by: ColorBy::State, theme: &theme };
+    heatmap::draw(&mut frame, &mut type_, &layout, content);
+    let free = [theme.free, theme.free_hatch, theme.cached, theme.cached_hatch];
+    for row in layout.visible() {
+        let (top, bottom) = (row.y0.max(layout.map.y0), row.y1.min(layout.map.y1));
+        for x in layout.map.x0..layout.map.x1 {
+            let hits: Vec<_> = (top..bottom).map(|y| layout.hit(device, x, y)).collect();
+            let Some(hit) = hits.first().copied().flatten() else { panic!("nothing is hit at {x} in {row:?}") };
+            assert!(hits.iter().all(|other| *other == Some(hit)), "one column of a row is one thing");
+            assert_eq!(hit.segment, row.segment);
+            let drawn: Vec<Color> = (top..bottom).filter_map(|y| frame.pixel(x, y)).collect();
+            let is_free = |color: &Color| free.contains(color);
+            // Of a row that is scrolled halfway out, only one of the two parts of a divided column may be seen.
+            let is_whole = (top, bottom) == (row.y0, row.y1);
+            let agrees = match hit.block {
+                None => drawn.iter().any(is_free),
+                Some(_) => !drawn.iter().all(is_free),
+            };
+            assert!(agrees || !is_whole, "{hit:?} at {x} is drawn as {:?}", (drawn.first(), drawn.last()));
+            let (x0, x1) = layout.columns(&hit.segment, hit.address, hit.size);
+            assert!((x0 - 1..=x1).contains(&x), "the outline {x0}..{x1} is not around {x}");
+        }
+    }
+    for (above, below) in layout.rows.iter().zip(layout.rows.iter().skip(1)) {
+        assert!(
+            above.y1 <= below.y0 && above.segment.address < below.segment.address,
+            "rows overlap or are out of order"
+        );
+    }
+}
+
+#[test]
+fn on_every_drawing() {
+    for drawing in [Drawing::Training, Drawing::Trouble, Drawing::Crowd] {
+        let states = states(drawing);
+        for state in states.iter().step_by(states.len() / 12 + 1).chain(states.last()) {
+            check(state, (420, 260), 1.0, View::default());
+            check(state, (500, 200), 1.5, View { zoom: 3.0, scroll: 77 });
+        }
+    }
+}
+
+/// A segment, and in it blocks as (gap before, size, whether it waits) in units of 512 bytes.
+fn segments() -> impl Strategy<Value = Vec<(u64, Vec<(u64, u64, bool)>)>> {
+    let block = (0..40u64, 1..60u64, any::<bool>());
+    prop::collection::vec((1..5000u64, prop::collection::vec(block, 0..40)), 0..12)
+}
+
+fn state_of(segments: &[(u64, Vec<(u64, u64, bool)>)]) -> MemoryState {
+    let mut state = MemoryState::default();
+    let device = state.device_mut(DeviceId(0));
+    let mut address = 0x7f00_0000_0000;
+    for (units, blocks) in segments {
+        let size = units * 512;
+        let (stream, pool, site) = (StreamId(0), Pool::default(), SiteId(0));
+        device.insert_segment(Segment { address, size, stream, pool, expandable: false, site, since_event: 0 });
+        let (mut at, end) = (address, address + size);
+        for &(gap, units, pending_free) in blocks {
+            at += gap * 512;
+            let size = units * 512;
+            let requested = size - size / 3;
+            let block =
+                Block { address: at, size, requested, stream, pool, site, pending_free, since_event: 0, since_ns: 0 };
+            if at + size <= end {
+                device.insert_block(block);
+            }
+            at += size;
+        }
+        address += size + 4096;
+    }
+    state
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn on_any_memory(segments in segments(), width in 300..700u32, height in 40..300u32, zoom in 1.0..6.0f32, scroll in 0..400i32) {
+        check(&state_of(&segments), (width, height), 1.0, View { zoom, scroll });
+    }
+}
