@@ -22,6 +22,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
+use axum::serve::ListenerExt;
 use tokio::sync::{mpsc, watch};
 
 pub use assets::{Asset, Assets};
@@ -163,6 +164,11 @@ async fn serve(listener: TcpListener, address: SocketAddr, content: Content, mut
     let listener =
         tokio::net::TcpListener::from_std(listener).expect("a socket that listens and does not block is one for tokio");
     let (open, mut closed) = mpsc::channel(1);
+    // Chunks are sent when they are made; waiting for more to fill a packet would only delay them.
+    let listener = listener.tap_io(|connection| {
+        // Without it everything still works, a little later.
+        let _ = connection.set_nodelay(true);
+    });
     let site = Arc::new(Site { content, stopping: stopping.clone(), open });
     let guard = middleware::from_fn(move |request, next| guard::guard(address, request, next));
     let router = router(site).layer(guard);

@@ -7,6 +7,7 @@ use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Info, Recording, Sink
 use super::*;
 use crate::hub::HubLimits;
 use crate::hub::testing::Source;
+use crate::recorder::{Outputs, Recorder};
 
 const ASSETS: Assets = Assets(&[
     Asset { path: "index.html", bytes: b"<!doctype html><title>page</title>" },
@@ -255,4 +256,34 @@ fn a_client_that_does_not_read_holds_nobody_up() {
     }
     assert_eq!(of_quick.lost_events(), 0);
     assert!(of_slow.lost_events() > 100_000, "{} events were left out", of_slow.lost_events());
+}
+
+#[test]
+fn an_event_is_with_a_viewer_within_a_tenth_of_a_second() {
+    let hub = Hub::default();
+    let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
+    let (_recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let server = start(Content { assets: ASSETS, live: Some(hub), files: Vec::new() });
+    let stream = TcpStream::connect(server.address()).expect("the server listens");
+    let (mut socket, _) = tungstenite::client(format!("ws://{}/ws", server.address()), stream).expect("a socket");
+    let mut recording = Recording::new();
+    let mut latencies_ns: Vec<u64> = (0..20)
+        .map(|n| {
+            let kind = EventKind::MemorySample { used_by_context: n, used_by_others: 0, free: 0 };
+            let begin = handle.now_ns();
+            handle.event(&Event { device: DeviceId(0), time_ns: begin, kind });
+            while recording.end_event() <= n {
+                recording.push(&socket.read().expect("a message").into_data()).expect("a recording");
+            }
+            handle.now_ns() - begin
+        })
+        .collect();
+    latencies_ns.sort_unstable();
+    println!(
+        "from an event to a viewer: median {:.1} ms, slowest {:.1} ms",
+        latencies_ns[10] as f64 / 1e6,
+        latencies_ns[19] as f64 / 1e6
+    );
+    // The median, because a machine that is busy with other tests may stop this one for as long as it likes.
+    assert!(latencies_ns[10] < 100_000_000, "{latencies_ns:?}");
 }
