@@ -40,8 +40,8 @@ fn recording(bytes: &[u8]) -> Recording {
 fn imported(path: &Path) -> Recording {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let out = folder.path().join("out.vram");
-    let status = vramscope().arg("import").arg(path).arg("-o").arg(&out).status().expect("vramscope starts");
-    assert!(status.success(), "vramscope import {}: {status}", path.display());
+    let import = vramscope().arg("import").arg(path).arg("-o").arg(&out).output().expect("vramscope starts");
+    assert!(import.status.success(), "{}: {}", path.display(), String::from_utf8_lossy(&import.stderr));
     recording(&fs::read(&out).expect("import has written a file"))
 }
 

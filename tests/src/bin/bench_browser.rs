@@ -69,7 +69,7 @@ const SCRUB: &str = "
     const box = timeline.getBoundingClientRect();
     const frame = () => new Promise(requestAnimationFrame);
     const point = (type, part) => timeline.dispatchEvent(new PointerEvent(type, {
-        clientX: box.left + box.width * (0.15 + 0.7 * part), clientY: box.top + box.height / 2,
+        clientX: box.left + 1 + (box.width - 2) * part, clientY: box.top + box.height / 2,
         pointerId: 1, button: 0, buttons: 1, isPrimary: true, bubbles: true, cancelable: true, composed: true,
     }));
     const gaps = [];
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
         }
     };
     let large = if small { None } else { Fixture::large("gpt_varlen") };
-    let fixture = large.unwrap_or_else(|| Fixture::small("mlp_train"));
+    let fixture = large.unwrap_or_else(|| Fixture::small("frag_a_expandable"));
     let other = Fixture::small("tiny_inference");
 
     let view = Program::start(["view".as_ref(), other.path.as_os_str()]);
