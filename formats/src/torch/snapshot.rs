@@ -92,6 +92,11 @@ impl Entry {
     pub(crate) fn context(&self) -> usize {
         (self.tag >> ACTION_BITS) as usize
     }
+
+    /// Whether there can be memory where the entry says: at least one byte, and an end that is an address.
+    pub(crate) fn is_range(&self) -> bool {
+        self.size > 0 && self.address.checked_add(self.size).is_some()
+    }
 }
 
 /// What a block is doing.

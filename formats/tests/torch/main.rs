@@ -3,5 +3,7 @@
 mod common;
 mod hostile;
 mod json;
+mod late;
 mod recorded;
+mod shapes;
 mod unpickle;

@@ -14,14 +14,15 @@ enum Item {
 }
 
 impl Item {
-    fn json(&self) -> Value {
+    /// The value, without what stands under the key `left_out`.
+    fn json(&self, left_out: &str) -> Value {
         match self {
             Self::Plain(value) => value.clone(),
-            Self::List(items) => Value::Array(items.borrow().iter().map(Self::json).collect()),
+            Self::List(items) => Value::Array(items.borrow().iter().map(|item| item.json(left_out)).collect()),
             Self::Dict(items) => {
                 let items = items.borrow();
-                let pairs = items.chunks(2).map(|pair| (text(&pair[0]), pair[1].json()));
-                Value::Object(pairs.collect::<Map<_, _>>())
+                let pairs = items.chunks(2).map(|pair| (text(&pair[0]), &pair[1])).filter(|(key, _)| key != left_out);
+                Value::Object(pairs.map(|(key, value)| (key, value.json(left_out))).collect::<Map<_, _>>())
             }
             Self::Mark => panic!("a mark is no value"),
         }
@@ -56,13 +57,22 @@ fn pop_mark(stack: &mut Vec<Item>) -> usize {
 
 /// The JSON of a pickle.
 pub(crate) fn to_json(bytes: &[u8]) -> Value {
+    read(bytes).json("")
+}
+
+/// The JSON of a pickle without call stacks, which are most of it.
+pub(crate) fn to_json_without_frames(bytes: &[u8]) -> Value {
+    read(bytes).json("frames")
+}
+
+fn read(bytes: &[u8]) -> Item {
     let mut rest = bytes;
     let mut take = |len: usize| rest.split_off(..len).expect("the pickle is whole");
     let (mut stack, mut memo) = (Vec::<Item>::new(), Vec::<Item>::new());
     let plain = |value: Value| Item::Plain(value);
     loop {
         match take(1)[0] {
-            b'.' => return stack.pop().expect("a value").json(),
+            b'.' => return stack.pop().expect("a value"),
             0x80 => drop(take(1)),
             0x95 => drop(take(8)),
             b'(' => stack.push(Item::Mark),

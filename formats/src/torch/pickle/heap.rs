@@ -9,7 +9,7 @@ use vramscope_trace::{FrameId, StackId, StringId};
 
 use super::value::{DictId, ListId, TextId, Value};
 use crate::limits::{Budget, OutOfBudget};
-use crate::torch::builder::{Builder, Refusal};
+use crate::torch::builder::{Builder, Refusal, Scalar};
 use crate::torch::key::Key;
 
 /// A text as it stands in the pickle.
@@ -228,6 +228,36 @@ impl<'a> Heap<'a> {
         match &self.lists[id as usize].content {
             Content::Entries(ranges) => Some(ranges),
             Content::Values(values) if values.is_empty() => Some(&[]),
+            _ => None,
+        }
+    }
+
+    /// A value as the snapshot's rows take it.
+    #[inline]
+    pub(super) fn scalar(&self, value: Value) -> Scalar<'_> {
+        match value {
+            Value::None => Scalar::Nothing,
+            Value::Bool(value) => Scalar::Bool(value),
+            Value::Int(number) => Scalar::Int(number),
+            Value::Unsigned(number) => Scalar::Unsigned(number),
+            Value::Float(number) => Scalar::Float(number),
+            Value::Text(text) => Scalar::Text(self.texts.text(text)),
+            Value::Pair(first, second) => Scalar::Pair(u64::from(first), u64::from(second)),
+            Value::List(list) => match *self.values(list) {
+                [first, second] => match (self.scalar_number(first), self.scalar_number(second)) {
+                    (Some(first), Some(second)) => Scalar::Pair(first, second),
+                    _ => Scalar::Other,
+                },
+                _ => Scalar::Other,
+            },
+            _ => Scalar::Other,
+        }
+    }
+
+    fn scalar_number(&self, value: Value) -> Option<u64> {
+        match value {
+            Value::Int(number) => u64::try_from(number).ok(),
+            Value::Unsigned(number) => Some(number),
             _ => None,
         }
     }

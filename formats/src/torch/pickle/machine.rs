@@ -2,90 +2,64 @@
 //! each dictionary that is an entry of the history into a row as soon as it is filled.
 
 use super::heap::Heap;
+use super::input::{Done, Failure, Input};
+use super::memo::Memo;
 use super::opcode as op;
-use super::value::{Packed, Value};
+use super::value::Value;
 use crate::error::ReadError;
-use crate::limits::{Limits, OutOfBudget};
-use crate::torch::builder::{Builder, EntryDraft, Refusal, Scalar};
+use crate::limits::Limits;
+use crate::torch::builder::{Builder, EntryDraft};
 use crate::torch::key::Key;
 
 /// Bytes between two reports of progress.
 const PROGRESS_BYTES: usize = 4 << 20;
 
-/// Why an instruction failed; the machine knows where.
-type Done<T> = Result<T, Failure>;
-
-/// What went wrong in one instruction.
-#[derive(Debug)]
-pub(super) struct Failure(String);
-
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        Self(refusal.to_string())
-    }
-}
-
-impl From<OutOfBudget> for Failure {
-    fn from(error: OutOfBudget) -> Self {
-        Self(error.to_string())
-    }
-}
-
-impl From<&str> for Failure {
-    fn from(what: &str) -> Self {
-        Self(what.to_owned())
-    }
-}
+/// How much of a class's name is repeated.
+const MAX_NAME_LEN: usize = 100;
 
 /// A pickle being read.
 #[derive(Debug)]
 pub(super) struct Machine<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    input: Input<'a>,
     pub(super) heap: Heap<'a>,
     pub(super) builder: Builder,
     stack: Vec<Value>,
     /// Heights of the stack at the open marks.
     marks: Vec<usize>,
-    memo: Vec<Packed>,
-    /// Memoized values that do not fit the memo.
-    aside: Vec<Value>,
+    memo: Memo,
     max_depth: usize,
 }
 
 impl<'a> Machine<'a> {
     pub(super) fn new(bytes: &'a [u8], limits: &Limits) -> Self {
         Self {
-            bytes,
-            at: 0,
+            input: Input::new(bytes),
             heap: Heap::new(limits.max_depth),
             builder: Builder::new(limits.max_bytes),
             stack: Vec::new(),
             marks: Vec::new(),
-            memo: Vec::new(),
-            aside: Vec::new(),
+            memo: Memo::default(),
             max_depth: limits.max_depth as usize,
         }
     }
 
     /// Where the machine stands.
     pub(super) fn offset(&self) -> usize {
-        self.at
+        self.input.at()
     }
 
     /// Runs to the end of the pickle and gives what it left.
     pub(super) fn run(&mut self, progress: &mut dyn FnMut(usize)) -> Result<Value, ReadError> {
         let mut report_at = PROGRESS_BYTES;
         loop {
-            let start = self.at;
+            let start = self.input.at();
             if start >= report_at {
                 progress(start);
                 report_at = start + PROGRESS_BYTES;
             }
-            let Some(&opcode) = self.bytes.get(start) else {
+            let Ok(opcode) = self.input.u8() else {
                 return Err(ReadError::at(start, "the pickle is cut off"));
             };
-            self.at = start + 1;
             if opcode == op::STOP {
                 let top = self.settled_top();
                 return top.map_err(|Failure(what)| ReadError::at(start, what));
@@ -98,32 +72,32 @@ impl<'a> Machine<'a> {
     fn step(&mut self, opcode: u8) -> Done<()> {
         match opcode {
             op::BINGET => {
-                let place = self.u8()?;
+                let place = self.input.u8()?;
                 self.get(u32::from(place))
             }
             op::LONG_BINGET => {
-                let place = self.u32()?;
+                let place = self.input.u32()?;
                 self.get(place)
             }
             op::MEMOIZE => self.put(self.memo.len()),
             op::LONG1 => {
-                let len = self.u8()?;
+                let len = self.input.u8()?;
                 self.push_long(usize::from(len))
             }
             op::BININT1 => {
-                let number = self.u8()?;
+                let number = self.input.u8()?;
                 self.push(Value::Int(i64::from(number)))
             }
             op::BININT2 => {
-                let number = u16::from_le_bytes(self.array()?);
+                let number = u16::from_le_bytes(self.input.array()?);
                 self.push(Value::Int(i64::from(number)))
             }
             op::BININT => {
-                let number = i32::from_le_bytes(self.array()?);
+                let number = i32::from_le_bytes(self.input.array()?);
                 self.push(Value::Int(i64::from(number)))
             }
             op::SHORT_BINUNICODE | op::SHORT_BINSTRING => {
-                let len = self.u8()?;
+                let len = self.input.u8()?;
                 self.push_text(usize::from(len))
             }
             op::MARK => {
@@ -148,28 +122,28 @@ impl<'a> Machine<'a> {
             op::NEWTRUE => self.push(Value::Bool(true)),
             op::NEWFALSE => self.push(Value::Bool(false)),
             op::LONG4 => {
-                let len = self.u32()?;
+                let len = self.input.u32()?;
                 self.push_long(len as usize)
             }
             op::BINFLOAT => {
-                let number = f64::from_be_bytes(self.array()?);
+                let number = f64::from_be_bytes(self.input.array()?);
                 self.push(Value::Float(number))
             }
             op::BINUNICODE | op::BINSTRING => {
-                let len = self.u32()?;
+                let len = self.input.u32()?;
                 self.push_text(len as usize)
             }
             op::BINUNICODE8 => {
-                let len = self.len64()?;
+                let len = self.input.len64()?;
                 self.push_text(len)
             }
             op::SHORT_BINBYTES | op::BINBYTES | op::BINBYTES8 | op::BYTEARRAY8 => {
                 let len = match opcode {
-                    op::SHORT_BINBYTES => usize::from(self.u8()?),
-                    op::BINBYTES => self.u32()? as usize,
-                    _ => self.len64()?,
+                    op::SHORT_BINBYTES => usize::from(self.input.u8()?),
+                    op::BINBYTES => self.input.u32()? as usize,
+                    _ => self.input.len64()?,
                 };
-                self.take(len)?;
+                self.input.take(len)?;
                 self.push(Value::Opaque)
             }
             op::POP => self.discard(),
@@ -183,20 +157,20 @@ impl<'a> Machine<'a> {
                 self.push(top)
             }
             op::BINPUT => {
-                let place = self.u8()?;
+                let place = self.input.u8()?;
                 self.put(usize::from(place))
             }
             op::LONG_BINPUT => {
-                let place = self.u32()?;
+                let place = self.input.u32()?;
                 self.put(place as usize)
             }
-            op::PROTO => match self.u8()? {
+            op::PROTO => match self.input.u8()? {
                 2..=5 => Ok(()),
                 protocol => Err(Failure(format!("pickle protocol {protocol} is not one of 2 to 5"))),
             },
             op::FRAME => {
-                let len = self.len64()?;
-                let fits = len <= self.bytes.len() - self.at;
+                let len = self.input.len64()?;
+                let fits = len <= self.input.rest().len();
                 if fits { Ok(()) } else { Err("the pickle is cut off inside a frame that begins".into()) }
             }
             _ => self.container_step(opcode),
@@ -270,91 +244,33 @@ impl<'a> Machine<'a> {
         let Some(what) = op::refused(opcode) else {
             return Failure(format!("0x{opcode:02x} is not an instruction of pickle protocols 2 to 5"));
         };
-        let name = match opcode {
+        let names = match opcode {
             op::GLOBAL | op::INST => {
-                let mut lines = self.bytes[self.at..].split(|&byte| byte == b'\n').map(String::from_utf8_lossy);
-                Some((lines.next().unwrap_or_default().into_owned(), lines.next().unwrap_or_default().into_owned()))
+                let rest = self.input.rest();
+                let rest = String::from_utf8_lossy(&rest[..rest.len().min(2 * MAX_NAME_LEN)]).into_owned();
+                Some(rest.split('\n').take(2).map(shown_name).collect::<Vec<_>>())
             }
             op::STACK_GLOBAL => match self.stack[..] {
                 [.., Value::Text(module), Value::Text(name)] => {
-                    let texts = &self.heap.texts;
-                    Some((texts.text(module).to_owned(), texts.text(name).to_owned()))
+                    Some([module, name].map(|text| shown_name(self.heap.texts.text(text))).to_vec())
                 }
                 _ => None,
             },
             _ => None,
         };
-        match name {
-            Some((module, name)) => {
-                let named: String = format!("{module}.{name}").chars().filter(|c| !c.is_control()).take(100).collect();
-                Failure(format!("this pickle is not plain data: it {what}, {named}, and was not followed"))
-            }
-            None => Failure(format!("this pickle is not plain data: it {what}, and was not followed")),
-        }
-    }
-
-    // Reading.
-
-    fn take(&mut self, len: usize) -> Done<&'a [u8]> {
-        let bytes: &'a [u8] = self.bytes;
-        let taken = bytes[self.at..].get(..len).ok_or("the pickle is cut off inside an instruction that begins")?;
-        self.at += len;
-        Ok(taken)
-    }
-
-    #[inline]
-    fn array<const N: usize>(&mut self) -> Done<[u8; N]> {
-        match self.bytes[self.at..].first_chunk::<N>() {
-            Some(&array) => {
-                self.at += N;
-                Ok(array)
-            }
-            None => Err("the pickle is cut off inside an instruction that begins".into()),
-        }
-    }
-
-    #[inline]
-    fn u8(&mut self) -> Done<u8> {
-        self.array().map(|[byte]| byte)
-    }
-
-    #[inline]
-    fn u32(&mut self) -> Done<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn len64(&mut self) -> Done<usize> {
-        let len = u64::from_le_bytes(self.array()?);
-        usize::try_from(len).map_err(|_| "the pickle is cut off inside an instruction that begins".into())
-    }
-
-    /// A little-endian integer of any length in two's complement.
-    #[inline]
-    fn push_long(&mut self, len: usize) -> Done<()> {
-        let bytes = self.take(len)?;
-        let is_negative = bytes.last().is_some_and(|&byte| byte >= 0x80);
-        let fill = if is_negative { 0xff } else { 0 };
-        // What stands above the eighth byte may only repeat the sign.
-        let (low, high) = bytes.split_at(bytes.len().min(8));
-        let mut filled = [fill; 8];
-        filled[..low.len()].copy_from_slice(low);
-        let number = u64::from_le_bytes(filled);
-        let value = if high.iter().any(|&byte| byte != fill) {
-            Value::Opaque
-        } else if is_negative == (number.cast_signed() < 0) {
-            Value::Int(number.cast_signed())
-        } else if is_negative {
-            Value::Opaque
-        } else {
-            Value::Unsigned(number)
-        };
-        self.push(value)
+        let name = names.map_or_else(String::new, |names| format!(" {},", names.join(".")));
+        Failure(format!("this pickle is not plain data: it {what},{name} and was not followed"))
     }
 
     fn push_text(&mut self, len: usize) -> Done<()> {
-        let bytes = self.take(len)?;
+        let bytes = self.input.take(len)?;
         let id = self.heap.texts.intern(bytes, &mut self.builder.budget)?;
         self.push(Value::Text(id))
+    }
+
+    fn push_long(&mut self, len: usize) -> Done<()> {
+        let number = self.input.long(len)?;
+        self.push(number)
     }
 
     // The stack.
@@ -402,52 +318,23 @@ impl<'a> Machine<'a> {
 
     // The memo.
 
+    #[inline]
     fn get(&mut self, place: u32) -> Done<()> {
-        let packed = self.memo.get(place as usize).copied().unwrap_or(Packed::EMPTY);
-        let value = match packed.unpack() {
-            Ok(value) => value,
-            Err(Some(place)) => self.aside[place as usize],
-            Err(None) => return Err(Failure(format!("memo place {place} is used before anything was put there"))),
-        };
-        self.push(value)
+        match self.memo.get(place) {
+            Some(value) => self.push(value),
+            None => Err(Failure(format!("memo place {place} is used before anything was put there"))),
+        }
     }
 
     fn put(&mut self, place: usize) -> Done<()> {
         let height = self.below_top(1)?;
         // Python counts places up from 0, one for each instruction that fills one.
-        let place32 = u32::try_from(place).ok().filter(|_| place < self.at);
-        let Some(place32) = place32 else { return Err("a memo place has too high a number".into()) };
+        let place = u32::try_from(place).ok().filter(|_| place < self.input.at());
+        let Some(place) = place else { return Err("a memo place has too high a number".into()) };
         if let Value::NewDict(None) = self.stack[height] {
-            self.stack[height] = Value::NewDict(Some(place32));
+            self.stack[height] = Value::NewDict(Some(place));
         }
-        let value = self.stack[height];
-        let packed = match Packed::pack(value) {
-            Some(packed) => packed,
-            None => {
-                let aside = Packed::aside(self.aside.len() as u32);
-                self.builder.budget.push(&mut self.aside, value)?;
-                aside
-            }
-        };
-        while self.memo.len() < place {
-            self.builder.budget.push(&mut self.memo, Packed::EMPTY)?;
-        }
-        match self.memo.get_mut(place) {
-            // Other references to the new dictionary find it through this place.
-            Some(old) if matches!(old.unpack(), Ok(Value::NewDict(_))) => {
-                return Err("a memo place is filled a second time".into());
-            }
-            Some(old) => *old = packed,
-            None => self.builder.budget.push(&mut self.memo, packed)?,
-        }
-        Ok(())
-    }
-
-    /// What a value has become: a new dictionary that the memo knows may have been filled through another reference to it.
-    #[inline]
-    fn settled(&self, value: Value) -> Value {
-        let Value::NewDict(Some(place)) = value else { return value };
-        self.memo.get(place as usize).and_then(|packed| packed.unpack().ok()).unwrap_or(value)
+        Ok(self.memo.put(place, self.stack[height], &mut self.builder.budget)?)
     }
 
     fn settled_top(&mut self) -> Done<Value> {
@@ -461,25 +348,15 @@ impl<'a> Machine<'a> {
     fn settle(&mut self, from: usize, to: usize) -> Done<()> {
         for height in from..to {
             if let Value::NewDict(_) = self.stack[height] {
-                let mut value = self.settled(self.stack[height]);
+                let mut value = self.memo.settled(self.stack[height]);
                 if let Value::NewDict(place) = value {
                     value = Value::Dict(self.heap.new_dict(&mut self.builder.budget)?);
-                    self.remember(place, value);
+                    self.memo.remember(place, value);
                 }
                 self.stack[height] = value;
             }
         }
         Ok(())
-    }
-
-    /// Lets the memo know what a new dictionary has become.
-    fn remember(&mut self, place: Option<u32>, value: Value) {
-        if let Some(place) = place
-            && let Some(old) = self.memo.get_mut(place as usize)
-            && let Some(packed) = Packed::pack(value)
-        {
-            *old = packed;
-        }
     }
 
     // Containers.
@@ -505,7 +382,7 @@ impl<'a> Machine<'a> {
     /// The value just below `mark`, which the values above it are to go into.
     fn container(&self, mark: usize) -> Done<Value> {
         match mark.checked_sub(1).filter(|&height| height >= self.floor()) {
-            Some(height) => Ok(self.settled(self.stack[height])),
+            Some(height) => Ok(self.memo.settled(self.stack[height])),
             None => Err("an instruction wants more values than there are".into()),
         }
     }
@@ -521,7 +398,7 @@ impl<'a> Machine<'a> {
         let filled = match container {
             Value::NewDict(place) => {
                 let value = self.fill_new_dict(mark)?;
-                self.remember(place, value);
+                self.memo.remember(place, value);
                 value
             }
             Value::Dict(dict) => {
@@ -575,39 +452,12 @@ impl<'a> Machine<'a> {
     }
 }
 
+/// A name out of a pickle as it may stand in a message.
+fn shown_name(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).take(MAX_NAME_LEN).collect()
+}
+
 /// The keys and values of a stretch of the stack.
 fn pairs(values: &[Value]) -> impl Iterator<Item = (Value, Value)> + Clone + '_ {
     values.chunks_exact(2).map(|pair| (pair[0], pair[1]))
-}
-
-impl Heap<'_> {
-    /// A value as the snapshot's rows take it.
-    #[inline]
-    pub(super) fn scalar(&self, value: Value) -> Scalar<'_> {
-        match value {
-            Value::None => Scalar::Nothing,
-            Value::Bool(value) => Scalar::Bool(value),
-            Value::Int(number) => Scalar::Int(number),
-            Value::Unsigned(number) => Scalar::Unsigned(number),
-            Value::Float(number) => Scalar::Float(number),
-            Value::Text(text) => Scalar::Text(self.texts.text(text)),
-            Value::Pair(first, second) => Scalar::Pair(u64::from(first), u64::from(second)),
-            Value::List(list) => match *self.values(list) {
-                [first, second] => match (self.scalar_number(first), self.scalar_number(second)) {
-                    (Some(first), Some(second)) => Scalar::Pair(first, second),
-                    _ => Scalar::Other,
-                },
-                _ => Scalar::Other,
-            },
-            _ => Scalar::Other,
-        }
-    }
-
-    fn scalar_number(&self, value: Value) -> Option<u64> {
-        match value {
-            Value::Int(number) => u64::try_from(number).ok(),
-            Value::Unsigned(number) => Some(number),
-            _ => None,
-        }
-    }
 }

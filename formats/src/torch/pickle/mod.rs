@@ -5,7 +5,9 @@
 
 mod convert;
 mod heap;
+mod input;
 mod machine;
+mod memo;
 mod opcode;
 mod value;
 

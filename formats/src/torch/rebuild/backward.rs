@@ -124,10 +124,10 @@ impl Past {
 
     /// A segment is there, further back than where it was lost.
     fn lost(&mut self, snapshot: &Snapshot, entry: &Entry, expandable: bool) {
-        let range = entry.address..entry.address.saturating_add(entry.size);
-        if range.is_empty() {
+        if !entry.is_range() {
             return;
         }
+        let range = entry.address..entry.address.saturating_add(entry.size);
         let context = snapshot.context(entry);
         let said = PoolGuess { kind: None, owner: context.owner };
         let beside = if expandable { self.segments.pool_beside(&range, context.stream) } else { PoolGuess::default() };

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use vramscope_trace::{
-    Block, DeviceState, EventKind, MempoolId, Pool, Segment as StateSegment, SiteId, Stage, StreamId,
+    Block, DeviceState, EventKind, MempoolId, Pool, Segment as StateSegment, SiteId, Stage, StreamId, StringId,
 };
 
 use super::segments::{PoolGuess, Segment, Segments};
@@ -103,7 +103,11 @@ impl Forward {
                 EventKind::SegmentUnmapped { address, size, site }
             }
             Action::OutOfMemory => EventKind::OutOfMemory { requested: size, device_free: address, stream, site },
-            Action::Other => EventKind::Mark { stage: Stage::Instant, name: context.mark },
+            Action::Other => {
+                // A note's words say more than that it is one.
+                let name = if context.scope == StringId(0) { context.mark } else { context.scope };
+                EventKind::Mark { stage: Stage::Instant, name }
+            }
         };
         self.place += 1;
         kind
@@ -154,7 +158,7 @@ impl Forward {
         let said = PoolGuess { kind: None, owner: context.owner };
         let beside = if expandable { self.segments.pool_beside(&range, context.stream) } else { PoolGuess::default() };
         let pool = likely_pool(learned.or(said).or(beside), entry.size);
-        if range.is_empty() {
+        if !entry.is_range() {
             self.misfits += 1;
             return pool;
         }
