@@ -162,6 +162,11 @@ fn of_segment(segment: &Segment, device: &DeviceState) -> Section {
     Section { heading: "Segment", rows }
 }
 
+fn of_pieces(total: u64, pieces: u64) -> String {
+    let pieces = if pieces == 1 { "1 piece".to_owned() } else { format!("{} pieces", units::count(pieces)) };
+    format!("{} in {pieces}", units::bytes(total))
+}
+
 /// What is known of a GPU as a whole.
 #[must_use]
 pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, notes: &[String]) -> Details {
@@ -179,11 +184,19 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
     rows.extend([
         ("requested", units::both_bytes(counters.requested)),
         ("rounding", units::bytes(counters.active.saturating_sub(counters.requested))),
-        ("free inside", format!("{} in {} pieces", units::bytes(free.total), units::count(free.blocks))),
+        ("free inside", of_pieces(free.total, free.blocks)),
         ("largest free", units::both_bytes(free.largest)),
         ("fragmentation", units::percent(free.fragmentation())),
-        ("out of memory", format!("{} times", units::count(device.ooms()))),
     ]);
+    if device.ooms() > 0 {
+        rows.push((
+            "failed",
+            match device.ooms() {
+                1 => "1 request, out of memory".to_owned(),
+                ooms => format!("{} requests, out of memory", units::count(ooms)),
+            },
+        ));
+    }
     if let Some(sample) = device.sample() {
         rows.push(("driver: free", units::bytes(sample.free)));
         rows.push(("driver: context", units::bytes(sample.used_by_context)));
@@ -193,7 +206,7 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
         rows.push(("contradictions", format!("{} events did not fit", units::count(device.misfits()))));
     }
     let mut about_recording = Vec::new();
-    let texts = [("program", &info.source), ("recorded by", &info.writer), ("settings", &info.alloc_conf)];
+    let texts = [("program", &info.source), ("written by", &info.writer), ("settings", &info.alloc_conf)];
     about_recording
         .extend(texts.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, text.clone())));
     about_recording.push(("length", units::duration(recording.end_ns().saturating_sub(recording.start_ns()))));

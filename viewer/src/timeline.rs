@@ -260,10 +260,11 @@ fn draw_incidents(frame: &mut Frame, type_: &mut Typesetter, look: Look, geometr
         let width = type_.width(&label, size).ceil() as i32 + look.px(8.0);
         let x0 = if x + width > plot.x1 { x - width } else { x };
         // A label gives way to the one before it, but not so far that nobody knows what it is about.
-        if labelled_to.saturating_sub(x0) > width {
+        let too_far = labelled_to.saturating_sub(x0) > width;
+        let x0 = x0.max(labelled_to);
+        if too_far || x0 + width > frame.width() {
             continue;
         }
-        let x0 = x0.max(labelled_to);
         labelled_to = x0 + width + look.px(2.0);
         let flag = Rect { x0, x1: x0 + width, ..geometry.flags };
         frame.fill(flag, theme.alarm);

@@ -3,7 +3,7 @@
 use vramscope_trace::{Block, Category, Definitions, DeviceState, FreeSpace};
 
 use super::layout::{Layout, Row};
-use super::slices::{Kind, Slice, slices};
+use super::slices::{Kind, Slice};
 use crate::frame::{Color, Frame, Rect, opaque};
 use crate::text::{Align, Typesetter};
 use crate::theme::Theme;
@@ -67,18 +67,39 @@ impl Content<'_> {
 pub fn draw(frame: &mut Frame, type_: &mut Typesetter, layout: &Layout, content: Content) {
     let theme = content.theme;
     frame.fill(frame.bounds(), theme.background);
-    for row in layout.visible() {
-        draw_row(frame, layout, row, content);
+    let rows: Vec<&Row> = layout.visible().collect();
+    let mut used = Vec::with_capacity(rows.len());
+    // All rows of a segment are worked out at once: where one line of it ends the next goes on.
+    for lines in rows.chunk_by(|a, b| a.segment.address == b.segment.address) {
+        draw_segment(frame, layout, lines, content, &mut used);
     }
-    draw_labels(frame, type_, layout, content);
+    draw_labels(frame, type_, layout, theme, &rows, &used);
     draw_header(frame, type_, layout, theme);
     draw_scrollbar(frame, layout, theme);
 }
 
-fn draw_row(frame: &mut Frame, layout: &Layout, row: &Row, content: Content) {
-    let theme = content.theme;
-    let columns = slices(content.device, &row.segment, layout.map.width() as usize);
+/// Draws the lines of one segment, and adds to `used` the share of each that is in use.
+fn draw_segment(frame: &mut Frame, layout: &Layout, lines: &[&Row], content: Content, used: &mut Vec<f32>) {
+    let Some(&first) = lines.first() else { return };
+    let columns = layout.slices(content.device, first);
     let empty = columns.iter().all(|slice| slice.live.is_none());
+    // A last line may end before the map does.
+    let inside = columns.iter().rposition(|slice| !slice.is_outside()).map_or(0, |last| last + 1);
+    let fragmentation = free_space(content.device, first).fragmentation() as f32;
+    let (x0, x1) = heat_columns(layout);
+    for row in lines {
+        let mut range = layout.line_columns(row);
+        range.end = range.end.min(inside).max(range.start);
+        let columns = &columns[range];
+        draw_line(frame, layout, row, columns, empty, content);
+        let strip = Rect::new(x0, row.y0.max(layout.map.y0), x1, row.y1.min(layout.map.y1));
+        frame.fill(strip, content.theme.heat(fragmentation));
+        used.push(1.0 - columns.iter().map(|slice| slice.free).sum::<f32>() / columns.len().max(1) as f32);
+    }
+}
+
+fn draw_line(frame: &mut Frame, layout: &Layout, row: &Row, columns: &[Slice], empty: bool, content: Content) {
+    let theme = content.theme;
     let (base, hatch) = if empty { (theme.cached, theme.cached_hatch) } else { (theme.free, theme.free_hatch) };
     let height = row.y1 - row.y0;
     // The first pixel row of each column that shows free space, and the color above it.
@@ -87,6 +108,7 @@ fn draw_row(frame: &mut Frame, layout: &Layout, row: &Row, content: Content) {
         .map(|slice| {
             let Some(live) = slice.live else { return (row.y0, base) };
             let share = (slice.free * height as f32).round() as i32;
+            // Less than a millionth is what is left of rounding where two stretches meet at a column's edge.
             let free = if slice.free > 1e-6 { share.clamp(1, (height - 1).max(1)) } else { 0 };
             let color = content.live_color(live);
             // A line where a block begins, thin enough to leave its color alone.
@@ -97,7 +119,7 @@ fn draw_row(frame: &mut Frame, layout: &Layout, row: &Row, content: Content) {
     let stroke = (layout.scale * 2.0).round().max(1.0) as i32;
     let area = Rect::new(layout.map.x0, row.y0, layout.map.x1, row.y1).intersect(layout.map);
     frame.rows_mut(area, |y, pixels| {
-        for ((pixel, &(free_from, live)), (x, slice)) in pixels.iter_mut().zip(&painted).zip((0..).zip(&columns)) {
+        for ((pixel, &(free_from, live)), (x, slice)) in pixels.iter_mut().zip(&painted).zip((0..).zip(columns)) {
             let color = if y < free_from {
                 live
             } else if hatched(slice, x + y, period, stroke) {
@@ -108,7 +130,6 @@ fn draw_row(frame: &mut Frame, layout: &Layout, row: &Row, content: Content) {
             *pixel = opaque(color);
         }
     });
-    draw_row_margin(frame, layout, row, content);
 }
 
 /// Whether the hatch goes through this pixel. Columns that hold blocks as well have no room for it.
@@ -116,10 +137,11 @@ fn hatched(slice: &Slice, diagonal: i32, period: i32, stroke: i32) -> bool {
     slice.live.is_none() && diagonal.rem_euclid(period) < stroke
 }
 
-fn row_free_space(device: &DeviceState, row: &Row) -> FreeSpace {
+/// The free space of a row's segment.
+fn free_space(device: &DeviceState, row: &Row) -> FreeSpace {
     let mut space = FreeSpace::default();
     for extent in device.extents(&row.segment).filter(|extent| extent.block.is_none()) {
-        space.total += extent.size;
+        space.total = space.total.saturating_add(extent.size);
         space.largest = space.largest.max(extent.size);
         space.blocks += 1;
     }
@@ -132,37 +154,31 @@ fn heat_columns(layout: &Layout) -> (i32, i32) {
     (layout.map.x1 + px(6.0), layout.map.x1 + px(22.0))
 }
 
-fn draw_row_margin(frame: &mut Frame, layout: &Layout, row: &Row, content: Content) {
-    let space = row_free_space(content.device, row);
-    let (x0, x1) = heat_columns(layout);
-    let strip = Rect::new(x0, row.y0.max(layout.map.y0), x1, row.y1.min(layout.map.y1));
-    frame.fill(strip, content.theme.heat(space.fragmentation() as f32));
-}
-
-fn draw_labels(frame: &mut Frame, type_: &mut Typesetter, layout: &Layout, content: Content) {
-    let theme = content.theme;
+fn draw_labels(frame: &mut Frame, type_: &mut Typesetter, layout: &Layout, theme: &Theme, rows: &[&Row], used: &[f32]) {
     let px = |units: f32| units * layout.scale;
     let size = px(TEXT);
-    let mut rows: Vec<&Row> = layout.visible().collect();
+    let mut rows: Vec<(&Row, f32)> = rows.iter().copied().zip(used.iter().copied()).collect();
     // The highest rows come first; what is left of the room goes to the others from the top.
-    rows.sort_by_key(|row| (row.y0 - row.y1, row.y0));
+    rows.sort_by_key(|(row, _)| (row.line > 0, row.y0 - row.y1, row.y0));
     let mut taken: Vec<i32> = Vec::new();
     let (first, last) = (layout.map.y0 + px(5.0) as i32, layout.map.y1 - px(5.0) as i32);
-    for row in rows {
+    for (row, used) in rows {
         let middle = (row.y0 + row.y1) / 2;
         if middle < first || middle > last || taken.iter().any(|other| ((other - middle).abs() as f32) < px(LABEL)) {
             continue;
         }
         taken.push(middle);
         let y = middle as f32;
-        let segment = &row.segment;
-        type_.draw(frame, &units::address(segment.address), size, (px(10.0), y), Align::Left, theme.dim);
-        let right = layout.map.x0 as f32 - px(8.0);
-        type_.draw(frame, &units::bytes(segment.size), size, (right, y), Align::Right, theme.text);
-        let free = row_free_space(content.device, row).total;
-        let used = 1.0 - free as f64 / segment.size.max(1) as f64;
+        type_.draw(frame, &units::address(row.address()), size, (px(10.0), y), Align::Left, theme.dim);
+        if row.line == 0 {
+            let right = layout.map.x0 as f32 - px(8.0);
+            type_.draw(frame, &units::bytes(row.segment.size), size, (right, y), Align::Right, theme.text);
+        }
         let at = (frame.width() as f32 - px(12.0), y);
-        type_.draw(frame, &format!("{:.0}%", used * 100.0), size, at, Align::Right, theme.text);
+        // Neither is said of what is only nearly so.
+        let percent =
+            (used * 100.0).round().clamp(f32::from(u8::from(used > 0.0)), if used < 1.0 { 99.0 } else { 100.0 });
+        type_.draw(frame, &format!("{percent:.0}%"), size, at, Align::Right, theme.text);
     }
 }
 
@@ -174,7 +190,7 @@ fn draw_header(frame: &mut Frame, type_: &mut Typesetter, layout: &Layout, theme
     let mut put = |text: &str, x: f32, align: Align| type_.draw(frame, text, size, (x, y), align, theme.dim);
     put("segment", px(10.0), Align::Left);
     put("size", layout.map.x0 as f32 - px(8.0), Align::Right);
-    put("addresses from low to high, each row to its own scale →", layout.map.x0 as f32, Align::Left);
+    put("addresses from low to high, every segment to its own scale →", layout.map.x0 as f32, Align::Left);
     let (x0, _) = heat_columns(layout);
     put("frag", x0 as f32, Align::Left);
     put("used", layout.map.x1 as f32 + px(Layout::MARGIN - 12.0), Align::Right);
@@ -206,19 +222,19 @@ pub enum Highlight {
 
 /// Points out a stretch of a segment, on a copy of the picture.
 pub fn draw_highlight(frame: &mut Frame, layout: &Layout, theme: &Theme, (address, size): (u64, u64), how: Highlight) {
-    let Some(row) = layout.row_of(address) else { return };
     let px = |units: f32| (units * layout.scale).round() as i32;
     let stroke = match how {
         Highlight::Hovered => px(1.0).max(1),
         Highlight::Selected => px(2.0).max(2),
     };
-    let (x0, x1) = layout.columns(&row.segment, address, size);
-    let edge = Rect::new(x0 - stroke, row.y0 - stroke, x1 + stroke, row.y1 + stroke);
     let seen = Rect { x0: 0, x1: frame.width(), ..layout.map };
-    // A ring in the background's color between the block and the line keeps the line visible on every color.
-    frame.outline(edge.intersect(seen), stroke, theme.cursor);
-    if how == Highlight::Selected {
-        let tick = Rect::new(px(2.0), row.y0, px(5.0), row.y1).intersect(seen);
-        frame.fill(tick, theme.cursor);
+    for row in layout.rows_of(address) {
+        let Some((x0, x1)) = layout.columns(row, address, size) else { continue };
+        let edge = Rect::new(x0 - stroke, row.y0 - stroke, x1 + stroke, row.y1 + stroke);
+        frame.outline(edge.intersect(seen), stroke, theme.cursor);
+        if how == Highlight::Selected {
+            let tick = Rect::new(px(2.0), row.y0, px(5.0), row.y1).intersect(seen);
+            frame.fill(tick, theme.cursor);
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! Which row stands where, and what lies under a pixel.
 
+use std::ops::Range;
+
 use vramscope_trace::{Block, DeviceState, Segment};
 
-use super::slices::slices;
+use super::slices::{Slice, slices};
 use crate::frame::{Frame, Rect};
 
 /// The lowest a row gets, with the line between it and the next, in units.
@@ -11,6 +13,11 @@ const LOWEST: f32 = 3.0;
 const LABELLED: f32 = 14.0;
 /// The highest a row gets.
 const HIGHEST: f32 = 56.0;
+
+/// The least height of a row for a segment to be continued on a second one.
+const CONTINUED: f32 = 22.0;
+/// The least that a line of a segment that is continued stands for, in bytes: what is shorter has room on one.
+const LINE_BYTES: u64 = 32 << 20;
 
 /// How much of the map is looked at, and from where.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,15 +34,30 @@ impl Default for View {
     }
 }
 
-/// A segment's row. `y0..y1` are pixels of the picture, and may lie outside of the map where it is scrolled.
+/// A segment's row, or a line of one that is continued over several. `y0..y1` are pixels of the picture, and may lie outside of the
+/// map where it is scrolled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The segment.
     pub segment: Segment,
+    /// Which of its lines it is.
+    pub line: u32,
+    /// How many lines it has.
+    pub lines: u32,
+    /// How many bytes a line stands for; the last one of several may end before the map does.
+    pub line_bytes: u64,
     /// The first pixel row.
     pub y0: i32,
     /// The first pixel row below.
     pub y1: i32,
+}
+
+impl Row {
+    /// The first address that it shows.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.segment.address.saturating_add(u64::from(self.line).saturating_mul(self.line_bytes))
+    }
 }
 
 /// Where everything stands.
@@ -75,18 +97,28 @@ impl Layout {
         let x0 = px(Self::GUTTER).min(width - 1);
         let y0 = px(Self::HEADER).min(height - 1);
         let map = Rect::new(x0, y0, (width - px(Self::MARGIN)).max(x0 + 1), (height - px(2.0)).max(y0 + 1));
-        let pitches = pitches(device, f64::from(map.height()), scale, view.zoom.max(1.0));
+        let room = f64::from(map.height());
+        let longest = line_bytes(device, (room / f64::from(CONTINUED * scale)) as u64);
+        let mut rows: Vec<Row> = device
+            .segments()
+            .flat_map(|&segment| {
+                let lines = segment.size.div_ceil(longest).max(1) as u32;
+                let line_bytes = if lines == 1 { segment.size.max(1) } else { longest };
+                (0..lines).map(move |line| Row { segment, line, lines, line_bytes, y0: 0, y1: 0 })
+            })
+            .collect();
+        let pitches = pitches(&rows, room, scale, view.zoom.max(1.0));
         let total = pitches.iter().sum::<f64>().ceil().min(1e8) as i32;
         let scroll_end = (total - map.height()).max(0);
         let scroll = view.scroll.clamp(0, scroll_end);
         let gap = px(1.0).max(1);
         let mut at = f64::from(map.y0 - scroll);
-        let rows = device.segments().zip(pitches).map(|(&segment, pitch)| {
-            let top = at;
+        for (row, pitch) in rows.iter_mut().zip(pitches) {
+            row.y0 = at.round() as i32;
             at += pitch;
-            Row { segment, y0: top.round() as i32, y1: (at.round() as i32 - gap).max(top.round() as i32 + 1) }
-        });
-        Self { rows: rows.collect(), map, scroll_end, scroll, scale }
+            row.y1 = (at.round() as i32 - gap).max(row.y0 + 1);
+        }
+        Self { rows, map, scroll_end, scroll, scale }
     }
 
     /// Units left of the map.
@@ -115,36 +147,58 @@ impl Layout {
         (y < next).then_some(row)
     }
 
-    /// The row of the segment that holds `address`.
+    /// The rows of the segment that holds `address`.
     #[must_use]
-    pub fn row_of(&self, address: u64) -> Option<&Row> {
+    pub fn rows_of(&self, address: u64) -> &[Row] {
         let after = self.rows.partition_point(|row| row.segment.address <= address);
-        self.rows.get(after.checked_sub(1)?).filter(|row| address < row.segment.end())
+        let Some(last) = after.checked_sub(1).map(|last| self.rows[last]).filter(|row| address < row.segment.end())
+        else {
+            return &[];
+        };
+        &self.rows[after - last.lines as usize..after]
+    }
+
+    /// The columns of all lines of a row's segment, one after the other.
+    pub(super) fn slices<'a>(&self, device: &'a DeviceState, row: &Row) -> Vec<Slice<'a>> {
+        slices(device, &row.segment, self.map.width() as usize, row.line_bytes)
+    }
+
+    /// Which of a segment's columns a line shows.
+    pub(super) fn line_columns(&self, row: &Row) -> Range<usize> {
+        let width = self.map.width() as usize;
+        row.line as usize * width..(row.line as usize + 1) * width
     }
 
     /// What is drawn at a pixel. Left and right of the map it is what the row begins and ends with.
     #[must_use]
     pub fn hit(&self, device: &DeviceState, x: i32, y: i32) -> Option<Hit> {
-        let segment = self.row_at(y)?.segment;
+        let row = self.row_at(y)?;
         let column = (x - self.map.x0).clamp(0, self.map.width() - 1) as usize;
-        let slice = *slices(device, &segment, self.map.width() as usize).get(column)?;
+        let slices = self.slices(device, row);
+        let line = slices.get(self.line_columns(row))?;
+        let slice = line[..=column].iter().rfind(|slice| !slice.is_outside())?;
         hit_at(device, slice.most)
     }
 
-    /// The pixel columns that a range of a segment covers, at least one.
+    /// The pixel columns that a range of a segment covers on one of its lines, at least one if it is on that line at all.
     #[must_use]
-    pub fn columns(&self, segment: &Segment, address: u64, size: u64) -> (i32, i32) {
-        let per_byte = f64::from(self.map.width()) / segment.size.max(1) as f64;
-        let begin = address.saturating_sub(segment.address) as f64 * per_byte;
+    pub fn columns(&self, row: &Row, address: u64, size: u64) -> Option<(i32, i32)> {
+        let width = i64::from(self.map.width());
+        let all = width * i64::from(row.lines);
+        let per_byte = width as f64 / row.line_bytes as f64;
+        let begin = address.saturating_sub(row.segment.address) as f64 * per_byte;
         let end = begin + size as f64 * per_byte;
-        let x0 = (self.map.x0 + begin.round() as i32).min(self.map.x1 - 1);
-        (x0, (self.map.x0 + end.round() as i32).clamp(x0 + 1, self.map.x1))
+        let begin = (begin.round() as i64).min(all - 1);
+        let end = (end.round() as i64).clamp(begin + 1, all);
+        let left = width * i64::from(row.line);
+        let (from, to) = ((begin - left).max(0), (end - left).min(width));
+        (from < to).then(|| (self.map.x0 + from as i32, self.map.x0 + to as i32))
     }
 
     /// How far to scroll so that the row of `address` is in view; `None` if it is, or has no row.
     #[must_use]
     pub fn scroll_to(&self, address: u64) -> Option<i32> {
-        let row = self.row_of(address)?;
+        let row = self.rows_of(address).iter().rfind(|row| row.address() <= address)?;
         let (above, below) = (self.map.y0 - row.y0, row.y1 - self.map.y1);
         if above > 0 {
             Some(self.scroll - above)
@@ -163,21 +217,39 @@ pub(crate) fn hit_at(device: &DeviceState, address: u64) -> Option<Hit> {
     Some(Hit { segment, address: extent.address, size: extent.size, block: extent.block.copied() })
 }
 
+/// The least number of bytes that a line stands for where there is room for `most` lines; a longer segment is continued on the next.
+fn line_bytes(device: &DeviceState, most: u64) -> u64 {
+    let lines =
+        |bytes: u64| device.segments().map(|segment| segment.size.div_ceil(bytes).max(1)).fold(0, u64::saturating_add);
+    let longest = device.segments().map(|segment| segment.size).fold(LINE_BYTES, u64::max);
+    // In whole units, so that the addresses at which lines begin can be read.
+    let (mut low, mut high) = (1, longest.div_ceil(LINE_BYTES));
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if lines(middle.saturating_mul(LINE_BYTES)) > most {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low.saturating_mul(LINE_BYTES)
+}
+
 /// The height of every row with the line below it.
-fn pitches(device: &DeviceState, room: f64, scale: f32, zoom: f32) -> Vec<f64> {
+fn pitches(rows: &[Row], room: f64, scale: f32, zoom: f32) -> Vec<f64> {
+    if rows.is_empty() {
+        return Vec::new();
+    }
     let highest = f64::from(HIGHEST * scale * zoom);
-    let weights: Vec<f64> = device.segments().map(|segment| (segment.size as f64).sqrt()).collect();
+    let weights: Vec<f64> = rows.iter().map(|row| (row.line_bytes as f64).sqrt()).collect();
     let (least, labelled) = (f64::from((LOWEST * scale).round()), f64::from(LABELLED * scale));
     // Of the room, a part is kept for showing which segments are larger.
-    let lowest = (room * 0.7 / weights.len().max(1) as f64).clamp(least, labelled);
+    let lowest = (room * 0.7 / weights.len() as f64).clamp(least, labelled);
     let least = lowest * weights.len() as f64;
     // Where not even the lowest rows fit, the map scrolls, and a larger segment may look larger again.
     let goal = if least > room { least * 1.5 } else { room } * f64::from(zoom);
     let at = |factor: f64| weights.iter().map(move |weight| (weight * factor).clamp(lowest, highest));
     let (mut low, mut high) = (0.0, highest / weights.iter().copied().fold(f64::INFINITY, f64::min).max(1.0));
-    if weights.is_empty() {
-        return Vec::new();
-    }
     for _ in 0..48 {
         let middle = (low + high) / 2.0;
         if at(middle).sum::<f64>() > goal {

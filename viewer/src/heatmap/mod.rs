@@ -2,7 +2,8 @@
 //!
 //! **The rule.** A row is as wide as the map, whatever its segment's size, and everything in it is to scale within the row; its height
 //! grows with the square root of the segment's size, so that a large segment looks large and a small one can still be seen. Rows are
-//! as high as lets all of them be on the screen; where even the lowest rows do not fit, the map scrolls.
+//! as high as lets all of them be on the screen; where even the lowest rows do not fit, the map scrolls. Where there are few segments,
+//! and so room is left, a large one is continued over several lines, as text is.
 //!
 //! A pixel column of a row stands for an equal part of its segment. Where it holds both live blocks and free space, it is divided in
 //! height in proportion, live above and free below, and neither gets less than a pixel: so nothing vanishes, however small, and no two

@@ -29,6 +29,11 @@ pub(super) struct Slice<'a> {
 }
 
 impl<'a> Slice<'a> {
+    /// Whether it lies behind the segment's end.
+    pub(super) fn is_outside(&self) -> bool {
+        self.most_share == 0.0
+    }
+
     fn add(&mut self, kind: Kind<'a>, extent: u64, share: f32) {
         if share > self.most_share {
             self.most_share = share;
@@ -57,11 +62,11 @@ fn add<'a>(columns: &mut [Slice<'a>], kind: Kind<'a>, extent: u64, from: f64, to
     }
 }
 
-/// The `width` columns of a segment's row.
-pub(super) fn slices<'a>(device: &'a DeviceState, segment: &Segment, width: usize) -> Vec<Slice<'a>> {
-    let width = width.max(1);
-    let mut columns = vec![Slice { most: segment.address, ..Slice::default() }; width];
-    let per_byte = width as f64 / segment.size.max(1) as f64;
+/// The columns of a segment, `width` for every `line_bytes` or part of them.
+pub(super) fn slices<'a>(device: &'a DeviceState, segment: &Segment, width: usize, line_bytes: u64) -> Vec<Slice<'a>> {
+    let lines = segment.size.div_ceil(line_bytes.max(1)).max(1) as usize;
+    let mut columns = vec![Slice { most: segment.address, ..Slice::default() }; width.max(1) * lines];
+    let per_byte = width.max(1) as f64 / line_bytes.max(1) as f64;
     for extent in device.extents(segment) {
         let begin = (extent.address - segment.address) as f64 * per_byte;
         let end = begin + extent.size as f64 * per_byte;

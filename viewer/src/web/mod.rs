@@ -28,7 +28,6 @@ const LINK_DELAY_MS: i32 = 400;
 
 /// Starts the viewer on the page's document. The promise resolves when what the address names is open, or the live connection is.
 #[wasm_bindgen]
-#[must_use]
 pub fn start() -> Promise {
     future_to_promise(async {
         let document = window()?.document().ok_or("there is no document")?;
@@ -71,6 +70,9 @@ struct State {
     link_written: String,
 }
 
+/// What the browser calls to have a frame drawn, with its clock.
+type OnFrame = Closure<dyn FnMut(f64)>;
+
 /// The running viewer; a handle to it.
 #[derive(Clone)]
 struct App(Rc<Inner>);
@@ -81,7 +83,7 @@ struct Inner {
     link_wanted: Cell<bool>,
     /// Counts what was opened, so that what comes late from an earlier one is not shown.
     opening: Cell<u64>,
-    draw: RefCell<Option<Closure<dyn FnMut(f64)>>>,
+    draw: RefCell<Option<OnFrame>>,
     write_link: RefCell<Option<Closure<dyn FnMut()>>>,
     live: RefCell<Option<live::Live>>,
 }

@@ -184,7 +184,7 @@ impl Screen {
 /// Sets the page in the letters that the pictures are set in.
 fn register_font(page: &Page) -> Result<(), JsValue> {
     for (bytes, weight) in [(REGULAR, "400"), (SEMI_BOLD, "600")] {
-        let face = FontFace::new_with_u8_array("vramscope", &mut bytes.to_vec())?;
+        let face = FontFace::new_with_u8_array("vramscope", bytes)?;
         face.set_weight(weight);
         // The page is legible in the system's letters as well, should the browser refuse these.
         let _ = face.load()?;

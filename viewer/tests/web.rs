@@ -1,0 +1,210 @@
+//! The page in a browser: `wasm-pack test --headless --chrome viewer`.
+#![cfg(target_arch = "wasm32")]
+
+mod drawn;
+
+use drawn::{Drawing, bytes, states};
+use js_sys::{Array, Function, Object, Promise, Reflect, Uint8Array};
+use vramscope_trace::digest;
+use wasm_bindgen::JsCast;
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::JsFuture;
+use wasm_bindgen_test::{wasm_bindgen_test, wasm_bindgen_test_configure};
+use web_sys::{
+    CanvasRenderingContext2d, Document, DomParser, File, HtmlCanvasElement, HtmlElement, KeyboardEvent,
+    KeyboardEventInit, SupportedType,
+};
+
+wasm_bindgen_test_configure!(run_in_browser);
+
+const PAGE: &str = include_str!("../../www/index.html");
+
+fn document() -> Document {
+    web_sys::window().and_then(|window| window.document()).expect("a page")
+}
+
+/// The viewer, running on its own page, whose canvases have a size although the style sheet is missing.
+async fn start() -> Api {
+    let page = DomParser::new().expect("a parser").parse_from_string(PAGE, SupportedType::TextHtml).expect("the page");
+    let app = page.get_element_by_id("app").expect("the page has the viewer's elements");
+    let body = document().body().expect("a body");
+    if let Some(before) = document().get_element_by_id("app") {
+        before.remove();
+    }
+    body.append_child(&document().adopt_node(&app).expect("elements")).expect("a body takes elements");
+    for canvas in ["timeline", "heatmap"] {
+        let style = element(canvas).style();
+        style.set_property("width", "800px").expect("a property");
+        style.set_property("height", "300px").expect("a property");
+        style.set_property("display", "block").expect("a property");
+    }
+    web_sys::window().expect("a window").location().set_hash("").expect("a hash");
+    JsFuture::from(vramscope_viewer::web::start()).await.expect("the viewer starts");
+    let window = web_sys::window().expect("a window");
+    Api(Reflect::get(&window, &"vramscope".into()).expect("window.vramscope").unchecked_into())
+}
+
+fn element(id: &str) -> HtmlElement {
+    document().get_element_by_id(id).unwrap_or_else(|| panic!("#{id}")).unchecked_into()
+}
+
+fn text(id: &str) -> String {
+    element(id).text_content().unwrap_or_default()
+}
+
+/// `window.vramscope`.
+struct Api(Object);
+
+impl Api {
+    fn call(&self, name: &str, arguments: &[JsValue]) -> JsValue {
+        let function: Function = Reflect::get(&self.0, &name.into()).expect(name).unchecked_into();
+        function.apply(&JsValue::UNDEFINED, &arguments.iter().collect::<Array>()).expect(name)
+    }
+
+    async fn settle(&self, name: &str, argument: JsValue) -> Result<JsValue, JsValue> {
+        JsFuture::from(self.call(name, &[argument]).unchecked_into::<Promise>()).await
+    }
+
+    async fn open(&self, bytes: &[u8]) -> Result<JsValue, JsValue> {
+        let parts = Array::of1(&Uint8Array::from(bytes));
+        let file = File::new_with_u8_array_sequence(&parts, "drawn.vram").expect("a file");
+        self.settle("open", file.into()).await
+    }
+
+    async fn seek(&self, event: u64) {
+        self.settle("seek", (event as f64).into()).await.expect("a moment");
+    }
+
+    fn number(&self, field: &str) -> f64 {
+        let state = self.call("state", &[]);
+        Reflect::get(&state, &field.into()).ok().and_then(|value| value.as_f64()).unwrap_or_else(|| panic!("{field}"))
+    }
+}
+
+/// How many pixels of a canvas are of a color that is nearly this.
+fn pixels_like(canvas: &str, [r, g, b]: [u8; 3]) -> usize {
+    let canvas: HtmlCanvasElement = element(canvas).unchecked_into();
+    let context: CanvasRenderingContext2d = canvas.get_context("2d").expect("a context").expect("2d").unchecked_into();
+    let image = context.get_image_data(0.0, 0.0, canvas.width().into(), canvas.height().into());
+    let bytes = image.expect("pixels").data();
+    let is_like = |pixel: &[u8]| pixel.iter().zip([r, g, b]).all(|(value, wanted)| value.abs_diff(wanted) < 8);
+    bytes.chunks(4).filter(|pixel| is_like(&pixel[..3])).count()
+}
+
+#[wasm_bindgen_test]
+async fn without_a_recording_it_says_what_to_do() {
+    start().await;
+    assert_eq!(element("app").get_attribute("data-stage").as_deref(), Some("empty"));
+    assert_eq!(text("empty-title"), "Drop a recording here");
+}
+
+#[wasm_bindgen_test]
+async fn what_is_on_the_screen_is_the_state_at_that_event() {
+    let api = start().await;
+    api.open(&bytes(Drawing::Training)).await.expect("a recording");
+    let states = states(Drawing::Training);
+    assert_eq!(api.number("events"), (states.len() - 1) as f64);
+    for (event, state) in states.iter().enumerate().step_by(23) {
+        api.seek(event as u64).await;
+        assert_eq!(api.call("digest", &[]).as_string(), Some(format!("{:016x}", digest(state))), "at event {event}");
+        assert_eq!(api.number("event"), event as f64);
+        let counters = state.device(vramscope_trace::DeviceId(0)).map(|device| device.counters()).unwrap_or_default();
+        assert_eq!(api.number("allocated_bytes"), counters.allocated as f64);
+        assert_eq!(api.number("reserved_bytes"), counters.reserved as f64);
+        if event > 0 {
+            assert_eq!(text("count-allocated"), vramscope_viewer::units::bytes(counters.allocated));
+        }
+    }
+    let peak = api.call("peak", &[]).as_f64().expect("a number");
+    api.seek(peak as u64).await;
+    let most = states.iter().flat_map(|state| state.devices().map(|(_, device)| device.counters().allocated)).max();
+    assert_eq!(Some(api.number("allocated_bytes") as u64), most);
+}
+
+#[wasm_bindgen_test]
+async fn free_space_and_blocks_are_on_the_canvas() {
+    let api = start().await;
+    api.open(&bytes(Drawing::Training)).await.expect("a recording");
+    let dark = web_sys::window().and_then(|window| window.match_media("(prefers-color-scheme: dark)").ok().flatten());
+    let theme = vramscope_viewer::theme::Theme::new(dark.is_some_and(|query| query.matches()));
+    for color in [theme.free, theme.allocated] {
+        assert!(pixels_like("heatmap", [color.r, color.g, color.b]) > 1000, "{color:?} on the heatmap");
+    }
+    assert!(pixels_like("timeline", [theme.allocated.r, theme.allocated.g, theme.allocated.b]) > 1000);
+}
+
+#[wasm_bindgen_test]
+async fn keys_move_through_the_recording() {
+    let api = start().await;
+    api.open(&bytes(Drawing::Training)).await.expect("a recording");
+    api.seek(100).await;
+    let press = |key: &str| {
+        let init = KeyboardEventInit::new();
+        init.set_key(key);
+        init.set_bubbles(true);
+        let event = KeyboardEvent::new_with_keyboard_event_init_dict("keydown", &init).expect("an event");
+        document().body().expect("a body").dispatch_event(&event).expect("a key");
+    };
+    let check = |key: &str, event: f64| {
+        press(key);
+        assert_eq!(api.number("event"), event, "after {key}");
+    };
+    check("ArrowRight", 101.0);
+    check("ArrowLeft", 100.0);
+    check("Home", 0.0);
+    check("End", api.number("events"));
+    check("p", api.call("peak", &[]).as_f64().expect("a number"));
+}
+
+#[wasm_bindgen_test]
+async fn markup_in_a_recording_stays_text() {
+    let api = start().await;
+    api.open(&bytes(Drawing::Markup)).await.expect("a recording");
+    let link = "#event=4&select=0x7f0000000000";
+    web_sys::window().expect("a window").location().set_hash(link).expect("a hash");
+    for event in 0..=api.number("events") as u64 {
+        api.seek(event).await;
+    }
+    JsFuture::from(Promise::new(&mut |resolve, _| {
+        let window = web_sys::window().expect("a window");
+        window.set_timeout_with_callback_and_timeout_and_arguments_0(&resolve, 100).expect("a timer");
+    }))
+    .await
+    .expect("time passes");
+    api.seek(3).await;
+    assert!(text("details").contains("<img src=x onerror="), "the scope is shown as it is: {}", text("details"));
+    assert!(document().query_selector("#details img, #details script").expect("a selector").is_none());
+    let window = web_sys::window().expect("a window");
+    assert!(Reflect::get(&window, &"pwned".into()).expect("a window").is_undefined());
+}
+
+#[wasm_bindgen_test]
+async fn a_bad_file_is_refused_with_its_place_and_changes_nothing() {
+    let api = start().await;
+    api.open(&bytes(Drawing::Training)).await.expect("a recording");
+    let events = api.number("events");
+    let check = async |bytes: &[u8]| {
+        let error = api.open(bytes).await.expect_err("this is no recording");
+        let said = error.as_string().unwrap_or_default();
+        assert!(said.contains("drawn.vram"), "{said}");
+        assert_eq!(text("message-text"), said);
+        assert_eq!(api.number("events"), events);
+    };
+    check(b"").await;
+    check(b"nothing of the kind").await;
+    check(b"\x80\x04garbage").await;
+    let mut damaged = bytes(Drawing::Training);
+    damaged.truncate(40);
+    check(&damaged).await;
+}
+
+#[wasm_bindgen_test]
+async fn a_cut_recording_shows_what_it_has() {
+    let api = start().await;
+    let whole = bytes(Drawing::Training);
+    let mut cut = whole.clone();
+    cut.extend_from_slice(&whole[..20]);
+    api.open(&cut).await.expect("a recording, and rubbish");
+    assert_eq!(api.number("events"), (states(Drawing::Training).len() - 1) as f64);
+    assert!(text("message-text").contains("at byte"), "{}", text("message-text"));
+}
