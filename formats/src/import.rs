@@ -31,7 +31,7 @@ pub struct Imported {
 
 /// Reads a PyTorch snapshot, a pickle or JSON, and gives what happened to a sink.
 ///
-/// The bytes must be [unpacked](crate::unpack). `name` becomes the recording's source. The sink is made by `begin` once the snapshot
+/// The bytes must be [unpacked](crate::unpack()). `name` becomes the recording's source. The sink is made by `begin` once the snapshot
 /// is read and before anything is given to it. `progress` is told how much is done, of how much.
 ///
 /// The sink gets definitions before the events that use them, first of all a full state where something was there before the first

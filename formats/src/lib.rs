@@ -3,8 +3,8 @@
 //! This crate opens no file and writes no format. What it reads comes from strangers: no input makes it panic, recurse, loop without
 //! bound, or take more memory than its [`Limits`] say; what is wrong with one is a [`ReadError`] that says where.
 //!
-//! - [`unpack`] undoes gzip and zstd; [`sniff`] says what a file is, by its first bytes.
-//! - [`import`] reads a PyTorch snapshot, `torch.cuda.memory._snapshot()` as a pickle or as JSON, and gives its events to a
+//! - [`unpack()`] undoes gzip and zstd; [`sniff()`] says what a file is, by its first bytes.
+//! - [`import()`] reads a PyTorch snapshot, `torch.cuda.memory._snapshot()` as a pickle or as JSON, and gives its events to a
 //!   [`Sink`](vramscope_trace::Sink).
 //!
 //! A snapshot says less than a recording: what was requested and not how large the block was, the state at the end and not the one at

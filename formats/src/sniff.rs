@@ -11,7 +11,7 @@ pub enum Source {
     TorchJson,
 }
 
-/// What `bytes` hold, going by how they begin; packed bytes are to be [unpacked](crate::unpack) first.
+/// What `bytes` hold, going by how they begin; packed bytes are to be [unpacked](crate::unpack()) first.
 #[must_use]
 pub fn sniff(bytes: &[u8]) -> Option<Source> {
     if bytes.starts_with(&vramscope_trace::MAGIC) {

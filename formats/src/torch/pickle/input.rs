@@ -4,27 +4,33 @@ use super::value::Value;
 use crate::limits::OutOfBudget;
 use crate::torch::builder::Refusal;
 
-/// What went wrong in one instruction; the machine knows where.
+/// What went wrong in one instruction; the machine knows where. Two words, so that results without one come back in registers.
 #[derive(Debug)]
-pub(super) struct Failure(pub(super) String);
+pub(super) struct Failure(pub(super) Box<str>);
 
 pub(super) type Done<T> = Result<T, Failure>;
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
-        Self(refusal.to_string())
+        refusal.to_string().into()
     }
 }
 
 impl From<OutOfBudget> for Failure {
     fn from(error: OutOfBudget) -> Self {
-        Self(error.to_string())
+        error.to_string().into()
     }
 }
 
 impl From<&str> for Failure {
     fn from(what: &str) -> Self {
-        Self(what.to_owned())
+        Self(what.into())
+    }
+}
+
+impl From<String> for Failure {
+    fn from(what: String) -> Self {
+        Self(what.into())
     }
 }
 
@@ -86,6 +92,14 @@ impl<'a> Input<'a> {
     /// A little-endian integer of any length in two's complement; one of more than 64 bits is not kept.
     #[inline]
     pub(super) fn long(&mut self, len: usize) -> Done<Value> {
+        if let 1..8 = len
+            && let Some(&filled) = self.rest().first_chunk::<8>()
+        {
+            // Nearly every one, without a copy of a length that only the input knows: the bytes behind it are shifted out.
+            self.at += len;
+            let unused = 64 - 8 * len;
+            return Ok(Value::Int(i64::from_le_bytes(filled) << unused >> unused));
+        }
         let bytes = self.take(len)?;
         let is_negative = bytes.last().is_some_and(|&byte| byte >= 0x80);
         let fill = if is_negative { 0xff } else { 0 };
@@ -116,6 +130,10 @@ mod tests {
 
     #[test]
     fn integers_have_any_length() {
+        for padded in [b"\xff\x7f.......", b"\xff\xff.......", b"\x00\x80......."] {
+            let number = i64::from(i16::from_le_bytes([padded[0], padded[1]]));
+            assert_eq!(Input::new(padded).long(2).ok(), Some(Value::Int(number)));
+        }
         check(b"", Value::Int(0));
         check(b"\xff", Value::Int(-1));
         check(b"\xff\x00", Value::Int(255));

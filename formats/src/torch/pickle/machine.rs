@@ -166,7 +166,7 @@ impl<'a> Machine<'a> {
             }
             op::PROTO => match self.input.u8()? {
                 2..=5 => Ok(()),
-                protocol => Err(Failure(format!("pickle protocol {protocol} is not one of 2 to 5"))),
+                protocol => Err(Failure::from(format!("pickle protocol {protocol} is not one of 2 to 5"))),
             },
             op::FRAME => {
                 let len = self.input.len64()?;
@@ -242,7 +242,7 @@ impl<'a> Machine<'a> {
     #[cold]
     fn refusal(&mut self, opcode: u8) -> Failure {
         let Some(what) = op::refused(opcode) else {
-            return Failure(format!("0x{opcode:02x} is not an instruction of pickle protocols 2 to 5"));
+            return Failure::from(format!("0x{opcode:02x} is not an instruction of pickle protocols 2 to 5"));
         };
         let names = match opcode {
             op::GLOBAL | op::INST => {
@@ -259,7 +259,7 @@ impl<'a> Machine<'a> {
             _ => None,
         };
         let name = names.map_or_else(String::new, |names| format!(" {},", names.join(".")));
-        Failure(format!("this pickle is not plain data: it {what},{name} and was not followed"))
+        Failure::from(format!("this pickle is not plain data: it {what},{name} and was not followed"))
     }
 
     fn push_text(&mut self, len: usize) -> Done<()> {
@@ -322,7 +322,7 @@ impl<'a> Machine<'a> {
     fn get(&mut self, place: u32) -> Done<()> {
         match self.memo.get(place) {
             Some(value) => self.push(value),
-            None => Err(Failure(format!("memo place {place} is used before anything was put there"))),
+            None => Err(Failure::from(format!("memo place {place} is used before anything was put there"))),
         }
     }
 
