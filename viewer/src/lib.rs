@@ -23,6 +23,7 @@ pub mod marks;
 pub mod model;
 pub mod open;
 pub mod playback;
+mod span;
 pub mod text;
 pub mod theme;
 pub mod timeline;

@@ -10,10 +10,8 @@ use crate::link::Link;
 use crate::marks::Marks;
 use crate::open::Opened;
 use crate::playback::Playback;
+use crate::span::{TimeSpan, whole};
 use crate::timeline::PeakMark;
-
-/// The shortest range of time that can be looked at.
-const SHORTEST_RANGE_NS: u64 = 100;
 
 /// Where the recording comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,7 +59,7 @@ pub struct Model {
     notes: Vec<String>,
     origin: Origin,
     device: DeviceId,
-    range: Option<Range<u64>>,
+    span: TimeSpan,
     following: bool,
     selection: Option<u64>,
     /// How the transport runs.
@@ -120,7 +118,7 @@ impl Model {
         }
         self.find_peaks()?;
         if self.following {
-            self.slide_to_end();
+            self.span.slide_to_end(self.whole());
             return self.go_to(self.recording.end_event());
         }
         if self.replay.state().event() < self.recording.first_event() || self.replay.state().devices().len() == 0 {
@@ -180,7 +178,7 @@ impl Model {
     fn go_to(&mut self, event: u64) -> Result<(), FormatError> {
         self.replay.seek(&self.recording, event)?;
         self.stale.moment = true;
-        self.bring_into_range();
+        self.stale.timeline |= self.span.show(self.replay.state().time_ns(), self.whole());
         Ok(())
     }
 
@@ -235,7 +233,8 @@ impl Model {
     pub fn follow(&mut self) -> Result<(), FormatError> {
         self.playback.pause();
         self.following = self.origin == Origin::Live;
-        self.slide_to_end();
+        self.span.slide_to_end(self.whole());
+        self.stale.timeline = true;
         self.go_to(self.recording.end_event())
     }
 
@@ -282,66 +281,33 @@ impl Model {
     /// The time that the timeline shows.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
-        let whole = self.whole_range();
-        self.range.clone().unwrap_or(whole)
+        self.span.of(self.whole())
     }
 
-    fn whole_range(&self) -> Range<u64> {
-        let start = self.recording.start_ns();
-        start..self.recording.end_ns().max(start + SHORTEST_RANGE_NS)
+    fn whole(&self) -> Range<u64> {
+        whole(self.recording.start_ns(), self.recording.end_ns())
     }
 
-    /// Shows a range of time, as far as the recording has it; all of it where that is what is left.
-    pub fn set_range(&mut self, range: Range<u64>) {
-        let whole = self.whole_range();
-        let length = (range.end.saturating_sub(range.start)).clamp(SHORTEST_RANGE_NS, whole.end - whole.start);
-        let start = range.start.clamp(whole.start, whole.end - length);
-        let range = start..start + length;
-        self.range = (range != whole).then_some(range);
-        self.stale = Stale { timeline: true, moment: true };
+    /// Changes the time that the timeline shows.
+    fn set_span(&mut self, change: impl FnOnce(&mut TimeSpan, Range<u64>)) {
+        let whole = self.whole();
+        change(&mut self.span, whole);
+        self.redraw();
     }
 
     /// Shows the whole recording.
     pub fn fit(&mut self) {
-        self.set_range(self.whole_range());
+        self.set_span(|span, _| *span = TimeSpan::default());
     }
 
     /// Shows `factor` times as much time, keeping `around_ns` where it is.
     pub fn zoom(&mut self, factor: f64, around_ns: u64) {
-        let range = self.range();
-        let around = around_ns.clamp(range.start, range.end);
-        let scaled = |length: u64| (length as f64 * factor).min(u64::MAX as f64 / 4.0) as u64;
-        let whole = self.whole_range();
-        let length = scaled(range.end - range.start).clamp(SHORTEST_RANGE_NS, whole.end - whole.start);
-        let before = ((around - range.start) as f64 / (range.end - range.start) as f64 * length as f64) as u64;
-        let start = around.saturating_sub(before);
-        self.set_range(start..start.saturating_add(length));
+        self.set_span(|span, whole| span.zoom(factor, around_ns, whole));
     }
 
     /// Moves the range by a share of its length.
     pub fn pan(&mut self, share: f64) {
-        let range = self.range();
-        let by = (share * (range.end - range.start) as f64) as i64;
-        let length = range.end - range.start;
-        let start = range.start.saturating_add_signed(by);
-        self.set_range(start..start.saturating_add(length));
-    }
-
-    fn bring_into_range(&mut self) {
-        let Some(range) = self.range.clone() else { return };
-        let now = self.state().time_ns();
-        if !(range.start..=range.end).contains(&now) {
-            let length = range.end - range.start;
-            let start = now.saturating_sub(length / 2);
-            self.set_range(start..start + length);
-        }
-    }
-
-    fn slide_to_end(&mut self) {
-        if let Some(range) = self.range.clone() {
-            let end = self.recording.end_ns();
-            self.set_range(end.saturating_sub(range.end - range.start)..end);
-        }
+        self.set_span(|span, whole| span.pan(share, whole));
     }
 
     // The device and the selection.
@@ -490,7 +456,7 @@ impl Model {
         let has_data = self.recording.end_event() > 0;
         Link {
             event: (has_data && !self.following).then(|| self.state().event()),
-            range: self.range.clone(),
+            range: self.span.part(),
             device: (has_data && self.recording.devices().count() > 1).then_some(self.device),
             select: self.selection,
             color_by: self.color_by,
@@ -508,7 +474,7 @@ impl Model {
         self.color_by = link.color_by;
         self.select(link.select);
         if let Some(range) = link.range.clone() {
-            self.set_range(range);
+            self.set_span(|span, whole| span.set(range, whole));
         }
         match link.event {
             Some(event) => self.seek(event),
