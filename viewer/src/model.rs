@@ -252,7 +252,7 @@ impl Model {
             self.go_to_edge(false)?;
         }
         self.following = false;
-        self.playback.play(clock_ms, self.state().time_ns());
+        self.playback.play(clock_ms, self.time_ns());
         Ok(())
     }
 
@@ -261,7 +261,7 @@ impl Model {
     /// # Errors
     /// If the recording cannot be read there.
     pub fn tick(&mut self, clock_ms: f64) -> Result<bool, FormatError> {
-        let now_ns = self.state().time_ns();
+        let now_ns = self.time_ns();
         let Some(time_ns) = self.playback.advance(clock_ms, now_ns) else { return Ok(false) };
         if time_ns >= self.recording.end_ns() {
             self.playback.pause();

@@ -73,7 +73,7 @@ fn react(app: &App, key: &str, shift: bool) -> bool {
 }
 
 fn zoom(model: &mut Model, factor: f64) {
-    let now = model.state().time_ns();
+    let now = model.time_ns();
     model.zoom(factor, now);
 }
 

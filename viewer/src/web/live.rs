@@ -1,5 +1,6 @@
 //! The live connection to a running program.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use js_sys::{ArrayBuffer, Promise, Uint8Array};
@@ -14,6 +15,9 @@ use crate::model::Origin;
 
 /// How long after a lost connection the next is tried.
 const RETRY_MS: i32 = 1500;
+
+/// How long bytes are collected before they are shown: as often as the eye can follow, and no oftener.
+const BATCH_MS: i32 = 50;
 
 /// A connection; it is closed when this is dropped.
 pub(super) struct Live {
@@ -70,24 +74,58 @@ fn listen(app: &App, opening: u64, settled: js_sys::Function) -> Result<(), JsVa
         }
         open_settled();
     })?;
-    let on_message = app.clone();
+    let batch = Batch { app: app.clone(), opening, bytes: Rc::default() };
+    let on_message = batch.clone();
     on(&socket, "message", move |event: MessageEvent| {
-        if on_message.is_current(opening)
-            && let Ok(buffer) = event.data().dyn_into::<ArrayBuffer>()
-        {
-            let bytes = Uint8Array::new(&buffer).to_vec();
-            on_message.change(|state| state.model.push(&bytes));
+        if let Ok(buffer) = event.data().dyn_into::<ArrayBuffer>() {
+            on_message.take(&Uint8Array::new(&buffer).to_vec());
         }
     })?;
     let on_close = app.clone();
     on(&socket, "close", move |_: Event| {
         if on_close.is_current(opening) {
+            batch.show();
             closed(&on_close);
         }
         settled();
     })?;
     *app.0.live.borrow_mut() = Some(Live { socket });
     Ok(())
+}
+
+/// What has come and is not shown yet.
+#[derive(Clone)]
+struct Batch {
+    app: App,
+    opening: u64,
+    bytes: Rc<RefCell<Vec<u8>>>,
+}
+
+impl Batch {
+    fn take(&self, bytes: &[u8]) {
+        let is_first = self.bytes.borrow().is_empty();
+        self.bytes.borrow_mut().extend_from_slice(bytes);
+        if is_first {
+            let batch = self.clone();
+            after(BATCH_MS, move || batch.show());
+        }
+    }
+
+    fn show(&self) {
+        let bytes = self.bytes.take();
+        if !bytes.is_empty() && self.app.is_current(self.opening) {
+            self.app.change(|state| state.model.push(&bytes));
+        }
+    }
+}
+
+/// Calls `then` after a while.
+fn after(delay_ms: i32, then: impl FnOnce() + 'static) {
+    if let Ok(window) = window() {
+        let then = Closure::once_into_js(then);
+        // It fails only where the page is going away.
+        let _ = window.set_timeout_with_callback_and_timeout_and_arguments_0(then.unchecked_ref(), delay_ms);
+    }
 }
 
 fn closed(app: &App) {
@@ -109,15 +147,13 @@ fn closed(app: &App) {
 }
 
 fn retry(app: &App) {
-    let Ok(window) = window() else { return };
     let (app, opening) = (app.clone(), app.0.opening.get());
-    let again = Closure::once_into_js(move || {
+    after(RETRY_MS, move || {
         let is_waiting = app.0.state.borrow().model.origin() == Origin::Disconnected;
         if app.is_current(opening) && is_waiting {
             reconnect(&app);
         }
     });
-    let _ = window.set_timeout_with_callback_and_timeout_and_arguments_0(again.unchecked_ref(), RETRY_MS);
 }
 
 /// Tries until there is a connection, or something else is opened.

@@ -124,10 +124,10 @@ fn show_legend(page: &Page, model: &Model, screen: &Screen) -> Result<(), JsValu
         add("swatch-allocated", None, "allocated")?;
         add("swatch-waste", None, "rounding")?;
         add("swatch-pending", None, "pending free")?;
+        add("swatch-heat", None, "fragmentation 0–100%")?;
     }
     add("swatch-free", None, "free inside segments")?;
     add("swatch-cached", None, "free segment")?;
-    add("swatch-heat", None, "fragmentation 0–100%")?;
     page.element("color")?.set_attribute("aria-pressed", if by_category { "true" } else { "false" })
 }
 
@@ -198,7 +198,8 @@ fn build_details(page: &Page, details: &Details, pinned: bool) -> Result<(), JsV
     let list = page.make("ol", "stack", "")?;
     for (function, place) in &details.stack {
         let item = page.make("li", "", function)?;
-        item.append_child(&*page.make("span", "place", place)?)?;
+        // A call location alone has no function to stand under.
+        item.append_child(&*page.make("span", if function.is_empty() { "" } else { "place" }, place)?)?;
         list.append_child(&item)?;
     }
     root.append_child(&list).map(|_| ())

@@ -1,0 +1,155 @@
+//! What a person can do, done to a model.
+#![cfg(not(target_arch = "wasm32"))]
+
+mod drawn;
+
+use drawn::{Drawing, bytes, recording, states};
+use vramscope_trace::DeviceId;
+use vramscope_viewer::heatmap::ColorBy;
+use vramscope_viewer::link::Link;
+use vramscope_viewer::marks::IncidentKind;
+use vramscope_viewer::model::{Model, Origin, PeakOf};
+
+fn allocated(model: &Model) -> u64 {
+    model.device_state().map_or(0, |device| device.counters().allocated)
+}
+
+#[test]
+fn a_file_opens_at_its_peak() {
+    let model = recording(Drawing::Training);
+    let most = states(Drawing::Training)
+        .into_iter()
+        .map(|state| state.device(DeviceId(0)).map_or(0, |device| device.counters().allocated));
+    assert_eq!(Some(allocated(&model)), most.max());
+    assert_eq!(model.state().event(), model.peak_event(PeakOf::Allocated));
+    assert_eq!(model.source(), "drawn.vram");
+}
+
+#[test]
+fn every_move_shows_the_state_of_its_event() {
+    let mut model = recording(Drawing::Training);
+    let states = states(Drawing::Training);
+    let end = model.recording().end_event();
+    let check = |model: &Model, event: u64| {
+        assert_eq!(model.state().event(), event);
+        assert_eq!(model.state().devices().collect::<Vec<_>>(), states[event as usize].devices().collect::<Vec<_>>());
+    };
+    model.seek(50).expect("a moment");
+    check(&model, 50);
+    model.step(1).expect("a moment");
+    check(&model, 51);
+    model.step(-100).expect("a moment");
+    check(&model, 0);
+    model.step(i64::MAX).expect("a moment");
+    check(&model, end);
+    model.seek(u64::MAX).expect("a moment");
+    check(&model, end);
+    model.go_to_edge(false).expect("a moment");
+    check(&model, 0);
+    model.seek_time(states[70].time_ns()).expect("a moment");
+    check(&model, 70);
+    model.go_to_peak(PeakOf::Reserved).expect("a moment");
+    check(&model, end);
+}
+
+#[test]
+fn it_plays_to_the_end_and_from_the_beginning_again() {
+    let mut model = recording(Drawing::Training);
+    model.seek(0).expect("a moment");
+    model.play_or_pause(0.0).expect("it plays");
+    let mut clock_ms = 0.0;
+    let mut before = 0;
+    while model.tick(clock_ms).expect("it plays") {
+        assert!(model.state().event() >= before, "it never goes back");
+        before = model.state().event();
+        clock_ms += 0.5;
+        assert!(clock_ms < 1000.0, "it ends");
+    }
+    assert_eq!(model.state().event(), model.recording().end_event());
+    model.play_or_pause(clock_ms).expect("it plays");
+    assert_eq!(model.state().event(), 0);
+    assert!(model.playback.is_playing());
+}
+
+#[test]
+fn live_it_follows_until_a_person_looks_elsewhere() {
+    let bytes = bytes(Drawing::Training);
+    let mut model = Model::default();
+    model.begin("live", Origin::Live);
+    // The first half may hold no whole chunk of events; what matters is that any cutting is taken.
+    let (first, rest) = bytes.split_at(bytes.len() / 2);
+    model.push(first).expect("a recording");
+    model.push(rest).expect("a recording");
+    assert_eq!(model.state().event(), model.recording().end_event());
+    model.seek(10).expect("a moment");
+    assert!(!model.is_following());
+    model.push(&[]).expect("nothing more");
+    assert_eq!(model.state().event(), 10);
+    model.follow().expect("a moment");
+    assert!(model.is_following());
+    assert_eq!(model.state().event(), model.recording().end_event());
+    model.disconnect();
+    assert_eq!((model.origin(), model.is_following()), (Origin::Disconnected, false));
+}
+
+#[test]
+fn a_link_leads_back() {
+    let mut model = recording(Drawing::Training);
+    model.seek(123).expect("a moment");
+    model.zoom(0.25, model.time_ns());
+    model.color_by = ColorBy::Category;
+    let address = model.device_state().and_then(|device| device.blocks().next()).map(|block| block.address);
+    model.select(address);
+    let link = Link::parse(&model.link().fragment());
+    let mut other = recording(Drawing::Training);
+    other.go_to_link(&link).expect("a moment");
+    assert_eq!(other.state().event(), 123);
+    assert_eq!(other.range(), model.range());
+    assert_eq!((other.selection(), other.color_by), (address, ColorBy::Category));
+}
+
+#[test]
+fn the_selection_walks_over_everything_in_address_order() {
+    let mut model = recording(Drawing::Training);
+    let mut walked = Vec::new();
+    loop {
+        let before = model.selection();
+        model.select_neighbor(true, false);
+        if model.selection() == before {
+            break;
+        }
+        walked.extend(model.selection());
+    }
+    let device = model.device_state().expect("a device");
+    let all: Vec<u64> =
+        device.segments().flat_map(|segment| device.extents(segment)).map(|extent| extent.address).collect();
+    assert_eq!(walked, all);
+    model.select_neighbor(false, true);
+    assert!(model.selected().is_some_and(|hit| hit.address == hit.segment.address));
+}
+
+#[test]
+fn a_selection_stays_with_its_address() {
+    let mut model = recording(Drawing::Trouble);
+    model.seek(0).expect("a moment");
+    let address = 0x7f00_0000_0000;
+    model.select(Some(address));
+    assert_eq!(model.selected(), None, "nothing is there yet");
+    model.go_to_edge(true).expect("a moment");
+    assert!(model.selected().is_some_and(|hit| hit.block.is_some_and(|block| block.address == address)));
+}
+
+#[test]
+fn marks_are_found() {
+    let model = recording(Drawing::Training);
+    let names: Vec<&str> =
+        model.marks().spans().iter().map(|span| model.recording().definitions().string(span.name)).collect();
+    assert_eq!(names[..4], ["step 0", "backward", "step 1", "backward"]);
+    assert!(model.marks().spans().iter().all(|span| span.to_ns.is_some_and(|end| end > span.from_ns)));
+    assert_eq!(model.marks().depth(), 2);
+
+    let trouble = recording(Drawing::Trouble);
+    let kinds: Vec<IncidentKind> = trouble.marks().incidents().iter().map(|incident| incident.kind).collect();
+    let oom = IncidentKind::OutOfMemory { requested: 48 << 20 };
+    assert_eq!(kinds, [oom, IncidentKind::Gap { lost: 1234 }, oom]);
+}
