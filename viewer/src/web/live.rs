@@ -22,6 +22,8 @@ const BATCH_MS: i32 = 50;
 /// A connection; it is closed when this is dropped.
 pub(super) struct Live {
     socket: WebSocket,
+    /// Which connection it is, counted from the page's first.
+    number: u64,
 }
 
 impl Drop for Live {
@@ -46,9 +48,8 @@ pub(super) fn connect(app: &App) {
 
 /// Connects; resolves once it is known whether there is anything to connect to.
 pub(super) async fn connect_first(app: &App) {
-    let opening = app.next_opening();
     let promise = Promise::new(&mut |resolve, _| {
-        if let Err(error) = listen(app, opening, resolve.clone()) {
+        if let Err(error) = listen(app, resolve.clone()) {
             app.0.state.borrow().page.show_message(&format!("no live connection: {error:?}"));
             let _ = resolve.call0(&JsValue::UNDEFINED);
         }
@@ -56,7 +57,23 @@ pub(super) async fn connect_first(app: &App) {
     let _ = JsFuture::from(promise).await;
 }
 
-fn listen(app: &App, opening: u64, settled: js_sys::Function) -> Result<(), JsValue> {
+impl App {
+    /// Whether what this connection brings is to be shown: not if another has replaced it, or a file has.
+    fn is_connection(&self, number: u64) -> bool {
+        self.0.live.borrow().as_ref().is_some_and(|live| live.number == number)
+    }
+
+    /// Ends the live connection: something else is shown.
+    pub(super) fn hang_up(&self) {
+        // Dropped when it is no longer the connection, so that its end is nobody's concern.
+        let live = self.0.live.borrow_mut().take();
+        drop(live);
+    }
+}
+
+fn listen(app: &App, settled: js_sys::Function) -> Result<(), JsValue> {
+    let number = app.0.connections.get() + 1;
+    app.0.connections.set(number);
     let socket = WebSocket::new(&address()?)?;
     socket.set_binary_type(BinaryType::Arraybuffer);
     let settled = Rc::new(move || {
@@ -65,7 +82,7 @@ fn listen(app: &App, opening: u64, settled: js_sys::Function) -> Result<(), JsVa
 
     let (on_open, open_settled) = (app.clone(), settled.clone());
     on(&socket, "open", move |_: Event| {
-        if on_open.is_current(opening) {
+        if on_open.is_connection(number) {
             on_open.change(|state| {
                 state.model.begin("live", Origin::Live);
                 state.page.set_stage(Stage::Loading, "Connected", "Waiting for the first events…");
@@ -74,7 +91,7 @@ fn listen(app: &App, opening: u64, settled: js_sys::Function) -> Result<(), JsVa
         }
         open_settled();
     })?;
-    let batch = Batch { app: app.clone(), opening, bytes: Rc::default() };
+    let batch = Batch { app: app.clone(), connection: number, bytes: Rc::default() };
     let on_message = batch.clone();
     on(&socket, "message", move |event: MessageEvent| {
         if let Ok(buffer) = event.data().dyn_into::<ArrayBuffer>() {
@@ -83,13 +100,14 @@ fn listen(app: &App, opening: u64, settled: js_sys::Function) -> Result<(), JsVa
     })?;
     let on_close = app.clone();
     on(&socket, "close", move |_: Event| {
-        if on_close.is_current(opening) {
+        if on_close.is_connection(number) {
             batch.show();
             closed(&on_close);
         }
         settled();
     })?;
-    *app.0.live.borrow_mut() = Some(Live { socket });
+    app.hang_up();
+    *app.0.live.borrow_mut() = Some(Live { socket, number });
     Ok(())
 }
 
@@ -97,7 +115,7 @@ fn listen(app: &App, opening: u64, settled: js_sys::Function) -> Result<(), JsVa
 #[derive(Clone)]
 struct Batch {
     app: App,
-    opening: u64,
+    connection: u64,
     bytes: Rc<RefCell<Vec<u8>>>,
 }
 
@@ -113,7 +131,7 @@ impl Batch {
 
     fn show(&self) {
         let bytes = self.bytes.take();
-        if !bytes.is_empty() && self.app.is_current(self.opening) {
+        if !bytes.is_empty() && self.app.is_connection(self.connection) {
             self.app.change(|state| state.model.push(&bytes));
         }
     }
@@ -147,10 +165,10 @@ fn closed(app: &App) {
 }
 
 fn retry(app: &App) {
-    let (app, opening) = (app.clone(), app.0.opening.get());
+    let (app, number) = (app.clone(), app.0.connections.get());
     after(RETRY_MS, move || {
         let is_waiting = app.0.state.borrow().model.origin() == Origin::Disconnected;
-        if app.is_current(opening) && is_waiting {
+        if app.is_connection(number) && is_waiting {
             reconnect(&app);
         }
     });

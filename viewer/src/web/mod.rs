@@ -83,6 +83,8 @@ struct Inner {
     link_wanted: Cell<bool>,
     /// Counts what was opened, so that what comes late from an earlier one is not shown.
     opening: Cell<u64>,
+    /// Counts live connections.
+    connections: Cell<u64>,
     draw: RefCell<Option<OnFrame>>,
     write_link: RefCell<Option<Closure<dyn FnMut()>>>,
     live: RefCell<Option<live::Live>>,
@@ -107,6 +109,7 @@ impl App {
             frame_wanted: Cell::new(false),
             link_wanted: Cell::new(false),
             opening: Cell::new(0),
+            connections: Cell::new(0),
             draw: RefCell::new(None),
             write_link: RefCell::new(None),
             live: RefCell::new(None),

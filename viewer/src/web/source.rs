@@ -30,15 +30,12 @@ fn name_of_url(url: &str) -> String {
 
 impl App {
     /// Begins to open something, instead of whatever is being opened.
-    pub(super) fn next_opening(&self) -> u64 {
-        // Dropped after the number has changed, so that its end is nobody's concern any more.
+    fn next_opening(&self) -> u64 {
         self.0.opening.set(self.0.opening.get() + 1);
-        let before = self.0.live.borrow_mut().take();
-        drop(before);
         self.0.opening.get()
     }
 
-    pub(super) fn is_current(&self, opening: u64) -> bool {
+    fn is_current(&self, opening: u64) -> bool {
         self.0.opening.get() == opening
     }
 
@@ -109,6 +106,8 @@ async fn read(app: &App, what: JsValue, opening: u64) -> Result<(), JsValue> {
     }
     let mut opened = file.finish().map_err(|error| JsValue::from(format!("{name}: {error}")))?;
     let warning = opened.warning.take();
+    // Not before: a file that cannot be read leaves a live view as it is.
+    app.hang_up();
     {
         let mut state = app.0.state.borrow_mut();
         let shown = state.model.show(&name, opened);
