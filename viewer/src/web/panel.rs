@@ -124,10 +124,12 @@ fn show_legend(page: &Page, model: &Model, screen: &Screen) -> Result<(), JsValu
         add("swatch-allocated", None, "allocated")?;
         add("swatch-waste", None, "rounding")?;
         add("swatch-pending", None, "pending free")?;
-        add("swatch-heat", None, "fragmentation 0–100%")?;
     }
     add("swatch-free", None, "free inside segments")?;
     add("swatch-cached", None, "free segment")?;
+    if !by_category {
+        add("swatch-heat", None, "fragmentation 0–100%")?;
+    }
     page.element("color")?.set_attribute("aria-pressed", if by_category { "true" } else { "false" })
 }
 
