@@ -33,7 +33,8 @@ pub(crate) const PREAMBLE_LEN: usize = 12;
 /// Bytes of a chunk before its payload.
 pub(crate) const HEADER_LEN: usize = 32;
 
-/// Kinds from here on may be skipped by a reader that does not know them.
+/// Kinds from here on may be skipped by a reader that does not know them. The first byte of [`MAGIC`] is never one: where a chunk may
+/// begin, it begins a preamble.
 const OPTIONAL_FROM: u8 = 0x40;
 
 /// What a chunk holds.
@@ -72,7 +73,7 @@ impl ChunkKind {
     /// becoming gigabytes.
     const fn max_raw(self) -> usize {
         match self {
-            Self::State => 128 << 20,
+            Self::State => 64 << 20,
             _ => 2 << 20,
         }
     }
@@ -161,6 +162,11 @@ impl Packed {
     pub(crate) fn size_in_memory(&self) -> usize {
         size_of::<Self>() + self.stored.len()
     }
+
+    /// Bytes of the chunk as it was before compression.
+    pub(crate) fn size_unpacked(&self) -> usize {
+        HEADER_LEN + self.raw_len as usize
+    }
 }
 
 struct Header {
@@ -203,9 +209,11 @@ impl Header {
                 format!("a chunk of {} bytes; its kind may have {limit}", header.raw.max(header.stored as u32)),
             ));
         }
-        let length_fits = header.codec == 0 && header.stored == header.raw as usize;
-        if kind.is_some() && !(length_fits || header.codec == 1) {
+        if kind.is_some() && header.codec > 1 {
             return Err(FormatError::new(offset, format!("a chunk packed in the unknown way {}", header.codec)));
+        }
+        if kind.is_some() && header.codec == 0 && header.stored != header.raw as usize {
+            return Err(FormatError::new(offset, "a chunk that is not packed and yet has two lengths"));
         }
         if header.first_event.checked_add(u64::from(header.events)).is_none() {
             return Err(FormatError::new(offset, "event numbers of more than 64 bits"));

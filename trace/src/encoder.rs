@@ -6,7 +6,7 @@ use crate::event::{Annotation, Event};
 use crate::event_code::EventWriter;
 use crate::info::Info;
 use crate::sink::Sink;
-use crate::site::{Definition, Definitions};
+use crate::site::Definition;
 use crate::state::MemoryState;
 use crate::state_code::put_state;
 
@@ -24,9 +24,7 @@ const MAX_TEXT_LEN: usize = 64 << 10;
 /// so that a reader can begin there.
 #[derive(Debug)]
 pub struct Encoder {
-    info: Info,
     state: MemoryState,
-    definitions: Definitions,
     /// How many definitions stand in chunks already.
     sent: DefinitionCounts,
     /// How many were taken.
@@ -40,7 +38,12 @@ pub struct Encoder {
 }
 
 fn head(info: &Info) -> Chunk {
-    let json = serde_json::to_vec(info).expect("plain strings and numbers always serialize");
+    let mut info = info.clone();
+    let names = info.devices.iter_mut().map(|device| &mut device.name);
+    for text in [&mut info.source, &mut info.writer, &mut info.alloc_conf].into_iter().chain(names) {
+        text.truncate(shortened(text).len());
+    }
+    let json = serde_json::to_vec(&info).expect("plain strings and numbers always serialize");
     let mut chunk = Chunk::pack(ChunkKind::Head, 0, 0, &json);
     chunk.bytes.splice(0..0, preamble());
     chunk
@@ -60,9 +63,7 @@ impl Encoder {
     #[must_use]
     pub fn new(info: &Info) -> Self {
         Self {
-            info: info.clone(),
             state: MemoryState::default(),
-            definitions: Definitions::default(),
             sent: DefinitionCounts::default(),
             taken: DefinitionCounts::default(),
             events: EventWriter::default(),
@@ -92,39 +93,10 @@ impl Encoder {
         &self.state
     }
 
-    /// What someone who comes now needs before the chunks that follow: the head, every definition, and the full state. To be
-    /// called after [`flush`](Self::flush).
-    #[must_use]
-    pub fn late_join(&self) -> Vec<u8> {
-        let mut bytes = head(&self.info).bytes;
-        let mut counts = DefinitionCounts::default();
-        let mut payload = Vec::new();
-        for definition in self.definitions.iter() {
-            if payload.is_empty() {
-                put_counts(&mut payload, counts);
-            }
-            put_definition(&mut payload, &definition);
-            counts.add(&definition);
-            if payload.len() >= BYTES_PER_CHUNK {
-                bytes.extend(Chunk::pack(ChunkKind::Definitions, self.state.event, 0, &payload).bytes);
-                payload.clear();
-            }
-        }
-        if !payload.is_empty() {
-            bytes.extend(Chunk::pack(ChunkKind::Definitions, self.state.event, 0, &payload).bytes);
-        }
-        bytes.extend(self.state_chunk().bytes);
-        bytes
-    }
-
-    fn state_chunk(&self) -> Chunk {
+    fn write_state(&mut self) {
         let mut payload = Vec::new();
         put_state(&mut payload, &self.state);
-        Chunk::pack(ChunkKind::State, self.state.event, 0, &payload)
-    }
-
-    fn write_state(&mut self) {
-        self.output.push(self.state_chunk());
+        self.output.push(Chunk::pack(ChunkKind::State, self.state.event, 0, &payload));
         self.last_state = self.state.event;
     }
 
@@ -182,7 +154,6 @@ impl Sink for Encoder {
         }
         put_definition(&mut self.definition_bytes, definition);
         self.taken.add(definition);
-        self.definitions.define(definition.clone());
         if self.definition_bytes.len() >= BYTES_PER_CHUNK {
             self.close_definitions();
         }

@@ -14,6 +14,8 @@ use crate::state::{Block, MemoryState, Segment};
 
 /// Bytes of memory that a recording may take while it is open; more is refused. Hostile bytes can promise a great deal.
 const MEMORY_LIMIT: usize = 3 << 30;
+/// Unpacked bytes after which the memory taken is counted again.
+const CHECK_EVERY_BYTES: usize = 4 << 20;
 /// Columns of a timeline are exact while fewer events than this many a column are in view; beyond, a bucket of the series is
 /// narrower than a column anyway.
 const EXACT_EVENTS_PER_COLUMN: u64 = 32;
@@ -31,7 +33,11 @@ pub(crate) struct Stored {
 struct Head {
     info: Info,
     annotations: Vec<Annotation>,
+    /// Whether some annotation came behind one of a later time.
+    out_of_order: bool,
     state: MemoryState,
+    /// Events taken in; those known to be lost do not count.
+    events: u64,
     start_ns: Option<u64>,
     series: BTreeMap<DeviceId, Series>,
     lost: u64,
@@ -45,11 +51,17 @@ pub struct Recording {
     context: Context,
     head: Head,
     /// Chunks of events, in order.
-    pub(crate) events: Vec<Stored>,
+    pub(crate) event_chunks: Vec<Stored>,
     /// Chunks of full states, in order.
-    pub(crate) states: Vec<Stored>,
+    pub(crate) state_chunks: Vec<Stored>,
     first_event: Option<u64>,
     stored_bytes: usize,
+    unchecked_bytes: usize,
+}
+
+/// What annotations are ordered by.
+fn in_time(annotation: &Annotation) -> (u64, u64) {
+    (annotation.time_ns, annotation.at_event)
 }
 
 impl Visitor for Head {
@@ -65,7 +77,7 @@ impl Visitor for Head {
     }
 
     fn full_state(&mut self, state: MemoryState) {
-        self.lost += state.event().saturating_sub(self.state.event());
+        self.lost = self.lost.saturating_add(state.event().saturating_sub(self.state.event()));
         self.start_ns.get_or_insert(state.time_ns());
         self.state = state;
         let (event, time_ns) = (self.state.event(), self.state.time_ns());
@@ -81,6 +93,7 @@ impl Visitor for Head {
     fn event(&mut self, event: Event) {
         self.start_ns.get_or_insert(event.time_ns);
         self.state.apply(&event);
+        self.events += 1;
         let number = self.state.event();
         match event.kind {
             EventKind::Mark { stage, name } => {
@@ -95,14 +108,8 @@ impl Visitor for Head {
     }
 
     fn annotation(&mut self, annotation: Annotation) {
-        let key = |annotation: &Annotation| (annotation.time_ns, annotation.at_event);
-        let at = match self.annotations.last() {
-            Some(last) if key(last) > key(&annotation) => {
-                self.annotations.partition_point(|other| key(other) <= key(&annotation))
-            }
-            _ => self.annotations.len(),
-        };
-        self.annotations.insert(at, annotation);
+        self.out_of_order |= self.annotations.last().is_some_and(|last| in_time(last) > in_time(&annotation));
+        self.annotations.push(annotation);
     }
 }
 
@@ -119,11 +126,20 @@ impl Recording {
     /// Where the bytes are not a recording; what came before stays usable.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         self.reader.push(bytes);
+        let result = self.take_chunks();
+        // Once for all the chunks, and not where each annotation stands: there may be very many, in the worst order.
+        if std::mem::take(&mut self.head.out_of_order) {
+            self.head.annotations.sort_by_key(in_time);
+        }
+        if let Err(error) = &result {
+            self.reader.fail(error.clone());
+        }
+        result
+    }
+
+    fn take_chunks(&mut self) -> Result<(), FormatError> {
         while let Some(packed) = self.reader.next_chunk()? {
-            if let Err(error) = self.take(packed) {
-                self.reader.fail(error.clone());
-                return Err(error);
-            }
+            self.take(packed)?;
         }
         Ok(())
     }
@@ -135,17 +151,24 @@ impl Recording {
             self.head.state = MemoryState { event: packed.first_event, ..MemoryState::default() };
         }
         self.context.read(&packed, &mut self.head)?;
+        self.check_memory(&packed)?;
         let list = match packed.kind {
-            ChunkKind::Events => &mut self.events,
-            ChunkKind::State => &mut self.states,
-            _ => return self.check_memory(&packed),
+            ChunkKind::Events => &mut self.event_chunks,
+            ChunkKind::State => &mut self.state_chunks,
+            _ => return Ok(()),
         };
         self.stored_bytes += packed.size_in_memory();
-        list.push(Stored { packed: packed.clone(), end_ns: self.head.state.time_ns() });
-        self.check_memory(&packed)
+        list.push(Stored { packed, end_ns: self.head.state.time_ns() });
+        Ok(())
     }
 
-    fn check_memory(&self, packed: &Packed) -> Result<(), FormatError> {
+    fn check_memory(&mut self, packed: &Packed) -> Result<(), FormatError> {
+        // Counting takes a walk over all devices, so it is done once in so many bytes, whatever they were.
+        self.unchecked_bytes += packed.size_unpacked();
+        if self.unchecked_bytes < CHECK_EVERY_BYTES {
+            return Ok(());
+        }
+        self.unchecked_bytes = 0;
         let head = &self.head;
         let state: usize = (head.state.devices())
             .map(|(_, device)| {
@@ -154,7 +177,8 @@ impl Recording {
             .sum();
         let series: usize = head.series.values().map(Series::size_in_memory).sum();
         let annotations = head.annotations.len() * size_of::<Annotation>();
-        if self.stored_bytes + state + series + annotations + head.text_bytes > MEMORY_LIMIT {
+        // A replay that looks at the last moment holds the state once more.
+        if self.stored_bytes + 2 * state + series + annotations + head.text_bytes > MEMORY_LIMIT {
             return Err(
                 packed.error(format!("the recording takes more than {} GiB of memory up to here", MEMORY_LIMIT >> 30))
             );
@@ -198,6 +222,12 @@ impl Recording {
     #[must_use]
     pub fn end_event(&self) -> u64 {
         self.head.state.event()
+    }
+
+    /// How many events there are. Those known to be missing do not count.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.head.events
     }
 
     /// How many events are known to be missing.
@@ -276,8 +306,8 @@ impl Recording {
     /// The last moment whose time is at most `time_ns`; the first moment where all are later.
     #[must_use]
     pub fn event_at_time(&self, time_ns: u64) -> u64 {
-        let chunk = self.events.partition_point(|stored| stored.end_ns <= time_ns);
-        let Some(stored) = self.events.get(chunk) else { return self.end_event() };
+        let chunk = self.event_chunks.partition_point(|stored| stored.end_ns <= time_ns);
+        let Some(stored) = self.event_chunks.get(chunk) else { return self.end_event() };
         let mut number = stored.packed.first_event;
         let mut later = false;
         // A chunk is decoded without error once, when it is taken in.

@@ -41,14 +41,16 @@ impl Replay {
             self.state = Some(recording.end_state().clone());
             return Ok(self.state());
         }
-        let state_chunk = recording.states.partition_point(|stored| stored.packed.first_event <= target).checked_sub(1);
-        let base = state_chunk.map_or(recording.first_event(), |index| recording.states[index].packed.first_event);
+        let state_chunk =
+            recording.state_chunks.partition_point(|stored| stored.packed.first_event <= target).checked_sub(1);
+        let base =
+            state_chunk.map_or(recording.first_event(), |index| recording.state_chunks[index].packed.first_event);
         // At a full state itself the state on hand may be the one before a gap was mended.
         let reusable = base + u64::from(state_chunk.is_some())..=target;
         let near = self.state.as_ref().is_some_and(|state| reusable.contains(&state.event()));
         if !near {
             self.state = Some(match state_chunk {
-                Some(index) => unpack_state(&recording.states[index].packed)?,
+                Some(index) => unpack_state(&recording.state_chunks[index].packed)?,
                 None => MemoryState { event: base, ..MemoryState::default() },
             });
         }
@@ -64,9 +66,10 @@ impl Replay {
         mut each: impl FnMut(&MemoryState),
     ) -> Result<(), FormatError> {
         let mut state = self.state.take().unwrap_or_default();
-        let mut states = recording.states.partition_point(|stored| stored.packed.first_event <= state.event);
+        let mut states = recording.state_chunks.partition_point(|stored| stored.packed.first_event <= state.event);
         while state.event < target {
-            let until = recording.states.get(states).map_or(target, |stored| stored.packed.first_event.min(target));
+            let until =
+                recording.state_chunks.get(states).map_or(target, |stored| stored.packed.first_event.min(target));
             while state.event < until {
                 let Some((first, events)) = self.load(recording, state.event)? else { break };
                 let from = (state.event - first) as usize;
@@ -76,7 +79,7 @@ impl Replay {
                     each(&state);
                 }
             }
-            match recording.states.get(states) {
+            match recording.state_chunks.get(states) {
                 Some(stored) if stored.packed.first_event <= target => {
                     state = unpack_state(&stored.packed)?;
                     each(&state);
@@ -94,8 +97,8 @@ impl Replay {
     fn load(&mut self, recording: &Recording, number: u64) -> Result<Option<(u64, &[Event])>, FormatError> {
         let holds = |first: u64, count: usize| number >= first && number - first < count as u64;
         if !self.chunk.as_ref().is_some_and(|(first, events)| holds(*first, events.len())) {
-            let index = recording.events.partition_point(|stored| stored.packed.first_event <= number);
-            let Some(stored) = index.checked_sub(1).and_then(|index| recording.events.get(index)) else {
+            let index = recording.event_chunks.partition_point(|stored| stored.packed.first_event <= number);
+            let Some(stored) = index.checked_sub(1).and_then(|index| recording.event_chunks.get(index)) else {
                 return Ok(None);
             };
             if !holds(stored.packed.first_event, stored.packed.events as usize) {

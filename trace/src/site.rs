@@ -175,14 +175,6 @@ impl Definitions {
     pub fn site_count(&self) -> usize {
         self.sites.len()
     }
-
-    /// Every definition in an order in which each stands behind those that it names.
-    pub fn iter(&self) -> impl Iterator<Item = Definition> + '_ {
-        (self.strings.iter().cloned().map(Definition::String))
-            .chain(self.frames.iter().copied().map(Definition::Frame))
-            .chain(self.stacks.iter().copied().map(Definition::Stack))
-            .chain(self.sites.iter().copied().map(Definition::Site))
-    }
 }
 
 /// Gives out numbers for strings, frames, stacks and sites, the same one for the same thing, and says what is new.

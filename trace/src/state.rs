@@ -239,7 +239,7 @@ impl DeviceState {
     /// Adds a segment that was there before the first event, or grows by one mapped range.
     pub fn insert_segment(&mut self, segment: Segment) {
         if !is_range(segment.address, segment.size) {
-            self.misfits += 1;
+            self.misfit();
             return;
         }
         self.evict_segments(segment.address..segment.end());
@@ -265,13 +265,13 @@ impl DeviceState {
     /// Adds a live block that was there before the first event, or one just allocated.
     pub fn insert_block(&mut self, block: Block) {
         if !is_range(block.address, block.size) {
-            self.misfits += 1;
+            self.misfit();
             return;
         }
         self.evict_blocks(block.address..block.end());
         let in_segment = self.segment_at(block.address).is_some_and(|segment| block.end() <= segment.end());
         if !in_segment || block.requested > block.size {
-            self.misfits += 1;
+            self.misfit();
         }
         let block = Block { requested: block.requested.min(block.size), ..block };
         let counters = &mut self.counters;
@@ -281,6 +281,11 @@ impl DeviceState {
             counters.allocated = counters.allocated.saturating_add(block.size);
         }
         self.blocks.insert(block.address, block);
+    }
+
+    /// Counts an event that contradicts what is known.
+    fn misfit(&mut self) {
+        self.misfits = self.misfits.saturating_add(1);
     }
 
     fn forget_block(&mut self, address: u64) -> bool {
@@ -299,7 +304,7 @@ impl DeviceState {
             && block.end() > range.start
         {
             self.forget_block(block.address);
-            self.misfits += 1;
+            self.misfit();
         }
     }
 
@@ -330,7 +335,7 @@ impl DeviceState {
 
     fn evict_segments(&mut self, range: Range<u64>) {
         if self.cut_segments(range) > 0 {
-            self.misfits += 1;
+            self.misfit();
         }
     }
 
@@ -339,22 +344,22 @@ impl DeviceState {
             Some(segment) if !segment.expandable => {
                 let range = address..segment.end();
                 if segment.size != size {
-                    self.misfits += 1;
+                    self.misfit();
                 }
                 self.cut_segments(range);
             }
-            _ => self.misfits += 1,
+            _ => self.misfit(),
         }
     }
 
     fn unmap(&mut self, address: u64, size: u64) {
-        if self.cut_segments(address..address.saturating_add(size)) != size {
-            self.misfits += 1;
+        if !is_range(address, size) || self.cut_segments(address..address + size) != size {
+            self.misfit();
         }
     }
 
     fn apply(&mut self, number: u64, event: &Event) {
-        self.events += 1;
+        self.events = self.events.saturating_add(1);
         match event.kind {
             EventKind::SegmentAllocated { address, size, stream, pool, site } => {
                 self.insert_segment(Segment {
@@ -396,14 +401,14 @@ impl DeviceState {
                     block.pending_free = true;
                     self.counters.allocated = self.counters.allocated.saturating_sub(block.size);
                 }
-                _ => self.misfits += 1,
+                _ => self.misfit(),
             },
             EventKind::FreeCompleted { address, .. } => {
                 if !self.forget_block(address) {
-                    self.misfits += 1;
+                    self.misfit();
                 }
             }
-            EventKind::OutOfMemory { .. } => self.ooms += 1,
+            EventKind::OutOfMemory { .. } => self.ooms = self.ooms.saturating_add(1),
             EventKind::MemorySample { used_by_context, used_by_others, free } => {
                 self.sample = Some(MemorySample { used_by_context, used_by_others, free });
             }

@@ -6,8 +6,8 @@ use common::{Random, Told, any_definition, any_told, program, tell};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use vramscope_trace::{
-    Counters, Decoder, DeviceId, Encoder, Event, EventKind, Info, Item, MemoryState, Pool, PoolKind, Recording, Replay,
-    Segment, Sink, SiteId, StreamId, digest,
+    Chunk, ChunkKind, Counters, Decoder, DeviceId, Encoder, Event, EventKind, Info, Item, MemoryState, Pool, PoolKind,
+    Recording, Replay, Segment, Sink, SiteId, StreamId, digest,
 };
 
 fn info() -> Info {
@@ -43,6 +43,28 @@ fn decode(bytes: &[u8], pieces: &[usize]) -> Vec<Item> {
     }
     decoder.finish().unwrap();
     items
+}
+
+/// What someone who comes now is given: everything that was defined, and the newest full state.
+fn newcomer(chunks: &[Chunk]) -> Vec<u8> {
+    let lasting = chunks.iter().filter(|chunk| matches!(chunk.kind, ChunkKind::Head | ChunkKind::Definitions));
+    let state = chunks.iter().rfind(|chunk| chunk.kind == ChunkKind::State);
+    lasting.chain(state).flat_map(|chunk| chunk.bytes.clone()).collect()
+}
+
+/// A chunk that no encoder wrote, its checksum right.
+fn chunk(kind: u8, first_event: u64, events: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![kind, 0, 0, 0];
+    bytes.extend((payload.len() as u32).to_le_bytes());
+    bytes.extend((payload.len() as u32).to_le_bytes());
+    bytes.extend(events.to_le_bytes());
+    bytes.extend(first_event.to_le_bytes());
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    hash.update(&bytes);
+    hash.update(payload);
+    bytes.extend(hash.digest().to_le_bytes());
+    bytes.extend(payload);
+    bytes
 }
 
 fn open(bytes: &[u8]) -> Recording {
@@ -81,7 +103,9 @@ proptest! {
         let mut encoder = Encoder::new(&info());
         tell(&mut encoder, &story);
         encoder.flush();
-        let recording = open(&encoder.late_join());
+        let state = encoder.state().clone();
+        encoder.full_state(&state);
+        let recording = open(&newcomer(&encoder.take_output()));
         prop_assert_eq!(recording.end_state(), encoder.state());
         prop_assert_eq!(digest(recording.end_state()), digest(encoder.state()));
         prop_assert_eq!(recording.lost_events(), 0);
@@ -266,34 +290,39 @@ fn a_newcomer_and_one_who_missed_some_see_the_same_end() {
     let events = program(50_000, 11);
     let mut encoder = Encoder::new(&info());
     let mut skipped = Recording::new();
-    let mut newcomer = Recording::new();
+    let mut late = Recording::new();
+    let mut sent = Vec::new();
     for (index, event) in events.iter().enumerate() {
         encoder.event(event);
         if index % 1000 == 999 {
             encoder.flush();
-            let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
+            let fresh = encoder.take_output();
+            let bytes: Vec<u8> = fresh.iter().flat_map(|chunk| chunk.bytes.clone()).collect();
+            sent.extend(fresh);
             if index == 29_999 {
-                let join = encoder.late_join();
-                skipped.push(&join).unwrap();
-                newcomer.push(&join).unwrap();
+                let state = encoder.state().clone();
+                encoder.full_state(&state);
+                sent.extend(encoder.take_output());
+                late.push(&newcomer(&sent)).unwrap();
+                skipped.push(&newcomer(&sent)).unwrap();
             } else if index > 29_999 {
+                late.push(&bytes).unwrap();
                 skipped.push(&bytes).unwrap();
-                newcomer.push(&bytes).unwrap();
             } else if index < 10_000 {
                 skipped.push(&bytes).unwrap();
             }
         }
     }
-    assert_eq!((newcomer.first_event(), newcomer.lost_events()), (30_000, 0));
+    assert_eq!((late.first_event(), late.lost_events()), (30_000, 0));
     assert_eq!((skipped.first_event(), skipped.lost_events()), (0, 20_000));
-    for recording in [&newcomer, &skipped] {
+    for recording in [&late, &skipped] {
         assert_eq!(digest(recording.end_state()), digest(encoder.state()));
         assert_eq!(recording.end_event(), 50_000);
     }
     // A moment in the hole is its edge.
     assert_eq!(Replay::new().seek(&skipped, 20_000).unwrap().event(), 10_000);
     let mut replay = Replay::new();
-    assert_eq!(replay.seek(&skipped, 40_000).unwrap(), Replay::new().seek(&newcomer, 40_000).unwrap());
+    assert_eq!(replay.seek(&skipped, 40_000).unwrap(), Replay::new().seek(&late, 40_000).unwrap());
 }
 
 #[test]
@@ -329,19 +358,10 @@ fn what_was_there_before_the_first_event_is_there() {
 #[test]
 fn what_is_newer_is_refused_or_skipped_by_its_kind() {
     let mut bytes = encode(&[]);
-    let chunk = |kind: u8| {
-        let mut bytes = vec![kind, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        let mut hash = xxhash_rust::xxh3::Xxh3::new();
-        hash.update(&bytes);
-        hash.update(b"hi");
-        bytes.extend(hash.digest().to_le_bytes());
-        bytes.extend(b"hi");
-        bytes
-    };
-    bytes.extend(chunk(0x50));
+    bytes.extend(chunk(0x50, 0, 0, b"hi"));
     open(&bytes);
     let at = bytes.len() as u64;
-    bytes.extend(chunk(0x20));
+    bytes.extend(chunk(0x20, 0, 0, b"hi"));
     let error = Recording::new().push(&bytes).unwrap_err();
     assert_eq!(error.offset, at);
     assert!(error.to_string().contains("unknown kind 32"), "{error}");
@@ -359,4 +379,58 @@ proptest! {
         let length = known.stack(vramscope_trace::StackId(id % 64)).count();
         prop_assert!(length <= 60);
     }
+}
+
+/// Numbers at the edge of what fits, in a full state and in events.
+#[test]
+fn extreme_numbers_are_survived() {
+    let mut encoder = Encoder::new(&info());
+    let event = |kind| Event { device: DeviceId(u16::MAX), time_ns: u64::MAX, kind };
+    encoder.event(&event(EventKind::Gap { lost: u64::MAX }));
+    encoder.event(&event(EventKind::Gap { lost: u64::MAX }));
+    encoder.event(&event(EventKind::SegmentUnmapped { address: u64::MAX, size: u64::MAX, site: SiteId(u32::MAX) }));
+    encoder.flush();
+    let mut bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
+    // A full state of a moment far behind, whose device has counted as far as one can.
+    let mut payload = Vec::new();
+    let mut put = |mut value: u64| {
+        while value >= 0x80 {
+            payload.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        payload.push(value as u8);
+    };
+    let moment = u64::MAX - 10;
+    [moment, u64::MAX, 1, 3, u64::MAX, u64::MAX, u64::MAX, 0, 0, 0].into_iter().for_each(&mut put);
+    bytes.extend(chunk(4, moment, 0, &payload));
+    // Then a free of nothing and a failed request: tag, device, time, address, site; tag, time, sizes, stream.
+    bytes.extend(chunk(3, moment, 2, &[0xc5, 3, 0, 2, 0x97, 0, 0, 0, 0]));
+    let mut recording = open(&bytes);
+    assert_eq!((recording.lost_events(), recording.events()), (u64::MAX, 5));
+    let device = recording.end_state().device(DeviceId(3)).unwrap();
+    assert_eq!((device.events(), device.ooms(), device.misfits()), (u64::MAX, u64::MAX, u64::MAX));
+    assert!(recording.columns(DeviceId(3), 0, u64::MAX, 7).len() == 7);
+    let error = recording.push(&chunk(3, u64::MAX - 8, 20, &[0; 40])).unwrap_err();
+    assert!(error.to_string().contains("more than 64 bits"), "{error}");
+}
+
+/// Marks in the worst order, and many devices, cost no more than their number.
+#[test]
+fn hostile_orders_take_no_longer() {
+    let started = std::time::Instant::now();
+    let mut encoder = Encoder::new(&info());
+    for number in 0..400_000u64 {
+        let kind = EventKind::Mark { stage: vramscope_trace::Stage::Instant, name: vramscope_trace::StringId(0) };
+        encoder.event(&Event { device: DeviceId((number % 60_000) as u16), time_ns: 400_000 - number, kind });
+    }
+    encoder.flush();
+    let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
+    let mut recording = Recording::new();
+    recording.push(&bytes).unwrap();
+    for _ in 0..50_000 {
+        recording.push(&chunk(5, 0, 0, &[])).unwrap();
+    }
+    assert!(recording.annotations().is_sorted_by_key(|annotation| annotation.time_ns));
+    // It took over a minute when the order was kept mark by mark and memory counted chunk by chunk.
+    assert!(started.elapsed().as_secs() < 30, "{:?}", started.elapsed());
 }
