@@ -76,6 +76,7 @@ pub(crate) fn run(options: &DemoOptions) -> Outcome {
         let events = units::counted(summary.events, "event", "events");
         screen::note(format_args!("{}: {events} in {}", path.display(), units::bytes(summary.bytes)));
     }
+    let unwritten = summary.file_error.zip(options.record.as_deref());
     let trained = trained.map_err(Failure::new)?;
     printed?;
     if !interrupts.requested() {
@@ -83,7 +84,7 @@ pub(crate) fn run(options: &DemoOptions) -> Outcome {
         screen::note(format_args!("{steps} done; {} stays there until Ctrl-C", server.url()));
         interrupts.wait();
     }
-    Ok(())
+    unwritten.map_or(Ok(()), |(error, path)| Err(Failure::file(path, format_args!("not all was written: {error}"))))
 }
 
 fn info(training: &Options) -> Info {

@@ -1,6 +1,6 @@
 //! `vramscope import`: any input file to a recording.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -25,6 +25,13 @@ pub(crate) struct ImportOptions {
 /// Converts, and says what came of it.
 pub(crate) fn run(options: &ImportOptions) -> Outcome {
     let input = Input::open(&options.input)?;
+    // A snapshot has more in it than becomes of it; a recording is only made whole.
+    if input.is_foreign() && same_file(&options.input, &options.output) {
+        return Err(Failure::file(
+            &options.output,
+            "is the input, which would be lost; give the recording another name",
+        ));
+    }
     let mut output = Output::create(&options.output)?;
     let temporary = output.temporary().to_owned();
     interrupt::exit_on_signal(move || {
@@ -40,4 +47,8 @@ pub(crate) fn run(options: &ImportOptions) -> Outcome {
     let events = units::counted(events, "event", "events");
     screen::note(format_args!("{}: {events} in {}", options.output.display(), units::bytes(bytes)));
     Ok(())
+}
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }

@@ -79,7 +79,7 @@ fn summary(format: Format, recording: &Recording, begin: &MemoryState) -> Summar
     };
     Summary {
         format: FormatSummary { name: format.name, version: format.version },
-        events: recording.end_event() - recording.first_event(),
+        events: recording.events(),
         lost_events: recording.lost_events(),
         duration_ns: recording.end_ns().saturating_sub(recording.start_ns()),
         devices: recording.devices().filter_map(device).collect(),

@@ -52,6 +52,11 @@ impl Input {
         Ok(Self { path: path.to_owned(), bytes, source })
     }
 
+    /// Whether another tool wrote it.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.source != Source::Trace
+    }
+
     /// What it is.
     pub(crate) fn format(&self) -> Format {
         match self.source {
@@ -77,17 +82,17 @@ impl Input {
 
     /// Gives the recording that it is, or becomes when imported, to `take`, piece by piece. Returns the number of its events.
     pub(crate) fn convert(self, mut take: impl FnMut(&[u8]) -> Outcome) -> Outcome<u64> {
-        if self.source != Source::Trace {
+        if self.is_foreign() {
             return self.import(take);
         }
         let (recording, whole) = self.check()?;
         take(&self.bytes[..whole])?;
-        Ok(recording.end_event() - recording.first_event())
+        Ok(recording.events())
     }
 
     /// The recording that it is, or becomes when imported.
     pub(crate) fn recording(self) -> Outcome<Recording> {
-        if self.source == Source::Trace {
+        if !self.is_foreign() {
             return self.check().map(|(recording, _)| recording);
         }
         let mut recording = Recording::new();

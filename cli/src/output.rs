@@ -22,10 +22,11 @@ impl Output {
         if path.exists() && !path.is_file() {
             return Err(Failure::file(&path, "is there and is no file"));
         }
-        let name = path.file_name().ok_or_else(|| Failure::file(&path, "is not the name of a file"))?;
-        let mut temporary_name = name.to_owned();
-        temporary_name.push(format!(".{}.part", std::process::id()));
-        let temporary = path.with_file_name(temporary_name);
+        if path.file_name().is_none() {
+            return Err(Failure::file(&path, "is not the name of a file"));
+        }
+        // Not longer for a longer name, which may already be as long as names can be.
+        let temporary = path.with_file_name(format!(".vramscope-{}.part", std::process::id()));
         let file = File::create_new(&temporary).map_err(|error| Failure::file(&path, error))?;
         Ok(Self { path, temporary, file: Some(BufWriter::new(file)) })
     }

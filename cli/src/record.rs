@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use tungstenite::client::IntoClientRequest;
 use tungstenite::http::Uri;
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Message, WebSocket};
-use vramscope_trace::{Decoder, Item};
+use vramscope_trace::{Decoder, EventKind, Item};
 
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupts;
@@ -76,7 +76,10 @@ fn finish(ticker: &ProgressBar, file: Following<'_>, took: Duration, ending: &st
     screen::note(format_args!("{}: {}{ending}", file.path.display(), file.progress(took)));
     if file.lost > 0 {
         let lost = units::counted(file.lost, "event is", "events are");
-        screen::note(format_args!("{}: {lost} missing, for the connection was too slow", file.path.display()));
+        screen::note(format_args!(
+            "{}: {lost} missing: the program or the connection was too slow",
+            file.path.display()
+        ));
     }
     Ok(())
 }
@@ -99,11 +102,23 @@ fn socket_address(url: &str) -> Result<Uri, String> {
     format!("ws://{host}{folder}/ws{query}").parse().map_err(|error| format!("{error}"))
 }
 
+/// Tries each address that the name has, none for longer than a person would wait.
+fn reach(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT_TIME) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
 fn connect(url: &str) -> Outcome<WebSocket<TcpStream>> {
     let failed = |what: &dyn std::fmt::Display| Failure::new(format_args!("{url}: {what}"));
     let address = socket_address(url).map_err(|why| failed(&format_args!("not an address to follow: {why}")))?;
     let host = address.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let stream = TcpStream::connect((host, address.port_u16().unwrap_or(80))).map_err(|error| failed(&error))?;
+    let stream = reach(host, address.port_u16().unwrap_or(80)).map_err(|error| failed(&error))?;
     stream.set_read_timeout(Some(CONNECT_TIME)).map_err(|error| failed(&error))?;
     let request = address.clone().into_client_request().map_err(|error| failed(&error))?;
     let config = WebSocketConfig::default();
@@ -143,12 +158,16 @@ impl<'a> Following<'a> {
         self.decoder.push(bytes);
         while let Some(item) = self.decoder.next_item().map_err(|error| Failure::new(format_args!("{url}: {error}")))? {
             match item {
-                Item::Event(_) => {
+                Item::Event(event) => {
                     self.events += 1;
                     self.next_event = Some(self.next_event.unwrap_or(0) + 1);
+                    if let EventKind::Gap { lost } = event.kind {
+                        self.lost = self.lost.saturating_add(lost);
+                    }
                 }
                 Item::FullState(state) => {
-                    self.lost += state.event() - self.next_event.unwrap_or(state.event()).min(state.event());
+                    let skipped = state.event().saturating_sub(self.next_event.unwrap_or(state.event()));
+                    self.lost = self.lost.saturating_add(skipped);
                     self.next_event = Some(state.event());
                 }
                 _ => {}

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use vramscope_trace::{Chunk, ChunkKind};
 
-/// Bytes of history that are held by default. An event takes about one.
+/// Bytes of history that are held by default. An event takes four to ten.
 const DEFAULT_HISTORY_BYTES: u64 = 256 << 20;
 /// A viewer may fall behind by this many bytes more than the least it was behind before: about a minute of a busy program, after
 /// which what it shows is not live any more.

@@ -23,9 +23,9 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place {
             Some((line, column)) => {
-                write!(f, "{} at byte {} (line {line}, column {column})", self.what, self.offset)
+                write!(f, "at byte {} (line {line}, column {column}): {}", self.offset, self.what)
             }
-            None => write!(f, "{} at byte {}", self.what, self.offset),
+            None => write!(f, "at byte {}: {}", self.offset, self.what),
         }
     }
 }

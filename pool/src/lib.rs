@@ -1,8 +1,9 @@
 //! PyTorch's caching allocator as a pure state machine.
 //!
 //! The pool takes segments from a [`Device`], hands out blocks of them, keeps freed blocks for the next request, and tells a
-//! [`Sink`](vramscope_trace::Sink) everything that happens. Sizes, best fit, split and merge follow PyTorch's CUDA caching
-//! allocator decision for decision, so that what people know about its fragmentation holds here.
+//! [`Sink`](vramscope_trace::Sink) everything that happens. Sizes, best fit, split, merge and retry are those of PyTorch's CUDA
+//! caching allocator, and recorded histories are replayed in the tests to see that they are; its settings, expandable segments,
+//! uses on several streams and private pools are not here yet.
 //!
 //! This crate never touches the memory that it manages: an address is a number. It reads no clock, starts no thread, takes no
 //! lock and has no `unsafe`; it builds for wasm32, so that the viewer can ask "what if" in the browser.

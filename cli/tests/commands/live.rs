@@ -81,6 +81,18 @@ fn an_interrupted_demo_leaves_a_whole_recording() {
 }
 
 #[test]
+fn a_recording_that_cannot_be_written_fails_the_demo() {
+    if !std::path::Path::new("/dev/full").exists() {
+        eprintln!("SKIPPED: this system has no /dev/full");
+        return;
+    }
+    let mut demo = Server::start(["demo", "--record", "/dev/full"]);
+    let (status, said) = demo.interrupt();
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("/dev/full: not all was written"), "{said}");
+}
+
+#[test]
 fn view_serves_what_it_was_given() {
     let snapshot = |name: &str| fixture(&format!("{name}.pickle.zst"));
     let files = [snapshot("tiny_inference"), snapshot("ring")];

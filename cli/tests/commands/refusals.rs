@@ -120,4 +120,13 @@ fn an_output_that_cannot_be_written() {
     check_os(&import(Path::new("/nowhere/at/all.vram")), &["/nowhere/at/all.vram"]);
     check_os(&import(Path::new("/")), &["/"]);
     check_os(&import(Path::new("/dev/null")), &["/dev/null"]);
+    // Written over its input, a snapshot would be gone, and with it what a recording does not hold.
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let copy = folder.path().join("copy.pickle.zst");
+    fs::copy(&input, &copy).expect("copied");
+    check_os(
+        &["import".into(), copy.clone().into(), "-o".into(), copy.clone().into()],
+        &["copy.pickle.zst", "is the input"],
+    );
+    assert_eq!(fs::read(&copy).expect("still there"), fs::read(&input).expect("there"));
 }

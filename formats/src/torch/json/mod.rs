@@ -30,7 +30,8 @@ pub(crate) fn read(bytes: &[u8], limits: &Limits, progress: &mut dyn FnMut(usize
     let is_snapshot = whole.is_snapshot;
     read.map_err(|error| read_error(bytes, text, &error))?;
     if !is_snapshot {
-        let what = "this dictionary has neither segments nor device_traces, so it is not a PyTorch snapshot, as found";
+        let what =
+            "this dictionary ends with neither segments nor device_traces in it, so it is not a PyTorch snapshot";
         return Err(ReadError::at(bytes.len(), what));
     }
     Ok(builder.finish())

@@ -106,10 +106,10 @@ impl<'a> History<'a> {
     pub(crate) fn add_notes(&self, notes: &mut Vec<String>) {
         let device = self.device;
         if !self.starts_empty() {
-            let blocks = self.start.blocks.len();
-            let segments = self.start.segments.iter().len();
+            let blocks = counted(self.start.blocks.len() as u64, "block");
+            let segments = counted(self.start.segments.iter().len() as u64, "segment");
             notes.push(format!(
-                "The history of device {device} began late: {segments} segments and {blocks} blocks were there before its first event and were rebuilt from the snapshot's segments."
+                "The history of device {device} began late: {segments} and {blocks} were there before its first event and were rebuilt from the snapshot's segments."
             ));
         } else if !self.is_complete {
             notes.push(format!(
@@ -118,18 +118,18 @@ impl<'a> History<'a> {
         }
         if self.start.unsure > 0 {
             notes.push(format!(
-                "{} blocks of device {device} that were there before its first event may have been up to 1 MiB larger than shown.",
-                self.start.unsure
+                "On device {device} {} from before its first event may have been up to 1 MiB larger than shown.",
+                counted(self.start.unsure, "block")
             ));
         }
         if self.forward.misfits > 0 {
             let misfits = self.forward.misfits;
-            notes.push(format!("{misfits} entries of device {device} did not fit what was known of its memory."));
+            notes.push(format!("On device {device} {misfits} entries did not fit what was known of its memory."));
         }
         if self.forward.irregular > 0 {
             let irregular = self.forward.irregular;
             notes.push(format!(
-                "{irregular} blocks of device {device} are not of the size that the settings give; the snapshot was believed."
+                "On device {device} the snapshot gives {irregular} blocks another size than the settings do; it was believed."
             ));
         }
         if self.snapshot.has_segments {
@@ -142,4 +142,9 @@ impl<'a> History<'a> {
             }
         }
     }
+}
+
+/// So many of something, in words.
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
