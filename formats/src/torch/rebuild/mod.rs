@@ -123,13 +123,18 @@ impl<'a> History<'a> {
             ));
         }
         if self.forward.misfits > 0 {
-            let misfits = self.forward.misfits;
-            notes.push(format!("On device {device} {misfits} entries did not fit what was known of its memory."));
+            let misfits = if self.forward.misfits == 1 {
+                "1 entry".to_owned()
+            } else {
+                format!("{} entries", self.forward.misfits)
+            };
+            notes.push(format!("{misfits} of device {device} did not fit what was known of its memory."));
         }
         if self.forward.irregular > 0 {
             let irregular = self.forward.irregular;
             notes.push(format!(
-                "On device {device} the snapshot gives {irregular} blocks another size than the settings do; it was believed."
+                "On device {device} {} not of the size that the settings give; the snapshot was believed.",
+                if irregular == 1 { "1 block is".to_owned() } else { format!("{irregular} blocks are") }
             ));
         }
         if self.snapshot.has_segments {
