@@ -248,3 +248,32 @@ fn only_the_viewers_outermost_module_touches_the_browser() {
         .flat_map(|source| source.offenses(|code| has_word(code, "web_sys")));
     check("only the viewer's outermost module imports web_sys", offenders);
 }
+
+/// The targets of a text's links that lie in the checkout, without what stands behind `#`.
+fn local_links(markdown: &str) -> Vec<&str> {
+    let targets = markdown.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
+    let paths =
+        targets.filter(|target| !target.contains("://")).map(|target| target.split('#').next().unwrap_or(target));
+    paths.filter(|path| !path.is_empty()).collect()
+}
+
+#[test]
+fn links_of_the_docs_lead_somewhere() {
+    assert_eq!(local_links("[a](b.md#c) [d](https://e.f) ![g](h/i.png) [j](#k)"), ["b.md", "h/i.png"]);
+    let folders = [workspace_root().to_owned(), workspace_root().join("docs")];
+    let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).expect("the docs can be read").flatten());
+    let broken = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "md"))
+        .flat_map(|path| {
+            let text = fs::read_to_string(&path).expect("docs are text");
+            let folder = path.parent().unwrap_or(&path).to_owned();
+            let lost = |link: &&str| !folder.join(link).exists();
+            local_links(&text)
+                .into_iter()
+                .filter(lost)
+                .map(|link| format!("{}: {link}", from_root(&path)))
+                .collect::<Vec<_>>()
+        });
+    check("links of the docs lead somewhere", broken.collect::<Vec<_>>());
+}
