@@ -20,9 +20,9 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// The time from `from_ns` to `to_ns`, labelled from `origin_ns` on with at most `most` labels.
+    /// The time from `from_ns` to the later `to_ns`, labelled from `origin_ns` on with at most `most` labels.
     pub(crate) fn time(from_ns: u64, to_ns: u64, origin_ns: u64, most: u64) -> Self {
-        Self { from: from_ns, to: to_ns.max(from_ns + 1), step: decimal_step(to_ns - from_ns, most), origin: origin_ns }
+        Self { from: from_ns, to: to_ns, step: decimal_step(to_ns - from_ns, most), origin: origin_ns }
     }
 
     /// Bytes up to `top`, with at most `most` labels above 0.

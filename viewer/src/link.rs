@@ -18,7 +18,7 @@ pub struct Link {
     /// The selected address.
     pub select: Option<u64>,
     /// What the color of a block says.
-    pub color_by: ColorBy,
+    pub color_by: Option<ColorBy>,
 }
 
 impl Link {
@@ -35,7 +35,7 @@ impl Link {
                 "to" => to = value.parse().ok(),
                 "device" => link.device = value.parse().ok().map(DeviceId),
                 "select" => link.select = value.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok()),
-                "color" if value == "category" => link.color_by = ColorBy::Category,
+                "color" => link.color_by = ColorBy::named(value),
                 _ => {}
             }
         }
@@ -59,8 +59,8 @@ impl Link {
         if let Some(address) = self.select {
             parts.push(format!("select={address:#x}"));
         }
-        if self.color_by == ColorBy::Category {
-            parts.push("color=category".to_owned());
+        if let Some(color_by) = self.color_by {
+            parts.push(format!("color={}", color_by.name()));
         }
         parts.join("&")
     }
@@ -82,14 +82,14 @@ mod tests {
         #[test]
         fn a_link_says_what_it_was_made_of(
             event: Option<u64>, from in 0..u64::MAX, length in 1..u64::MAX, has_range: bool, device: Option<u16>,
-            select: Option<u64>, by_category: bool,
+            select: Option<u64>, by_category: Option<bool>,
         ) {
             let link = Link {
                 event,
                 range: has_range.then(|| from..from.saturating_add(length)),
                 device: device.map(DeviceId),
                 select,
-                color_by: if by_category { ColorBy::Category } else { ColorBy::State },
+                color_by: by_category.map(|yes| if yes { ColorBy::Category } else { ColorBy::State }),
             };
             prop_assert_eq!(Link::parse(&format!("#{}", link.fragment())), link);
         }

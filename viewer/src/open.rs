@@ -6,6 +6,11 @@ use vramscope_trace::{Annotation, Definition, Encoder, Event, FormatError, Info,
 /// Events of an import between two looks at what the encoder has ready.
 const EVENTS_PER_PIECE: u32 = 4096;
 
+/// What file names end with that are saved under another.
+const ENDINGS: [&str; 6] = [".vram", ".pickle", ".pkl", ".json", ".gz", ".zst"];
+/// Letters of a saved file's name.
+const LONGEST_NAME: usize = 100;
+
 /// A file whose bytes are coming.
 pub struct Opening {
     name: String,
@@ -39,7 +44,7 @@ impl Growing {
         let warning = error.or_else(|| recording.finish().err()).map(|error| error.to_string());
         match warning {
             Some(warning) if recording.end_event() == recording.first_event() => Err(warning),
-            warning => Ok(Opened { recording, warning, notes: Vec::new() }),
+            warning => Ok(Opened { recording, warning, notes: Vec::new(), converted: Vec::new() }),
         }
     }
 }
@@ -53,6 +58,21 @@ pub struct Opened {
     pub warning: Option<String>,
     /// What a person should know of what was read.
     pub notes: Vec<String>,
+    /// The recording's bytes, where the file's own are others: it was packed, or something else was converted.
+    pub converted: Vec<Vec<u8>>,
+}
+
+/// The name under which the recording of something called `source` is saved.
+#[must_use]
+pub fn saved_name(source: &str) -> String {
+    let mut stem = source.trim();
+    while let Some(shorter) = ENDINGS.iter().find_map(|ending| stem.strip_suffix(ending)) {
+        stem = shorter;
+    }
+    let letter = |letter: char| if letter.is_control() || r#"/\:*?"<>|"#.contains(letter) { '_' } else { letter };
+    let stem: String = stem.chars().take(LONGEST_NAME).map(letter).collect();
+    let stem = stem.trim_matches(['.', ' ']);
+    format!("{}.vram", if stem.is_empty() { "recording" } else { stem })
 }
 
 impl Opening {
@@ -93,7 +113,7 @@ impl Opening {
             Some(Source::Trace) => {
                 let mut growing = Growing::default();
                 growing.push(&bytes);
-                growing.finish()
+                Ok(Opened { converted: vec![bytes.into_owned()], ..growing.finish()? })
             }
             Some(Source::TorchPickle | Source::TorchJson) => import_snapshot(&bytes, &self.name, &limits),
             None => {
@@ -106,34 +126,36 @@ impl Opening {
 fn import_snapshot(bytes: &[u8], name: &str, limits: &Limits) -> Result<Opened, String> {
     let (into, imported) =
         import(bytes, name, limits, &mut |_, _| {}, IntoRecording::new).map_err(|error| error.to_string())?;
-    let recording = into.finish().map_err(|error| error.to_string())?;
-    Ok(Opened { recording, warning: None, notes: imported.notes })
+    let (recording, converted) = into.finish().map_err(|error| error.to_string())?;
+    Ok(Opened { recording, warning: None, notes: imported.notes, converted })
 }
 
 /// A sink that makes a recording of what it is given.
 struct IntoRecording {
     encoder: Encoder,
     growing: Growing,
+    pieces: Vec<Vec<u8>>,
     events: u32,
 }
 
 impl IntoRecording {
     fn new(info: &Info) -> Self {
-        Self { encoder: Encoder::new(info), growing: Growing::default(), events: 0 }
+        Self { encoder: Encoder::new(info), growing: Growing::default(), pieces: Vec::new(), events: 0 }
     }
 
     fn take_output(&mut self) {
         for chunk in self.encoder.take_output() {
             self.growing.push(&chunk.bytes);
+            self.pieces.push(chunk.bytes);
         }
     }
 
-    fn finish(mut self) -> Result<Recording, FormatError> {
+    fn finish(mut self) -> Result<(Recording, Vec<Vec<u8>>), FormatError> {
         self.encoder.flush();
         self.take_output();
         match self.growing.error {
             Some(error) => Err(error),
-            None => Ok(self.growing.recording),
+            None => Ok((self.growing.recording, self.pieces)),
         }
     }
 }
@@ -158,5 +180,22 @@ impl Sink for IntoRecording {
 
     fn full_state(&mut self, state: &MemoryState) {
         self.encoder.full_state(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::saved_name;
+
+    #[test]
+    fn saved_names_are_names() {
+        let check = |source: &str, expected: &str| assert_eq!(saved_name(source), expected);
+        check("gpt.pickle.zst", "gpt.vram");
+        check("run.3.vram", "run.3.vram");
+        check("", "recording.vram");
+        check(".vram", "recording.vram");
+        check("../../etc/passwd", "_.._etc_passwd.vram");
+        check("python train.py <img>", "python train.py _img_.vram");
+        check(&"é".repeat(300), &format!("{}.vram", "é".repeat(100)));
     }
 }

@@ -9,7 +9,15 @@ const NORMAL: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Running {
     clock_ms: f64,
-    time_ns: f64,
+    from_ns: u64,
+    /// How far it has come since. Apart from `from_ns`, for nanoseconds since 1970 have more digits than an `f64`.
+    passed_ns: f64,
+}
+
+impl Running {
+    fn time_ns(&self) -> u64 {
+        self.from_ns.saturating_add(self.passed_ns as u64)
+    }
 }
 
 /// The transport.
@@ -53,7 +61,7 @@ impl Playback {
     /// Runs from a time of the recording.
     pub fn play(&mut self, clock_ms: f64, time_ns: u64) {
         self.playing = true;
-        self.running = Some(Running { clock_ms, time_ns: time_ns as f64 });
+        self.running = Some(Running { clock_ms, from_ns: time_ns, passed_ns: 0.0 });
     }
 
     /// Stops.
@@ -72,18 +80,19 @@ impl Playback {
         if !self.playing {
             return None;
         }
-        let before = self.running.unwrap_or(Running { clock_ms, time_ns: now_ns as f64 });
+        let before = self.running.unwrap_or(Running { clock_ms, from_ns: now_ns, passed_ns: 0.0 });
         // A page that was hidden for a while goes on where it was, it does not catch up.
         let passed_ms = (clock_ms - before.clock_ms).clamp(0.0, 250.0);
-        let time_ns = before.time_ns + passed_ms * 1e6 * SPEEDS[self.speed];
-        self.running = Some(Running { clock_ms, time_ns });
-        Some(time_ns as u64)
+        let passed_ns = before.passed_ns + passed_ms * 1e6 * SPEEDS[self.speed];
+        let running = Running { clock_ms, passed_ns, ..before };
+        self.running = Some(running);
+        Some(running.time_ns())
     }
 
     /// The time between two events at which a running transport is.
     #[must_use]
     pub fn time_ns(&self) -> Option<u64> {
-        self.running.map(|running| running.time_ns as u64)
+        self.running.as_ref().map(Running::time_ns)
     }
 }
 
@@ -101,6 +110,16 @@ mod tests {
         assert_eq!(transport.advance(1020.0, 5), Some(12_500_005));
         transport.pause();
         assert_eq!(transport.advance(1030.0, 5), None);
+    }
+
+    #[test]
+    fn it_runs_to_the_end_of_time_and_loses_no_nanosecond() {
+        let mut transport = Playback::default();
+        let now = 1_790_000_000_000_000_001;
+        transport.play(0.0, now);
+        assert_eq!(transport.advance(1.0, now), Some(now + 1_000_000));
+        transport.play(0.0, u64::MAX - 5);
+        assert_eq!(transport.advance(100.0, 0), Some(u64::MAX));
     }
 
     #[test]

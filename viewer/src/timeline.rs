@@ -53,7 +53,7 @@ impl Geometry {
             lanes: Rect::new(x0, px(6.0), x1, spans),
             flags: Rect::new(x0, spans, x1, top - px(4.0)),
             from_ns: range.start,
-            to_ns: range.end.max(range.start + 1),
+            to_ns: range.end.max(range.start.saturating_add(1)),
         }
     }
 
@@ -74,7 +74,7 @@ impl Geometry {
     #[must_use]
     pub fn time_ns(&self, x: f64) -> u64 {
         let share = ((x - f64::from(self.plot.x0)) / f64::from(self.plot.width())).clamp(0.0, 1.0);
-        self.from_ns + (share * (self.to_ns - self.from_ns) as f64) as u64
+        self.from_ns.saturating_add((share * (self.to_ns - self.from_ns) as f64) as u64).min(self.to_ns)
     }
 }
 

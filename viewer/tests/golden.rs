@@ -87,7 +87,7 @@ fn timeline(model: &Model, dark: bool, (width, height): (u32, u32), scale: f32) 
 fn heatmap(model: &Model, dark: bool, (width, height): (u32, u32), scale: f32) -> Frame {
     let theme = Theme::new(dark);
     let (mut frame, mut type_) = (Frame::new(width, height, Color::default()), Typesetter::new());
-    let device = model.device_state().expect("the recording has a device");
+    let device = model.device_state();
     let layout = Layout::new(device, (width, height), scale, View::default());
     let definitions = model.recording().definitions();
     let content = heatmap::Content { device, definitions, color_by: model.color_by, theme: &theme };
@@ -104,11 +104,20 @@ fn a_training_loop() {
     let mut model = recording(Drawing::Training);
     check("training_timeline_dark", &timeline(&model, true, (900, 220), 1.0));
     check("training_timeline_light_x2", &timeline(&model, false, (1200, 360), 2.0));
-    model.select(model.device_state().and_then(|device| device.blocks().nth(3)).map(|block| block.address));
+    let address = model.device_state().blocks().nth(3).map(|block| block.address);
+    model.select(address);
     check("training_heatmap_dark", &heatmap(&model, true, (900, 360), 1.0));
     check("training_heatmap_light", &heatmap(&model, false, (900, 360), 1.0));
     model.color_by = ColorBy::Category;
     check("training_heatmap_by_category", &heatmap(&model, true, (900, 360), 1.0));
+}
+
+#[test]
+fn a_moment_before_everything() {
+    let mut model = recording(Drawing::Training);
+    model.seek(0).expect("a moment");
+    check("beginning_timeline", &timeline(&model, false, (900, 160), 1.0));
+    check("beginning_heatmap", &heatmap(&model, false, (900, 160), 1.0));
 }
 
 #[test]
@@ -136,6 +145,8 @@ fn a_zoomed_timeline() {
 #[test]
 fn every_golden_picture_has_a_test() {
     let known = [
+        "beginning_heatmap",
+        "beginning_timeline",
         "crowd_heatmap",
         "training_heatmap_by_category",
         "training_heatmap_dark",

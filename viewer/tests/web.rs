@@ -4,6 +4,9 @@
 mod drawn;
 
 use drawn::{Drawing, bytes, states};
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use js_sys::{Array, Function, Object, Promise, Reflect, Uint8Array};
 use vramscope_trace::digest;
 use wasm_bindgen::JsCast;
@@ -11,8 +14,8 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use wasm_bindgen_test::{wasm_bindgen_test, wasm_bindgen_test_configure};
 use web_sys::{
-    CanvasRenderingContext2d, Document, DomParser, File, HtmlCanvasElement, HtmlElement, KeyboardEvent,
-    KeyboardEventInit, SupportedType,
+    CanvasRenderingContext2d, Document, DomParser, Event, File, HtmlCanvasElement, HtmlElement, HtmlSelectElement,
+    KeyboardEvent, KeyboardEventInit, Response, SupportedType,
 };
 
 wasm_bindgen_test_configure!(run_in_browser);
@@ -81,6 +84,25 @@ impl Api {
     }
 }
 
+/// Lets time pass.
+async fn pass(time_ms: i32) {
+    let promise = Promise::new(&mut |resolve, _| {
+        let window = web_sys::window().expect("a window");
+        window.set_timeout_with_callback_and_timeout_and_arguments_0(&resolve, time_ms).expect("a timer");
+    });
+    JsFuture::from(promise).await.expect("time passes");
+}
+
+/// Presses a key, with Ctrl or without.
+fn press(key: &str, ctrl: bool) {
+    let init = KeyboardEventInit::new();
+    init.set_key(key);
+    init.set_ctrl_key(ctrl);
+    init.set_bubbles(true);
+    let event = KeyboardEvent::new_with_keyboard_event_init_dict("keydown", &init).expect("an event");
+    document().body().expect("a body").dispatch_event(&event).expect("a key");
+}
+
 /// How many pixels of a canvas are of a color that is nearly this.
 fn pixels_like(canvas: &str, [r, g, b]: [u8; 3]) -> usize {
     let canvas: HtmlCanvasElement = element(canvas).unchecked_into();
@@ -111,9 +133,7 @@ async fn what_is_on_the_screen_is_the_state_at_that_event() {
         let counters = state.device(vramscope_trace::DeviceId(0)).map(|device| device.counters()).unwrap_or_default();
         assert_eq!(api.number("allocated_bytes"), counters.allocated as f64);
         assert_eq!(api.number("reserved_bytes"), counters.reserved as f64);
-        if event > 0 {
-            assert_eq!(text("count-allocated"), vramscope_viewer::units::bytes(counters.allocated));
-        }
+        assert_eq!(text("count-allocated"), vramscope_viewer::units::bytes(counters.allocated));
     }
     let peak = api.call("peak", &[]).as_f64().expect("a number");
     api.seek(peak as u64).await;
@@ -138,15 +158,8 @@ async fn keys_move_through_the_recording() {
     let api = start().await;
     api.open(&bytes(Drawing::Training)).await.expect("a recording");
     api.seek(100).await;
-    let press = |key: &str| {
-        let init = KeyboardEventInit::new();
-        init.set_key(key);
-        init.set_bubbles(true);
-        let event = KeyboardEvent::new_with_keyboard_event_init_dict("keydown", &init).expect("an event");
-        document().body().expect("a body").dispatch_event(&event).expect("a key");
-    };
     let check = |key: &str, event: f64| {
-        press(key);
+        press(key, false);
         assert_eq!(api.number("event"), event, "after {key}");
     };
     check("ArrowRight", 101.0);
@@ -154,6 +167,97 @@ async fn keys_move_through_the_recording() {
     check("Home", 0.0);
     check("End", api.number("events"));
     check("p", api.call("peak", &[]).as_f64().expect("a number"));
+}
+
+#[wasm_bindgen_test]
+async fn before_its_first_event_a_gpu_shows_nothing() {
+    let api = start().await;
+    api.open(&bytes(Drawing::TwoGpus)).await.expect("a recording");
+    let device: HtmlSelectElement = element("device").unchecked_into();
+    device.set_value("1");
+    device.dispatch_event(&Event::new("change").expect("an event")).expect("a choice");
+    let end = api.number("events") as u64;
+    let check = async |event: u64, allocated: &str, segments: &str| {
+        api.seek(event).await;
+        assert_eq!((text("count-allocated").as_str(), text("count-segments").as_str()), (allocated, segments));
+        let said = text("details");
+        assert!(said.contains(&format!("requested{allocated}")), "after event {event} the details say {said}");
+        assert_eq!(text("count-events"), end.to_string());
+    };
+    check(end, "3 MiB", "1").await;
+    check(0, "0 B", "0").await;
+    check(end, "3 MiB", "1").await;
+    check(end - 2, "0 B", "0").await;
+}
+
+#[wasm_bindgen_test]
+async fn the_end_of_time_can_be_looked_at() {
+    let api = start().await;
+    api.open(&bytes(Drawing::EndOfTime)).await.expect("a recording");
+    for event in [0, 3, u64::MAX] {
+        api.seek(event).await;
+        for key in ["f", "w", "w", "w", "d", "d", "s", "a", " ", "w", "ArrowLeft", "End"] {
+            press(key, false);
+            pass(20).await;
+        }
+    }
+    assert_eq!(api.number("event"), api.number("events"));
+    assert!(element("message").hidden(), "{}", text("message-text"));
+}
+
+#[wasm_bindgen_test]
+async fn what_is_on_the_page_can_be_saved() {
+    let api = start().await;
+    let bytes = bytes(Drawing::Training);
+    api.open(&bytes).await.expect("a recording");
+    let saved = Rc::new(RefCell::new(None::<(String, String)>));
+    let on_click = saved.clone();
+    let watch = Closure::<dyn FnMut(Event)>::new(move |event: Event| {
+        let link: HtmlElement = event.target().expect("a target").unchecked_into();
+        if let (Some(href), Some(name)) = (link.get_attribute("href"), link.get_attribute("download")) {
+            event.prevent_default();
+            *on_click.borrow_mut() = Some((href, name));
+        }
+    });
+    document().add_event_listener_with_callback("click", watch.as_ref().unchecked_ref()).expect("a listener");
+    for by_key in [false, true] {
+        if by_key {
+            press("s", true)
+        } else {
+            element("save").click()
+        }
+        let (href, name) = saved.take().expect("a download");
+        assert_eq!(name, "drawn.vram");
+        let fetched = JsFuture::from(web_sys::window().expect("a window").fetch_with_str(&href)).await;
+        let response: Response = fetched.expect("the saved bytes").unchecked_into();
+        let buffer = JsFuture::from(response.array_buffer().expect("bytes")).await.expect("bytes");
+        assert_eq!(Uint8Array::new(&buffer).to_vec(), bytes);
+    }
+    document().remove_event_listener_with_callback("click", watch.as_ref().unchecked_ref()).expect("a listener");
+}
+
+#[wasm_bindgen_test]
+async fn what_cannot_be_fetched_is_explained() {
+    let api = start().await;
+    let error = api.settle("open", "http://127.0.0.1:1/far.vram".into()).await.expect_err("it is another server's");
+    let said = error.as_string().unwrap_or_default();
+    assert!(said.contains("own server") && said.contains("open the file here"), "{said}");
+    assert_eq!(text("message-text"), said);
+    let error = api.settle("open", "/no/such.vram".into()).await.expect_err("there is none");
+    assert!(error.as_string().is_some_and(|said| said.contains("404")), "{error:?}");
+}
+
+/// A panic leaves the program where it stood, so this page is not used again.
+#[wasm_bindgen_test]
+async fn a_viewer_that_stops_says_so() {
+    start().await;
+    let breaks = Closure::once_into_js(|| assert!(document().body().is_none(), "an assumption is <b>broken</b>"));
+    let window = web_sys::window().expect("a window");
+    window.set_timeout_with_callback_and_timeout_and_arguments_0(breaks.unchecked_ref(), 0).expect("a timer");
+    pass(50).await;
+    let said = text("message-text");
+    assert!(said.starts_with("vramscope stopped: an assumption is <b>broken</b>"), "{said}");
+    assert!(said.ends_with("reload the page.") && !element("message").hidden(), "{said}");
 }
 
 #[wasm_bindgen_test]
@@ -165,12 +269,7 @@ async fn markup_in_a_recording_stays_text() {
     for event in 0..=api.number("events") as u64 {
         api.seek(event).await;
     }
-    JsFuture::from(Promise::new(&mut |resolve, _| {
-        let window = web_sys::window().expect("a window");
-        window.set_timeout_with_callback_and_timeout_and_arguments_0(&resolve, 100).expect("a timer");
-    }))
-    .await
-    .expect("time passes");
+    pass(100).await;
     api.seek(3).await;
     assert!(text("details").contains("<img src=x onerror="), "the scope is shown as it is: {}", text("details"));
     assert!(document().query_selector("#details img, #details script").expect("a selector").is_none());

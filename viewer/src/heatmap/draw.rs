@@ -13,6 +13,8 @@ use crate::units;
 const TEXT: f32 = 10.5;
 /// The least distance from label to label.
 const LABEL: f32 = 13.0;
+/// What stands where there is nothing to be drawn.
+const NOTHING: &str = "no memory is reserved at this moment";
 
 /// What the color of a live block says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,23 @@ pub enum ColorBy {
     State,
     /// What it is for.
     Category,
+}
+
+impl ColorBy {
+    /// What links and scripts call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::State => "state",
+            Self::Category => "category",
+        }
+    }
+
+    /// What links call by this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::State, Self::Category].into_iter().find(|color_by| color_by.name() == name)
+    }
 }
 
 /// What the heatmap shows, and how.
@@ -72,6 +91,10 @@ pub fn draw(frame: &mut Frame, type_: &mut Typesetter, layout: &Layout, content:
     // All rows of a segment are worked out at once: where one line of it ends the next goes on.
     for lines in rows.chunk_by(|a, b| a.segment.address == b.segment.address) {
         draw_segment(frame, layout, lines, content, &mut used);
+    }
+    if layout.rows.is_empty() {
+        let middle = ((layout.map.x0 + layout.map.x1) as f32 / 2.0, (layout.map.y0 + layout.map.y1) as f32 / 2.0);
+        type_.draw(frame, NOTHING, TEXT * layout.scale, middle, Align::Center, theme.dim);
     }
     draw_labels(frame, type_, layout, theme, &rows, &used);
     draw_header(frame, type_, layout, theme);

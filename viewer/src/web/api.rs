@@ -5,7 +5,7 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::future_to_promise;
 
 use super::{App, State, source, window};
-use crate::heatmap::ColorBy;
+use crate::link::Link;
 use crate::model::{Origin, PeakOf};
 use crate::playback::SPEEDS;
 use vramscope_trace::digest;
@@ -24,7 +24,7 @@ pub(super) fn publish(app: &App) -> Result<(), JsValue> {
     let of = app.clone();
     let open = Closure::<dyn Fn(JsValue) -> Promise>::new(move |what: JsValue| {
         let app = of.clone();
-        future_to_promise(async move { source::open(&app, what).await.map(|()| JsValue::UNDEFINED) })
+        future_to_promise(async move { source::open(&app, what, &Link::default()).await.map(|()| JsValue::UNDEFINED) })
     });
     set(&api, "open", open.into_js_value())?;
     let of = app.clone();
@@ -54,7 +54,7 @@ fn describe(state: &State) -> Result<Object, JsValue> {
     let model = &state.model;
     let object = Object::new();
     let device = model.device_state();
-    let counters = device.map(|device| device.counters()).unwrap_or_default();
+    let counters = device.counters();
     set(&object, "source", model.source())?;
     set(&object, "live", model.origin() == Origin::Live)?;
     set(&object, "events", model.recording().end_event() as f64)?;
@@ -65,9 +65,9 @@ fn describe(state: &State) -> Result<Object, JsValue> {
     set(&object, "allocated_bytes", counters.allocated as f64)?;
     set(&object, "reserved_bytes", counters.reserved as f64)?;
     set(&object, "active_bytes", counters.active as f64)?;
-    set(&object, "segments", device.map_or(0, |device| device.segments().len()) as f64)?;
-    set(&object, "blocks", device.map_or(0, |device| device.blocks().len()) as f64)?;
-    set(&object, "fragmentation", device.map_or(0.0, |device| device.free_space().fragmentation()))?;
+    set(&object, "segments", device.segments().len() as f64)?;
+    set(&object, "blocks", device.blocks().len() as f64)?;
+    set(&object, "fragmentation", device.free_space().fragmentation())?;
     set(&object, "view", describe_view(state)?)?;
     set(&object, "frame_ms", state.frame_ms)?;
     Ok(object)
@@ -83,8 +83,7 @@ fn describe_view(state: &State) -> Result<Object, JsValue> {
     set(&view, "following", model.is_following())?;
     set(&view, "playing", model.playback.is_playing())?;
     set(&view, "speed", SPEEDS[model.playback.speed()])?;
-    let color = if model.color_by == ColorBy::Category { "category" } else { "state" };
-    set(&view, "color", color)?;
+    set(&view, "color", model.color_by.name())?;
     let selection = model.selection().map_or(JsValue::NULL, |address| format!("{address:#x}").into());
     set(&view, "selection", selection)?;
     Ok(view)

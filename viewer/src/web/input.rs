@@ -3,6 +3,7 @@
 use wasm_bindgen::prelude::*;
 use web_sys::{DragEvent, Event, EventTarget, PointerEvent, WheelEvent};
 
+use super::save::save;
 use super::{App, Pointer, State, keys, live, source, window};
 use crate::heatmap::{ColorBy, View};
 use crate::link::Link;
@@ -159,8 +160,8 @@ fn listen_to_heatmap(app: &App) -> Result<(), JsValue> {
     on(&canvas, "click", move |event: web_sys::MouseEvent| {
         on_click.change(|state| {
             let at = canvas_point(state, event.offset_x(), event.offset_y());
-            let hit = state.screen.layout().zip(state.model.device_state());
-            let hit = hit.and_then(|(layout, device)| layout.hit(device, at.x as i32, at.y as i32));
+            let layout = state.screen.layout();
+            let hit = layout.and_then(|layout| layout.hit(state.model.device_state(), at.x as i32, at.y as i32));
             let again = hit.is_some() && hit.map(|hit| hit.address) == state.model.selected().map(|hit| hit.address);
             state.model.select(hit.filter(|_| !again).map(|hit| hit.address));
             Ok::<_, String>(())
@@ -209,6 +210,7 @@ fn listen_to_controls(app: &App) -> Result<(), JsValue> {
     on_button(app, "color", |app| change_model(app, toggle_color))?;
     on_button(app, "help-button", toggle_help)?;
     on_button(app, "open", pick_file)?;
+    on_button(app, "save", save)?;
     on_button(app, "empty-open", pick_file)?;
     on_button(app, "message-close", |app| app.0.state.borrow().page.hide_message())?;
 

@@ -4,6 +4,7 @@ use wasm_bindgen::prelude::*;
 use web_sys::KeyboardEvent;
 
 use super::input::{change_model, change_speed, follow, on, pick_file, play_or_pause, toggle_color, toggle_help};
+use super::save::save;
 use super::{App, window};
 use crate::model::{Model, PeakOf};
 
@@ -17,6 +18,12 @@ const ZOOM: f64 = 0.75;
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     let app = app.clone();
     on(window()?.as_ref(), "keydown", move |event: KeyboardEvent| {
+        let is_command = (event.ctrl_key() || event.meta_key()) && !event.alt_key() && !event.shift_key();
+        if is_command && event.key().eq_ignore_ascii_case("s") {
+            event.prevent_default();
+            save(&app);
+            return;
+        }
         if event.ctrl_key() || event.meta_key() || event.alt_key() || is_used_elsewhere(&app, &event) {
             return;
         }

@@ -7,8 +7,10 @@ mod keys;
 mod live;
 mod page;
 mod panel;
+mod save;
 mod screen;
 mod source;
+mod stopped;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,9 +20,9 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{JsFuture, future_to_promise};
 use web_sys::{Document, ResizeObserver, Window};
 
-use crate::link::Link;
 use crate::model::{Model, Origin};
 use page::Page;
+use save::Kept;
 use screen::Screen;
 
 /// How long after a change the address is brought up to date. Browsers refuse more than a few changes a second.
@@ -29,6 +31,7 @@ const LINK_DELAY_MS: i32 = 400;
 /// Starts the viewer on the page's document. The promise resolves when what the address names is open, or the live connection is.
 #[wasm_bindgen]
 pub fn start() -> Promise {
+    stopped::say_when_stopped();
     future_to_promise(async {
         let document = window()?.document().ok_or("there is no document")?;
         let app = App::new(&document)?;
@@ -63,10 +66,10 @@ struct State {
     screen: Screen,
     pending: Pending,
     frame_ms: f64,
+    /// The recording's bytes, for whoever wants to keep them.
+    kept: Kept,
     /// Called after the next frame.
     waiting: Vec<Function>,
-    /// What the address says, to be gone to once there is a recording.
-    link: Link,
     link_written: String,
 }
 
@@ -100,8 +103,8 @@ impl App {
             screen,
             pending: Pending { resized: true, ..Pending::default() },
             frame_ms: 0.0,
+            kept: Kept::default(),
             waiting: Vec::new(),
-            link: Link::default(),
             link_written: String::new(),
         };
         let app = Self(Rc::new(Inner {

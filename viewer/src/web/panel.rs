@@ -14,7 +14,8 @@ use crate::units;
 
 /// Brings all text up to date; `hit` is what is under the pointer.
 pub(super) fn show(page: &Page, model: &mut Model, hit: Option<Hit>, screen: &Screen) -> Result<(), JsValue> {
-    if model.origin() != Origin::Nowhere && model.recording().end_event() > 0 {
+    // A live recording without events is still being waited for; a file without any is shown as what it is.
+    if model.origin() == Origin::File || model.recording().devices().next().is_some() {
         page.set_stage(Stage::Shown, "", "");
     }
     show_source(page, model);
@@ -22,6 +23,7 @@ pub(super) fn show(page: &Page, model: &mut Model, hit: Option<Hit>, screen: &Sc
     show_transport(page, model);
     show_devices(page, model)?;
     show_legend(page, model, screen)?;
+    page.set_hidden("save", model.origin() == Origin::Nowhere);
     show_moment(page, model);
     show_details(page, model, hit)
 }
@@ -45,7 +47,7 @@ fn show_source(page: &Page, model: &Model) {
 }
 
 fn show_counters(page: &Page, model: &Model) {
-    let Some(device) = model.device_state() else { return };
+    let device = model.device_state();
     let counters = device.counters();
     page.set_text("count-allocated", &units::bytes(counters.allocated));
     page.set_text("count-active", &units::bytes(counters.active));
@@ -147,7 +149,7 @@ fn show_moment(page: &Page, model: &mut Model) {
 }
 
 fn show_details(page: &Page, model: &Model, hit: Option<Hit>) -> Result<(), JsValue> {
-    let Some(device) = model.device_state() else { return Ok(()) };
+    let device = model.device_state();
     let selected = model.selected();
     // What is selected stays; the pointer shows the rest.
     let (details, pinned) = match selected.or(hit) {

@@ -150,12 +150,7 @@ impl Screen {
     ) -> Result<Option<Hit>, JsValue> {
         let view = model.heatmap_view;
         let surface = &mut self.heatmap;
-        let Some(device) = model.device_state() else {
-            surface.base.fill(surface.base.bounds(), self.theme.background);
-            surface.shown.copy_from(&surface.base);
-            self.layout = None;
-            return surface.show().map(|()| None);
-        };
+        let device = model.device_state();
         if changed || self.layout.is_none() {
             let size = (surface.base.width() as u32, surface.base.height() as u32);
             let layout = Layout::new(device, size, self.scale, view);

@@ -3,9 +3,10 @@
 use js_sys::{Promise, Reflect, Uint8Array};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
-use web_sys::{Blob, File, ReadableStream, ReadableStreamDefaultReader, Response, UrlSearchParams};
+use web_sys::{Blob, File, ReadableStream, ReadableStreamDefaultReader, Response, Url, UrlSearchParams};
 
 use super::page::Stage;
+use super::save::Kept;
 use super::{App, live, window};
 use crate::link::Link;
 use crate::model::Origin;
@@ -42,14 +43,13 @@ impl App {
     /// Opens `?trace=URL`, or else the live connection.
     pub(super) async fn open_what_the_address_says(&self) {
         let Ok(location) = window().map(|window| window.location()) else { return };
-        let hash = location.hash().unwrap_or_default();
-        self.0.state.borrow_mut().link = Link::parse(&hash);
+        let link = Link::parse(&location.hash().unwrap_or_default());
         let trace = location.search().ok().and_then(|search| UrlSearchParams::new_with_str(&search).ok());
         let trace = trace.and_then(|parameters| parameters.get("trace"));
         match trace {
             // What goes wrong has been shown on the page.
-            Some(url) => drop(open(self, url.into()).await),
-            None => live::connect_first(self).await,
+            Some(url) => drop(open(self, url.into(), &link).await),
+            None => live::connect_for(self, live::Purpose::Show(link)).await,
         }
         if self.0.state.borrow().model.origin() == Origin::Nowhere {
             self.0.state.borrow().page.set_stage(Stage::Empty, "Drop a recording here", EMPTY);
@@ -60,13 +60,13 @@ impl App {
 /// Opens a file or a URL; what goes wrong is shown on the page.
 pub(super) fn open_in_background(app: &App, what: JsValue) {
     let app = app.clone();
-    spawn_local(async move { drop(open(&app, what).await) });
+    spawn_local(async move { drop(open(&app, what, &Link::default()).await) });
 }
 
-/// Opens a `File` or a URL; resolves when all of it can be used and is on the screen.
-pub(super) async fn open(app: &App, what: JsValue) -> Result<(), JsValue> {
+/// Opens a `File` or a URL, and goes where `link` says in it; resolves when all of it can be used and is on the screen.
+pub(super) async fn open(app: &App, what: JsValue, link: &Link) -> Result<(), JsValue> {
     let opening = app.next_opening();
-    let result = read(app, what, opening).await;
+    let result = read(app, what, link, opening).await;
     if let Err(error) = &result
         && app.is_current(opening)
     {
@@ -79,7 +79,7 @@ pub(super) async fn open(app: &App, what: JsValue) -> Result<(), JsValue> {
     result
 }
 
-async fn read(app: &App, what: JsValue, opening: u64) -> Result<(), JsValue> {
+async fn read(app: &App, what: JsValue, link: &Link, opening: u64) -> Result<(), JsValue> {
     let name = match what.as_string() {
         Some(url) => name_of_url(&url),
         None => what.dyn_ref::<File>().map_or_else(|| "recording".to_owned(), File::name),
@@ -93,6 +93,11 @@ async fn read(app: &App, what: JsValue, opening: u64) -> Result<(), JsValue> {
     }
     let reader = ReadableStreamDefaultReader::new(&stream(&what).await?)?;
     let mut file = Opening::new(&name);
+    let mut kept = Kept::default();
+    let is_file = what.is_instance_of::<Blob>();
+    if is_file {
+        kept.push(&what);
+    }
     loop {
         let piece = JsFuture::from(reader.read()).await?;
         if !app.is_current(opening) {
@@ -102,21 +107,28 @@ async fn read(app: &App, what: JsValue, opening: u64) -> Result<(), JsValue> {
         if Reflect::get(&piece, &"done".into())?.is_truthy() {
             break;
         }
-        file.push(&Reflect::get(&piece, &"value".into())?.dyn_into::<Uint8Array>()?.to_vec());
+        let bytes = Reflect::get(&piece, &"value".into())?.dyn_into::<Uint8Array>()?;
+        if !is_file {
+            kept.push(&bytes);
+        }
+        file.push(&bytes.to_vec());
     }
     let mut opened = file.finish().map_err(|error| JsValue::from(format!("{name}: {error}")))?;
     let warning = opened.warning.take();
+    if !opened.converted.is_empty() {
+        kept = Kept::of(&std::mem::take(&mut opened.converted));
+    }
     // Not before: a file that cannot be read leaves a live view as it is.
     app.hang_up();
     {
         let mut state = app.0.state.borrow_mut();
         let shown = state.model.show(&name, opened);
         shown.map_err(|error| JsValue::from(format!("{name}: {error}")))?;
+        state.kept = kept;
         if let Some(warning) = warning {
             state.page.show_message(&format!("{name}: {warning}. What comes before is shown."));
         }
-        let link = std::mem::take(&mut state.link);
-        state.model.go_to_link(&link).map_err(|error| JsValue::from(error.to_string()))?;
+        state.model.go_to_link(link).map_err(|error| JsValue::from(error.to_string()))?;
     }
     app.drawn().await;
     Ok(())
@@ -129,9 +141,22 @@ async fn stream(what: &JsValue) -> Result<ReadableStream, JsValue> {
     }
     let url = what.as_string().ok_or("open takes a URL or a File")?;
     let fetched: Promise = window()?.fetch_with_str(&url);
-    let response: Response = JsFuture::from(fetched).await?.dyn_into()?;
+    let fetched = JsFuture::from(fetched).await.map_err(|error| JsValue::from(why_not_fetched(&url, &error)))?;
+    let response: Response = fetched.dyn_into()?;
     if !response.ok() {
         return Err(format!("{url}: the server answers {} {}", response.status(), response.status_text()).into());
     }
     response.body().ok_or_else(|| format!("{url}: the answer is empty").into())
+}
+
+/// What to say of a URL that cannot be fetched. The browser itself does not tell why.
+fn why_not_fetched(url: &str, error: &JsValue) -> String {
+    let here = window().map(|window| window.location()).and_then(|location| Ok((location.href()?, location.origin()?)));
+    let is_elsewhere = here.and_then(|(href, origin)| Ok(Url::new_with_base(url, &href)?.origin() != origin));
+    if is_elsewhere == Ok(true) {
+        return format!(
+            "{url}: by its address only a file of this page's own server can be opened. Download it, and open the file here."
+        );
+    }
+    format!("{url}: {}. Is the program that serves this page still running?", text_of(error))
 }

@@ -8,7 +8,6 @@ use vramscope_viewer::model::Model;
 use vramscope_viewer::open::Opening;
 
 const MIB: u64 = 1 << 20;
-const GPU: DeviceId = DeviceId(0);
 
 /// Which recording.
 #[derive(Clone, Copy, Debug)]
@@ -22,24 +21,29 @@ pub(crate) enum Drawing {
     Crowd,
     /// Names that look like markup.
     Markup,
+    /// Two GPUs, the second of which is heard of late.
+    TwoGpus,
+    /// Times at the very end of what can be said.
+    EndOfTime,
 }
 
 /// Writes a recording the way a person would tell it.
 struct Story {
     encoder: Encoder,
     interner: Interner,
+    gpu: DeviceId,
     time_ns: u64,
 }
 
 impl Story {
     fn new() -> Self {
         let info = Info { source: "drawn".to_owned(), ..Info::default() };
-        Self { encoder: Encoder::new(&info), interner: Interner::default(), time_ns: 1_000_000_000 }
+        Self { encoder: Encoder::new(&info), interner: Interner::default(), gpu: DeviceId(0), time_ns: 1_000_000_000 }
     }
 
     fn tell(&mut self, kind: EventKind) {
-        self.time_ns += 37_000;
-        self.encoder.event(&Event { device: GPU, time_ns: self.time_ns, kind });
+        self.time_ns = self.time_ns.saturating_add(37_000);
+        self.encoder.event(&Event { device: self.gpu, time_ns: self.time_ns, kind });
     }
 
     fn site(&mut self, scope: &str, category: Category) -> SiteId {
@@ -89,6 +93,11 @@ pub(crate) fn bytes(drawing: Drawing) -> Vec<u8> {
         Drawing::Trouble => get_into_trouble(&mut story),
         Drawing::Crowd => crowd(&mut story),
         Drawing::Markup => write_markup(&mut story),
+        Drawing::TwoGpus => use_two_gpus(&mut story),
+        Drawing::EndOfTime => {
+            story.time_ns = u64::MAX - 200_000;
+            train(&mut story);
+        }
     }
     story.finish()
 }
@@ -183,6 +192,13 @@ fn write_markup(story: &mut Story) {
     story.segment(0x7f00_0000_0000, 2 * MIB);
     story.block(0x7f00_0000_0000, MIB, site);
     story.mark(Stage::End, "<script>window.pwned = 2</script>");
+}
+
+fn use_two_gpus(story: &mut Story) {
+    train(story);
+    story.gpu = DeviceId(1);
+    story.segment(0x7f00_0000_0000, 20 * MIB);
+    story.block(0x7f00_0000_0000, 3 * MIB, SiteId(0));
 }
 
 /// The states of a recording at every event, one after the other.

@@ -1,6 +1,8 @@
 //! What is being looked at: the recording, the moment, the range of time, the selection. Every change is a method here that takes
 //! what it needs as arguments, the clock too; nothing here knows of a page.
 
+mod links;
+
 use std::ops::Range;
 
 use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, MemoryState, Peak, Recording, Replay};
@@ -61,6 +63,8 @@ pub struct Model {
     device: DeviceId,
     span: TimeSpan,
     following: bool,
+    /// Where a link leads, while the live recording has not come that far.
+    awaited: Option<Link>,
     selection: Option<u64>,
     /// How the transport runs.
     pub playback: Playback,
@@ -68,6 +72,8 @@ pub struct Model {
     pub color_by: ColorBy,
     /// How the heatmap is looked at.
     pub heatmap_view: View,
+    /// What a GPU holds at a moment before its first event.
+    nothing: DeviceState,
     stale: Stale,
 }
 
@@ -117,11 +123,15 @@ impl Model {
             self.device = first;
         }
         self.find_peaks()?;
+        if let Some(link) = self.awaited.take() {
+            self.go_to_link(&link)?;
+        }
         if self.following {
             self.span.slide_to_end(self.whole());
             return self.go_to(self.recording.end_event());
         }
-        if self.replay.state().event() < self.recording.first_event() || self.replay.state().devices().len() == 0 {
+        // The first moment may be a full state, which has to be gone to like any other.
+        if self.state().event() <= self.recording.first_event() {
             return self.go_to(self.recording.first_event());
         }
         Ok(())
@@ -182,12 +192,18 @@ impl Model {
         Ok(())
     }
 
+    /// The person looks where they like from now on, and not where the recording or a link leads.
+    fn stop_following(&mut self) {
+        self.following = false;
+        self.awaited = None;
+    }
+
     /// Goes to a moment by the number of events before it, and stops following.
     ///
     /// # Errors
     /// If the recording cannot be read there.
     pub fn seek(&mut self, event: u64) -> Result<(), FormatError> {
-        self.following = false;
+        self.stop_following();
         self.playback.settle();
         self.go_to(event)
     }
@@ -232,6 +248,7 @@ impl Model {
     /// If the recording cannot be read there.
     pub fn follow(&mut self) -> Result<(), FormatError> {
         self.playback.pause();
+        self.awaited = None;
         self.following = self.origin == Origin::Live;
         self.span.slide_to_end(self.whole());
         self.stale.timeline = true;
@@ -251,7 +268,7 @@ impl Model {
         if self.state().event() == self.recording.end_event() {
             self.go_to_edge(false)?;
         }
-        self.following = false;
+        self.stop_following();
         self.playback.play(clock_ms, self.time_ns());
         Ok(())
     }
@@ -337,7 +354,7 @@ impl Model {
 
     /// Selects the stretch before or behind the selected one, or the first of the segment before or behind.
     pub fn select_neighbor(&mut self, forward: bool, whole_segments: bool) {
-        let Some(device) = self.device_state() else { return };
+        let device = self.device_state();
         let mut stops: Box<dyn Iterator<Item = u64>> = if whole_segments {
             Box::new(device.segments().map(|segment| segment.address))
         } else {
@@ -358,7 +375,7 @@ impl Model {
     /// What is at the selected address now.
     #[must_use]
     pub fn selected(&self) -> Option<Hit> {
-        hit_at(self.device_state()?, self.selection?)
+        hit_at(self.device_state(), self.selection?)
     }
 
     // What there is to be seen.
@@ -381,10 +398,10 @@ impl Model {
         self.playback.time_ns().unwrap_or_else(|| self.state().time_ns()).max(self.recording.start_ns())
     }
 
-    /// The memory of the GPU on the screen.
+    /// The memory of the GPU on the screen; nothing at a moment before its first event.
     #[must_use]
-    pub fn device_state(&self) -> Option<&DeviceState> {
-        self.state().device(self.device)
+    pub fn device_state(&self) -> &DeviceState {
+        self.state().device(self.device).unwrap_or(&self.nothing)
     }
 
     /// The event that led to the moment on the screen, with its number.
@@ -446,39 +463,5 @@ impl Model {
     #[must_use]
     pub fn selection(&self) -> Option<u64> {
         self.selection
-    }
-
-    // Links.
-
-    /// What a link to this view says.
-    #[must_use]
-    pub fn link(&self) -> Link {
-        let has_data = self.recording.end_event() > 0;
-        Link {
-            event: (has_data && !self.following).then(|| self.state().event()),
-            range: self.span.part(),
-            device: (has_data && self.recording.devices().count() > 1).then_some(self.device),
-            select: self.selection,
-            color_by: self.color_by,
-        }
-    }
-
-    /// Goes where a link says.
-    ///
-    /// # Errors
-    /// If the recording cannot be read there.
-    pub fn go_to_link(&mut self, link: &Link) -> Result<(), FormatError> {
-        if let Some(device) = link.device {
-            self.set_device(device)?;
-        }
-        self.color_by = link.color_by;
-        self.select(link.select);
-        if let Some(range) = link.range.clone() {
-            self.set_span(|span, whole| span.set(range, whole));
-        }
-        match link.event {
-            Some(event) => self.seek(event),
-            None => Ok(()),
-        }
     }
 }

@@ -1,0 +1,81 @@
+//! Saving what is on the page as a file.
+
+use js_sys::{Array, Uint8Array};
+use wasm_bindgen::prelude::*;
+use web_sys::{Blob, BlobPropertyBag, HtmlElement, Url};
+
+use super::{App, live};
+use crate::open::saved_name;
+
+/// The recording's media type.
+const MEDIA_TYPE: &str = "application/vnd.vramscope.trace";
+
+/// So many pieces are put together to one, which the browser may keep outside of memory.
+const MOST_PIECES: u32 = 1024;
+
+/// How long a saved file can be read by the browser: as long as a person may take to say where it goes.
+const READABLE_MS: i32 = 600_000;
+
+/// The bytes of the recording that is on the page, as pieces that the browser holds.
+#[derive(Default)]
+pub(super) struct Kept(Array);
+
+impl Kept {
+    /// Adds a piece: bytes, or a file.
+    pub(super) fn push(&mut self, piece: &JsValue) {
+        self.0.push(piece);
+        if self.0.length() >= MOST_PIECES
+            && let Ok(blob) = self.blob()
+        {
+            self.0 = Array::of1(&blob);
+        }
+    }
+
+    /// Of the pieces that a conversion made.
+    pub(super) fn of(pieces: &[Vec<u8>]) -> Self {
+        let mut kept = Self::default();
+        for piece in pieces {
+            kept.push(&Uint8Array::from(piece.as_slice()));
+        }
+        kept
+    }
+
+    fn blob(&self) -> Result<Blob, JsValue> {
+        let options = BlobPropertyBag::new();
+        options.set_type(MEDIA_TYPE);
+        Blob::new_with_blob_sequence_and_options(&self.0, &options)
+    }
+
+    /// Whether there is nothing to be saved.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.length() == 0
+    }
+}
+
+/// Gives the browser the recording as a file to keep.
+pub(super) fn save(app: &App) {
+    app.change(|state| {
+        if state.kept.is_empty() {
+            return Ok(());
+        }
+        let name = saved_name(state.model.source());
+        download(&state.page.document, &state.kept, &name)
+            .map_err(|error| format!("the recording cannot be saved: {error:?}"))
+    });
+}
+
+fn download(document: &web_sys::Document, kept: &Kept, name: &str) -> Result<(), JsValue> {
+    let url = Url::create_object_url_with_blob(&kept.blob()?)?;
+    let link: HtmlElement = document.create_element("a")?.unchecked_into();
+    link.set_attribute("href", &url)?;
+    link.set_attribute("download", name)?;
+    link.set_hidden(true);
+    document.body().ok_or("the page has no body")?.append_child(&link)?;
+    link.click();
+    link.remove();
+    live::after(READABLE_MS, move || {
+        // It fails only for a name that is none.
+        let _ = Url::revoke_object_url(&url);
+    });
+    Ok(())
+}
