@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 
-use crate::units::{binary_step, decimal_step};
+use crate::units::{axis_moment, binary_step, decimal_step};
 
 /// A range of whole numbers on a line of pixels, with the values that get a label.
 ///
@@ -14,7 +14,7 @@ pub(crate) struct Axis {
     from: u64,
     to: u64,
     /// The distance between labels.
-    pub(crate) step: u64,
+    step: u64,
     /// What the labels count from.
     origin: u64,
 }
@@ -30,14 +30,10 @@ impl Axis {
         Self { from: 0, to: top.max(1), step: binary_step(top, most), origin: 0 }
     }
 
-    /// The value at a distance from the beginning, counted from the origin.
-    pub(crate) fn value(&self, distance: f64) -> u64 {
-        self.from.saturating_add(distance.round() as u64).saturating_sub(self.origin)
-    }
-
-    /// The last value, counted from the origin.
-    pub(crate) fn end(&self) -> u64 {
-        self.to.saturating_sub(self.origin)
+    /// What stands at a distance from the beginning of a time axis.
+    pub(crate) fn label(&self, distance: f64) -> String {
+        let value = self.from.saturating_add(distance.round() as u64).saturating_sub(self.origin);
+        axis_moment(value, self.step, self.to.saturating_sub(self.origin))
     }
 
     fn values(&self) -> Vec<f64> {

@@ -163,8 +163,11 @@ fn of_segment(segment: &Segment, device: &DeviceState) -> Section {
 }
 
 fn of_pieces(total: u64, pieces: u64) -> String {
-    let pieces = if pieces == 1 { "1 piece".to_owned() } else { format!("{} pieces", units::count(pieces)) };
-    format!("{} in {pieces}", units::bytes(total))
+    match pieces {
+        0 => units::bytes(total),
+        1 => format!("{} in 1 piece", units::bytes(total)),
+        _ => format!("{} in {} pieces", units::bytes(total), units::count(pieces)),
+    }
 }
 
 /// What is known of a GPU as a whole.
@@ -192,8 +195,8 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
         rows.push((
             "failed",
             match device.ooms() {
-                1 => "1 request, out of memory".to_owned(),
-                ooms => format!("{} requests, out of memory", units::count(ooms)),
+                1 => "1 request (OOM)".to_owned(),
+                ooms => format!("{} requests (OOM)", units::count(ooms)),
             },
         ));
     }

@@ -25,8 +25,10 @@ pub struct Theme {
     pub cursor: Color,
     /// Allocated blocks.
     pub allocated: Color,
-    /// The same, for every second block, so that neighbors can be told apart.
+    /// Nearly the same, for every second block: it helps the line between two of them, and is not to be read as another color.
     pub allocated_alternate: Color,
+    /// What a block's color is darkened with where nobody asked for the memory.
+    pub shade: Color,
     /// Freed by the program, still in use by a stream.
     pub pending: Color,
     /// Free space between or beside live blocks.
@@ -62,7 +64,8 @@ const DARK: Theme = Theme {
     faint: Color::hex(0x3d4754),
     cursor: Color::hex(0xf5f8fb),
     allocated: Color::hex(0x2a68ad),
-    allocated_alternate: Color::hex(0x3579c2),
+    allocated_alternate: Color::hex(0x2f6eb4),
+    shade: Color::hex(0x0a1420),
     pending: Color::hex(0xa993f0),
     free: Color::hex(0xe8832a),
     free_hatch: Color::hex(0x8a4510),
@@ -95,7 +98,8 @@ const LIGHT: Theme = Theme {
     faint: Color::hex(0xc3ccd5),
     cursor: Color::hex(0x0b1017),
     allocated: Color::hex(0x4a8acb),
-    allocated_alternate: Color::hex(0x659fda),
+    allocated_alternate: Color::hex(0x5290d1),
+    shade: Color::hex(0x0c1d33),
     pending: Color::hex(0x8f74dd),
     free: Color::hex(0xf58b2c),
     free_hatch: Color::hex(0xffd5a6),
@@ -126,6 +130,12 @@ impl Theme {
         if dark { DARK } else { LIGHT }
     }
 
+    /// The color of the rounding at the end of a block of this color.
+    #[must_use]
+    pub fn waste(&self, block: Color) -> Color {
+        block.mix(self.shade, 0.6)
+    }
+
     /// The color of a fragmentation between 0 and 1.
     #[must_use]
     pub fn heat(&self, fragmentation: f32) -> Color {
@@ -145,6 +155,17 @@ mod tests {
     /// Lightness as the eye weighs it, 0 to 255.
     fn luma(color: Color) -> f32 {
         0.2126 * f32::from(color.r) + 0.7152 * f32::from(color.g) + 0.0722 * f32::from(color.b)
+    }
+
+    #[test]
+    fn rounding_is_told_from_blocks_and_blocks_are_one_color() {
+        for theme in [Theme::new(true), Theme::new(false)] {
+            let waste = luma(theme.waste(theme.allocated));
+            assert!((luma(theme.allocated) - luma(theme.allocated_alternate)).abs() < 8.0);
+            for block in [theme.allocated, theme.allocated_alternate, theme.pending] {
+                assert!(luma(block) - waste > 40.0, "rounding is the darker end");
+            }
+        }
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub struct Geometry {
     pub lanes: Rect,
     /// The labels of incidents, between the two; no height where there are none.
     pub flags: Rect,
+    /// The picture's width.
+    pub width: i32,
     /// The time at the chart's left edge.
     pub from_ns: u64,
     /// The time at the chart's right edge.
@@ -44,7 +46,7 @@ impl Geometry {
         let px = |units: f32| (units * scale).round() as i32;
         let (width, height) = (width.min(Frame::MAX_SIDE) as i32, height.min(Frame::MAX_SIDE) as i32);
         let x0 = px(64.0);
-        let x1 = (width - px(16.0)).max(x0 + 1);
+        let x1 = (width - px(22.0)).max(x0 + 1);
         let spans = px(6.0) + px(LANE) * marks.depth() as i32;
         let top = spans + if marks.incidents().is_empty() { 0 } else { px(LANE) } + px(4.0);
         let bottom = (height - px(20.0)).max(top + 1);
@@ -52,6 +54,7 @@ impl Geometry {
             plot: Rect::new(x0, top, x1, bottom),
             lanes: Rect::new(x0, px(6.0), x1, spans),
             flags: Rect::new(x0, spans, x1, top - px(4.0)),
+            width,
             from_ns: range.start,
             to_ns: range.end.max(range.start.saturating_add(1)),
         }
@@ -130,15 +133,10 @@ pub fn draw(frame: &mut Frame, type_: &mut Typesetter, look: Look, content: &Con
     );
     let top = content.peaks[1].bytes.max(content.peaks[0].bytes);
     let top = top.saturating_add(top / 12).max(1 << 20);
-    let axes = Axes {
-        time: Axis::time(
-            geometry.from_ns,
-            geometry.to_ns,
-            content.recording.start_ns(),
-            (geometry.plot.width() / look.px(110.0).max(1)) as u64,
-        ),
-        bytes: Axis::bytes(top, (geometry.plot.height() / look.px(26.0).max(1)).max(1) as u64),
-    };
+    let most = (geometry.plot.width() / look.px(110.0).max(1)) as u64;
+    let time = Axis::time(geometry.from_ns, geometry.to_ns, content.recording.start_ns(), most);
+    let most = (geometry.plot.height() / look.px(26.0).max(1)).max(1) as u64;
+    let axes = Axes { time, labels_to: labels_to(type_, look, &geometry, &time), bytes: Axis::bytes(top, most) };
     // The backend cannot fail; plotters' own errors would be about a chart without area, which Geometry does not make.
     let _ = draw_chart(FrameBackend::new(frame, type_), look, &geometry, &axes, &columns);
     draw_spans(frame, type_, look, &geometry, content);
@@ -149,7 +147,18 @@ pub fn draw(frame: &mut Frame, type_: &mut Typesetter, look: Look, content: &Con
 
 struct Axes {
     time: Axis,
+    /// The last distance on the time axis at which there is room for a label.
+    labels_to: f64,
     bytes: Axis,
+}
+
+/// The last distance on the time axis at which there is room for a label: it stands half to the right of its place, and where that
+/// is more than there is room for, it is left out and not cut.
+fn labels_to(type_: &Typesetter, look: Look, geometry: &Geometry, axis: &Axis) -> f64 {
+    let length_ns = (geometry.to_ns - geometry.from_ns) as f64;
+    let half = type_.width(&axis.label(length_ns), TEXT * look.scale) / 2.0;
+    let room = f64::from(geometry.width - geometry.plot.x0) - f64::from(half);
+    room / f64::from(geometry.plot.width()) * length_ns
 }
 
 fn rgb(color: Color) -> RGBColor {
@@ -195,7 +204,7 @@ fn draw_chart<'a>(
         .bold_line_style(rgb(theme.dim).mix(0.22))
         .axis_style(rgb(theme.faint))
         .label_style(("Inter", size).into_font().color(&rgb(theme.dim)))
-        .x_label_formatter(&|time| units::axis_moment(axes.time.value(*time), axes.time.step, axes.time.end()))
+        .x_label_formatter(&|time| if *time <= axes.labels_to { axes.time.label(*time) } else { String::new() })
         .y_label_formatter(&|bytes| units::axis_bytes(*bytes as u64))
         .set_all_tick_mark_size(look.px(4.0))
         .draw()?;
@@ -203,7 +212,7 @@ fn draw_chart<'a>(
         let points = columns.iter().enumerate().map(|(index, column)| (at(index), value(&column.max) as f64));
         chart.draw_series(LineSeries::new(points, rgb(color).stroke_width(1))).map(|_| ())
     };
-    line(theme.allocated_alternate.mix(theme.text, 0.35), |counters| counters.allocated)?;
+    line(theme.allocated.mix(theme.text, 0.35), |counters| counters.allocated)?;
     line(theme.reserved_line, |counters| counters.reserved)?;
     root.present()
 }
@@ -327,14 +336,15 @@ pub fn draw_cursor(
     let Some(x) = geometry.column(time_ns) else { return };
     let stroke = look.px(1.5).max(1);
     frame.fill(
-        Rect::new(x - stroke / 2, geometry.lanes.y0, x - stroke / 2 + stroke, plot.y1 + look.px(3.0)),
+        Rect::new(x - stroke / 2, geometry.lanes.y0, x - stroke / 2 + stroke, plot.y1 + look.px(5.0)),
         theme.cursor,
     );
     let size = TEXT * look.scale;
     let label = moment(recording, time_ns);
     let width = type_.width(&label, size).ceil() as i32 + look.px(12.0);
     let x0 = (x - width / 2).clamp(0, (frame.width() - width).max(0));
-    let pill = Rect::new(x0, plot.y1 + look.px(3.0), x0 + width, plot.y1 + look.px(19.0));
+    // Below the lowest label of the other axis, which it would cover at the left edge.
+    let pill = Rect::new(x0, plot.y1 + look.px(5.0), x0 + width, plot.y1 + look.px(20.0));
     frame.fill(pill, theme.cursor);
     let at = ((pill.x0 + pill.x1) as f32 / 2.0, (pill.y0 + pill.y1) as f32 / 2.0);
     type_.draw(frame, &label, size, at, Align::Center, theme.background);

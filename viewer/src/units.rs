@@ -34,16 +34,19 @@ pub fn count(value: u64) -> String {
     text
 }
 
-/// A size to the byte: `1,048,576 B`.
+/// A size to the byte: `1,048,576 B`. No line is broken before the unit.
 #[must_use]
 pub fn exact_bytes(value: u64) -> String {
-    count(value) + " B"
+    count(value) + "\u{a0}B"
 }
 
-/// A size both ways where they differ: `20 MiB · 20,971,520 B`.
+/// A size both ways: `1 MiB · 1,048,576 B`. A line may be broken between the two only.
 #[must_use]
 pub fn both_bytes(value: u64) -> String {
-    if value < 1024 { exact_bytes(value) } else { format!("{} · {}", bytes(value), exact_bytes(value)) }
+    if value < 1024 {
+        return exact_bytes(value);
+    }
+    format!("{} · {}", bytes(value).replace(' ', "\u{a0}"), exact_bytes(value))
 }
 
 /// An address: `0x7f1a2c000000`.
@@ -176,8 +179,8 @@ mod tests {
         assert_eq!(count(44_854), "44,854");
         assert_eq!(count(u64::MAX), "18,446,744,073,709,551,615");
         assert_eq!(address(0x7f1a_2c00_0000), "0x7f1a2c000000");
-        assert_eq!(both_bytes(2 << 20), "2 MiB · 2,097,152 B");
-        assert_eq!(both_bytes(512), "512 B");
+        assert_eq!(both_bytes(2 << 20), "2\u{a0}MiB · 2,097,152\u{a0}B");
+        assert_eq!(both_bytes(512), "512\u{a0}B");
     }
 
     #[test]

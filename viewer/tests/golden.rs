@@ -124,7 +124,8 @@ fn a_moment_before_everything() {
 fn out_of_memory_and_lost_events() {
     let model = recording(Drawing::Trouble);
     check("trouble_timeline", &timeline(&model, true, (900, 220), 1.0));
-    check("trouble_heatmap", &heatmap(&model, true, (900, 300), 1.0));
+    check("trouble_heatmap_dark", &heatmap(&model, true, (900, 300), 1.0));
+    check("trouble_heatmap_light", &heatmap(&model, false, (900, 300), 1.0));
 }
 
 #[test]
@@ -154,7 +155,8 @@ fn every_golden_picture_has_a_test() {
         "training_timeline_dark",
         "training_timeline_light_x2",
         "training_timeline_zoomed",
-        "trouble_heatmap",
+        "trouble_heatmap_dark",
+        "trouble_heatmap_light",
         "trouble_timeline",
     ];
     let mut found: Vec<String> = fs::read_dir(path("x").parent().expect("a folder"))

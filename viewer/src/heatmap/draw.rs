@@ -68,7 +68,7 @@ impl Content<'_> {
             ColorBy::Category => {
                 let category = self.definitions.site(block.site).category;
                 let index = Category::ALL.iter().position(|&other| other == category).unwrap_or(0);
-                theme.categories[index].mix(theme.background, if odd { 0.12 } else { 0.0 })
+                theme.categories[index].mix(theme.background, if odd { 0.05 } else { 0.0 })
             }
         }
     }
@@ -76,7 +76,7 @@ impl Content<'_> {
     fn live_color(&self, kind: Kind) -> Color {
         match kind {
             Kind::Live(block) => self.block_color(block),
-            Kind::Waste(block) => self.block_color(block).mix(self.theme.background, 0.5),
+            Kind::Waste(block) => self.theme.waste(self.block_color(block)),
             Kind::Free => self.theme.free,
         }
     }

@@ -204,7 +204,7 @@ fn set_colors(page: &Page, theme: &Theme) {
         ("--faint", theme.faint),
         ("--cursor", theme.cursor),
         ("--allocated", theme.allocated),
-        ("--waste", theme.allocated.mix(theme.background, 0.5)),
+        ("--waste", theme.waste(theme.allocated)),
         ("--pending", theme.pending),
         ("--free", theme.free),
         ("--free-hatch", theme.free_hatch),

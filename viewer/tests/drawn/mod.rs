@@ -69,8 +69,11 @@ impl Story {
     }
 
     fn block(&mut self, address: u64, requested: u64, site: SiteId) {
+        self.rounded_block(address, requested, requested.next_multiple_of(512), site);
+    }
+
+    fn rounded_block(&mut self, address: u64, requested: u64, size: u64, site: SiteId) {
         let pool = Pool::default_of(PoolKind::Large);
-        let size = requested.next_multiple_of(512);
         self.tell(EventKind::BlockAllocated { address, size, requested, stream: StreamId(0), pool, site });
     }
 
@@ -172,7 +175,9 @@ fn get_into_trouble(story: &mut Story) {
     story.tell(oom);
     // More than before, so that the peak is here, with everything in view.
     story.segment(0x7f00_2000_0000, 96 * MIB);
-    story.block(0x7f00_2000_0000, 90 * MIB, site);
+    for block in 0..3u64 {
+        story.rounded_block(0x7f00_2000_0000 + block * 30 * MIB, (22 + 3 * block) * MIB, 30 * MIB, site);
+    }
 }
 
 fn crowd(story: &mut Story) {
