@@ -71,6 +71,11 @@ fn pool_name(pool: Pool) -> String {
     }
 }
 
+/// A size whose unit stays on its line.
+fn size(bytes: u64) -> String {
+    units::bytes(bytes).replace(' ', "\u{a0}")
+}
+
 fn share(part: u64, whole: u64) -> String {
     units::percent(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
 }
@@ -89,7 +94,7 @@ pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, definitions:
     if let Some(block) = hit.block {
         let waste = block.size.saturating_sub(block.requested);
         rows.push(("requested", units::both_bytes(block.requested)));
-        rows.push(("rounding", format!("{} · {}", units::bytes(waste), share(waste, block.size))));
+        rows.push(("rounding", format!("{} · {}", size(waste), share(waste, block.size))));
         let age_ns = state.time_ns().saturating_sub(block.since_ns);
         let age_events = state.event().saturating_sub(block.since_event);
         rows.push(("age", format!("{} · {} events", units::duration(age_ns), units::count(age_events))));
@@ -97,7 +102,7 @@ pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, definitions:
         rows.push(("stream", block.stream.0.to_string()));
     } else if !whole {
         rows.push(("state", "free, inside a segment that is in use".to_owned()));
-        rows.push(("offset", units::bytes(hit.address - hit.segment.address)));
+        rows.push(("offset", size(hit.address - hit.segment.address)));
     } else {
         rows.push(("state", "cached: no block is in it".to_owned()));
     }
@@ -149,8 +154,8 @@ fn of_segment(segment: &Segment, device: &DeviceState) -> Section {
     let mut rows = vec![
         ("address", units::address(segment.address)),
         ("size", units::both_bytes(segment.size)),
-        ("used", format!("{} · {}", units::bytes(used), share(used, segment.size))),
-        ("free", format!("{}, largest {}", units::bytes(free), units::bytes(largest))),
+        ("used", format!("{} · {}", size(used), share(used, segment.size))),
+        ("free", format!("{}, largest {}", size(free), size(largest))),
         ("fragmentation", share(free - largest, free)),
         ("blocks", units::count(blocks)),
         ("stream", segment.stream.0.to_string()),
@@ -164,9 +169,9 @@ fn of_segment(segment: &Segment, device: &DeviceState) -> Section {
 
 fn of_pieces(total: u64, pieces: u64) -> String {
     match pieces {
-        0 => units::bytes(total),
-        1 => format!("{} in 1 piece", units::bytes(total)),
-        _ => format!("{} in {} pieces", units::bytes(total), units::count(pieces)),
+        0 => size(total),
+        1 => format!("{} in 1 piece", size(total)),
+        _ => format!("{} in {} pieces", size(total), units::count(pieces)),
     }
 }
 
@@ -182,11 +187,11 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
         rows.push(("name", about.name.clone()));
     }
     if let Some(about) = about.filter(|about| about.total_bytes > 0) {
-        rows.push(("memory", units::bytes(about.total_bytes)));
+        rows.push(("memory", size(about.total_bytes)));
     }
     rows.extend([
         ("requested", units::both_bytes(counters.requested)),
-        ("rounding", units::bytes(counters.active.saturating_sub(counters.requested))),
+        ("rounding", size(counters.active.saturating_sub(counters.requested))),
         ("free inside", of_pieces(free.total, free.blocks)),
         ("largest free", units::both_bytes(free.largest)),
         ("fragmentation", units::percent(free.fragmentation())),
@@ -201,9 +206,9 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
         ));
     }
     if let Some(sample) = device.sample() {
-        rows.push(("driver: free", units::bytes(sample.free)));
-        rows.push(("driver: context", units::bytes(sample.used_by_context)));
-        rows.push(("driver: others", units::bytes(sample.used_by_others)));
+        rows.push(("driver: free", size(sample.free)));
+        rows.push(("driver: context", size(sample.used_by_context)));
+        rows.push(("driver: others", size(sample.used_by_others)));
     }
     if device.misfits() > 0 {
         rows.push(("contradictions", format!("{} events did not fit", units::count(device.misfits()))));
@@ -224,7 +229,7 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
 /// An event in a few words.
 #[must_use]
 pub fn of_event(event: &Event, definitions: &Definitions) -> String {
-    let range = |address: u64, size: u64| format!("{} at {}", units::bytes(size), units::address(address));
+    let range = |address: u64, bytes: u64| format!("{} at {}", size(bytes), units::address(address));
     match event.kind {
         EventKind::SegmentAllocated { address, size, .. } => format!("segment allocated, {}", range(address, size)),
         EventKind::SegmentFreed { address, size, .. } => format!("segment freed, {}", range(address, size)),
@@ -234,9 +239,9 @@ pub fn of_event(event: &Event, definitions: &Definitions) -> String {
         EventKind::FreeRequested { address, .. } => format!("free requested at {}", units::address(address)),
         EventKind::FreeCompleted { address, .. } => format!("free completed at {}", units::address(address)),
         EventKind::OutOfMemory { requested, device_free, .. } => {
-            format!("out of memory: {} asked, device has {} free", units::bytes(requested), units::bytes(device_free))
+            format!("out of memory: {} asked, {} free", size(requested), size(device_free))
         }
-        EventKind::MemorySample { free, .. } => format!("driver sample, {} free", units::bytes(free)),
+        EventKind::MemorySample { free, .. } => format!("driver sample, {} free", size(free)),
         EventKind::Mark { stage, name } => {
             let what = match stage {
                 Stage::Instant => "mark",

@@ -6,7 +6,7 @@ mod drawn;
 use drawn::{Drawing, bytes, recording, states};
 use vramscope_trace::{DeviceId, DeviceState, Recording, digest};
 use vramscope_viewer::frame::{Color, Frame};
-use vramscope_viewer::heatmap::ColorBy;
+use vramscope_viewer::heatmap::{self, ColorBy};
 use vramscope_viewer::link::Link;
 use vramscope_viewer::marks::IncidentKind;
 use vramscope_viewer::model::{Model, Origin, PeakOf};
@@ -286,4 +286,15 @@ fn what_is_not_a_recording_by_itself_is_saved_as_one() {
     again.finish().expect("all of it");
     assert_eq!(again.end_event(), opened.recording.end_event());
     assert_eq!(digest(again.end_state()), digest(opened.recording.end_state()));
+}
+
+#[test]
+fn the_legend_names_the_categories_that_there_are() {
+    let names = |drawing| {
+        let model = recording(drawing);
+        let categories = heatmap::categories(model.recording().definitions());
+        categories.into_iter().map(|category| category.name()).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(names(Drawing::Training), "unknown, parameter, gradient, optimizer state, activation");
+    assert_eq!(names(Drawing::Crowd), "unknown");
 }

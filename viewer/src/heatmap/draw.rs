@@ -1,6 +1,6 @@
 //! The heatmap's pixels.
 
-use vramscope_trace::{Block, Category, Definitions, DeviceState, FreeSpace};
+use vramscope_trace::{Block, Category, Definitions, DeviceState, FreeSpace, SiteId};
 
 use super::layout::{Layout, Row};
 use super::slices::{Kind, Slice};
@@ -80,6 +80,24 @@ impl Content<'_> {
             Kind::Free => self.theme.free,
         }
     }
+}
+
+/// The categories that a recording's blocks may have, in the order of [`Category::ALL`]; always the one that means none.
+#[must_use]
+pub fn categories(definitions: &Definitions) -> Vec<Category> {
+    let mut found = [false; Category::ALL.len()];
+    for site in (0..=definitions.site_count()).filter_map(|number| u32::try_from(number).ok()) {
+        let category = definitions.site(SiteId(site)).category;
+        if let Some(index) = Category::ALL.iter().position(|&other| other == category) {
+            found[index] = true;
+        }
+    }
+    Category::ALL
+        .into_iter()
+        .zip(found)
+        .filter(|&(category, found)| found || category == Category::default())
+        .map(|(category, _)| category)
+        .collect()
 }
 
 /// Draws the heatmap on all of `frame`, which has the size that `layout` was made for.

@@ -18,6 +18,6 @@ mod draw;
 mod layout;
 mod slices;
 
-pub use draw::{ColorBy, Content, Highlight, draw, draw_highlight};
+pub use draw::{ColorBy, Content, Highlight, categories, draw, draw_highlight};
 pub(crate) use layout::hit_at;
 pub use layout::{Hit, Layout, Row, View};

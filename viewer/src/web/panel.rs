@@ -6,7 +6,7 @@ use wasm_bindgen::prelude::*;
 use super::page::{Page, Stage};
 use super::screen::{Screen, css};
 use crate::details::{self, Details, Subject};
-use crate::heatmap::{ColorBy, Hit};
+use crate::heatmap::{self, ColorBy, Hit};
 use crate::model::{Model, Origin};
 use crate::playback::SPEEDS;
 use crate::timeline;
@@ -102,7 +102,10 @@ fn show_devices(page: &Page, model: &Model) -> Result<(), JsValue> {
 
 fn show_legend(page: &Page, model: &Model, screen: &Screen) -> Result<(), JsValue> {
     let by_category = model.color_by == ColorBy::Category;
-    let shown = format!("{by_category} {}", css(screen.theme().background));
+    let definitions = model.recording().definitions();
+    // Their number stands for the categories, which are looked for only when there are more.
+    let sites = if by_category { definitions.site_count() } else { 0 };
+    let shown = format!("{by_category} {sites} {}", css(screen.theme().background));
     if page.legend.get_attribute("data-shown").as_deref() == Some(&shown) {
         return Ok(());
     }
@@ -119,9 +122,12 @@ fn show_legend(page: &Page, model: &Model, screen: &Screen) -> Result<(), JsValu
         page.legend.append_child(&item).map(|_| ())
     };
     if by_category {
-        for (category, color) in Category::ALL.iter().zip(screen.theme().categories) {
+        let theme = screen.theme();
+        let found = heatmap::categories(definitions);
+        for (category, color) in Category::ALL.iter().zip(theme.categories).filter(|(one, _)| found.contains(one)) {
             add("", Some(css(color)), category.name())?;
         }
+        add("", Some(css(theme.waste(theme.categories[0]))), "rounding (darker)")?;
     } else {
         add("swatch-allocated", None, "allocated")?;
         add("swatch-waste", None, "rounding")?;
