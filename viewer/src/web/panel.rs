@@ -127,7 +127,7 @@ fn show_legend(page: &Page, model: &Model, screen: &Screen) -> Result<(), JsValu
         for (category, color) in Category::ALL.iter().zip(theme.categories).filter(|(one, _)| found.contains(one)) {
             add("", Some(css(color)), category.name())?;
         }
-        add("", Some(css(theme.waste(theme.categories[0]))), "rounding (darker)")?;
+        add("", Some(css(theme.waste(theme.categories[0]))), "rounding")?;
     } else {
         add("swatch-allocated", None, "allocated")?;
         add("swatch-waste", None, "rounding")?;
