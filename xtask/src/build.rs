@@ -101,16 +101,11 @@ fn replace_this_process(mut command: Command) -> std::io::Error {
 }
 
 /// Builds everything, then runs a program of the `tests` crate that drives the real binary in a real browser.
-pub(crate) fn with_browser(program: &str, arguments: &[&str]) -> Result<()> {
+pub(crate) fn with_browser(program: &str) -> Result<()> {
     Tool::Chromium.ensure()?;
-    everything(Profile::Release)?;
-    run_with_browser(program, arguments)
-}
-
-/// Runs a program of the `tests` crate against the binary that [`everything`] built for release.
-pub(crate) fn run_with_browser(program: &str, arguments: &[&str]) -> Result<()> {
-    let run = ["run", "--package", "vramscope-tests", "--bin", program, "--"];
-    shell::run(cargo().args(run).args(arguments).env(BINARY_VARIABLE, binary_path(Profile::Release)?))
+    let binary = everything(Profile::Release)?;
+    let run = ["run", "--package", "vramscope-tests", "--bin", program];
+    shell::run(cargo().args(run).env(BINARY_VARIABLE, binary))
 }
 
 /// Tells the `tests` crate which binary to start.

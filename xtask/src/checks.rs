@@ -37,9 +37,6 @@ pub(crate) fn run() -> Result<ExitCode> {
 
     let binary = plan.step("build for release", &[wasm_target], || build::everything(Profile::Release).map(drop));
     plan.step("the binary in the browser", &[binary, chromium], end_to_end);
-    plan.step("browser benchmark, run small", &[binary, chromium], || {
-        build::run_with_browser("bench_browser", &["--small"])
-    });
     Ok(plan.finish())
 }
 

@@ -41,8 +41,8 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         (Some("build"), []) => build::everything(Profile::Dev).map(|_| ExitCode::SUCCESS),
         (Some("build"), ["--release"]) => build::everything(Profile::Release).map(|_| ExitCode::SUCCESS),
         (Some("test"), []) => checks::run(),
-        (Some("bench-browser"), []) => build::with_browser("bench_browser", &[]).map(|()| ExitCode::SUCCESS),
-        (Some("screenshots"), []) => build::with_browser("screenshots", &[]).map(|()| ExitCode::SUCCESS),
+        (Some("bench-browser"), []) => build::with_browser("bench_browser").map(|()| ExitCode::SUCCESS),
+        (Some("screenshots"), []) => build::with_browser("screenshots").map(|()| ExitCode::SUCCESS),
         (None | Some("help" | "--help" | "-h"), []) => {
             eprintln!("{USAGE}");
             Ok(ExitCode::SUCCESS)

@@ -1,0 +1,13 @@
+//! The browser benchmark still runs.
+
+use std::process::Command;
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn the_browser_benchmark_runs_small() {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_bench_browser")).arg("--small").output().expect("the benchmark starts");
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    let figures = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(figures.matches(" p99 ").count(), 4, "each thing that is measured has its figures:\n{figures}");
+}
