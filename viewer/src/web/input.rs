@@ -1,7 +1,7 @@
 //! What a person does with pointer, wheel, buttons and files.
 
 use wasm_bindgen::prelude::*;
-use web_sys::{DragEvent, Event, EventTarget, PointerEvent, WheelEvent};
+use web_sys::{DragEvent, Event, EventTarget, HashChangeEvent, PointerEvent, WheelEvent};
 
 use super::save::save;
 use super::{App, Pointer, State, keys, live, source, window};
@@ -43,9 +43,11 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     listen_to_files(app)?;
     keys::listen(app)?;
     let on_link = app.clone();
-    on(window()?.as_ref(), "hashchange", move |_: Event| {
-        let fragment = window().and_then(|window| window.location().hash()).unwrap_or_default();
-        on_link.change(|state| state.model.go_to_link(&Link::parse(&fragment)));
+    on(window()?.as_ref(), "hashchange", move |event: HashChangeEvent| {
+        // Not the window's own address: the page may have written its state there since.
+        let address = event.new_url();
+        let fragment = address.split_once('#').map_or("", |(_, fragment)| fragment);
+        on_link.change(|state| state.model.go_to_link(&Link::parse(fragment)));
     })
 }
 
