@@ -29,7 +29,7 @@ mod simulated;
 mod size;
 mod stats;
 
-pub use device::{Device, DeviceError, DeviceMemory};
+pub use device::{Device, DeviceError, DeviceMemory, StreamEvent};
 pub use error::{AllocateError, FreeError, OutOfMemory};
 pub use layout::{LaidBlock, LaidSegment};
 pub use pool::{Allocated, Origin, Pool};

@@ -14,7 +14,7 @@ pub const MAX_REQUEST_BYTES: u64 = 1 << 60;
 /// Rounded sizes from here on get a segment of their own size.
 const MIN_OWN_SEGMENT_BYTES: u64 = 10 << 20;
 /// What a segment of the large pool has for smaller ones.
-const LARGE_SEGMENT_BYTES: u64 = 20 << 20;
+pub(crate) const LARGE_SEGMENT_BYTES: u64 = 20 << 20;
 /// A segment of its own size is a multiple of this.
 const OWN_SEGMENT_STEP_BYTES: u64 = 2 << 20;
 

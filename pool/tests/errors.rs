@@ -84,7 +84,7 @@ fn out_of_memory_says_what_stood_in_the_way() {
 fn a_limit_is_checked_before_the_device_is_asked() {
     let fault = DeviceError::Failed("asked".to_owned());
     let device = SimulatedDevice::new(100 * MIB).with_fault(0, fault.clone());
-    let mut pool = Pool::new(DeviceId(0), Settings { limit_bytes: Some(MIB) }, device);
+    let mut pool = Pool::new(DeviceId(0), Settings { limit_bytes: Some(MIB), ..Settings::default() }, device);
     let error = allocate(&mut pool, 1).unwrap_err();
     assert!(matches!(error, AllocateError::OutOfMemory(details) if details.limit_bytes == Some(MIB)));
 }

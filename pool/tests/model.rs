@@ -294,7 +294,7 @@ proptest! {
 
     #[test]
     fn a_limit_holds(operations in operations(), limit in 0..200 * MIB) {
-        let settings = Settings { limit_bytes: Some(limit) };
+        let settings = Settings { limit_bytes: Some(limit), ..Settings::default() };
         check(&operations, settings, SimulatedDevice::new(1 << 40));
     }
 

@@ -90,7 +90,7 @@ fn check_history(name: &str, events: &[Event], limit_bytes: Option<u64>) -> Stat
         _ => None,
     });
     let device = SimulatedDevice::new(u64::MAX).with_addresses(segments);
-    let mut pool = Pool::new(DeviceId(0), Settings { limit_bytes }, device);
+    let mut pool = Pool::new(DeviceId(0), Settings { limit_bytes, ..Settings::default() }, device);
     let mut at = 0;
     while at < history.len() {
         let (readings, len) = next_calls(&history[at..]);
