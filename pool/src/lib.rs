@@ -26,7 +26,7 @@ mod miss;
 mod pool;
 mod settings;
 mod simulated;
-mod size;
+pub mod size;
 mod stats;
 
 pub use device::{Device, DeviceError, DeviceMemory, StreamEvent};
@@ -35,5 +35,5 @@ pub use layout::{LaidBlock, LaidSegment};
 pub use pool::{Allocated, Origin, Pool};
 pub use settings::Settings;
 pub use simulated::SimulatedDevice;
-pub use size::{MAX_REQUEST_BYTES, MIN_BLOCK_BYTES, SMALL_REQUEST_BYTES, SMALL_SEGMENT_BYTES};
+pub use size::{MAX_REQUEST_BYTES, MIN_BLOCK_BYTES};
 pub use stats::{Stat, StatBySize, Stats};

@@ -35,7 +35,7 @@ impl<D: Device> Pool<D> {
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<Option<BlockIndex>, DeviceError> {
-        let bytes = size::segment_size(request.size);
+        let bytes = size::segment_size(&self.settings, request.size);
         let reserved = self.stats.reserved_bytes.all.current;
         if self.settings.limit_bytes.is_some_and(|limit| reserved.saturating_add(bytes) > limit) {
             return Ok(None);
@@ -123,7 +123,7 @@ impl<D: Device> Pool<D> {
         self.tell(origin, kind, sink);
         OutOfMemory {
             requested,
-            segment_bytes: size::segment_size(size),
+            segment_bytes: size::segment_size(&self.settings, size),
             stream,
             device_free_bytes: memory.free_bytes,
             device_total_bytes: memory.total_bytes,

@@ -121,7 +121,7 @@ impl<D: Device> Pool<D> {
         if bytes > MAX_REQUEST_BYTES {
             return Err(AllocateError::TooLarge { requested: bytes });
         }
-        let size = size::block_size(bytes);
+        let size = size::block_size(&self.settings, bytes);
         let pool = BlockPoolIndex::default_of(size::pool_kind(size));
         let request = Request { requested: bytes, size, stream, pool };
         let index = match self.block_pools[pool.place()].take_best_fit(stream, size) {
@@ -145,7 +145,7 @@ impl<D: Device> Pool<D> {
         let block_pool = &mut self.block_pools[pool.place()];
         let key = block_pool.key;
         let kind = key.kind;
-        if size::splits(kind, free_size - size) {
+        if size::splits(&self.settings, kind, false, size, free_size - size) {
             let rest = self.blocks.split(index, size);
             block_pool.insert(&self.blocks[rest], rest);
             if was_split {
