@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod conf;
 mod device;
 mod error;
 mod free_blocks;
@@ -29,6 +30,7 @@ mod simulated;
 pub mod size;
 mod stats;
 
+pub use conf::{CONF_VARIABLES, ConfError, ConfErrorKind};
 pub use device::{Device, DeviceError, DeviceMemory, StreamEvent};
 pub use error::{AllocateError, FreeError, OutOfMemory};
 pub use layout::{LaidBlock, LaidSegment};
