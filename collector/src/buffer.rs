@@ -1,159 +1,168 @@
 //! Typed memory from the pool.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
-use std::ptr::{self, NonNull};
-use std::slice;
 
-use vramscope_pool::{AllocateError, MIN_BLOCK_BYTES};
+use vramscope_pool::{AllocateError, DeviceError, MIN_BLOCK_BYTES};
 
-use crate::pool::HostPool;
+use crate::host::HostDevice;
+use crate::memory::{Element, MemoryDevice};
+use crate::pool::DevicePool;
 
-/// A number that a [`PoolSlice`] may hold. The trait is sealed: that zero bytes are a value, and that there is nothing to drop, is
-/// what the unsafe code here relies on.
-pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + 'static {}
-
-mod sealed {
-    pub trait Sealed {}
-}
-
-macro_rules! elements {
-    ($($number:ty)*) => { $(
-        impl sealed::Sealed for $number {}
-        impl Element for $number {}
-    )* };
-}
-
-elements!(u8 i8 u16 i16 u32 i32 u64 i64 f32 f64);
-
-/// Numbers in memory of a [`HostPool`], to which it returns when dropped.
+/// Numbers in memory of a [`DevicePool`], to which it returns when dropped. In this machine's memory it is a slice; on a GPU
+/// cudarc's copies, launches and libraries take it as they take a `CudaSlice`.
 ///
 /// Why the memory is this slice's own: live blocks of a pool never overlap, and the block is live until the drop. Why it is there:
-/// the device keeps a segment's memory map until the pool releases it, which the pool does only where no block is live; and the
+/// the device keeps a segment's memory until the pool releases it, which the pool does only where no block is live; and the
 /// device itself stays until the last handle of the pool is gone, of which this slice has one. Why it is aligned: segments begin at
 /// multiples of 2 MiB, blocks in them at multiples of [`MIN_BLOCK_BYTES`], and no [`Element`] asks for more.
-pub struct PoolSlice<T: Element> {
-    pool: HostPool,
-    /// The first number; dangling where there is none.
-    start: NonNull<T>,
+pub struct PoolSlice<T: Element, D: MemoryDevice = HostDevice> {
+    pool: DevicePool<D>,
+    /// Taken out only by the drop.
+    buffer: ManuallyDrop<D::Buffer<T>>,
+    /// Of the first number; 0 where there is none.
+    address: u64,
     len: usize,
+    stream: D::Stream,
     /// The line that asked for it, which is also where its free is said to come from: a drop knows no line of its own.
     location: &'static Location<'static>,
 }
 
-// SAFETY: A `PoolSlice` owns its memory alone, as a `Box<[T]>` does, and `T` may be sent and shared (`Element` demands it). The
-// pool handle is `Send` and `Sync`, its state being behind a lock.
-unsafe impl<T: Element> Send for PoolSlice<T> {}
-// SAFETY: As above; through a shared reference the numbers can only be read.
-unsafe impl<T: Element> Sync for PoolSlice<T> {}
-
-impl<T: Element> PoolSlice<T> {
-    /// Takes memory for `len` numbers out of the pool and lets `fill` write them all.
-    ///
-    /// # Safety
-    /// `fill` writes each of the `len` numbers behind the pointer that it is given, and nothing else.
-    unsafe fn new_filled(
-        pool: &HostPool,
+impl<T: Element, D: MemoryDevice> PoolSlice<T, D> {
+    /// Memory for `len` numbers that holds whatever it held before.
+    pub(crate) fn new_unset(
+        pool: &DevicePool<D>,
+        stream: &D::Stream,
         len: usize,
         location: &'static Location<'static>,
-        fill: impl FnOnce(*mut T),
     ) -> Result<Self, AllocateError> {
         const { assert!(align_of::<T>() as u64 <= MIN_BLOCK_BYTES, "blocks lie at multiples of their smallest size") };
         let bytes = len.saturating_mul(size_of::<T>()) as u64;
-        let Some(block) = pool.allocate(bytes, location)? else {
-            return Ok(Self { pool: pool.clone(), start: NonNull::dangling(), len: 0, location });
-        };
-        let start = NonNull::new(ptr::with_exposed_provenance_mut::<T>(block.address as usize));
-        let start = start.expect("the pool refuses segments at address 0");
-        // Whatever happens in `fill`, the block goes back to the pool.
-        let memory = Self { pool: pool.clone(), start, len, location };
-        fill(start.as_ptr());
-        Ok(memory)
+        let address = pool.allocate(bytes, stream, location)?.map_or(0, |block| block.address);
+        // SAFETY: The block at `address` was just handed out and has at least `bytes` bytes; where `len` is 0 there is none and none
+        // is needed. It is this slice's alone, and there until the drop, as the type's documentation argues.
+        let buffer = unsafe { D::buffer(stream, address, len) };
+        match buffer {
+            Ok(buffer) => {
+                let buffer = ManuallyDrop::new(buffer);
+                Ok(Self { pool: pool.clone(), buffer, address, len, stream: stream.clone(), location })
+            }
+            Err(error) => {
+                if len > 0 {
+                    pool.free(address, location);
+                }
+                Err(error.into())
+            }
+        }
     }
 
     /// The pool that the memory is from.
     #[must_use]
-    pub fn pool(&self) -> &HostPool {
+    pub fn pool(&self) -> &DevicePool<D> {
         &self.pool
     }
 
-    /// The address of the first number, as events name it.
+    /// The address of the first number, as events name it; 0 where there are no numbers.
     #[must_use]
     pub fn address(&self) -> u64 {
-        self.start.addr().get() as u64
+        self.address
+    }
+
+    /// How many numbers there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The stream that it was made on, for whose work its memory is used again once it is dropped.
+    #[must_use]
+    pub fn stream(&self) -> &D::Stream {
+        &self.stream
+    }
+
+    /// The memory, as work on the device takes it.
+    pub(crate) fn buffer(&self) -> &D::Buffer<T> {
+        &self.buffer
+    }
+
+    /// The memory, as work on the device takes it.
+    pub(crate) fn buffer_mut(&mut self) -> &mut D::Buffer<T> {
+        &mut self.buffer
+    }
+
+    /// Sets all numbers to zero, in order with the other work on [its stream](Self::stream).
+    ///
+    /// # Errors
+    /// When the device takes no work.
+    pub fn set_zero(&mut self) -> Result<(), DeviceError> {
+        D::set_zero(&mut self.buffer)
+    }
+
+    /// Copies `values`, which are as many as the numbers here, in order with the other work on [its stream](Self::stream).
+    ///
+    /// # Errors
+    /// When the device takes no work.
+    ///
+    /// # Panics
+    /// When they are more or fewer.
+    pub fn write(&mut self, values: &[T]) -> Result<(), DeviceError> {
+        assert_eq!(values.len(), self.len, "as many numbers as there is room for");
+        D::write(&mut self.buffer, values)
+    }
+
+    /// The numbers, once the work queued on [its stream](Self::stream) before is done.
+    ///
+    /// # Errors
+    /// When the device takes no work or what was queued failed.
+    pub fn read(&self) -> Result<Vec<T>, DeviceError>
+    where
+        T: Default,
+    {
+        let mut values = vec![T::default(); self.len];
+        D::read(&self.buffer, &mut values)?;
+        Ok(values)
     }
 }
 
-impl HostPool {
-    /// `len` zeros.
-    ///
-    /// # Errors
-    /// When there is no room for them.
-    #[track_caller]
-    pub fn zeros<T: Element>(&self, len: usize) -> Result<PoolSlice<T>, AllocateError> {
-        // SAFETY: `write_bytes` sets every byte of `len` numbers. Zero bytes are a value of every `Element`.
-        unsafe { PoolSlice::new_filled(self, len, Location::caller(), |start: *mut T| ptr::write_bytes(start, 0, len)) }
-    }
-
-    /// `len` times `value`.
-    ///
-    /// # Errors
-    /// When there is no room for them.
-    #[track_caller]
-    pub fn full<T: Element>(&self, len: usize, value: T) -> Result<PoolSlice<T>, AllocateError> {
-        let fill = |start: *mut T| {
-            for place in 0..len {
-                // SAFETY: `place < len`, and `new_filled` gives a pointer to memory for `len` numbers.
-                unsafe { start.add(place).write(value) };
-            }
-        };
-        // SAFETY: `fill` writes each of the `len` numbers.
-        unsafe { PoolSlice::new_filled(self, len, Location::caller(), fill) }
-    }
-
-    /// The same numbers as `values`.
-    ///
-    /// # Errors
-    /// When there is no room for them.
-    #[track_caller]
-    pub fn copy_of<T: Element>(&self, values: &[T]) -> Result<PoolSlice<T>, AllocateError> {
-        let fill = |start: *mut T| {
-            // SAFETY: Both sides are `values.len()` numbers, and memory fresh from the pool overlaps nothing that is in use.
-            unsafe { ptr::copy_nonoverlapping(values.as_ptr(), start, values.len()) };
-        };
-        // SAFETY: `fill` writes each of the `values.len()` numbers.
-        unsafe { PoolSlice::new_filled(self, values.len(), Location::caller(), fill) }
-    }
-}
-
-impl<T: Element> Deref for PoolSlice<T> {
+impl<T: Element> Deref for PoolSlice<T, HostDevice> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `start` points at `len` numbers, all written before this slice was returned, in memory that is its own, is there
-        // and is aligned, as its documentation argues. Where `len` is 0 the pointer is dangling but aligned, which will do.
-        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+        self.buffer.numbers()
     }
 }
 
-impl<T: Element> DerefMut for PoolSlice<T> {
+impl<T: Element> DerefMut for PoolSlice<T, HostDevice> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: As for `deref`; the exclusive reference to the `PoolSlice` makes this one exclusive.
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+        self.buffer.numbers_mut()
     }
 }
 
-impl<T: Element> Drop for PoolSlice<T> {
+impl<T: Element, D: MemoryDevice> Drop for PoolSlice<T, D> {
     fn drop(&mut self) {
+        // SAFETY: Only this takes the buffer, and nothing looks at it after a drop.
+        let buffer = unsafe { ManuallyDrop::take(&mut self.buffer) };
+        D::finish(buffer);
         if self.len > 0 {
-            self.pool.free(self.address(), self.location);
+            self.pool.free(self.address, self.location);
         }
     }
 }
 
-impl<T: Element> fmt::Debug for PoolSlice<T> {
+impl<T: Element, D: MemoryDevice> fmt::Debug for PoolSlice<T, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
+        f.debug_struct("PoolSlice")
+            .field("address", &format_args!("{:#x}", self.address))
+            .field("len", &self.len)
+            .field("stream", &self.stream)
+            .finish_non_exhaustive()
     }
 }

@@ -5,46 +5,52 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use vramscope_pool::{AllocateError, Allocated, DeviceError, Origin, Pool, Settings, Stats};
-use vramscope_trace::{Category, DeviceId, Event, EventKind, Sink, Stage, StreamId};
+use vramscope_trace::{Category, DeviceId, Event, EventKind, Sink, Stage};
 
 use crate::host::HostDevice;
+use crate::memory::MemoryDevice;
 use crate::scope::{Context, Scope, Sites, unique_number};
 
-/// A caching allocator over the memory of this machine. Clones are the same pool.
+/// A caching allocator over the memory of a device. Clones are the same pool.
 ///
 /// ```
-/// use vramscope_collector::HostPool;
-/// use vramscope_trace::{Category, DeviceId, Null};
+/// use vramscope_collector::{HostDevice, HostPool};
+/// use vramscope_pool::Settings;
+/// use vramscope_trace::{Category, Null};
 ///
 /// let started = std::time::Instant::now();
-/// let pool = HostPool::new(DeviceId(0), 64 << 20, Null, move || started.elapsed().as_nanos() as u64);
+/// let device = HostDevice::new(64 << 20);
+/// let pool = HostPool::new(device, Settings::default(), Null, move || started.elapsed().as_nanos() as u64);
 /// let _step = pool.scope("step");
 /// let _forward = pool.scope_with("forward", Category::Activation);
-/// let mut hidden = pool.zeros::<f32>(1024)?;
+/// let mut hidden = pool.alloc_zeros::<f32>(1024)?;
 /// hidden[7] = 1.0;
 /// # Ok::<(), vramscope_collector::AllocateError>(())
 /// ```
-#[derive(Clone)]
-pub struct HostPool {
-    shared: Arc<Shared>,
+pub struct DevicePool<D: MemoryDevice> {
+    shared: Arc<Shared<D>>,
 }
 
-struct Shared {
+/// A pool over this machine's memory.
+pub type HostPool = DevicePool<HostDevice>;
+
+struct Shared<D: MemoryDevice> {
     /// Tells this pool's scopes from those of others.
     number: u64,
     clock: Box<dyn Fn() -> u64 + Send + Sync>,
-    inner: Mutex<Inner>,
+    default_stream: D::Stream,
+    inner: Mutex<Inner<D>>,
 }
 
 /// What the lock guards. The clock is read and the sink told under it, so that definitions come before what uses them and events
 /// in the order of their times.
-struct Inner {
-    pool: Pool<HostDevice>,
+struct Inner<D> {
+    pool: Pool<D>,
     sites: Sites,
     sink: Box<dyn Sink + Send>,
 }
 
-impl Inner {
+impl<D> Inner<D> {
     fn tell_definitions(&mut self) {
         for definition in self.sites.take_fresh() {
             self.sink.define(&definition);
@@ -52,21 +58,26 @@ impl Inner {
     }
 }
 
-impl HostPool {
-    /// A pool of at most `capacity_bytes` whose events carry `device`, go to `sink`, and have the times that `clock` says.
+impl<D: MemoryDevice> DevicePool<D> {
+    /// A pool over `device` whose events go to `sink` and have the times that `clock` says.
     pub fn new(
-        device: DeviceId,
-        capacity_bytes: u64,
+        device: D,
+        settings: Settings,
         sink: impl Sink + Send + 'static,
         clock: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
-        let pool = Pool::new(device, Settings::default(), HostDevice::new(capacity_bytes));
+        let (id, default_stream) = (DeviceId(device.info().device), device.default_stream());
+        let pool = Pool::new(id, settings, device);
         let inner = Mutex::new(Inner { pool, sites: Sites::default(), sink: Box::new(sink) });
-        Self { shared: Arc::new(Shared { number: unique_number(), clock: Box::new(clock), inner }) }
+        Self { shared: Arc::new(Shared { number: unique_number(), clock: Box::new(clock), default_stream, inner }) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Inner<D>> {
         self.shared.inner.lock().expect("a pool that panicked half way through a change can hand out no memory")
+    }
+
+    pub(crate) fn default_stream(&self) -> &D::Stream {
+        &self.shared.default_stream
     }
 
     /// Opens a scope: until it is dropped, what this thread asks for is said to be asked for in `name`, inside the scopes that are
@@ -95,13 +106,13 @@ impl HostPool {
     }
 
     /// Records the beginning of something named, and its end when what is returned is dropped.
-    pub fn span(&self, name: impl Into<String>) -> Span {
+    pub fn span(&self, name: impl Into<String>) -> Span<D> {
         let name = name.into();
         self.put_mark(&mut self.lock(), Stage::Begin, &name);
         Span { pool: self.clone(), name }
     }
 
-    fn put_mark(&self, inner: &mut Inner, stage: Stage, name: &str) {
+    fn put_mark(&self, inner: &mut Inner<D>, stage: Stage, name: &str) {
         let name = inner.sites.string(name);
         inner.tell_definitions();
         let (device, time_ns) = (inner.pool.id(), (self.shared.clock)());
@@ -127,7 +138,7 @@ impl HostPool {
     }
 
     /// Where and when this call is, with the sink told of it.
-    fn origin(&self, inner: &mut Inner, location: &'static Location<'static>) -> Origin {
+    fn origin(&self, inner: &mut Inner<D>, location: &'static Location<'static>) -> Origin {
         let site = inner.sites.site(Context::current(self.shared.number), location);
         inner.tell_definitions();
         Origin { site, time_ns: (self.shared.clock)() }
@@ -136,12 +147,14 @@ impl HostPool {
     pub(crate) fn allocate(
         &self,
         bytes: u64,
+        stream: &D::Stream,
         location: &'static Location<'static>,
     ) -> Result<Option<Allocated>, AllocateError> {
         let mut inner = self.lock();
         let origin = self.origin(&mut inner, location);
         let Inner { pool, sink, .. } = &mut *inner;
-        pool.allocate(bytes, StreamId(0), origin, &mut **sink)
+        let stream = pool.device_mut().stream_id(stream);
+        pool.allocate(bytes, stream, origin, &mut **sink)
     }
 
     /// Takes back a block that [`allocate`](Self::allocate) handed out and that is not free yet.
@@ -154,21 +167,27 @@ impl HostPool {
     }
 }
 
-impl fmt::Debug for HostPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostPool").field("number", &self.shared.number).finish_non_exhaustive()
+impl<D: MemoryDevice> Clone for DevicePool<D> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-/// Something named that is going on; see [`HostPool::span`].
+impl<D: MemoryDevice> fmt::Debug for DevicePool<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DevicePool").field("number", &self.shared.number).finish_non_exhaustive()
+    }
+}
+
+/// Something named that is going on; see [`DevicePool::span`].
 #[must_use = "a span ends when this is dropped"]
 #[derive(Debug)]
-pub struct Span {
-    pool: HostPool,
+pub struct Span<D: MemoryDevice = HostDevice> {
+    pool: DevicePool<D>,
     name: String,
 }
 
-impl Drop for Span {
+impl<D: MemoryDevice> Drop for Span<D> {
     fn drop(&mut self) {
         // After a panic in the middle of a change the recording is over anyway.
         if let Ok(mut inner) = self.pool.shared.inner.lock() {

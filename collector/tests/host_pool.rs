@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use vramscope_collector::{AllocateError, HostPool};
+use vramscope_collector::{AllocateError, HostDevice, HostPool, Settings};
 use vramscope_trace::{
     Category, Definition, Definitions, DeviceId, Event, EventKind, Memory, MemoryState, Sink, Site, SiteId, Stage,
     StringId,
@@ -75,15 +75,17 @@ impl Kept {
 fn recorded_pool(capacity_bytes: u64) -> (HostPool, Kept) {
     let kept = Kept::default();
     let ticks = AtomicU64::new(0);
-    let pool = HostPool::new(DeviceId(0), capacity_bytes, kept.clone(), move || ticks.fetch_add(1, Ordering::Relaxed));
+    let pool = HostPool::new(HostDevice::new(capacity_bytes), Settings::default(), kept.clone(), move || {
+        ticks.fetch_add(1, Ordering::Relaxed)
+    });
     (pool, kept)
 }
 
 #[test]
 fn buffers_hold_their_own_data_and_go_back_when_dropped() {
     let (pool, kept) = recorded_pool(64 * MIB);
-    let zeros = pool.zeros::<f32>(1000).unwrap();
-    let mut counted = pool.copy_of(&(0..300_000).collect::<Vec<u32>>()).unwrap();
+    let zeros = pool.alloc_zeros::<f32>(1000).unwrap();
+    let mut counted = pool.clone_htod(&(0..300_000).collect::<Vec<u32>>()).unwrap();
     let full = pool.full(77, 0xa5u8).unwrap();
     counted[5] = 99;
     assert!(zeros.iter().all(|&value| value == 0.0) && zeros.len() == 1000);
@@ -107,7 +109,7 @@ fn memory_that_is_used_again_is_zeroed_again() {
     let first = pool.full(4096, 1.0f64).unwrap();
     let address = first.address();
     drop(first);
-    let second = pool.zeros::<f64>(4096).unwrap();
+    let second = pool.alloc_zeros::<f64>(4096).unwrap();
     assert_eq!(second.address(), address);
     assert!(second.iter().all(|&value| value == 0.0));
 }
@@ -115,7 +117,7 @@ fn memory_that_is_used_again_is_zeroed_again() {
 #[test]
 fn an_empty_buffer_takes_no_memory() {
     let (pool, kept) = recorded_pool(64 * MIB);
-    let mut empty = pool.zeros::<u64>(0).unwrap();
+    let mut empty = pool.alloc_zeros::<u64>(0).unwrap();
     assert!(empty.is_empty() && empty.iter_mut().next().is_none());
     drop(empty);
     assert!(kept.events().is_empty());
@@ -132,21 +134,21 @@ fn a_buffer_outlives_the_handle_that_made_it() {
 #[test]
 fn scopes_say_where_and_what_for() {
     let (pool, kept) = recorded_pool(64 * MIB);
-    let before = pool.zeros::<u8>(1).unwrap();
+    let before = pool.alloc_zeros::<u8>(1).unwrap();
     let line = line!() - 1;
     let step = pool.scope("step");
     let forward = pool.scope_with("forward", Category::Activation);
     let layer = pool.scope("layer3");
-    let inner = pool.zeros::<u8>(1).unwrap();
+    let inner = pool.alloc_zeros::<u8>(1).unwrap();
     drop(layer);
     let temporary = pool.category(Category::Temporary);
-    let scratch = pool.zeros::<u8>(1).unwrap();
+    let scratch = pool.alloc_zeros::<u8>(1).unwrap();
     drop(temporary);
     // Not the innermost: the one inside stays open.
     drop(step);
-    let still = pool.zeros::<u8>(1).unwrap();
+    let still = pool.alloc_zeros::<u8>(1).unwrap();
     drop(forward);
-    let after = pool.zeros::<u8>(1).unwrap();
+    let after = pool.alloc_zeros::<u8>(1).unwrap();
     assert_eq!(
         kept.live(),
         [
@@ -166,7 +168,7 @@ fn the_same_line_in_the_same_scope_is_one_site() {
     for step in 0..3 {
         let _span = pool.span(format!("step {step}"));
         let _scope = pool.scope("step");
-        let _buffer = pool.zeros::<u8>(1).unwrap();
+        let _buffer = pool.alloc_zeros::<u8>(1).unwrap();
     }
     assert_eq!(kept.defined.lock().unwrap().site_count(), 1);
 }
@@ -177,9 +179,9 @@ fn scopes_belong_to_a_thread_and_to_a_pool() {
     let _scope = pool.scope_with("here", Category::Input);
     let a = std::thread::spawn({
         let pool = pool.clone();
-        move || pool.zeros::<u8>(1).unwrap()
+        move || pool.alloc_zeros::<u8>(1).unwrap()
     });
-    let (a, b) = (a.join().unwrap(), other.zeros::<u8>(1).unwrap());
+    let (a, b) = (a.join().unwrap(), other.alloc_zeros::<u8>(1).unwrap());
     assert!(
         kept.live()
             .iter()
@@ -210,11 +212,11 @@ fn spans_begin_and_end() {
 #[test]
 fn what_does_not_fit_is_an_error_and_the_pool_goes_on() {
     let (pool, kept) = recorded_pool(8 * MIB);
-    let kept_alive = pool.zeros::<u8>(1000).unwrap();
-    assert!(matches!(pool.zeros::<f32>(4 << 20), Err(AllocateError::OutOfMemory(_))));
-    assert!(matches!(pool.zeros::<f64>(usize::MAX), Err(AllocateError::TooLarge { .. })));
+    let kept_alive = pool.alloc_zeros::<u8>(1000).unwrap();
+    assert!(matches!(pool.alloc_zeros::<f32>(4 << 20), Err(AllocateError::OutOfMemory(_))));
+    assert!(matches!(pool.alloc_zeros::<f64>(usize::MAX), Err(AllocateError::TooLarge { .. })));
     assert_eq!(kept.state().device(DeviceId(0)).unwrap().ooms(), 1);
-    assert!(pool.zeros::<u8>(1000).is_ok());
+    assert!(pool.alloc_zeros::<u8>(1000).is_ok());
     drop(kept_alive);
 }
 

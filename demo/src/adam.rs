@@ -51,7 +51,7 @@ impl Adam {
                 }
                 // Two passes with the divisor in memory between them, as an optimizer made of tensor operations has it.
                 let _temporary = pool.category(Category::Temporary);
-                let mut divisor = pool.zeros::<f32>(variance.len())?;
+                let mut divisor = pool.alloc_zeros::<f32>(variance.len())?;
                 for (divisor, variance) in divisor.iter_mut().zip(variance.iter()) {
                     *divisor = (variance * variance_scale).sqrt() + EPSILON;
                 }

@@ -44,7 +44,7 @@ impl Dataset {
                 break;
             }
             let count = SHARD_LEN.min(len - begin);
-            let mut shard = Shard { pixels: pool.zeros(count * PIXELS)?, labels: pool.zeros(count)? };
+            let mut shard = Shard { pixels: pool.alloc_zeros(count * PIXELS)?, labels: pool.alloc_zeros(count)? };
             for (pixels, label) in shard.pixels.chunks_exact_mut(PIXELS).zip(shard.labels.iter_mut()) {
                 let digit = random.below(CLASSES);
                 digits::draw(digit, random, pixels);
@@ -67,7 +67,7 @@ impl Dataset {
         numbers: impl ExactSizeIterator<Item = usize>,
     ) -> Result<Batch, AllocateError> {
         let _data = pool.scope_with("batch", Category::Input);
-        let mut pixels = pool.zeros::<f32>(numbers.len() * PIXELS)?;
+        let mut pixels = pool.alloc_zeros::<f32>(numbers.len() * PIXELS)?;
         let mut labels = Vec::with_capacity(numbers.len());
         for (place, number) in pixels.chunks_exact_mut(PIXELS).zip(numbers) {
             let (shard, number) = (&self.shards[number / SHARD_LEN], number % SHARD_LEN);

@@ -81,7 +81,7 @@ impl Panel<'_> {
 pub(crate) fn transposed(pool: &HostPool, matrix: &[f32], columns: usize) -> Result<PoolSlice<f32>, AllocateError> {
     let _temporary = pool.category(Category::Temporary);
     let rows = matrix.len() / columns;
-    let mut swapped = pool.zeros(matrix.len())?;
+    let mut swapped = pool.alloc_zeros(matrix.len())?;
     for (row, values) in matrix.chunks_exact(columns).enumerate() {
         for (place, value) in swapped[row..].iter_mut().step_by(rows).zip(values) {
             *place = *value;

@@ -17,13 +17,13 @@ impl Parameters {
     #[track_caller]
     pub(crate) fn zeros_like(&self) -> Result<Self, AllocateError> {
         let pool = self.weights.pool();
-        Ok(Self { weights: pool.zeros(self.weights.len())?, bias: pool.zeros(self.bias.len())? })
+        Ok(Self { weights: pool.alloc_zeros(self.weights.len())?, bias: pool.alloc_zeros(self.bias.len())? })
     }
 
     #[track_caller]
     pub(crate) fn duplicate(&self) -> Result<Self, AllocateError> {
         let pool = self.weights.pool();
-        Ok(Self { weights: pool.copy_of(&self.weights)?, bias: pool.copy_of(&self.bias)? })
+        Ok(Self { weights: pool.clone_htod(&self.weights)?, bias: pool.clone_htod(&self.bias)? })
     }
 
     /// Weights and bias, to do the same to both.
@@ -55,7 +55,8 @@ impl Layer {
     ) -> Result<Self, AllocateError> {
         let name = format!("layer{number}");
         let _layer = pool.scope_with(&name, Category::Parameter);
-        let mut parameters = Parameters { weights: pool.zeros(inputs * outputs)?, bias: pool.zeros(outputs)? };
+        let mut parameters =
+            Parameters { weights: pool.alloc_zeros(inputs * outputs)?, bias: pool.alloc_zeros(outputs)? };
         // He initialization keeps the variance through layers that are followed by a ReLU.
         let deviation = (2.0 / inputs as f32).sqrt();
         parameters.weights.fill_with(|| random.normal(deviation));
@@ -65,7 +66,7 @@ impl Layer {
     /// The outputs for a batch of inputs.
     fn forward(&self, pool: &HostPool, inputs: &[f32]) -> Result<PoolSlice<f32>, AllocateError> {
         let rows = inputs.len() / self.inputs;
-        let mut outputs = pool.zeros(rows * self.outputs)?;
+        let mut outputs = pool.alloc_zeros(rows * self.outputs)?;
         for row in outputs.chunks_exact_mut(self.outputs) {
             row.copy_from_slice(&self.parameters.bias);
         }
@@ -96,7 +97,7 @@ impl Layer {
     fn input_gradient(&self, pool: &HostPool, outputs: &[f32]) -> Result<PoolSlice<f32>, AllocateError> {
         let rows = outputs.len() / self.outputs;
         let swapped_weights = transposed(pool, &self.parameters.weights, self.outputs)?;
-        let mut inputs = pool.zeros(rows * self.inputs)?;
+        let mut inputs = pool.alloc_zeros(rows * self.inputs)?;
         let sizes = Sizes { rows, inner: self.outputs, columns: self.inputs };
         multiply_add(outputs, &swapped_weights, &mut inputs, sizes);
         Ok(inputs)
@@ -104,7 +105,7 @@ impl Layer {
 }
 
 fn relu(pool: &HostPool, values: &[f32]) -> Result<PoolSlice<f32>, AllocateError> {
-    let mut positive = pool.zeros::<f32>(values.len())?;
+    let mut positive = pool.alloc_zeros::<f32>(values.len())?;
     positive.iter_mut().zip(values).for_each(|(place, value)| *place = value.max(0.0));
     Ok(positive)
 }
@@ -190,7 +191,7 @@ fn loss_and_gradient(pool: &HostPool, logits: &[f32], labels: &[u8]) -> Result<(
     let _loss = pool.scope("loss");
     let classes = logits.len() / labels.len();
     let scale = 1.0 / labels.len() as f32;
-    let mut gradient = pool.copy_of(logits)?;
+    let mut gradient = pool.clone_htod(logits)?;
     let mut loss = 0.0;
     for (row, &label) in gradient.chunks_exact_mut(classes).zip(labels) {
         let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -212,19 +213,20 @@ pub(crate) fn largest_of_each<'a>(logits: &'a [f32], classes: usize) -> impl Ite
 
 #[cfg(test)]
 mod tests {
-    use vramscope_trace::{DeviceId, Null};
+    use vramscope_collector::{HostDevice, Settings};
+    use vramscope_trace::Null;
 
     use super::*;
 
     #[test]
     fn gradients_are_those_of_finite_differences() {
-        let pool = HostPool::new(DeviceId(0), 64 << 20, Null, || 0);
+        let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), Null, || 0);
         let mut random = Random::new(3);
         let mut network = Network::new(&pool, &[9, 7, 6, 4], &mut random).expect("room");
         let batch: Vec<f32> = (0..5 * 9).map(|_| random.around_zero(1.0)).collect();
         let labels = [0, 3, 1, 2, 3];
         let loss_of = |network: &Network| {
-            let forward = network.forward(pool.copy_of(&batch).expect("room")).expect("room");
+            let forward = network.forward(pool.clone_htod(&batch).expect("room")).expect("room");
             network.backward(forward, &labels).expect("room")
         };
         let (_, gradients) = loss_of(&network);
@@ -254,7 +256,7 @@ mod tests {
 
     #[test]
     fn prediction_and_forward_agree() {
-        let pool = HostPool::new(DeviceId(0), 64 << 20, Null, || 0);
+        let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), Null, || 0);
         let network = Network::new(&pool, &[4, 8, 3], &mut Random::new(1)).expect("room");
         let batch = || pool.full(8, 0.5f32).expect("room");
         assert_eq!(network.forward(batch()).expect("room").logits[..], network.predict(batch()).expect("room")[..]);

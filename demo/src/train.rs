@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vramscope_collector::{AllocateError, HostPool};
-use vramscope_trace::{Category, DeviceId, Sink};
+use vramscope_collector::{AllocateError, HostDevice, HostPool, Settings};
+use vramscope_trace::{Category, Sink};
 
 use crate::adam::Adam;
 use crate::data::{Batch, Dataset};
@@ -128,7 +128,7 @@ pub fn run(
     stop: &AtomicBool,
     on_step: &mut dyn FnMut(Step),
 ) -> Result<Summary, DemoError> {
-    let pool = HostPool::new(DeviceId(0), options.capacity_bytes, recorder, clock);
+    let pool = HostPool::new(HostDevice::new(options.capacity_bytes), Settings::default(), recorder, clock);
     let counts = [options.training_digits, options.held_out_digits, options.batch.0];
     assert!(counts.iter().chain(&options.hidden).all(|&count| count > 0), "there is nothing to train: {options:?}");
     let training = Training::new(pool, options, stop)?;

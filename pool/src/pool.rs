@@ -94,6 +94,11 @@ impl<D: Device> Pool<D> {
         &self.device
     }
 
+    /// The device.
+    pub fn device_mut(&mut self) -> &mut D {
+        &mut self.device
+    }
+
     /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
