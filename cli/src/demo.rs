@@ -5,11 +5,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use vramscope_collector::{Content, Hub, Outputs, Recorder};
+use vramscope_collector::{Assets, Content, Hub, Outputs, Recorder};
 use vramscope_demo::{Options, Step};
 use vramscope_trace::{DeviceInfo, Info};
 
-use crate::assets;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupts;
 use crate::screen;
@@ -55,7 +54,7 @@ pub(crate) fn run(options: &DemoOptions) -> Outcome {
     let interrupts = Interrupts::listen()?;
     let hub = Hub::default();
     // What can fail comes first, so that a mistake costs no earlier recording.
-    let server = options.serve.start(Content { assets: assets::page(), live: Some(hub.clone()), files: Vec::new() })?;
+    let server = options.serve.start(Content { assets: Assets::page(), live: Some(hub.clone()), files: Vec::new() })?;
     let recorder = Recorder::start(info(&training), outputs(options.record.as_deref(), hub)?);
     let (recorder, handle) = recorder.map_err(|error| Failure::new(format_args!("the recorder: {error}")))?;
     options.serve.announce(&server)?;

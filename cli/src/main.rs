@@ -4,7 +4,6 @@
 //! have in common.
 #![forbid(unsafe_code)]
 
-mod assets;
 mod demo;
 mod failure;
 mod import;

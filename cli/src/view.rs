@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use vramscope_collector::{Content, Recorded, page_address};
+use vramscope_collector::{Assets, Content, Recorded, page_address};
 
-use crate::assets;
 use crate::failure::Outcome;
 use crate::input::Input;
 use crate::interrupt::Interrupts;
@@ -37,7 +36,7 @@ pub(crate) fn run(options: &ViewOptions) -> Outcome {
     }
     let names: Vec<_> = files.iter().map(|file| file.name.clone()).collect();
     let interrupts = Interrupts::listen()?;
-    let server = options.serve.start(Content { assets: assets::page(), live: None, files })?;
+    let server = options.serve.start(Content { assets: Assets::page(), live: None, files })?;
     options.serve.announce(&server)?;
     if let [_, _, ..] = names.as_slice() {
         for (number, name) in names.iter().enumerate() {

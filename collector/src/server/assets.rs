@@ -1,4 +1,4 @@
-//! The page's files, which whoever builds the binary embeds.
+//! The page's files, embedded when this crate is built, so that a program that listens needs nothing beside it.
 
 /// One file of the page.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,23 @@ const MEDIA_TYPES: &[(&str, &str)] = &[
     ("woff2", "font/woff2"),
 ];
 
+/// Every file of the page, where it was built before this crate was.
+const BUILT: &[Asset] = include!(concat!(env!("OUT_DIR"), "/assets.rs"));
+
+/// What is served in the page's place.
+const NOT_BUILT: &[Asset] = &[Asset {
+    path: "index.html",
+    bytes: b"<!doctype html><meta charset=\"utf-8\"><title>vramscope</title>\
+        <p>This vramscope was built without its page. Run <code>cargo xtask build</code> and start it again.</p>\n",
+}];
+
 impl Assets {
+    /// The page as it was when this crate was built; where it had not been built, a page that says so.
+    #[must_use]
+    pub const fn page() -> Self {
+        Self(if BUILT.is_empty() { NOT_BUILT } else { BUILT })
+    }
+
     /// The file at `path` and its media type. Only what is in the table can be had: no path leads anywhere else.
     pub(super) fn get(self, path: &str) -> Option<(&'static str, &'static [u8])> {
         let path = if path.is_empty() { "index.html" } else { path };

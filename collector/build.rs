@@ -1,4 +1,4 @@
-//! Gathers the page's files, so that the binary holds all of it and needs nothing beside it.
+//! Gathers the page's files, so that whatever embeds the collector holds all of it and needs nothing beside it.
 //!
 //! Without the viewer's wasm there is no page to serve: the table is then empty, and the server says how to build it.
 
