@@ -3,12 +3,12 @@
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
-use vramscope_trace::{SiteId, StreamId};
+use vramscope_trace::SiteId;
 
-use crate::free_blocks::BlockPoolIndex;
+use crate::home::HomeIndex;
 
 /// A block's place in the arena; it stays the same while the block exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BlockIndex(NonZeroU32);
 
 impl BlockIndex {
@@ -17,27 +17,57 @@ impl BlockIndex {
     }
 }
 
-/// A stretch of a segment, handed out or free.
+/// What a block is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlockState {
+    /// Nobody uses it.
+    #[default]
+    Inactive,
+    /// The program has it.
+    Active,
+    /// The program freed it, and a stream still uses it.
+    PendingFree,
+}
+
+/// A stretch of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
     pub(crate) address: u64,
     pub(crate) size: u64,
     /// What the program asked for; meaningless while free.
     pub(crate) requested: u64,
-    pub(crate) stream: StreamId,
-    pub(crate) site: SiteId,
-    pub(crate) pool: BlockPoolIndex,
-    pub(crate) allocated: bool,
+    /// How many look-ups its pool had seen when it became free: the rest is its age.
+    pub(crate) free_since: u64,
     /// The block below it in the same segment.
     pub(crate) prev: Option<BlockIndex>,
     /// The block above it.
     pub(crate) next: Option<BlockIndex>,
+    /// The pool and stream whose requests it serves.
+    pub(crate) home: HomeIndex,
+    pub(crate) site: SiteId,
+    pub(crate) state: BlockState,
+    /// Whether there is memory behind its addresses; always so outside of expandable segments.
+    pub(crate) mapped: bool,
+    /// Whether its segment is an expandable one.
+    pub(crate) expandable: bool,
+    /// Whether other streams than its own have used it.
+    pub(crate) is_shared: bool,
 }
 
 impl Block {
     /// Whether it shares its segment with another block.
     pub(crate) fn is_split(&self) -> bool {
         self.prev.is_some() || self.next.is_some()
+    }
+
+    /// The first address behind it.
+    pub(crate) fn end(&self) -> u64 {
+        self.address + self.size
+    }
+
+    /// Whether it is free memory that can be handed out or given back.
+    pub(crate) fn is_free(&self) -> bool {
+        self.mapped && self.state == BlockState::Inactive
     }
 }
 
@@ -50,18 +80,21 @@ pub(crate) struct Blocks {
 
 impl Index<BlockIndex> for Blocks {
     type Output = Block;
+    #[inline]
     fn index(&self, index: BlockIndex) -> &Block {
         &self.arena[index.place()]
     }
 }
 
 impl IndexMut<BlockIndex> for Blocks {
+    #[inline]
     fn index_mut(&mut self, index: BlockIndex) -> &mut Block {
         &mut self.arena[index.place()]
     }
 }
 
 impl Blocks {
+    #[inline]
     pub(crate) fn insert(&mut self, block: Block) -> BlockIndex {
         if let Some(index) = self.vacant.pop() {
             self[index] = block;
@@ -72,12 +105,14 @@ impl Blocks {
         BlockIndex(count.expect("2^32 blocks of 64 bytes do not fit in memory that a program can have"))
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, index: BlockIndex) {
         self.vacant.push(index);
     }
 
     /// Cuts a block behind its first `size` bytes. The low part keeps the index, so that a segment's first block is always the same;
     /// returns the rest.
+    #[inline]
     pub(crate) fn split(&mut self, index: BlockIndex, size: u64) -> BlockIndex {
         let low = self[index];
         debug_assert!(size < low.size, "a split leaves something on both sides");
@@ -93,10 +128,11 @@ impl Blocks {
     }
 
     /// Joins a block with the one above it, which is gone afterwards.
+    #[inline]
     pub(crate) fn merge_next(&mut self, index: BlockIndex) {
         let next_index = self[index].next.expect("only a block with a neighbor above is merged upward");
         let next = self[next_index];
-        debug_assert_eq!(self[index].address + self[index].size, next.address, "neighbors touch");
+        debug_assert_eq!(self[index].end(), next.address, "neighbors touch");
         self.remove(next_index);
         if let Some(after) = next.next {
             self[after].prev = Some(index);
@@ -104,5 +140,25 @@ impl Blocks {
         let block = &mut self[index];
         block.size += next.size;
         block.next = next.next;
+    }
+
+    /// A block and all those above it in its segment.
+    pub(crate) fn from(&self, first: BlockIndex) -> impl Iterator<Item = BlockIndex> + '_ {
+        std::iter::successors(Some(first), |&index| self[index].next)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Some index, where it does not matter which.
+    pub(crate) fn index() -> BlockIndex {
+        BlockIndex(NonZeroU32::MIN)
+    }
+
+    #[test]
+    fn a_block_fits_in_a_cache_line() {
+        assert!(size_of::<Block>() <= 64);
     }
 }

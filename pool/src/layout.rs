@@ -2,10 +2,10 @@
 
 use vramscope_trace::{Pool as PoolKey, SiteId, StreamId};
 
-use crate::block::BlockIndex;
+use crate::block::{BlockIndex, BlockState};
 use crate::device::Device;
 use crate::error::FreeError;
-use crate::pool::{Pool, Segment};
+use crate::pool::Pool;
 
 /// A segment and what lies in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct LaidSegment {
     pub stream: StreamId,
     /// The pool it belongs to.
     pub pool: PoolKey,
+    /// Whether it is a mapped range of an expandable segment; each such range that touches no other is listed by itself.
+    pub expandable: bool,
     /// Where the request that made it came from.
     pub site: SiteId,
     /// Its blocks in address order; together they are the whole segment.
@@ -31,46 +33,67 @@ pub struct LaidBlock {
     pub address: u64,
     /// Bytes.
     pub size: u64,
-    /// Whether the program has it.
-    pub allocated: bool,
-    /// Bytes that the program asked for; 0 where it is free.
+    /// What it is doing.
+    pub state: BlockState,
+    /// Bytes that the program asked for; 0 where nobody uses it.
     pub requested: u64,
-    /// Where the request came from; unknown where it is free.
+    /// Where the request came from; unknown where nobody uses it.
     pub site: SiteId,
 }
 
 impl<D: Device> Pool<D> {
     /// The segments in address order.
-    pub fn segments(&self) -> impl Iterator<Item = LaidSegment> + '_ {
-        self.segments.iter().map(|(&address, segment)| {
-            let &Segment { size, stream, pool, site, first } = segment;
-            let blocks = self.blocks_from(first).map(|index| self.lay(index)).collect();
-            LaidSegment { address, size, stream, pool: self.block_pools[pool.place()].key, site, blocks }
-        })
-    }
-
-    fn blocks_from(&self, first: BlockIndex) -> impl Iterator<Item = BlockIndex> + '_ {
-        std::iter::successors(Some(first), |&index| self.blocks[index].next)
+    pub fn segments(&self) -> Vec<LaidSegment> {
+        let mut laid: Vec<LaidSegment> = Vec::with_capacity(self.segments.len());
+        for segment in self.segments.values() {
+            let home = &self.homes[segment.home];
+            let mut after_gap = true;
+            for index in self.blocks.from(segment.first) {
+                let block = &self.blocks[index];
+                if !block.mapped {
+                    after_gap = true;
+                    continue;
+                }
+                if after_gap {
+                    laid.push(LaidSegment {
+                        address: block.address,
+                        size: 0,
+                        stream: home.stream,
+                        pool: home.key,
+                        expandable: segment.page_bytes.is_some(),
+                        site: segment.site,
+                        blocks: Vec::new(),
+                    });
+                    after_gap = false;
+                }
+                if let Some(range) = laid.last_mut() {
+                    range.size += block.size;
+                    range.blocks.push(self.lay(index));
+                }
+            }
+        }
+        laid
     }
 
     fn lay(&self, index: BlockIndex) -> LaidBlock {
         let block = &self.blocks[index];
-        let (requested, site) = if block.allocated { (block.requested, block.site) } else { (0, SiteId(0)) };
-        LaidBlock { address: block.address, size: block.size, allocated: block.allocated, requested, site }
+        let (requested, site) = match block.state {
+            BlockState::Inactive => (0, SiteId(0)),
+            BlockState::Active | BlockState::PendingFree => (block.requested, block.site),
+        };
+        LaidBlock { address: block.address, size: block.size, state: block.state, requested, site }
     }
 
     /// What is wrong with freeing `address`, which is not the first of a live block.
-    pub(crate) fn why_not_freed(&self, address: u64) -> FreeError {
-        let segment =
-            self.segments.range(..=address).next_back().filter(|(start, segment)| address - **start < segment.size);
-        let Some((_, segment)) = segment else { return FreeError::Foreign { address } };
-        let holder = self
-            .blocks_from(segment.first)
-            .map(|index| &self.blocks[index])
-            .take_while(|block| block.address <= address)
-            .last();
-        match holder {
-            Some(block) if block.allocated => FreeError::InsideBlock { address, block: block.address },
+    #[cold]
+    pub(crate) fn why_not_live(&self, address: u64) -> FreeError {
+        let Some((_, segment)) = self.segment_of(address) else { return FreeError::Foreign { address } };
+        let below = self.blocks.from(segment.first).map(|index| &self.blocks[index]);
+        match below.take_while(|block| block.address <= address).last() {
+            Some(block) if block.state == BlockState::Active => {
+                FreeError::InsideBlock { address, block: block.address }
+            }
+            Some(block) if !block.mapped => FreeError::Foreign { address },
             _ => FreeError::NotLive { address },
         }
     }

@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use vramscope_trace::{DeviceId, Event, EventKind, Pool as PoolKey, PoolKind, Sink, SiteId, StreamId};
+use vramscope_trace::{DeviceId, Event, EventKind, MempoolId, Pool as PoolKey, PoolKind, Sink, SiteId, StreamId};
 
-use crate::block::{BlockIndex, Blocks};
+use crate::block::{Block, BlockIndex, BlockState, Blocks};
 use crate::device::Device;
 use crate::error::{AllocateError, FreeError};
-use crate::free_blocks::{BlockPool, BlockPoolIndex};
+use crate::free_blocks::{Fit, FitKey};
+use crate::home::{BlockPoolIndex, HomeIndex, Homes};
 use crate::live_blocks::LiveBlocks;
+use crate::mempool::Mempools;
 use crate::settings::Settings;
 use crate::size::{self, MAX_REQUEST_BYTES};
-use crate::stats::Stats;
+use crate::stats::{Counters, Stats};
+use crate::streams::Uses;
 
 /// Where in the program, and when, something was asked of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +34,9 @@ pub struct Allocated {
     pub size: u64,
 }
 
+/// Asks the program for memory that it can spare: the addresses of blocks to free, or `None` for none.
+pub type AskForMemory<'a> = &'a mut dyn FnMut() -> Option<Vec<u64>>;
+
 /// A request as the pool sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
@@ -40,14 +46,16 @@ pub(crate) struct Request {
     pub(crate) size: u64,
     pub(crate) stream: StreamId,
     pub(crate) pool: BlockPoolIndex,
+    pub(crate) home: HomeIndex,
 }
 
-/// A range that the device gave.
+/// A range of addresses that the device gave.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     pub(crate) size: u64,
-    pub(crate) stream: StreamId,
-    pub(crate) pool: BlockPoolIndex,
+    /// The pages in which an expandable segment is mapped.
+    pub(crate) page_bytes: Option<u64>,
+    pub(crate) home: HomeIndex,
     pub(crate) site: SiteId,
     /// Its lowest block. Splits and merges keep the lowest block's index, so that this never changes.
     pub(crate) first: BlockIndex,
@@ -59,29 +67,36 @@ pub struct Pool<D> {
     pub(crate) id: DeviceId,
     pub(crate) device: D,
     pub(crate) settings: Settings,
+    /// What the settings limit the pool to on this device.
+    pub(crate) limit: Option<u64>,
     pub(crate) blocks: Blocks,
-    pub(crate) block_pools: Vec<BlockPool>,
+    pub(crate) homes: Homes,
     pub(crate) live: LiveBlocks,
     /// By address.
     pub(crate) segments: BTreeMap<u64, Segment>,
-    pub(crate) stats: Stats,
+    pub(crate) counters: Counters,
+    pub(crate) uses: Uses,
+    pub(crate) mempools: Mempools,
 }
 
 impl<D: Device> Pool<D> {
     /// A pool that holds nothing yet. Its events carry `id`.
     pub fn new(id: DeviceId, settings: Settings, device: D) -> Self {
-        let block_pools =
-            [PoolKind::Small, PoolKind::Large].map(|kind| BlockPool::new(PoolKey::default_of(kind))).into();
-        Self {
+        let mut pool = Self {
             id,
             device,
-            settings,
+            settings: Settings::default(),
+            limit: None,
             blocks: Blocks::default(),
-            block_pools,
+            homes: Homes::new(),
             live: LiveBlocks::default(),
             segments: BTreeMap::new(),
-            stats: Stats::default(),
-        }
+            counters: Counters { max_split_size: settings.max_split_size, ..Counters::default() },
+            uses: Uses::default(),
+            mempools: Mempools::default(),
+        };
+        pool.set_settings(settings);
+        pool
     }
 
     /// The device's number in events.
@@ -94,7 +109,7 @@ impl<D: Device> Pool<D> {
         &self.device
     }
 
-    /// The device.
+    /// The device, for what is the device's own.
     pub fn device_mut(&mut self) -> &mut D {
         &mut self.device
     }
@@ -104,15 +119,44 @@ impl<D: Device> Pool<D> {
         &self.settings
     }
 
+    /// Changes the settings for what comes. Blocks and segments stay as they are.
+    pub fn set_settings(&mut self, settings: Settings) {
+        let fraction = settings.per_process_memory_fraction;
+        let share = (fraction < 1.0).then(|| (fraction * self.device.memory().total_bytes as f64) as u64);
+        self.limit = [share, settings.limit_bytes].into_iter().flatten().min();
+        self.settings = settings;
+    }
+
+    /// The most bytes that the pool may hold; `None` for as many as the device has.
+    pub fn limit_bytes(&self) -> Option<u64> {
+        self.limit
+    }
+
     /// What the pool did so far.
-    pub fn stats(&self) -> &Stats {
-        &self.stats
+    pub fn stats(&self) -> Stats {
+        self.counters.stats()
+    }
+
+    /// Makes every peak what there is now.
+    pub fn reset_peak_stats(&mut self) {
+        self.counters.reset_peaks();
+    }
+
+    /// Makes every sum and number of happenings 0.
+    pub fn reset_accumulated_stats(&mut self) {
+        self.counters.reset_sums();
+    }
+
+    /// Bytes that the pool holds.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        self.counters.reserved_bytes.current()
     }
 
     /// Hands out a block of at least `bytes`, for work on `stream`; `None` where no byte was asked for.
     ///
     /// # Errors
     /// When the device has no room or fails.
+    #[inline]
     pub fn allocate(
         &mut self,
         bytes: u64,
@@ -120,23 +164,101 @@ impl<D: Device> Pool<D> {
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<Option<Allocated>, AllocateError> {
+        self.serve(bytes, stream, None, origin, sink, None)
+    }
+
+    /// The same from a private pool, whatever is diverted.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate), and when nobody uses such a pool.
+    pub fn allocate_in(
+        &mut self,
+        mempool: MempoolId,
+        bytes: u64,
+        stream: StreamId,
+        origin: Origin,
+        sink: &mut (impl Sink + ?Sized),
+    ) -> Result<Option<Allocated>, AllocateError> {
+        self.serve(bytes, stream, Some(mempool), origin, sink, None)
+    }
+
+    /// The same as [`allocate`](Self::allocate), but where no free block fits, the program is asked once whether it can spare memory,
+    /// before the device is asked for more. What it names and is not a live block is passed over.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn allocate_or_ask(
+        &mut self,
+        bytes: u64,
+        stream: StreamId,
+        origin: Origin,
+        sink: &mut (impl Sink + ?Sized),
+        ask: AskForMemory<'_>,
+    ) -> Result<Option<Allocated>, AllocateError> {
+        self.serve(bytes, stream, None, origin, sink, Some(ask))
+    }
+
+    #[inline]
+    fn serve(
+        &mut self,
+        bytes: u64,
+        stream: StreamId,
+        mempool: Option<MempoolId>,
+        origin: Origin,
+        sink: &mut (impl Sink + ?Sized),
+        ask: Option<AskForMemory<'_>>,
+    ) -> Result<Option<Allocated>, AllocateError> {
         if bytes == 0 {
             return Ok(None);
         }
         if bytes > MAX_REQUEST_BYTES {
             return Err(AllocateError::TooLarge { requested: bytes });
         }
+        if self.uses.any_pending() {
+            self.process_events(origin, sink)?;
+        }
         let size = size::block_size(&self.settings, bytes);
-        let pool = BlockPoolIndex::default_of(size::pool_kind(size));
-        let request = Request { requested: bytes, size, stream, pool };
-        let index = match self.block_pools[pool.place()].take_best_fit(stream, size) {
+        let kind = size::pool_kind(size);
+        let pool = match mempool {
+            Some(mempool) => self.mempools.used_pool(mempool, kind)?,
+            None if self.mempools.is_capturing() => {
+                self.mempools.diverted(stream, kind).unwrap_or(BlockPoolIndex::default_of(kind))
+            }
+            None => BlockPoolIndex::default_of(kind),
+        };
+        let request = Request { requested: bytes, size, stream, pool, home: self.homes.of(pool, stream) };
+        let index = match self.take_fit(&request) {
             Some(index) => index,
-            None => self.reserve(&request, origin, sink)?,
+            None => self.miss(&request, origin, sink, ask)?,
         };
         Ok(Some(self.hand_out(index, &request, origin, sink)))
     }
 
-    /// Turns a free block that is in no set anymore into a live one, giving back to the set what it does not need.
+    /// Takes the block that best fit finds out of its home.
+    #[inline]
+    pub(crate) fn take_fit(&mut self, request: &Request) -> Option<BlockIndex> {
+        if self.settings.garbage_collection_threshold > 0.0 && self.limit.is_some() {
+            self.homes.pool_mut(request.pool).lookups += 1;
+        }
+        let home = &self.homes[request.home];
+        let mut fit = home.free.at_or_after(FitKey { size: request.size, address: 0 })?;
+        if self.blocks[fit.index].expandable {
+            fit = self.expandable_fit(fit, request)?;
+        }
+        if let Some(max) = self.settings.max_split_size {
+            let (size, found) = (request.size, fit.key.size);
+            let slack = self.settings.max_non_split_rounding;
+            if (size < max && found >= max) || (size >= max && found >= size.saturating_add(slack)) {
+                return None;
+            }
+        }
+        let Fit { key, index } = fit;
+        self.homes[request.home].free.remove(key.size, key.address);
+        Some(index)
+    }
+
+    /// Turns a free block that is in no home anymore into a live one, giving back what the request does not need.
+    #[inline]
     fn hand_out(
         &mut self,
         index: BlockIndex,
@@ -144,93 +266,126 @@ impl<D: Device> Pool<D> {
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
     ) -> Allocated {
-        let &Request { requested, size, stream, pool } = request;
-        let free = &self.blocks[index];
-        let (was_split, free_size) = (free.is_split(), free.size);
-        let block_pool = &mut self.block_pools[pool.place()];
-        let key = block_pool.key;
+        let &Request { requested, size, stream, .. } = request;
+        let Block { home, size: free_size, expandable, .. } = self.blocks[index];
+        let was_split = self.blocks[index].is_split();
+        let key = self.homes[home].key;
         let kind = key.kind;
-        if size::splits(&self.settings, kind, false, size, free_size - size) {
+        let counters = &mut self.counters;
+        if size::splits(&self.settings, kind, self.settings.expandable_segments, size, free_size - size)
+            && self.mempools.splits(key.owner)
+        {
             let rest = self.blocks.split(index, size);
-            block_pool.insert(&self.blocks[rest], rest);
-            if was_split {
-                self.stats.inactive_split_bytes.decrease(kind, size);
-            } else {
-                self.stats.inactive_split.increase(kind, 1);
-                self.stats.inactive_split_bytes.increase(kind, free_size - size);
+            self.blocks[rest].free_since = self.homes.pool(self.homes[home].pool).lookups;
+            self.homes[home].insert(&self.blocks[rest], rest);
+            if !expandable && was_split {
+                counters.inactive_split_bytes.decrease(kind, size);
+            } else if !expandable {
+                counters.inactive_split.increase(kind, 1);
+                counters.inactive_split_bytes.increase(kind, free_size - size);
             }
-        } else if was_split {
-            self.stats.inactive_split.decrease(kind, 1);
-            self.stats.inactive_split_bytes.decrease(kind, free_size);
+        } else if !expandable && was_split {
+            counters.inactive_split.decrease(kind, 1);
+            counters.inactive_split_bytes.decrease(kind, free_size);
         }
         let block = &mut self.blocks[index];
-        block.allocated = true;
+        block.state = BlockState::Active;
         block.requested = requested;
         block.site = origin.site;
-        let allocated = Allocated { address: block.address, size: block.size };
-        self.live.insert(allocated.address, index);
-        let Allocated { address, size } = allocated;
-        self.tell(
-            origin,
-            EventKind::BlockAllocated { address, size, requested, stream, pool: key, site: origin.site },
-            sink,
-        );
-        let stats = &mut self.stats;
-        stats.allocation.increase(kind, 1);
-        stats.allocated_bytes.increase(kind, size);
-        stats.active.increase(kind, 1);
-        stats.active_bytes.increase(kind, size);
-        stats.requested_bytes.increase(kind, requested);
-        allocated
+        let Block { address, size, .. } = *block;
+        self.live.insert(address, index);
+        counters.allocation.increase(kind, 1);
+        counters.allocated_bytes.increase(kind, size);
+        counters.active.increase(kind, 1);
+        counters.active_bytes.increase(kind, size);
+        counters.requested_bytes.increase(kind, requested);
+        if self.settings.max_split_size.is_some_and(|max| size >= max) {
+            counters.oversize_allocations.increase(1);
+        }
+        let site = origin.site;
+        self.tell(origin, EventKind::BlockAllocated { address, size, requested, stream, pool: key, site }, sink);
+        Allocated { address, size }
     }
 
-    /// Takes back the block at `address`.
+    /// Takes back the block at `address`. Where other streams have used it, it goes back to its home once they are done.
     ///
     /// # Errors
-    /// When no live block begins there. Nothing has happened then.
+    /// When no live block begins there, or the device fails. Nothing has happened then.
+    #[inline]
     pub fn free(&mut self, address: u64, origin: Origin, sink: &mut (impl Sink + ?Sized)) -> Result<(), FreeError> {
-        let Some(index) = self.live.remove(&address) else { return Err(self.why_not_freed(address)) };
-        let block = &mut self.blocks[index];
-        block.allocated = false;
-        let (size, kind) = (block.size, self.block_pools[block.pool.place()].key.kind);
-        self.stats.allocation.decrease(kind, 1);
-        self.stats.allocated_bytes.decrease(kind, size);
+        let Some(index) = self.live.remove(&address) else { return Err(self.why_not_live(address)) };
+        let Block { size, home, is_shared, .. } = self.blocks[index];
+        if is_shared && let Err(error) = self.free_shared(index, origin.site) {
+            self.live.insert(address, index);
+            return Err(FreeError::Device(error));
+        }
+        let kind = self.homes[home].key.kind;
+        self.counters.allocation.decrease(kind, 1);
+        self.counters.allocated_bytes.decrease(kind, size);
+        if self.settings.max_split_size.is_some_and(|max| size >= max) {
+            self.counters.oversize_allocations.decrease(1);
+        }
         self.tell(origin, EventKind::FreeRequested { address, site: origin.site }, sink);
-        self.complete_free(index, origin, sink);
+        if !is_shared {
+            self.complete_free(index, origin, sink);
+        }
         Ok(())
     }
 
-    /// Puts a block that nobody uses anymore back into its set, joined with its free neighbors.
-    fn complete_free(&mut self, mut index: BlockIndex, origin: Origin, sink: &mut (impl Sink + ?Sized)) {
+    /// Puts a block that nobody uses anymore back into its home, joined with its free neighbors.
+    #[inline]
+    pub(crate) fn complete_free(&mut self, mut index: BlockIndex, origin: Origin, sink: &mut (impl Sink + ?Sized)) {
         let block = self.blocks[index];
         self.tell(origin, EventKind::FreeCompleted { address: block.address, site: origin.site }, sink);
-        let block_pool = &mut self.block_pools[block.pool.place()];
-        let kind = block_pool.key.kind;
+        let home = &mut self.homes[block.home];
+        let kind = home.key.kind;
         let (mut merged, mut merged_bytes) = (0, 0);
-        if let Some(prev) = block.prev.filter(|&prev| !self.blocks[prev].allocated) {
-            block_pool.remove(&self.blocks[prev]);
+        if let Some(prev) = block.prev.filter(|&prev| self.blocks[prev].is_free()) {
+            home.remove(&self.blocks[prev]);
             (merged, merged_bytes) = (1, self.blocks[prev].size);
             self.blocks.merge_next(prev);
             index = prev;
         }
-        if let Some(next) = block.next.filter(|&next| !self.blocks[next].allocated) {
-            block_pool.remove(&self.blocks[next]);
+        if let Some(next) = block.next.filter(|&next| self.blocks[next].is_free()) {
+            home.remove(&self.blocks[next]);
             merged += 1;
             merged_bytes += self.blocks[next].size;
             self.blocks.merge_next(index);
         }
-        let free = &self.blocks[index];
-        block_pool.insert(free, index);
-        let stats = &mut self.stats;
-        let (split, split_bytes) = if free.is_split() { (1, free.size) } else { (0, 0) };
-        stats.inactive_split.replace(kind, merged, split);
-        stats.inactive_split_bytes.replace(kind, merged_bytes, split_bytes);
-        stats.active.decrease(kind, 1);
-        stats.active_bytes.decrease(kind, block.size);
-        stats.requested_bytes.decrease(kind, block.requested);
+        let lookups = self.homes.pool(home_pool(&self.homes, block.home)).lookups;
+        let free = &mut self.blocks[index];
+        free.state = BlockState::Inactive;
+        free.is_shared = false;
+        free.free_since = lookups;
+        self.homes[block.home].insert(free, index);
+        let counters = &mut self.counters;
+        if !block.expandable {
+            let (split, split_bytes) = if free.is_split() { (1, free.size) } else { (0, 0) };
+            counters.inactive_split.replace(kind, merged, split);
+            counters.inactive_split_bytes.replace(kind, merged_bytes, split_bytes);
+        }
+        counters.active.decrease(kind, 1);
+        counters.active_bytes.decrease(kind, block.size);
+        counters.requested_bytes.decrease(kind, block.requested);
     }
 
+    #[inline]
     pub(crate) fn tell(&self, origin: Origin, kind: EventKind, sink: &mut (impl Sink + ?Sized)) {
         sink.event(&Event { device: self.id, time_ns: origin.time_ns, kind });
     }
+
+    /// The pool that a block is of.
+    pub(crate) fn key_of(&self, block: &Block) -> PoolKey {
+        self.homes[block.home].key
+    }
+
+    /// The size class of a pool.
+    pub(crate) fn kind_of(&self, pool: BlockPoolIndex) -> PoolKind {
+        self.homes.pool(pool).key.kind
+    }
+}
+
+#[inline]
+fn home_pool(homes: &Homes, home: HomeIndex) -> BlockPoolIndex {
+    homes[home].pool
 }

@@ -3,7 +3,9 @@
 #![allow(missing_docs)]
 
 use proptest::prelude::*;
-use vramscope_pool::{AllocateError, Device, DeviceError, LaidSegment, Origin, Pool, Settings, SimulatedDevice, Stats};
+use vramscope_pool::{
+    AllocateError, BlockState, Device, DeviceError, LaidSegment, Origin, Pool, Settings, SimulatedDevice, Stats,
+};
 use vramscope_trace::{DeviceId, EventKind, Memory, MemoryState, PoolKind, SiteId, StreamId};
 
 const DEVICE: DeviceId = DeviceId(3);
@@ -111,9 +113,12 @@ fn lay(model: &Model) -> Vec<Laid> {
 
 fn lay_pool<D: Device>(pool: &Pool<D>) -> Vec<Laid> {
     let blocks = |it: &LaidSegment| {
-        it.blocks.iter().map(|block| (block.size, block.allocated.then_some(block.requested))).collect()
+        it.blocks
+            .iter()
+            .map(|block| (block.size, (block.state != BlockState::Inactive).then_some(block.requested)))
+            .collect()
     };
-    pool.segments().map(|it| (it.address, it.size, it.stream.0, it.pool.kind, blocks(&it))).collect()
+    pool.segments().iter().map(|it| (it.address, it.size, it.stream.0, it.pool.kind, blocks(it))).collect()
 }
 
 fn check_stats(stats: &Stats, model: &Model) {
@@ -161,7 +166,7 @@ fn check_stats(stats: &Stats, model: &Model) {
 /// The events that the pool emitted, applied from the start, must give what the pool says of itself.
 fn check_events<D: Device>(state: &MemoryState, pool: &Pool<D>) {
     let Some(device) = state.device(DEVICE) else {
-        assert_eq!(pool.segments().count(), 0);
+        assert_eq!(pool.segments().len(), 0);
         return;
     };
     assert_eq!(device.misfits(), 0, "no event contradicts those before");
@@ -174,8 +179,10 @@ fn check_events<D: Device>(state: &MemoryState, pool: &Pool<D>) {
         );
         let extents =
             device.extents(told).map(|it| (it.address, it.size, it.block.map(|block| (block.requested, block.site))));
-        let blocks =
-            laid.blocks.iter().map(|it| (it.address, it.size, it.allocated.then_some((it.requested, it.site))));
+        let blocks = laid
+            .blocks
+            .iter()
+            .map(|it| (it.address, it.size, (it.state != BlockState::Inactive).then_some((it.requested, it.site))));
         assert_eq!(extents.collect::<Vec<_>>(), blocks.collect::<Vec<_>>());
     }
     assert!(segments.next().is_none(), "the events tell of no other segment");
@@ -243,7 +250,7 @@ fn check(operations: &[Operation], settings: Settings, device: SimulatedDevice) 
                 }
                 Err(AllocateError::OutOfMemory(_)) => model.empty_cache(),
                 Err(AllocateError::Device(_)) => forget_released(&mut model, &sink),
-                Err(error @ AllocateError::TooLarge { .. }) => panic!("{error}"),
+                Err(error @ (AllocateError::TooLarge { .. } | AllocateError::Mempool(_))) => panic!("{error}"),
             },
             Operation::Free(which) if !live.is_empty() => {
                 let address = live.swap_remove(which % live.len());
@@ -268,7 +275,7 @@ fn check(operations: &[Operation], settings: Settings, device: SimulatedDevice) 
         }
         sink.events.iter().for_each(|event| state.apply(event));
         assert_eq!(lay_pool(&pool), lay(&model), "after operation {number}");
-        check_stats(pool.stats(), &model);
+        check_stats(&pool.stats(), &model);
         check_events(&state, &pool);
         let memory = pool.device().memory();
         assert_eq!(memory.total_bytes - memory.free_bytes, pool.stats().reserved_bytes.all.current);

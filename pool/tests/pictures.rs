@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use vramscope_pool::{AllocateError, LaidSegment, Origin, Pool, Settings, SimulatedDevice};
+use vramscope_pool::{AllocateError, BlockState, LaidSegment, Origin, Pool, Settings, SimulatedDevice};
 use vramscope_trace::{DeviceId, Null, PoolKind, StreamId};
 
 type SimulatedPool = Pool<SimulatedDevice>;
@@ -36,7 +36,7 @@ fn draw_segment(segment: &LaidSegment, names: &HashMap<u64, &str>) -> String {
     let starts = (0..segment.size / cell).map(|number| segment.address + number * cell);
     let letter = |start| {
         let block = segment.blocks.iter().rfind(|block| block.address <= start).expect("blocks cover their segment");
-        if block.allocated { names[&block.address] } else { "." }
+        if block.state != BlockState::Inactive { names[&block.address] } else { "." }
     };
     format!("{mark}[{}]", starts.map(letter).collect::<String>())
 }
@@ -67,7 +67,7 @@ fn check(capacity_bytes: u64, script: &str) -> SimulatedPool {
             _ => panic!("cannot read {line}"),
         }
         let names = addresses.iter().map(|(&name, &address)| (address, name)).collect();
-        let drawn: Vec<String> = pool.segments().map(|segment| draw_segment(&segment, &names)).collect();
+        let drawn: Vec<String> = pool.segments().iter().map(|segment| draw_segment(segment, &names)).collect();
         assert_eq!(drawn.join(" "), picture.trim(), "after {line}");
     }
     pool

@@ -106,7 +106,7 @@ fn check_history(name: &str, events: &[Event], limit_bytes: Option<u64>) -> Stat
         pool = next;
         at += len;
     }
-    *pool.stats()
+    pool.stats()
 }
 
 fn check_stats(name: &str, stats: &Stats, truth: &Value) {
