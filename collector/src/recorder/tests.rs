@@ -1,0 +1,288 @@
+use std::sync::{Mutex, mpsc};
+use std::time::Instant;
+
+use vramscope_trace::{
+    Annotation, Definition, DeviceId, Event, EventKind, Item, Memory, MemoryState, Sink, Stage, StringId,
+};
+
+use super::handle::MAX_RINGS;
+use super::*;
+
+/// A file in memory, which is full after so many bytes.
+#[derive(Clone)]
+struct Disk {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    capacity: usize,
+}
+
+impl Disk {
+    fn new(capacity: usize) -> Self {
+        Self { bytes: Arc::default(), capacity }
+    }
+}
+
+impl Write for Disk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut file = self.bytes.lock().expect("no panic");
+        if file.len() + bytes.len() > self.capacity {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        file.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn mark(time_ns: u64, name: u32) -> Event {
+    Event { device: DeviceId(0), time_ns, kind: EventKind::Mark { stage: Stage::Instant, name: StringId(name) } }
+}
+
+fn items(bytes: &[u8]) -> Vec<Item> {
+    let mut decoder = vramscope_trace::Decoder::new();
+    decoder.push(bytes);
+    let items = std::iter::from_fn(|| decoder.next_item().expect("a recording")).collect();
+    decoder.finish().expect("whole chunks");
+    items
+}
+
+fn sent(hub: &Hub) -> Vec<u8> {
+    hub.everything().iter().flat_map(|chunk| chunk.bytes.clone()).collect()
+}
+
+#[test]
+fn the_file_and_the_viewers_get_the_same_bytes() {
+    let (disk, hub) = (Disk::new(usize::MAX), Hub::default());
+    let outputs = Outputs { file: Some(Box::new(disk.clone())), hub: Some(hub.clone()), ..Outputs::default() };
+    let (recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    handle.define(&Definition::String("step".into()));
+    for n in 0..100_000 {
+        handle.event(&mark(n, 1));
+    }
+    let summary = recorder.stop();
+    handle.event(&mark(0, 1));
+    let file = disk.bytes.lock().expect("no panic").clone();
+    assert!(file == sent(&hub));
+    assert_eq!((summary.events, summary.bytes), (100_000, file.len() as u64));
+    let items = items(&file);
+    let Some(Item::Info(info)) = items.first() else { panic!("no info first") };
+    assert!(info.epoch_unix_ns > 0);
+    let times = items.iter().filter_map(|item| if let Item::Event(event) = item { Some(event.time_ns) } else { None });
+    assert!(times.eq(0..100_000));
+}
+
+#[test]
+fn what_one_thread_puts_keeps_its_order_among_others() {
+    let hub = Hub::default();
+    let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
+    let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let mut handle = handle.clone();
+            scope.spawn(move || {
+                for n in 0..50_000 {
+                    handle.event(&Event { device: DeviceId(thread as u16), ..mark(n, 0) });
+                }
+            });
+        }
+    });
+    assert_eq!(recorder.stop().events, 200_000);
+    let mut next = [0; 4];
+    for item in items(&sent(&hub)) {
+        if let Item::Event(event) = item {
+            let expected = &mut next[usize::from(event.device.0)];
+            assert_eq!(event.time_ns, *expected);
+            *expected += 1;
+        }
+    }
+    assert_eq!(next, [50_000; 4]);
+}
+
+#[test]
+fn a_full_disk_is_told_once_and_the_viewers_go_on() {
+    let (disk, hub) = (Disk::new(600), Hub::default());
+    let (tell, told) = mpsc::channel();
+    let outputs = Outputs {
+        file: Some(Box::new(disk.clone())),
+        hub: Some(hub.clone()),
+        on_file_error: Some(Box::new(move |error| tell.send(error.kind()).expect("the test listens"))),
+    };
+    let (recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    for n in 0..100_000 {
+        handle.event(&mark(n * 7919 % 1_000_003, 0));
+    }
+    let summary = recorder.stop();
+    assert_eq!(told.iter().collect::<Vec<_>>(), [io::ErrorKind::StorageFull]);
+    assert_eq!(summary.file_error.map(|error| error.kind()), Some(io::ErrorKind::StorageFull));
+    assert_eq!(items(&sent(&hub)).iter().filter(|item| matches!(item, Item::Event(_))).count(), 100_000);
+    // What was written ends with a whole chunk.
+    items(&disk.bytes.lock().expect("no panic"));
+}
+
+/// The numbers of the marks among what was sent, in order.
+fn marks(hub: &Hub) -> Vec<u32> {
+    let items = items(&sent(hub)).into_iter();
+    let marks = items.filter_map(|item| match item {
+        Item::Event(Event { kind: EventKind::Mark { name, .. }, .. }) => Some(name.0),
+        _ => None,
+    });
+    marks.collect()
+}
+
+#[test]
+fn what_one_thread_puts_through_several_handles_keeps_its_order() {
+    let hub = Hub::default();
+    let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
+    let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let mut handles: Vec<_> = (0..3).map(|_| handle.clone()).collect();
+    for n in 1..=300_000 {
+        // Now one handle often, now all in turn.
+        let which = if n % 1000 < 500 { n / 1000 } else { n } as usize % handles.len();
+        handles[which].event(&mark(handle.now_ns(), n));
+    }
+    assert_eq!(recorder.stop().events, 300_000);
+    assert!(marks(&hub).into_iter().eq(1..=300_000));
+}
+
+#[test]
+fn a_clock_of_another_kind_delays_nothing_for_long() {
+    let hub = Hub::default();
+    let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
+    let (_recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let mut other = handle.clone();
+    for n in 0..1000 {
+        handle.event(&mark(u64::MAX - 1000 + n, 1));
+        other.event(&mark(u64::MAX - 1000 + n, 2));
+    }
+    let since = Instant::now();
+    while marks(&hub).len() < 2000 {
+        assert!(since.elapsed() < Duration::from_secs(10), "what is from the future is taken in the second round");
+        std::thread::sleep(FLUSH_EVERY);
+    }
+}
+
+#[test]
+fn a_program_that_is_faster_than_the_recorder_waits_and_loses_nothing() {
+    /// A file on a disk that answers once it is told to.
+    struct Stuck(mpsc::Receiver<()>);
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // Once the other end is gone, at once.
+            let _ = self.0.recv();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let (go_on, told) = mpsc::channel();
+    let hub = Hub::default();
+    go_on.send(()).expect("the disk listens: the head is written at once");
+    let outputs = Outputs { file: Some(Box::new(Stuck(told))), hub: Some(hub.clone()), ..Outputs::default() };
+    let (recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let program = std::thread::spawn(move || {
+        for n in 1..=300_000 {
+            handle.event(&mark(handle.now_ns(), n));
+        }
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!program.is_finished());
+    drop(go_on);
+    program.join().expect("no panic");
+    let summary = recorder.stop();
+    assert!(marks(&hub).into_iter().eq(1..=300_000));
+    assert!(summary.waits > 0);
+    assert!(summary.waited > Duration::from_millis(50), "{:?}", summary.waited);
+}
+
+#[test]
+fn a_recording_that_has_ended_keeps_nobody_waiting() {
+    let (recorder, mut handle) = Recorder::start(Info::default(), Outputs::default()).expect("a thread");
+    handle.event(&mark(0, 1));
+    assert_eq!(recorder.stop().waits, 0);
+    let mut late = handle.clone();
+    for n in 0..300_000 {
+        handle.event(&mark(n, 1));
+        late.event(&mark(n, 1));
+        late.define(&Definition::String("late".into()));
+        late.full_state(&MemoryState::default());
+    }
+}
+
+#[test]
+fn any_number_of_handles_may_come_and_go() {
+    let hub = Hub::default();
+    let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
+    let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let mut handles: Vec<_> = (0..2 * MAX_RINGS as u64).map(|_| handle.clone()).collect();
+    for n in 0..100 {
+        for (number, handle) in handles.iter_mut().enumerate() {
+            handle.event(&Event { device: DeviceId(number as u16), ..mark(n, 0) });
+        }
+    }
+    assert_eq!(recorder.shared.rings(), MAX_RINGS + 1);
+    drop(handles);
+    let since = Instant::now();
+    while recorder.shared.rings() > 1 {
+        assert!(since.elapsed() < Duration::from_secs(10), "rings of handles that are gone are given back");
+        std::thread::sleep(FLUSH_EVERY);
+    }
+    assert_eq!(recorder.stop().events, 2 * MAX_RINGS as u64 * 100);
+    let mut next = [0; 2 * MAX_RINGS];
+    for item in items(&sent(&hub)) {
+        if let Item::Event(event) = item {
+            let expected = &mut next[usize::from(event.device.0)];
+            assert_eq!(event.time_ns, *expected);
+            *expected += 1;
+        }
+    }
+    assert_eq!(next, [100; 2 * MAX_RINGS]);
+}
+
+#[test]
+fn what_stands_beside_the_events_keeps_its_place() {
+    let (shared, mut merge, mut memory) = (Arc::new(Shared::new()), Merge::default(), Memory::default());
+    let mut handle = RecorderHandle::new(Arc::clone(&shared), Clock::start(), std::thread::current());
+    let annotation =
+        |at_event| Annotation { device: DeviceId(0), time_ns: 0, at_event, stage: Stage::Instant, name: StringId(1) };
+    handle.define(&Definition::String("a".into()));
+    handle.event(&mark(1, 1));
+    handle.annotation(&annotation(1));
+    handle.full_state(&MemoryState::default());
+    handle.event(&mark(2, 1));
+    handle.full_state(&MemoryState::default());
+    let round = merge.round(&shared, || 3, &mut memory);
+    assert_eq!((round.events, round.idle, round.last), (2, false, false));
+    assert_eq!(memory.events, [mark(1, 1), mark(2, 1)]);
+    assert_eq!(memory.annotations, [annotation(1)]);
+    assert_eq!(memory.definitions, [Definition::String("a".into())]);
+    assert_eq!(memory.states.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [1, 2]);
+    let round = merge.round(&shared, || 3, &mut memory);
+    assert_eq!((round.events, round.idle, round.last), (0, true, false));
+}
+
+#[test]
+fn the_clock_tells_the_time() {
+    fn is_anyones<T: Send + Sync + 'static>(_: &T) {}
+    let (_recorder, handle) = Recorder::start(Info::default(), Outputs::default()).expect("a thread");
+    is_anyones(&handle);
+    let (since, since_ns) = (Instant::now(), handle.now_ns());
+    std::thread::sleep(Duration::from_millis(100));
+    let before_ns = since.elapsed().as_nanos() as u64;
+    let told_ns = handle.now_ns() - since_ns;
+    let after_ns = since.elapsed().as_nanos() as u64;
+    let least_ns = before_ns - before_ns / 1000;
+    assert!(
+        least_ns <= told_ns && told_ns <= after_ns + after_ns / 1000,
+        "{told_ns} is not in {before_ns}..{after_ns}"
+    );
+    let mut last_ns = 0;
+    for _ in 0..100_000 {
+        let now_ns = handle.now_ns();
+        assert!(last_ns <= now_ns);
+        last_ns = now_ns;
+    }
+}
