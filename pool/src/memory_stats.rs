@@ -1,0 +1,75 @@
+//! The counters as `torch.cuda.memory_stats()` gives them: one flat table.
+
+use std::ops::Deref;
+
+use serde::{Serialize, Serializer};
+
+use crate::stats::{Stat, StatBySize, Stats};
+
+/// What `torch.cuda.memory_stats()` returns: serialized it is a map with the same keys in the same order, and integers. As a value
+/// it is read by field, as in `stats.allocated_bytes.all.peak`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStats(Stats);
+
+impl From<Stats> for MemoryStats {
+    fn from(stats: Stats) -> Self {
+        Self(stats)
+    }
+}
+
+impl Deref for MemoryStats {
+    type Target = Stats;
+    fn deref(&self) -> &Stats {
+        &self.0
+    }
+}
+
+impl MemoryStats {
+    /// Every key with its value, in order of the keys: bytes where the key says so, counts otherwise.
+    pub fn entries(&self) -> impl Iterator<Item = (String, i64)> {
+        let stats = &self.0;
+        let mut entries = Vec::new();
+        let by_size = [
+            ("active", &stats.active),
+            ("active_bytes", &stats.active_bytes),
+            ("allocated_bytes", &stats.allocated_bytes),
+            ("allocation", &stats.allocation),
+            ("inactive_split", &stats.inactive_split),
+            ("inactive_split_bytes", &stats.inactive_split_bytes),
+            ("requested_bytes", &stats.requested_bytes),
+            ("reserved_bytes", &stats.reserved_bytes),
+            ("segment", &stats.segment),
+        ];
+        for (quantity, StatBySize { all, small_pool, large_pool }) in by_size {
+            for (pool, stat) in [("all", all), ("large_pool", large_pool), ("small_pool", small_pool)] {
+                push_stat(&mut entries, &format!("{quantity}.{pool}"), stat);
+            }
+        }
+        push_stat(&mut entries, "oversize_allocations", &stats.oversize_allocations);
+        push_stat(&mut entries, "oversize_segments", &stats.oversize_segments);
+        let counts = [
+            ("num_alloc_retries", stats.num_alloc_retries),
+            ("num_device_alloc", stats.num_device_alloc),
+            ("num_device_free", stats.num_device_free),
+            ("num_ooms", stats.num_ooms),
+            ("num_sync_all_streams", stats.num_sync_all_streams),
+        ];
+        entries.extend(counts.map(|(key, count)| (key.to_owned(), count as i64)));
+        // Unlimited is there the largest number without a sign, which reads as -1.
+        entries.push(("max_split_size".to_owned(), stats.max_split_size.unwrap_or(u64::MAX) as i64));
+        entries.sort_unstable();
+        entries.into_iter()
+    }
+}
+
+fn push_stat(entries: &mut Vec<(String, i64)>, prefix: &str, stat: &Stat) {
+    let Stat { current, peak, allocated, freed } = *stat;
+    let parts = [("allocated", allocated), ("current", current), ("freed", freed), ("peak", peak)];
+    entries.extend(parts.map(|(part, value)| (format!("{prefix}.{part}"), value as i64)));
+}
+
+impl Serialize for MemoryStats {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.entries())
+    }
+}
