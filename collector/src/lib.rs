@@ -14,6 +14,7 @@ mod host_memory;
 mod hub;
 mod memory;
 mod pool;
+mod raw;
 mod recorder;
 mod scope;
 mod server;
@@ -29,4 +30,4 @@ pub use recorder::{FileErrorCallback, Outputs, Recorder, RecorderHandle, Summary
 pub use scope::Scope;
 pub use server::{Asset, Assets, Content, DEFAULT_PORT, MEDIA_TYPE, Recorded, Server, StartError, page_address};
 pub use stream::PoolStream;
-pub use vramscope_pool::{AllocateError, DeviceError, OutOfMemory, Settings, Stats};
+pub use vramscope_pool::{AllocateError, DeviceError, FreeError, OutOfMemory, Settings, Stats};

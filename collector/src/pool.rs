@@ -4,8 +4,8 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use vramscope_pool::{AllocateError, Allocated, DeviceError, Origin, Pool, Settings, Stats};
-use vramscope_trace::{Category, DeviceId, Event, EventKind, Sink, Stage};
+use vramscope_pool::{AllocateError, Allocated, DeviceError, FreeError, Origin, Pool, Settings, Stats};
+use vramscope_trace::{Category, DeviceId, Event, EventKind, Sink, Stage, StreamId};
 
 use crate::host::HostDevice;
 use crate::memory::MemoryDevice;
@@ -52,9 +52,7 @@ struct Inner<D> {
 
 impl<D> Inner<D> {
     fn tell_definitions(&mut self) {
-        for definition in self.sites.take_fresh() {
-            self.sink.define(&definition);
-        }
+        self.sites.tell_fresh(&mut *self.sink);
     }
 }
 
@@ -134,7 +132,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// What the pool did so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        *self.lock().pool.stats()
+        self.lock().pool.stats()
     }
 
     /// Where and when this call is, with the sink told of it.
@@ -151,9 +149,28 @@ impl<D: MemoryDevice> DevicePool<D> {
         location: &'static Location<'static>,
     ) -> Result<Option<Allocated>, AllocateError> {
         let mut inner = self.lock();
-        let origin = self.origin(&mut inner, location);
-        let Inner { pool, sink, .. } = &mut *inner;
-        let stream = pool.device_mut().stream_id(stream);
+        let stream = inner.pool.device_mut().stream_id(stream);
+        self.serve(&mut inner, bytes, stream, location)
+    }
+
+    pub(crate) fn allocate_by_id(
+        &self,
+        bytes: u64,
+        stream: StreamId,
+        location: &'static Location<'static>,
+    ) -> Result<Option<Allocated>, AllocateError> {
+        self.serve(&mut self.lock(), bytes, stream, location)
+    }
+
+    fn serve(
+        &self,
+        inner: &mut Inner<D>,
+        bytes: u64,
+        stream: StreamId,
+        location: &'static Location<'static>,
+    ) -> Result<Option<Allocated>, AllocateError> {
+        let origin = self.origin(inner, location);
+        let Inner { pool, sink, .. } = inner;
         pool.allocate(bytes, stream, origin, &mut **sink)
     }
 
@@ -161,9 +178,22 @@ impl<D: MemoryDevice> DevicePool<D> {
     pub(crate) fn free(&self, address: u64, location: &'static Location<'static>) {
         // Where a panic left the pool in the middle of a change, losing the block is the one thing that is surely harmless.
         let Ok(mut inner) = self.shared.inner.lock() else { return };
-        let origin = self.origin(&mut inner, location);
-        let Inner { pool, sink, .. } = &mut *inner;
-        pool.free(address, origin, &mut **sink).expect("a buffer's block is live until the buffer frees it");
+        self.give_back(&mut inner, address, location).expect("a buffer's block is live until the buffer frees it");
+    }
+
+    pub(crate) fn free_address(&self, address: u64, location: &'static Location<'static>) -> Result<(), FreeError> {
+        self.give_back(&mut self.lock(), address, location)
+    }
+
+    fn give_back(
+        &self,
+        inner: &mut Inner<D>,
+        address: u64,
+        location: &'static Location<'static>,
+    ) -> Result<(), FreeError> {
+        let origin = self.origin(inner, location);
+        let Inner { pool, sink, .. } = inner;
+        pool.free(address, origin, &mut **sink)
     }
 }
 

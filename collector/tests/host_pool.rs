@@ -5,10 +5,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use vramscope_collector::{AllocateError, HostDevice, HostPool, Settings};
+use vramscope_collector::{AllocateError, FreeError, HostDevice, HostPool, Settings};
 use vramscope_trace::{
     Category, Definition, Definitions, DeviceId, Event, EventKind, Memory, MemoryState, Sink, Site, SiteId, Stage,
-    StringId,
+    StreamId, StringId,
 };
 
 const MIB: u64 = 1 << 20;
@@ -246,4 +246,25 @@ fn threads_share_a_pool_and_never_memory() {
     assert_eq!(state.device(DeviceId(0)).unwrap().misfits(), 0);
     assert_eq!(state.device(DeviceId(0)).unwrap().counters().active, 0);
     assert!(kept.events().is_sorted_by_key(|event| event.time_ns));
+}
+
+#[test]
+fn memory_can_be_had_by_its_address_alone() {
+    let (pool, kept) = recorded_pool(64 * MIB);
+    let address = pool.caching_allocator_alloc(1000, StreamId(3)).unwrap().expect("bytes were asked for");
+    assert_eq!(address % 512, 0);
+    let allocated = kept.events().into_iter().find_map(|event| match event.kind {
+        EventKind::BlockAllocated { address, size, stream, .. } => Some((address, size, stream)),
+        _ => None,
+    });
+    assert_eq!(allocated, Some((address, 1024, StreamId(3))));
+    assert_eq!(
+        pool.caching_allocator_delete(address + 512),
+        Err(FreeError::InsideBlock { address: address + 512, block: address })
+    );
+    assert_eq!(pool.caching_allocator_delete(address), Ok(()));
+    assert_eq!(pool.caching_allocator_delete(address), Err(FreeError::NotLive { address }));
+    assert_eq!(pool.caching_allocator_delete(8), Err(FreeError::Foreign { address: 8 }));
+    assert_eq!(pool.caching_allocator_alloc(0, StreamId(0)), Ok(None));
+    assert_eq!(pool.stats().allocated_bytes.all.current, 0);
 }
