@@ -72,8 +72,9 @@ fn out_of_memory_says_what_stood_in_the_way() {
     );
     assert_eq!(
         details.to_string(),
-        "out of memory: tried to allocate 30.00 MiB, for which a segment of 32.00 MiB was needed. The device has 4.00 MiB of \
-         24.00 MiB free. It holds 20.00 MiB, of which 3.00 MiB is allocated and 17.00 MiB is not; the largest free block is 17.00 MiB"
+        "out of memory. Tried to allocate 32.00 MiB. Device 0 has a total capacity of 24.00 MiB of which 4.00 MiB is free. Of the \
+         allocated memory 3.00 MiB is allocated by the program, and 17.00 MiB is reserved by the pool but unallocated. The largest \
+         free block has 17.00 MiB"
     );
     let kind = sink.events.last().unwrap().kind;
     assert!(matches!(kind, EventKind::OutOfMemory { requested, device_free, stream: StreamId(5), .. }
