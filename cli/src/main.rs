@@ -15,6 +15,7 @@ mod record;
 mod screen;
 mod serving;
 mod units;
+mod verify;
 mod view;
 
 use std::process::ExitCode;
@@ -24,6 +25,8 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::{Failure, Outcome};
 
+/// The command did what it was asked, and what it was asked about is not so.
+const ANSWER_IS_NO: u8 = 1;
 /// Bad usage or unusable input.
 const UNUSABLE: u8 = 2;
 
@@ -47,6 +50,8 @@ enum Command {
     Import(import::ImportOptions),
     /// Say what is in a recording
     Info(info::InfoOptions),
+    /// Replay a recording's requests through the pool and compare every decision
+    Verify(verify::VerifyOptions),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +65,10 @@ fn main() -> ExitCode {
         Command::Record(options) => record::run(options),
         Command::Import(options) => import::run(options),
         Command::Info(options) => info::run(options),
+        Command::Verify(options) => match verify::run(options) {
+            Ok(false) => return ExitCode::from(ANSWER_IS_NO),
+            outcome => outcome.map(drop),
+        },
     };
     exit_code(outcome)
 }

@@ -1,0 +1,124 @@
+//! Which calls the next entries of a history may come from.
+//!
+//! An allocation ends in one entry, a block or an out-of-memory; before it come the segments that were made or given back for it. But
+//! segments may also have been given back, and late frees completed, by calls that the program made before it and that leave no entry
+//! of their own: emptying the cache, or looking at finished work. So there may be several *readings* of the same entries. Their order
+//! here is fixed; the first under which the pool makes the recorded decisions is taken.
+
+use vramscope_trace::{EventKind, MempoolId, SiteId};
+
+use super::history::{Entry, site_of};
+use super::script::Manner;
+
+/// Entries that belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    pub(super) begin: usize,
+    /// Before this stand only segments given back and frees completed; from here on it is certainly the request.
+    pub(super) sure: usize,
+    /// The entry that answers the request, where there is a request.
+    pub(super) request: Option<usize>,
+    pub(super) end: usize,
+}
+
+/// One way to understand a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reading {
+    /// The request begins here; what stands before it in the group, other calls did.
+    pub(super) request_from: usize,
+    /// The pool that the request asks.
+    pub(super) owner: MempoolId,
+    pub(super) manner: Manner,
+}
+
+fn is_given_back(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::SegmentFreed { .. } | EventKind::SegmentUnmapped { .. })
+}
+
+fn is_completed(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::FreeCompleted { .. })
+}
+
+impl Group {
+    /// The entries from `begin` on that belong together; at least one.
+    pub(super) fn at(entries: &[Entry], begin: usize) -> Self {
+        let kinds = || entries[begin..].iter().map(|entry| &entry.kind);
+        let sure = begin + kinds().take_while(|kind| is_given_back(kind) || is_completed(kind)).count();
+        let is_part = |kind: &&EventKind| {
+            matches!(kind, EventKind::SegmentAllocated { .. } | EventKind::SegmentMapped { .. })
+                || is_given_back(kind)
+                || is_completed(kind)
+        };
+        let end = begin + kinds().take_while(is_part).count();
+        match entries.get(end).map(|entry| entry.kind) {
+            Some(EventKind::BlockAllocated { .. } | EventKind::OutOfMemory { .. }) => {
+                Self { begin, sure, request: Some(end), end: end + 1 }
+            }
+            // Given back by emptying the cache, and then something else. A segment made for no request is no call's doing.
+            _ => Self { begin, sure, request: None, end: sure.max(begin + 1) },
+        }
+    }
+
+    /// The places in front of its request where the request may begin, the likeliest first.
+    ///
+    /// A request gives segments back at its own site, and other calls do so at theirs. Where sites were not recorded, the order is
+    /// fixed: all that is given back belongs to the request, or nothing.
+    pub(super) fn request_begins(&self, entries: &[Entry]) -> Vec<usize> {
+        let Some(request) = self.request else { return vec![self.end] };
+        let site = |place: usize| site_of(&entries[place].kind);
+        let mut begins = Vec::new();
+        if site(request) != SiteId(0) {
+            let own = (self.begin..self.sure).rev().take_while(|&place| site(place) == site(request)).count();
+            begins.push(self.sure - own);
+        }
+        begins.extend([self.begin, self.sure]);
+        let changes = (self.begin + 1..self.sure).rev().filter(|&place| site(place) != site(place - 1));
+        begins.extend(changes.take(Self::MOST_BEGINS));
+        let mut seen = Vec::with_capacity(begins.len());
+        begins.retain(|begin| !seen.contains(begin) && (seen.push(*begin), true).1);
+        begins
+    }
+
+    /// No history needs more, and each is a run of the pool.
+    const MOST_BEGINS: usize = 8;
+
+    /// All readings under which the request asks one of `owners`, the likeliest first.
+    pub(super) fn readings(&self, entries: &[Entry], owners: &[MempoolId]) -> Vec<Reading> {
+        let is_plain = |place: usize| !is_given_back(&entries[place].kind) && !is_completed(&entries[place].kind);
+        if self.request.is_some() && (self.begin..self.end).all(is_plain) {
+            let manner = Manner { refuses: true, passes: true };
+            return owners.iter().map(|&owner| Reading { request_from: self.begin, owner, manner }).collect();
+        }
+        let begins = self.request_begins(entries);
+        let site_known = self.request.is_some_and(|request| site_of(&entries[request].kind) != SiteId(0));
+        let mut readings = Vec::new();
+        for &owner in owners {
+            let mut push = |request_from, refuses, passes| {
+                readings.push(Reading { request_from, owner, manner: Manner { refuses, passes } });
+            };
+            // Whether the driver refused is less sure than where the request begins only if its site says so.
+            let orders: Vec<(usize, bool)> = if site_known {
+                begins.iter().flat_map(|&begin| [(begin, false), (begin, true)]).collect()
+            } else {
+                [false, true].iter().flat_map(|&refuses| begins.iter().map(move |&begin| (begin, refuses))).collect()
+            };
+            for (begin, refuses) in orders {
+                push(begin, refuses, true);
+                // A request that gave segments back waited for the other streams first, and did not see before that they were done.
+                if (begin..self.end).any(|place| is_completed(&entries[place].kind)) {
+                    push(begin, refuses, false);
+                }
+            }
+        }
+        readings
+    }
+
+    /// The call in front of the request that the entries from `from` on come from: to empty the cache where segments are given back,
+    /// with the end of those; else only to look at finished work.
+    pub(super) fn call_before(entries: &[Entry], from: usize, until: usize) -> Option<usize> {
+        let given_back = (from..until).find(|&place| is_given_back(&entries[place].kind))?;
+        let site = site_of(&entries[given_back].kind);
+        let same = |place: &usize| is_given_back(&entries[*place].kind) && site_of(&entries[*place].kind) == site;
+        Some(given_back + (given_back..until).take_while(same).count())
+    }
+}

@@ -1,0 +1,288 @@
+//! What one device's allocator decided, in order, as a recording has it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use vramscope_trace::{
+    DeviceId, DeviceState, EventKind, FormatError, MempoolId, Pool as PoolKey, Recording, Replay, SiteId, StreamId,
+};
+
+/// The decisions of one device's allocator, and the memory state that they begin with.
+#[derive(Clone, Debug)]
+pub struct History {
+    pub(super) device: DeviceId,
+    /// Nothing where the recording began with an empty allocator.
+    pub(super) start: DeviceState,
+    pub(super) entries: Vec<Entry>,
+    /// Frees that were completed later than at once: the place of the request, and of the completion.
+    pub(super) late_frees: HashMap<usize, usize>,
+    /// Places of the entries that made or mapped a segment which was given back, whole or in part, before the end.
+    pub(super) short_lived: Vec<usize>,
+    /// Bytes of addresses of each expandable segment, as far as the recorded addresses tell.
+    pub(super) address_bytes: u64,
+    /// Bytes of memory of the device; 0 where the recording does not say.
+    pub(super) total_bytes: u64,
+    /// Whether frees were recorded when they were requested, which the oldest versions of PyTorch did not.
+    pub(super) has_free_requests: bool,
+    /// Whether a private pool is named anywhere.
+    pub(super) has_private_pools: bool,
+    /// Whether the private pools of segments that are gone at the end are named too, and not only those that the end still shows.
+    pub(super) names_lost_pools: bool,
+}
+
+/// One decision.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    /// The event's number in the recording.
+    pub(super) number: u64,
+    pub(super) kind: EventKind,
+}
+
+/// What becomes of one device's events: a history, or several where events are known to be missing between them.
+struct Collector {
+    device: DeviceId,
+    total_bytes: u64,
+    parts: Vec<(DeviceState, Vec<Entry>)>,
+}
+
+impl History {
+    /// The histories of a recording: one of each device, or several where events are missing in between; each of those begins with
+    /// the first state known again.
+    ///
+    /// # Errors
+    /// If a chunk cannot be read, which a [`Recording`] that took it in rules out.
+    pub fn all_of(recording: &Recording) -> Result<Vec<Self>, FormatError> {
+        let mut replay = Replay::new();
+        let mut collectors = BTreeMap::new();
+        let (first, end) = (recording.first_event(), recording.end_event());
+        let begin = replay.seek(recording, first)?.clone();
+        for device in recording.devices() {
+            let info = recording.info().devices.iter().find(|info| info.device == device.0);
+            let start = begin.device(device).cloned().unwrap_or_default();
+            let total_bytes = info.map_or(0, |info| info.total_bytes);
+            collectors.insert(device, Collector { device, total_bytes, parts: vec![(start, Vec::new())] });
+        }
+        let mut number = first;
+        while number < end {
+            match replay.event(recording, number)? {
+                Some(event) if matches!(event.kind, EventKind::Gap { .. }) => {
+                    let after = replay.seek(recording, number + 1)?.clone();
+                    for (device, collector) in &mut collectors {
+                        collector.parts.push((after.device(*device).cloned().unwrap_or_default(), Vec::new()));
+                    }
+                }
+                Some(event) => {
+                    if let Some(collector) = collectors.get_mut(&event.device) {
+                        collector.take(Entry { number, kind: event.kind });
+                    }
+                }
+                None => break,
+            }
+            number += 1;
+        }
+        Ok(collectors.into_values().flat_map(Collector::histories).collect())
+    }
+
+    /// The device's number.
+    #[must_use]
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// How many decisions there are.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    /// Whether it begins with an empty allocator.
+    #[must_use]
+    pub fn starts_empty(&self) -> bool {
+        self.start.segments().len() == 0
+    }
+
+    fn new(device: DeviceId, total_bytes: u64, start: DeviceState, entries: Vec<Entry>) -> Self {
+        let private = |pool: &PoolKey| pool.owner != MempoolId::default();
+        let has_private_pools = start.segments().any(|segment| private(&segment.pool))
+            || entries.iter().any(|entry| match &entry.kind {
+                EventKind::SegmentAllocated { pool, .. }
+                | EventKind::SegmentMapped { pool, .. }
+                | EventKind::BlockAllocated { pool, .. } => private(pool),
+                _ => false,
+            });
+        let lifetimes = Lifetimes::of(&start, &entries);
+        let names_lost_pools = lifetimes.short_lived.iter().any(|&place| match &entries[place].kind {
+            EventKind::SegmentAllocated { pool, .. } | EventKind::SegmentMapped { pool, .. } => private(pool),
+            _ => false,
+        });
+        Self {
+            device,
+            late_frees: late_frees(&entries),
+            short_lived: lifetimes.short_lived,
+            address_bytes: lifetimes.bases.address_bytes(),
+            total_bytes,
+            has_free_requests: entries.iter().any(|entry| matches!(entry.kind, EventKind::FreeRequested { .. })),
+            has_private_pools,
+            names_lost_pools,
+            start,
+            entries,
+        }
+    }
+}
+
+impl Collector {
+    fn take(&mut self, entry: Entry) {
+        let is_decision = !matches!(entry.kind, EventKind::MemorySample { .. } | EventKind::Mark { .. });
+        if let (true, Some((_, entries))) = (is_decision, self.parts.last_mut()) {
+            entries.push(entry);
+        }
+    }
+
+    fn histories(self) -> impl Iterator<Item = History> {
+        let Self { device, total_bytes, mut parts } = self;
+        if parts.len() > 1 {
+            parts.retain(|(_, entries)| !entries.is_empty());
+        }
+        parts.into_iter().map(move |(start, entries)| History::new(device, total_bytes, start, entries))
+    }
+}
+
+/// The address of a free that the entry tells of.
+pub(super) fn freed_address(kind: &EventKind) -> Option<u64> {
+    match *kind {
+        EventKind::FreeRequested { address, .. } | EventKind::FreeCompleted { address, .. } => Some(address),
+        _ => None,
+    }
+}
+
+/// Where an entry came from.
+pub(super) fn site_of(kind: &EventKind) -> SiteId {
+    match *kind {
+        EventKind::SegmentAllocated { site, .. }
+        | EventKind::SegmentFreed { site, .. }
+        | EventKind::SegmentMapped { site, .. }
+        | EventKind::SegmentUnmapped { site, .. }
+        | EventKind::BlockAllocated { site, .. }
+        | EventKind::FreeRequested { site, .. }
+        | EventKind::FreeCompleted { site, .. }
+        | EventKind::OutOfMemory { site, .. } => site,
+        EventKind::MemorySample { .. } | EventKind::Mark { .. } | EventKind::Gap { .. } => SiteId(0),
+    }
+}
+
+fn late_frees(entries: &[Entry]) -> HashMap<usize, usize> {
+    let mut pending: HashMap<u64, usize> = HashMap::new();
+    let mut late = HashMap::new();
+    for (place, entry) in entries.iter().enumerate() {
+        match entry.kind {
+            EventKind::FreeRequested { address, .. } => {
+                let next = entries.get(place + 1).map(|next| next.kind);
+                let at_once = matches!(next, Some(EventKind::FreeCompleted { address: freed, .. }) if freed == address);
+                if !at_once {
+                    pending.insert(address, place);
+                    // Until it is seen to be completed it never is; each has a place of its own all the same.
+                    late.insert(place, entries.len() + place);
+                }
+            }
+            EventKind::FreeCompleted { address, .. } => {
+                if let Some(request) = pending.remove(&address) {
+                    late.insert(request, place);
+                }
+            }
+            _ => {}
+        }
+    }
+    late
+}
+
+/// Which segments come and go, and where expandable ones begin.
+#[derive(Default)]
+struct Lifetimes {
+    /// End, and the place of the entry that made it, by address.
+    live: BTreeMap<u64, (u64, Option<usize>)>,
+    short_lived: Vec<usize>,
+    bases: Bases,
+}
+
+impl Lifetimes {
+    fn of(start: &DeviceState, entries: &[Entry]) -> Self {
+        let mut lifetimes = Self::default();
+        for segment in start.segments() {
+            lifetimes.live.insert(segment.address, (segment.end(), None));
+            if segment.expandable {
+                lifetimes.bases.map(segment.stream, segment.pool, segment.address, segment.size);
+            }
+        }
+        for (place, entry) in entries.iter().enumerate() {
+            match entry.kind {
+                EventKind::SegmentAllocated { address, size, .. } => {
+                    lifetimes.live.insert(address, (address.saturating_add(size), Some(place)));
+                }
+                EventKind::SegmentMapped { address, size, stream, pool, .. } => {
+                    lifetimes.live.insert(address, (address.saturating_add(size), Some(place)));
+                    lifetimes.bases.map(stream, pool, address, size);
+                }
+                EventKind::SegmentFreed { address, size, .. } => lifetimes.end(address, size),
+                EventKind::SegmentUnmapped { address, size, .. } => {
+                    lifetimes.end(address, size);
+                    lifetimes.bases.unmap(address, size);
+                }
+                _ => {}
+            }
+        }
+        lifetimes.short_lived.sort_unstable();
+        lifetimes
+    }
+
+    fn end(&mut self, address: u64, size: u64) {
+        let end = address.saturating_add(size);
+        while let Some((&start, &(until, place))) = self.live.range(..end).next_back()
+            && until > address
+        {
+            self.live.remove(&start);
+            self.short_lived.extend(place);
+        }
+    }
+}
+
+/// Where expandable segments begin: each (stream, pool) has one at a time, from the first address mapped while it had none.
+#[derive(Default)]
+struct Bases {
+    by_pool: HashMap<(StreamId, PoolKey), Expandable>,
+    seen: Vec<u64>,
+    widest: u64,
+}
+
+#[derive(Default)]
+struct Expandable {
+    base: u64,
+    mapped: u64,
+}
+
+impl Bases {
+    fn map(&mut self, stream: StreamId, pool: PoolKey, address: u64, size: u64) {
+        let segment = self.by_pool.entry((stream, pool)).or_default();
+        if segment.mapped == 0 {
+            segment.base = address;
+            self.seen.push(address);
+        }
+        segment.mapped = segment.mapped.saturating_add(size);
+        self.widest = self.widest.max(address.saturating_add(size).saturating_sub(segment.base));
+    }
+
+    fn unmap(&mut self, address: u64, size: u64) {
+        let holder = self.by_pool.values_mut().filter(|segment| segment.mapped > 0 && segment.base <= address);
+        if let Some(segment) = holder.max_by_key(|segment| segment.base) {
+            segment.mapped = segment.mapped.saturating_sub(size);
+        }
+    }
+
+    /// No more than lies between two of them, less a page, and no less than one was seen to need.
+    fn address_bytes(mut self) -> u64 {
+        const UNLIMITED: u64 = 1 << 40;
+        const PAGE: u64 = 32 << 20;
+        self.seen.sort_unstable();
+        self.seen.dedup();
+        let apart = self.seen.windows(2).map(|pair| (pair[1] - pair[0]).saturating_sub(PAGE)).min();
+        apart.unwrap_or(UNLIMITED).min(UNLIMITED).max(self.widest)
+    }
+}

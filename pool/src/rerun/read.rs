@@ -1,0 +1,362 @@
+//! Runs a history's calls through the pool and finds, where there are several readings, the one that explains it.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use vramscope_trace::{EventKind, MempoolId, StreamId};
+
+use super::group::{Group, Reading};
+use super::history::{Entry, History, freed_address};
+use super::log::{Call, Log};
+use super::owners::Owners;
+use super::script::{Checker, Got, Manner, Mismatch, RecordedDevice, Script, late_stream};
+use crate::error::AllocateError;
+use crate::mempool::Diverted;
+use crate::pool::{Origin, Pool};
+use crate::settings::Settings;
+
+/// How many places with untried readings are kept to go back to.
+const MAX_TURNS: usize = 64;
+/// Going back may cost as many entries as the history has, so often, and some for short ones.
+const MAX_RETRIED_HISTORIES: u64 = 4;
+const MIN_RETRIED_ENTRIES: u64 = 100_000;
+/// What copying a pool costs beside its blocks, in blocks.
+const COPY_COST: u64 = 2_000;
+
+/// Whatever the driver says, and finished work is seen.
+const FREELY: Manner = Manner { refuses: true, passes: true };
+
+/// The pool at one place of the history, and what is known of it beside.
+#[derive(Clone, Debug)]
+struct Here<'h> {
+    pool: Pool<RecordedDevice<'h>>,
+    owners: Owners,
+    requests: u64,
+    /// Length of the log.
+    logged: usize,
+}
+
+/// A place to go back to.
+#[derive(Debug)]
+struct Turn<'h> {
+    here: Here<'h>,
+    group: Group,
+    /// Those not tried yet, the next one last.
+    readings: Vec<Reading>,
+}
+
+/// Reads one history.
+#[derive(Debug)]
+pub(super) struct Reader<'h> {
+    entries: &'h [Entry],
+    history: &'h History,
+    script: Rc<Script<'h>>,
+    here: Here<'h>,
+    turns: VecDeque<Turn<'h>>,
+    /// The difference that the best reading came to.
+    furthest: Option<Mismatch>,
+    /// Entries that may yet be read again.
+    patience: u64,
+    /// Entries read since the pool was last copied only to be able to go back, less what that cost.
+    credit: u64,
+    log: Option<Log>,
+}
+
+impl<'h> Reader<'h> {
+    /// A reader before the first entry.
+    ///
+    /// # Errors
+    /// Why no pool can be in the state that the history begins with.
+    pub(super) fn new(history: &'h History, settings: &Settings, logs: bool) -> Result<Self, String> {
+        let script = Script::new(history);
+        let device = RecordedDevice(Rc::clone(&script));
+        let mut settings = settings.clone();
+        if history.total_bytes == 0 {
+            // A share of nobody knows what; the limit in bytes says what it came to.
+            settings.per_process_memory_fraction = 1.0;
+        }
+        let pool = if history.starts_empty() {
+            Pool::new(history.device, settings, device)
+        } else {
+            let restored = Pool::restore(history.device, settings, device, &history.start);
+            restored.map_err(|error| error.to_string())?
+        };
+        let here = Here { pool, owners: Owners::new(history), requests: 0, logged: 0 };
+        let entries = history.entries.as_slice();
+        let patience = (entries.len() as u64).saturating_mul(MAX_RETRIED_HISTORIES).max(MIN_RETRIED_ENTRIES);
+        let (turns, log) = (VecDeque::new(), logs.then(Log::default));
+        Ok(Self { entries, history, script, here, turns, furthest: None, patience, credit: COPY_COST, log })
+    }
+
+    /// Reads to the end, or to where no reading leads on.
+    pub(super) fn read(&mut self) {
+        while self.script.at() < self.entries.len() {
+            let before = self.script.at();
+            let made = self.step(before) || self.go_back();
+            if !made {
+                return;
+            }
+            let read = self.script.at().saturating_sub(before) as u64;
+            self.credit = self.credit.saturating_add(read);
+        }
+        self.furthest = None;
+    }
+
+    /// How many entries the best reading explains.
+    pub(super) fn matched(&self) -> usize {
+        self.furthest.as_ref().map_or(self.entries.len(), |mismatch| mismatch.at)
+    }
+
+    pub(super) fn mismatch(&self) -> Option<&Mismatch> {
+        self.furthest.as_ref()
+    }
+
+    pub(super) fn requests(&self) -> u64 {
+        self.here.requests
+    }
+
+    pub(super) fn assumed_pools(&self) -> usize {
+        self.here.owners.assumed
+    }
+
+    pub(super) fn pool(&self) -> &Pool<RecordedDevice<'h>> {
+        &self.here.pool
+    }
+
+    pub(super) fn into_log(self) -> Option<Log> {
+        self.log
+    }
+
+    /// Reads what begins at `at`, under its likeliest reading.
+    fn step(&mut self, at: usize) -> bool {
+        self.script.go(at, FREELY);
+        match self.entries[at].kind {
+            EventKind::FreeRequested { address, .. } => self.free(at, address),
+            EventKind::FreeCompleted { address, .. } if !self.history.has_free_requests => self.free(at, address),
+            EventKind::BlockAllocated { address, pool, .. } => {
+                let owner = self.here.owners.of_block(address, pool.owner);
+                self.request(at, owner, FREELY);
+            }
+            _ => return self.group(at),
+        }
+        self.is_made(None)
+    }
+
+    /// Whether the pool has decided what was recorded, up to `end` where that is known.
+    fn is_made(&mut self, end: Option<usize>) -> bool {
+        if end.is_some_and(|end| self.script.at() != end) {
+            self.script.differ(Got::Nothing);
+        }
+        let Some(mismatch) = self.script.mismatch() else { return true };
+        if self.furthest.as_ref().is_none_or(|furthest| furthest.at < mismatch.at) {
+            self.furthest = Some(mismatch);
+        }
+        false
+    }
+
+    fn group(&mut self, at: usize) -> bool {
+        let group = Group::at(self.entries, at);
+        let owners = self.owners_of(&group);
+        let mut readings = group.readings(self.entries, &owners);
+        readings.reverse();
+        let Some(first) = readings.pop() else { return false };
+        // Only of the pool's name is the likeliest reading sure enough to do without a way back, where that is too dear.
+        let must = readings.iter().any(|reading| reading.owner == first.owner);
+        if !readings.is_empty() && (must || self.can_afford_copy()) {
+            self.turns.push_back(Turn { here: self.here.clone(), group, readings });
+            if self.turns.len() > MAX_TURNS {
+                self.turns.pop_front();
+            }
+        }
+        self.attempt(&group, &first)
+    }
+
+    fn can_afford_copy(&mut self) -> bool {
+        let cost = 2 * self.here.pool.counters.active.current() + COPY_COST;
+        let left = self.credit.checked_sub(cost);
+        self.credit = left.unwrap_or(self.credit);
+        left.is_some()
+    }
+
+    /// The pools that a group's request may have asked, the likeliest first.
+    fn owners_of(&self, group: &Group) -> Vec<MempoolId> {
+        let owners = &self.here.owners;
+        let Some(request) = group.request else { return vec![MempoolId::default()] };
+        match self.entries[request].kind {
+            EventKind::BlockAllocated { address, stream, pool, .. } => {
+                let known = owners.of_block(address, pool.owner);
+                if known != MempoolId::default() || self.history.names_lost_pools {
+                    return vec![known];
+                }
+                let made = (group.begin..request).filter(|&place| makes(&self.entries[place].kind, address)).last();
+                match made.filter(|place| self.history.short_lived.binary_search(place).is_ok()) {
+                    Some(_) => owners.candidates(stream),
+                    None => vec![known],
+                }
+            }
+            EventKind::OutOfMemory { stream, .. } => {
+                let mut candidates = owners.candidates(stream);
+                candidates.pop();
+                candidates
+            }
+            _ => vec![MempoolId::default()],
+        }
+    }
+
+    /// Reads a group in one way, from where it begins.
+    fn attempt(&mut self, group: &Group, reading: &Reading) -> bool {
+        let mut owner = MempoolId::default();
+        self.script.go(group.begin, FREELY);
+        while self.script.at() < reading.request_from && !self.script.has_mismatch() {
+            let before = self.script.at();
+            self.call_before(before, reading.request_from);
+            if self.script.at() == before {
+                self.script.differ(Got::Nothing);
+            }
+        }
+        if self.script.at() != reading.request_from {
+            self.script.differ(Got::Nothing);
+        }
+        if let (Some(request), false) = (group.request, self.script.has_mismatch()) {
+            self.script.go(reading.request_from, reading.manner);
+            owner = reading.owner;
+            self.release_pools(reading.request_from, request);
+            self.request(request, owner, reading.manner);
+            if self.script.has_refused() && !reading.manner.refuses {
+                self.script.differ(Got::Failure("a driver that had room refused".to_owned()));
+                return false;
+            }
+        }
+        let made = self.is_made(Some(group.end));
+        if made {
+            self.here.owners.follow(&self.entries[group.begin..group.end], owner);
+        }
+        made
+    }
+
+    /// Goes back to the last place with an untried reading that leads on.
+    fn go_back(&mut self) -> bool {
+        while let Some(mut turn) = self.turns.pop_back() {
+            let Some(reading) = turn.readings.pop() else { continue };
+            let lost = self.script.at().abs_diff(turn.group.begin) as u64 + 1;
+            let Some(patience) = self.patience.checked_sub(lost) else { return false };
+            self.patience = patience;
+            let group = turn.group;
+            if turn.readings.is_empty() {
+                self.here = turn.here;
+            } else {
+                self.here = turn.here.clone();
+                self.turns.push_back(turn);
+            }
+            if let Some(log) = &mut self.log {
+                log.truncate(self.here.logged);
+            }
+            if self.attempt(&group, &reading) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A call that the program made in front of a request.
+    fn call_before(&mut self, from: usize, until: usize) {
+        let sink = &mut Checker(Rc::clone(&self.script));
+        match Group::call_before(self.entries, from, until) {
+            Some(end) => {
+                self.release_pools(from, end);
+                self.here.requests += 1;
+                if let Err(error) = self.here.pool.empty_cache(Origin::default(), sink) {
+                    self.script.differ(Got::Failure(error.to_string()));
+                }
+                self.log(Call::EmptyCache);
+            }
+            None => {
+                if let Err(error) = self.here.pool.process_events(Origin::default(), sink) {
+                    self.script.differ(Got::Failure(error.to_string()));
+                }
+                self.log(Call::ProcessEvents);
+            }
+        }
+    }
+
+    /// A private pool's segments are given back only after the program has released it, which leaves no entry.
+    fn release_pools(&mut self, from: usize, until: usize) {
+        for owner in self.here.owners.released_before(&self.entries[from..until]) {
+            self.here.owners.created.remove(&owner);
+            if let Err(error) = self.here.pool.release_pool(owner) {
+                self.script.differ(Got::Failure(error.to_string()));
+            }
+            self.log(Call::ReleasePool(owner));
+        }
+    }
+
+    fn free(&mut self, at: usize, address: u64) {
+        let sink = &mut Checker(Rc::clone(&self.script));
+        let pool = &mut self.here.pool;
+        self.here.requests += 1;
+        let late = self.history.late_frees.get(&at).copied();
+        let used = late.map_or(Ok(()), |completed| pool.record_stream(address, late_stream(completed)));
+        if let Err(error) = used.and_then(|()| pool.free(address, Origin::default(), sink)) {
+            self.script.differ(Got::Failure(error.to_string()));
+        }
+        debug_assert_eq!(freed_address(&self.entries[at].kind), Some(address));
+        self.log(if late.is_some() { Call::FreeLater(at) } else { Call::Free(at) });
+    }
+
+    /// The request that the entry at `at` answers.
+    fn request(&mut self, at: usize, owner: MempoolId, manner: Manner) {
+        let (bytes, stream) = match self.entries[at].kind {
+            EventKind::BlockAllocated { requested, stream, .. } | EventKind::OutOfMemory { requested, stream, .. } => {
+                (requested, stream)
+            }
+            _ => (0, StreamId::default()),
+        };
+        if !self.here.owners.ask(stream, owner) {
+            let what = "a request to a private pool whose capture was over";
+            self.script.differ(Got::Failure(what.to_owned()));
+            return;
+        }
+        self.here.requests += 1;
+        match self.allocate(bytes, stream, owner) {
+            Ok(()) if self.script.at() <= at => self.script.differ(Got::Nothing),
+            // That there was no room is an entry like any other.
+            Ok(()) | Err(AllocateError::OutOfMemory(_)) => {}
+            Err(error) => self.script.differ(Got::Failure(error.to_string())),
+        }
+        self.log(Call::Request { at, owner, passes: manner.passes });
+    }
+
+    fn allocate(&mut self, bytes: u64, stream: StreamId, owner: MempoolId) -> Result<(), AllocateError> {
+        let sink = &mut Checker(Rc::clone(&self.script));
+        let Here { pool, owners, .. } = &mut self.here;
+        if owner == MempoolId::default() {
+            return pool.allocate(bytes, stream, Origin::default(), sink).map(drop);
+        }
+        if owners.created.insert(owner) {
+            pool.create_pool(owner);
+        }
+        pool.begin_allocate_to_pool(owner, Diverted::Everything)?;
+        let allocated = pool.allocate(bytes, stream, Origin::default(), sink);
+        // The user that began it goes; the pool keeps the one it was created with.
+        pool.end_allocate_to_pool(owner)?;
+        pool.release_pool(owner)?;
+        allocated.map(drop)
+    }
+
+    fn log(&mut self, call: Call) {
+        if let Some(log) = &mut self.log {
+            log.push(call, self.script.at());
+            self.here.logged = log.len();
+        }
+    }
+}
+
+/// Whether an entry makes the memory at `address`.
+fn makes(kind: &EventKind, at: u64) -> bool {
+    match *kind {
+        EventKind::SegmentAllocated { address, size, .. } | EventKind::SegmentMapped { address, size, .. } => {
+            at.checked_sub(address).is_some_and(|offset| offset < size)
+        }
+        _ => false,
+    }
+}
