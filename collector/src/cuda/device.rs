@@ -1,0 +1,272 @@
+//! The device itself.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char};
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, CudaStream, DriverError, result, sys};
+use vramscope_pool::{Device, DeviceError, DeviceMemory, MIN_BLOCK_BYTES, StreamEvent};
+use vramscope_trace::StreamId;
+
+use super::driver::Entered;
+use super::error::{CudaError, describe, refused};
+use super::events::Events;
+use super::pages::Pages;
+use super::usage::{Before, Usage};
+use crate::memory::DeviceUsage;
+
+/// The memory of a GPU.
+///
+/// Segments are `cuMemAlloc`'s, and expandable ones pages of `cuMemCreate`'s. A stream is known by the value of its handle, 0 for the
+/// default stream; the per-thread default stream (2) means another stream on each thread and must not be used with a pool. Whoever
+/// names a stream by its number alone, as a [`Pool`](vramscope_pool::Pool) is told one, sees to it that the stream outlives the pool.
+/// What is still held is given back when the device is dropped.
+#[derive(Debug)]
+pub struct CudaDevice {
+    context: Arc<CudaContext>,
+    name: String,
+    total_bytes: u64,
+    /// Bytes of the segments handed out, by address.
+    segments: BTreeMap<u64, u64>,
+    /// Made when the first expandable segment is.
+    pages: Option<Pages>,
+    mapped_bytes: u64,
+    events: Events,
+    usage: Usage,
+    /// The streams that were told as more than a number, by that number. They are kept because freed memory is handed out again to
+    /// work on the stream with the same number, which must be the same stream.
+    streams: BTreeMap<u64, Arc<CudaStream>>,
+}
+
+impl CudaDevice {
+    /// Opens the device with that number, in its primary context, which is the one that cudarc and CUDA's runtime use.
+    ///
+    /// # Errors
+    /// When there is no driver, it is too old, or it has no such device.
+    pub fn new(ordinal: usize) -> Result<Self, CudaError> {
+        load_driver(ordinal)?;
+        let handle = find_device(ordinal)?;
+        let before = Before::look(bus_id(handle)?, has_primary_context(handle)?);
+        let context = CudaContext::new(ordinal).map_err(|error| failed("cuDevicePrimaryCtxRetain", error))?;
+        Self::open(context, before)
+    }
+
+    /// The device of a context that the program has.
+    ///
+    /// # Errors
+    /// When the driver fails.
+    pub fn from_context(context: &Arc<CudaContext>) -> Result<Self, CudaError> {
+        let before = Before::look(bus_id(context.cu_device())?, true);
+        Self::open(Arc::clone(context), before)
+    }
+
+    fn open(context: Arc<CudaContext>, before: Before) -> Result<Self, CudaError> {
+        let memory = {
+            let _entered = Entered::new(&context).map_err(|error| CudaError::Driver(error.to_string()))?;
+            driver_memory().map_err(|error| failed("cuMemGetInfo", error))?
+        };
+        let name = result::device::get_name(context.cu_device()).map_err(|error| failed("cuDeviceGetName", error))?;
+        Ok(Self {
+            name,
+            total_bytes: memory.total_bytes,
+            segments: BTreeMap::new(),
+            pages: None,
+            mapped_bytes: 0,
+            events: Events::default(),
+            usage: before.opened(memory),
+            streams: BTreeMap::new(),
+            context,
+        })
+    }
+
+    /// The context that the memory is in.
+    #[must_use]
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    /// The device's name, `NVIDIA H200`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes of memory on it.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
+    /// Who holds its memory. Where the driver does not tell processes apart, as in many containers, what was in use when the device
+    /// was opened is taken to be what others hold, and everything above it to be this process's.
+    ///
+    /// Asking takes about as long as a call of the driver that makes memory.
+    #[must_use]
+    pub fn sample(&self) -> DeviceUsage {
+        let held_bytes = self.segments.values().sum::<u64>() + self.mapped_bytes;
+        self.usage.sample(self.memory(), held_bytes)
+    }
+
+    /// The number of `stream`, which is kept for as long as the device.
+    pub(super) fn keep(&mut self, stream: &Arc<CudaStream>) -> StreamId {
+        let number = stream.cu_stream() as u64;
+        self.streams.entry(number).or_insert_with(|| Arc::clone(stream));
+        StreamId(number)
+    }
+
+    fn pages(&mut self) -> Result<&mut Pages, DeviceError> {
+        match &mut self.pages {
+            Some(pages) => Ok(pages),
+            none => Ok(none.insert(Pages::new(self.context.cu_device())?)),
+        }
+    }
+}
+
+impl Device for CudaDevice {
+    fn reserve(&mut self, bytes: u64) -> Result<u64, DeviceError> {
+        let _entered = Entered::new(&self.context)?;
+        let mut address = 0;
+        // SAFETY: The driver writes to a variable that is there.
+        let allocated = unsafe { sys::cuMemAlloc_v2(&mut address, bytes as usize) };
+        allocated.result().map_err(|error| refused("cuMemAlloc", error))?;
+        // Buffers rely on it. What the driver promises is 256 bytes; segments are large, and those it has always aligned to more.
+        if !address.is_multiple_of(MIN_BLOCK_BYTES) {
+            // SAFETY: The driver just handed it out and nobody was told of it. Should it fail, the memory is lost.
+            let _ = unsafe { sys::cuMemFree_v2(address) };
+            return Err(DeviceError::Failed(format!(
+                "its memory at {address:#x} is not aligned to {MIN_BLOCK_BYTES} bytes"
+            )));
+        }
+        self.segments.insert(address, bytes);
+        Ok(address)
+    }
+
+    fn release(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        if self.segments.get(&address) != Some(&bytes) {
+            return Err(DeviceError::Failed(format!("no {bytes} bytes are reserved at {address:#x}")));
+        }
+        let _entered = Entered::new(&self.context)?;
+        // SAFETY: The driver handed the address out and it was not freed since. The call waits for the work on the device.
+        unsafe { sys::cuMemFree_v2(address) }.result().map_err(|error| refused("cuMemFree", error))?;
+        self.segments.remove(&address);
+        Ok(())
+    }
+
+    /// Nothing free where the driver does not answer, since then it gives nothing out either.
+    fn memory(&self) -> DeviceMemory {
+        let asked = Entered::new(&self.context).ok().and_then(|_entered| driver_memory().ok());
+        asked.unwrap_or(DeviceMemory { free_bytes: 0, total_bytes: self.total_bytes })
+    }
+
+    fn reserve_addresses(&mut self, bytes: u64) -> Result<u64, DeviceError> {
+        let _entered = Entered::new(&self.context)?;
+        self.pages()?.reserve(bytes)
+    }
+
+    fn release_addresses(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        let _entered = Entered::new(&self.context)?;
+        self.pages()?.release(address, bytes)
+    }
+
+    fn map(&mut self, address: u64, bytes: u64, page_bytes: u64) -> Result<(), DeviceError> {
+        let _entered = Entered::new(&self.context)?;
+        self.pages()?.map(address, bytes, page_bytes)?;
+        self.mapped_bytes += bytes;
+        Ok(())
+    }
+
+    fn unmap(&mut self, address: u64, bytes: u64, page_bytes: u64, stream: StreamId) -> Result<(), DeviceError> {
+        let _entered = Entered::new(&self.context)?;
+        // SAFETY: That the number means a stream that is still there is what whoever handed it to the pool guarantees.
+        let waited = unsafe { sys::cuStreamSynchronize(stream.0 as sys::CUstream) };
+        waited.result().map_err(|error| refused("cuStreamSynchronize", error))?;
+        self.pages()?.unmap(address, bytes, page_bytes)?;
+        self.mapped_bytes -= bytes;
+        Ok(())
+    }
+
+    fn record_event(&mut self, stream: StreamId) -> Result<StreamEvent, DeviceError> {
+        let _entered = Entered::new(&self.context)?;
+        self.events.record(stream)
+    }
+
+    fn has_passed(&mut self, event: StreamEvent) -> Result<bool, DeviceError> {
+        let _entered = Entered::new(&self.context)?;
+        self.events.has_passed(event)
+    }
+
+    fn wait_for(&mut self, event: StreamEvent) -> Result<(), DeviceError> {
+        let _entered = Entered::new(&self.context)?;
+        self.events.wait_for(event)
+    }
+}
+
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        // Where these fail, the driver has shut down or the context is broken, and the memory is gone with it.
+        let Ok(_entered) = Entered::new(&self.context) else { return };
+        let _ = result::ctx::synchronize();
+        self.events.destroy();
+        if let Some(pages) = &mut self.pages {
+            pages.destroy();
+        }
+        for &address in self.segments.keys() {
+            // SAFETY: The driver handed the address out, it was not freed since, and no work is left that uses it.
+            let _ = unsafe { sys::cuMemFree_v2(address) };
+        }
+    }
+}
+
+fn failed(call: &str, error: DriverError) -> CudaError {
+    CudaError::Driver(describe(call, error))
+}
+
+fn load_driver(ordinal: usize) -> Result<(), CudaError> {
+    // SAFETY: Loading the driver's library runs its initializers, which are meant to run in any program.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(CudaError::NoDriver);
+    }
+    let mut cuda_version = 0;
+    // SAFETY: The library is there, and this function in every version of it; it writes to a variable that is there.
+    let asked = unsafe { sys::cuDriverGetVersion(&mut cuda_version) };
+    asked.result().map_err(|error| failed("cuDriverGetVersion", error))?;
+    // The oldest for which cudarc can be built; what is called here is in every driver since.
+    if cuda_version < 11040 {
+        return Err(CudaError::OldDriver { cuda_version });
+    }
+    match result::init() {
+        Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => Err(CudaError::NoDevice { ordinal, devices: 0 }),
+        initialized => initialized.map_err(|error| failed("cuInit", error)),
+    }
+}
+
+fn find_device(ordinal: usize) -> Result<sys::CUdevice, CudaError> {
+    let devices = result::device::get_count().map_err(|error| failed("cuDeviceGetCount", error))?;
+    let known = i32::try_from(ordinal).ok().filter(|&ordinal| ordinal < devices);
+    let known = known.ok_or(CudaError::NoDevice { ordinal, devices: usize::try_from(devices).unwrap_or(0) })?;
+    result::device::get(known).map_err(|error| failed("cuDeviceGet", error))
+}
+
+/// Where the device is in the machine, `0000:3b:00.0`, which NVML knows it by too.
+fn bus_id(device: sys::CUdevice) -> Result<String, CudaError> {
+    let mut text: [c_char; 32] = [0; 32];
+    // SAFETY: The driver writes at most as many characters as it is told there is room for.
+    let asked = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as i32, device) };
+    asked.result().map_err(|error| failed("cuDeviceGetPCIBusId", error))?;
+    // SAFETY: The driver ends the text with a 0, and the array began as zeros in any case.
+    Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
+}
+
+fn has_primary_context(device: sys::CUdevice) -> Result<bool, CudaError> {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: The driver writes to two variables that are there.
+    let asked = unsafe { sys::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active) };
+    asked.result().map_err(|error| failed("cuDevicePrimaryCtxGetState", error))?;
+    Ok(active != 0)
+}
+
+/// How much memory the current context's device has.
+fn driver_memory() -> Result<DeviceMemory, DriverError> {
+    let (free_bytes, total_bytes) = result::mem_get_info()?;
+    Ok(DeviceMemory { free_bytes: free_bytes as u64, total_bytes: total_bytes as u64 })
+}
