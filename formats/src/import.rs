@@ -86,7 +86,7 @@ fn info(snapshot: &Snapshot, histories: &[History<'_>], name: &str, teller: &Tel
         source: name.to_owned(),
         writer: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
         epoch_unix_ns: teller.epoch_unix_ns(),
-        alloc_conf: snapshot.settings.alloc_conf.clone(),
+        alloc_conf: snapshot.settings.alloc_conf(),
         devices: histories.iter().map(device_info).collect(),
     }
 }

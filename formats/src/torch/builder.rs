@@ -54,6 +54,13 @@ impl<'a> Scalar<'a> {
         }
     }
 
+    fn number(self) -> Option<f64> {
+        match self {
+            Self::Float(number) => Some(number),
+            other => other.count().map(|number| number as f64),
+        }
+    }
+
     fn text(self) -> Option<&'a str> {
         match self {
             Self::Text(text) => Some(text),
@@ -367,10 +374,12 @@ impl Builder {
     pub(crate) fn setting(&mut self, key: Key, value: Scalar<'_>) {
         let settings = &mut self.snapshot.settings;
         match key {
-            Key::AllocConf => value.text().unwrap_or("").clone_into(&mut settings.alloc_conf),
-            // -1 stands for "no limit".
-            Key::MaxSplitSize => settings.max_split_size = value.count().unwrap_or(u64::MAX),
-            Key::Divisions => settings.divisions = [value.count().unwrap_or(0); 16],
+            Key::AllocConf => value.text().unwrap_or("").clone_into(&mut settings.text),
+            // -1 stands for "no limit", and so does the same without a sign.
+            Key::MaxSplitSize => settings.max_split_size = Some(value.count().filter(|&size| size != u64::MAX)),
+            Key::GarbageCollectionThreshold => settings.garbage_collection_threshold = value.number(),
+            Key::ExpandableSegments => settings.expandable_segments = Some(value.is_true()),
+            Key::Divisions => settings.divisions = Some([value.count().unwrap_or(0); 16]),
             Key::Overflowed => settings.overflowed = value.is_true(),
             _ => {}
         }
@@ -382,7 +391,8 @@ impl Builder {
     }
 
     pub(crate) fn set_division(&mut self, place: Option<usize>, value: Scalar<'_>) {
-        if let Some(division) = place.and_then(|place| self.snapshot.settings.divisions.get_mut(place)) {
+        let table = self.snapshot.settings.divisions.get_or_insert_default();
+        if let Some(division) = place.and_then(|place| table.get_mut(place)) {
             *division = value.count().unwrap_or(0);
         }
     }

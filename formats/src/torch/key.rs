@@ -56,6 +56,8 @@ keys! {
     // The settings.
     AllocConf = "PYTORCH_CUDA_ALLOC_CONF" | "PYTORCH_ALLOC_CONF",
     MaxSplitSize = "max_split_size",
+    GarbageCollectionThreshold = "garbage_collection_threshold",
+    ExpandableSegments = "expandable_segments",
     Divisions = "roundup_power2_divisions",
     Overflowed = "trace_alloc_overflowed",
 }

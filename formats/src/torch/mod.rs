@@ -8,4 +8,5 @@ pub(crate) mod json;
 mod key;
 pub(crate) mod pickle;
 pub(crate) mod rebuild;
+mod settings;
 pub(crate) mod snapshot;

@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use vramscope_trace::{Definition, Interner, MempoolId, PoolKind, StackId, Stage, StringId};
 
+use super::settings::RecordedSettings;
+
 /// What an entry of the history says happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -150,32 +152,6 @@ pub(crate) struct AnnotationRow {
     pub(crate) name: StringId,
 }
 
-/// The settings that decide sizes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
-    /// Whether the snapshot holds any.
-    pub(crate) present: bool,
-    pub(crate) alloc_conf: String,
-    /// Blocks of this size and more are not split.
-    pub(crate) max_split_size: u64,
-    /// Divisions of a power of two that sizes are rounded up to, by the power of two of the size in MiB.
-    pub(crate) divisions: [u64; 16],
-    /// The recorded program knew that the history had lost its beginning.
-    pub(crate) overflowed: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            present: false,
-            alloc_conf: String::new(),
-            max_split_size: u64::MAX,
-            divisions: [0; 16],
-            overflowed: false,
-        }
-    }
-}
-
 /// Everything that a snapshot says and this reader uses.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
@@ -187,7 +163,7 @@ pub(crate) struct Snapshot {
     pub(crate) segments: Vec<SegmentRow>,
     pub(crate) blocks: Vec<BlockRow>,
     pub(crate) annotations: Vec<AnnotationRow>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: RecordedSettings,
     /// Whether any entry has a time.
     pub(crate) has_times: bool,
     /// Whether the snapshot lists segments at all.

@@ -119,11 +119,15 @@ fn settings_decide_sizes() {
         entry("segment_alloc", 2 * BASE, 64 * MIB, 3),
         entry("alloc", 2 * BASE, 40 * MIB, 4),
     ];
-    let settings = json!({"PYTORCH_CUDA_ALLOC_CONF": "x", "max_split_size": 32 * MIB, "roundup_power2_divisions": {"4": 4, "1": 0}});
-    let snapshot = json!({"device_traces": [entries], "allocator_settings": settings});
-    let (memory, imported) = import_json(&snapshot);
-    assert_eq!(block_sizes(&memory), [6 * MIB, 64 * MIB]);
-    assert_eq!(imported.info.alloc_conf, "x");
+    // A text that cannot be read is shown as it is; one that says something else than what held is not.
+    for (text, alloc_conf) in [("x", "x"), ("", "max_split_size_mb:32,roundup_power2_divisions:[2:0,4:4]")] {
+        let settings = json!({"PYTORCH_CUDA_ALLOC_CONF": text, "max_split_size": 32 * MIB, "garbage_collection_threshold": 0.0,
+            "expandable_segments": false, "roundup_power2_divisions": {"4": 4, "1": 0}});
+        let snapshot = json!({"device_traces": [entries.clone()], "allocator_settings": settings});
+        let (memory, imported) = import_json(&snapshot);
+        assert_eq!(block_sizes(&memory), [6 * MIB, 64 * MIB]);
+        assert_eq!(imported.info.alloc_conf, alloc_conf);
+    }
 }
 
 #[test]

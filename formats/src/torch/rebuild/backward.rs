@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 
+use vramscope_pool::{Settings, size};
 use vramscope_trace::StackId;
 
 use super::segments::{PoolGuess, Segment, Segments, of_row};
-use super::size::{Sizes, kind_of_block};
+use super::size::rounded;
 use super::trace::Trace;
 use crate::torch::snapshot::{Action, BlockState, Entry, SegmentRow, Snapshot};
 
@@ -41,7 +42,7 @@ pub(super) struct Past {
 
 impl Past {
     /// Walks the history of `device` back from the snapshot's segments.
-    pub(super) fn walk(snapshot: &Snapshot, device: u16, trace: &Trace<'_>, sizes: &Sizes) -> Self {
+    pub(super) fn walk(snapshot: &Snapshot, device: u16, trace: &Trace<'_>, settings: &Settings) -> Self {
         let mut past = Self::default();
         for row in snapshot.segments_of(device).iter().filter(|row| row.size > 0) {
             past.put_row(snapshot, row);
@@ -49,7 +50,7 @@ impl Past {
         let mut place = trace.len();
         for entry in trace.entries_reversed() {
             place -= 1;
-            past.undo(snapshot, entry, place, sizes);
+            past.undo(snapshot, entry, place, settings);
         }
         if !past.knows_requests {
             past.blocks.values_mut().filter(|block| block.size.is_none()).for_each(|block| block.pending_free = false);
@@ -79,7 +80,7 @@ impl Past {
         }
     }
 
-    fn undo(&mut self, snapshot: &Snapshot, entry: &Entry, place: u64, sizes: &Sizes) {
+    fn undo(&mut self, snapshot: &Snapshot, entry: &Entry, place: u64, settings: &Settings) {
         let address = entry.address;
         match entry.action() {
             Action::Allocated => {
@@ -87,7 +88,7 @@ impl Past {
                     self.survivors.push((place, size));
                 }
                 if self.has_unknown_pools {
-                    self.learn_pool(snapshot, entry, sizes);
+                    self.learn_pool(snapshot, entry, settings);
                 }
             }
             Action::FreeCompleted => {
@@ -138,9 +139,9 @@ impl Past {
     }
 
     /// A block that is taken from a segment tells the segment's pool.
-    fn learn_pool(&mut self, snapshot: &Snapshot, entry: &Entry, sizes: &Sizes) {
-        let rounded = sizes.rounded(entry.size);
-        let said = PoolGuess { kind: Some(kind_of_block(rounded)), owner: snapshot.context(entry).owner };
+    fn learn_pool(&mut self, snapshot: &Snapshot, entry: &Entry, settings: &Settings) {
+        let rounded = rounded(settings, entry.size);
+        let said = PoolGuess { kind: Some(size::pool_kind(rounded)), owner: snapshot.context(entry).owner };
         let range = entry.address..entry.address.saturating_add(rounded);
         for segment in self.segments.overlapping_mut(range) {
             segment.pool = segment.pool.or(said);

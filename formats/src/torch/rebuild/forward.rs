@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use vramscope_pool::{Settings, size};
 use vramscope_trace::{
     Block, DeviceState, EventKind, MempoolId, Pool, Segment as StateSegment, SiteId, Stage, StreamId, StringId,
 };
 
 use super::segments::{PoolGuess, Segment, Segments};
-use super::size::{Sizes, kind_of_block};
+use super::size::rounded;
 use super::start::{Start, StartBlock, known_pool, likely_pool};
 use crate::torch::snapshot::{Action, Context, Entry};
 
@@ -28,7 +29,7 @@ pub(super) struct LiveBlock {
 pub(super) struct Forward {
     pub(super) segments: Segments,
     pub(super) blocks: BTreeMap<u64, LiveBlock>,
-    sizes: Sizes,
+    settings: Settings,
     /// What the way back has learned of the pools of segments yet to be made; the next one last.
     pools: Vec<PoolGuess>,
     /// Place and size of the blocks yet to be made that are still there at the end; the next one last.
@@ -42,7 +43,7 @@ pub(super) struct Forward {
 }
 
 impl Forward {
-    pub(super) fn new(start: &Start, pools: Vec<PoolGuess>, survivors: Vec<(u64, u64)>, sizes: Sizes) -> Self {
+    pub(super) fn new(start: &Start, pools: Vec<PoolGuess>, survivors: Vec<(u64, u64)>, settings: Settings) -> Self {
         let live = |block: &StartBlock| LiveBlock {
             end: block.address.saturating_add(block.size),
             requested: block.requested,
@@ -51,7 +52,7 @@ impl Forward {
         Self {
             segments: start.segments.clone(),
             blocks: start.blocks.iter().map(|block| (block.address, live(block))).collect(),
-            sizes,
+            settings,
             pools,
             survivors,
             place: 0,
@@ -116,11 +117,11 @@ impl Forward {
     /// The size and the pool of the block that an entry allocates.
     fn allocate(&mut self, entry: &Entry, context: &Context) -> (u64, Pool) {
         let address = entry.address;
-        let rounded = self.sizes.rounded(entry.size);
+        let rounded = rounded(&self.settings, entry.size);
         let (mut size, pool, mut fits) = match self.segments.containing(address) {
             None => {
                 let owner = context.owner.unwrap_or(MempoolId(0, 0));
-                (rounded, Pool { kind: kind_of_block(rounded), owner }, false)
+                (rounded, Pool { kind: size::pool_kind(rounded), owner }, false)
             }
             Some((start, segment)) => {
                 let pool = likely_pool(segment.pool, segment.end - start);
@@ -130,7 +131,7 @@ impl Forward {
                 match room.checked_sub(rounded) {
                     None => (rounded, pool, false),
                     Some(remaining) => {
-                        let splits = self.sizes.splits(pool.kind, segment.expandable, rounded, remaining);
+                        let splits = size::splits(&self.settings, pool.kind, segment.expandable, rounded, remaining);
                         (if splits { rounded } else { room }, pool, below == address)
                     }
                 }

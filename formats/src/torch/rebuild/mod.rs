@@ -15,7 +15,6 @@ use vramscope_trace::{DeviceState, EventKind, Interner, Site, SiteId, StackId, S
 
 use self::backward::Past;
 use self::forward::{Forward, fill_state};
-use self::size::Sizes;
 use self::start::Start;
 use self::trace::{Entries, Trace};
 use super::snapshot::{Entry, Snapshot};
@@ -61,11 +60,11 @@ pub(crate) struct History<'a> {
 impl<'a> History<'a> {
     pub(crate) fn new(snapshot: &'a Snapshot, device: u16) -> Self {
         let trace = Trace::new(snapshot, device);
-        let sizes = Sizes::new(&snapshot.settings);
-        let past = Past::walk(snapshot, device, &trace, &sizes);
+        let settings = snapshot.settings.effective();
+        let past = Past::walk(snapshot, device, &trace, &settings);
         let is_complete = past.is_empty() && !snapshot.settings.overflowed;
-        let start = Start::new(&past, &trace, &sizes);
-        let forward = Forward::new(&start, past.pools, past.survivors, sizes);
+        let start = Start::new(&past, &trace, &settings);
+        let forward = Forward::new(&start, past.pools, past.survivors, settings);
         let mut rest = trace.entries();
         let next = rest.next();
         Self { device, len: trace.len(), is_complete, snapshot, rest, next, place: 0, start, forward }

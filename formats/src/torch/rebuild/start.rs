@@ -14,11 +14,12 @@
 
 use std::collections::BTreeMap;
 
+use vramscope_pool::{Settings, size};
 use vramscope_trace::{MempoolId, Pool, PoolKind, StackId};
 
 use super::backward::Past;
 use super::segments::{PoolGuess, Segment, Segments};
-use super::size::{SMALL_BYTES, Sizes, kind_of_block, kind_of_segment};
+use super::size::rounded;
 use super::trace::Trace;
 use crate::torch::snapshot::Action;
 
@@ -46,7 +47,8 @@ pub(super) struct Start {
 
 /// What is known of a pool, completed by what is likely.
 pub(super) fn likely_pool(guess: PoolGuess, segment_size: u64) -> Pool {
-    let kind = guess.kind.unwrap_or_else(|| kind_of_segment(segment_size));
+    let by_size = if segment_size <= size::SMALL_SEGMENT_BYTES { PoolKind::Small } else { PoolKind::Large };
+    let kind = guess.kind.unwrap_or(by_size);
     Pool { kind, owner: guess.owner.unwrap_or(MempoolId(0, 0)) }
 }
 
@@ -63,7 +65,7 @@ struct Open {
 }
 
 impl Start {
-    pub(super) fn new(past: &Past, trace: &Trace<'_>, sizes: &Sizes) -> Self {
+    pub(super) fn new(past: &Past, trace: &Trace<'_>, settings: &Settings) -> Self {
         let mut start = Self::default();
         for (address, segment) in past.segments.iter() {
             let pool = known_pool(likely_pool(segment.pool, segment.end - address));
@@ -74,19 +76,19 @@ impl Start {
         let mut open = BTreeMap::new();
         for (index, &address) in addresses.iter().enumerate() {
             let next = addresses.get(index + 1).copied().unwrap_or(u64::MAX);
-            start.add_block(past, sizes, address, next, &mut open);
+            start.add_block(past, settings, address, next, &mut open);
         }
         start.close(open, trace);
         start
     }
 
-    fn add_block(&mut self, past: &Past, sizes: &Sizes, address: u64, next: u64, open: &mut BTreeMap<u64, Open>) {
+    fn add_block(&mut self, past: &Past, settings: &Settings, address: u64, next: u64, open: &mut BTreeMap<u64, Open>) {
         let Some(block) = past.blocks.get(&address) else { return };
-        let rounded = sizes.rounded(block.requested);
+        let rounded = rounded(settings, block.requested);
         let segment = self.segments.containing(address).map(|(start, segment)| (start, *segment));
         let (stream, pool) = match segment {
             Some((start, segment)) => (segment.stream, likely_pool(segment.pool, segment.end - start)),
-            None => (0, Pool::default_of(kind_of_block(rounded))),
+            None => (0, Pool::default_of(size::pool_kind(rounded))),
         };
         let mut size = block.size.unwrap_or(rounded);
         if let Some((_, segment)) = segment
@@ -96,7 +98,7 @@ impl Start {
         {
             let room = next.min(segment.end) - address;
             let tail = room.saturating_sub(rounded);
-            if tail <= SMALL_BYTES || sizes.is_never_split(rounded) {
+            if !size::splits(settings, pool.kind, segment.expandable, rounded, tail) {
                 size = room.max(rounded);
             } else {
                 let rounded_end = address.saturating_add(rounded);
@@ -124,7 +126,10 @@ impl Start {
                 Action::Allocated => {
                     if let Some((&address, block)) = open.range(..entry.address).next_back()
                         && entry.address < block.segment_end
-                        && entry.address.checked_sub(block.rounded_end).is_some_and(|tail| tail <= SMALL_BYTES)
+                        && entry
+                            .address
+                            .checked_sub(block.rounded_end)
+                            .is_some_and(|tail| tail <= size::SMALL_REQUEST_BYTES)
                     {
                         self.blocks[block.index].size = entry.address - address;
                         open.remove(&address);
