@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result, sys};
 use vramscope_pool::{Device, DeviceError, DeviceMemory, MIN_BLOCK_BYTES, StreamEvent};
-use vramscope_trace::StreamId;
+use vramscope_trace::{DeviceInfo, StreamId};
 
 use super::driver::Entered;
 use super::error::{CudaError, describe, refused};
@@ -49,6 +49,16 @@ impl CudaDevice {
         let before = Before::look(bus_id(handle)?, has_primary_context(handle)?);
         let context = CudaContext::new(ordinal).map_err(|error| failed("cuDevicePrimaryCtxRetain", error))?;
         Self::open(context, before)
+    }
+
+    /// What a recording says of every device that the driver finds, in the order of their numbers. Opens none.
+    ///
+    /// # Errors
+    /// When there is no driver or it is too old.
+    pub fn list() -> Result<Vec<DeviceInfo>, CudaError> {
+        load_driver(0)?;
+        let devices = result::device::get_count().map_err(|error| failed("cuDeviceGetCount", error))?;
+        (0..u16::try_from(devices).unwrap_or(0)).map(describe_device).collect()
     }
 
     /// The device of a context that the program has.
@@ -245,6 +255,15 @@ fn find_device(ordinal: usize) -> Result<sys::CUdevice, CudaError> {
     let known = i32::try_from(ordinal).ok().filter(|&ordinal| ordinal < devices);
     let known = known.ok_or(CudaError::NoDevice { ordinal, devices: usize::try_from(devices).unwrap_or(0) })?;
     result::device::get(known).map_err(|error| failed("cuDeviceGet", error))
+}
+
+fn describe_device(device: u16) -> Result<DeviceInfo, CudaError> {
+    let handle = find_device(usize::from(device))?;
+    let name = result::device::get_name(handle).map_err(|error| failed("cuDeviceGetName", error))?;
+    // SAFETY: The driver has just given the handle out.
+    let total = unsafe { result::device::total_mem(handle) };
+    let total_bytes = total.map_err(|error| failed("cuDeviceTotalMem", error))? as u64;
+    Ok(DeviceInfo { device, name, total_bytes, history_complete: true })
 }
 
 /// Where the device is in the machine, `0000:3b:00.0`, which NVML knows it by too.

@@ -1,0 +1,22 @@
+//! The GPUs of this machine.
+
+use vramscope_collector::CudaDevice;
+use vramscope_trace::DeviceInfo;
+
+use crate::process::Devices;
+
+/// Every GPU that the driver shows this process, each in its primary context, which is PyTorch's.
+#[derive(Debug)]
+pub(crate) struct Gpus;
+
+impl Devices for Gpus {
+    type Device = CudaDevice;
+
+    fn list(&self) -> Result<Vec<DeviceInfo>, String> {
+        CudaDevice::list().map_err(|error| error.to_string())
+    }
+
+    fn open(&self, number: u16) -> Result<CudaDevice, String> {
+        CudaDevice::new(usize::from(number)).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,279 @@
+//! What a process has of vramscope: settings, a pool for each GPU that it uses, one recording of them all, and the live page.
+//!
+//! It is generic over where devices come from, so that all of it is tested on this machine's memory.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+
+use vramscope_collector::{
+    AllocateError, Assets, Content, DevicePool, FreeError, Hub, MemoryDevice, Server, Settings, StartError,
+};
+use vramscope_pool::Diverted;
+use vramscope_trace::{DeviceId, DeviceInfo, MempoolId, Null, StreamId};
+
+use crate::console::Tell;
+use crate::environment::Wanted;
+use crate::recording::Recording;
+use crate::unsited::Unsited;
+
+/// Where devices come from.
+pub(crate) trait Devices: Send + Sync + 'static {
+    /// What a pool is over.
+    type Device: MemoryDevice;
+
+    /// Every device that there is, in the order of their numbers from 0. Opens none.
+    fn list(&self) -> Result<Vec<DeviceInfo>, String>;
+
+    /// Opens a device, by its number.
+    fn open(&self, number: u16) -> Result<Self::Device, String>;
+}
+
+/// Why no memory was handed out.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Refused {
+    /// There is no pool; the person at the terminal has been told why.
+    NoPool,
+    /// The pool said no.
+    ByPool(AllocateError),
+}
+
+/// One device as the process knows it.
+struct Place<D: MemoryDevice> {
+    /// The share of the device's memory that the pool may hold, where that was set before there was a pool.
+    fraction: Mutex<Option<f64>>,
+    /// The pool, from the first use on; `None` where it could not be made.
+    pool: OnceLock<Option<DevicePool<D>>>,
+}
+
+/// All of it. Nothing here is ever taken down but the recording and the server: PyTorch frees memory until the process is gone.
+pub(crate) struct Process<S: Devices> {
+    source: S,
+    tell: Tell,
+    settings: Settings,
+    devices: Vec<DeviceInfo>,
+    /// By number; none where there are no devices or no settings.
+    places: Vec<Place<S::Device>>,
+    /// What to say to whoever asks for memory of a device that is not there.
+    absent: String,
+    told_absent: Once,
+    record: Option<PathBuf>,
+    hub: Option<Hub>,
+    server: Mutex<Option<Server>>,
+    /// From the first pool on, since it says first what that pool's settings are.
+    recording: OnceLock<Option<Recording>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these guard is set whole or not at all.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<S: Devices> Process<S> {
+    /// Begins: looks for devices and, where that is wanted, serves the page.
+    pub(crate) fn new(source: S, settings: Result<Settings, String>, wanted: Wanted, tell: Tell) -> Self {
+        // Without settings nothing is handed out: memory under others than were asked for would be a quiet mistake.
+        let found = settings.and_then(|settings| source.list().map(|devices| (settings, devices)));
+        let (settings, devices, absent) = match found {
+            Ok((settings, devices)) => (settings, devices, String::new()),
+            Err(reason) => (Settings::default(), Vec::new(), reason),
+        };
+        let place = |_: &DeviceInfo| Place { fraction: Mutex::new(None), pool: OnceLock::new() };
+        let places = devices.iter().map(place).collect();
+        let (hub, server) = wanted.listen.filter(|_| absent.is_empty()).map(|address| serve(address, &tell)).unzip();
+        Self {
+            source,
+            settings,
+            devices,
+            places,
+            absent,
+            told_absent: Once::new(),
+            record: wanted.record,
+            hub: hub.flatten(),
+            server: Mutex::new(server.flatten()),
+            recording: OnceLock::new(),
+            tell,
+        }
+    }
+
+    fn tell_absent(&self, device: i32) {
+        self.told_absent.call_once(|| match self.absent.as_str() {
+            "" => (self.tell)(&format!(
+                "there is no device {device}: there are {}; no memory of it is handed out",
+                self.devices.len()
+            )),
+            reason => (self.tell)(&format!("{reason}; no memory is handed out")),
+        });
+    }
+
+    fn place(&self, device: i32) -> Option<(u16, &Place<S::Device>)> {
+        let number = u16::try_from(device).ok()?;
+        self.places.get(usize::from(number)).map(|place| (number, place))
+    }
+
+    /// The pool of a device, made now where there is none yet.
+    #[inline]
+    fn pool(&self, device: i32) -> Option<&DevicePool<S::Device>> {
+        let Some((number, place)) = self.place(device) else {
+            self.tell_absent(device);
+            return None;
+        };
+        match place.pool.get() {
+            Some(pool) => pool.as_ref(),
+            None => self.make(number, place),
+        }
+    }
+
+    #[cold]
+    fn make<'a>(&self, number: u16, place: &'a Place<S::Device>) -> Option<&'a DevicePool<S::Device>> {
+        // Held until the pool is there, so that a fraction that is set meanwhile is not lost.
+        let fraction = lock(&place.fraction);
+        place.pool.get_or_init(|| self.open(number, *fraction)).as_ref()
+    }
+
+    fn open(&self, number: u16, fraction: Option<f64>) -> Option<DevicePool<S::Device>> {
+        let told = |reason| (self.tell)(&format!("device {number}: {reason}; no memory of it is handed out"));
+        let device = self.source.open(number).map_err(told).ok()?;
+        let mut settings = self.settings.clone();
+        if let Some(fraction) = fraction {
+            settings.per_process_memory_fraction = fraction;
+        }
+        let recording = self.recording.get_or_init(|| {
+            let (path, hub) = (self.record.as_deref(), self.hub.as_ref());
+            Recording::begin(path, hub, settings.to_conf(), self.devices.clone(), &self.tell)
+        });
+        Some(match recording {
+            Some(recording) => {
+                let clock = recording.handle();
+                DevicePool::new(device, settings, Unsited(recording.handle()), move || clock.now_ns())
+            }
+            // Nobody asks when it was.
+            None => DevicePool::new(device, settings, Null, || 0),
+        })
+    }
+
+    /// The pools that there are, with the numbers of their devices.
+    fn pools(&self) -> impl Iterator<Item = (u16, &DevicePool<S::Device>)> {
+        let pools = self.places.iter().map(|place| place.pool.get().and_then(Option::as_ref));
+        (0..).zip(pools).filter_map(|(number, pool)| Some((number, pool?)))
+    }
+
+    /// The address of `bytes` of memory; `None` where no byte was asked for.
+    #[inline]
+    pub(crate) fn allocate(&self, bytes: u64, device: i32, stream: StreamId) -> Result<Option<u64>, Refused> {
+        let pool = self.pool(device).ok_or(Refused::NoPool)?;
+        pool.caching_allocator_alloc(bytes, stream).map_err(Refused::ByPool)
+    }
+
+    /// Takes back what [`allocate`](Self::allocate) handed out for that device.
+    #[inline]
+    pub(crate) fn free(&self, address: u64, device: i32) -> Result<(), FreeError> {
+        let pool = self.place(device).and_then(|(_, place)| place.pool.get()).and_then(Option::as_ref);
+        pool.ok_or(FreeError::Foreign { address })?.caching_allocator_delete(address)
+    }
+
+    /// Says that work on `stream` uses a block, so that it is not handed out again before that is done.
+    pub(crate) fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), FreeError> {
+        // PyTorch does not say of which device it is; addresses of several never overlap.
+        for (_, pool) in self.pools() {
+            match pool.caching_allocator_record_stream(address, stream) {
+                Err(FreeError::Foreign { .. }) => {}
+                known => return known,
+            }
+        }
+        Err(FreeError::Foreign { address })
+    }
+
+    /// Gives what no block is live in back, on every device.
+    pub(crate) fn empty_cache(&self) -> Result<(), String> {
+        let emptied = |(number, pool): (u16, &DevicePool<S::Device>)| {
+            pool.empty_cache().map_err(|error| format!("device {number}: {error}"))
+        };
+        // Every pool, also after one that failed.
+        self.pools().map(emptied).fold(Ok(()), |all, one| all.and(one))
+    }
+
+    /// Limits what a device's pool may hold to a share of the device's memory, from 0 to 1.
+    pub(crate) fn set_memory_fraction(&self, fraction: f64, device: i32) -> Result<(), String> {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(format!("{fraction} is no share of the device's memory: it must lie from 0 to 1"));
+        }
+        let (_, place) = self.place(device).ok_or_else(|| format!("there is no device {device}"))?;
+        let mut kept = lock(&place.fraction);
+        *kept = Some(fraction);
+        match place.pool.get() {
+            Some(Some(pool)) => pool.set_per_process_memory_fraction(fraction).map_err(|error| error.to_string()),
+            Some(None) | None => Ok(()),
+        }
+    }
+
+    /// From now on what is asked for on a device is served from a private pool.
+    pub(crate) fn begin_allocate_to_pool(&self, device: i32, mempool: MempoolId) -> Result<(), String> {
+        let pool = self.pool(device).ok_or_else(|| format!("device {device} has no pool"))?;
+        pool.begin_allocate_to_pool(mempool, Diverted::Everything).map_err(|error| error.to_string())
+    }
+
+    /// Ends what [`begin_allocate_to_pool`](Self::begin_allocate_to_pool) began.
+    pub(crate) fn end_allocate_to_pool(&self, device: i32, mempool: MempoolId) -> Result<(), String> {
+        let pool = self.pool(device).ok_or_else(|| format!("device {device} has no pool"))?;
+        pool.end_allocate_to_pool(mempool).map_err(|error| error.to_string())
+    }
+
+    /// One use less of a private pool.
+    pub(crate) fn release_pool(&self, device: i32, mempool: MempoolId) -> Result<(), String> {
+        let pool = self.pool(device).ok_or_else(|| format!("device {device} has no pool"))?;
+        pool.release_pool(mempool).map_err(|error| error.to_string())
+    }
+
+    /// What `torch.cuda.memory_stats()` says, as a JSON object; `{}` for a device that was not used.
+    pub(crate) fn memory_stats_json(&self, device: i32) -> String {
+        let pool = self.place(device).and_then(|(_, place)| place.pool.get()).and_then(Option::as_ref);
+        let stats = pool.map(|pool| serde_json::to_string(&pool.memory_stats()));
+        stats.map_or_else(|| "{}".to_owned(), |text| text.expect("a table of integers is JSON"))
+    }
+
+    /// Records a named moment, on every device that is used.
+    pub(crate) fn mark(&self, name: &str) {
+        if let Some(Some(recording)) = self.recording.get() {
+            recording.mark(name, self.pools().map(|(number, _)| DeviceId(number)));
+        }
+    }
+
+    /// Ends the recording; says whether its file is whole. Memory is handed out and taken back as before.
+    pub(crate) fn stop(&self) -> bool {
+        match self.recording.get() {
+            Some(Some(recording)) => recording.end(),
+            // Where a file was wanted and none could be written, there is none.
+            Some(None) => self.record.is_none(),
+            None => true,
+        }
+    }
+
+    /// The process is exiting: ends the recording, and the server once its viewers have the rest.
+    pub(crate) fn exit(&self) {
+        self.stop();
+        drop(lock(&self.server).take());
+    }
+}
+
+/// Serves the page, and says where.
+fn serve(address: std::net::SocketAddr, tell: &Tell) -> (Option<Hub>, Option<Server>) {
+    let hub = Hub::default();
+    let content = Content { assets: Assets::page(), live: Some(hub.clone()), files: Vec::new() };
+    match Server::start(Some(address), content) {
+        Ok(server) => {
+            tell(&format!("listening: {}", server.url()));
+            (Some(hub), Some(server))
+        }
+        Err(error @ StartError::NotLoopback(_)) => {
+            tell(&format!("VRAMSCOPE_LISTEN: {error}"));
+            (None, None)
+        }
+        Err(error) => {
+            tell(&format!("{error}; there is no live page"));
+            (None, None)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

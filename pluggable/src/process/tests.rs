@@ -1,0 +1,248 @@
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+
+use vramscope_collector::HostDevice;
+use vramscope_trace::{Decoder, Definition, EventKind, Info, Item, MempoolId, Pool, PoolKind, SiteId, Stage, StringId};
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// Devices of a few MiB of this machine's memory, or the reason why there are none.
+struct Hosts(Result<Vec<u64>, &'static str>);
+
+impl Devices for Hosts {
+    type Device = HostDevice;
+
+    fn list(&self) -> Result<Vec<DeviceInfo>, String> {
+        let capacities = self.0.as_ref().map_err(|reason| (*reason).to_owned())?;
+        let info =
+            |(device, &total_bytes)| DeviceInfo { device, name: "host".into(), total_bytes, history_complete: true };
+        Ok((0..).zip(capacities).map(info).collect())
+    }
+
+    fn open(&self, number: u16) -> Result<HostDevice, String> {
+        let capacities = self.0.as_ref().map_err(|reason| (*reason).to_owned())?;
+        match capacities[usize::from(number)] {
+            0 => Err("it is asleep".to_owned()),
+            capacity => Ok(HostDevice::new(capacity)),
+        }
+    }
+}
+
+type Heard = Arc<Mutex<Vec<String>>>;
+
+fn begin(devices: Result<Vec<u64>, &'static str>, conf: Result<&str, &str>, wanted: Wanted) -> (Process<Hosts>, Heard) {
+    let heard = Heard::default();
+    let tell = {
+        let heard = Arc::clone(&heard);
+        move |text: &str| lock(&heard).push(text.to_owned())
+    };
+    let settings = conf.map(|conf| Settings::parse(conf).expect("settings")).map_err(str::to_owned);
+    (Process::new(Hosts(devices), settings, wanted, Arc::new(tell)), heard)
+}
+
+fn recorded_to(path: &Path) -> Wanted {
+    Wanted { record: Some(path.to_owned()), listen: None }
+}
+
+fn take(heard: &Heard) -> Vec<String> {
+    std::mem::take(&mut lock(heard))
+}
+
+const STREAM: StreamId = StreamId(0);
+
+/// What a recording says of itself, its events, and what it defines.
+fn decode(path: &Path) -> (Info, Vec<EventKind>, Vec<Definition>) {
+    let mut decoder = Decoder::new();
+    decoder.push(&fs::read(path).expect("it was written"));
+    let (mut head, mut events, mut definitions) = (Info::default(), Vec::new(), Vec::new());
+    while let Some(item) = decoder.next_item().expect("a whole recording") {
+        match item {
+            Item::Info(info) => head = info,
+            Item::Event(event) => events.push(event.kind),
+            Item::Define(definition) => definitions.push(definition),
+            _ => {}
+        }
+    }
+    (head, events, definitions)
+}
+
+#[test]
+fn what_is_handed_out_and_taken_back_is_recorded_without_sites() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.vram");
+    let (process, heard) = begin(Ok(vec![64 * MIB]), Ok("max_split_size_mb:32"), recorded_to(&path));
+    assert_eq!(process.allocate(0, 0, STREAM), Ok(None));
+    let address = process.allocate(1000, 0, STREAM).expect("room").expect("an address");
+    assert_eq!(address % 512, 0);
+    process.mark("step 1");
+    assert_eq!(process.free(address, 0), Ok(()));
+    assert_eq!(process.empty_cache(), Ok(()));
+    assert!(process.stop());
+    let bytes = fs::metadata(&path).expect("it is there").len();
+    assert_eq!(take(&heard), [format!("{}: 6 events, {bytes} bytes", path.display())]);
+    let (info, events, definitions) = decode(&path);
+    assert_eq!(info.alloc_conf, "max_split_size_mb:32");
+    assert_eq!((info.devices.len(), info.devices[0].history_complete), (1, true));
+    let (pool, site) = (Pool::default_of(PoolKind::Small), SiteId(0));
+    let expected = [
+        EventKind::SegmentAllocated { address, size: 2 * MIB, stream: STREAM, pool, site },
+        EventKind::BlockAllocated { address, size: 1024, requested: 1000, stream: STREAM, pool, site },
+        EventKind::Mark { stage: Stage::Instant, name: StringId(1) },
+        EventKind::FreeRequested { address, site },
+        EventKind::FreeCompleted { address, site },
+        EventKind::SegmentFreed { address, size: 2 * MIB, site },
+    ];
+    assert_eq!(events, expected);
+    assert_eq!(definitions, [Definition::String("step 1".to_owned())]);
+}
+
+#[test]
+fn a_stopped_recording_is_whole_and_memory_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.vram");
+    let (process, _) = begin(Ok(vec![64 * MIB]), Ok(""), recorded_to(&path));
+    let address = process.allocate(512, 0, STREAM).expect("room").expect("an address");
+    assert!(process.stop());
+    let before = fs::read(&path).expect("it is there");
+    assert_eq!(process.free(address, 0), Ok(()));
+    assert!(matches!(process.allocate(512, 0, STREAM), Ok(Some(_))));
+    process.mark("too late");
+    assert!(process.stop());
+    process.exit();
+    assert_eq!(fs::read(&path).expect("it is there"), before);
+    assert_eq!(decode(&path).1.len(), 2);
+}
+
+#[test]
+fn a_file_that_cannot_be_made_costs_the_recording_alone() {
+    let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), recorded_to(Path::new("/nowhere/a.vram")));
+    assert!(matches!(process.allocate(512, 0, STREAM), Ok(Some(_))));
+    let said = take(&heard);
+    assert!(said[0].starts_with("/nowhere/a.vram: ") && said[0].ends_with("; nothing is written"), "{said:?}");
+    assert!(!process.stop(), "there is no file");
+}
+
+#[test]
+fn without_devices_it_is_said_once_and_nothing_is_handed_out() {
+    let (process, heard) = begin(Err("no CUDA here"), Ok(""), Wanted::default());
+    for _ in 0..3 {
+        assert_eq!(process.allocate(512, 0, STREAM), Err(Refused::NoPool));
+    }
+    assert_eq!(take(&heard), ["no CUDA here; no memory is handed out"]);
+    assert_eq!(process.free(512, 0), Err(FreeError::Foreign { address: 512 }));
+    assert_eq!((process.memory_stats_json(0), process.stop()), ("{}".to_owned(), true));
+}
+
+#[test]
+fn settings_that_mean_nothing_hand_nothing_out() {
+    let (process, heard) = begin(Ok(vec![64 * MIB]), Err("PYTORCH_ALLOC_CONF: at 3, nonsense"), Wanted::default());
+    assert_eq!(process.allocate(512, 0, STREAM), Err(Refused::NoPool));
+    assert_eq!(take(&heard), ["PYTORCH_ALLOC_CONF: at 3, nonsense; no memory is handed out"]);
+}
+
+#[test]
+fn a_device_that_is_not_there_or_does_not_open_takes_no_other_away() {
+    let (process, heard) = begin(Ok(vec![64 * MIB, 0]), Ok(""), Wanted::default());
+    for device in [1, 1, 2, -1] {
+        assert_eq!(process.allocate(512, device, STREAM), Err(Refused::NoPool));
+    }
+    let asleep = "device 1: it is asleep; no memory of it is handed out";
+    assert_eq!(take(&heard), [asleep, "there is no device 2: there are 2; no memory of it is handed out"]);
+    assert!(matches!(process.allocate(512, 0, STREAM), Ok(Some(_))));
+}
+
+#[test]
+fn what_was_not_handed_out_is_not_taken_back() {
+    let (process, _) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted::default());
+    let address = process.allocate(4096, 0, STREAM).expect("room").expect("an address");
+    assert_eq!(process.free(1 << 40, 0), Err(FreeError::Foreign { address: 1 << 40 }));
+    let inside = address + 512;
+    assert_eq!(process.free(inside, 0), Err(FreeError::InsideBlock { address: inside, block: address }));
+    assert_eq!(process.record_stream(1 << 40, StreamId(7)), Err(FreeError::Foreign { address: 1 << 40 }));
+    assert_eq!(process.record_stream(address, StreamId(7)), Ok(()));
+    assert_eq!(process.free(address, 0), Ok(()));
+    assert!(process.free(address, 0).is_err());
+}
+
+#[test]
+fn a_share_of_the_device_is_a_limit_and_stands_in_the_recording() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.vram");
+    let (process, _) = begin(Ok(vec![64 * MIB]), Ok(""), recorded_to(&path));
+    assert_eq!(process.set_memory_fraction(0.5, 0), Ok(()));
+    for nonsense in [-0.5, 1.5, f64::NAN] {
+        assert!(process.set_memory_fraction(nonsense, 0).is_err(), "{nonsense}");
+    }
+    assert!(process.set_memory_fraction(0.5, 1).is_err());
+    let Err(Refused::ByPool(AllocateError::OutOfMemory(details))) = process.allocate(40 * MIB, 0, STREAM) else {
+        panic!("more than half of the device was handed out");
+    };
+    assert_eq!(details.limit_bytes, Some(32 * MIB));
+    assert!(matches!(process.allocate(20 * MIB, 0, STREAM), Ok(Some(_))));
+    assert_eq!(process.set_memory_fraction(1.0, 0), Ok(()));
+    assert!(matches!(process.allocate(40 * MIB, 0, STREAM), Ok(Some(_))));
+    assert!(process.stop());
+    let (info, ..) = decode(&path);
+    assert_eq!(Settings::parse(&info.alloc_conf).map(|settings| settings.per_process_memory_fraction), Ok(0.5));
+}
+
+#[test]
+fn a_captured_graph_has_its_memory_for_itself() {
+    let (process, _) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted::default());
+    let outside = process.allocate(512, 0, STREAM).expect("room").expect("an address");
+    let name = MempoolId(0, 1);
+    assert_eq!(process.begin_allocate_to_pool(0, name), Ok(()));
+    assert!(process.begin_allocate_to_pool(0, name).is_err());
+    let inside = process.allocate(512, 0, STREAM).expect("room").expect("an address");
+    assert_eq!(process.free(inside, 0), Ok(()));
+    assert_eq!(process.end_allocate_to_pool(0, name), Ok(()));
+    // Another segment, and not handed out again outside although it is free.
+    assert_ne!(inside / (2 * MIB), outside / (2 * MIB));
+    let next = process.allocate(512, 0, STREAM).expect("room").expect("an address");
+    assert_eq!(next / (2 * MIB), outside / (2 * MIB));
+    assert_eq!(process.release_pool(0, name), Ok(()));
+    assert!(process.release_pool(0, name).is_err());
+}
+
+#[test]
+fn counters_have_pytorchs_keys() {
+    let (process, _) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted::default());
+    assert_eq!(process.memory_stats_json(0), "{}");
+    process.allocate(1000, 0, STREAM).expect("room");
+    let stats: serde_json::Value = serde_json::from_str(&process.memory_stats_json(0)).expect("JSON");
+    assert_eq!(stats["allocated_bytes.all.current"], 1024);
+    assert_eq!(stats["requested_bytes.small_pool.allocated"], 1000);
+    assert_eq!(stats["reserved_bytes.all.peak"], 2 * MIB);
+    assert_eq!(process.memory_stats_json(1), "{}");
+}
+
+#[test]
+fn the_page_is_served_and_follows() {
+    let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted { listen, record: None });
+    let said = take(&heard);
+    let address = said[0].strip_prefix("listening: http://").and_then(|url| url.strip_suffix('/')).expect("a URL");
+    process.allocate(1000, 0, STREAM).expect("room");
+    assert!(process.stop());
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    write!(stream, "GET /trace.vram HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("it is small");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("it answers and closes");
+    assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    process.exit();
+    assert!(TcpStream::connect(address).is_err(), "the server went with the process");
+}
+
+#[test]
+fn an_address_that_others_can_reach_is_refused_with_a_way_out() {
+    let listen = Some(SocketAddr::from(([0, 0, 0, 0], 0)));
+    let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted { listen, record: None });
+    let said = take(&heard);
+    assert!(said[0].starts_with("VRAMSCOPE_LISTEN: 0.0.0.0:0") && said[0].contains("ssh -L"), "{said:?}");
+    assert!(matches!(process.allocate(512, 0, STREAM), Ok(Some(_))));
+}

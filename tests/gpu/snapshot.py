@@ -1,0 +1,381 @@
+#!/usr/bin/env python3
+"""Makes snapshots of PyTorch's allocator, each with what PyTorch's own counters said, for `vramscope verify` to be checked on.
+
+    snapshot.py OUT [NAME...]     every program below, or those named, each in a process of its own
+    snapshot.py --list
+
+Into OUT go NAME.pickle.zst (.gz where Python has no zstandard), which is what torch.cuda.memory._snapshot() returned, and NAME.json:
+`steps` (bytes after each), `stats` (torch.cuda.memory_stats()), `summary`, `mem_get_info`, `limit_bytes`, `events` of each device.
+Needs one NVIDIA GPU and PyTorch 2.11. The programs draw from seeded generators, so that they ask for the same in every run; which
+addresses they are given, and when another stream's work is seen to be done, the machine decides.
+"""
+
+import gzip
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+import time
+
+MIB = 1 << 20
+HISTORY = 200_000
+
+
+class Program:
+    """What a program notes while it runs."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.steps = []
+        self.limit_bytes = None
+        self.ooms = 0
+        self.last_oom = None
+
+    def step(self, tag):
+        cuda = self.torch.cuda
+        self.steps.append(
+            {
+                "tag": tag,
+                "allocated": cuda.memory_allocated(),
+                "reserved": cuda.memory_reserved(),
+                "max_allocated": cuda.max_memory_allocated(),
+                "max_reserved": cuda.max_memory_reserved(),
+            }
+        )
+
+    def limit(self, limit_bytes):
+        """Caps the pool. The allocator computes the cap anew from the fraction, so what it makes of it is what is noted."""
+        total = self.torch.cuda.mem_get_info()[1]
+        fraction = limit_bytes / total
+        self.torch.cuda.set_per_process_memory_fraction(fraction)
+        self.limit_bytes = int(fraction * total)
+
+    def bytes(self, size):
+        return self.torch.empty(size, dtype=self.torch.uint8, device="cuda")
+
+    def try_bytes(self, size):
+        try:
+            return self.bytes(size)
+        except self.torch.OutOfMemoryError as error:
+            self.ooms += 1
+            self.last_oom = str(error)
+            return None
+
+
+def draw_size(rng):
+    """Small and large requests as programs make them: most small, some tens of MiB."""
+    kind = rng.random()
+    if kind < 0.45:
+        return rng.randint(1, 4096)
+    if kind < 0.75:
+        return rng.randint(4096, MIB)
+    if kind < 0.92:
+        return rng.randint(MIB, 12 * MIB)
+    return rng.randint(12 * MIB, 70 * MIB)
+
+
+def churn(program, rng, operations, live, cap_live=160, streams=(None,), uses=0.0, tag="churn"):
+    """A random live set. With `uses`, that share of the blocks is used on another stream, behind work that takes a while."""
+    torch = program.torch
+    for n in range(operations):
+        if live and (len(live) > cap_live or rng.random() < 0.45):
+            del live[rng.randrange(len(live))]
+        else:
+            stream = rng.choice(streams)
+            with torch.cuda.stream(stream):  # None leaves the current one
+                block = program.try_bytes(draw_size(rng))
+            if block is None:
+                program.step(f"oom at {n}")
+                for _ in range(len(live) // 2):
+                    del live[rng.randrange(len(live))]
+                continue
+            if rng.random() < uses:
+                other = rng.choice([it for it in streams if it is not stream])
+                other = torch.cuda.default_stream() if other is None else other
+                with torch.cuda.stream(other):
+                    torch.cuda._sleep(rng.randint(20_000, 400_000))
+                block.record_stream(other)
+            live.append(block)
+        if n % 500 == 499:
+            program.step(f"{tag} {n}")
+
+
+def streams(program):
+    """Four streams, a third of the blocks used on another than their own: frees that complete late, in queues."""
+    torch, rng, live = program.torch, random.Random(11), []
+    all_streams = (None, *(torch.cuda.Stream() for _ in range(3)))
+    churn(program, rng, 2500, live, streams=all_streams, uses=0.35)
+    torch.cuda.empty_cache()
+    program.step("emptied")
+    churn(program, rng, 1000, live, streams=all_streams, uses=0.35, tag="again")
+    # Blocks used on two streams at once, freed while both are busy.
+    for n in range(60):
+        block = program.bytes(rng.randint(MIB, 6 * MIB))
+        for stream in all_streams[1:3]:
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(200_000)
+            block.record_stream(stream)
+        del block
+        live.append(program.bytes(rng.randint(1, 2 * MIB)))
+    program.step("two uses")
+    live.clear()
+    torch.cuda.synchronize()
+    program.bytes(MIB)
+    program.step("drained")
+
+
+def two_pools(program):
+    """CUDA graphs that share one pool, others with a second, work beside them, and one pool given up."""
+    torch, rng = program.torch, random.Random(12)
+    shared = torch.cuda.graph_pool_handle()
+    net = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 512)).cuda()
+    graphs = []
+
+    def capture(batch, pool):
+        given = torch.randn(batch, 512, device="cuda")
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                net(given)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            result = net(given)
+        graphs.append((graph, given, result))
+        program.step(f"graph {batch}")
+
+    for batch in (64, 256):
+        capture(batch, shared)
+    for batch in (96, 160):
+        capture(batch, None)
+    for graph, _, _ in graphs:
+        graph.replay()
+    live = []
+    churn(program, rng, 400, live, cap_live=60)
+    del graphs[2]
+    program.step("one graph destroyed")
+    torch.cuda.empty_cache()
+    program.step("emptied")
+    capture(512, shared)
+    graphs.clear()
+    torch.cuda.empty_cache()
+    program.step("all graphs destroyed")
+
+
+def mempool(program):
+    """Memory pools of the program's own: filled, left, entered again, one given up with blocks in it."""
+    torch, rng, live = program.torch, random.Random(13), []
+    first, second = torch.cuda.MemPool(), torch.cuda.MemPool()
+    for n in range(6):
+        with torch.cuda.use_mem_pool(first if n % 2 == 0 else second):
+            live += [program.bytes(draw_size(rng)) for _ in range(25)]
+        program.step(f"pool {n % 2}")
+        churn(program, rng, 60, live, cap_live=200)
+    torch.cuda.empty_cache()
+    program.step("emptied")
+    live.clear()
+    del first
+    torch.cuda.empty_cache()
+    program.step("first gone")
+    del second
+    torch.cuda.empty_cache()
+    program.step("second gone")
+
+
+def nested_pools(program):
+    """Two memory pools entered one inside the other, on two streams."""
+    torch, rng, live = program.torch, random.Random(14), []
+    outer, inner, side = torch.cuda.MemPool(), torch.cuda.MemPool(), torch.cuda.Stream()
+    for n in range(4):
+        with torch.cuda.use_mem_pool(outer):
+            live += [program.bytes(draw_size(rng)) for _ in range(8)]
+            with torch.cuda.use_mem_pool(inner), torch.cuda.stream(side):
+                live += [program.bytes(draw_size(rng)) for _ in range(8)]
+            live += [program.bytes(draw_size(rng)) for _ in range(8)]
+        program.step(f"round {n}")
+        churn(program, rng, 80, live, cap_live=80)
+    live.clear()
+    program.step("freed")
+
+
+def expandable_streams(program):
+    """Expandable segments, one for each stream, growing and shrinking."""
+    torch, rng, live = program.torch, random.Random(15), []
+    all_streams = (None, torch.cuda.Stream(), torch.cuda.Stream())
+    for n in range(3):
+        churn(program, rng, 900, live, streams=all_streams, uses=0.25, tag=f"round {n}")
+        for _ in range(len(live) // 2):
+            del live[rng.randrange(len(live))]
+        torch.cuda.empty_cache()
+        program.step(f"emptied {n}")
+
+
+def expandable_oom_gc(program):
+    """Expandable segments under a cap, with the threshold for garbage collection set and several out-of-memory errors."""
+    program.limit(900 * MIB)
+    rng, live = random.Random(16), []
+    churn(program, rng, 1800, live, cap_live=400)
+    program.torch.cuda.empty_cache()
+    program.step("emptied")
+
+
+def oom_gc(program):
+    """Garbage collection by age, retries and out-of-memory errors under a cap, on two streams."""
+    torch = program.torch
+    program.limit(800 * MIB)
+    rng, live = random.Random(17), []
+    churn(program, rng, 2200, live, cap_live=400, streams=(None, torch.cuda.Stream()), uses=0.1)
+
+
+def max_split_roundup(program):
+    """max_split_size and a list of divisions together: oversize blocks, and block sizes that differ by the power of two."""
+    program.limit(1200 * MIB)
+    rng, live = random.Random(18), []
+    churn(program, rng, 2200, live, cap_live=300)
+    program.torch.cuda.empty_cache()
+    program.step("emptied")
+    churn(program, rng, 600, live, cap_live=300, tag="again")
+
+
+def large_segments(program):
+    """Segments of another size than 20 MiB."""
+    rng, live = random.Random(19), []
+    churn(program, rng, 1800, live)
+    program.torch.cuda.empty_cache()
+    program.step("emptied")
+
+
+def ring_small(program):
+    """A history that overflows after 1,500 entries, on two streams."""
+    torch, rng, live = program.torch, random.Random(20), []
+    churn(program, rng, 3000, live, streams=(None, torch.cuda.Stream()), uses=0.2)
+
+
+def train_streams(program):
+    """A training loop whose batches come over a copying stream, as prefetching loaders do it."""
+    torch = program.torch
+    torch.manual_seed(21)
+    rng = random.Random(21)
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 32, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(32, 64, 3, stride=2), torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(), torch.nn.Linear(1024, 10),
+    ).cuda()
+    optimizer = torch.optim.Adam(net.parameters())
+    copying = torch.cuda.Stream()
+    for n in range(12):
+        batch = torch.randn(rng.randint(8, 96), 3, 64, 64).pin_memory()
+        with torch.cuda.stream(copying):
+            pixels = batch.cuda(non_blocking=True)
+            pixels = pixels * 0.5 + 0.1
+        torch.cuda.current_stream().wait_stream(copying)
+        pixels.record_stream(torch.cuda.current_stream())
+        loss = net(pixels).square().mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        del pixels, loss
+        program.step(f"step {n}")
+
+
+# Name: program, settings, entries of history that are kept.
+PROGRAMS = {
+    "streams": (streams, "", HISTORY),
+    "train_streams": (train_streams, "", HISTORY),
+    "two_pools": (two_pools, "", HISTORY),
+    "two_pools_expandable": (two_pools, "expandable_segments:True", HISTORY),
+    "mempool": (mempool, "", HISTORY),
+    "mempool_expandable": (mempool, "expandable_segments:True", HISTORY),
+    "nested_pools": (nested_pools, "", HISTORY),
+    "expandable_streams": (expandable_streams, "expandable_segments:True", HISTORY),
+    "expandable_oom_gc": (expandable_oom_gc, "expandable_segments:True,garbage_collection_threshold:0.7", HISTORY),
+    "oom_gc": (oom_gc, "garbage_collection_threshold:0.6", HISTORY),
+    "max_split_roundup": (
+        max_split_roundup,
+        "max_split_size_mb:24,max_non_split_rounding_mb:30,roundup_power2_divisions:[1:4,4:8,16:2,64:1,>:4]",
+        HISTORY,
+    ),
+    "large_segments": (large_segments, "large_segment_size_mb:48", HISTORY),
+    "large_segments_expandable": (large_segments, "expandable_segments:True,large_segment_size_mb:32", HISTORY),
+    "ring_small": (ring_small, "", 1500),
+}
+
+
+def pack(data):
+    try:
+        import zstandard
+    except ImportError:
+        return "gz", gzip.compress(data, 9, mtime=0)
+    return "zst", zstandard.ZstdCompressor(level=15).compress(data)
+
+
+def run_one(out, name):
+    import torch
+
+    program, _, history = PROGRAMS[name]
+    noted = Program(torch)
+    torch.cuda.init()
+    torch.cuda.memory._record_memory_history(max_entries=history, stacks="python", context=None)
+    program(noted)
+    snapshot = torch.cuda.memory._snapshot()
+    truth = {
+        "scenario": name,
+        "torch": torch.__version__,
+        "alloc_conf": PROGRAMS[name][1],
+        "steps": noted.steps,
+        "ooms": noted.ooms,
+        "last_oom": noted.last_oom,
+        "stats": dict(torch.cuda.memory_stats()),
+        "summary": torch.cuda.memory_summary(),
+        "mem_get_info": list(torch.cuda.mem_get_info()),
+        "limit_bytes": noted.limit_bytes,
+        "events": [len(trace) for trace in snapshot["device_traces"]],
+    }
+    end, packed = pack(pickle.dumps(snapshot, protocol=4))
+    with open(os.path.join(out, f"{name}.pickle.{end}"), "wb") as file:
+        file.write(packed)
+    with open(os.path.join(out, f"{name}.json"), "w") as file:
+        json.dump(truth, file, indent=1)
+    print(f"{name}: events {truth['events']}, {noted.ooms} out of memory, {len(packed)} bytes", flush=True)
+
+
+def main(arguments):
+    if arguments == ["--list"]:
+        print("\n".join(f"{name}: {PROGRAMS[name][0].__doc__}" for name in PROGRAMS))
+        return 0
+    if len(arguments) == 3 and arguments[0] == "--one":
+        run_one(arguments[1], arguments[2])
+        return 0
+    if not arguments or arguments[0].startswith("-"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    out, names = arguments[0], arguments[1:] or list(PROGRAMS)
+    unknown = [name for name in names if name not in PROGRAMS]
+    if unknown:
+        print(f"no such program: {', '.join(unknown)}", file=sys.stderr)
+        return 2
+    os.makedirs(out, exist_ok=True)
+    failed = []
+    for name in names:
+        environment = dict(os.environ)
+        environment.pop("PYTORCH_ALLOC_CONF", None)
+        environment["PYTORCH_CUDA_ALLOC_CONF"] = PROGRAMS[name][1]
+        begin = time.monotonic()
+        try:
+            status = subprocess.run(
+                [sys.executable, os.path.abspath(__file__), "--one", out, name], env=environment, timeout=90
+            ).returncode
+        except subprocess.TimeoutExpired:
+            status = "no end within 90 s"
+        if status != 0:
+            failed.append(name)
+            print(f"{name}: FAILED ({status})", flush=True)
+        else:
+            print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
