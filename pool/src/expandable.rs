@@ -141,9 +141,7 @@ impl<D: Device> Pool<D> {
         }
         self.blocks[index].mapped = true;
         let index = self.merge_free(index);
-        let lookups = self.homes.pool(self.homes[home].pool).lookups;
-        self.blocks[index].free_since = lookups;
-        self.homes[home].insert(&self.blocks[index], index);
+        self.insert_free(home, index);
         let (stream, key) = (self.homes[home].stream, self.homes[home].key);
         self.counters.reserved_bytes.increase(key.kind, bytes);
         self.counters.num_device_alloc += 1;
@@ -184,18 +182,15 @@ impl<D: Device> Pool<D> {
         let (bytes, stream) = (until - from, self.homes[block.home].stream);
         self.device.unmap(from, bytes, page_bytes, stream)?;
         let home = block.home;
-        let lookups = self.homes.pool(self.homes[home].pool).lookups;
         self.homes[home].remove(&block);
         let mut middle = index;
         if block.address < from {
             middle = self.blocks.split(index, from - block.address);
-            self.blocks[index].free_since = lookups;
-            self.homes[home].insert(&self.blocks[index], index);
+            self.insert_free(home, index);
         }
         if until < block.end() {
             let rest = self.blocks.split(middle, bytes);
-            self.blocks[rest].free_since = lookups;
-            self.homes[home].insert(&self.blocks[rest], rest);
+            self.insert_free(home, rest);
         }
         self.blocks[middle].mapped = false;
         let unmapped = self.merge_unmapped(middle);

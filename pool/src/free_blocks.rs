@@ -1,8 +1,8 @@
 //! The free blocks of one stream in one pool, in the order in which best fit looks at them: by size, then by address.
 //!
 //! PyTorch keeps them in a red-black tree. Here they are in bins of similar size, so that most look-ups end at a bin's first block: bins
-//! of one size each up to 16 KiB, then 32 to a power of two. A bin is a short sorted list, and a tree where it grows long, so that the
-//! cost of an operation grows with the logarithm of the number of free blocks and no faster.
+//! of one size each up to 16 KiB, then 32 to a power of two. What is in a bin behind the first is a short sorted list, and a tree where
+//! it grows long, so that the cost of an operation grows with the logarithm of the number of free blocks and no faster.
 
 use std::collections::BTreeMap;
 
@@ -44,26 +44,36 @@ fn bin_of(size: u64) -> usize {
     bin.min(BINS - 1)
 }
 
+/// Blocks of similar size. Most bins hold one at most, which is found without another look at memory.
+#[derive(Clone, Debug, Default)]
+struct Bin {
+    first: Option<Fit>,
+    /// What comes behind the first.
+    more: More,
+}
+
 #[derive(Clone, Debug)]
-enum Bin {
+enum More {
+    /// The last in order first, so that the first is taken off the end.
     List(Vec<Fit>),
     Tree(BTreeMap<FitKey, BlockIndex>),
 }
 
-impl Default for Bin {
+impl Default for More {
     fn default() -> Self {
         Self::List(Vec::new())
     }
 }
 
-impl Bin {
+impl More {
+    #[inline(never)]
     fn insert(&mut self, fit: Fit) {
         match self {
             Self::List(list) => {
-                let place = list.partition_point(|other| other.key < fit.key);
+                let place = list.partition_point(|other| other.key > fit.key);
                 list.insert(place, fit);
                 if list.len() > LIST_MAX {
-                    *self = Self::Tree(list.drain(..).map(|fit| (fit.key, fit.index)).collect());
+                    *self = Self::Tree(list.iter().map(|fit| (fit.key, fit.index)).collect());
                 }
             }
             Self::Tree(tree) => {
@@ -72,55 +82,106 @@ impl Bin {
         }
     }
 
-    /// Removes the block with that key; says whether the bin is now empty.
-    fn remove(&mut self, key: FitKey) -> bool {
+    #[inline(never)]
+    fn remove(&mut self, key: FitKey) {
         match self {
             Self::List(list) => {
-                let place = list.partition_point(|other| other.key < key);
-                debug_assert_eq!(
-                    list.get(place).map(|fit| fit.key),
-                    Some(key),
-                    "a free block is in the set of its home"
-                );
+                let place = list.partition_point(|other| other.key > key);
+                debug_assert_eq!(list.get(place).map(|fit| fit.key), Some(key), "a free block is in its home");
                 list.remove(place);
-                list.is_empty()
             }
             Self::Tree(tree) => {
                 let before = tree.remove(&key);
-                debug_assert!(before.is_some(), "a free block is in the set of its home");
-                if tree.len() < TREE_MIN {
-                    *self = Self::List(tree.iter().map(|(&key, &index)| Fit { key, index }).collect());
-                }
-                false
+                debug_assert!(before.is_some(), "a free block is in its home");
+                self.fold();
             }
         }
+    }
+
+    #[inline(never)]
+    fn pop_first(&mut self) -> Option<Fit> {
+        match self {
+            Self::List(list) => list.pop(),
+            Self::Tree(tree) => {
+                let first = tree.pop_first().map(|(key, index)| Fit { key, index });
+                self.fold();
+                first
+            }
+        }
+    }
+
+    /// Makes a tree that has become short a list.
+    fn fold(&mut self) {
+        if let Self::Tree(tree) = self
+            && tree.len() < TREE_MIN
+        {
+            *self = Self::List(tree.iter().rev().map(|(&key, &index)| Fit { key, index }).collect());
+        }
+    }
+
+    fn at_or_after(&self, key: FitKey) -> Option<Fit> {
+        match self {
+            Self::List(list) => list[..list.partition_point(|other| other.key >= key)].last().copied(),
+            Self::Tree(tree) => tree.range(key..).next().map(|(&key, &index)| Fit { key, index }),
+        }
+    }
+
+    fn before(&self, key: FitKey) -> Option<Fit> {
+        match self {
+            Self::List(list) => list.get(list.partition_point(|other| other.key >= key)).copied(),
+            Self::Tree(tree) => tree.range(..key).next_back().map(|(&key, &index)| Fit { key, index }),
+        }
+    }
+}
+
+impl Bin {
+    #[inline]
+    fn insert(&mut self, fit: Fit) {
+        match &mut self.first {
+            None => self.first = Some(fit),
+            Some(first) => {
+                let second = if fit.key < first.key { std::mem::replace(first, fit) } else { fit };
+                self.more.insert(second);
+            }
+        }
+    }
+
+    /// Removes the block with that key; says whether the bin is now empty.
+    #[inline]
+    fn remove(&mut self, key: FitKey) -> bool {
+        if self.first.is_some_and(|first| first.key == key) {
+            self.first = match &mut self.more {
+                More::List(list) if list.is_empty() => None,
+                more => more.pop_first(),
+            };
+            return self.first.is_none();
+        }
+        self.more.remove(key);
+        false
     }
 
     /// The first block at or behind `key`.
     #[inline]
     fn at_or_after(&self, key: FitKey) -> Option<Fit> {
-        match self {
-            // What is looked for is most often the first.
-            Self::List(list) => list.iter().find(|fit| fit.key >= key).copied(),
-            Self::Tree(tree) => tree.range(key..).next().map(|(&key, &index)| Fit { key, index }),
+        match self.first {
+            Some(first) if first.key < key => self.more.at_or_after(key),
+            first => first,
         }
     }
 
     /// The last block before `key`.
     fn before(&self, key: FitKey) -> Option<Fit> {
-        match self {
-            Self::List(list) => list.iter().rev().find(|fit| fit.key < key).copied(),
-            Self::Tree(tree) => tree.range(..key).next_back().map(|(&key, &index)| Fit { key, index }),
-        }
+        self.more.before(key).or(self.first.filter(|first| first.key < key))
     }
 
     fn iter(&self) -> impl Iterator<Item = Fit> + '_ {
-        let (list, tree) = match self {
-            Self::List(list) => (Some(list), None),
-            Self::Tree(tree) => (None, Some(tree)),
+        let (list, tree) = match &self.more {
+            More::List(list) => (Some(list), None),
+            More::Tree(tree) => (None, Some(tree)),
         };
-        let list = list.into_iter().flatten().copied();
-        list.chain(tree.into_iter().flatten().map(|(&key, &index)| Fit { key, index }))
+        let list = list.into_iter().flat_map(|list| list.iter().rev().copied());
+        let tree = tree.into_iter().flatten().map(|(&key, &index)| Fit { key, index });
+        self.first.into_iter().chain(list).chain(tree)
     }
 }
 
@@ -136,24 +197,28 @@ pub(crate) struct FreeBlocks {
 }
 
 impl FreeBlocks {
+    #[inline]
     pub(crate) fn insert(&mut self, size: u64, address: u64, index: BlockIndex) {
         let bin = bin_of(size);
-        if bin >= self.bins.len() {
-            self.bins.resize_with(bin + 1, Bin::default);
+        let fit = Fit { key: FitKey { size, address }, index };
+        match self.bins.get_mut(bin) {
+            Some(bin) => bin.insert(fit),
+            None => self.grow(bin, fit),
         }
-        self.bins[bin].insert(Fit { key: FitKey { size, address }, index });
         self.occupied[bin / 64] |= 1 << (bin % 64);
         self.words |= 1 << (bin / 64);
     }
 
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, bin: usize, fit: Fit) {
+        self.bins.resize_with(bin + 1, Bin::default);
+        self.bins[bin].insert(fit);
+    }
+
+    #[inline]
     pub(crate) fn remove(&mut self, size: u64, address: u64) {
-        let bin = bin_of(size);
-        if self.bins[bin].remove(FitKey { size, address }) {
-            self.occupied[bin / 64] &= !(1 << (bin % 64));
-            if self.occupied[bin / 64] == 0 {
-                self.words &= !(1 << (bin / 64));
-            }
-        }
+        self.take(bin_of(size), FitKey { size, address });
     }
 
     /// The first bin from `bin` on that holds a block.
@@ -191,11 +256,34 @@ impl FreeBlocks {
     /// The first block at or behind `key`.
     #[inline]
     pub(crate) fn at_or_after(&self, key: FitKey) -> Option<Fit> {
+        self.find(key).map(|(_, fit)| fit)
+    }
+
+    /// The same with its bin, from which [`take`](Self::take) takes it.
+    #[inline]
+    pub(crate) fn find(&self, key: FitKey) -> Option<(usize, Fit)> {
         let bin = self.occupied_from(bin_of(key.size))?;
         if let Some(fit) = self.bins[bin].at_or_after(key) {
-            return Some(fit);
+            return Some((bin, fit));
         }
-        self.bins[self.occupied_from(bin + 1)?].at_or_after(key)
+        let bin = self.occupied_from(bin + 1)?;
+        Some((bin, self.bins[bin].first?))
+    }
+
+    #[inline]
+    pub(crate) fn take(&mut self, bin: usize, key: FitKey) {
+        if self.bins[bin].remove(key) {
+            self.vacate(bin);
+        }
+    }
+
+    #[inline]
+    fn vacate(&mut self, bin: usize) {
+        let bits = &mut self.occupied[bin / 64];
+        *bits &= !(1 << (bin % 64));
+        if *bits == 0 {
+            self.words &= !(1 << (bin / 64));
+        }
     }
 
     /// The last block before `key`.

@@ -69,6 +69,8 @@ pub struct Pool<D> {
     pub(crate) settings: Settings,
     /// What the settings limit the pool to on this device.
     pub(crate) limit: Option<u64>,
+    /// Whether the age of free blocks matters: only then are look-ups counted.
+    counts_lookups: bool,
     pub(crate) blocks: Blocks,
     pub(crate) homes: Homes,
     pub(crate) live: LiveBlocks,
@@ -87,6 +89,7 @@ impl<D: Device> Pool<D> {
             device,
             settings: Settings::default(),
             limit: None,
+            counts_lookups: false,
             blocks: Blocks::default(),
             homes: Homes::new(),
             live: LiveBlocks::default(),
@@ -124,6 +127,7 @@ impl<D: Device> Pool<D> {
         let fraction = settings.per_process_memory_fraction;
         let share = (fraction < 1.0).then(|| (fraction * self.device.memory().total_bytes as f64) as u64);
         self.limit = [share, settings.limit_bytes].into_iter().flatten().min();
+        self.counts_lookups = self.limit.is_some() && settings.garbage_collection_threshold > 0.0;
         self.settings = settings;
     }
 
@@ -237,14 +241,23 @@ impl<D: Device> Pool<D> {
     /// Takes the block that best fit finds out of its home.
     #[inline]
     pub(crate) fn take_fit(&mut self, request: &Request) -> Option<BlockIndex> {
-        if self.settings.garbage_collection_threshold > 0.0 && self.limit.is_some() {
+        if self.counts_lookups {
             self.homes.pool_mut(request.pool).lookups += 1;
         }
-        let home = &self.homes[request.home];
-        let mut fit = home.free.at_or_after(FitKey { size: request.size, address: 0 })?;
+        let (bin, mut fit) = self.homes[request.home].free.find(FitKey { size: request.size, address: 0 })?;
         if self.blocks[fit.index].expandable {
             fit = self.expandable_fit(fit, request)?;
+            return self.take_unless_oversize(fit, request);
         }
+        if self.settings.max_split_size.is_some() {
+            return self.take_unless_oversize(fit, request);
+        }
+        self.homes[request.home].free.take(bin, fit.key);
+        Some(fit.index)
+    }
+
+    #[inline(never)]
+    fn take_unless_oversize(&mut self, fit: Fit, request: &Request) -> Option<BlockIndex> {
         if let Some(max) = self.settings.max_split_size {
             let (size, found) = (request.size, fit.key.size);
             let slack = self.settings.max_non_split_rounding;
@@ -267,33 +280,32 @@ impl<D: Device> Pool<D> {
         sink: &mut (impl Sink + ?Sized),
     ) -> Allocated {
         let &Request { requested, size, stream, .. } = request;
-        let Block { home, size: free_size, expandable, .. } = self.blocks[index];
+        let &Block { home, size: free_size, expandable, .. } = &self.blocks[index];
         let was_split = self.blocks[index].is_split();
         let key = self.homes[home].key;
         let kind = key.kind;
-        let counters = &mut self.counters;
         if size::splits(&self.settings, kind, self.settings.expandable_segments, size, free_size - size)
             && self.mempools.splits(key.owner)
         {
             let rest = self.blocks.split(index, size);
-            self.blocks[rest].free_since = self.homes.pool(self.homes[home].pool).lookups;
-            self.homes[home].insert(&self.blocks[rest], rest);
+            self.insert_free(home, rest);
             if !expandable && was_split {
-                counters.inactive_split_bytes.decrease(kind, size);
+                self.counters.inactive_split_bytes.decrease(kind, size);
             } else if !expandable {
-                counters.inactive_split.increase(kind, 1);
-                counters.inactive_split_bytes.increase(kind, free_size - size);
+                self.counters.inactive_split.increase(kind, 1);
+                self.counters.inactive_split_bytes.increase(kind, free_size - size);
             }
         } else if !expandable && was_split {
-            counters.inactive_split.decrease(kind, 1);
-            counters.inactive_split_bytes.decrease(kind, free_size);
+            self.counters.inactive_split.decrease(kind, 1);
+            self.counters.inactive_split_bytes.decrease(kind, free_size);
         }
         let block = &mut self.blocks[index];
         block.state = BlockState::Active;
         block.requested = requested;
         block.site = origin.site;
-        let Block { address, size, .. } = *block;
+        let &mut Block { address, size, .. } = block;
         self.live.insert(address, index);
+        let counters = &mut self.counters;
         counters.allocation.increase(kind, 1);
         counters.allocated_bytes.increase(kind, size);
         counters.active.increase(kind, 1);
@@ -313,8 +325,8 @@ impl<D: Device> Pool<D> {
     /// When no live block begins there, or the device fails. Nothing has happened then.
     #[inline]
     pub fn free(&mut self, address: u64, origin: Origin, sink: &mut (impl Sink + ?Sized)) -> Result<(), FreeError> {
-        let Some(index) = self.live.remove(&address) else { return Err(self.why_not_live(address)) };
-        let Block { size, home, is_shared, .. } = self.blocks[index];
+        let Some(index) = self.live.remove(address) else { return Err(self.why_not_live(address)) };
+        let &Block { size, home, is_shared, .. } = &self.blocks[index];
         if is_shared && let Err(error) = self.free_shared(index, origin.site) {
             self.live.insert(address, index);
             return Err(FreeError::Device(error));
@@ -335,38 +347,46 @@ impl<D: Device> Pool<D> {
     /// Puts a block that nobody uses anymore back into its home, joined with its free neighbors.
     #[inline]
     pub(crate) fn complete_free(&mut self, mut index: BlockIndex, origin: Origin, sink: &mut (impl Sink + ?Sized)) {
-        let block = self.blocks[index];
-        self.tell(origin, EventKind::FreeCompleted { address: block.address, site: origin.site }, sink);
-        let home = &mut self.homes[block.home];
+        let &Block { address, size, requested, prev, next, home: at, expandable, .. } = &self.blocks[index];
+        self.tell(origin, EventKind::FreeCompleted { address, site: origin.site }, sink);
+        let home = &mut self.homes[at];
         let kind = home.key.kind;
         let (mut merged, mut merged_bytes) = (0, 0);
-        if let Some(prev) = block.prev.filter(|&prev| self.blocks[prev].is_free()) {
+        if let Some(prev) = prev.filter(|&prev| self.blocks[prev].is_free()) {
             home.remove(&self.blocks[prev]);
             (merged, merged_bytes) = (1, self.blocks[prev].size);
             self.blocks.merge_next(prev);
             index = prev;
         }
-        if let Some(next) = block.next.filter(|&next| self.blocks[next].is_free()) {
+        if let Some(next) = next.filter(|&next| self.blocks[next].is_free()) {
             home.remove(&self.blocks[next]);
             merged += 1;
             merged_bytes += self.blocks[next].size;
             self.blocks.merge_next(index);
         }
-        let lookups = self.homes.pool(home_pool(&self.homes, block.home)).lookups;
         let free = &mut self.blocks[index];
         free.state = BlockState::Inactive;
         free.is_shared = false;
-        free.free_since = lookups;
-        self.homes[block.home].insert(free, index);
-        let counters = &mut self.counters;
-        if !block.expandable {
+        self.insert_free(at, index);
+        let (free, counters) = (&self.blocks[index], &mut self.counters);
+        if !expandable {
             let (split, split_bytes) = if free.is_split() { (1, free.size) } else { (0, 0) };
             counters.inactive_split.replace(kind, merged, split);
             counters.inactive_split_bytes.replace(kind, merged_bytes, split_bytes);
         }
         counters.active.decrease(kind, 1);
-        counters.active_bytes.decrease(kind, block.size);
-        counters.requested_bytes.decrease(kind, block.requested);
+        counters.active_bytes.decrease(kind, size);
+        counters.requested_bytes.decrease(kind, requested);
+    }
+
+    /// Puts a free block into its home.
+    #[inline]
+    pub(crate) fn insert_free(&mut self, home: HomeIndex, index: BlockIndex) {
+        let block = &mut self.blocks[index];
+        if self.counts_lookups {
+            block.free_since = self.homes.pool(self.homes[home].pool).lookups;
+        }
+        self.homes[home].insert(block, index);
     }
 
     #[inline]
@@ -383,9 +403,4 @@ impl<D: Device> Pool<D> {
     pub(crate) fn kind_of(&self, pool: BlockPoolIndex) -> PoolKind {
         self.homes.pool(pool).key.kind
     }
-}
-
-#[inline]
-fn home_pool(homes: &Homes, home: HomeIndex) -> BlockPoolIndex {
-    homes[home].pool
 }

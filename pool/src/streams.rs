@@ -74,7 +74,7 @@ impl<D: Device> Pool<D> {
     /// # Errors
     /// When no live block begins there.
     pub fn record_stream(&mut self, address: u64, stream: StreamId) -> Result<(), FreeError> {
-        let Some(&index) = self.live.get(&address) else { return Err(self.why_not_live(address)) };
+        let Some(index) = self.live.get(address) else { return Err(self.why_not_live(address)) };
         let block = &mut self.blocks[index];
         if self.homes[block.home].stream == stream {
             return Ok(());
