@@ -28,7 +28,8 @@ impl Profile {
         }
     }
 
-    fn folder(self) -> &'static str {
+    /// Where cargo puts what it builds, in its target folder.
+    pub(crate) fn folder(self) -> &'static str {
         match self {
             Self::Dev => "debug",
             Self::Release => "release",

@@ -29,6 +29,12 @@ pub(crate) fn run() -> Result<ExitCode> {
         // The tests that want them say so too, but a test that passes is not heard.
         plan.skip("tests on the larger recordings", "../shared/snapshots is not there");
     }
+    if shell::output(command("nvidia-smi").arg("--list-gpus")).is_none_or(|gpus| gpus.is_empty()) {
+        plan.skip(
+            "tests on a GPU",
+            "there is none; `cargo xtask gpu` and tests/gpu/run.sh test on a machine that has one",
+        );
+    }
     plan.step("documentation", &[], || {
         shell::run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings"))
     });

@@ -7,12 +7,14 @@
 //! - [`build`] turns `viewer` into `www/pkg` and then builds the binary that embeds it.
 //! - [`plan`] runs named steps in order and says in the end what passed, what failed and what was not run.
 //! - [`checks`] is the list of steps of `cargo xtask test`.
+//! - [`gpu`] gathers what is run on a machine with a GPU.
 //!
 //! Everything goes to stderr; stdout belongs to the program that `cargo xtask demo` turns into.
 #![forbid(unsafe_code)]
 
 mod build;
 mod checks;
+mod gpu;
 mod plan;
 mod shell;
 mod tools;
@@ -29,6 +31,7 @@ Usage: cargo xtask COMMAND
   demo [ARGS]        set up, build, and run the demo; ARGS are those of `vramscope demo`
   build [--release]  build the viewer and the `vramscope` binary that embeds it
   test               set up and test everything
+  gpu                gather in target/gpu what tests/gpu/run.sh runs on a machine with a GPU, where no Rust is needed
   bench-browser      measure opening, seeking and scrubbing in headless Chromium
   screenshots        take the pictures of the README anew, into docs/images
 
@@ -41,6 +44,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         (Some("build"), []) => build::everything(Profile::Dev).map(|_| ExitCode::SUCCESS),
         (Some("build"), ["--release"]) => build::everything(Profile::Release).map(|_| ExitCode::SUCCESS),
         (Some("test"), []) => checks::run(),
+        (Some("gpu"), []) => gpu::gather().map(|()| ExitCode::SUCCESS),
         (Some("bench-browser"), []) => build::with_browser("bench_browser").map(|()| ExitCode::SUCCESS),
         (Some("screenshots"), []) => build::with_browser("screenshots").map(|()| ExitCode::SUCCESS),
         (None | Some("help" | "--help" | "-h"), []) => {
