@@ -335,7 +335,7 @@ impl<D: Device> Pool<D> {
         self.counters.allocation.decrease(kind, 1);
         self.counters.allocated_bytes.decrease(kind, size);
         if self.settings.max_split_size.is_some_and(|max| size >= max) {
-            self.counters.oversize_allocations.decrease(1);
+            self.counters.oversize_allocations.decrease_one();
         }
         self.tell(origin, EventKind::FreeRequested { address, site: origin.site }, sink);
         if !is_shared {

@@ -143,7 +143,7 @@ impl<D: Device> Pool<D> {
         self.counters.segment.decrease(key.kind, 1);
         self.counters.reserved_bytes.decrease(key.kind, size);
         if self.settings.max_split_size.is_some_and(|max| size >= max) {
-            self.counters.oversize_segments.decrease(1);
+            self.counters.oversize_segments.decrease_one();
         }
         self.counters.num_device_free += 1;
         self.tell(origin, EventKind::SegmentFreed { address, size, site: origin.site }, sink);

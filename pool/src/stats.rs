@@ -90,6 +90,11 @@ impl Counter {
         self.current -= amount;
     }
 
+    /// One less, where one was counted: what is oversize now need not have been under the settings of the time when it came.
+    pub(crate) fn decrease_one(&mut self) {
+        self.current = self.current.saturating_sub(1);
+    }
+
     /// There was that much before anything was counted.
     fn begin_at(&mut self, amount: u64) {
         *self = Self { current: amount, peak: amount, allocated: 0, base: amount };

@@ -1,0 +1,360 @@
+//! What holds whatever is asked of the pool, under every setting, on several streams, with private pools and expandable segments, with
+//! events that are late and a device that fails at any call: no two live blocks overlap, every byte of a segment belongs to exactly one
+//! block, no two free neighbors are left apart, every counter equals a recount, and the events tell the same story.
+//!
+//! How long it goes on, `VRAMSCOPE_TEST_OPERATIONS` says.
+
+#![allow(missing_docs)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+
+use vramscope_pool::{
+    AllocateError, BlockState, Device, DeviceError, Diverted, LaidSegment, Origin, Pool, Settings, SimulatedDevice,
+    Stat, StatBySize, Stats,
+};
+use vramscope_trace::{DeviceId, EventKind, Memory, MemoryState, MempoolId, PoolKind, SiteId, StreamId};
+
+const DEVICE: DeviceId = DeviceId(1);
+const MIB: u64 = 1 << 20;
+const CAPACITY: u64 = 600 * MIB;
+
+type SimulatedPool = Pool<SimulatedDevice>;
+
+/// The same sequence of numbers every time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % end
+    }
+
+    fn bytes(&mut self) -> u64 {
+        match self.below(10) {
+            0..=3 => 1 + self.below(4096),
+            4..=6 => 1 + self.below(MIB),
+            7..=8 => MIB + self.below(11 * MIB),
+            _ => 9 * MIB + self.below(60 * MIB),
+        }
+    }
+}
+
+/// What the program knows of a block that it has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Live {
+    size: u64,
+    requested: u64,
+}
+
+struct Program {
+    pool: SimulatedPool,
+    numbers: Numbers,
+    live: BTreeMap<u64, Live>,
+    gone: Vec<u64>,
+    state: MemoryState,
+    steps: u64,
+}
+
+fn settings(number: u64) -> Settings {
+    let default = Settings::default();
+    let expandable = Settings { expandable_segments: true, ..default.clone() };
+    let limited = Settings { limit_bytes: Some(400 * MIB), ..default.clone() };
+    match number % 8 {
+        0 => default,
+        1 => Settings { max_split_size: Some(32 * MIB), ..default },
+        2 => Settings { roundup_power2_divisions: [8; 16], ..default },
+        3 => Settings { garbage_collection_threshold: 0.5, ..limited },
+        4 => expandable,
+        5 => Settings { limit_bytes: Some(300 * MIB), large_segment_size: 32 * MIB, ..expandable },
+        6 => Settings { max_split_size: Some(64 * MIB), max_non_split_rounding: 24 * MIB, ..limited },
+        _ => Settings { per_process_memory_fraction: 0.7, garbage_collection_threshold: 0.3, ..default },
+    }
+}
+
+impl Program {
+    fn new(seed: u64, settings: Settings, device: SimulatedDevice) -> Self {
+        Self {
+            pool: Pool::new(DEVICE, settings, device),
+            numbers: Numbers(seed * 2 + 1),
+            live: BTreeMap::new(),
+            gone: Vec::new(),
+            state: MemoryState::default(),
+            steps: 0,
+        }
+    }
+
+    fn origin(&self) -> Origin {
+        Origin { site: SiteId(self.steps as u32 + 1), time_ns: self.steps }
+    }
+
+    fn pick(&mut self) -> Option<u64> {
+        let which = self.numbers.below(1 << 20) as usize % self.live.len().max(1);
+        self.live.keys().nth(which).copied()
+    }
+
+    fn step(&mut self) {
+        self.steps += 1;
+        let mut sink = Memory::default();
+        match self.numbers.below(100) {
+            0..=49 if self.live.len() < 400 => self.allocate(&mut sink),
+            0..=79 => self.free(&mut sink),
+            80..=87 => {
+                let stream = StreamId(self.numbers.below(4));
+                if let Some(address) = self.pick() {
+                    self.pool.record_stream(address, stream).expect("a live block");
+                    self.pool.record_stream(address + 1, stream).expect_err("no block begins there");
+                }
+            }
+            88..=92 => {
+                let count = self.numbers.below(6);
+                self.pool.device_mut().pass_events(count);
+            }
+            93..=94 => drop(self.pool.process_events(self.origin(), &mut sink)),
+            95 => drop(self.pool.empty_cache(self.origin(), &mut sink)),
+            96..=98 => self.use_private_pools(),
+            _ => {
+                let number = self.numbers.below(64);
+                // Most of the time as before; a program seldom changes its settings.
+                if number < 16 && self.steps > 50 {
+                    self.pool.set_settings(settings(number));
+                }
+            }
+        }
+        sink.events.iter().for_each(|event| self.state.apply(event));
+    }
+
+    fn allocate(&mut self, sink: &mut Memory) {
+        let (bytes, stream) = (self.numbers.bytes(), StreamId(self.numbers.below(3)));
+        let origin = self.origin();
+        let spare = self.live.first_key_value().map(|(&address, _)| address);
+        let result = if self.numbers.below(20) == 0 {
+            let mut ask = || spare.map(|address| vec![address, address + 7]);
+            self.pool.allocate_or_ask(bytes, stream, origin, sink, &mut ask)
+        } else if self.numbers.below(20) == 0 {
+            let mempool = MempoolId(0, 1 + self.numbers.below(3));
+            self.pool.allocate_in(mempool, bytes, stream, origin, sink)
+        } else {
+            self.pool.allocate(bytes, stream, origin, sink)
+        };
+        for event in &sink.events {
+            if let EventKind::FreeRequested { address, .. } = event.kind {
+                assert_eq!(Some(address), spare, "only what the program spared is freed");
+                self.live.remove(&address);
+                self.gone.push(address);
+            }
+        }
+        match result {
+            Ok(allocated) => {
+                let allocated = allocated.expect("more than 0 bytes were asked for");
+                assert!(allocated.size >= bytes);
+                let live = Live { size: allocated.size, requested: bytes };
+                assert_eq!(self.live.insert(allocated.address, live), None, "handed out twice");
+                self.gone.retain(|&address| address != allocated.address);
+            }
+            Err(AllocateError::OutOfMemory(_) | AllocateError::Device(_) | AllocateError::Mempool(_)) => {}
+            Err(error @ AllocateError::TooLarge { .. }) => panic!("{error}"),
+        }
+    }
+
+    fn free(&mut self, sink: &mut Memory) {
+        let origin = self.origin();
+        if self.numbers.below(10) == 0 {
+            let before = self.pool.segments();
+            for address in self.gone.iter().copied().chain([0, 1, u64::MAX]) {
+                self.pool.free(address, origin, sink).expect_err("a block that is gone");
+                self.pool.record_stream(address, StreamId(9)).expect_err("a block that is gone");
+            }
+            assert!(sink.events.is_empty(), "what is refused leaves no trace");
+            assert_eq!(self.pool.segments(), before);
+        } else if let Some(address) = self.pick()
+            && self.pool.free(address, origin, sink).is_ok()
+        {
+            self.live.remove(&address);
+            self.gone.push(address);
+            self.gone.truncate(50);
+        }
+    }
+
+    /// Makes, diverts to, ends and releases private pools in any order; what does not fit is an error and changes nothing.
+    fn use_private_pools(&mut self) {
+        let mempool = MempoolId(0, 1 + self.numbers.below(3));
+        let stream = StreamId(self.numbers.below(3));
+        match self.numbers.below(7) {
+            0 => self.pool.create_pool(mempool),
+            1 => drop(self.pool.begin_allocate_to_pool(mempool, Diverted::Stream(stream))),
+            2 => drop(self.pool.begin_allocate_to_pool(mempool, Diverted::Everything)),
+            3..=4 => drop(self.pool.end_allocate_to_pool(mempool)),
+            5 => drop(self.pool.release_pool(mempool)),
+            _ => {
+                let use_on_oom = self.numbers.below(2) == 0;
+                self.pool.set_use_on_oom(mempool, use_on_oom);
+                if self.numbers.below(40) == 0 {
+                    self.pool.set_no_split(MempoolId(0, 3));
+                }
+            }
+        }
+    }
+
+    fn check(&self) {
+        let segments = self.pool.segments();
+        self.check_layout(&segments);
+        check_counters(&self.pool.stats(), &segments);
+        self.check_events(&segments);
+        let memory = self.pool.device().memory();
+        assert_eq!(memory.total_bytes - memory.free_bytes, self.pool.stats().reserved_bytes.all.current);
+    }
+
+    fn check_layout(&self, segments: &[LaidSegment]) {
+        let mut live = BTreeMap::new();
+        let mut end = 0;
+        for segment in segments {
+            assert!(segment.address >= end, "segments do not overlap and are in order");
+            end = segment.address + segment.size;
+            let mut at = segment.address;
+            for block in &segment.blocks {
+                assert_eq!(block.address, at, "every byte belongs to exactly one block");
+                assert!(block.size > 0);
+                at += block.size;
+                if block.state == BlockState::Active {
+                    live.insert(block.address, Live { size: block.size, requested: block.requested });
+                }
+            }
+            assert_eq!(at, end);
+            let free = |block: &vramscope_pool::LaidBlock| block.state == BlockState::Inactive;
+            assert!(
+                segment.blocks.windows(2).all(|pair| !(free(&pair[0]) && free(&pair[1]))),
+                "free neighbors are one"
+            );
+        }
+        assert!(live == self.live, "the program has what the pool says it has");
+    }
+
+    fn check_events(&self, segments: &[LaidSegment]) {
+        let Some(device) = self.state.device(DEVICE) else {
+            assert!(segments.is_empty());
+            return;
+        };
+        assert_eq!(device.misfits(), 0, "no event contradicts those before");
+        let counters = device.counters();
+        let stats = self.pool.stats();
+        assert_eq!(counters.allocated, stats.allocated_bytes.all.current);
+        assert_eq!(counters.active, stats.active_bytes.all.current);
+        assert_eq!(counters.reserved, stats.reserved_bytes.all.current);
+        assert_eq!(counters.requested, stats.requested_bytes.all.current);
+        assert_eq!(device.ooms(), stats.num_ooms);
+        let told: BTreeSet<(u64, u64, bool)> =
+            device.blocks().map(|block| (block.address, block.size, block.pending_free)).collect();
+        let blocks = segments.iter().flat_map(|segment| &segment.blocks);
+        let laid: BTreeSet<_> = blocks
+            .filter(|block| block.state != BlockState::Inactive)
+            .map(|block| (block.address, block.size, block.state == BlockState::PendingFree))
+            .collect();
+        assert!(told == laid, "the events tell of the blocks that there are");
+    }
+}
+
+fn check_counters(stats: &Stats, segments: &[LaidSegment]) {
+    for kind in [PoolKind::Small, PoolKind::Large] {
+        let of = |stat: &StatBySize| match kind {
+            PoolKind::Small => stat.small_pool.current,
+            PoolKind::Large => stat.large_pool.current,
+        };
+        let of_kind = || segments.iter().filter(|segment| segment.pool.kind == kind);
+        let ordinary = || of_kind().filter(|segment| !segment.expandable);
+        let active = || of_kind().flat_map(|it| &it.blocks).filter(|block| block.state != BlockState::Inactive);
+        let allocated = || active().filter(|block| block.state == BlockState::Active);
+        let split = || {
+            let shared = ordinary().filter(|segment| segment.blocks.len() > 1).flat_map(|segment| &segment.blocks);
+            shared.filter(|block| block.state == BlockState::Inactive)
+        };
+        assert_eq!(of(&stats.segment), ordinary().count() as u64, "segment {kind:?}");
+        assert_eq!(of(&stats.reserved_bytes), of_kind().map(|it| it.size).sum::<u64>(), "reserved_bytes {kind:?}");
+        assert_eq!(of(&stats.allocation), allocated().count() as u64, "allocation {kind:?}");
+        assert_eq!(of(&stats.allocated_bytes), allocated().map(|it| it.size).sum::<u64>(), "allocated_bytes {kind:?}");
+        assert_eq!(of(&stats.active), active().count() as u64, "active {kind:?}");
+        assert_eq!(of(&stats.active_bytes), active().map(|it| it.size).sum::<u64>(), "active_bytes {kind:?}");
+        assert_eq!(
+            of(&stats.requested_bytes),
+            active().map(|it| it.requested).sum::<u64>(),
+            "requested_bytes {kind:?}"
+        );
+        assert_eq!(of(&stats.inactive_split), split().count() as u64, "inactive_split {kind:?}");
+        assert_eq!(
+            of(&stats.inactive_split_bytes),
+            split().map(|it| it.size).sum::<u64>(),
+            "inactive_split_bytes {kind:?}"
+        );
+    }
+    let every = [
+        &stats.allocation,
+        &stats.segment,
+        &stats.active,
+        &stats.inactive_split,
+        &stats.allocated_bytes,
+        &stats.reserved_bytes,
+        &stats.active_bytes,
+        &stats.inactive_split_bytes,
+        &stats.requested_bytes,
+    ];
+    for stat in every {
+        let StatBySize { all, small_pool, large_pool } = *stat;
+        assert_eq!(all.current, small_pool.current + large_pool.current);
+        assert_eq!(all.allocated, small_pool.allocated + large_pool.allocated);
+        assert_eq!(all.freed, small_pool.freed + large_pool.freed);
+        for Stat { current, peak, allocated, freed } in [all, small_pool, large_pool] {
+            assert_eq!(allocated - freed, current);
+            assert!(peak >= current);
+        }
+    }
+}
+
+/// How many operations a test makes in all.
+fn operations() -> u64 {
+    let set = env::var("VRAMSCOPE_TEST_OPERATIONS").ok();
+    set.map_or(120_000, |number| number.parse().expect("VRAMSCOPE_TEST_OPERATIONS is a number"))
+}
+
+/// Runs programs of `steps` operations each, checking everything after every `interval`.
+fn run(steps: u64, interval: u64, mut device: impl FnMut(u64) -> SimulatedDevice) {
+    for seed in 0..operations().div_ceil(steps) {
+        let mut program = Program::new(seed, settings(seed), device(seed));
+        for step in 1..=steps {
+            program.step();
+            if step % interval == 0 {
+                program.check();
+            }
+        }
+    }
+}
+
+#[test]
+fn everything_holds_after_every_operation() {
+    run(400, 1, |_| SimulatedDevice::new(CAPACITY));
+}
+
+#[test]
+fn everything_holds_with_late_events() {
+    run(400, 1, |_| SimulatedDevice::new(CAPACITY).with_events_held());
+}
+
+#[test]
+fn everything_holds_in_a_long_run() {
+    run(30_000, 64, |_| SimulatedDevice::new(CAPACITY).with_events_held());
+}
+
+#[test]
+fn everything_holds_when_the_device_fails_at_any_call() {
+    // Each of the first calls in turn, and from then on every so often.
+    run(300, 1, |seed| {
+        let error = match seed % 3 {
+            0 => DeviceError::OutOfMemory,
+            _ => DeviceError::Failed("injected".to_owned()),
+        };
+        let calls = (seed % 97..4000).step_by(5 + (seed % 31) as usize);
+        let device = SimulatedDevice::new(CAPACITY).with_events_held();
+        calls.fold(device, |device, call| device.with_fault(call, error.clone()))
+    });
+}
