@@ -19,6 +19,10 @@ use crate::memory::{DeviceUsage, Element, MemoryDevice, sealed};
 /// Work on several streams is kept in order as cudarc keeps it for a `CudaSlice`, by two events of one: what reads waits for the last
 /// that wrote, and what writes for the last that read and wrote. While the context has only its default stream there is nothing to
 /// keep in order, and the `CudaSlice` is made at the first use after that; its events are most of what it costs.
+///
+/// Once the buffer is dropped, its own stream waits for those two events before the memory is used again. As with cudarc's slices, of
+/// streams that read it at the same time the event is the last one's: where others may take longer,
+/// [`PoolSlice::record_stream`](crate::PoolSlice::record_stream) says so.
 #[derive(Debug)]
 pub struct CudaBuffer<T> {
     /// The stream that the memory was asked for on, and for whose work it is used again.
@@ -100,7 +104,10 @@ impl<T> DevicePtr<T> for CudaBuffer<T> {
 
 impl<T> DevicePtrMut<T> for CudaBuffer<T> {
     fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'a>) {
-        if self.is_tracking() {
+        // As long as only its own stream uses it, with nobody else looking, there is nothing to wait for; what the stream is given now
+        // counts as written when the events are made. So memory that is set when it is made needs none.
+        let is_first = self.tracked.get().is_none() && *stream == *self.stream;
+        if !is_first && self.is_tracking() {
             self.tracked_mut().device_ptr_mut(stream)
         } else {
             (self.address, SyncOnDrop::Record(None))

@@ -8,7 +8,7 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError, result, sys};
 use vramscope_pool::{Device, DeviceError, DeviceMemory, MIN_BLOCK_BYTES, StreamEvent};
 use vramscope_trace::{DeviceInfo, StreamId};
 
-use super::driver::Entered;
+use super::driver::{Entered, outside};
 use super::error::{CudaError, describe, refused};
 use super::events::Events;
 use super::pages::Pages;
@@ -39,7 +39,9 @@ pub struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// Opens the device with that number, in its primary context, which is the one that cudarc and CUDA's runtime use.
+    /// Opens the device with that number, in its primary context, which is the one that cudarc and CUDA's runtime use. A program that
+    /// has a `CudaContext` already takes [`from_context`](Self::from_context): cudarc keeps streams in order with each other only
+    /// where they know of one `CudaContext`, and two of the same context know nothing of each other.
     ///
     /// # Errors
     /// When there is no driver, it is too old, or it has no such device.
@@ -47,7 +49,8 @@ impl CudaDevice {
         load_driver(ordinal)?;
         let handle = find_device(ordinal)?;
         let before = Before::look(bus_id(handle)?, has_primary_context(handle)?);
-        let context = CudaContext::new(ordinal).map_err(|error| failed("cuDevicePrimaryCtxRetain", error))?;
+        let context =
+            outside(|| CudaContext::new(ordinal)).map_err(|error| failed("cuDevicePrimaryCtxRetain", error))?;
         Self::open(context, before)
     }
 
@@ -61,7 +64,7 @@ impl CudaDevice {
         (0..u16::try_from(devices).unwrap_or(0)).map(describe_device).collect()
     }
 
-    /// The device of a context that the program has.
+    /// The device of a context that the program has, whose streams it uses with the pool.
     ///
     /// # Errors
     /// When the driver fails.

@@ -1,4 +1,4 @@
-//! Being in a context.
+//! Being in a context, and in none.
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -57,4 +57,19 @@ impl Drop for Entered {
             let _ = unsafe { sys::cuCtxSetCurrent(previous) };
         }
     }
+}
+
+/// Does something with no context current on this thread, and makes current what was before.
+///
+/// A context that was current when it was destroyed stays the thread's, and whoever asks for it then may get an error.
+pub(super) fn outside<R>(work: impl FnOnce() -> R) -> R {
+    let mut current: sys::CUcontext = ptr::null_mut();
+    // SAFETY: The caller has initialized the driver; it writes to a variable that is there. Where it fails there is no context.
+    let _ = unsafe { sys::cuCtxGetCurrent(&mut current) };
+    // SAFETY: Null is always a context to be set: none.
+    let _ = unsafe { sys::cuCtxSetCurrent(ptr::null_mut()) };
+    let done = work();
+    // SAFETY: It was this thread's context before. Where it is no more, the driver refuses and the thread keeps what it has.
+    let _ = unsafe { sys::cuCtxSetCurrent(current) };
+    done
 }
