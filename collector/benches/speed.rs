@@ -3,9 +3,10 @@
 //! `cargo bench -p vramscope-collector --bench speed`, or the program that it builds, with `--bench`. Nothing else is needed, so it
 //! can be carried to another machine. Without `--bench` everything runs once, to show that it runs.
 //!
-//! What is compared is measured in turns, and every figure is the median of its turns. A turn of a recorded program is a burst that
-//! fits into the recorder's queue, and then a pause in which the recorder empties it: that is what a training step does. A program
-//! that does nothing else waits for the recorder; `record.rs` shows how fast that is.
+//! What is compared is measured in turns, and every figure is the median of its turns. A turn of a recorded program is a burst of a
+//! thousand blocks and then a pause, as a training step is, so that the recorder does its work in the pause. The line "while the
+//! recorder is at work" is of bursts that go on while the recorder reads what the burst writes, on another core where there is one
+//! to be had. A program that does nothing else waits for the recorder; `record.rs` shows how fast that is.
 
 #![allow(missing_docs)]
 
@@ -24,23 +25,26 @@ const HIT_BYTES: u64 = 64 << 10;
 const SIZES: [u64; 7] = [256, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 20_000_000];
 const LIVE: usize = 512;
 const THREADS: usize = 8;
-/// Pairs of a turn; as many as make half a queue of events.
+/// Pairs of a turn. They make a sixteenth of a queue of events, and a quarter of it wakes the recorder, so that few turns see it.
 const PAIRS: usize = 1024;
-/// How long the recorder needs for that many, and to go to sleep.
+/// Pairs of a turn that the recorder is awake for. They make half a queue of events, so that nobody waits.
+const LONG_PAIRS: usize = 8 * PAIRS;
+/// More than the recorder needs to look at its queues, empty them and go to sleep.
 const PAUSE: Duration = Duration::from_millis(30);
 
 #[derive(Clone, Copy)]
 struct Plan {
     turns: usize,
     pairs: usize,
+    long_pairs: usize,
     pause: Duration,
 }
 
 fn main() {
     let plan = if std::env::args().any(|argument| argument == "--bench") {
-        Plan { turns: 101, pairs: PAIRS, pause: PAUSE }
+        Plan { turns: 101, pairs: PAIRS, long_pairs: LONG_PAIRS, pause: PAUSE }
     } else {
-        Plan { turns: 1, pairs: 2, pause: Duration::ZERO }
+        Plan { turns: 1, pairs: 2, long_pairs: 2, pause: Duration::ZERO }
     };
     one_thread(plan);
     threads(plan);
@@ -208,6 +212,11 @@ fn one_thread(plan: Plan) {
     );
     print("hit, what recording adds an event (there are three)", (recorded_ns - plain_ns) / 3.0);
     print("hit, not recorded, times mimalloc", plain_ns / mimalloc_ns);
+    let long = Plan { pairs: plan.long_pairs, ..plan };
+    compare(
+        long,
+        [Case::new("hit, recorded, while the recorder is at work", |pairs| hit(&recorded, pairs)).recorded()],
+    );
 
     let (plain, recorded) = (unrecorded_pool(), recorded_pool(&handle));
     let _step = recorded.scope("step");
@@ -226,20 +235,24 @@ fn one_thread(plan: Plan) {
 }
 
 /// Nanoseconds a pair of all threads together, each doing its part of them at once.
-fn at_once(threads: usize, pairs: usize, run: &(impl Fn(usize) + Sync)) -> f64 {
-    let (begin, each) = (Barrier::new(threads + 1), pairs / threads + 1);
-    let since = std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                run(each / 8);
-                begin.wait();
-                run(each);
-            });
-        }
+fn at_once(threads: usize, pairs: usize, run: &(impl Fn(usize) + Sync + ?Sized)) -> f64 {
+    let (begin, each) = (Barrier::new(threads), pairs / threads + 1);
+    let turn = || {
+        run(each / 8);
         begin.wait();
-        Instant::now()
+        let since = Instant::now();
+        run(each);
+        (since, Instant::now())
+    };
+    let times: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(turn)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
-    since.elapsed().as_secs_f64() * 1e9 / (each * threads) as f64
+    // The threads' own times, since whoever started them may be woken when they are done.
+    let since = times.iter().map(|(since, _)| since).min();
+    let until = times.iter().map(|(_, until)| until).max();
+    let took = until.zip(since).map_or(Duration::ZERO, |(until, since)| *until - *since);
+    took.as_secs_f64() * 1e9 / (each * threads) as f64
 }
 
 fn threads(plan: Plan) {
@@ -257,6 +270,7 @@ fn threads(plan: Plan) {
         }
     };
     let (hit_plain, hit_recorded) = (|pairs| hit(&plain, pairs), |pairs| hit(&recorded, pairs));
+    let pairs = plan.long_pairs;
     let cases: [(&str, &(dyn Fn(usize) + Sync)); 3] = [
         ("the pool, not recorded", &hit_plain),
         ("the pool, recorded", &hit_recorded),
@@ -265,9 +279,9 @@ fn threads(plan: Plan) {
     let mut times = [const { (Vec::new(), Vec::new()) }; 3];
     for _ in 0..plan.turns {
         for ((_, run), (alone, together)) in cases.iter().zip(&mut times) {
-            alone.push(at_once(1, plan.pairs, run));
+            alone.push(at_once(1, pairs, run));
             std::thread::sleep(plan.pause);
-            together.push(at_once(THREADS, plan.pairs, run));
+            together.push(at_once(THREADS, pairs, run));
             std::thread::sleep(plan.pause);
         }
     }
@@ -280,33 +294,53 @@ fn threads(plan: Plan) {
     recorder.stop();
 }
 
+/// Blocks of a pool's decisions alone.
+struct LiveBlocks {
+    pool: Pool<SimulatedDevice>,
+    numbers: Numbers,
+    live: Vec<u64>,
+}
+
+impl LiveBlocks {
+    fn new(count: usize) -> Self {
+        let pool = Pool::new(DeviceId(0), Settings::default(), SimulatedDevice::new(u64::MAX));
+        let mut blocks = Self { pool, numbers: Numbers(1), live: Vec::new() };
+        for _ in 0..count {
+            let address = blocks.allocate();
+            blocks.live.push(address);
+        }
+        blocks
+    }
+
+    fn allocate(&mut self) -> u64 {
+        let block = self.pool.allocate(self.numbers.size(), StreamId(0), Origin::default(), &mut Null);
+        block.expect("the device is large").expect("more than 0 bytes were asked for").address
+    }
+
+    /// Nanoseconds that it takes to replace a block by one of another size: any of the first `among`.
+    fn replace(&mut self, pairs: usize, among: usize) -> f64 {
+        let since = Instant::now();
+        for _ in 0..pairs {
+            let which = self.numbers.below(among);
+            self.pool.free(self.live[which], Origin::default(), &mut Null).expect("the block is live");
+            self.live[which] = self.allocate();
+        }
+        since.elapsed().as_secs_f64() * 1e9 / pairs as f64
+    }
+}
+
+/// Both what the pool's own search costs, where the blocks that come and go are few, and what the memory costs as well, where any of
+/// all blocks may go and the next is in no cache.
 fn live_blocks(plan: Plan) {
-    println!("Live blocks of 7 sizes, nanoseconds a replacement of one by another, decisions alone");
-    let counts: &[usize] = if plan.turns > 1 { &[1_000, 10_000, 100_000, 1_000_000] } else { &[100] };
-    let mut before: Option<f64> = None;
+    println!("Decisions alone, nanoseconds to replace a block by one of {} sizes", SIZES.len());
+    let counts: &[usize] = if plan.turns > 1 { &[1_000, 10_000, 100_000, 1_000_000] } else { &[LIVE] };
     for &count in counts {
-        let mut pool = Pool::new(DeviceId(0), Settings::default(), SimulatedDevice::new(u64::MAX));
-        let mut numbers = Numbers(1);
-        let allocate = |pool: &mut Pool<SimulatedDevice>, bytes| {
-            let block = pool.allocate(bytes, StreamId(0), Origin::default(), &mut Null);
-            block.expect("the device is large").expect("more than 0 bytes were asked for").address
-        };
-        let mut live: Vec<u64> = (0..count).map(|_| numbers.size()).map(|bytes| allocate(&mut pool, bytes)).collect();
-        let mut turn = |pairs| {
-            let since = Instant::now();
-            for _ in 0..pairs {
-                let which = numbers.below(count);
-                pool.free(live[which], Origin::default(), &mut Null).expect("the block is live");
-                live[which] = allocate(&mut pool, numbers.size());
-            }
-            since.elapsed().as_secs_f64() * 1e9 / pairs as f64
-        };
-        // Until the blocks lie as they come to lie, and not as they were first put down.
-        turn(count.min(plan.pairs * plan.turns));
-        let ns = median((0..plan.turns).map(|_| turn(plan.pairs)).collect());
-        print(&format!("{count} live blocks"), ns);
-        if let Some(before) = before.replace(ns) {
-            print("times the line above", ns / before);
+        let mut blocks = LiveBlocks::new(count);
+        for (among, name) in [(LIVE, "512 of"), (count, "any of")] {
+            // Until the blocks lie as they come to lie, and not as they were first put down.
+            blocks.replace(2 * among.min(plan.pairs * plan.turns), among);
+            let ns = median((0..plan.turns).map(|_| blocks.replace(plan.pairs, among)).collect());
+            print(&format!("{name} {count} live blocks"), ns);
         }
     }
 }
