@@ -25,7 +25,7 @@ using Malloc = void* (*)(size_t, int, void*);
 using Free = void (*)(void*, size_t, int, void*);
 
 constexpr size_t kHitBytes = 64 << 10;
-constexpr size_t kSizes[] = {256, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 20 << 20};
+constexpr size_t kSizes[] = {256, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 20'000'000};
 constexpr size_t kLive = 512;
 constexpr int kRounds = 9;
 constexpr int kOperations = 200'000;

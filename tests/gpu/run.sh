@@ -1,0 +1,289 @@
+#!/usr/bin/env bash
+# Tests and measures vramscope on a machine with an NVIDIA GPU, where nothing has to be built but one C++ file.
+#
+#     cargo xtask gpu                          here: builds, into target/gpu
+#     bash tests/gpu/run.sh [PART...]          there: with target/gpu beside; or target/gpu/run.sh, with that folder alone
+#
+# Parts: tests, sanitizer, torch, bench; `all` is these four, and what is run where none is named. `snapshots` makes PyTorch snapshots
+# anew and verifies them. Each step has its own time and all have TOTAL_SECONDS (530) together; a step that fails does not keep the
+# others from being run. Ends with a line a step and the status 1 where one failed. Everything printed is in $OUT/gpu.log.
+
+set -u
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+built=$here
+[ -x "$built/vramscope" ] || built=$here/../../target/gpu
+[ -x "$built/vramscope" ] || { echo "no vramscope in $here or $built: run cargo xtask gpu first" >&2; exit 2; }
+built=$(cd "$built" && pwd)
+library=$built/libvramscope_pluggable.so
+out=${OUT:-$built/out}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$out"
+log=$out/gpu.log
+: >"$log"
+summary=()
+failed=0
+deadline=$((SECONDS + ${TOTAL_SECONDS:-530}))
+
+# PyTorch brings CUDA's libraries along, for cuBLAS and NVRTC; the machine may have them as well.
+read -r torch_folder torch_libraries < <(python3 - <<'PY' 2>/dev/null
+import os, torch
+folder = os.path.dirname(torch.__file__)
+site = os.path.dirname(folder)
+found = [os.path.join(folder, "lib")]
+for root, _, files in os.walk(os.path.join(site, "nvidia")):
+    if any(name.startswith(("libcublas.so", "libnvrtc.so", "libcudart.so")) for name in files):
+        found.append(root)
+print(folder, ":".join(found))
+PY
+) || true
+cuda=${CUDA_HOME:-/usr/local/cuda}
+export LD_LIBRARY_PATH=$cuda/lib64:${torch_libraries:-}:${LD_LIBRARY_PATH:-}
+# The library of the driver may be where the loader does not look.
+[ -d /usr/local/nvidia/lib64 ] && export LD_LIBRARY_PATH=$LD_LIBRARY_PATH:/usr/local/nvidia/lib64
+export PYTHONUNBUFFERED=1
+export PYTHONDONTWRITEBYTECODE=1
+
+# Tests name their data by the path that they were built at.
+root=$(cat "$built/built-at.txt")
+if [ ! -e "$root" ] && [ -d "$here/../../pool" ]; then
+    mkdir -p "$(dirname "$root")" && ln -s "$(cd "$here/../.." && pwd)" "$root"
+fi
+
+note() {
+    echo "$*" | tee -a "$log"
+}
+
+# step NAME SECONDS COMMAND...: runs it, with at most that much time; its output goes to the log and to $work/NAME.
+step() {
+    local name=$1 limit=$2 left=$((deadline - SECONDS)) begin=$SECONDS status word=PASS
+    shift 2
+    if [ "$left" -lt 5 ]; then
+        summary+=("FAIL  $name: no time was left for it")
+        failed=1
+        return 1
+    fi
+    [ "$limit" -lt "$left" ] || limit=$left
+    # A function of this script runs in a bash of its own: `timeout` takes programs only.
+    if [ "$(type -t "$1")" = function ]; then
+        timeout -k 5 "$limit" bash -c '"$@"' bash "$@" >"$work/$name" 2>&1
+    else
+        timeout -k 5 "$limit" "$@" >"$work/$name" 2>&1
+    fi
+    status=$?
+    { echo "== $name: $*"; cat "$work/$name"; echo "== $name: status $status"; } >>"$log"
+    if [ $status -ne 0 ]; then
+        word=FAIL
+        failed=1
+        echo "---- $name, status $status, the end of what it printed:"
+        tail -n 15 "$work/$name"
+    fi
+    summary+=("$(printf '%-4s  %-44s %4d s' "$word" "$name" $((SECONDS - begin)))$([ $status -eq 124 ] && echo "  (stopped after $limit s)")")
+    return $status
+}
+
+# Fails where a test said that it had no GPU to run on.
+with_gpu() {
+    "$@" 2>&1 | tee "$work/said"
+    local status=${PIPESTATUS[0]}
+    if grep -qi "no CUDA here\|did not run" "$work/said"; then
+        echo "a test found no GPU"
+        return 1
+    fi
+    return "$status"
+}
+
+part_tests() {
+    local test
+    for test in "$built"/tests/*; do
+        case $(basename "$test") in
+            vramscope-pluggable-*) step "$(basename "$test")" 60 "$test" ;;
+            vramscope-collector-*) step "$(basename "$test")" 200 with_gpu "$test" --nocapture ;;
+            *) step "$(basename "$test")" 120 "$test" ;;
+        esac
+    done
+}
+
+part_sanitizer() {
+    local sanitizer
+    sanitizer=$(command -v compute-sanitizer || echo "$cuda/bin/compute-sanitizer")
+    # Refusals of the driver are what some of these tests are about, so only accesses to memory are reported.
+    export VRAMSCOPE_TEST_OPERATIONS=${VRAMSCOPE_TEST_OPERATIONS:-20000}
+    step sanitizer-memcheck 170 "$sanitizer" --tool memcheck --report-api-errors no --error-exitcode 99 \
+        "$built/tests/vramscope-collector-cuda" --test-threads 1
+    unset VRAMSCOPE_TEST_OPERATIONS
+}
+
+# What must be the same on every allocator.
+results() {
+    grep -E '^(loss|graph|parameters) ' "$1"
+}
+
+same_results() {
+    local lines
+    lines=$(results "$1" | wc -l)
+    echo "$lines lines in $(basename "$1"), of which $(diff <(results "$1") <(results "$2") | grep -c '^[<>]') differ"
+    [ "$lines" -gt 0 ] && cmp <(results "$1") <(results "$2")
+}
+
+train() {
+    python3 "$here/train.py" --graph "$@"
+}
+
+# The program with a viewer that follows it live, which must be given all that is in the file.
+followed() {
+    local address="" pid
+    VRAMSCOPE_LISTEN=127.0.0.1:0 python3 "$here/train.py" --graph --library "$library" >"$work/followed.out" 2>"$work/followed.err" &
+    pid=$!
+    for _ in $(seq 600); do
+        address=$(sed -n 's/^vramscope: listening: //p' "$work/followed.err")
+        [ -n "$address" ] && break
+        sleep 0.1
+    done
+    [ -n "$address" ] && "$built/vramscope" record "$address" -o "$work/live.vram"
+    local recorded=$?
+    wait $pid
+    local status=$?
+    cat "$work/followed.out" "$work/followed.err"
+    [ $recorded -eq 0 ] && [ $status -eq 0 ]
+}
+
+events() {
+    "$built/vramscope" info --json "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["events"])'
+}
+
+same_events() {
+    local file live
+    file=$(events "$1") && live=$(events "$2") || return 1
+    echo "$file events in the file, $live seen live"
+    [ "$file" -gt 0 ] && [ "$file" -eq "$live" ]
+}
+
+# A program that is killed leaves a recording that can be read.
+killed() {
+    VRAMSCOPE_RECORD=$work/killed.vram python3 "$here/train.py" --steps 2000 --library "$library" >"$work/killed.out" 2>&1 &
+    local pid=$!
+    for _ in $(seq 600); do
+        grep -q '^loss 25 ' "$work/killed.out" && break
+        sleep 0.1
+    done
+    kill -9 $pid
+    wait $pid 2>/dev/null
+    "$built/vramscope" info "$work/killed.vram"
+}
+
+oom() {
+    python3 - "$here" "$library" 2>&1 <<'PY' | tee "$work/oom.out"
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from vramscope_torch import Vramscope
+vramscope = Vramscope(sys.argv[2])
+torch.cuda.set_per_process_memory_fraction(0.01)
+half = torch.empty(600 << 20, dtype=torch.uint8, device="cuda")
+refused = torch.empty(4 << 30, dtype=torch.uint8, device="cuda")
+print("refused at", refused.data_ptr())
+half.fill_(1)
+print("sum", int(half.sum(dtype=torch.int64)) >> 20, "ooms", vramscope.memory_stats()["num_ooms"])
+PY
+    grep -q "refused at 0" "$work/oom.out" && grep -q "sum 600 ooms 1" "$work/oom.out" && grep -qi "vramscope: .*out of memory" "$work/oom.out"
+}
+
+# What both sides' counters say of the same program. Frees that wait for a stream end when the GPU is done, so small differences are none.
+compare_stats() {
+    python3 - "$1" "$2" <<'PY'
+import json, sys
+native, ours = (json.load(open(path)) for path in sys.argv[1:])
+shared = [key for key in ours if key in native]
+different = [key for key in shared if native[key] != ours[key]]
+print(f"{len(shared)} counters on both sides, {len(different)} differ, {len(ours) - len(shared)} are ours alone")
+for key in different:
+    print(f"  {key}: native {native[key]}, vramscope {ours[key]}")
+sys.exit(0 if shared else 1)
+PY
+}
+
+part_torch() {
+    local conf mode name
+    for conf in "" expandable_segments:True; do
+        name=torch-${conf:+expandable-}
+        export PYTORCH_CUDA_ALLOC_CONF=$conf
+        step "${name}native" 60 train --stats "$work/${name}native.json" || continue
+        step "${name}vramscope" 60 train --library "$library" --stats "$work/${name}vramscope.json"
+        step "${name}same-losses" 5 same_results "$work/${name}native" "$work/${name}vramscope"
+        step "${name}counters" 5 compare_stats "$work/${name}native.json" "$work/${name}vramscope.json"
+        VRAMSCOPE_RECORD=$work/${name}recorded.vram step "${name}recorded" 60 train --library "$library"
+        step "${name}recorded-same-losses" 5 same_results "$work/${name}native" "$work/${name}recorded"
+        VRAMSCOPE_RECORD=$work/${name}live-file.vram step "${name}live" 70 followed
+        step "${name}live-same-losses" 5 same_results "$work/${name}native" "$work/${name}live"
+        step "${name}live-same-events" 10 same_events "$work/${name}live-file.vram" "$work/live.vram"
+        for mode in recorded live-file; do
+            step "${name}$mode-info" 20 "$built/vramscope" info "$work/${name}$mode.vram"
+            step "${name}$mode-verify" 40 "$built/vramscope" verify "$work/${name}$mode.vram"
+        done
+        note "step times${conf:+, $conf}:"
+        for mode in native vramscope recorded live; do
+            note "  $mode: $(grep '^time ' "$work/${name}$mode")"
+        done
+    done
+    unset PYTORCH_CUDA_ALLOC_CONF
+    step torch-killed 60 killed
+    step torch-out-of-memory 40 oom
+    [ -f "$work/torch-recorded.vram" ] && cp "$work/torch-recorded.vram" "$out/torch-recorded.vram"
+    [ -f "$work/torch-expandable-recorded.vram" ] && cp "$work/torch-expandable-recorded.vram" "$out/torch-expandable-recorded.vram"
+}
+
+build_torch_bench() {
+    local runtime
+    runtime=$(find ${LD_LIBRARY_PATH//:/ } -maxdepth 1 -name 'libcudart.so*' 2>/dev/null | head -n 1)
+    g++ -O2 -std=c++17 -I "$torch_folder/include" -I "$cuda/include" "$here/torch_allocator_bench.cpp" -o "$work/torch_allocator_bench" \
+        -L "$torch_folder/lib" -lc10 -lc10_cuda "$runtime" -ldl -Wl,--allow-shlib-undefined
+}
+
+part_bench() {
+    local bench
+    for bench in "$built"/benches/*; do
+        step "bench-$(basename "$bench")" 80 "$bench" --bench && note "$(cat "$work/bench-$(basename "$bench")")"
+    done
+    if step bench-torch-build 60 build_torch_bench; then
+        step bench-torch 60 "$work/torch_allocator_bench" "$library" && note "$(cat "$work/bench-torch")"
+        VRAMSCOPE_RECORD=$work/bench.vram step bench-torch-recording 60 "$work/torch_allocator_bench" "$library" \
+            && note "$(cat "$work/bench-torch-recording")"
+    fi
+}
+
+part_snapshots() {
+    local snapshot name limit
+    step snapshots-made 330 python3 "$here/snapshot.py" "$work/snapshots"
+    note "$(cat "$work/snapshots-made")"
+    for snapshot in "$work"/snapshots/*.pickle.*; do
+        name=$(basename "${snapshot%.pickle.*}")
+        limit=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["limit_bytes"] or "")' "$work/snapshots/$name.json")
+        step "verify-$name" 60 "$built/vramscope" verify "$snapshot" ${limit:+--limit-bytes "$limit"}
+        note "$name: $(tail -n 3 "$work/verify-$name")"
+    done
+    tar -C "$work" -cf "$out/snapshots.tar" snapshots
+}
+
+export -f with_gpu results same_results train followed events same_events killed oom compare_stats build_torch_bench
+export here built library work torch_folder cuda
+
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=(all)
+for part in "${parts[@]}"; do
+    case $part in
+        all | tests | sanitizer | torch | bench | snapshots) ;;
+        *) echo "no such part: $part; there are tests, sanitizer, torch, bench, all and snapshots" >&2; exit 2 ;;
+    esac
+done
+
+note "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>&1 | head -n 4)"
+note "$(uname -sr), $(nproc) processors; $(python3 -c 'import torch; print("PyTorch", torch.__version__, "CUDA", torch.version.cuda)' 2>&1 | tail -n 1)"
+for part in "${parts[@]}"; do
+    case $part in
+        all) part_tests; part_torch; part_bench; part_sanitizer ;;
+        *) "part_$part" ;;
+    esac
+done
+{ echo; echo "summary"; printf '%s\n' "${summary[@]}"; } | tee -a "$log" | tee "$out/summary.txt"
+exit $failed
