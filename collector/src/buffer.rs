@@ -5,11 +5,12 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 
-use vramscope_pool::{AllocateError, DeviceError, MIN_BLOCK_BYTES};
+use vramscope_pool::{AllocateError, DeviceError, FreeError, MIN_BLOCK_BYTES};
+use vramscope_trace::MempoolId;
 
 use crate::host::HostDevice;
 use crate::memory::{Element, MemoryDevice};
-use crate::pool::DevicePool;
+use crate::pool::{DevicePool, Request};
 
 /// Numbers in memory of a [`DevicePool`], to which it returns when dropped. In this machine's memory it is a slice; on a GPU
 /// cudarc's copies, launches and libraries take it as they take a `CudaSlice`.
@@ -35,12 +36,13 @@ impl<T: Element, D: MemoryDevice> PoolSlice<T, D> {
     pub(crate) fn new_unset(
         pool: &DevicePool<D>,
         stream: &D::Stream,
+        mempool: Option<MempoolId>,
         len: usize,
         location: &'static Location<'static>,
     ) -> Result<Self, AllocateError> {
         const { assert!(align_of::<T>() as u64 <= MIN_BLOCK_BYTES, "blocks lie at multiples of their smallest size") };
         let bytes = len.saturating_mul(size_of::<T>()) as u64;
-        let address = pool.allocate(bytes, stream, location)?.map_or(0, |block| block.address);
+        let address = pool.allocate(stream, Request { bytes, mempool, location })?.map_or(0, |block| block.address);
         // SAFETY: The block at `address` was just handed out and has at least `bytes` bytes; where `len` is 0 there is none and none
         // is needed. It is this slice's alone, and there until the drop, as the type's documentation argues.
         let buffer = unsafe { D::buffer(stream, address, len) };
@@ -96,6 +98,15 @@ impl<T: Element, D: MemoryDevice> PoolSlice<T, D> {
     /// The memory, as work on the device takes it.
     pub(crate) fn buffer_mut(&mut self) -> &mut D::Buffer<T> {
         &mut self.buffer
+    }
+
+    /// Says that work on `stream` uses the memory. Once it is dropped it is handed out again only when the work that was queued on
+    /// `stream` by then is done. Of its own stream this need not be said.
+    ///
+    /// # Errors
+    /// When the pool can do nothing more.
+    pub fn record_stream(&self, stream: &D::Stream) -> Result<(), FreeError> {
+        if self.is_empty() { Ok(()) } else { self.pool.record_stream(self.address, stream) }
     }
 
     /// Sets all numbers to zero, in order with the other work on [its stream](Self::stream).

@@ -1,15 +1,19 @@
 //! The pool as a program uses it: shared by its threads, recorded, and told by scopes what memory is for.
 
 use std::fmt;
-use std::panic::Location;
+use std::mem;
+use std::panic::{Location, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use vramscope_pool::{AllocateError, Allocated, DeviceError, FreeError, Origin, Pool, Settings, Stats};
-use vramscope_trace::{Category, DeviceId, Event, EventKind, Sink, Stage, StreamId};
+use vramscope_pool::{AllocateError, Allocated, DeviceError, FreeError, Origin, OutOfMemory, Pool, Settings, Stats};
+use vramscope_trace::{Category, DeviceId, Event, EventKind, MempoolId, Sink, Stage, StreamId};
 
+use crate::callback::{self, Observers};
 use crate::host::HostDevice;
+use crate::inner::{Inner, Told};
 use crate::memory::MemoryDevice;
-use crate::scope::{Context, Scope, Sites, unique_number};
+use crate::recorder::RecorderHandle;
+use crate::scope::{Context, Scope, unique_number};
 
 /// A caching allocator over the memory of a device. Clones are the same pool.
 ///
@@ -40,20 +44,16 @@ struct Shared<D: MemoryDevice> {
     clock: Box<dyn Fn() -> u64 + Send + Sync>,
     default_stream: D::Stream,
     inner: Mutex<Inner<D>>,
+    observers: Observers,
 }
 
-/// What the lock guards. The clock is read and the sink told under it, so that definitions come before what uses them and events
-/// in the order of their times.
-struct Inner<D> {
-    pool: Pool<D>,
-    sites: Sites,
-    sink: Box<dyn Sink + Send>,
-}
-
-impl<D> Inner<D> {
-    fn tell_definitions(&mut self) {
-        self.sites.tell_fresh(&mut *self.sink);
-    }
+/// What a request is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) bytes: u64,
+    /// The private pool that serves it, whatever is diverted.
+    pub(crate) mempool: Option<MempoolId>,
+    pub(crate) location: &'static Location<'static>,
 }
 
 impl<D: MemoryDevice> DevicePool<D> {
@@ -65,13 +65,39 @@ impl<D: MemoryDevice> DevicePool<D> {
         clock: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
         let (id, default_stream) = (DeviceId(device.info().device), device.default_stream());
-        let pool = Pool::new(id, settings, device);
-        let inner = Mutex::new(Inner { pool, sites: Sites::default(), sink: Box::new(sink) });
-        Self { shared: Arc::new(Shared { number: unique_number(), clock: Box::new(clock), default_stream, inner }) }
+        let mut inner = Inner::new(Pool::new(id, settings, device), Box::new(sink));
+        inner.sample(&clock);
+        Self {
+            shared: Arc::new(Shared {
+                number: unique_number(),
+                clock: Box::new(clock),
+                default_stream,
+                inner: Mutex::new(inner),
+                observers: Observers::default(),
+            }),
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner<D>> {
-        self.shared.inner.lock().expect("a pool that panicked half way through a change can hand out no memory")
+    /// A pool over `device` that is recorded.
+    pub fn recorded(device: D, settings: Settings, recorder: &RecorderHandle) -> Self {
+        let clock = recorder.clone();
+        Self::new(device, settings, recorder.clone(), move || clock.now_ns())
+    }
+
+    /// # Panics
+    /// When a thread has panicked half way through a change of the pool, and in a free-memory callback of the pool.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner<D>> {
+        self.try_lock().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The same where there is an error to give.
+    pub(crate) fn try_lock(&self) -> Result<MutexGuard<'_, Inner<D>>, DeviceError> {
+        let failed = |reason: &str| DeviceError::Failed(reason.to_owned());
+        if callback::is_asking(self.shared.number) {
+            return Err(failed("a free-memory callback may drop buffers of its pool and ask nothing else of it"));
+        }
+        let broken = "a thread panicked half way through a change of the pool, which can hand out no memory since";
+        self.shared.inner.lock().map_err(|_| failed(broken))
     }
 
     pub(crate) fn default_stream(&self) -> &D::Stream {
@@ -117,22 +143,33 @@ impl<D: MemoryDevice> DevicePool<D> {
         inner.sink.event(&Event { device, time_ns, kind: EventKind::Mark { stage, name } });
     }
 
-    /// Gives every segment in which no block is live back to the operating system.
+    /// Gives every segment in which no block is live back to the device.
     ///
     /// # Errors
-    /// When the operating system does not take one.
+    /// When the device does not take one.
     #[track_caller]
     pub fn empty_cache(&self) -> Result<(), DeviceError> {
-        let mut inner = self.lock();
-        let origin = self.origin(&mut inner, Location::caller());
-        let Inner { pool, sink, .. } = &mut *inner;
-        pool.empty_cache(origin, &mut **sink)
+        let mut inner = self.try_lock()?;
+        self.change(&mut inner, Location::caller(), |pool, origin, told| pool.empty_cache(origin, told))
     }
 
     /// What the pool did so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.lock().pool.stats()
+    }
+
+    /// From now on `observer` is told of each request that there was no room for, after the pool has tried everything and before the
+    /// program gets the error. The pool can be used meanwhile; what is then asked for in vain is not told.
+    pub fn attach_out_of_memory_observer(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
+        self.shared.observers.push(observer);
+    }
+
+    /// From now on `callback` is run where no free block fits a request, before the device is asked for more memory. Buffers of
+    /// this pool that it drops are used for the request. It must ask nothing else of the pool, nor wait for a thread that does: the
+    /// others wait until it is done.
+    pub fn register_free_memory_callback(&self, callback: impl FnMut() + Send + 'static) {
+        self.lock().callbacks.push(Box::new(callback));
     }
 
     /// Where and when this call is, with the sink told of it.
@@ -142,47 +179,101 @@ impl<D: MemoryDevice> DevicePool<D> {
         Origin { site, time_ns: (self.shared.clock)() }
     }
 
-    pub(crate) fn allocate(
+    /// Does something to the pool of which events tell. Where segments came or went, what is held outside the pool is looked at, too.
+    fn change<R>(
         &self,
-        bytes: u64,
-        stream: &D::Stream,
+        inner: &mut Inner<D>,
         location: &'static Location<'static>,
-    ) -> Result<Option<Allocated>, AllocateError> {
-        let mut inner = self.lock();
+        change: impl FnOnce(&mut Pool<D>, Origin, &mut Told<'_>) -> R,
+    ) -> R {
+        let origin = self.origin(inner, location);
+        let mut told = Told::new(&mut *inner.sink);
+        let changed = change(&mut inner.pool, origin, &mut told);
+        if told.segments {
+            inner.sample_again(origin.time_ns);
+        }
+        changed
+    }
+
+    pub(crate) fn allocate(&self, stream: &D::Stream, request: Request) -> Result<Option<Allocated>, AllocateError> {
+        if request.bytes == 0 {
+            return Ok(None);
+        }
+        let mut inner = self.try_lock()?;
         let stream = inner.pool.device_mut().stream_id(stream);
-        self.serve(&mut inner, bytes, stream, location)
+        self.serve(inner, stream, request)
     }
 
     pub(crate) fn allocate_by_id(
         &self,
-        bytes: u64,
         stream: StreamId,
-        location: &'static Location<'static>,
+        request: Request,
     ) -> Result<Option<Allocated>, AllocateError> {
-        self.serve(&mut self.lock(), bytes, stream, location)
+        self.serve(self.try_lock()?, stream, request)
     }
 
     fn serve(
         &self,
-        inner: &mut Inner<D>,
-        bytes: u64,
+        mut inner: MutexGuard<'_, Inner<D>>,
         stream: StreamId,
-        location: &'static Location<'static>,
+        Request { bytes, mempool, location }: Request,
     ) -> Result<Option<Allocated>, AllocateError> {
-        let origin = self.origin(inner, location);
-        let Inner { pool, sink, .. } = inner;
-        pool.allocate(bytes, stream, origin, &mut **sink)
+        let mut callbacks = mem::take(&mut inner.callbacks);
+        let mut served = self.change(&mut inner, location, |pool, origin, told| match mempool {
+            Some(mempool) => pool.allocate_in(mempool, bytes, stream, origin, told),
+            None => pool.allocate_or_ask(bytes, stream, origin, told, &mut || callbacks.ask(self.shared.number)),
+        });
+        let panic = callbacks.take_panic();
+        inner.callbacks = callbacks;
+        if let Some(panic) = panic {
+            if let Ok(Some(block)) = served {
+                // Nobody will ever have it. That the device may fail at this loses no more than the block.
+                let _ = self.give_back(&mut inner, block.address, location);
+            }
+            drop(inner);
+            resume_unwind(panic);
+        }
+        if let Err(AllocateError::OutOfMemory(details)) = &mut served {
+            let usage = inner.sample(&self.shared.clock);
+            details.process_bytes = usage.map(|usage| usage.process_bytes);
+            details.others_bytes = usage.map(|usage| usage.others_bytes);
+            drop(inner);
+            self.shared.observers.tell(details);
+        }
+        served
     }
 
     /// Takes back a block that [`allocate`](Self::allocate) handed out and that is not free yet.
     pub(crate) fn free(&self, address: u64, location: &'static Location<'static>) {
+        if callback::give_up(self.shared.number, address) {
+            return;
+        }
         // Where a panic left the pool in the middle of a change, losing the block is the one thing that is surely harmless.
         let Ok(mut inner) = self.shared.inner.lock() else { return };
-        self.give_back(&mut inner, address, location).expect("a buffer's block is live until the buffer frees it");
+        match self.give_back(&mut inner, address, location) {
+            // With an error of the device nothing has happened, and the block is lost.
+            Ok(()) | Err(FreeError::Device(_)) => {}
+            Err(error) => panic!("a buffer's block is live until the buffer frees it: {error}"),
+        }
+    }
+
+    /// See [`PoolSlice::record_stream`](crate::PoolSlice::record_stream).
+    pub(crate) fn record_stream(&self, address: u64, stream: &D::Stream) -> Result<(), FreeError> {
+        let mut inner = self.try_lock().map_err(FreeError::Device)?;
+        let stream = inner.pool.device_mut().stream_id(stream);
+        inner.pool.record_stream(address, stream)
+    }
+
+    pub(crate) fn record_stream_by_id(&self, address: u64, stream: StreamId) -> Result<(), FreeError> {
+        self.try_lock().map_err(FreeError::Device)?.pool.record_stream(address, stream)
     }
 
     pub(crate) fn free_address(&self, address: u64, location: &'static Location<'static>) -> Result<(), FreeError> {
-        self.give_back(&mut self.lock(), address, location)
+        if callback::give_up(self.shared.number, address) {
+            return Ok(());
+        }
+        let mut inner = self.try_lock().map_err(FreeError::Device)?;
+        self.give_back(&mut inner, address, location)
     }
 
     fn give_back(
@@ -191,9 +282,7 @@ impl<D: MemoryDevice> DevicePool<D> {
         address: u64,
         location: &'static Location<'static>,
     ) -> Result<(), FreeError> {
-        let origin = self.origin(inner, location);
-        let Inner { pool, sink, .. } = inner;
-        pool.free(address, origin, &mut **sink)
+        self.change(inner, location, |pool, origin, told| pool.free(address, origin, told))
     }
 }
 

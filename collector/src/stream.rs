@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::panic::Location;
 
 use vramscope_pool::{AllocateError, DeviceError};
+use vramscope_trace::MempoolId;
 
 use crate::buffer::PoolSlice;
 use crate::host::HostDevice;
@@ -18,6 +19,7 @@ use crate::pool::DevicePool;
 pub struct PoolStream<D: MemoryDevice> {
     pool: DevicePool<D>,
     stream: D::Stream,
+    mempool: Option<MempoolId>,
 }
 
 impl<D: MemoryDevice> DevicePool<D> {
@@ -36,7 +38,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// ```
     #[must_use]
     pub fn on(&self, stream: &D::Stream) -> PoolStream<D> {
-        PoolStream { pool: self.clone(), stream: stream.clone() }
+        PoolStream { pool: self.clone(), stream: stream.clone(), mempool: None }
     }
 }
 
@@ -57,6 +59,21 @@ impl<D: MemoryDevice> PoolStream<D> {
         &self.pool
     }
 
+    /// The same stream, with buffers that come from a private pool, which somebody has
+    /// [created](DevicePool::create_pool), whatever is diverted elsewhere.
+    #[must_use]
+    pub fn with_mempool(self, mempool: MempoolId) -> Self {
+        Self { mempool: Some(mempool), ..self }
+    }
+
+    fn unset<T: Element>(
+        &self,
+        len: usize,
+        location: &'static Location<'static>,
+    ) -> Result<PoolSlice<T, D>, AllocateError> {
+        PoolSlice::new_unset(&self.pool, &self.stream, self.mempool, len, location)
+    }
+
     /// Memory for `len` numbers, which hold whatever was there before.
     ///
     /// # Errors
@@ -66,7 +83,7 @@ impl<D: MemoryDevice> PoolStream<D> {
     /// Nothing reads a number before it was written.
     #[track_caller]
     pub unsafe fn alloc<T: Element>(&self, len: usize) -> Result<PoolSlice<T, D>, AllocateError> {
-        PoolSlice::new_unset(&self.pool, &self.stream, len, Location::caller())
+        self.unset(len, Location::caller())
     }
 
     /// `len` zeros.
@@ -75,7 +92,7 @@ impl<D: MemoryDevice> PoolStream<D> {
     /// When there is no room for them.
     #[track_caller]
     pub fn alloc_zeros<T: Element>(&self, len: usize) -> Result<PoolSlice<T, D>, AllocateError> {
-        filled(PoolSlice::new_unset(&self.pool, &self.stream, len, Location::caller()), D::set_zero)
+        filled(self.unset(len, Location::caller()), D::set_zero)
     }
 
     /// The same numbers as `values`.
@@ -84,7 +101,7 @@ impl<D: MemoryDevice> PoolStream<D> {
     /// When there is no room for them.
     #[track_caller]
     pub fn clone_htod<T: Element>(&self, values: &[T]) -> Result<PoolSlice<T, D>, AllocateError> {
-        let made = PoolSlice::new_unset(&self.pool, &self.stream, values.len(), Location::caller());
+        let made = self.unset(values.len(), Location::caller());
         filled(made, |buffer| D::write(buffer, values))
     }
 
@@ -94,7 +111,7 @@ impl<D: MemoryDevice> PoolStream<D> {
     /// When there is no room for them.
     #[track_caller]
     pub fn clone_dtod<T: Element>(&self, other: &PoolSlice<T, D>) -> Result<PoolSlice<T, D>, AllocateError> {
-        let made = PoolSlice::new_unset(&self.pool, &self.stream, other.len(), Location::caller());
+        let made = self.unset(other.len(), Location::caller());
         filled(made, |buffer| D::copy(other.buffer(), buffer))
     }
 }
@@ -107,7 +124,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// When there is no room for them.
     #[track_caller]
     pub fn alloc_zeros<T: Element>(&self, len: usize) -> Result<PoolSlice<T, D>, AllocateError> {
-        filled(PoolSlice::new_unset(self, self.default_stream(), len, Location::caller()), D::set_zero)
+        filled(PoolSlice::new_unset(self, self.default_stream(), None, len, Location::caller()), D::set_zero)
     }
 
     /// The same numbers as `values`.
@@ -116,7 +133,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// When there is no room for them.
     #[track_caller]
     pub fn clone_htod<T: Element>(&self, values: &[T]) -> Result<PoolSlice<T, D>, AllocateError> {
-        let made = PoolSlice::new_unset(self, self.default_stream(), values.len(), Location::caller());
+        let made = PoolSlice::new_unset(self, self.default_stream(), None, values.len(), Location::caller());
         filled(made, |buffer| D::write(buffer, values))
     }
 }
@@ -128,7 +145,7 @@ impl DevicePool<HostDevice> {
     /// When there is no room for them.
     #[track_caller]
     pub fn full<T: Element>(&self, len: usize, value: T) -> Result<PoolSlice<T>, AllocateError> {
-        let mut slice = PoolSlice::new_unset(self, self.default_stream(), len, Location::caller())?;
+        let mut slice = PoolSlice::new_unset(self, self.default_stream(), None, len, Location::caller())?;
         slice.fill(value);
         Ok(slice)
     }
@@ -199,7 +216,8 @@ impl PoolStream<HostDevice> {
 
 impl<D: MemoryDevice> Clone for PoolStream<D> {
     fn clone(&self) -> Self {
-        self.pool.on(&self.stream)
+        let Self { pool, stream, mempool } = self;
+        Self { pool: pool.clone(), stream: stream.clone(), mempool: *mempool }
     }
 }
 
@@ -213,6 +231,7 @@ impl<D: MemoryDevice> Deref for PoolStream<D> {
 
 impl<D: MemoryDevice> fmt::Debug for PoolStream<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PoolStream").field("pool", &self.pool).field("stream", &self.stream).finish()
+        let Self { pool, stream, mempool } = self;
+        f.debug_struct("PoolStream").field("pool", pool).field("stream", stream).field("mempool", mempool).finish()
     }
 }

@@ -2,83 +2,30 @@
 
 #![allow(missing_docs)]
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+mod kept;
+mod shortage;
+mod torch;
+mod uses;
 
-use vramscope_collector::{AllocateError, FreeError, HostDevice, HostPool, Settings};
-use vramscope_trace::{
-    Category, Definition, Definitions, DeviceId, Event, EventKind, Memory, MemoryState, Sink, Site, SiteId, Stage,
-    StreamId, StringId,
-};
+use kept::{Kept, recorded_pool};
+use vramscope_collector::{AllocateError, FreeError};
+use vramscope_trace::{Category, DeviceId, EventKind, Site, Stage, StreamId};
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 
-/// Keeps what a pool says; clones keep it in the same place.
-#[derive(Clone, Default)]
-struct Kept {
-    memory: Arc<Mutex<Memory>>,
-    defined: Arc<Mutex<Definitions>>,
-}
-
-impl Sink for Kept {
-    fn event(&mut self, event: &Event) {
-        let site = match event.kind {
-            EventKind::SegmentAllocated { site, .. }
-            | EventKind::BlockAllocated { site, .. }
-            | EventKind::FreeRequested { site, .. }
-            | EventKind::FreeCompleted { site, .. } => site,
-            _ => SiteId(0),
-        };
-        assert!(site.0 as usize <= self.defined.lock().unwrap().site_count(), "a site is defined before it is used");
-        if let EventKind::Mark { name, .. } = event.kind {
-            assert_ne!(self.defined.lock().unwrap().string(name), "", "a name is defined before it is used");
-        }
-        self.memory.lock().unwrap().event(event);
-    }
-
-    fn define(&mut self, definition: &Definition) {
-        self.defined.lock().unwrap().define(definition.clone());
-    }
-}
-
-impl Kept {
-    fn events(&self) -> Vec<Event> {
-        self.memory.lock().unwrap().events.clone()
-    }
-
-    fn state(&self) -> MemoryState {
-        let mut state = MemoryState::default();
-        self.events().iter().for_each(|event| state.apply(event));
-        state
-    }
-
-    fn string(&self, id: StringId) -> String {
-        self.defined.lock().unwrap().string(id).to_owned()
-    }
-
-    /// Scope path, category, and lines of the blocks that are live, in the order of their allocation.
-    fn live(&self) -> Vec<(String, Category, u32)> {
-        let state = self.state();
-        let mut blocks: Vec<_> = state.device(DeviceId(0)).expect("events").blocks().copied().collect();
-        blocks.sort_by_key(|block| block.since_event);
-        let defined = self.defined.lock().unwrap();
-        let line = |site: Site| {
-            let frame = defined.stack(site.stack).next().expect("a location");
-            assert!(defined.string(frame.file).ends_with("host_pool.rs"));
-            frame.line
-        };
-        let sites = blocks.iter().map(|block| defined.site(block.site));
-        sites.map(|site| (defined.string(site.scope).to_owned(), site.category, line(site))).collect()
-    }
-}
-
-fn recorded_pool(capacity_bytes: u64) -> (HostPool, Kept) {
-    let kept = Kept::default();
-    let ticks = AtomicU64::new(0);
-    let pool = HostPool::new(HostDevice::new(capacity_bytes), Settings::default(), kept.clone(), move || {
-        ticks.fetch_add(1, Ordering::Relaxed)
-    });
-    (pool, kept)
+/// Scope path, category, and lines of the blocks that are live, in the order of their allocation.
+fn live(kept: &Kept) -> Vec<(String, Category, u32)> {
+    let state = kept.state();
+    let mut blocks: Vec<_> = state.device(DeviceId(0)).expect("events").blocks().copied().collect();
+    blocks.sort_by_key(|block| block.since_event);
+    let defined = kept.defined.lock().unwrap();
+    let line = |site: Site| {
+        let frame = defined.stack(site.stack).next().expect("a location");
+        assert!(defined.string(frame.file).ends_with("main.rs"));
+        frame.line
+    };
+    let sites = blocks.iter().map(|block| defined.site(block.site));
+    sites.map(|site| (defined.string(site.scope).to_owned(), site.category, line(site))).collect()
 }
 
 #[test]
@@ -150,7 +97,7 @@ fn scopes_say_where_and_what_for() {
     drop(forward);
     let after = pool.alloc_zeros::<u8>(1).unwrap();
     assert_eq!(
-        kept.live(),
+        live(&kept),
         [
             (String::new(), Category::Unknown, line),
             ("step/forward/layer3".to_owned(), Category::Activation, line + 5),
@@ -183,9 +130,9 @@ fn scopes_belong_to_a_thread_and_to_a_pool() {
     });
     let (a, b) = (a.join().unwrap(), other.alloc_zeros::<u8>(1).unwrap());
     assert!(
-        kept.live()
+        live(&kept)
             .iter()
-            .chain(&kept_other.live())
+            .chain(&live(&kept_other))
             .all(|(scope, category, _)| scope.is_empty() && *category == Category::Unknown)
     );
     drop((a, b));

@@ -1,0 +1,165 @@
+//! What happens when memory runs short.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use vramscope_collector::{AllocateError, DeviceError, FreeError, HostPool, PoolSlice};
+use vramscope_trace::{EventKind, StreamId};
+
+use crate::MIB;
+use crate::kept::recorded_pool;
+
+const LARGE: usize = 30 << 20;
+
+#[test]
+fn the_error_says_what_stood_in_the_way() {
+    let (pool, _) = recorded_pool(64 * MIB);
+    let _held = pool.alloc_zeros::<u8>(LARGE).unwrap();
+    let error = pool.alloc_zeros::<u8>(40 << 20).unwrap_err();
+    let message = error.to_string();
+    for part in ["Tried to allocate 40.00 MiB", "64.00 MiB", "34.00 MiB is free", "30.00 MiB is allocated"] {
+        assert!(message.contains(part), "{part:?} is not in {message:?}");
+    }
+    let AllocateError::OutOfMemory(details) = error else { panic!("{message}") };
+    assert_eq!((details.process_bytes, details.others_bytes), (None, None));
+}
+
+#[test]
+fn observers_are_told_in_order_and_may_use_the_pool() {
+    let (pool, _) = recorded_pool(64 * MIB);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    for number in 0..2 {
+        let (told, observed) = (Arc::clone(&told), pool.clone());
+        pool.attach_out_of_memory_observer(move |details| {
+            // Neither the pool's lock is held, nor is an observer told of what it asks for in vain itself.
+            assert!(observed.alloc_zeros::<u8>(1 << 30).is_err());
+            told.lock().unwrap().push((number, details.requested, observed.memory_snapshot().len()));
+        });
+    }
+    assert!(pool.alloc_zeros::<u8>(1 << 30).is_err());
+    assert_eq!(*told.lock().unwrap(), [(0, 1 << 30, 0), (1, 1 << 30, 0)]);
+    assert!(pool.alloc_zeros::<u8>(1 << 30).is_err());
+    assert_eq!(told.lock().unwrap().len(), 4);
+}
+
+type Cache = Arc<Mutex<Vec<PoolSlice<u8>>>>;
+
+/// A cache of buffers that the program gives up when memory runs short, and how often it was asked.
+fn with_cache(pool: &HostPool) -> (Cache, Arc<AtomicUsize>) {
+    let (cache, calls) = (Cache::default(), Arc::new(AtomicUsize::new(0)));
+    let (theirs, counted) = (Arc::clone(&cache), Arc::clone(&calls));
+    pool.register_free_memory_callback(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        theirs.lock().unwrap().clear();
+    });
+    (cache, calls)
+}
+
+#[test]
+fn a_callback_gives_up_buffers_on_a_miss() {
+    let (pool, kept) = recorded_pool(64 * MIB);
+    let (cache, calls) = with_cache(&pool);
+    let spare = pool.full(LARGE, 1u8).unwrap();
+    let address = spare.address();
+    let other_thread = pool.clone();
+    cache.lock().unwrap().push(spare);
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    let again = pool.alloc_zeros::<u8>(LARGE).unwrap();
+    assert_eq!((again.address(), calls.load(Ordering::Relaxed)), (address, 2));
+    assert_eq!(kept.state().device(vramscope_trace::DeviceId(0)).unwrap().misfits(), 0);
+    // A hit asks nobody, and the pool works on for everyone.
+    drop(again);
+    let on_other = std::thread::spawn(move || other_thread.alloc_zeros::<u8>(LARGE).unwrap().address());
+    assert_eq!((on_other.join().unwrap(), calls.load(Ordering::Relaxed)), (address, 2));
+}
+
+#[test]
+fn a_callback_may_give_up_addresses_too() {
+    let (pool, _) = recorded_pool(64 * MIB);
+    let address = pool.caching_allocator_alloc(LARGE as u64, StreamId(0)).unwrap().unwrap();
+    let asked = pool.clone();
+    pool.register_free_memory_callback(move || {
+        let _ = asked.caching_allocator_delete(address);
+        // Given up twice, and never handed out: neither does any harm.
+        let _ = asked.caching_allocator_delete(address);
+        let _ = asked.caching_allocator_delete(12345);
+    });
+    assert_eq!(pool.caching_allocator_alloc(LARGE as u64, StreamId(0)), Ok(Some(address)));
+    assert_eq!(pool.memory_allocated(), LARGE as u64);
+}
+
+#[test]
+fn a_callback_that_asks_for_memory_gets_an_error_and_no_deadlock() {
+    let (pool, _) = recorded_pool(64 * MIB);
+    let (asked, seen) = (pool.clone(), Arc::new(Mutex::new(Vec::new())));
+    let refused = Arc::clone(&seen);
+    pool.register_free_memory_callback(move || {
+        let mut refused = refused.lock().unwrap();
+        refused.push(asked.alloc_zeros::<u8>(1).map(drop).is_err());
+        refused.push(matches!(asked.empty_cache(), Err(DeviceError::Failed(_))));
+        refused.push(matches!(asked.caching_allocator_record_stream(1, StreamId(0)), Err(FreeError::Device(_))));
+    });
+    assert!(pool.alloc_zeros::<u8>(1).is_ok());
+    assert_eq!(*seen.lock().unwrap(), [true; 3]);
+}
+
+#[test]
+fn a_callback_may_use_another_pool() {
+    let ((pool, _), (other, _)) = (recorded_pool(64 * MIB), recorded_pool(64 * MIB));
+    let (cache, calls) = with_cache(&other);
+    let spare = other.alloc_zeros(LARGE).unwrap();
+    cache.lock().unwrap().push(spare);
+    let asked = other.clone();
+    pool.register_free_memory_callback(move || drop(asked.alloc_zeros::<u8>(LARGE).unwrap()));
+    assert!(pool.alloc_zeros::<u8>(LARGE).is_ok());
+    assert_eq!((calls.load(Ordering::Relaxed), other.memory_allocated()), (2, 0));
+}
+
+#[test]
+fn a_callback_that_panics_leaves_the_pool_whole() {
+    let (pool, kept) = recorded_pool(64 * MIB);
+    let panics = Arc::new(AtomicUsize::new(1));
+    let left = Arc::clone(&panics);
+    let spare = Mutex::new(Some(pool.alloc_zeros::<u8>(LARGE).unwrap()));
+    pool.register_free_memory_callback(move || {
+        spare.lock().unwrap().take();
+        if left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+            panic!("the program's own mistake");
+        }
+    });
+    let panic = catch_unwind(AssertUnwindSafe(|| pool.alloc_zeros::<u8>(LARGE))).unwrap_err();
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"the program's own mistake"));
+    assert_eq!(pool.memory_allocated(), 0);
+    assert!(pool.alloc_zeros::<u8>(LARGE).is_ok());
+    assert_eq!(kept.state().device(vramscope_trace::DeviceId(0)).unwrap().misfits(), 0);
+}
+
+#[test]
+fn a_broken_pool_hands_out_nothing() {
+    struct Breaks(bool);
+    impl vramscope_trace::Sink for Breaks {
+        fn event(&mut self, event: &vramscope_trace::Event) {
+            if self.0 && matches!(event.kind, EventKind::BlockAllocated { requested: 13, .. }) {
+                self.0 = false;
+                panic!("in the middle of a change");
+            }
+        }
+    }
+    let device = vramscope_collector::HostDevice::new(64 << 20);
+    let pool = HostPool::new(device, vramscope_collector::Settings::default(), Breaks(true), || 0);
+    let before = pool.alloc_zeros::<u8>(12).unwrap();
+    let span = pool.span("step");
+    assert!(catch_unwind(AssertUnwindSafe(|| pool.alloc_zeros::<u8>(13))).is_err());
+    let error = pool.alloc_zeros::<u8>(12).unwrap_err();
+    assert!(
+        matches!(&error, AllocateError::Device(DeviceError::Failed(reason)) if reason.contains("panicked")),
+        "{error}"
+    );
+    assert!(matches!(pool.caching_allocator_delete(before.address()), Err(FreeError::Device(_))));
+    assert!(pool.empty_cache().is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| pool.memory_allocated())).is_err());
+    // What is dropped is lost, and that is all.
+    assert!(before.iter().all(|&value| value == 0));
+    drop((before, span));
+}

@@ -1,0 +1,160 @@
+//! Streams, private pools, threads: who may use memory, and when it is handed out again.
+
+use std::thread;
+
+use vramscope_collector::{AllocateError, Diverted, FreeError, HostPool, MempoolError, PoolSlice, graph_pool_handle};
+use vramscope_trace::{Event, EventKind, MempoolId, StreamId};
+
+use crate::MIB;
+use crate::kept::recorded_pool;
+
+#[test]
+fn numbers_go_in_and_come_out_by_the_names_of_cudarc() {
+    let (pool, _) = recorded_pool(64 * MIB);
+    let stream = pool.on(&StreamId(3));
+    let mut a = stream.clone_htod(&[1.0f32, 2.0, 3.0]).unwrap();
+    let mut b = stream.alloc_zeros::<f32>(3).unwrap();
+    stream.memcpy_dtod(&a, &mut b).unwrap();
+    stream.memcpy_htod(&[9.0], &mut a).unwrap();
+    assert_eq!((stream.clone_dtoh(&a), stream.clone_dtoh(&b)), (Ok(vec![9.0, 2.0, 3.0]), Ok(vec![1.0, 2.0, 3.0])));
+    let c = stream.clone_dtod(&a).unwrap();
+    stream.memset_zeros(&mut a[1..]).unwrap();
+    let mut out = [0.0; 3];
+    stream.memcpy_dtoh(&a, &mut out).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!((out, c.read()), ([9.0, 0.0, 0.0], Ok(vec![9.0, 2.0, 3.0])));
+    // SAFETY: What is read was written before.
+    let mut unset = unsafe { stream.alloc::<u16>(2) }.unwrap();
+    unset.write(&[7, 8]).unwrap();
+    assert_eq!(unset.read(), Ok(vec![7, 8]));
+    unset.set_zero().unwrap();
+    assert_eq!((unset.read(), *unset.stream(), unset.pool().memory_allocated()), (Ok(vec![0, 0]), StreamId(3), 2048));
+}
+
+/// What is written for one device runs on every other.
+fn doubled<D: vramscope_collector::MemoryDevice>(
+    pool: &vramscope_collector::DevicePool<D>,
+    values: &[f32],
+) -> Result<Vec<f32>, AllocateError> {
+    let mut buffer: PoolSlice<f32, D> = pool.alloc_zeros(values.len())?;
+    buffer.write(&values.iter().map(|value| value * 2.0).collect::<Vec<_>>())?;
+    Ok(buffer.read()?)
+}
+
+#[test]
+fn code_can_be_written_for_any_device() {
+    let (pool, _) = recorded_pool(64 * MIB);
+    assert_eq!(doubled(&pool, &[1.0, 2.5]), Ok(vec![2.0, 5.0]));
+}
+
+#[test]
+fn blocks_belong_to_the_stream_that_they_were_made_on() {
+    let (pool, kept) = recorded_pool(64 * MIB);
+    let on_one = pool.on(&StreamId(1)).alloc_zeros::<u8>(1000).unwrap();
+    let address = on_one.address();
+    drop(on_one);
+    assert_ne!(pool.on(&StreamId(2)).alloc_zeros::<u8>(1000).unwrap().address(), address);
+    assert_eq!(pool.on(&StreamId(1)).alloc_zeros::<u8>(1000).unwrap().address(), address);
+    let streams: Vec<u64> = kept.events().iter().filter_map(allocated_on).collect();
+    assert_eq!(streams, [1, 2, 1]);
+}
+
+fn allocated_on(event: &Event) -> Option<u64> {
+    if let EventKind::BlockAllocated { stream, .. } = event.kind { Some(stream.0) } else { None }
+}
+
+#[test]
+fn a_use_on_another_stream_delays_the_free() {
+    let (pool, kept) = recorded_pool(64 * MIB);
+    let buffer = pool.alloc_zeros::<u8>(1000).unwrap();
+    let address = buffer.address();
+    buffer.record_stream(&StreamId(5)).unwrap();
+    pool.alloc_zeros::<u8>(0).unwrap().record_stream(&StreamId(5)).unwrap();
+    drop(buffer);
+    assert!(
+        matches!(kept.events().last().unwrap().kind, EventKind::FreeRequested { address: freed, .. } if freed == address)
+    );
+    // The host's streams are never behind, so that the next request finds the use to be over.
+    let again = pool.alloc_zeros::<u8>(1000).unwrap();
+    assert_eq!(again.address(), address);
+    let count = |is: fn(&EventKind) -> bool| kept.events().iter().filter(|event| is(&event.kind)).count();
+    assert_eq!(count(|kind| matches!(kind, EventKind::FreeCompleted { .. })), 1);
+}
+
+#[test]
+fn uses_can_be_told_by_address_too() {
+    let (pool, _) = recorded_pool(64 * MIB);
+    let address = pool.caching_allocator_alloc(1000, StreamId(1)).unwrap().unwrap();
+    pool.caching_allocator_record_stream(address, StreamId(2)).unwrap();
+    pool.caching_allocator_delete(address).unwrap();
+    assert_eq!(pool.memory_allocated(), 0);
+    assert_eq!(pool.memory_snapshot()[0].active_size, 1024);
+    assert_eq!(pool.caching_allocator_record_stream(address, StreamId(2)), Err(FreeError::NotLive { address }));
+}
+
+#[test]
+fn buffers_may_be_dropped_by_another_thread() {
+    let (pool, kept) = recorded_pool(64 * MIB);
+    let buffer = pool.full(1000, 7u32).unwrap();
+    thread::spawn(move || assert!(buffer.iter().all(|&value| value == 7))).join().unwrap();
+    assert_eq!((pool.memory_allocated(), kept.events().len()), (0, 4));
+}
+
+#[test]
+fn empty_buffers_can_do_everything() {
+    let (pool, kept) = recorded_pool(64 * MIB);
+    let stream = pool.on(&StreamId(1));
+    let mut empty = stream.alloc_zeros::<f64>(0).unwrap();
+    empty.write(&[]).unwrap();
+    empty.set_zero().unwrap();
+    assert_eq!((empty.read(), empty.len(), empty.is_empty(), empty.address()), (Ok(vec![]), 0, true, 0));
+    drop((stream.clone_dtod(&empty).unwrap(), stream.clone_htod::<u8>(&[]).unwrap(), empty));
+    assert!(kept.events().is_empty());
+}
+
+fn owners(pool: &HostPool) -> Vec<(u64, u64)> {
+    let mut owners: Vec<_> = pool.memory_snapshot().iter().map(|segment| segment.segment_pool_id).collect();
+    owners.sort_unstable();
+    owners
+}
+
+#[test]
+fn a_private_pool_serves_what_is_diverted_to_it() {
+    let (pool, _) = recorded_pool(64 * MIB);
+    let graph = graph_pool_handle();
+    assert_ne!(graph, graph_pool_handle());
+    pool.begin_allocate_stream_to_pool(graph, &StreamId(1)).unwrap();
+    assert_eq!(pool.begin_allocate_to_pool(graph, Diverted::Everything), Err(MempoolError::AlreadyDiverted(graph)));
+    let captured = pool.on(&StreamId(1)).alloc_zeros::<u8>(1000).unwrap();
+    let other = pool.alloc_zeros::<u8>(1000).unwrap();
+    pool.end_allocate_to_pool(graph).unwrap();
+    assert_eq!(pool.end_allocate_to_pool(graph), Err(MempoolError::NotDiverted(graph)));
+    assert_eq!(owners(&pool), [(0, 0), (graph.0, graph.1)]);
+    let address = captured.address();
+    drop((captured, other));
+    // Its memory is the private pool's as long as that is used.
+    assert_ne!(pool.on(&StreamId(1)).alloc_zeros::<u8>(1000).unwrap().address(), address);
+    pool.empty_cache().unwrap();
+    assert_eq!(owners(&pool), [(graph.0, graph.1)]);
+    pool.release_pool(graph).unwrap();
+    assert_eq!(pool.release_pool(graph), Err(MempoolError::InUseNoMore(graph)));
+    pool.empty_cache().unwrap();
+    assert_eq!(owners(&pool), []);
+    assert_eq!(pool.release_pool(graph), Err(MempoolError::Unknown(graph)));
+}
+
+#[test]
+fn a_program_can_ask_a_private_pool_itself() {
+    let (pool, _) = recorded_pool(64 * MIB);
+    let mempool = MempoolId(1, 1);
+    let stream = pool.on(&StreamId(0)).with_mempool(mempool);
+    let unknown = stream.alloc_zeros::<u8>(1);
+    assert!(matches!(unknown, Err(AllocateError::Mempool(MempoolError::Unknown(unknown))) if unknown == mempool));
+    pool.create_pool(mempool);
+    pool.set_no_split(mempool);
+    let whole = stream.clone().alloc_zeros::<u8>(1000).unwrap();
+    assert_eq!((owners(&pool), pool.memory_allocated()), (vec![(1, 1)], 2 * MIB));
+    drop(whole);
+    pool.set_use_on_oom(mempool, true);
+    pool.release_pool(mempool).unwrap();
+}
