@@ -89,6 +89,7 @@ fn a_device_says_what_it_is() {
     let device = CudaDevice::new(0).unwrap();
     assert!(!device.name().is_empty() && device.total_bytes() > 1 << 30);
     assert_eq!(device.memory().total_bytes, device.total_bytes());
+    assert_eq!(device.compute_capability(), device.context().compute_capability().unwrap());
 }
 
 #[test]

@@ -25,6 +25,7 @@ use crate::memory::DeviceUsage;
 pub struct CudaDevice {
     context: Arc<CudaContext>,
     name: String,
+    compute_capability: (i32, i32),
     total_bytes: u64,
     /// Bytes of the segments handed out, by address.
     segments: BTreeMap<u64, u64>,
@@ -81,6 +82,7 @@ impl CudaDevice {
         let name = result::device::get_name(context.cu_device()).map_err(|error| failed("cuDeviceGetName", error))?;
         Ok(Self {
             name,
+            compute_capability: compute_capability(context.cu_device())?,
             total_bytes: memory.total_bytes,
             segments: BTreeMap::new(),
             pages: None,
@@ -102,6 +104,12 @@ impl CudaDevice {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What its processors can do, as CUDA numbers it: (9, 0) for Hopper's.
+    #[must_use]
+    pub fn compute_capability(&self) -> (i32, i32) {
+        self.compute_capability
     }
 
     /// Bytes of memory on it.
@@ -285,6 +293,15 @@ fn has_primary_context(device: sys::CUdevice) -> Result<bool, CudaError> {
     let asked = unsafe { sys::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active) };
     asked.result().map_err(|error| failed("cuDevicePrimaryCtxGetState", error))?;
     Ok(active != 0)
+}
+
+fn compute_capability(device: sys::CUdevice) -> Result<(i32, i32), CudaError> {
+    use sys::CUdevice_attribute_enum as Attribute;
+    // SAFETY: The device is one that the driver named.
+    let ask = |what| unsafe { result::device::get_attribute(device, what) };
+    let version = ask(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
+        .and_then(|major| Ok((major, ask(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?)));
+    version.map_err(|error| failed("cuDeviceGetAttribute", error))
 }
 
 /// How much memory the current context's device has.

@@ -23,5 +23,6 @@ pub(crate) fn turn() -> Option<MutexGuard<'static, ()>> {
 /// Says that a test did not run. The macros' output is not shown for a test that passes; this is.
 pub(crate) fn skip(reason: &str) {
     let test = std::thread::current().name().unwrap_or_default().to_owned();
-    let _ = writeln!(io::stderr(), "SKIPPED: {reason} ({test})");
+    // One write, so that the lines of several threads stay whole.
+    let _ = io::stderr().write_all(format!("SKIPPED: {reason} ({test})\n").as_bytes());
 }
