@@ -149,7 +149,8 @@ impl Ring {
     /// Puts an event; says whether the recording takes any more.
     #[inline]
     fn event(&mut self, event: &Event) -> bool {
-        record::pack(event, |slot| self.put(slot))
+        let (first, second) = record::pack(event);
+        self.put(first) && (record::slots_of(&first) == 1 || self.put(second))
     }
 
     fn aside(&mut self, aside: Aside) -> bool {
