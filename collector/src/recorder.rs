@@ -128,7 +128,7 @@ struct CloseOnDrop {
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        self.shared.close();
+        self.shared.end();
         if let Some(hub) = &self.hub {
             hub.end();
         }
@@ -146,6 +146,7 @@ fn run(shared: &Shared, clock: &Clock, mut encoder: Encoder, mut writer: Writer)
             encoder.flush();
             writer.write(&mut encoder);
         }
+        shared.round_is_done();
         if round.last {
             (writer.summary.waits, writer.summary.waited) = shared.waits();
             return writer.summary;

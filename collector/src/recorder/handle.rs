@@ -45,6 +45,10 @@ pub(super) struct Shared {
 struct State {
     /// Nothing more is taken.
     closed: bool,
+    /// The recorder has passed on everything that it ever will.
+    ended: bool,
+    /// How often the recorder has looked at every ring and passed on what it found.
+    rounds: u64,
     /// How many rings there are, the common one among them.
     rings: usize,
     /// The number of the next ring.
@@ -89,6 +93,20 @@ impl Shared {
     pub(super) fn tell_room(&self) {
         // Whoever has looked and found none is waiting by the time that the lock can be had.
         drop(self.lock());
+        self.room.notify_all();
+    }
+
+    /// What the recorder found in a round has been passed on.
+    pub(super) fn round_is_done(&self) {
+        self.lock().rounds += 1;
+        self.room.notify_all();
+    }
+
+    /// The recorder will pass on nothing more.
+    pub(super) fn end(&self) {
+        let mut state = self.lock();
+        (state.closed, state.ended) = (true, true);
+        drop(state);
         self.room.notify_all();
     }
 
@@ -229,6 +247,18 @@ impl RecorderHandle {
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.clock.now_ns()
+    }
+
+    /// Returns once everything that was put through any handle before has been passed on to the file and the viewers.
+    pub fn flush(&self) {
+        let mut state = self.shared.lock();
+        // A round that is under way may have looked before. One that begins from now on finds everything, and leaves for the one
+        // after it what has the time of another clock.
+        let until = state.rounds + 3;
+        while !state.ended && state.rounds < until {
+            self.recorder.unpark();
+            state = self.shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     #[inline]

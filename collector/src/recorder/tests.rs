@@ -286,3 +286,21 @@ fn the_clock_tells_the_time() {
         last_ns = now_ns;
     }
 }
+
+#[test]
+fn what_was_put_before_a_flush_has_been_passed_on_after_it() {
+    let hub = Hub::default();
+    let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
+    let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let mut handles = [handle.clone(), handle.clone(), handle.clone()];
+    for n in 1..100 {
+        let (place, time_ns) = (n as usize % 3, handle.now_ns());
+        // Every fifth with the time of a clock that runs ahead.
+        handles[place].event(&mark(time_ns + if n % 5 == 0 { 1 << 40 } else { 0 }, n));
+        handle.flush();
+        assert_eq!(marks(&hub).len(), n as usize);
+    }
+    recorder.stop();
+    // Nobody waits for what will not come.
+    handle.flush();
+}

@@ -1,0 +1,143 @@
+//! Everything that watches a program, in one: the recorder, the hub, the page and a file.
+
+use std::error::Error;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use vramscope_pool::{OutOfMemory, Settings};
+use vramscope_trace::{DeviceInfo, Info};
+
+use crate::hub::Hub;
+use crate::observer;
+use crate::recorder::{Outputs, Recorder, RecorderHandle, Summary};
+use crate::server::{Assets, Content, Server, StartError};
+
+/// What is recorded, and where it can be seen.
+#[derive(Clone, Debug, Default)]
+pub struct MonitorOptions {
+    /// The program's name, which viewers show.
+    pub program: String,
+    /// The settings that the pools have.
+    pub settings: Settings,
+    /// What is known of the devices, from [`MemoryDevice::info`](crate::MemoryDevice::info).
+    pub devices: Vec<DeviceInfo>,
+    /// Where the page is served.
+    pub listen: Listen,
+    /// A file for the recording, which is written anew.
+    pub record: Option<PathBuf>,
+}
+
+/// Where the page is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Listen {
+    /// On this machine's [`DEFAULT_PORT`](crate::DEFAULT_PORT), or the next free port after it.
+    #[default]
+    AnyPort,
+    /// At this address, which must be this machine's alone.
+    At(SocketAddr),
+    /// Nowhere.
+    Nowhere,
+}
+
+/// A program that is watched: a recording in progress, the page that shows it, and the file that it goes to. When this is dropped,
+/// the recording ends and the page is gone; the program's pools work on.
+#[derive(Debug)]
+pub struct Monitor {
+    recorder: Recorder,
+    handle: RecorderHandle,
+    hub: Hub,
+    server: Option<Server>,
+}
+
+impl Monitor {
+    /// Begins to record, and to serve the page.
+    ///
+    /// # Errors
+    /// When the page cannot be served, the file not be made, or the operating system gives no thread.
+    pub fn start(options: MonitorOptions) -> Result<Self, MonitorError> {
+        let MonitorOptions { program, settings, devices, listen, record } = options;
+        let hub = Hub::default();
+        // Before the file, so that a mistake costs no earlier recording.
+        let serve = |address| {
+            let content = Content { assets: Assets::page(), live: Some(hub.clone()), files: Vec::new() };
+            Server::start(address, content).map(Some).map_err(MonitorError::Listen)
+        };
+        let server = match listen {
+            Listen::AnyPort => serve(None)?,
+            Listen::At(address) => serve(Some(address))?,
+            Listen::Nowhere => None,
+        };
+        let mut outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
+        if let Some(path) = record {
+            let file = File::create(&path).map_err(|error| MonitorError::Record(path, error))?;
+            outputs.file = Some(Box::new(file));
+        }
+        let info = Info {
+            source: program,
+            writer: concat!("vramscope-collector ", env!("CARGO_PKG_VERSION")).to_owned(),
+            alloc_conf: settings.to_conf(),
+            devices,
+            ..Info::default()
+        };
+        let (recorder, handle) = Recorder::start(info, outputs).map_err(MonitorError::Thread)?;
+        Ok(Self { recorder, handle, hub, server })
+    }
+
+    /// What [`DevicePool::recorded`](crate::DevicePool::recorded) takes.
+    #[must_use]
+    pub fn recorder(&self) -> &RecorderHandle {
+        &self.handle
+    }
+
+    /// The recording, for whoever else wants to follow it.
+    #[must_use]
+    pub fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// The address of the page, where one is served.
+    #[must_use]
+    pub fn url(&self) -> Option<String> {
+        self.server.as_ref().map(Server::url)
+    }
+
+    /// See [`recording_at_out_of_memory`](crate::recording_at_out_of_memory).
+    pub fn recording_at_out_of_memory(
+        &self,
+        path: impl Into<PathBuf>,
+        tell: impl Fn(io::Result<&Path>) + Send + Sync + 'static,
+    ) -> impl Fn(&OutOfMemory) + Send + Sync + 'static {
+        observer::recording_at_out_of_memory(self.hub.clone(), self.handle.clone(), path, tell)
+    }
+
+    /// Ends the recording, and with it what the page shows; says what was recorded, and what became of the file.
+    pub fn stop(self) -> Summary {
+        self.recorder.stop()
+    }
+}
+
+/// Why a program cannot be watched.
+#[derive(Debug)]
+pub enum MonitorError {
+    /// The page cannot be served.
+    Listen(StartError),
+    /// The file cannot be made.
+    Record(PathBuf, io::Error),
+    /// The operating system gives no thread.
+    Thread(io::Error),
+}
+
+impl fmt::Display for MonitorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(error) => error.fmt(f),
+            Self::Record(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Thread(error) => write!(f, "the recorder: {error}"),
+        }
+    }
+}
+
+impl Error for MonitorError {}

@@ -1,0 +1,35 @@
+//! A ready-made observer of out-of-memory: it writes down the recording so far.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vramscope_pool::OutOfMemory;
+
+use crate::hub::Hub;
+use crate::recorder::RecorderHandle;
+
+/// An [observer](crate::DevicePool::attach_out_of_memory_observer) that writes everything that `hub` holds to a file, at the first
+/// request that there is no room for. `recorder` is a handle of the recorder that publishes to the hub; what has happened up to then is
+/// in the file, whole chunks alone, so that it opens like any other recording. `tell` is told how it went.
+pub fn recording_at_out_of_memory(
+    hub: Hub,
+    recorder: RecorderHandle,
+    path: impl Into<PathBuf>,
+    tell: impl Fn(io::Result<&Path>) + Send + Sync + 'static,
+) -> impl Fn(&OutOfMemory) + Send + Sync + 'static {
+    let (path, written) = (path.into(), AtomicBool::new(false));
+    move |_| {
+        if !written.swap(true, Ordering::Relaxed) {
+            recorder.flush();
+            tell(write(&hub, &path).map(|()| path.as_path()));
+        }
+    }
+}
+
+fn write(hub: &Hub, path: &Path) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    hub.everything().iter().try_for_each(|chunk| file.write_all(&chunk.bytes))?;
+    file.sync_all()
+}

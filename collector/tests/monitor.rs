@@ -1,0 +1,115 @@
+//! A program that is watched: from its first request to a file that opens.
+
+#![allow(missing_docs)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use vramscope_collector::{
+    HostDevice, HostPool, Listen, MemoryDevice, Monitor, MonitorError, MonitorOptions, Settings, StartError,
+};
+use vramscope_trace::{DeviceId, Recording};
+
+const MIB: u64 = 1 << 20;
+
+fn watched(options: MonitorOptions) -> (HostPool, Monitor) {
+    let (device, settings) = (HostDevice::new(64 * MIB), Settings::parse("max_split_size_mb:32").unwrap());
+    let options = MonitorOptions { settings: settings.clone(), devices: vec![device.info()], ..options };
+    let monitor = Monitor::start(options).unwrap();
+    (HostPool::recorded(device, settings, monitor.recorder()), monitor)
+}
+
+/// The recording in a file, which is whole.
+fn open(path: &Path) -> Recording {
+    let mut recording = Recording::new();
+    recording.push(&fs::read(path).unwrap()).unwrap();
+    recording.finish().unwrap();
+    recording
+}
+
+#[test]
+fn a_program_is_recorded_to_a_file_and_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("train.vram");
+    let listen = Listen::At("127.0.0.1:0".parse().unwrap());
+    let options = MonitorOptions { program: "train".into(), listen, record: Some(path.clone()), ..Default::default() };
+    let (pool, monitor) = watched(options);
+    let step = pool.scope("step");
+    let held = pool.alloc_zeros::<f32>(1000).unwrap();
+    drop(pool.alloc_zeros::<f32>(1_000_000).unwrap());
+    drop(step);
+
+    let url = monitor.url().unwrap();
+    let address = url.trim_start_matches("http://").trim_end_matches('/');
+    let mut answer = String::new();
+    let mut connection = TcpStream::connect(address).unwrap();
+    write!(connection, "GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    connection.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+
+    let summary = monitor.stop();
+    assert!(summary.file_error.is_none());
+    // The pool works on when nobody watches anymore.
+    drop(held);
+    assert!(pool.alloc_zeros::<f32>(1000).is_ok());
+    let recording = open(&path);
+    assert_eq!(recording.events(), summary.events);
+    let info = recording.info();
+    assert_eq!((info.source.as_str(), info.alloc_conf.as_str()), ("train", "max_split_size_mb:32"));
+    assert_eq!((info.devices[0].total_bytes, info.devices[0].history_complete), (64 * MIB, true));
+    let counters = recording.end_state().device(DeviceId(0)).unwrap().counters();
+    assert_eq!((counters.allocated, counters.reserved), (4096, 22 * MIB));
+}
+
+#[test]
+fn what_cannot_be_watched_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |listen, record| Monitor::start(MonitorOptions { listen, record, ..Default::default() }).unwrap_err();
+    let everywhere = start(Listen::At("0.0.0.0:0".parse().unwrap()), None);
+    assert!(matches!(everywhere, MonitorError::Listen(StartError::NotLoopback(_))), "{everywhere}");
+    let nowhere = start(Listen::Nowhere, Some(folder.path().join("no/such/folder.vram")));
+    assert!(nowhere.to_string().contains("folder.vram: "), "{nowhere}");
+}
+
+#[test]
+fn the_first_out_of_memory_writes_the_recording_so_far() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("oom.vram");
+    let (pool, monitor) = watched(MonitorOptions { listen: Listen::Nowhere, ..Default::default() });
+    assert_eq!(monitor.url(), None);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tell = Arc::clone(&told);
+    pool.attach_out_of_memory_observer(monitor.recording_at_out_of_memory(&path, move |written| {
+        tell.lock().unwrap().push(written.map(Path::to_owned).map_err(|error| error.kind()));
+    }));
+    let held = pool.alloc_zeros::<u8>(30 << 20).unwrap();
+    assert!(!path.exists());
+    assert!(pool.alloc_zeros::<u8>(40 << 20).is_err());
+    assert_eq!(*told.lock().unwrap(), [Ok(path.clone())]);
+    let recording = open(&path);
+    let device = recording.end_state().device(DeviceId(0)).unwrap();
+    assert_eq!((device.ooms(), device.counters().allocated), (1, 30 * MIB));
+
+    // The first is the one that tells; a program that goes on may have many.
+    let bytes = fs::read(&path).unwrap();
+    drop(held);
+    assert!(pool.alloc_zeros::<u8>(100 << 20).is_err());
+    assert_eq!((told.lock().unwrap().len(), fs::read(&path).unwrap() == bytes), (1, true));
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pool, monitor) = watched(MonitorOptions { listen: Listen::Nowhere, ..Default::default() });
+    let told = Arc::new(Mutex::new(None));
+    let tell = Arc::clone(&told);
+    let path = folder.path().join("no/such/folder.vram");
+    pool.attach_out_of_memory_observer(monitor.recording_at_out_of_memory(path, move |written| {
+        *tell.lock().unwrap() = Some(written.map(drop).map_err(|error| error.kind()));
+    }));
+    assert!(pool.alloc_zeros::<u8>(1 << 30).is_err());
+    assert_eq!(*told.lock().unwrap(), Some(Err(std::io::ErrorKind::NotFound)));
+}
