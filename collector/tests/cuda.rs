@@ -2,6 +2,7 @@
 
 #![allow(missing_docs)]
 
+use std::env;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -180,8 +181,9 @@ fn memory_goes_with_a_stream_that_is_gone() {
 #[test]
 fn threads_and_streams_share_a_pool() {
     let Some(_turn) = gpu::turn() else { return };
-    const OPERATIONS: u32 = 1_000_000;
     const THREADS: u32 = 8;
+    // Fewer under a tool that checks every access.
+    let operations = env::var("VRAMSCOPE_TEST_OPERATIONS").map_or(1_000_000, |number| number.parse::<u32>().unwrap());
     let context = CudaContext::new(0).unwrap();
     let (kernels, pool) = (Kernels::load(&context), pool_in(&context, Settings::default()));
     let streams: Vec<_> = (0..4).map(|_| context.new_stream().unwrap()).collect();
@@ -190,7 +192,7 @@ fn threads_and_streams_share_a_pool() {
         let other = &streams[(thread as usize + 1) % 4];
         let mut wrong = pool.on(stream).alloc_zeros::<u32>(1).unwrap();
         let (mut held, mut random) = (Vec::<(u32, Slice)>::new(), thread + 1);
-        for operation in 0..OPERATIONS / THREADS {
+        for operation in 0..operations / THREADS {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             if held.len() < 8 || held.len() < 64 && random >> 31 == 0 {
                 let mut numbers = unset(&pool, stream, 1 + (random >> 8 & 0x3fff) as usize);
@@ -212,7 +214,7 @@ fn threads_and_streams_share_a_pool() {
             scope.spawn(move || work(thread));
         }
     });
-    eprintln!("{OPERATIONS} operations in {:.1} s", started.elapsed().as_secs_f64());
+    eprintln!("{operations} operations in {:.1} s", started.elapsed().as_secs_f64());
     context.synchronize().unwrap();
     pool.empty_cache().unwrap();
     assert_eq!((pool.memory_allocated(), pool.memory_reserved()), (0, 0));
@@ -224,7 +226,7 @@ fn a_pool_goes_on_after_running_out() {
     let context = CudaContext::new(0).unwrap();
     let (kernels, stream) = (Kernels::load(&context), context.default_stream());
     let total = CudaDevice::from_context(&context).unwrap().total_bytes();
-    let fraction = (2 << 30) as f64 / total as f64;
+    let fraction = (2_u64 << 30) as f64 / total as f64;
     let settings = Settings { per_process_memory_fraction: fraction, ..Settings::default() };
     for settings in [Settings { expandable_segments: true, ..settings.clone() }, settings] {
         let pool = pool_in(&context, settings);
@@ -238,7 +240,7 @@ fn a_pool_goes_on_after_running_out() {
             assert!(held.len() <= 8, "256 MiB each, of 2 GiB");
         };
         assert!(matches!(error, AllocateError::OutOfMemory(_)), "{error}");
-        assert!(held.len() >= 7, "{} of 256 MiB were handed out of 2 GiB", held.len());
+        assert!(held.len() >= 7, "{} of 256 MiB were handed out of 2 GiB: {error}", held.len());
         held.truncate(2);
         let (mut large, mut wrong) = (unset(&pool, &stream, 256 << 20), pool.alloc_zeros::<u32>(1).unwrap());
         kernels.fill(&stream, &mut large, 7);

@@ -22,7 +22,7 @@ pub(crate) fn gather() -> Result<()> {
     let binary = build::everything(Profile::Release)?;
     shell::run(cargo().args(["build", "--release", "--package", "vramscope-pluggable"]))?;
     let tests = executables(&["test", "--release", "--no-run"])?;
-    let benches = executables(&["bench", "--no-run", "--benches"])?;
+    let benches = executables(&["bench", "--no-run", "--bench", "*"])?;
     let target = workspace::target_dir()?;
     let folder = target.join("gpu");
     let wrong = |error| format!("{}: {error}", folder.display());
