@@ -1,14 +1,13 @@
 //! The pool as a program uses it: shared by its threads, recorded, and told by scopes what memory is for.
 
 use std::fmt;
-use std::mem;
 use std::panic::{Location, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use vramscope_pool::{AllocateError, Allocated, DeviceError, FreeError, Origin, OutOfMemory, Pool, Settings, Stats};
 use vramscope_trace::{Category, DeviceId, Event, EventKind, MempoolId, Sink, Stage, StreamId};
 
-use crate::callback::{self, Observers};
+use crate::callback::{self, FreeMemoryCallbacks, Observers};
 use crate::host::HostDevice;
 use crate::inner::{Inner, Told};
 use crate::memory::MemoryDevice;
@@ -150,7 +149,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     #[track_caller]
     pub fn empty_cache(&self) -> Result<(), DeviceError> {
         let mut inner = self.try_lock()?;
-        self.change(&mut inner, Location::caller(), |pool, origin, told| pool.empty_cache(origin, told))
+        self.change(&mut inner, Location::caller(), |pool, origin, told, _| pool.empty_cache(origin, told))
     }
 
     /// What the pool did so far.
@@ -184,11 +183,12 @@ impl<D: MemoryDevice> DevicePool<D> {
         &self,
         inner: &mut Inner<D>,
         location: &'static Location<'static>,
-        change: impl FnOnce(&mut Pool<D>, Origin, &mut Told<'_>) -> R,
+        change: impl FnOnce(&mut Pool<D>, Origin, &mut Told<'_>, &mut FreeMemoryCallbacks) -> R,
     ) -> R {
         let origin = self.origin(inner, location);
-        let mut told = Told::new(&mut *inner.sink);
-        let changed = change(&mut inner.pool, origin, &mut told);
+        let Inner { pool, sink, callbacks, .. } = inner;
+        let mut told = Told::new(&mut **sink);
+        let changed = change(pool, origin, &mut told, callbacks);
         if told.segments {
             inner.sample_again(origin.time_ns);
         }
@@ -218,14 +218,11 @@ impl<D: MemoryDevice> DevicePool<D> {
         stream: StreamId,
         Request { bytes, mempool, location }: Request,
     ) -> Result<Option<Allocated>, AllocateError> {
-        let mut callbacks = mem::take(&mut inner.callbacks);
-        let mut served = self.change(&mut inner, location, |pool, origin, told| match mempool {
+        let mut served = self.change(&mut inner, location, |pool, origin, told, callbacks| match mempool {
             Some(mempool) => pool.allocate_in(mempool, bytes, stream, origin, told),
             None => pool.allocate_or_ask(bytes, stream, origin, told, &mut || callbacks.ask(self.shared.number)),
         });
-        let panic = callbacks.take_panic();
-        inner.callbacks = callbacks;
-        if let Some(panic) = panic {
+        if let Some(panic) = inner.callbacks.take_panic() {
             if let Ok(Some(block)) = served {
                 // Nobody will ever have it. That the device may fail at this loses no more than the block.
                 let _ = self.give_back(&mut inner, block.address, location);
@@ -282,7 +279,7 @@ impl<D: MemoryDevice> DevicePool<D> {
         address: u64,
         location: &'static Location<'static>,
     ) -> Result<(), FreeError> {
-        self.change(inner, location, |pool, origin, told| pool.free(address, origin, told))
+        self.change(inner, location, |pool, origin, told, _| pool.free(address, origin, told))
     }
 }
 
