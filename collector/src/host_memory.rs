@@ -65,6 +65,7 @@ impl MemoryDevice for HostDevice {
         None
     }
 
+    // SAFETY: What the caller guarantees is what `numbers` and `numbers_mut` rely on.
     unsafe fn buffer<T: Element>(_: &StreamId, address: u64, len: usize) -> Result<HostBuffer<T>, DeviceError> {
         let start = match len {
             0 => NonNull::dangling(),
