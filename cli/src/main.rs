@@ -14,6 +14,7 @@ mod output;
 mod record;
 mod screen;
 mod serving;
+mod simulate;
 mod units;
 mod verify;
 mod view;
@@ -52,6 +53,8 @@ enum Command {
     Info(info::InfoOptions),
     /// Replay a recording's requests through the pool and compare every decision
     Verify(verify::VerifyOptions),
+    /// Run a recording's requests through the pool under other settings
+    Simulate(simulate::SimulateOptions),
 }
 
 fn main() -> ExitCode {
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
             Ok(false) => return ExitCode::from(ANSWER_IS_NO),
             outcome => outcome.map(drop),
         },
+        Command::Simulate(options) => simulate::run(options),
     };
     exit_code(outcome)
 }

@@ -86,15 +86,18 @@ impl Group {
     pub(super) fn readings(&self, entries: &[Entry], owners: &[MempoolId]) -> Vec<Reading> {
         let is_plain = |place: usize| !is_given_back(&entries[place].kind) && !is_completed(&entries[place].kind);
         if self.request.is_some() && (self.begin..self.end).all(is_plain) {
-            let manner = Manner { refuses: true, passes: true };
-            return owners.iter().map(|&owner| Reading { request_from: self.begin, owner, manner }).collect();
+            let reading = |owner, manner| Reading { request_from: self.begin, owner, manner };
+            let mut readings: Vec<Reading> = owners.iter().map(|&owner| reading(owner, Manner::FREELY)).collect();
+            readings.extend(self.captured(entries, self.begin));
+            return readings;
         }
         let begins = self.request_begins(entries);
         let site_known = self.request.is_some_and(|request| site_of(&entries[request].kind) != SiteId(0));
         let mut readings = Vec::new();
         for &owner in owners {
             let mut push = |request_from, refuses, passes| {
-                readings.push(Reading { request_from, owner, manner: Manner { refuses, passes } });
+                let manner = Manner { refuses, passes, captured: false };
+                readings.push(Reading { request_from, owner, manner });
             };
             // Whether the driver refused is less sure than where the request begins only if its site says so.
             let orders: Vec<(usize, bool)> = if site_known {
@@ -110,7 +113,15 @@ impl Group {
                 }
             }
         }
+        readings.extend(begins.iter().filter_map(|&begin| self.captured(entries, begin)));
         readings
+    }
+
+    /// A request for which there was no room, while another stream was captured.
+    fn captured(&self, entries: &[Entry], request_from: usize) -> Option<Reading> {
+        let failed = matches!(entries[self.request?].kind, EventKind::OutOfMemory { .. });
+        let manner = Manner { captured: true, ..Manner::FREELY };
+        failed.then_some(Reading { request_from, owner: MempoolId::default(), manner })
     }
 
     /// The call in front of the request that the entries from `from` on come from: to empty the cache where segments are given back,

@@ -100,6 +100,24 @@ impl History {
         self.start.segments().len() == 0
     }
 
+    /// The same up to and with the `count`th block allocated, or all of it where there are fewer.
+    #[must_use]
+    pub fn first_allocations(&self, count: usize) -> Self {
+        let is_allocation = |entry: &Entry| matches!(entry.kind, EventKind::BlockAllocated { .. });
+        let places = self.entries.iter().enumerate().filter(|(_, entry)| is_allocation(entry));
+        let end = places.take(count).last().map_or(0, |(place, _)| place + 1);
+        let all = self.entries.iter().filter(|entry| is_allocation(entry)).count() < count;
+        let entries = if all { self.entries.clone() } else { self.entries[..end].to_vec() };
+        Self::new(self.device, self.total_bytes, self.start.clone(), entries)
+    }
+
+    /// How many blocks are allocated before the first request that fails.
+    #[must_use]
+    pub fn allocations_before_oom(&self) -> usize {
+        let before = self.entries.iter().take_while(|entry| !matches!(entry.kind, EventKind::OutOfMemory { .. }));
+        before.filter(|entry| matches!(entry.kind, EventKind::BlockAllocated { .. })).count()
+    }
+
     fn new(device: DeviceId, total_bytes: u64, start: DeviceState, entries: Vec<Entry>) -> Self {
         let private = |pool: &PoolKey| pool.owner != MempoolId::default();
         let has_private_pools = start.segments().any(|segment| private(&segment.pool))

@@ -6,15 +6,20 @@
 //! pools. What follows from nothing recorded is taken as an input: when streams were done with a freed block, in what order.
 //!
 //! Reading order: `history` (what was recorded), `script` (the recorded driver, and the comparison), `group`, `owners`, `read` (the
-//! search), `verify`; then `log`, `program` and `simulate` (the same calls elsewhere), `free_space`.
+//! search), `verify`; then `log`, `program`, `elsewhere` and `simulate` (the same calls elsewhere), `fragmentation`.
 
+mod elsewhere;
+mod fragmentation;
 mod group;
 mod history;
 mod log;
 mod owners;
+mod program;
 mod read;
 mod script;
+mod simulate;
 mod verify;
 
 pub use history::History;
+pub use simulate::{Figures, Requests};
 pub use verify::{Divergence, Verified, verify};

@@ -9,7 +9,7 @@ use super::group::{Group, Reading};
 use super::history::{Entry, History, freed_address};
 use super::log::{Call, Log};
 use super::owners::Owners;
-use super::script::{Checker, Got, Manner, Mismatch, RecordedDevice, Script, late_stream};
+use super::script::{Checker, Got, Manner, Mismatch, RecordedDevice, Script, late_stream, other_capture};
 use crate::error::AllocateError;
 use crate::mempool::Diverted;
 use crate::pool::{Origin, Pool};
@@ -23,17 +23,15 @@ const MIN_RETRIED_ENTRIES: u64 = 100_000;
 /// What copying a pool costs beside its blocks, in blocks.
 const COPY_COST: u64 = 2_000;
 
-/// Whatever the driver says, and finished work is seen.
-const FREELY: Manner = Manner { refuses: true, passes: true };
-
 /// The pool at one place of the history, and what is known of it beside.
 #[derive(Clone, Debug)]
 struct Here<'h> {
     pool: Pool<RecordedDevice<'h>>,
     owners: Owners,
     requests: u64,
-    /// Length of the log.
+    /// Length of the log, and the largest fragmentation after one of its calls.
     logged: usize,
+    peak_fragmentation: f64,
 }
 
 /// A place to go back to.
@@ -69,7 +67,7 @@ impl<'h> Reader<'h> {
     /// Why no pool can be in the state that the history begins with.
     pub(super) fn new(history: &'h History, settings: &Settings, logs: bool) -> Result<Self, String> {
         let script = Script::new(history);
-        let device = RecordedDevice(Rc::clone(&script));
+        let device = RecordedDevice::new(Rc::clone(&script));
         let mut settings = settings.clone();
         if history.total_bytes == 0 {
             // A share of nobody knows what; the limit in bytes says what it came to.
@@ -81,7 +79,7 @@ impl<'h> Reader<'h> {
             let restored = Pool::restore(history.device, settings, device, &history.start);
             restored.map_err(|error| error.to_string())?
         };
-        let here = Here { pool, owners: Owners::new(history), requests: 0, logged: 0 };
+        let here = Here { pool, owners: Owners::new(history), requests: 0, logged: 0, peak_fragmentation: 0.0 };
         let entries = history.entries.as_slice();
         let patience = (entries.len() as u64).saturating_mul(MAX_RETRIED_HISTORIES).max(MIN_RETRIED_ENTRIES);
         let (turns, log) = (VecDeque::new(), logs.then(Log::default));
@@ -123,19 +121,25 @@ impl<'h> Reader<'h> {
         &self.here.pool
     }
 
-    pub(super) fn into_log(self) -> Option<Log> {
-        self.log
+    /// The largest fragmentation after a call, where calls are logged.
+    pub(super) fn peak_fragmentation(&self) -> f64 {
+        self.here.peak_fragmentation
+    }
+
+    /// The calls, where they are logged.
+    pub(super) fn into_log(self) -> Log {
+        self.log.unwrap_or_default()
     }
 
     /// Reads what begins at `at`, under its likeliest reading.
     fn step(&mut self, at: usize) -> bool {
-        self.script.go(at, FREELY);
+        self.script.go(at, Manner::FREELY);
         match self.entries[at].kind {
             EventKind::FreeRequested { address, .. } => self.free(at, address),
             EventKind::FreeCompleted { address, .. } if !self.history.has_free_requests => self.free(at, address),
             EventKind::BlockAllocated { address, pool, .. } => {
                 let owner = self.here.owners.of_block(address, pool.owner);
-                self.request(at, owner, FREELY);
+                self.request(at, owner, Manner::FREELY);
             }
             _ => return self.group(at),
         }
@@ -188,7 +192,8 @@ impl<'h> Reader<'h> {
                 if known != MempoolId::default() || self.history.names_lost_pools {
                     return vec![known];
                 }
-                let made = (group.begin..request).filter(|&place| makes(&self.entries[place].kind, address)).last();
+                let made =
+                    (group.begin..request).filter(|&place| makes(&self.entries[place].kind, address)).next_back();
                 match made.filter(|place| self.history.short_lived.binary_search(place).is_ok()) {
                     Some(_) => owners.candidates(stream),
                     None => vec![known],
@@ -206,7 +211,7 @@ impl<'h> Reader<'h> {
     /// Reads a group in one way, from where it begins.
     fn attempt(&mut self, group: &Group, reading: &Reading) -> bool {
         let mut owner = MempoolId::default();
-        self.script.go(group.begin, FREELY);
+        self.script.go(group.begin, Manner::FREELY);
         while self.script.at() < reading.request_from && !self.script.has_mismatch() {
             let before = self.script.at();
             self.call_before(before, reading.request_from);
@@ -317,7 +322,7 @@ impl<'h> Reader<'h> {
             return;
         }
         self.here.requests += 1;
-        match self.allocate(bytes, stream, owner) {
+        match self.allocate(bytes, stream, owner, manner.captured) {
             Ok(()) if self.script.at() <= at => self.script.differ(Got::Nothing),
             // That there was no room is an entry like any other.
             Ok(()) | Err(AllocateError::OutOfMemory(_)) => {}
@@ -326,27 +331,36 @@ impl<'h> Reader<'h> {
         self.log(Call::Request { at, owner, passes: manner.passes });
     }
 
-    fn allocate(&mut self, bytes: u64, stream: StreamId, owner: MempoolId) -> Result<(), AllocateError> {
+    fn allocate(
+        &mut self,
+        bytes: u64,
+        stream: StreamId,
+        owner: MempoolId,
+        captured: bool,
+    ) -> Result<(), AllocateError> {
         let sink = &mut Checker(Rc::clone(&self.script));
         let Here { pool, owners, .. } = &mut self.here;
-        if owner == MempoolId::default() {
+        if owner == MempoolId::default() && !captured {
             return pool.allocate(bytes, stream, Origin::default(), sink).map(drop);
         }
-        if owners.created.insert(owner) {
+        let (diverted, what) = if captured { other_capture() } else { (owner, Diverted::Everything) };
+        if !captured && owners.created.insert(owner) {
             pool.create_pool(owner);
         }
-        pool.begin_allocate_to_pool(owner, Diverted::Everything)?;
+        pool.begin_allocate_to_pool(diverted, what)?;
         let allocated = pool.allocate(bytes, stream, Origin::default(), sink);
         // The user that began it goes; the pool keeps the one it was created with.
-        pool.end_allocate_to_pool(owner)?;
-        pool.release_pool(owner)?;
+        pool.end_allocate_to_pool(diverted)?;
+        pool.release_pool(diverted)?;
         allocated.map(drop)
     }
 
     fn log(&mut self, call: Call) {
         if let Some(log) = &mut self.log {
             log.push(call, self.script.at());
-            self.here.logged = log.len();
+            let here = &mut self.here;
+            here.logged = log.len();
+            here.peak_fragmentation = here.peak_fragmentation.max(here.pool.fragmentation());
         }
     }
 }

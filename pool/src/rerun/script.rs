@@ -8,6 +8,7 @@ use vramscope_trace::{Event, EventKind, MempoolId, Sink, StreamId};
 
 use super::history::{Entry, History};
 use crate::device::{Device, DeviceError, DeviceMemory, StreamEvent};
+use crate::mempool::Diverted;
 
 /// Streams of this number and above are made up, one for each free that was completed late; the number above it is the place of the
 /// completion, so that the pool, which looks at streams in order, completes them in the recorded order.
@@ -23,6 +24,11 @@ pub(super) fn late_stream(place: usize) -> StreamId {
 /// The `n`th private pool that the recording does not name.
 pub(super) fn assumed_pool(n: usize) -> MempoolId {
     MempoolId(ASSUMED_POOLS - n as u64, 0)
+}
+
+/// The capture of a stream that nothing is known of but that it is under way, and the private pool that it would go to.
+pub(super) fn other_capture() -> (MempoolId, Diverted) {
+    (MempoolId(ASSUMED_POOLS, ASSUMED_POOLS), Diverted::Stream(StreamId(LATE_STREAMS - 1)))
 }
 
 /// Whether the recording does not name this private pool.
@@ -54,6 +60,13 @@ pub(super) struct Manner {
     pub(super) refuses: bool,
     /// Whether uses of other streams are seen to be over when they are asked about, and not only when they are waited for.
     pub(super) passes: bool,
+    /// Whether another stream was being captured, so that nothing that was cached could be given back.
+    pub(super) captured: bool,
+}
+
+impl Manner {
+    /// Whatever the driver says, and finished work is seen.
+    pub(super) const FREELY: Self = Self { refuses: true, passes: true, captured: false };
 }
 
 /// The history and the place up to which the pool has made the same decisions.
@@ -68,7 +81,7 @@ pub(super) struct Script<'h> {
 
 impl<'h> Script<'h> {
     pub(super) fn new(history: &'h History) -> Rc<Self> {
-        let manner = Cell::new(Manner { refuses: true, passes: true });
+        let manner = Cell::new(Manner::FREELY);
         Rc::new(Self { history, at: Cell::new(0), manner, refused: Cell::new(false), mismatch: RefCell::new(None) })
     }
 
@@ -119,11 +132,6 @@ impl<'h> Script<'h> {
             _ => self.differ(Got::Decision(*told)),
         }
     }
-
-    fn refuse(&self) -> DeviceError {
-        self.refused.set(true);
-        DeviceError::OutOfMemory
-    }
 }
 
 /// Whether the pool decided what was recorded. Sites and the device's free bytes are not decisions, and a private pool that the
@@ -171,32 +179,63 @@ impl Sink for Checker<'_> {
 
 /// The device that answers as the recorded driver did. A refusal has left no entry, so whatever was not given next was refused.
 #[derive(Clone, Debug)]
-pub(super) struct RecordedDevice<'h>(pub(super) Rc<Script<'h>>);
+pub(super) struct RecordedDevice<'h> {
+    script: Rc<Script<'h>>,
+    /// Bytes given.
+    used_bytes: u64,
+    /// The fewest bytes that were refused because there was no room for so many in all.
+    refused_bytes: Option<u64>,
+}
 
-impl RecordedDevice<'_> {
-    fn event_of(stream: StreamId) -> StreamEvent {
-        StreamEvent(stream.0)
+impl<'h> RecordedDevice<'h> {
+    pub(super) fn new(script: Rc<Script<'h>>) -> Self {
+        let used_bytes = script.history.start.counters().reserved;
+        Self { script, used_bytes, refused_bytes: None }
     }
+
+    /// The most bytes with which everything that was refused still is; `None` where nothing was.
+    pub(super) fn capacity_bytes(&self) -> Option<u64> {
+        self.refused_bytes.map(|bytes| bytes.saturating_sub(1))
+    }
+
+    fn give(&mut self, bytes: u64) {
+        self.used_bytes = self.used_bytes.saturating_add(bytes);
+    }
+
+    fn refuse(&mut self, bytes: u64) -> DeviceError {
+        let all = self.used_bytes.saturating_add(bytes);
+        self.refused_bytes = Some(self.refused_bytes.map_or(all, |before| before.min(all)));
+        self.script.refused.set(true);
+        DeviceError::OutOfMemory
+    }
+}
+
+fn event_of(stream: StreamId) -> StreamEvent {
+    StreamEvent(stream.0)
 }
 
 impl Device for RecordedDevice<'_> {
     fn reserve(&mut self, bytes: u64) -> Result<u64, DeviceError> {
-        match self.0.next() {
-            Some(&EventKind::SegmentAllocated { address, size, .. }) if size == bytes => Ok(address),
-            _ => Err(self.0.refuse()),
+        match self.script.next() {
+            Some(&EventKind::SegmentAllocated { address, size, .. }) if size == bytes => {
+                self.give(bytes);
+                Ok(address)
+            }
+            _ => Err(self.refuse(bytes)),
         }
     }
 
-    fn release(&mut self, _: u64, _: u64) -> Result<(), DeviceError> {
+    fn release(&mut self, _: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.used_bytes = self.used_bytes.saturating_sub(bytes);
         Ok(())
     }
 
     fn memory(&self) -> DeviceMemory {
-        let free_bytes = match self.0.next() {
+        let free_bytes = match self.script.next() {
             Some(&EventKind::OutOfMemory { device_free, .. }) => device_free,
             _ => 0,
         };
-        let history = self.0.history;
+        let history = self.script.history;
         // What expandable segments take is 9/8 of this.
         let for_addresses = history.address_bytes / 9 * 8;
         let total_bytes = if history.total_bytes > 0 { history.total_bytes } else { for_addresses };
@@ -204,9 +243,13 @@ impl Device for RecordedDevice<'_> {
     }
 
     fn reserve_addresses(&mut self, _: u64) -> Result<u64, DeviceError> {
-        match self.0.next() {
+        match self.script.next() {
             Some(&EventKind::SegmentMapped { address, .. }) => Ok(address),
-            _ => Err(self.0.refuse()),
+            // How many bytes were to be mapped there is not known here.
+            _ => {
+                self.script.refused.set(true);
+                Err(DeviceError::OutOfMemory)
+            }
         }
     }
 
@@ -215,26 +258,30 @@ impl Device for RecordedDevice<'_> {
     }
 
     fn map(&mut self, at: u64, bytes: u64, _: u64) -> Result<(), DeviceError> {
-        match self.0.next() {
-            Some(&EventKind::SegmentMapped { address, size, .. }) if (address, size) == (at, bytes) => Ok(()),
-            _ => Err(self.0.refuse()),
+        match self.script.next() {
+            Some(&EventKind::SegmentMapped { address, size, .. }) if (address, size) == (at, bytes) => {
+                self.give(bytes);
+                Ok(())
+            }
+            _ => Err(self.refuse(bytes)),
         }
     }
 
-    fn unmap(&mut self, _: u64, _: u64, _: u64, _: StreamId) -> Result<(), DeviceError> {
+    fn unmap(&mut self, _: u64, bytes: u64, _: u64, _: StreamId) -> Result<(), DeviceError> {
+        self.used_bytes = self.used_bytes.saturating_sub(bytes);
         Ok(())
     }
 
     fn record_event(&mut self, stream: StreamId) -> Result<StreamEvent, DeviceError> {
-        Ok(Self::event_of(stream))
+        Ok(event_of(stream))
     }
 
     fn has_passed(&mut self, event: StreamEvent) -> Result<bool, DeviceError> {
-        let script = &self.0;
+        let script = &self.script;
         let is_next = match script.next() {
             // Of a block that was freed before the history begins, the event has the address.
             Some(&EventKind::FreeCompleted { address, .. }) => {
-                event == Self::event_of(late_stream(script.at())) || event == StreamEvent(address)
+                event == event_of(late_stream(script.at())) || event == StreamEvent(address)
             }
             _ => false,
         };

@@ -1,0 +1,7 @@
+//! Real histories, run through the pool again.
+
+#![allow(missing_docs)]
+
+mod files;
+mod simulate;
+mod verify;
