@@ -11,6 +11,7 @@ use vramscope_pool::{OutOfMemory, Settings};
 use vramscope_trace::{DeviceInfo, Info};
 
 use crate::hub::Hub;
+use crate::memory::MemoryDevice;
 use crate::observer;
 use crate::recorder::{Outputs, Recorder, RecorderHandle, Summary};
 use crate::server::{Assets, Content, Server, StartError};
@@ -22,12 +23,21 @@ pub struct MonitorOptions {
     pub program: String,
     /// The settings that the pools have.
     pub settings: Settings,
-    /// What is known of the devices, from [`MemoryDevice::info`](crate::MemoryDevice::info).
+    /// What is known of the devices, from [`MemoryDevice::info`].
     pub devices: Vec<DeviceInfo>,
     /// Where the page is served.
     pub listen: Listen,
     /// A file for the recording, which is written anew.
     pub record: Option<PathBuf>,
+}
+
+impl MonitorOptions {
+    /// A program whose pool has these settings and is over this device, with its page at any port and no file.
+    #[must_use]
+    pub fn of(program: impl Into<String>, settings: &Settings, device: &impl MemoryDevice) -> Self {
+        let (program, settings) = (program.into(), settings.clone());
+        Self { program, settings, devices: vec![device.info()], ..Self::default() }
+    }
 }
 
 /// Where the page is served.

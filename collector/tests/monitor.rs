@@ -5,20 +5,18 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use vramscope_collector::{
-    HostDevice, HostPool, Listen, MemoryDevice, Monitor, MonitorError, MonitorOptions, Settings, StartError,
-};
+use vramscope_collector::{HostDevice, HostPool, Listen, Monitor, MonitorError, MonitorOptions, Settings, StartError};
 use vramscope_trace::{DeviceId, Recording};
 
 const MIB: u64 = 1 << 20;
 
-fn watched(options: MonitorOptions) -> (HostPool, Monitor) {
+fn watched(listen: Listen, record: Option<PathBuf>) -> (HostPool, Monitor) {
     let (device, settings) = (HostDevice::new(64 * MIB), Settings::parse("max_split_size_mb:32").unwrap());
-    let options = MonitorOptions { settings: settings.clone(), devices: vec![device.info()], ..options };
-    let monitor = Monitor::start(options).unwrap();
+    let options = MonitorOptions::of("train", &settings, &device);
+    let monitor = Monitor::start(MonitorOptions { listen, record, ..options }).unwrap();
     (HostPool::recorded(device, settings, monitor.recorder()), monitor)
 }
 
@@ -35,8 +33,7 @@ fn a_program_is_recorded_to_a_file_and_shown() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("train.vram");
     let listen = Listen::At("127.0.0.1:0".parse().unwrap());
-    let options = MonitorOptions { program: "train".into(), listen, record: Some(path.clone()), ..Default::default() };
-    let (pool, monitor) = watched(options);
+    let (pool, monitor) = watched(listen, Some(path.clone()));
     let step = pool.scope("step");
     let held = pool.alloc_zeros::<f32>(1000).unwrap();
     drop(pool.alloc_zeros::<f32>(1_000_000).unwrap());
@@ -78,7 +75,7 @@ fn what_cannot_be_watched_is_an_error() {
 fn the_first_out_of_memory_writes_the_recording_so_far() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("oom.vram");
-    let (pool, monitor) = watched(MonitorOptions { listen: Listen::Nowhere, ..Default::default() });
+    let (pool, monitor) = watched(Listen::Nowhere, None);
     assert_eq!(monitor.url(), None);
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = Arc::clone(&told);
@@ -103,7 +100,7 @@ fn the_first_out_of_memory_writes_the_recording_so_far() {
 #[test]
 fn a_file_that_cannot_be_written_is_told() {
     let folder = tempfile::tempdir().unwrap();
-    let (pool, monitor) = watched(MonitorOptions { listen: Listen::Nowhere, ..Default::default() });
+    let (pool, monitor) = watched(Listen::Nowhere, None);
     let told = Arc::new(Mutex::new(None));
     let tell = Arc::clone(&told);
     let path = folder.path().join("no/such/folder.vram");
