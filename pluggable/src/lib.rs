@@ -60,6 +60,7 @@ fn begin() -> Process<Gpus> {
 extern "C" fn at_exit() {
     guarded("at exit", (), || {
         if let Some(process) = begun_process() {
+            lifetime::set_exiting();
             process.exit();
         }
     });
@@ -76,7 +77,9 @@ fn guarded<T>(name: &str, otherwise: T, work: impl FnOnce() -> T) -> T {
 
 /// Says that something did not work, in a function that can return no error.
 fn complain<E: ToString>(name: &str, result: Result<(), E>) {
-    if let Err(error) = result {
+    if let Err(error) = result
+        && !lifetime::is_exiting()
+    {
         tell(&format!("{name}: {}", error.to_string()));
     }
 }

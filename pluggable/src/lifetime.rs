@@ -19,10 +19,21 @@ unsafe extern "C" {
 }
 
 static FORKED: AtomicBool = AtomicBool::new(false);
+static EXITING: AtomicBool = AtomicBool::new(false);
 
 /// Whether this process is a child of the one that [`watch`] was called in.
 pub(crate) fn is_forked_child() -> bool {
     FORKED.load(Ordering::Relaxed)
+}
+
+/// Notes that the process is exiting.
+pub(crate) fn set_exiting() {
+    EXITING.store(true, Ordering::Relaxed);
+}
+
+/// Whether the process is exiting. The driver may be gone then, and what is freed last is freed in vain.
+pub(crate) fn is_exiting() -> bool {
+    EXITING.load(Ordering::Relaxed)
 }
 
 extern "C" fn in_the_child() {

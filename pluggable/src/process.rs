@@ -185,11 +185,14 @@ impl<S: Devices> Process<S> {
 
     /// Gives what no block is live in back, on every device.
     pub(crate) fn empty_cache(&self) -> Result<(), String> {
-        let emptied = |(number, pool): (u16, &DevicePool<S::Device>)| {
-            pool.empty_cache().map_err(|error| format!("device {number}: {error}"))
-        };
-        // Every pool, also after one that failed.
-        self.pools().map(emptied).fold(Ok(()), |all, one| all.and(one))
+        let mut all = Ok(());
+        for (number, pool) in self.pools() {
+            // Every pool, also after one that failed.
+            if let Err(error) = pool.empty_cache() {
+                all = all.and(Err(format!("device {number}: {error}")));
+            }
+        }
+        all
     }
 
     /// Limits what a device's pool may hold to a share of the device's memory, from 0 to 1.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vramscope_collector::HostDevice;
+use vramscope_pool::rerun::{self, History};
 use vramscope_trace::{Decoder, Definition, EventKind, Info, Item, MempoolId, Pool, PoolKind, SiteId, Stage, StringId};
 
 use super::*;
@@ -245,4 +246,61 @@ fn an_address_that_others_can_reach_is_refused_with_a_way_out() {
     let said = take(&heard);
     assert!(said[0].starts_with("VRAMSCOPE_LISTEN: 0.0.0.0:0") && said[0].contains("ssh -L"), "{said:?}");
     assert!(matches!(process.allocate(512, 0, STREAM), Ok(Some(_))));
+}
+
+/// Requests of all sizes on two streams, with uses on the other, a cache that is emptied, and more than there is room for. No private
+/// pools: a recording does not say where a capture begins and ends, so that there is nothing certain to compare.
+fn run_program(process: &Process<Hosts>, operations: u64) {
+    const SIZES: [u64; 5] = [300, 40_000, 900_000, 3 * MIB, 14 * MIB];
+    let streams = [StreamId(0), StreamId(0x5500)];
+    let (mut live, mut random) = (Vec::new(), 1_u64);
+    let mut draw = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    let free = |address| process.free(address, 0).expect("it is live");
+    for n in 0..operations {
+        match draw(10) {
+            0..6 => {
+                let bytes = SIZES[draw(5) as usize] + draw(5000);
+                match process.allocate(bytes, 0, streams[draw(2) as usize]) {
+                    Ok(address) => live.extend(address),
+                    Err(_) => live.drain(live.len() / 2..).for_each(free),
+                }
+            }
+            6..9 if !live.is_empty() => {
+                let address = live.swap_remove(draw(live.len() as u64) as usize);
+                if draw(3) == 0 {
+                    process.record_stream(address, streams[draw(2) as usize]).expect("it is live");
+                }
+                free(address);
+            }
+            _ if n % 50 == 7 => process.empty_cache().expect("the host takes it back"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn what_is_recorded_is_what_the_pool_decides_again() {
+    for conf in [
+        "",
+        "expandable_segments:True",
+        "max_split_size_mb:24,garbage_collection_threshold:0.6,roundup_power2_divisions:4",
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.vram");
+        let (process, _) = begin(Ok(vec![256 * MIB]), Ok(conf), recorded_to(&path));
+        process.set_memory_fraction(0.5, 0).expect("half of it");
+        run_program(&process, 20_000);
+        assert!(process.stop());
+        let mut recording = vramscope_trace::Recording::new();
+        recording.push(&fs::read(&path).expect("it was written")).expect("a recording");
+        let settings = Settings::parse(&recording.info().alloc_conf).expect("its own settings");
+        let histories = History::all_of(&recording).expect("a recording");
+        assert_eq!(histories.len(), 1);
+        let verified = rerun::verify(&histories[0], &settings);
+        assert_eq!(verified.divergence, None, "under {conf:?}");
+        assert_eq!((verified.matched, verified.events), (recording.events(), recording.events()), "under {conf:?}");
+    }
 }
