@@ -22,7 +22,7 @@ macro_rules! elements {
     )* };
 }
 
-elements!(u8 i8 u16 i16 u32 i32 u64 i64 f32 f64);
+elements!(u8 i8 u16 i16 u32 i32 u64 i64 u128 i128 usize isize f32 f64);
 
 /// A device in whose memory a program can keep numbers: [`HostDevice`](crate::HostDevice), and a GPU through cudarc.
 ///

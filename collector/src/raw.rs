@@ -26,8 +26,12 @@ impl<D: MemoryDevice> DevicePool<D> {
     ///
     /// # Errors
     /// When the address is not the first of memory that was handed out and is not free yet. The pool is then as it was.
+    ///
+    /// # Safety
+    /// The memory is not that of a [`PoolSlice`](crate::PoolSlice), and nothing but work that is queued on its stream already uses it
+    /// after this.
     #[track_caller]
-    pub fn caching_allocator_delete(&self, address: u64) -> Result<(), FreeError> {
+    pub unsafe fn caching_allocator_delete(&self, address: u64) -> Result<(), FreeError> {
         self.free_address(address, Location::caller())
     }
 

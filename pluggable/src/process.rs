@@ -168,7 +168,8 @@ impl<S: Devices> Process<S> {
     #[inline]
     pub(crate) fn free(&self, address: u64, device: i32) -> Result<(), FreeError> {
         let pool = self.place(device).and_then(|(_, place)| place.pool.get()).and_then(Option::as_ref);
-        pool.ok_or(FreeError::Foreign { address })?.caching_allocator_delete(address)
+        // SAFETY: These pools make no slices, and whoever calls the library's free is done with the memory.
+        unsafe { pool.ok_or(FreeError::Foreign { address })?.caching_allocator_delete(address) }
     }
 
     /// Says that work on `stream` uses a block, so that it is not handed out again before that is done.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use vramscope_collector::{HostDevice, HostPool, Settings};
+use vramscope_collector::{FreeError, HostDevice, HostPool, Settings};
 use vramscope_trace::{Definition, Definitions, Event, EventKind, Memory, MemoryState, Sink, SiteId, StringId};
 
 /// Keeps what a pool says; clones keep it in the same place.
@@ -58,4 +58,10 @@ pub(crate) fn recorded_pool(capacity_bytes: u64) -> (HostPool, Kept) {
         ticks.fetch_add(1, Ordering::Relaxed)
     });
     (pool, kept)
+}
+
+/// Gives back memory that was asked for by its address alone.
+pub(crate) fn delete(pool: &HostPool, address: u64) -> Result<(), FreeError> {
+    // SAFETY: No test uses such memory, or names that of a slice to a pool that would take it.
+    unsafe { pool.caching_allocator_delete(address) }
 }

@@ -7,7 +7,7 @@ mod shortage;
 mod torch;
 mod uses;
 
-use kept::{Kept, recorded_pool};
+use kept::{Kept, delete, recorded_pool};
 use vramscope_collector::{AllocateError, FreeError};
 use vramscope_trace::{Category, DeviceId, EventKind, Site, Stage, StreamId};
 
@@ -205,13 +205,10 @@ fn memory_can_be_had_by_its_address_alone() {
         _ => None,
     });
     assert_eq!(allocated, Some((address, 1024, StreamId(3))));
-    assert_eq!(
-        pool.caching_allocator_delete(address + 512),
-        Err(FreeError::InsideBlock { address: address + 512, block: address })
-    );
-    assert_eq!(pool.caching_allocator_delete(address), Ok(()));
-    assert_eq!(pool.caching_allocator_delete(address), Err(FreeError::NotLive { address }));
-    assert_eq!(pool.caching_allocator_delete(8), Err(FreeError::Foreign { address: 8 }));
+    assert_eq!(delete(&pool, address + 512), Err(FreeError::InsideBlock { address: address + 512, block: address }));
+    assert_eq!(delete(&pool, address), Ok(()));
+    assert_eq!(delete(&pool, address), Err(FreeError::NotLive { address }));
+    assert_eq!(delete(&pool, 8), Err(FreeError::Foreign { address: 8 }));
     assert_eq!(pool.caching_allocator_alloc(0, StreamId(0)), Ok(None));
     assert_eq!(pool.stats().allocated_bytes.all.current, 0);
 }

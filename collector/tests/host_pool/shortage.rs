@@ -8,7 +8,7 @@ use vramscope_collector::{AllocateError, DeviceError, FreeError, HostPool, PoolS
 use vramscope_trace::{EventKind, StreamId};
 
 use crate::MIB;
-use crate::kept::recorded_pool;
+use crate::kept::{delete, recorded_pool};
 
 const LARGE: usize = 30 << 20;
 
@@ -80,10 +80,10 @@ fn a_callback_may_give_up_addresses_too() {
     let address = pool.caching_allocator_alloc(LARGE as u64, StreamId(0)).unwrap().unwrap();
     let asked = pool.clone();
     pool.register_free_memory_callback(move || {
-        let _ = asked.caching_allocator_delete(address);
+        let _ = delete(&asked, address);
         // Given up twice, and never handed out: neither does any harm.
-        let _ = asked.caching_allocator_delete(address);
-        let _ = asked.caching_allocator_delete(12345);
+        let _ = delete(&asked, address);
+        let _ = delete(&asked, 12345);
     });
     assert_eq!(pool.caching_allocator_alloc(LARGE as u64, StreamId(0)), Ok(Some(address)));
     assert_eq!(pool.memory_allocated(), LARGE as u64);
@@ -156,7 +156,7 @@ fn a_broken_pool_hands_out_nothing() {
         matches!(&error, AllocateError::Device(DeviceError::Failed(reason)) if reason.contains("panicked")),
         "{error}"
     );
-    assert!(matches!(pool.caching_allocator_delete(before.address()), Err(FreeError::Device(_))));
+    assert!(matches!(delete(&pool, before.address()), Err(FreeError::Device(_))));
     assert!(pool.empty_cache().is_err());
     assert!(catch_unwind(AssertUnwindSafe(|| pool.memory_allocated())).is_err());
     // What is dropped is lost, and that is all.

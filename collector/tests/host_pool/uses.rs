@@ -6,7 +6,7 @@ use vramscope_collector::{AllocateError, Diverted, FreeError, HostPool, MempoolE
 use vramscope_trace::{Event, EventKind, MempoolId, StreamId};
 
 use crate::MIB;
-use crate::kept::recorded_pool;
+use crate::kept::{delete, recorded_pool};
 
 #[test]
 fn numbers_go_in_and_come_out_by_the_names_of_cudarc() {
@@ -86,7 +86,7 @@ fn uses_can_be_told_by_address_too() {
     let (pool, _) = recorded_pool(64 * MIB);
     let address = pool.caching_allocator_alloc(1000, StreamId(1)).unwrap().unwrap();
     pool.caching_allocator_record_stream(address, StreamId(2)).unwrap();
-    pool.caching_allocator_delete(address).unwrap();
+    delete(&pool, address).unwrap();
     assert_eq!(pool.memory_allocated(), 0);
     assert_eq!(pool.memory_snapshot()[0].active_size, 1024);
     assert_eq!(pool.caching_allocator_record_stream(address, StreamId(2)), Err(FreeError::NotLive { address }));
