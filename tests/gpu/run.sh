@@ -127,13 +127,13 @@ same_results() {
 }
 
 train() {
-    python3 "$here/train.py" --graph "$@"
+    python3 "$here/train.py" "$@"
 }
 
 # The program with a viewer that follows it live, which must be given all that is in the file.
 followed() {
     local address="" pid
-    VRAMSCOPE_LISTEN=127.0.0.1:0 python3 "$here/train.py" --graph --library "$library" >"$work/followed.out" 2>"$work/followed.err" &
+    VRAMSCOPE_LISTEN=127.0.0.1:0 python3 "$here/train.py" --library "$library" >"$work/followed.out" 2>"$work/followed.err" &
     pid=$!
     for _ in $(seq 600); do
         address=$(sed -n 's/^vramscope: listening: //p' "$work/followed.err")
@@ -227,6 +227,10 @@ part_torch() {
         done
     done
     unset PYTORCH_CUDA_ALLOC_CONF
+    step torch-graph-native 40 train --graph --steps 3 --timed 0
+    VRAMSCOPE_RECORD=$work/graph.vram step torch-graph-vramscope 40 train --graph --steps 3 --timed 0 --library "$library"
+    step torch-graph-same-results 5 same_results "$work/torch-graph-native" "$work/torch-graph-vramscope"
+    step torch-graph-verify 20 "$built/vramscope" verify "$work/graph.vram"
     step torch-killed 60 killed
     step torch-out-of-memory 40 oom
     [ -f "$work/torch-recorded.vram" ] && cp "$work/torch-recorded.vram" "$out/torch-recorded.vram"
