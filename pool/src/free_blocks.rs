@@ -66,18 +66,20 @@ impl Default for More {
 }
 
 impl More {
+    /// Takes the parts of a [`Fit`], which fit into registers. A whole one is handed over in memory, and whoever copies it from there
+    /// with wider loads than the stores that wrote it waits 10 ns for them; a hit did so twice.
     #[inline(never)]
-    fn insert(&mut self, fit: Fit) {
+    fn insert(&mut self, key: FitKey, index: BlockIndex) {
         match self {
             Self::List(list) => {
-                let place = list.partition_point(|other| other.key > fit.key);
-                list.insert(place, fit);
+                let place = list.partition_point(|other| other.key > key);
+                list.insert(place, Fit { key, index });
                 if list.len() > LIST_MAX {
                     *self = Self::Tree(list.iter().map(|fit| (fit.key, fit.index)).collect());
                 }
             }
             Self::Tree(tree) => {
-                tree.insert(fit.key, fit.index);
+                tree.insert(key, index);
             }
         }
     }
@@ -98,7 +100,6 @@ impl More {
         }
     }
 
-    #[inline(never)]
     fn pop_first(&mut self) -> Option<Fit> {
         match self {
             Self::List(list) => list.pop(),
@@ -136,13 +137,15 @@ impl More {
 
 impl Bin {
     #[inline]
-    fn insert(&mut self, fit: Fit) {
-        match &mut self.first {
-            None => self.first = Some(fit),
+    fn insert(&mut self, key: FitKey, index: BlockIndex) {
+        let fit = Fit { key, index };
+        match self.first {
+            Some(first) if first.key < key => self.more.insert(key, index),
             Some(first) => {
-                let second = if fit.key < first.key { std::mem::replace(first, fit) } else { fit };
-                self.more.insert(second);
+                self.first = Some(fit);
+                self.more.insert(first.key, first.index);
             }
+            None => self.first = Some(fit),
         }
     }
 
@@ -150,14 +153,21 @@ impl Bin {
     #[inline]
     fn remove(&mut self, key: FitKey) -> bool {
         if self.first.is_some_and(|first| first.key == key) {
-            self.first = match &mut self.more {
-                More::List(list) if list.is_empty() => None,
-                more => more.pop_first(),
-            };
-            return self.first.is_none();
+            if matches!(&self.more, More::List(list) if list.is_empty()) {
+                self.first = None;
+                return true;
+            }
+            self.refill();
+            return false;
         }
         self.more.remove(key);
         false
+    }
+
+    /// Makes the next block the first. There is one.
+    #[inline(never)]
+    fn refill(&mut self) {
+        self.first = self.more.pop_first();
     }
 
     /// The first block at or behind `key`.
@@ -200,20 +210,18 @@ impl FreeBlocks {
     #[inline]
     pub(crate) fn insert(&mut self, size: u64, address: u64, index: BlockIndex) {
         let bin = bin_of(size);
-        let fit = Fit { key: FitKey { size, address }, index };
-        match self.bins.get_mut(bin) {
-            Some(bin) => bin.insert(fit),
-            None => self.grow(bin, fit),
+        if bin >= self.bins.len() {
+            self.grow(bin);
         }
+        self.bins[bin].insert(FitKey { size, address }, index);
         self.occupied[bin / 64] |= 1 << (bin % 64);
         self.words |= 1 << (bin / 64);
     }
 
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, bin: usize, fit: Fit) {
+    fn grow(&mut self, bin: usize) {
         self.bins.resize_with(bin + 1, Bin::default);
-        self.bins[bin].insert(fit);
     }
 
     #[inline]
