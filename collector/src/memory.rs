@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use half::{bf16, f16};
 use vramscope_pool::{Device, DeviceError};
 use vramscope_trace::{DeviceInfo, StreamId};
 
@@ -12,7 +13,7 @@ pub(crate) mod sealed {
 }
 
 /// A number that a [`PoolSlice`](crate::PoolSlice) may hold. The trait is sealed: that zero bytes are a value, that any bytes are one,
-/// and that there is nothing to drop, is what the unsafe code here relies on.
+/// and that there is nothing to drop, is what the unsafe code here relies on. The two of 16 bits are those that cudarc takes, too.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + 'static {}
 
 macro_rules! elements {
@@ -22,7 +23,7 @@ macro_rules! elements {
     )* };
 }
 
-elements!(u8 i8 u16 i16 u32 i32 u64 i64 u128 i128 usize isize f32 f64);
+elements!(u8 i8 u16 i16 u32 i32 u64 i64 u128 i128 usize isize f16 bf16 f32 f64);
 
 /// A device in whose memory a program can keep numbers: [`HostDevice`](crate::HostDevice), and a GPU through cudarc.
 ///

@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use half::{bf16, f16};
 use vramscope_collector::{AllocateError, Diverted, FreeError, HostPool, MempoolError, PoolSlice, graph_pool_handle};
 use vramscope_trace::{Event, EventKind, MempoolId, StreamId};
 
@@ -29,6 +30,14 @@ fn numbers_go_in_and_come_out_by_the_names_of_cudarc() {
     assert_eq!(unset.read(), Ok(vec![7, 8]));
     unset.set_zero().unwrap();
     assert_eq!((unset.read(), *unset.stream(), unset.pool().memory_allocated()), (Ok(vec![0, 0]), StreamId(3), 2048));
+}
+
+#[test]
+fn numbers_of_half_precision_are_numbers() {
+    let (pool, _) = recorded_pool(64 * MIB);
+    let values = [1.5, -2.0].map(bf16::from_f32);
+    assert_eq!(pool.clone_htod(&values).unwrap().read(), Ok(values.to_vec()));
+    assert_eq!(pool.alloc_zeros::<f16>(300).unwrap().read(), Ok(vec![f16::ZERO; 300]));
 }
 
 /// What is written for one device runs on every other.
