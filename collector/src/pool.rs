@@ -305,8 +305,8 @@ pub struct Span<D: MemoryDevice = HostDevice> {
 
 impl<D: MemoryDevice> Drop for Span<D> {
     fn drop(&mut self) {
-        // After a panic in the middle of a change the recording is over anyway.
-        if let Ok(mut inner) = self.pool.shared.inner.lock() {
+        // After a panic in the middle of a change the recording is over anyway; in a free-memory callback the lock is held.
+        if let Ok(mut inner) = self.pool.try_lock() {
             self.pool.put_mark(&mut inner, Stage::End, &self.name);
         }
     }
