@@ -160,6 +160,7 @@ mod tests {
                 free_bytes: free_bytes.saturating_sub(8 * MIB),
             })
         }
+        // SAFETY: What the caller guarantees is what the host asks for.
         unsafe fn buffer<T: Element>(
             stream: &StreamId,
             address: u64,

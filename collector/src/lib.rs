@@ -6,7 +6,7 @@
 //! - [`DevicePool`] hands out [`PoolSlice`]s of a [`MemoryDevice`]'s memory, with [`Scope`]s that say what they are for.
 //!   [`HostPool`] is one over this machine's memory, [`CudaPool`] one over a GPU's.
 //! - [`PoolStream`] is a stream whose buffers come from a pool, by the names that cudarc's stream has for what makes them.
-//! - [`Monitor`] is the next four in one, which is all that most programs need to be watched.
+//! - [`Monitor`] is recorder, hub and server in one, with a file: all that most programs need to be watched.
 //! - [`Recorder`] writes down what happened, on a thread of its own; a [`RecorderHandle`] is the sink that a pool is given.
 //! - [`Hub`] passes a recording on to everyone who watches; [`Server`] is the page and the stream over HTTP.
 
