@@ -6,9 +6,6 @@
 mod example;
 mod gpu;
 
-use std::fs;
-use std::path::Path;
-
 const SECTION: &str = "## Use it in a cudarc program";
 
 /// The lines of the first block of Rust behind `heading`, without their indentation, and none that is empty.
@@ -25,9 +22,8 @@ fn lines(code: &str) -> Vec<&str> {
 
 #[test]
 fn the_readme_shows_what_runs() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let readme = fs::read_to_string(folder.join("../README.md")).unwrap();
-    let (shown, program) = (block(&readme, SECTION), lines(include_str!("../examples/cudarc.rs")));
+    let shown = block(include_str!("../../README.md"), SECTION);
+    let program = lines(include_str!("../examples/cudarc.rs"));
     assert!(shown.len() > 10, "{shown:?}");
     assert!(program.windows(shown.len()).any(|part| part == shown), "the example has not these lines: {shown:#?}");
 }
