@@ -48,6 +48,17 @@ impl Fixture {
         None
     }
 
+    /// Every recording in a folder, in order of name.
+    #[must_use]
+    pub fn all_in(folder: &Path) -> Vec<Self> {
+        let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> =
+            names.filter_map(|name| name.strip_suffix(".pickle.zst").map(str::to_owned)).collect();
+        names.sort();
+        names.iter().map(|name| Self::load(folder, name)).collect()
+    }
+
     fn load(folder: &Path, name: &str) -> Self {
         let truth = folder.join(format!("{name}.json"));
         let text = fs::read_to_string(&truth).unwrap_or_else(|error| panic!("{}: {error}", truth.display()));

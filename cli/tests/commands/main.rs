@@ -5,3 +5,4 @@ mod files;
 mod live;
 mod program;
 mod refusals;
+mod verify;

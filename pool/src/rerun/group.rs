@@ -14,6 +14,8 @@ use super::script::Manner;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) begin: usize,
+    /// It begins with a free, not counted in what follows, whose completion the request waited for.
+    pub(super) has_free: bool,
     /// Before this stand only segments given back and frees completed; from here on it is certainly the request.
     pub(super) sure: usize,
     /// The entry that answers the request, where there is a request.
@@ -52,11 +54,35 @@ impl Group {
         let end = begin + kinds().take_while(is_part).count();
         match entries.get(end).map(|entry| entry.kind) {
             Some(EventKind::BlockAllocated { .. } | EventKind::OutOfMemory { .. }) => {
-                Self { begin, sure, request: Some(end), end: end + 1 }
+                Self { begin, has_free: false, sure, request: Some(end), end: end + 1 }
             }
             // Given back by emptying the cache, and then something else. A segment made for no request is no call's doing.
-            _ => Self { begin, sure, request: None, end: sure.max(begin + 1) },
+            _ => Self { begin, has_free: false, sure, request: None, end: sure.max(begin + 1) },
         }
+    }
+
+    /// The same with the free at `free` in front, which was completed by the next entry: it looks like one that was completed at once,
+    /// but another stream may have been using the block, and the request behind it waited for that. Only requests that found no room
+    /// wait.
+    pub(super) fn with_free(entries: &[Entry], free: usize) -> Option<Self> {
+        match entries.get(free + 2)?.kind {
+            EventKind::SegmentFreed { .. } | EventKind::SegmentUnmapped { .. } | EventKind::OutOfMemory { .. } => {}
+            _ => return None,
+        }
+        let group = Self::at(entries, free + 1);
+        group.request.map(|_| Self { begin: free, has_free: true, ..group })
+    }
+
+    /// Where its calls begin, behind the free if it has one.
+    pub(super) fn calls_from(&self) -> usize {
+        self.begin + usize::from(self.has_free)
+    }
+
+    /// The readings of a group with a free in front.
+    pub(super) fn waiting_readings(&self, entries: &[Entry], owners: &[MempoolId]) -> Vec<Reading> {
+        let mut readings = self.readings(entries, owners);
+        readings.retain(|reading| reading.request_from == self.calls_from() && !reading.manner.passes);
+        readings
     }
 
     /// The places in front of its request where the request may begin, the likeliest first.
@@ -68,27 +94,28 @@ impl Group {
         let site = |place: usize| site_of(&entries[place].kind);
         let mut begins = Vec::new();
         if site(request) != SiteId(0) {
-            let own = (self.begin..self.sure).rev().take_while(|&place| site(place) == site(request)).count();
+            let own = (self.calls_from()..self.sure).rev().take_while(|&place| site(place) == site(request)).count();
             begins.push(self.sure - own);
         }
-        begins.extend([self.begin, self.sure]);
-        let changes = (self.begin + 1..self.sure).rev().filter(|&place| site(place) != site(place - 1));
-        begins.extend(changes.take(Self::MOST_BEGINS));
+        begins.extend([self.calls_from(), self.sure]);
+        // A free may have been completed before the request, and the next one while it waited.
+        let is_between = |&place: &usize| site(place) != site(place - 1) || is_completed(&entries[place - 1].kind);
+        begins.extend((self.calls_from() + 1..self.sure).rev().filter(is_between).take(Self::MOST_BEGINS));
         let mut seen = Vec::with_capacity(begins.len());
         begins.retain(|begin| !seen.contains(begin) && (seen.push(*begin), true).1);
         begins
     }
 
     /// No history needs more, and each is a run of the pool.
-    const MOST_BEGINS: usize = 8;
+    const MOST_BEGINS: usize = 16;
 
     /// All readings under which the request asks one of `owners`, the likeliest first.
     pub(super) fn readings(&self, entries: &[Entry], owners: &[MempoolId]) -> Vec<Reading> {
         let is_plain = |place: usize| !is_given_back(&entries[place].kind) && !is_completed(&entries[place].kind);
-        if self.request.is_some() && (self.begin..self.end).all(is_plain) {
-            let reading = |owner, manner| Reading { request_from: self.begin, owner, manner };
+        if self.request.is_some() && (self.calls_from()..self.end).all(is_plain) {
+            let reading = |owner, manner| Reading { request_from: self.calls_from(), owner, manner };
             let mut readings: Vec<Reading> = owners.iter().map(|&owner| reading(owner, Manner::FREELY)).collect();
-            readings.extend(self.captured(entries, self.begin));
+            readings.extend(self.captured(entries, self.calls_from()));
             return readings;
         }
         let begins = self.request_begins(entries);

@@ -42,6 +42,11 @@ impl Owners {
         Self { segments, created, any: history.has_private_pools, ..Self::default() }
     }
 
+    /// Whether any private pool was heard of, or assumed.
+    pub(super) fn has_private_pools(&self) -> bool {
+        self.any
+    }
+
     /// The private pool of the segment at `address`.
     pub(super) fn of_segment(&self, address: u64) -> Option<MempoolId> {
         let (_, &(end, owner)) = self.segments.range(..=address).next_back()?;

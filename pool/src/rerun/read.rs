@@ -15,13 +15,16 @@ use crate::mempool::Diverted;
 use crate::pool::{Origin, Pool};
 use crate::settings::Settings;
 
-/// How many places with untried readings are kept to go back to.
-const MAX_TURNS: usize = 64;
+/// How many blocks the copies may have together that are kept to go back to.
+const MAX_KEPT_BLOCKS: u64 = 4 << 20;
 /// Going back may cost as many entries as the history has, so often, and some for short ones.
 const MAX_RETRIED_HISTORIES: u64 = 4;
 const MIN_RETRIED_ENTRIES: u64 = 100_000;
 /// What copying a pool costs beside its blocks, in blocks.
 const COPY_COST: u64 = 2_000;
+/// How many copies a history may be worth from the start, and how many blocks of copies each entry adds to that.
+const FIRST_COPIES: u64 = 256;
+const BLOCKS_PER_ENTRY: u64 = 16;
 
 /// The pool at one place of the history, and what is known of it beside.
 #[derive(Clone, Debug)]
@@ -32,6 +35,13 @@ struct Here<'h> {
     /// Length of the log, and the largest fragmentation after one of its calls.
     logged: usize,
     peak_fragmentation: f64,
+}
+
+impl Here<'_> {
+    /// What a copy is worth, in blocks.
+    fn copied_blocks(&self) -> u64 {
+        2 * self.pool.counters.active.current() + COPY_COST
+    }
 }
 
 /// A place to go back to.
@@ -55,8 +65,10 @@ pub(super) struct Reader<'h> {
     furthest: Option<Mismatch>,
     /// Entries that may yet be read again.
     patience: u64,
-    /// Entries read since the pool was last copied only to be able to go back, less what that cost.
+    /// Blocks that may be copied where the likeliest reading is nearly certain, only to be able to go back.
     credit: u64,
+    /// Blocks of the copies in `turns`.
+    kept_blocks: u64,
     log: Option<Log>,
 }
 
@@ -83,7 +95,18 @@ impl<'h> Reader<'h> {
         let entries = history.entries.as_slice();
         let patience = (entries.len() as u64).saturating_mul(MAX_RETRIED_HISTORIES).max(MIN_RETRIED_ENTRIES);
         let (turns, log) = (VecDeque::new(), logs.then(Log::default));
-        Ok(Self { entries, history, script, here, turns, furthest: None, patience, credit: COPY_COST, log })
+        Ok(Self {
+            entries,
+            history,
+            script,
+            here,
+            turns,
+            furthest: None,
+            patience,
+            credit: FIRST_COPIES * COPY_COST,
+            kept_blocks: 0,
+            log,
+        })
     }
 
     /// Reads to the end, or to where no reading leads on.
@@ -95,7 +118,7 @@ impl<'h> Reader<'h> {
                 return;
             }
             let read = self.script.at().saturating_sub(before) as u64;
-            self.credit = self.credit.saturating_add(read);
+            self.credit = self.credit.saturating_add(read * BLOCKS_PER_ENTRY);
         }
         self.furthest = None;
     }
@@ -135,8 +158,16 @@ impl<'h> Reader<'h> {
     fn step(&mut self, at: usize) -> bool {
         self.script.go(at, Manner::FREELY);
         match self.entries[at].kind {
-            EventKind::FreeRequested { address, .. } => self.free(at, address),
-            EventKind::FreeCompleted { address, .. } if !self.history.has_free_requests => self.free(at, address),
+            EventKind::FreeRequested { address, .. } => {
+                let late = self.history.late_frees.get(&at).copied();
+                if late.is_none()
+                    && let Some(group) = Group::with_free(self.entries, at)
+                {
+                    self.keep_readings(group, group.waiting_readings(self.entries, &self.owners_of(&group)));
+                }
+                self.free(at, address, late);
+            }
+            EventKind::FreeCompleted { address, .. } if !self.history.has_free_requests => self.free(at, address, None),
             EventKind::BlockAllocated { address, pool, .. } => {
                 let owner = self.here.owners.of_block(address, pool.owner);
                 self.request(at, owner, Manner::FREELY);
@@ -162,22 +193,38 @@ impl<'h> Reader<'h> {
         let group = Group::at(self.entries, at);
         let owners = self.owners_of(&group);
         let mut readings = group.readings(self.entries, &owners);
-        readings.reverse();
-        let Some(first) = readings.pop() else { return false };
+        if readings.is_empty() {
+            return false;
+        }
+        let first = readings.remove(0);
         // Only of the pool's name is the likeliest reading sure enough to do without a way back, where that is too dear.
         let must = readings.iter().any(|reading| reading.owner == first.owner);
         if !readings.is_empty() && (must || self.can_afford_copy()) {
-            self.turns.push_back(Turn { here: self.here.clone(), group, readings });
-            if self.turns.len() > MAX_TURNS {
-                self.turns.pop_front();
-            }
+            self.keep_readings(group, readings);
         }
         self.attempt(&group, &first)
     }
 
+    /// Keeps readings, the likeliest first, to come back to.
+    fn keep_readings(&mut self, group: Group, mut readings: Vec<Reading>) {
+        readings.reverse();
+        if !readings.is_empty() {
+            self.keep(Turn { here: self.here.clone(), group, readings });
+        }
+    }
+
+    fn keep(&mut self, turn: Turn<'h>) {
+        self.kept_blocks += turn.here.copied_blocks();
+        self.turns.push_back(turn);
+        while self.kept_blocks > MAX_KEPT_BLOCKS
+            && let Some(oldest) = self.turns.pop_front()
+        {
+            self.kept_blocks -= oldest.here.copied_blocks();
+        }
+    }
+
     fn can_afford_copy(&mut self) -> bool {
-        let cost = 2 * self.here.pool.counters.active.current() + COPY_COST;
-        let left = self.credit.checked_sub(cost);
+        let left = self.credit.checked_sub(self.here.copied_blocks());
         self.credit = left.unwrap_or(self.credit);
         left.is_some()
     }
@@ -192,8 +239,7 @@ impl<'h> Reader<'h> {
                 if known != MempoolId::default() || self.history.names_lost_pools {
                     return vec![known];
                 }
-                let made =
-                    (group.begin..request).filter(|&place| makes(&self.entries[place].kind, address)).next_back();
+                let made = (group.begin..request).rfind(|&place| makes(&self.entries[place].kind, address));
                 match made.filter(|place| self.history.short_lived.binary_search(place).is_ok()) {
                     Some(_) => owners.candidates(stream),
                     None => vec![known],
@@ -201,7 +247,10 @@ impl<'h> Reader<'h> {
             }
             EventKind::OutOfMemory { stream, .. } => {
                 let mut candidates = owners.candidates(stream);
-                candidates.pop();
+                // That it was a pool of which nothing else is known is believed only where there are such pools.
+                if !owners.has_private_pools() {
+                    candidates.truncate(1);
+                }
                 candidates
             }
             _ => vec![MempoolId::default()],
@@ -212,6 +261,11 @@ impl<'h> Reader<'h> {
     fn attempt(&mut self, group: &Group, reading: &Reading) -> bool {
         let mut owner = MempoolId::default();
         self.script.go(group.begin, Manner::FREELY);
+        if group.has_free
+            && let Some(address) = freed_address(&self.entries[group.begin].kind)
+        {
+            self.free(group.begin, address, Some(group.begin + 1));
+        }
         while self.script.at() < reading.request_from && !self.script.has_mismatch() {
             let before = self.script.at();
             self.call_before(before, reading.request_from);
@@ -242,6 +296,7 @@ impl<'h> Reader<'h> {
     /// Goes back to the last place with an untried reading that leads on.
     fn go_back(&mut self) -> bool {
         while let Some(mut turn) = self.turns.pop_back() {
+            self.kept_blocks -= turn.here.copied_blocks();
             let Some(reading) = turn.readings.pop() else { continue };
             let lost = self.script.at().abs_diff(turn.group.begin) as u64 + 1;
             let Some(patience) = self.patience.checked_sub(lost) else { return false };
@@ -251,7 +306,7 @@ impl<'h> Reader<'h> {
                 self.here = turn.here;
             } else {
                 self.here = turn.here.clone();
-                self.turns.push_back(turn);
+                self.keep(turn);
             }
             if let Some(log) = &mut self.log {
                 log.truncate(self.here.logged);
@@ -295,17 +350,16 @@ impl<'h> Reader<'h> {
         }
     }
 
-    fn free(&mut self, at: usize, address: u64) {
+    /// The free at `at`, completed at once or at the place `late`.
+    fn free(&mut self, at: usize, address: u64, late: Option<usize>) {
         let sink = &mut Checker(Rc::clone(&self.script));
         let pool = &mut self.here.pool;
         self.here.requests += 1;
-        let late = self.history.late_frees.get(&at).copied();
         let used = late.map_or(Ok(()), |completed| pool.record_stream(address, late_stream(completed)));
         if let Err(error) = used.and_then(|()| pool.free(address, Origin::default(), sink)) {
             self.script.differ(Got::Failure(error.to_string()));
         }
-        debug_assert_eq!(freed_address(&self.entries[at].kind), Some(address));
-        self.log(if late.is_some() { Call::FreeLater(at) } else { Call::Free(at) });
+        self.log(if self.history.late_frees.contains_key(&at) { Call::FreeLater(at) } else { Call::Free(at) });
     }
 
     /// The request that the entry at `at` answers.
@@ -344,14 +398,17 @@ impl<'h> Reader<'h> {
             return pool.allocate(bytes, stream, Origin::default(), sink).map(drop);
         }
         let (diverted, what) = if captured { other_capture() } else { (owner, Diverted::Everything) };
-        if !captured && owners.created.insert(owner) {
-            pool.create_pool(owner);
+        if captured || owners.created.insert(owner) {
+            pool.create_pool(diverted);
         }
         pool.begin_allocate_to_pool(diverted, what)?;
         let allocated = pool.allocate(bytes, stream, Origin::default(), sink);
         // The user that began it goes; the pool keeps the one it was created with.
         pool.end_allocate_to_pool(diverted)?;
         pool.release_pool(diverted)?;
+        if captured {
+            pool.release_pool(diverted)?;
+        }
         allocated.map(drop)
     }
 

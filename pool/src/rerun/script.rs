@@ -134,12 +134,12 @@ impl<'h> Script<'h> {
     }
 }
 
-/// Whether the pool decided what was recorded. Sites and the device's free bytes are not decisions, and a private pool that the
-/// recording does not name has no name to compare.
+/// Whether the pool decided what was recorded. Sites and the device's free bytes are not decisions. The private pool is what was asked;
+/// where the recording names none, there may have been one (see `owners`).
 fn is_same(recorded: &EventKind, told: &EventKind) -> bool {
     use EventKind as Kind;
     let same_pool = |recorded: &vramscope_trace::Pool, told: &vramscope_trace::Pool| {
-        recorded.kind == told.kind && (recorded.owner == told.owner || is_assumed(told.owner))
+        recorded.kind == told.kind && (recorded.owner == told.owner || recorded.owner == MempoolId::default())
     };
     match (recorded, told) {
         (

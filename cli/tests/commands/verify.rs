@@ -1,0 +1,134 @@
+//! `verify` and `simulate`.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use vramscope_trace::{Encoder, EventKind, Recording, Replay, Sink};
+
+use crate::program::{Finished, fixture, run};
+
+/// The recordings of the repository, with the limits under which they were made.
+const FIXTURES: [(&str, Option<&str>); 5] = [
+    ("tiny_inference", None),
+    ("mlp_train", None),
+    ("frag_a_expandable", Some("1073741824")),
+    ("ring", None),
+    ("graphs", None),
+];
+
+fn snapshot(name: &str) -> String {
+    fixture(&format!("{name}.pickle.zst")).to_str().expect("its path is text").to_owned()
+}
+
+#[track_caller]
+fn json(finished: &Finished) -> Value {
+    assert_eq!(finished.stdout.lines().count(), 1, "one object and nothing else: {}", finished.stderr);
+    serde_json::from_str(&finished.stdout).expect("JSON")
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn recorded_decisions_are_verified() {
+    for (name, limit) in FIXTURES {
+        let path = snapshot(name);
+        let mut arguments = vec!["verify", &path, "--json"];
+        arguments.extend(limit.into_iter().flat_map(|limit| ["--limit-bytes", limit]));
+        let finished = run(&arguments);
+        assert_eq!(finished.code, Some(0), "{name}: {} {}", finished.stdout, finished.stderr);
+        let report = json(&finished);
+        assert_eq!(keys(&report), ["devices"]);
+        let device = &report["devices"][0];
+        assert_eq!(keys(device), ["device", "divergence", "events", "matched", "requests"], "{name}");
+        assert_eq!(device["divergence"], Value::Null, "{name}");
+        assert_eq!(device["matched"], device["events"], "{name}");
+        let truth: Value =
+            serde_json::from_slice(&fs::read(fixture(&format!("{name}.json"))).expect("the truth")).expect("JSON");
+        assert_eq!(device["events"], truth["events"][0], "{name}");
+    }
+}
+
+/// The recording with its `n`th block at another place.
+fn altered(name: &str, n: usize, path: &Path) -> u64 {
+    let import = path.with_extension("whole.vram");
+    let finished = run(["import".as_ref(), snapshot(name).as_ref(), "-o".as_ref(), import.as_os_str()]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let mut recording = Recording::new();
+    recording.push(&fs::read(&import).expect("the import wrote it")).expect("a recording");
+    let (mut encoder, mut replay) = (Encoder::new(recording.info()), Replay::new());
+    let (mut blocks, mut changed) = (0, 0);
+    for number in 0..recording.end_event() {
+        let mut event = replay.event(&recording, number).expect("it can be read").expect("there is no gap");
+        if let EventKind::BlockAllocated { address, .. } = &mut event.kind {
+            blocks += 1;
+            if blocks == n {
+                *address += 512;
+                changed = number;
+            }
+        }
+        encoder.event(&event);
+    }
+    encoder.flush();
+    let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
+    fs::write(path, bytes).expect("a small file");
+    changed
+}
+
+#[test]
+fn an_altered_decision_is_named() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("altered.vram");
+    let changed = altered("mlp_train", 100, &path);
+    let path = path.to_str().expect("its path is text");
+    let finished = run(["verify", path, "--json"]);
+    assert_eq!(finished.code, Some(1), "{}", finished.stderr);
+    let device = &json(&finished)["devices"][0];
+    assert_eq!(device["matched"], changed);
+    assert_eq!(keys(&device["divergence"]), ["event", "expected", "got"]);
+    assert_eq!(device["divergence"]["event"], changed);
+    let finished = run(["verify", path]);
+    assert_eq!(finished.code, Some(1));
+    for word in ["device 0", "recorded: a block of", "the pool: a block of"] {
+        assert!(finished.stdout.contains(word), "no {word:?} in {}", finished.stdout);
+    }
+}
+
+#[test]
+fn other_settings_are_simulated() {
+    let path = snapshot("frag_a_expandable");
+    let finished =
+        run(["simulate", &path, "--alloc-conf", "expandable_segments:True", "--limit-bytes", "1073741824", "--json"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let report = json(&finished);
+    let device = &report["devices"][0];
+    assert_eq!(keys(device), ["device", "recorded", "simulated"]);
+    let figures =
+        ["device_allocations", "ooms", "peak_allocated_bytes", "peak_fragmentation", "peak_reserved_bytes", "retries"];
+    assert_eq!(keys(&device["recorded"]), figures);
+    assert_eq!(device["recorded"], device["simulated"], "under its own settings");
+    assert_eq!(device["recorded"]["retries"], 4);
+    let finished = run(["simulate", &path, "--alloc-conf", "", "--capacity", "2000000000", "--json"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let device = &json(&finished)["devices"][0];
+    assert_eq!(device["recorded"]["ooms"], 4);
+    assert_eq!(device["simulated"]["ooms"], 0);
+    assert!(device["simulated"]["peak_fragmentation"].as_f64().is_some_and(|value| (0.0..1.0).contains(&value)));
+    let finished = run(["simulate", &path, "--alloc-conf", ""]);
+    for line in ["recorded", "simulated", "peak reserved", "requests that failed", "retries", "peak fragmentation"] {
+        assert!(finished.stdout.contains(line), "no {line:?} in {}", finished.stdout);
+    }
+}
+
+#[test]
+fn unusable_settings_are_refused() {
+    let path = snapshot("mlp_train");
+    let finished = run(["simulate", &path, "--alloc-conf", "expandable:True"]);
+    assert_eq!((finished.code, finished.stdout.as_str()), (Some(2), ""));
+    assert!(finished.stderr.contains("expandable"), "{}", finished.stderr);
+    assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
+    assert_eq!(run(["verify", "nowhere.vram"]).code, Some(2));
+}
