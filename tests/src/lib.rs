@@ -5,14 +5,16 @@
 //!
 //! - [`Program`] is a running `vramscope`, known by the URL that it printed.
 //! - [`Browser`] is a headless Chromium; [`Page`] is the viewer in it, reached through `window.vramscope`.
-//! - [`fixtures`] are the recordings with their ground truth.
+//! - [`fixtures`] are the recordings with their ground truth; [`verify`] runs the pool against one.
 #![forbid(unsafe_code)]
 
 mod browser;
 pub mod fixtures;
 mod page;
 mod program;
+mod verified;
 
 pub use browser::{Browser, ColorScheme, Window};
 pub use page::{Page, PageState};
 pub use program::{Program, vramscope};
+pub use verified::{TABLE_HEAD, verify};
