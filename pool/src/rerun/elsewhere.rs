@@ -4,6 +4,7 @@ use vramscope_trace::{EventKind, StreamId};
 
 use super::history::History;
 use crate::device::{Device, DeviceError, DeviceMemory, StreamEvent};
+use crate::settings::Settings;
 
 /// Memory given or taken back in the recording, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +33,14 @@ pub(super) struct ElsewhereDevice {
 impl ElsewhereDevice {
     const ADDRESS_STEP: u64 = 2 << 20;
 
-    pub(super) fn new(history: &History, capacity_bytes: Option<u64>) -> Self {
+    pub(super) fn new(history: &History, settings: &Settings, capacity_bytes: Option<u64>) -> Self {
+        let address_bytes = history.address_bytes(settings.large_segment_size);
         // Nothing was there before the simulation begins.
         let entries = if history.starts_empty() { history.entries.as_slice() } else { &[] };
         let recorded: Vec<Traffic> = entries.iter().filter_map(|entry| traffic(&entry.kind)).collect();
         let ends = recorded.iter().map(|traffic| match *traffic {
             Traffic::Reserved { address, bytes } => address.saturating_add(bytes),
-            Traffic::Mapped { address, .. } => address.saturating_add(history.address_bytes),
+            Traffic::Mapped { address, .. } => address.saturating_add(address_bytes),
             Traffic::Released { .. } | Traffic::Unmapped { .. } => 0,
         });
         let end = ends.max().unwrap_or(0).saturating_add(1);
@@ -48,7 +50,7 @@ impl ElsewhereDevice {
             used_bytes: 0,
             recorded: recorded.into_iter(),
             next_address,
-            address_bytes: history.address_bytes,
+            address_bytes,
             passed: None,
         }
     }

@@ -65,12 +65,16 @@ impl Group {
     /// but another stream may have been using the block, and the request behind it waited for that. Only requests that found no room
     /// wait.
     pub(super) fn with_free(entries: &[Entry], free: usize) -> Option<Self> {
-        match entries.get(free + 2)?.kind {
-            EventKind::SegmentFreed { .. } | EventKind::SegmentUnmapped { .. } | EventKind::OutOfMemory { .. } => {}
-            _ => return None,
+        if !matches!(entries.get(free + 2)?.kind, EventKind::OutOfMemory { .. })
+            && !is_given_back(&entries[free + 2].kind)
+            && !is_completed(&entries[free + 2].kind)
+        {
+            return None;
         }
         let group = Self::at(entries, free + 1);
-        group.request.map(|_| Self { begin: free, has_free: true, ..group })
+        let failed = matches!(entries[group.request?].kind, EventKind::OutOfMemory { .. });
+        let waited = failed || (group.begin..group.end).any(|place| is_given_back(&entries[place].kind));
+        waited.then_some(Self { begin: free, has_free: true, ..group })
     }
 
     /// Where its calls begin, behind the free if it has one.

@@ -17,8 +17,8 @@ pub struct History {
     pub(super) late_frees: HashMap<usize, usize>,
     /// Places of the entries that made or mapped a segment which was given back, whole or in part, before the end.
     pub(super) short_lived: Vec<usize>,
-    /// Bytes of addresses of each expandable segment, as far as the recorded addresses tell.
-    pub(super) address_bytes: u64,
+    /// What the recorded addresses tell of how many there are in an expandable segment.
+    addresses: Bases,
     /// Bytes of memory of the device; 0 where the recording does not say.
     pub(super) total_bytes: u64,
     /// Whether frees were recorded when they were requested, which the oldest versions of PyTorch did not.
@@ -136,7 +136,7 @@ impl History {
             device,
             late_frees: late_frees(&entries),
             short_lived: lifetimes.short_lived,
-            address_bytes: lifetimes.bases.address_bytes(),
+            addresses: lifetimes.bases,
             total_bytes,
             has_free_requests: entries.iter().any(|entry| matches!(entry.kind, EventKind::FreeRequested { .. })),
             has_private_pools,
@@ -263,14 +263,16 @@ impl Lifetimes {
 }
 
 /// Where expandable segments begin: each (stream, pool) has one at a time, from the first address mapped while it had none.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 struct Bases {
     by_pool: HashMap<(StreamId, PoolKey), Expandable>,
-    seen: Vec<u64>,
+    /// How far the beginnings of two that were there together lay apart, at least.
+    apart: Option<u64>,
+    /// How many addresses one was seen to use, at most.
     widest: u64,
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Expandable {
     base: u64,
     mapped: u64,
@@ -278,13 +280,17 @@ struct Expandable {
 
 impl Bases {
     fn map(&mut self, stream: StreamId, pool: PoolKey, address: u64, size: u64) {
-        let segment = self.by_pool.entry((stream, pool)).or_default();
+        let key = (stream, pool);
+        let mut segment = self.by_pool.get(&key).copied().unwrap_or_default();
         if segment.mapped == 0 {
             segment.base = address;
-            self.seen.push(address);
+            let others = self.by_pool.values().filter(|other| other.mapped > 0);
+            let apart = others.map(|other| other.base.abs_diff(address)).min();
+            self.apart = self.apart.into_iter().chain(apart).min();
         }
         segment.mapped = segment.mapped.saturating_add(size);
         self.widest = self.widest.max(address.saturating_add(size).saturating_sub(segment.base));
+        self.by_pool.insert(key, segment);
     }
 
     fn unmap(&mut self, address: u64, size: u64) {
@@ -293,14 +299,16 @@ impl Bases {
             segment.mapped = segment.mapped.saturating_sub(size);
         }
     }
+}
 
-    /// No more than lies between two of them, less a page, and no less than one was seen to need.
-    fn address_bytes(mut self) -> u64 {
+impl History {
+    /// How many addresses an expandable segment has whose pages are of `page_bytes`: no more than lie between two of them, and no fewer
+    /// than one was seen to use. How many are left above the highest page decides which of two free blocks can grow further, so they
+    /// should be as many as there were.
+    pub(super) fn address_bytes(&self, page_bytes: u64) -> u64 {
         const UNLIMITED: u64 = 1 << 40;
-        const PAGE: u64 = 32 << 20;
-        self.seen.sort_unstable();
-        self.seen.dedup();
-        let apart = self.seen.windows(2).map(|pair| (pair[1] - pair[0]).saturating_sub(PAGE)).min();
-        apart.unwrap_or(UNLIMITED).min(UNLIMITED).max(self.widest)
+        let Bases { apart, widest, .. } = self.addresses;
+        let room = apart.unwrap_or(UNLIMITED).min(UNLIMITED);
+        (room / page_bytes.max(1) * page_bytes).max(widest)
     }
 }

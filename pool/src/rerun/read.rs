@@ -79,7 +79,7 @@ impl<'h> Reader<'h> {
     /// Why no pool can be in the state that the history begins with.
     pub(super) fn new(history: &'h History, settings: &Settings, logs: bool) -> Result<Self, String> {
         let script = Script::new(history);
-        let device = RecordedDevice::new(Rc::clone(&script));
+        let device = RecordedDevice::new(Rc::clone(&script), settings);
         let mut settings = settings.clone();
         if history.total_bytes == 0 {
             // A share of nobody knows what; the limit in bytes says what it came to.

@@ -9,6 +9,7 @@ use vramscope_trace::{Event, EventKind, MempoolId, Sink, StreamId};
 use super::history::{Entry, History};
 use crate::device::{Device, DeviceError, DeviceMemory, StreamEvent};
 use crate::mempool::Diverted;
+use crate::settings::Settings;
 
 /// Streams of this number and above are made up, one for each free that was completed late; the number above it is the place of the
 /// completion, so that the pool, which looks at streams in order, completes them in the recorded order.
@@ -181,6 +182,8 @@ impl Sink for Checker<'_> {
 #[derive(Clone, Debug)]
 pub(super) struct RecordedDevice<'h> {
     script: Rc<Script<'h>>,
+    /// Bytes of addresses in an expandable segment.
+    address_bytes: u64,
     /// Bytes given.
     used_bytes: u64,
     /// The fewest bytes that were refused because there was no room for so many in all.
@@ -188,9 +191,10 @@ pub(super) struct RecordedDevice<'h> {
 }
 
 impl<'h> RecordedDevice<'h> {
-    pub(super) fn new(script: Rc<Script<'h>>) -> Self {
+    pub(super) fn new(script: Rc<Script<'h>>, settings: &Settings) -> Self {
         let used_bytes = script.history.start.counters().reserved;
-        Self { script, used_bytes, refused_bytes: None }
+        let address_bytes = script.history.address_bytes(settings.large_segment_size);
+        Self { script, address_bytes, used_bytes, refused_bytes: None }
     }
 
     /// The most bytes with which everything that was refused still is; `None` where nothing was.
@@ -237,7 +241,7 @@ impl Device for RecordedDevice<'_> {
         };
         let history = self.script.history;
         // What expandable segments take is 9/8 of this.
-        let for_addresses = history.address_bytes / 9 * 8;
+        let for_addresses = self.address_bytes / 9 * 8;
         let total_bytes = if history.total_bytes > 0 { history.total_bytes } else { for_addresses };
         DeviceMemory { free_bytes, total_bytes }
     }

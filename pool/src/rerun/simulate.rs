@@ -84,7 +84,7 @@ impl Requests {
         let limit_bytes =
             [settings.limit_bytes, capacity_bytes.map(|bytes| bytes.min(share))].into_iter().flatten().min();
         let settings = Settings { limit_bytes, per_process_memory_fraction: 1.0, ..settings.clone() };
-        let device = ElsewhereDevice::new(&self.history, capacity_bytes);
+        let device = ElsewhereDevice::new(&self.history, &settings, capacity_bytes);
         let pool = Pool::new(self.history.device(), settings, device);
         let mut run = Run { pool, program: &self.program, slots: vec![0; self.program.slots], peak_fragmentation: 0.0 };
         for step in &self.program.steps {
