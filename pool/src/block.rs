@@ -166,11 +166,6 @@ impl Blocks {
 pub(crate) mod tests {
     use super::*;
 
-    /// Some index, where it does not matter which.
-    pub(crate) fn index() -> BlockIndex {
-        index_at(0)
-    }
-
     pub(crate) fn index_at(place: usize) -> BlockIndex {
         BlockIndex(NonZeroU32::new(place as u32 + 1).expect("few"))
     }

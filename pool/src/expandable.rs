@@ -67,7 +67,7 @@ impl<D: Device> Pool<D> {
             candidate = self.map_front(next, lacking, origin, sink)?;
         }
         let block = &self.blocks[candidate];
-        self.homes[block.home].remove(block);
+        self.homes[block.home].remove(block, candidate);
         Ok(Some(candidate))
     }
 
@@ -151,11 +151,11 @@ impl<D: Device> Pool<D> {
     fn merge_free(&mut self, index: BlockIndex) -> BlockIndex {
         let Block { home, prev, next, .. } = self.blocks[index];
         if let Some(next) = next.filter(|&next| self.blocks[next].is_free()) {
-            self.homes[home].remove(&self.blocks[next]);
+            self.homes[home].remove(&self.blocks[next], next);
             self.blocks.merge_next(index);
         }
         if let Some(prev) = prev.filter(|&prev| self.blocks[prev].is_free()) {
-            self.homes[home].remove(&self.blocks[prev]);
+            self.homes[home].remove(&self.blocks[prev], prev);
             self.blocks.merge_next(prev);
             return prev;
         }
@@ -179,7 +179,7 @@ impl<D: Device> Pool<D> {
         let (bytes, stream) = (until - from, self.homes[block.home].stream);
         self.device.unmap(from, bytes, page_bytes, stream)?;
         let home = block.home;
-        self.homes[home].remove(&block);
+        self.homes[home].remove(&block, index);
         let mut middle = index;
         if block.address < from {
             middle = self.blocks.split(index, from - block.address);

@@ -45,9 +45,15 @@ fn bin_of(size: u64) -> usize {
 }
 
 /// Blocks of similar size. Most bins hold one at most, which is found without another look at memory.
+///
+/// The first block's fields are not a [`Fit`], and are read one by one: to copy one as a whole right after its fields were written takes
+/// ten times as long, since the processor then has to wait until they are in the cache.
 #[derive(Clone, Debug, Default)]
 struct Bin {
-    first: Option<Fit>,
+    /// The first block; the other fields are meaningless where there is none.
+    index: Option<BlockIndex>,
+    size: u64,
+    address: u64,
     /// What comes behind the first.
     more: More,
 }
@@ -66,8 +72,6 @@ impl Default for More {
 }
 
 impl More {
-    /// Takes the parts of a [`Fit`], which fit into registers. A whole one is handed over in memory, and whoever copies it from there
-    /// with wider loads than the stores that wrote it waits 10 ns for them; a hit did so twice.
     #[inline(never)]
     fn insert(&mut self, key: FitKey, index: BlockIndex) {
         match self {
@@ -120,6 +124,11 @@ impl More {
         }
     }
 
+    #[inline(never)]
+    fn best_fit(&self, size: u64) -> Option<BlockIndex> {
+        self.at_or_after(FitKey { size, address: 0 }).map(|fit| fit.index)
+    }
+
     fn at_or_after(&self, key: FitKey) -> Option<Fit> {
         match self {
             Self::List(list) => list[..list.partition_point(|other| other.key >= key)].last().copied(),
@@ -136,44 +145,62 @@ impl More {
 }
 
 impl Bin {
+    fn first(&self) -> Option<Fit> {
+        let &Self { size, address, .. } = self;
+        self.index.map(|index| Fit { key: FitKey { size, address }, index })
+    }
+
     #[inline]
-    fn insert(&mut self, key: FitKey, index: BlockIndex) {
-        let fit = Fit { key, index };
-        match self.first {
-            Some(first) if first.key < key => self.more.insert(key, index),
-            Some(first) => {
-                self.first = Some(fit);
-                self.more.insert(first.key, first.index);
+    fn set_first(&mut self, size: u64, address: u64, index: BlockIndex) {
+        (self.size, self.address, self.index) = (size, address, Some(index));
+    }
+
+    #[inline]
+    fn insert(&mut self, size: u64, address: u64, index: BlockIndex) {
+        match self.index {
+            None => self.set_first(size, address, index),
+            Some(_) if (self.size, self.address) < (size, address) => {
+                self.more.insert(FitKey { size, address }, index);
             }
-            None => self.first = Some(fit),
+            Some(first) => {
+                self.more.insert(FitKey { size: self.size, address: self.address }, first);
+                self.set_first(size, address, index);
+            }
         }
     }
 
-    /// Removes the block with that key; says whether the bin is now empty.
+    /// Removes a block; says whether the bin is now empty.
     #[inline]
-    fn remove(&mut self, key: FitKey) -> bool {
-        if self.first.is_some_and(|first| first.key == key) {
-            if matches!(&self.more, More::List(list) if list.is_empty()) {
-                self.first = None;
-                return true;
-            }
-            self.refill();
+    fn remove(&mut self, size: u64, address: u64, index: BlockIndex) -> bool {
+        if self.index != Some(index) {
+            self.more.remove(FitKey { size, address });
             return false;
         }
-        self.more.remove(key);
+        if matches!(&self.more, More::List(list) if list.is_empty()) {
+            self.index = None;
+            return true;
+        }
+        self.refill();
         false
     }
 
     /// Makes the next block the first. There is one.
     #[inline(never)]
     fn refill(&mut self) {
-        self.first = self.more.pop_first();
+        if let Some(Fit { key, index }) = self.more.pop_first() {
+            self.set_first(key.size, key.address, index);
+        }
+    }
+
+    /// The smallest block of at least `size`, of these the lowest.
+    #[inline]
+    fn best_fit(&self, size: u64) -> Option<BlockIndex> {
+        if self.size >= size { self.index } else { self.more.best_fit(size) }
     }
 
     /// The first block at or behind `key`.
-    #[inline]
     fn at_or_after(&self, key: FitKey) -> Option<Fit> {
-        match self.first {
+        match self.first() {
             Some(first) if first.key < key => self.more.at_or_after(key),
             first => first,
         }
@@ -181,7 +208,7 @@ impl Bin {
 
     /// The last block before `key`.
     fn before(&self, key: FitKey) -> Option<Fit> {
-        self.more.before(key).or(self.first.filter(|first| first.key < key))
+        self.more.before(key).or(self.first().filter(|first| first.key < key))
     }
 
     fn iter(&self) -> impl Iterator<Item = Fit> + '_ {
@@ -191,7 +218,7 @@ impl Bin {
         };
         let list = list.into_iter().flat_map(|list| list.iter().rev().copied());
         let tree = tree.into_iter().flatten().map(|(&key, &index)| Fit { key, index });
-        self.first.into_iter().chain(list).chain(tree)
+        self.first().into_iter().chain(list).chain(tree)
     }
 }
 
@@ -213,7 +240,7 @@ impl FreeBlocks {
         if bin >= self.bins.len() {
             self.grow(bin);
         }
-        self.bins[bin].insert(FitKey { size, address }, index);
+        self.bins[bin].insert(size, address, index);
         self.occupied[bin / 64] |= 1 << (bin % 64);
         self.words |= 1 << (bin / 64);
     }
@@ -225,8 +252,31 @@ impl FreeBlocks {
     }
 
     #[inline]
-    pub(crate) fn remove(&mut self, size: u64, address: u64) {
-        self.take(bin_of(size), FitKey { size, address });
+    pub(crate) fn remove(&mut self, size: u64, address: u64, index: BlockIndex) {
+        self.take(bin_of(size), size, address, index);
+    }
+
+    /// Removes a block from its bin.
+    #[inline]
+    pub(crate) fn take(&mut self, bin: usize, size: u64, address: u64, index: BlockIndex) {
+        if self.bins[bin].remove(size, address, index) {
+            let bits = &mut self.occupied[bin / 64];
+            *bits &= !(1 << (bin % 64));
+            if *bits == 0 {
+                self.words &= !(1 << (bin / 64));
+            }
+        }
+    }
+
+    /// The smallest block of at least `size`, of these the lowest, and its bin.
+    #[inline]
+    pub(crate) fn best_fit(&self, size: u64) -> Option<(usize, BlockIndex)> {
+        let bin = self.occupied_from(bin_of(size))?;
+        if let Some(index) = self.bins[bin].best_fit(size) {
+            return Some((bin, index));
+        }
+        let bin = self.occupied_from(bin + 1)?;
+        self.bins[bin].index.map(|index| (bin, index))
     }
 
     /// The first bin from `bin` on that holds a block.
@@ -262,36 +312,9 @@ impl FreeBlocks {
     }
 
     /// The first block at or behind `key`.
-    #[inline]
     pub(crate) fn at_or_after(&self, key: FitKey) -> Option<Fit> {
-        self.find(key).map(|(_, fit)| fit)
-    }
-
-    /// The same with its bin, from which [`take`](Self::take) takes it.
-    #[inline]
-    pub(crate) fn find(&self, key: FitKey) -> Option<(usize, Fit)> {
         let bin = self.occupied_from(bin_of(key.size))?;
-        if let Some(fit) = self.bins[bin].at_or_after(key) {
-            return Some((bin, fit));
-        }
-        let bin = self.occupied_from(bin + 1)?;
-        Some((bin, self.bins[bin].first?))
-    }
-
-    #[inline]
-    pub(crate) fn take(&mut self, bin: usize, key: FitKey) {
-        if self.bins[bin].remove(key) {
-            self.vacate(bin);
-        }
-    }
-
-    #[inline]
-    fn vacate(&mut self, bin: usize) {
-        let bits = &mut self.occupied[bin / 64];
-        *bits &= !(1 << (bin % 64));
-        if *bits == 0 {
-            self.words &= !(1 << (bin / 64));
-        }
+        self.bins[bin].at_or_after(key).or_else(|| self.bins[self.occupied_from(bin + 1)?].first())
     }
 
     /// The last block before `key`.
@@ -316,12 +339,10 @@ impl FreeBlocks {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
 
     use super::*;
-    use crate::block::tests::index;
+    use crate::block::tests::index_at;
 
     #[test]
     fn larger_sizes_are_in_the_same_bin_or_a_later_one() {
@@ -335,42 +356,51 @@ mod tests {
         assert_eq!(bin_of(u64::MAX), BINS - 1);
     }
 
+    /// Puts a key in, or takes it out where it is there.
+    fn toggle(free: &mut FreeBlocks, model: &mut BTreeMap<FitKey, BlockIndex>, key: FitKey, number: usize) {
+        if let Some(index) = model.remove(&key) {
+            free.remove(key.size, key.address, index);
+        } else {
+            model.insert(key, index_at(number));
+            free.insert(key.size, key.address, index_at(number));
+        }
+    }
+
+    fn of(entry: Option<(&FitKey, &BlockIndex)>) -> Option<Fit> {
+        entry.map(|(&key, &index)| Fit { key, index })
+    }
+
     proptest! {
-        /// Whatever is put in and taken out, the answers are those of a sorted set.
+        /// Whatever is put in and taken out, the answers are those of a sorted map.
         #[test]
-        fn answers_as_a_sorted_set_does(steps in prop::collection::vec((0..400u64, 0..40u64, any::<bool>()), 1..600)) {
-            let (mut free, mut set) = (FreeBlocks::default(), BTreeSet::new());
-            for (size, address, looks) in steps {
+        fn answers_as_a_sorted_map_does(steps in prop::collection::vec((0..400u64, 0..40u64, any::<bool>()), 1..600)) {
+            let (mut free, mut model) = (FreeBlocks::default(), BTreeMap::new());
+            for (number, (size, address, looks)) in steps.into_iter().enumerate() {
                 let key = FitKey { size: (size * size / 7 + 1) * 512, address: address * 512 };
                 if looks {
-                    prop_assert_eq!(free.at_or_after(key).map(|fit| fit.key), set.range(key..).next().copied());
-                    prop_assert_eq!(free.before(key).map(|fit| fit.key), set.range(..key).next_back().copied());
-                } else if set.remove(&key) {
-                    free.remove(key.size, key.address);
+                    prop_assert_eq!(free.at_or_after(key), of(model.range(key..).next()));
+                    prop_assert_eq!(free.before(key), of(model.range(..key).next_back()));
+                    let fit = model.range(FitKey { address: 0, ..key }..).next();
+                    let found = fit.map(|(fit, &index)| (bin_of(fit.size), index));
+                    prop_assert_eq!(free.best_fit(key.size), found);
                 } else {
-                    set.insert(key);
-                    free.insert(key.size, key.address, index());
+                    toggle(&mut free, &mut model, key, number);
                 }
             }
-            prop_assert_eq!(free.last().map(|fit| fit.key), set.last().copied());
-            prop_assert!(free.iter().map(|fit| fit.key).eq(set));
+            prop_assert_eq!(free.last(), of(model.last_key_value()));
+            prop_assert!(free.iter().eq(model.iter().map(|(&key, &index)| Fit { key, index })));
         }
 
-        /// Also where one bin holds thousands.
+        /// Also where one bin holds hundreds.
         #[test]
         fn a_full_bin_answers_the_same(steps in prop::collection::vec(0..300u64, 1..1500)) {
-            let (mut free, mut set) = (FreeBlocks::default(), BTreeSet::new());
-            for address in steps {
-                let key = FitKey { size: 1 << 30, address: address * 512 };
-                if set.remove(&key) {
-                    free.remove(key.size, key.address);
-                } else {
-                    set.insert(key);
-                    free.insert(key.size, key.address, index());
-                }
-                prop_assert_eq!(free.at_or_after(FitKey { address: 0, ..key }).map(|fit| fit.key), set.first().copied());
+            let (mut free, mut model) = (FreeBlocks::default(), BTreeMap::new());
+            for (number, address) in steps.into_iter().enumerate() {
+                toggle(&mut free, &mut model, FitKey { size: 1 << 30, address: address * 512 }, number);
+                let first = model.first_key_value().map(|(_, &index)| (bin_of(1 << 30), index));
+                prop_assert_eq!(free.best_fit(1 << 30), first);
             }
-            prop_assert!(free.iter().map(|fit| fit.key).eq(set));
+            prop_assert!(free.iter().eq(model.iter().map(|(&key, &index)| Fit { key, index })));
         }
     }
 }

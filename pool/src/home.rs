@@ -45,8 +45,8 @@ impl Home {
     }
 
     #[inline]
-    pub(crate) fn remove(&mut self, block: &Block) {
-        self.free.remove(block.size, block.address);
+    pub(crate) fn remove(&mut self, block: &Block, index: BlockIndex) {
+        self.free.remove(block.size, block.address, index);
     }
 }
 

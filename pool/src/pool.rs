@@ -244,20 +244,21 @@ impl<D: Device> Pool<D> {
         if self.counts_lookups {
             self.homes.pool_mut(request.pool).lookups += 1;
         }
-        let (bin, mut fit) = self.homes[request.home].free.find(FitKey { size: request.size, address: 0 })?;
-        if self.blocks[fit.index].expandable {
-            fit = self.expandable_fit(fit, request)?;
-            return self.take_unless_oversize(fit, request);
+        let (bin, index) = self.homes[request.home].free.best_fit(request.size)?;
+        let &Block { size, address, expandable, .. } = &self.blocks[index];
+        if expandable || self.settings.max_split_size.is_some() {
+            return self.take_unless_refused(Fit { key: FitKey { size, address }, index }, request);
         }
-        if self.settings.max_split_size.is_some() {
-            return self.take_unless_oversize(fit, request);
-        }
-        self.homes[request.home].free.take(bin, fit.key);
-        Some(fit.index)
+        self.homes[request.home].free.take(bin, size, address, index);
+        Some(index)
     }
 
+    /// The same where more is to be looked at than size and address. `fit` is the first free block that holds the request.
     #[inline(never)]
-    fn take_unless_oversize(&mut self, fit: Fit, request: &Request) -> Option<BlockIndex> {
+    fn take_unless_refused(&mut self, mut fit: Fit, request: &Request) -> Option<BlockIndex> {
+        if self.blocks[fit.index].expandable {
+            fit = self.expandable_fit(fit, request)?;
+        }
         if let Some(max) = self.settings.max_split_size {
             let (size, found) = (request.size, fit.key.size);
             let slack = self.settings.max_non_split_rounding;
@@ -266,7 +267,7 @@ impl<D: Device> Pool<D> {
             }
         }
         let Fit { key, index } = fit;
-        self.homes[request.home].free.remove(key.size, key.address);
+        self.homes[request.home].free.remove(key.size, key.address, index);
         Some(index)
     }
 
@@ -353,13 +354,13 @@ impl<D: Device> Pool<D> {
         let kind = home.key.kind;
         let (mut merged, mut merged_bytes) = (0, 0);
         if let Some(prev) = prev.filter(|&prev| self.blocks[prev].is_free()) {
-            home.remove(&self.blocks[prev]);
+            home.remove(&self.blocks[prev], prev);
             (merged, merged_bytes) = (1, self.blocks[prev].size);
             self.blocks.merge_next(prev);
             index = prev;
         }
         if let Some(next) = next.filter(|&next| self.blocks[next].is_free()) {
-            home.remove(&self.blocks[next]);
+            home.remove(&self.blocks[next], next);
             merged += 1;
             merged_bytes += self.blocks[next].size;
             self.blocks.merge_next(index);

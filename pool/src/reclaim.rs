@@ -135,7 +135,7 @@ impl<D: Device> Pool<D> {
         let block = self.blocks[index];
         let Block { address, size, home, .. } = block;
         self.device.release(address, size)?;
-        self.homes[home].remove(&block);
+        self.homes[home].remove(&block, index);
         self.blocks.remove(index);
         self.segments.remove(&address);
         let key = self.key_of(&block);
