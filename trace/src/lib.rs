@@ -10,6 +10,7 @@
 //! - [`Series`] is the counters over time, for drawing at any zoom.
 #![forbid(unsafe_code)]
 
+mod buckets;
 mod chunk;
 mod decoder;
 mod definition_code;
@@ -35,7 +36,7 @@ pub use event::{Annotation, DeviceId, Event, EventKind, MempoolId, Pool, PoolKin
 pub use info::{DeviceInfo, Info};
 pub use recording::Recording;
 pub use replay::Replay;
-pub use series::{Column, Peak, Series};
+pub use series::{Column, Peak, SampleColumn, Series, UsedPeaks};
 pub use sink::{Memory, Null, Sink};
 pub use site::{Category, Definition, Definitions, Frame, FrameId, Interner, Site, SiteId, Stack, StackId, StringId};
 pub use state::{Block, Counters, DeviceState, Extent, FreeSpace, MemorySample, MemoryState, Segment};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::buckets::Slice;
 use crate::chunk::{ChunkKind, ChunkReader, Packed};
 use crate::decoder::{Context, Visitor, each_event};
 use crate::error::FormatError;
@@ -10,7 +11,7 @@ use crate::info::Info;
 use crate::replay::Replay;
 use crate::series::{Column, Series, slice_end};
 use crate::site::{Definition, Definitions};
-use crate::state::{Block, MemoryState, Segment};
+use crate::state::{Block, MemorySample, MemoryState, Segment};
 
 /// Bytes of memory that a recording may take while it is open; more is refused. Hostile bytes can promise a great deal.
 const MEMORY_LIMIT: usize = 3 << 30;
@@ -83,10 +84,14 @@ impl Visitor for Head {
         let (event, time_ns) = (self.state.event(), self.state.time_ns());
         for (id, device) in self.state.devices() {
             let counters = device.counters();
-            self.series
+            let series = self
+                .series
                 .entry(id)
                 .and_modify(|series| series.push(event, time_ns, counters))
                 .or_insert_with(|| Series::new(event, counters));
+            if let Some(sample) = device.sample() {
+                series.push_sample(event, time_ns, counters, sample);
+            }
         }
     }
 
@@ -103,8 +108,13 @@ impl Visitor for Head {
             EventKind::Gap { lost } => self.lost = self.lost.saturating_add(lost),
             _ => {}
         }
+        let time_ns = self.state.time_ns();
         let counters = self.state.device(event.device).map(|device| device.counters()).unwrap_or_default();
-        self.series.entry(event.device).or_default().push(number, self.state.time_ns(), counters);
+        let series = self.series.entry(event.device).or_default();
+        series.push(number, time_ns, counters);
+        if let EventKind::MemorySample { used_by_context, used_by_others, free } = event.kind {
+            series.push_sample(number, time_ns, counters, MemorySample { used_by_context, used_by_others, free });
+        }
     }
 
     fn annotation(&mut self, annotation: Annotation) {
