@@ -8,11 +8,13 @@
 //! It is no allocator (that is `vramscope-pool`), no device and no recorder (those are `vramscope-collector`): it is their C side.
 //!
 //! - This file is that side: what PyTorch calls, and what a program calls through `ctypes`. No panic leaves it.
+//! - `exception.rs` is how a request fails: by an exception of C++, which PyTorch makes one of Python.
 //! - `process.rs` is what stands behind it, for any device: pools, the recording, the page.
 //! - `lifetime.rs` says what happens at exit and after a fork.
 
 mod console;
 mod environment;
+mod exception;
 mod gpus;
 mod lifetime;
 mod process;
@@ -23,14 +25,15 @@ use std::env;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use vramscope_collector::settings_from_env;
 use vramscope_trace::{MempoolId, StreamId};
 
 use crate::console::tell;
+use crate::exception::Exception;
 use crate::gpus::Gpus;
-use crate::process::{Process, Refused};
+use crate::process::Process;
 
 static PROCESS: OnceLock<Process<Gpus>> = OnceLock::new();
 
@@ -100,28 +103,51 @@ impl From<PoolName> for MempoolId {
     }
 }
 
-/// Hands out `size` bytes of device memory for work on `stream`: the `alloc_fn` of PyTorch's allocator.
+/// Hands out `size` bytes of device memory for work on `stream`: the `alloc_fn` of PyTorch's allocator. Null where `size` is 0.
 ///
-/// Null where `size` is 0. Null too where there is no memory, no GPU, or no settings that mean anything: stderr then says why, each time
-/// for the first and once for the others. PyTorch 2.11 does not look at the pointer, and a C function cannot throw its exception: its
-/// next kernel on the tensor fails with an illegal access.
+/// Where there is no memory, no GPU, or no settings that mean anything, it throws a C++ exception that says so, a `std::runtime_error`; PyTorch
+/// makes it a `RuntimeError`. In a process without libstdc++ nobody could catch one: there it says it on stderr and returns null.
 #[unsafe(no_mangle)]
-pub extern "C" fn vramscope_malloc(size: usize, device: c_int, stream: *mut c_void) -> *mut c_void {
-    guarded("vramscope_malloc", ptr::null_mut(), || {
-        let Some(process) = process() else {
-            static TOLD: Once = Once::new();
-            TOLD.call_once(|| tell("CUDA cannot be used in a forked process; no memory is handed out in it"));
-            return ptr::null_mut();
-        };
-        match process.allocate(size as u64, device, StreamId(stream.expose_provenance() as u64)) {
-            Ok(Some(address)) => ptr::with_exposed_provenance_mut(address as usize),
-            Ok(None) | Err(Refused::NoPool) => ptr::null_mut(),
-            Err(Refused::ByPool(error)) => {
-                tell(&error.to_string());
-                ptr::null_mut()
-            }
-        }
-    })
+pub extern "C-unwind" fn vramscope_malloc(size: usize, device: c_int, stream: *mut c_void) -> *mut c_void {
+    let served = guarded("vramscope_malloc", None, || Some(allocate(size, device, stream)));
+    // Outside of `guarded`, which must not meet an exception that is not Rust's, and with nothing in this frame to drop.
+    match served.unwrap_or_else(|| refuse("vramscope: a request panicked, which is a mistake in vramscope")) {
+        Ok(address) => address,
+        Err(exception) => exception.throw(),
+    }
+}
+
+/// What [`vramscope_malloc`] does, with the exception that it throws.
+#[inline]
+fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<*mut c_void, Exception> {
+    let Some(process) = process() else {
+        return refuse("vramscope: CUDA cannot be used in a forked process; no memory is handed out in it");
+    };
+    match process.allocate(size as u64, device, StreamId(stream.expose_provenance() as u64)) {
+        Ok(Some(address)) => Ok(ptr::with_exposed_provenance_mut(address as usize)),
+        Ok(None) => Ok(ptr::null_mut()),
+        Err(refused) => refuse(&refused.to_string()),
+    }
+}
+
+/// The exception that says why a request failed; where none can be thrown, null, said on stderr.
+#[cold]
+fn refuse(reason: &str) -> Result<*mut c_void, Exception> {
+    /// What was said last, so that the same is not said for each of a thousand requests.
+    static SAID: Mutex<String> = Mutex::new(String::new());
+    if let Some(exception) = Exception::new(reason) {
+        return Err(exception);
+    }
+    // In a forked child another thread of its parent may have left it locked.
+    let is_new = SAID.try_lock().map_or(true, |mut said| {
+        let is_new = *said != reason;
+        reason.clone_into(&mut said);
+        is_new
+    });
+    if is_new {
+        tell(reason.strip_prefix("vramscope: ").unwrap_or(reason));
+    }
+    Ok(ptr::null_mut())
 }
 
 /// Takes back memory that [`vramscope_malloc`] handed out: the `free_fn` of PyTorch's allocator. Null is nothing; what was not handed

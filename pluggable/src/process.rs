@@ -2,8 +2,9 @@
 //!
 //! It is generic over where devices come from, so that all of it is tested on this machine's memory.
 
+use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use vramscope_collector::{
     AllocateError, Assets, Content, DevicePool, FreeError, Hub, MemoryDevice, Server, Settings, StartError,
@@ -31,18 +32,36 @@ pub(crate) trait Devices: Send + Sync + 'static {
 /// Why no memory was handed out.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Refused {
-    /// There is no pool; the person at the terminal has been told why.
-    NoPool,
+    /// There is no pool, for this reason.
+    NoPool(String),
     /// The pool said no.
     ByPool(AllocateError),
+}
+
+impl fmt::Display for Refused {
+    /// Names who refuses, but for out of memory: that begins as PyTorch's own message does, for programs that look for its beginning.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoPool(reason) => write!(f, "vramscope: {reason}; no memory is handed out"),
+            Self::ByPool(error @ AllocateError::OutOfMemory(_)) => write!(f, "CUDA {error}"),
+            Self::ByPool(error) => write!(f, "vramscope: {error}"),
+        }
+    }
 }
 
 /// One device as the process knows it.
 struct Place<D: MemoryDevice> {
     /// The share of the device's memory that the pool may hold, where that was set before there was a pool.
     fraction: Mutex<Option<f64>>,
-    /// The pool, from the first use on; `None` where it could not be made.
-    pool: OnceLock<Option<DevicePool<D>>>,
+    /// The pool, from the first use on, or why it could not be made.
+    pool: OnceLock<Result<DevicePool<D>, String>>,
+}
+
+impl<D: MemoryDevice> Place<D> {
+    /// The pool, if there is one yet.
+    fn made(&self) -> Option<&DevicePool<D>> {
+        self.pool.get()?.as_ref().ok()
+    }
 }
 
 /// All of it. Nothing here is ever taken down but the recording and the server: PyTorch frees memory until the process is gone.
@@ -53,9 +72,8 @@ pub(crate) struct Process<S: Devices> {
     devices: Vec<DeviceInfo>,
     /// By number; none where there are no devices or no settings.
     places: Vec<Place<S::Device>>,
-    /// What to say to whoever asks for memory of a device that is not there.
+    /// Why there are none, where that has a reason.
     absent: String,
-    told_absent: Once,
     record: Option<PathBuf>,
     hub: Option<Hub>,
     server: Mutex<Option<Server>>,
@@ -86,7 +104,6 @@ impl<S: Devices> Process<S> {
             devices,
             places,
             absent,
-            told_absent: Once::new(),
             record: wanted.record,
             hub: hub.flatten(),
             server: Mutex::new(server.flatten()),
@@ -95,44 +112,35 @@ impl<S: Devices> Process<S> {
         }
     }
 
-    fn tell_absent(&self, device: i32) {
-        self.told_absent.call_once(|| match self.absent.as_str() {
-            "" => (self.tell)(&format!(
-                "there is no device {device}: there are {}; no memory of it is handed out",
-                self.devices.len()
-            )),
-            reason => (self.tell)(&format!("{reason}; no memory is handed out")),
-        });
-    }
-
     fn place(&self, device: i32) -> Option<(u16, &Place<S::Device>)> {
         let number = u16::try_from(device).ok()?;
         self.places.get(usize::from(number)).map(|place| (number, place))
     }
 
-    /// The pool of a device, made now where there is none yet.
+    /// The pool of a device, made now where there is none yet, or why there is none.
     #[inline]
-    fn pool(&self, device: i32) -> Option<&DevicePool<S::Device>> {
-        let Some((number, place)) = self.place(device) else {
-            self.tell_absent(device);
-            return None;
-        };
-        match place.pool.get() {
-            Some(pool) => pool.as_ref(),
-            None => self.make(number, place),
+    fn pool(&self, device: i32) -> Result<&DevicePool<S::Device>, String> {
+        let (number, place) = self.place(device).ok_or_else(|| self.absence(device))?;
+        place.pool.get().unwrap_or_else(|| self.make(number, place)).as_ref().map_err(String::clone)
+    }
+
+    #[cold]
+    fn absence(&self, device: i32) -> String {
+        match self.absent.as_str() {
+            "" => format!("there is no device {device}: there are {}", self.devices.len()),
+            reason => reason.to_owned(),
         }
     }
 
     #[cold]
-    fn make<'a>(&self, number: u16, place: &'a Place<S::Device>) -> Option<&'a DevicePool<S::Device>> {
+    fn make<'a>(&self, number: u16, place: &'a Place<S::Device>) -> &'a Result<DevicePool<S::Device>, String> {
         // Held until the pool is there, so that a fraction that is set meanwhile is not lost.
         let fraction = lock(&place.fraction);
-        place.pool.get_or_init(|| self.open(number, *fraction)).as_ref()
+        place.pool.get_or_init(|| self.open(number, *fraction))
     }
 
-    fn open(&self, number: u16, fraction: Option<f64>) -> Option<DevicePool<S::Device>> {
-        let told = |reason| (self.tell)(&format!("device {number}: {reason}; no memory of it is handed out"));
-        let device = self.source.open(number).map_err(told).ok()?;
+    fn open(&self, number: u16, fraction: Option<f64>) -> Result<DevicePool<S::Device>, String> {
+        let device = self.source.open(number).map_err(|reason| format!("device {number}: {reason}"))?;
         let mut settings = self.settings.clone();
         if let Some(fraction) = fraction {
             settings.per_process_memory_fraction = fraction;
@@ -141,7 +149,7 @@ impl<S: Devices> Process<S> {
             let (path, hub) = (self.record.as_deref(), self.hub.as_ref());
             Recording::begin(path, hub, settings.to_conf(), self.devices.clone(), &self.tell)
         });
-        Some(match recording {
+        Ok(match recording {
             Some(recording) => {
                 let clock = recording.handle();
                 DevicePool::new(device, settings, Unsited(recording.handle()), move || clock.now_ns())
@@ -153,21 +161,20 @@ impl<S: Devices> Process<S> {
 
     /// The pools that there are, with the numbers of their devices.
     fn pools(&self) -> impl Iterator<Item = (u16, &DevicePool<S::Device>)> {
-        let pools = self.places.iter().map(|place| place.pool.get().and_then(Option::as_ref));
-        (0..).zip(pools).filter_map(|(number, pool)| Some((number, pool?)))
+        (0..).zip(self.places.iter().map(Place::made)).filter_map(|(number, pool)| Some((number, pool?)))
     }
 
     /// The address of `bytes` of memory; `None` where no byte was asked for.
     #[inline]
     pub(crate) fn allocate(&self, bytes: u64, device: i32, stream: StreamId) -> Result<Option<u64>, Refused> {
-        let pool = self.pool(device).ok_or(Refused::NoPool)?;
+        let pool = self.pool(device).map_err(Refused::NoPool)?;
         pool.caching_allocator_alloc(bytes, stream).map_err(Refused::ByPool)
     }
 
     /// Takes back what [`allocate`](Self::allocate) handed out for that device.
     #[inline]
     pub(crate) fn free(&self, address: u64, device: i32) -> Result<(), FreeError> {
-        let pool = self.place(device).and_then(|(_, place)| place.pool.get()).and_then(Option::as_ref);
+        let pool = self.place(device).and_then(|(_, place)| place.made());
         // SAFETY: These pools make no slices, and whoever calls the library's free is done with the memory.
         unsafe { pool.ok_or(FreeError::Foreign { address })?.caching_allocator_delete(address) }
     }
@@ -204,33 +211,29 @@ impl<S: Devices> Process<S> {
         let (_, place) = self.place(device).ok_or_else(|| format!("there is no device {device}"))?;
         let mut kept = lock(&place.fraction);
         *kept = Some(fraction);
-        match place.pool.get() {
-            Some(Some(pool)) => pool.set_per_process_memory_fraction(fraction).map_err(|error| error.to_string()),
-            Some(None) | None => Ok(()),
-        }
+        place
+            .made()
+            .map_or(Ok(()), |pool| pool.set_per_process_memory_fraction(fraction).map_err(|error| error.to_string()))
     }
 
     /// From now on what is asked for on a device is served from a private pool.
     pub(crate) fn begin_allocate_to_pool(&self, device: i32, mempool: MempoolId) -> Result<(), String> {
-        let pool = self.pool(device).ok_or_else(|| format!("device {device} has no pool"))?;
-        pool.begin_allocate_to_pool(mempool, Diverted::Everything).map_err(|error| error.to_string())
+        self.pool(device)?.begin_allocate_to_pool(mempool, Diverted::Everything).map_err(|error| error.to_string())
     }
 
     /// Ends what [`begin_allocate_to_pool`](Self::begin_allocate_to_pool) began.
     pub(crate) fn end_allocate_to_pool(&self, device: i32, mempool: MempoolId) -> Result<(), String> {
-        let pool = self.pool(device).ok_or_else(|| format!("device {device} has no pool"))?;
-        pool.end_allocate_to_pool(mempool).map_err(|error| error.to_string())
+        self.pool(device)?.end_allocate_to_pool(mempool).map_err(|error| error.to_string())
     }
 
     /// One use less of a private pool.
     pub(crate) fn release_pool(&self, device: i32, mempool: MempoolId) -> Result<(), String> {
-        let pool = self.pool(device).ok_or_else(|| format!("device {device} has no pool"))?;
-        pool.release_pool(mempool).map_err(|error| error.to_string())
+        self.pool(device)?.release_pool(mempool).map_err(|error| error.to_string())
     }
 
     /// What `torch.cuda.memory_stats()` says, as a JSON object; `{}` for a device that was not used.
     pub(crate) fn memory_stats_json(&self, device: i32) -> String {
-        let pool = self.place(device).and_then(|(_, place)| place.pool.get()).and_then(Option::as_ref);
+        let pool = self.place(device).and_then(|(_, place)| place.made());
         let stats = pool.map(|pool| serde_json::to_string(&pool.memory_stats()));
         stats.map_or_else(|| "{}".to_owned(), |text| text.expect("a table of integers is JSON"))
     }

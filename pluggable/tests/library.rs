@@ -2,8 +2,9 @@
 
 use std::env;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 use std::ptr;
 
 use vramscope_collector::CudaDevice;
@@ -47,13 +48,16 @@ type Stop = extern "C" fn() -> c_int;
 
 struct Library(*mut c_void);
 
+/// The file that cargo built beside this test.
+fn library_path() -> PathBuf {
+    let beside = env::current_exe().expect("this test is a file").parent().expect("in a folder").to_owned();
+    let places = [beside.join("..").join("libvramscope_pluggable.so"), beside.join("libvramscope_pluggable.so")];
+    places.into_iter().find(|path| path.is_file()).expect("cargo builds the library first")
+}
+
 impl Library {
-    /// The file that cargo built beside this test.
     fn open() -> Self {
-        let beside = env::current_exe().expect("this test is a file").parent().expect("in a folder").to_owned();
-        let places = [beside.join("..").join("libvramscope_pluggable.so"), beside.join("libvramscope_pluggable.so")];
-        let path: PathBuf = places.into_iter().find(|path| path.is_file()).expect("cargo builds the library first");
-        let path = CString::new(path.to_str().expect("a path of text")).expect("a path without a 0");
+        let path = CString::new(library_path().to_str().expect("a path of text")).expect("a path without a 0");
         // SAFETY: The path ends with a 0. What the library does when it is loaded is what Rust's standard library does.
         let library = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
         assert!(!library.is_null(), "it can be loaded");
@@ -193,4 +197,36 @@ fn a_forked_child_touches_nothing_and_exits() {
     // SAFETY: The status is a variable that is there.
     assert_eq!(unsafe { waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 7 << 8, "it refused, and exited by itself");
+}
+
+/// Builds the C++ program; `None` where there is no compiler.
+fn build(program: &Path) -> Option<()> {
+    let mut compiler = Command::new("g++");
+    compiler.args(["-std=c++17", "-pthread", "-x", "c++", "-", "-ldl", "-o"]).arg(program).stdin(Stdio::piped());
+    let mut running = compiler.spawn().ok()?;
+    // Taken along in this test, which may run where the repository is not.
+    let source = include_bytes!("catches.cpp");
+    running.stdin.take().expect("it is piped").write_all(source).expect("the compiler reads it");
+    assert!(running.wait().expect("it ends").success(), "it compiles");
+    Some(())
+}
+
+#[test]
+fn a_failed_request_is_an_exception_in_cpp() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("catches");
+    if build(&program).is_none() {
+        let _ = io::stderr().write_all(b"SKIPPED: there is no g++ to build a C++ program with\n");
+        return;
+    }
+    let output = Command::new(&program).arg(library_path()).output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<&str> = text.lines().collect();
+    let reason = if has_gpu() { " is more than any device has" } else { "no CUDA here: " };
+    assert_eq!((lines.len(), lines[0], lines[2]), (4, "unwound", "unwound"), "{text}");
+    for caught in [lines[1], lines[3]] {
+        assert!(caught.starts_with("caught: vramscope: ") && caught.contains(reason), "{text}");
+    }
+    assert_eq!(output.stderr, b"", "the exception says it, and nothing else");
 }

@@ -128,33 +128,52 @@ fn a_file_that_cannot_be_made_costs_the_recording_alone() {
     assert!(!process.stop(), "there is no file");
 }
 
+/// Asks for memory that there is none of, and says what the answer says.
+fn refusal(process: &Process<Hosts>, bytes: u64, device: i32) -> String {
+    process.allocate(bytes, device, STREAM).expect_err("there is none").to_string()
+}
+
 #[test]
-fn without_devices_it_is_said_once_and_nothing_is_handed_out() {
+fn without_devices_each_request_is_told_why() {
     let (process, heard) = begin(Err("no CUDA here"), Ok(""), Wanted::default());
     for _ in 0..3 {
-        assert_eq!(process.allocate(512, 0, STREAM), Err(Refused::NoPool));
+        assert_eq!(refusal(&process, 512, 0), "vramscope: no CUDA here; no memory is handed out");
     }
-    assert_eq!(take(&heard), ["no CUDA here; no memory is handed out"]);
+    assert_eq!(process.begin_allocate_to_pool(0, MempoolId(0, 1)), Err("no CUDA here".to_owned()));
     assert_eq!(process.free(512, 0), Err(FreeError::Foreign { address: 512 }));
     assert_eq!((process.memory_stats_json(0), process.stop()), ("{}".to_owned(), true));
+    assert!(take(&heard).is_empty());
 }
 
 #[test]
 fn settings_that_mean_nothing_hand_nothing_out() {
-    let (process, heard) = begin(Ok(vec![64 * MIB]), Err("PYTORCH_ALLOC_CONF: at 3, nonsense"), Wanted::default());
-    assert_eq!(process.allocate(512, 0, STREAM), Err(Refused::NoPool));
-    assert_eq!(take(&heard), ["PYTORCH_ALLOC_CONF: at 3, nonsense; no memory is handed out"]);
+    let (process, _) = begin(Ok(vec![64 * MIB]), Err("PYTORCH_ALLOC_CONF: at 3, nonsense"), Wanted::default());
+    assert_eq!(refusal(&process, 512, 0), "vramscope: PYTORCH_ALLOC_CONF: at 3, nonsense; no memory is handed out");
 }
 
 #[test]
 fn a_device_that_is_not_there_or_does_not_open_takes_no_other_away() {
-    let (process, heard) = begin(Ok(vec![64 * MIB, 0]), Ok(""), Wanted::default());
-    for device in [1, 1, 2, -1] {
-        assert_eq!(process.allocate(512, device, STREAM), Err(Refused::NoPool));
+    let (process, _) = begin(Ok(vec![64 * MIB, 0]), Ok(""), Wanted::default());
+    for (device, expected) in [
+        (1, "vramscope: device 1: it is asleep; no memory is handed out"),
+        (1, "vramscope: device 1: it is asleep; no memory is handed out"),
+        (2, "vramscope: there is no device 2: there are 2; no memory is handed out"),
+        (-1, "vramscope: there is no device -1: there are 2; no memory is handed out"),
+    ] {
+        assert_eq!(refusal(&process, 512, device), expected);
     }
-    let asleep = "device 1: it is asleep; no memory of it is handed out";
-    assert_eq!(take(&heard), [asleep, "there is no device 2: there are 2; no memory of it is handed out"]);
     assert!(matches!(process.allocate(512, 0, STREAM), Ok(Some(_))));
+}
+
+#[test]
+fn what_there_is_no_room_for_is_refused_in_pytorchs_words() {
+    let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted::default());
+    let said = refusal(&process, 65 * MIB, 0);
+    assert!(said.starts_with("CUDA out of memory. Tried to allocate 66.00 MiB. Device 0 has a total "), "{said}");
+    let said = refusal(&process, u64::MAX, 0);
+    assert!(said.starts_with("vramscope: a request of 18446744073709551615 bytes is more than any"), "{said}");
+    assert!(matches!(process.allocate(32 * MIB, 0, STREAM), Ok(Some(_))));
+    assert!(take(&heard).is_empty(), "whoever asked is told, and nobody else");
 }
 
 #[test]
