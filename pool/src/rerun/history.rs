@@ -25,6 +25,8 @@ pub struct History {
     pub(super) has_free_requests: bool,
     /// Whether a private pool is named anywhere.
     pub(super) has_private_pools: bool,
+    /// The private pools that are named in blocks allocated: up to which place, on which stream.
+    named_pools: Vec<(usize, StreamId, MempoolId)>,
     /// Whether the private pools of segments that are gone at the end are named too, and not only those that the end still shows.
     pub(super) names_lost_pools: bool,
 }
@@ -140,6 +142,7 @@ impl History {
             total_bytes,
             has_free_requests: entries.iter().any(|entry| matches!(entry.kind, EventKind::FreeRequested { .. })),
             has_private_pools,
+            named_pools: named_pools(&entries),
             names_lost_pools,
             start,
             entries,
@@ -210,6 +213,23 @@ fn late_frees(entries: &[Entry]) -> HashMap<usize, usize> {
         }
     }
     late
+}
+
+fn named_pools(entries: &[Entry]) -> Vec<(usize, StreamId, MempoolId)> {
+    let mut named: Vec<(usize, StreamId, MempoolId)> = Vec::new();
+    for (place, entry) in entries.iter().enumerate() {
+        if let EventKind::BlockAllocated { stream, pool, .. } = entry.kind
+            && pool.owner != MempoolId::default()
+        {
+            // One after the other from the same pool follow from the first; the last is what is looked for.
+            if let Some(last) = named.last_mut().filter(|last| (last.1, last.2) == (stream, pool.owner)) {
+                last.0 = place;
+            } else {
+                named.push((place, stream, pool.owner));
+            }
+        }
+    }
+    named
 }
 
 /// Which segments come and go, and where expandable ones begin.
@@ -302,6 +322,13 @@ impl Bases {
 }
 
 impl History {
+    /// The private pool that requests on `stream` behind `place` ask next, of those that are named.
+    pub(super) fn next_named_pool(&self, place: usize, stream: StreamId) -> Option<MempoolId> {
+        let from = self.named_pools.partition_point(|&(last, ..)| last <= place);
+        let next = self.named_pools[from..].iter().find(|&&(_, named_on, _)| named_on == stream);
+        next.map(|&(_, _, owner)| owner)
+    }
+
     /// How many addresses an expandable segment has whose pages are of `page_bytes`: no more than lie between two of them, and no fewer
     /// than one was seen to use. How many are left above the highest page decides which of two free blocks can grow further, so they
     /// should be as many as there were.

@@ -62,11 +62,11 @@ impl Owners {
     }
 
     /// The pools that a request may have asked of which nothing is said, the likeliest first: the one that the stream's last request
-    /// asked, what the recording says, one that nothing was heard of before.
-    pub(super) fn candidates(&self, stream: StreamId) -> Vec<MempoolId> {
+    /// asked, what the recording says, one that nothing was heard of before, `next`, the one that the stream asks next by name.
+    pub(super) fn candidates(&self, stream: StreamId, next: Option<MempoolId>) -> Vec<MempoolId> {
         let last = self.last.get(&stream).copied().filter(|last| !self.over.contains(last));
         let mut candidates = Vec::from_iter(last);
-        for other in [MempoolId::default(), assumed_pool(self.assumed)] {
+        for other in [MempoolId::default(), assumed_pool(self.assumed)].into_iter().chain(next) {
             if !candidates.contains(&other) {
                 candidates.push(other);
             }

@@ -40,7 +40,7 @@ struct Here<'h> {
 impl Here<'_> {
     /// What a copy is worth, in blocks.
     fn copied_blocks(&self) -> u64 {
-        2 * self.pool.counters.active.current() + COPY_COST
+        2 * self.pool.stats().active.all.current + COPY_COST
     }
 }
 
@@ -241,12 +241,12 @@ impl<'h> Reader<'h> {
                 }
                 let made = (group.begin..request).rfind(|&place| makes(&self.entries[place].kind, address));
                 match made.filter(|place| self.history.short_lived.binary_search(place).is_ok()) {
-                    Some(_) => owners.candidates(stream),
+                    Some(_) => owners.candidates(stream, self.history.next_named_pool(request, stream)),
                     None => vec![known],
                 }
             }
             EventKind::OutOfMemory { stream, .. } => {
-                let mut candidates = owners.candidates(stream);
+                let mut candidates = owners.candidates(stream, self.history.next_named_pool(request, stream));
                 // That it was a pool of which nothing else is known is believed only where there are such pools.
                 if !owners.has_private_pools() {
                     candidates.truncate(1);

@@ -3,5 +3,6 @@
 #![allow(missing_docs)]
 
 mod files;
+mod readings;
 mod simulate;
 mod verify;
