@@ -172,21 +172,15 @@ killed() {
     "$built/vramscope" info "$work/killed.vram"
 }
 
+# Out of memory is an error that a program can go on after, and stands in the recording.
 oom() {
-    python3 - "$here" "$library" 2>&1 <<'PY' | tee "$work/oom.out"
-import sys
-sys.path.insert(0, sys.argv[1])
-import torch
-from vramscope_torch import Vramscope
-vramscope = Vramscope(sys.argv[2])
-torch.cuda.set_per_process_memory_fraction(0.01)
-half = torch.empty(600 << 20, dtype=torch.uint8, device="cuda")
-refused = torch.empty(4 << 30, dtype=torch.uint8, device="cuda")
-print("refused at", refused.data_ptr())
-half.fill_(1)
-print("sum", int(half.sum(dtype=torch.int64)) >> 20, "ooms", vramscope.memory_stats()["num_ooms"])
-PY
-    grep -q "refused at 0" "$work/oom.out" && grep -q "sum 600 ooms 1" "$work/oom.out" && grep -qi "vramscope: .*out of memory" "$work/oom.out"
+    VRAMSCOPE_RECORD=$work/oom.vram python3 "$here/out_of_memory.py" "$library" || return 1
+    "$built/vramscope" info --json "$work/oom.vram" | python3 -c '
+import json, sys
+failed = json.load(sys.stdin)["devices"][0]["ooms"]
+print(failed, "failed requests in the recording")
+sys.exit(0 if failed == 2 else 1)' || return 1
+    "$built/vramscope" verify "$work/oom.vram"
 }
 
 # What both sides' counters say of the same program. Frees that wait for a stream end when the GPU is done, so small differences are none.
@@ -221,18 +215,15 @@ part_torch() {
             step "${name}$mode-info" 20 "$built/vramscope" info "$work/${name}$mode.vram"
             step "${name}$mode-verify" 40 "$built/vramscope" verify "$work/${name}$mode.vram"
         done
-        note "step times${conf:+, $conf}:"
-        for mode in native vramscope recorded live; do
-            note "  $mode: $(grep '^time ' "$work/${name}$mode")"
-        done
     done
     unset PYTORCH_CUDA_ALLOC_CONF
-    step torch-graph-native 40 train --graph --steps 3 --timed 0
-    VRAMSCOPE_RECORD=$work/graph.vram step torch-graph-vramscope 40 train --graph --steps 3 --timed 0 --library "$library"
+    step torch-graph-native 40 train --graph --steps 3
+    VRAMSCOPE_RECORD=$work/graph.vram step torch-graph-vramscope 40 train --graph --steps 3 --library "$library"
     step torch-graph-same-results 5 same_results "$work/torch-graph-native" "$work/torch-graph-vramscope"
     step torch-graph-verify 20 "$built/vramscope" verify "$work/graph.vram"
     step torch-killed 60 killed
     step torch-out-of-memory 40 oom
+    step torch-step-times 90 python3 "$here/step_times.py" "$library" "$built/vramscope" && note "$(cat "$work/torch-step-times")"
     [ -f "$work/torch-recorded.vram" ] && cp "$work/torch-recorded.vram" "$out/torch-recorded.vram"
     [ -f "$work/torch-expandable-recorded.vram" ] && cp "$work/torch-expandable-recorded.vram" "$out/torch-expandable-recorded.vram"
 }

@@ -248,6 +248,37 @@ def large_segments(program):
     program.step("emptied")
 
 
+def non_split_rounding(program):
+    """Blocks too large to split, with large segments of another size and no max_non_split_rounding: says which that then is."""
+    torch, rng, live = program.torch, random.Random(22), []
+
+    def is_taken(block, request):
+        """Whether a free block, the only one, serves a smaller request; both in MiB."""
+        address = program.bytes(block * MIB).data_ptr()
+        served = program.bytes(request * MIB).data_ptr()
+        torch.cuda.empty_cache()
+        return served == address
+
+    # 8, 36 and 76 MiB more than the request: the first is within either rule, the last within neither.
+    seen = tuple(is_taken(block, 104) for block in (112, 140, 180))
+    rules = {(True, False, False): "stays 20 MiB", (True, True, False): "follows large_segment_size_mb, 64 MiB"}
+    words = ["taken" if it else "left" for it in seen]
+    print(
+        f"max_non_split_rounding_mb, not set, {rules.get(seen, 'is neither 20 nor 64 MiB')}: for a request of 104 MiB"
+        f" a free block of 112 was {words[0]}, one of 140 {words[1]}, one of 180 {words[2]}"
+    )
+    program.step("asked")
+    for n in range(1200):
+        if live and (len(live) > 30 or rng.random() < 0.45):
+            del live[rng.randrange(len(live))]
+        else:
+            live.append(program.bytes(rng.randint(1, 200 * MIB) if rng.random() < 0.7 else draw_size(rng)))
+        if n % 300 == 299:
+            program.step(f"churn {n}")
+    torch.cuda.empty_cache()
+    program.step("emptied")
+
+
 def ring_small(program):
     """A history that overflows after 1,500 entries, on two streams."""
     torch, rng, live = program.torch, random.Random(20), []
@@ -299,6 +330,7 @@ PROGRAMS = {
     ),
     "large_segments": (large_segments, "large_segment_size_mb:48", HISTORY),
     "large_segments_expandable": (large_segments, "expandable_segments:True,large_segment_size_mb:32", HISTORY),
+    "non_split_rounding": (non_split_rounding, "large_segment_size_mb:64,max_split_size_mb:100", HISTORY),
     "ring_small": (ring_small, "", 1500),
 }
 

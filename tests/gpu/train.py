@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
-"""A training run that comes out the same on any allocator: prints its losses bit for bit, then how long a step takes.
+"""A training run that comes out the same on any allocator: prints its losses bit for bit.
 
-    train.py [--library LIBVRAMSCOPE_PLUGGABLE.SO] [--steps N] [--timed N] [--graph] [--stats FILE]
+    train.py [--library LIBVRAMSCOPE_PLUGGABLE.SO] [--steps N] [--graph] [--stats FILE]
 
 Without a library it runs on PyTorch's own allocator. A small GPT over text of random lengths, so that no two steps ask for the same
 memory; batches come from forked data loader workers, and over a copying stream with record_stream. `--graph` ends with a CUDA graph,
-which allocates from a private pool. Lines that begin with `loss`, `graph` or `parameters` are the same on every allocator; those that
-begin with `time` are not.
+which allocates from a private pool. What is printed is the same on every allocator. step_times.py measures the steps of this program.
 """
 
 import argparse
 import json
 import os
-import statistics
 import time
 
 # cuBLAS gives the same results in every run only with a workspace of a fixed size.
@@ -99,12 +97,13 @@ def train(net, optimizer, steps, vramscope):
             vramscope.mark(f"step {n}")
         loss = step(net, optimizer, tokens)
         del tokens
-        print(f"loss {n} {float(loss).hex()}", flush=True)
+        print(f"loss {n} {float(loss.detach()).hex()}", flush=True)
         if n % 10 == 9:
             torch.cuda.empty_cache()
 
 
 def measure(net, optimizer, steps):
+    """How long each of so many steps takes, in ms, after five that are not counted. All ask for the same memory."""
     tokens = torch.randint(0, VOCABULARY, (2, 129), generator=torch.Generator().manual_seed(7)).cuda()
     times = []
     for _ in range(steps + 5):
@@ -113,10 +112,7 @@ def measure(net, optimizer, steps):
         step(net, optimizer, tokens)
         torch.cuda.synchronize()
         times.append(1e3 * (time.perf_counter() - begin))
-    if steps:
-        times = sorted(times[5:])
-        quartiles = statistics.quantiles(times, n=4)
-        print(f"time step median {statistics.median(times):.3f} ms, quartiles {quartiles[0]:.3f} {quartiles[2]:.3f}")
+    return times[5:]
 
 
 def capture(net):
@@ -140,11 +136,22 @@ def capture(net):
     del graph, result, junk
 
 
+def prepare():
+    """The net and its optimizer, in a process where everything comes out the same each time."""
+    torch.use_deterministic_algorithms(True)
+    # Filling every new tensor would hide a block that was handed out twice.
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.manual_seed(0)
+    net = Gpt()
+    net.cuda()
+    return net, torch.optim.AdamW(net.parameters(), lr=3e-4)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library")
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--timed", type=int, default=60)
     parser.add_argument("--graph", action="store_true")
     parser.add_argument("--stats")
     options = parser.parse_args()
@@ -153,18 +160,10 @@ def main():
         from vramscope_torch import Vramscope
 
         vramscope = Vramscope(options.library)
-    torch.use_deterministic_algorithms(True)
-    # Filling every new tensor would hide a block that was handed out twice.
-    torch.utils.deterministic.fill_uninitialized_memory = False
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.manual_seed(0)
-    net = Gpt()
-    net.cuda()
-    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-4)
+    net, optimizer = prepare()
     train(net, optimizer, options.steps, vramscope)
     total = sum(float(it.detach().double().sum()) for it in net.parameters())
     print(f"parameters {total.hex()}")
-    measure(net, optimizer, options.timed)
     if options.graph:
         capture(net)
     if options.stats:
