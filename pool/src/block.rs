@@ -13,7 +13,7 @@ pub(crate) struct BlockIndex(NonZeroU32);
 
 impl BlockIndex {
     fn place(self) -> usize {
-        self.0.get() as usize - 1
+        self.0.get() as usize
     }
 }
 
@@ -30,7 +30,7 @@ pub enum BlockState {
 }
 
 /// A stretch of a segment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Block {
     pub(crate) address: u64,
     pub(crate) size: u64,
@@ -72,10 +72,17 @@ impl Block {
 }
 
 /// All blocks of a pool. Places of blocks that are gone are used again.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Blocks {
+    /// The first place is nobody's, so that an index is a place as it is.
     arena: Vec<Block>,
     vacant: Vec<BlockIndex>,
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Self { arena: vec![Block::default()], vacant: Vec::new() }
+    }
 }
 
 impl Index<BlockIndex> for Blocks {
@@ -100,9 +107,9 @@ impl Blocks {
             self[index] = block;
             return index;
         }
+        let place = u32::try_from(self.arena.len()).ok().and_then(NonZeroU32::new);
         self.arena.push(block);
-        let count = u32::try_from(self.arena.len()).ok().and_then(NonZeroU32::new);
-        BlockIndex(count.expect("2^32 blocks of 64 bytes do not fit in memory that a program can have"))
+        BlockIndex(place.expect("2^32 blocks of 64 bytes do not fit in memory that a program can have"))
     }
 
     #[inline]

@@ -24,7 +24,7 @@ impl BlockPoolIndex {
 }
 
 /// A home's place among all homes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HomeIndex(u32);
 
 /// The blocks of one stream in one pool that nobody uses.

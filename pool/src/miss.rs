@@ -176,7 +176,7 @@ impl<D: Device> Pool<D> {
             device_free_bytes: memory.free_bytes,
             device_total_bytes: memory.total_bytes,
             limit_bytes: self.limit,
-            allocated_bytes: self.counters.allocated_bytes.current(),
+            allocated_bytes: self.counters.allocated_bytes(),
             reserved_bytes: self.reserved_bytes(),
             private_pool_bytes: private.map(|index| self.blocks[index].size).sum(),
             largest_free_bytes: self.homes.largest(),

@@ -94,7 +94,7 @@ impl<D: Device> Pool<D> {
             homes: Homes::new(),
             live: LiveBlocks::default(),
             segments: BTreeMap::new(),
-            counters: Counters { max_split_size: settings.max_split_size, ..Counters::default() },
+            counters: Counters::new(settings.max_split_size),
             uses: Uses::default(),
             mempools: Mempools::default(),
         };
@@ -307,11 +307,7 @@ impl<D: Device> Pool<D> {
         let &mut Block { address, size, .. } = block;
         self.live.insert(address, index);
         let counters = &mut self.counters;
-        counters.allocation.increase(kind, 1);
-        counters.allocated_bytes.increase(kind, size);
-        counters.active.increase(kind, 1);
-        counters.active_bytes.increase(kind, size);
-        counters.requested_bytes.increase(kind, requested);
+        counters.hand_out(kind, size, requested);
         if self.settings.max_split_size.is_some_and(|max| size >= max) {
             counters.oversize_allocations.increase(1);
         }
@@ -333,8 +329,7 @@ impl<D: Device> Pool<D> {
             return Err(FreeError::Device(error));
         }
         let kind = self.homes[home].key.kind;
-        self.counters.allocation.decrease(kind, 1);
-        self.counters.allocated_bytes.decrease(kind, size);
+        self.counters.take_back(kind, size);
         if self.settings.max_split_size.is_some_and(|max| size >= max) {
             self.counters.oversize_allocations.decrease_one();
         }
@@ -375,9 +370,7 @@ impl<D: Device> Pool<D> {
             counters.inactive_split.replace(kind, merged, split);
             counters.inactive_split_bytes.replace(kind, merged_bytes, split_bytes);
         }
-        counters.active.decrease(kind, 1);
-        counters.active_bytes.decrease(kind, size);
-        counters.requested_bytes.decrease(kind, requested);
+        counters.complete_free(kind, size, requested);
     }
 
     /// Puts a free block into its home.

@@ -138,16 +138,14 @@ impl<D: Device> Pool<D> {
         (block.requested, block.site) = (recorded.requested, recorded.site);
         block.state = if recorded.pending_free { BlockState::PendingFree } else { BlockState::Active };
         let (address, size) = (block.address, block.size);
-        self.counters.active.increase(kind, 1);
-        self.counters.active_bytes.increase(kind, size);
-        self.counters.requested_bytes.increase(kind, recorded.requested);
+        self.counters.hand_out(kind, size, recorded.requested);
         if recorded.pending_free {
+            self.counters.part_active();
+            self.counters.take_back(kind, size);
             self.restore_pending(index, vramscope_trace::StreamId(address), StreamEvent(address));
             return;
         }
         self.live.insert(address, index);
-        self.counters.allocation.increase(kind, 1);
-        self.counters.allocated_bytes.increase(kind, size);
         if self.settings.max_split_size.is_some_and(|max| size >= max) {
             self.counters.oversize_allocations.increase(1);
         }

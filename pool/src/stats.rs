@@ -182,11 +182,13 @@ impl CounterBySize {
 /// [`Stats`] as they are kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) allocation: CounterBySize,
-    pub(crate) allocated_bytes: CounterBySize,
-    pub(crate) active: CounterBySize,
-    pub(crate) active_bytes: CounterBySize,
-    pub(crate) requested_bytes: CounterBySize,
+    allocation: CounterBySize,
+    allocated_bytes: CounterBySize,
+    /// Whether any free had to wait yet. Until then a block is active as long as it is allocated, and the next two are not kept.
+    active_apart: bool,
+    active: CounterBySize,
+    active_bytes: CounterBySize,
+    requested_bytes: CounterBySize,
     pub(crate) inactive_split: CounterBySize,
     pub(crate) inactive_split_bytes: CounterBySize,
     pub(crate) segment: CounterBySize,
@@ -198,10 +200,66 @@ pub(crate) struct Counters {
     pub(crate) num_sync_all_streams: u64,
     pub(crate) num_device_alloc: u64,
     pub(crate) num_device_free: u64,
-    pub(crate) max_split_size: Option<u64>,
+    max_split_size: Option<u64>,
 }
 
 impl Counters {
+    pub(crate) fn new(max_split_size: Option<u64>) -> Self {
+        Self { max_split_size, ..Self::default() }
+    }
+
+    /// A block was handed to the program.
+    #[inline]
+    pub(crate) fn hand_out(&mut self, kind: PoolKind, size: u64, requested: u64) {
+        self.allocation.increase(kind, 1);
+        self.allocated_bytes.increase(kind, size);
+        self.requested_bytes.increase(kind, requested);
+        if self.active_apart {
+            self.active.increase(kind, 1);
+            self.active_bytes.increase(kind, size);
+        }
+    }
+
+    /// The program freed a block.
+    #[inline]
+    pub(crate) fn take_back(&mut self, kind: PoolKind, size: u64) {
+        self.allocation.decrease(kind, 1);
+        self.allocated_bytes.decrease(kind, size);
+    }
+
+    /// Nobody uses the block anymore.
+    #[inline]
+    pub(crate) fn complete_free(&mut self, kind: PoolKind, size: u64, requested: u64) {
+        self.requested_bytes.decrease(kind, requested);
+        if self.active_apart {
+            self.active.decrease(kind, 1);
+            self.active_bytes.decrease(kind, size);
+        }
+    }
+
+    /// A free is about to wait: from now on a block can be active and not allocated.
+    pub(crate) fn part_active(&mut self) {
+        if !self.active_apart {
+            self.active_apart = true;
+            (self.active, self.active_bytes) = (self.allocation, self.allocated_bytes);
+        }
+    }
+
+    /// Blocks handed to the program and not back in the pool.
+    pub(crate) fn active(&self) -> u64 {
+        if self.active_apart { &self.active } else { &self.allocation }.current()
+    }
+
+    /// Bytes handed to the program.
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        self.allocated_bytes.current()
+    }
+
+    /// Bytes handed to the program and not back in the pool.
+    pub(crate) fn active_bytes(&self) -> u64 {
+        if self.active_apart { &self.active_bytes } else { &self.allocated_bytes }.current()
+    }
+
     fn by_size(&mut self) -> [&mut CounterBySize; 9] {
         [
             &mut self.allocation,
@@ -245,11 +303,11 @@ impl Counters {
         Stats {
             allocation: self.allocation.stat(),
             segment: self.segment.stat(),
-            active: self.active.stat(),
+            active: if self.active_apart { &self.active } else { &self.allocation }.stat(),
             inactive_split: self.inactive_split.stat(),
             allocated_bytes: self.allocated_bytes.stat(),
             reserved_bytes: self.reserved_bytes.stat(),
-            active_bytes: self.active_bytes.stat(),
+            active_bytes: if self.active_apart { &self.active_bytes } else { &self.allocated_bytes }.stat(),
             inactive_split_bytes: self.inactive_split_bytes.stat(),
             requested_bytes: self.requested_bytes.stat(),
             oversize_allocations: self.oversize_allocations.stat(),

@@ -96,6 +96,7 @@ impl<D: Device> Pool<D> {
             let streams = self.uses.streams.get(&index).cloned().unwrap_or_default();
             self.queue_events(index, streams, site)?;
         }
+        self.counters.part_active();
         let block = &mut self.blocks[index];
         block.state = BlockState::PendingFree;
         block.is_shared = false;
