@@ -40,7 +40,7 @@ struct Here<'h> {
 impl Here<'_> {
     /// What a copy is worth, in blocks.
     fn copied_blocks(&self) -> u64 {
-        2 * self.pool.stats().active.all.current + COPY_COST
+        2 * self.pool.counters.active() + COPY_COST
     }
 }
 
