@@ -1,8 +1,8 @@
 //! Everything there is to say about one thing on the screen, as text.
 
 use vramscope_trace::{
-    Definitions, DeviceId, DeviceState, Event, EventKind, MemoryState, MempoolId, Pool, PoolKind, Recording, Segment,
-    SiteId, Stage,
+    Definitions, DeviceId, DeviceState, Event, EventKind, MemorySample, MemoryState, MempoolId, Pool, PoolKind,
+    Recording, Segment, SiteId, Stage,
 };
 
 use crate::heatmap::Hit;
@@ -175,6 +175,16 @@ fn of_pieces(total: u64, pieces: u64) -> String {
     }
 }
 
+/// What the driver said last; the pool's own share is known without it, and of later.
+fn of_sample(sample: &MemorySample) -> Section {
+    let rows = vec![
+        ("outside pool", units::both_bytes(sample.used_by_context)),
+        ("other processes", units::both_bytes(sample.used_by_others)),
+        ("free", units::both_bytes(sample.free)),
+    ];
+    Section { heading: "Outside of the pool, as the driver said last", rows }
+}
+
 /// What is known of a GPU as a whole.
 #[must_use]
 pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, notes: &[String]) -> Details {
@@ -205,11 +215,6 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
             },
         ));
     }
-    if let Some(sample) = device.sample() {
-        rows.push(("driver: free", size(sample.free)));
-        rows.push(("driver: context", size(sample.used_by_context)));
-        rows.push(("driver: others", size(sample.used_by_others)));
-    }
     if device.misfits() > 0 {
         rows.push(("contradictions", format!("{} events did not fit", units::count(device.misfits()))));
     }
@@ -222,7 +227,9 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
     if notes.is_empty() && about.is_some_and(|about| !about.history_complete) {
         about_recording.push(("history", "begins late: what was there before is known only from then on".to_owned()));
     }
-    let sections = vec![Section { heading: "", rows }, Section { heading: "Recording", rows: about_recording }];
+    let mut sections = vec![Section { heading: "", rows }];
+    sections.extend(device.sample().map(|sample| of_sample(&sample)));
+    sections.push(Section { heading: "Recording", rows: about_recording });
     Details { subject: Subject::Device, sections, stack: Vec::new() }
 }
 
@@ -241,7 +248,12 @@ pub fn of_event(event: &Event, definitions: &Definitions) -> String {
         EventKind::OutOfMemory { requested, device_free, .. } => {
             format!("out of memory: {} asked, {} free", size(requested), size(device_free))
         }
-        EventKind::MemorySample { free, .. } => format!("driver sample, {} free", size(free)),
+        EventKind::MemorySample { used_by_context, used_by_others, free } => format!(
+            "driver: {} outside the pool, {} in other processes, {} free",
+            size(used_by_context),
+            size(used_by_others),
+            size(free)
+        ),
         EventKind::Mark { stage, name } => {
             let what = match stage {
                 Stage::Instant => "mark",

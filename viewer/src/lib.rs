@@ -15,6 +15,7 @@
 
 mod axis;
 mod backend;
+pub mod bands;
 pub mod details;
 pub mod frame;
 pub mod heatmap;

@@ -1,7 +1,7 @@
 //! The two palettes.
 //!
 //! One hue has one meaning everywhere: blue is allocated, lilac is freed but still in use by a stream, orange is free space inside
-//! segments. Blue and orange stay apart in every common kind of color blindness; free space is hatched as well, so that it does not
+//! segments, sea green is what this process holds outside of the pool, gray what others hold. Blue and orange stay apart in every common kind of color blindness; free space is hatched as well, so that it does not
 //! rest on color at all.
 
 use crate::frame::Color;
@@ -41,6 +41,10 @@ pub struct Theme {
     pub cached_hatch: Color,
     /// The line of the reserved bytes.
     pub reserved_line: Color,
+    /// Held by this process outside of the pool.
+    pub outside: Color,
+    /// Held by other processes.
+    pub others: Color,
     /// Out of memory, lost events.
     pub alarm: Color,
     /// A span of an annotation.
@@ -72,6 +76,8 @@ const DARK: Theme = Theme {
     cached: Color::hex(0x4a3317),
     cached_hatch: Color::hex(0x8a5a1e),
     reserved_line: Color::hex(0xaab4c0),
+    outside: Color::hex(0x2c6a64),
+    others: Color::hex(0x3b4552),
     alarm: Color::hex(0xff5d5d),
     mark: Color::hex(0x27323f),
     mark_alternate: Color::hex(0x2f3b4a),
@@ -106,6 +112,8 @@ const LIGHT: Theme = Theme {
     cached: Color::hex(0xfbecd6),
     cached_hatch: Color::hex(0xe3b57a),
     reserved_line: Color::hex(0x4b5765),
+    outside: Color::hex(0x8fcac2),
+    others: Color::hex(0xc9d1da),
     alarm: Color::hex(0xd22f2f),
     mark: Color::hex(0xdde4ec),
     mark_alternate: Color::hex(0xcfd9e4),

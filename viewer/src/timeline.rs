@@ -1,4 +1,4 @@
-//! The timeline: allocated, active and reserved bytes over time, with the marks above.
+//! The timeline: allocated, active and reserved bytes over time, what is held outside of the pool above them, and marks above all.
 //!
 //! Its picture changes with the recording, the range of time and the page's size, not with the moment on the screen; so it is drawn
 //! once and kept, and [`draw_cursor`] adds the moment to a copy.
@@ -11,6 +11,7 @@ use vramscope_trace::{Column, Counters, DeviceId, Recording};
 
 use crate::axis::Axis;
 use crate::backend::FrameBackend;
+use crate::bands::{self, Bands};
 use crate::frame::{Color, Frame, Rect};
 use crate::marks::{IncidentKind, Marks};
 use crate::text::{Align, Typesetter};
@@ -100,6 +101,8 @@ pub struct Content<'a> {
     pub marks: &'a Marks,
     /// The peak of the allocated and of the reserved bytes.
     pub peaks: [PeakMark; 2],
+    /// What is drawn of the memory outside of the pool.
+    pub bands: Bands,
     /// The time shown.
     pub range: Range<u64>,
 }
@@ -131,17 +134,18 @@ pub fn draw(frame: &mut Frame, type_: &mut Typesetter, look: Look, content: &Con
         geometry.to_ns,
         usize::try_from(geometry.plot.width()).unwrap_or(1),
     );
-    let top = content.peaks[1].bytes.max(content.peaks[0].bytes);
-    let top = top.saturating_add(top / 12).max(1 << 20);
+    let (top, whole) = bands::top(content);
+    let bands = bands::stacked(content, look.theme, &columns, (geometry.from_ns, geometry.to_ns), top);
     let most = (geometry.plot.width() / look.px(110.0).max(1)) as u64;
     let time = Axis::time(geometry.from_ns, geometry.to_ns, content.recording.start_ns(), most);
     let most = (geometry.plot.height() / look.px(26.0).max(1)).max(1) as u64;
     let axes = Axes { time, labels_to: labels_to(type_, look, &geometry, &time), bytes: Axis::bytes(top, most) };
     // The backend cannot fail; plotters' own errors would be about a chart without area, which Geometry does not make.
-    let _ = draw_chart(FrameBackend::new(frame, type_), look, &geometry, &axes, &columns);
+    let _ = draw_chart(FrameBackend::new(frame, type_), look, &geometry, &axes, (&columns, &bands));
     draw_spans(frame, type_, look, &geometry, content);
     draw_incidents(frame, type_, look, &geometry, content);
-    draw_peaks(frame, type_, look, &geometry, content, top);
+    let taken = whole.map(|total| draw_total(frame, type_, look, &geometry, total));
+    draw_peaks(frame, type_, look, &geometry, content, (top, taken));
     geometry
 }
 
@@ -172,7 +176,7 @@ fn draw_chart<'a>(
     look: Look,
     geometry: &Geometry,
     axes: &Axes,
-    columns: &[Column],
+    (columns, bands): (&[Column], &[bands::Drawn]),
 ) -> ChartResult<'a> {
     let (width, height) = backend.get_size();
     let theme = look.theme;
@@ -186,17 +190,20 @@ fn draw_chart<'a>(
         .build_cartesian_2d(axes.time, axes.bytes)?;
     let slice_ns = (geometry.to_ns - geometry.from_ns) as f64 / columns.len().max(1) as f64;
     let at = |index: usize| (index as f64 + 0.5) * slice_ns;
-    let mut fill = |color: Color, value: fn(&Column) -> u64| {
-        let bar = move |(index, column): (usize, &Column)| {
-            Rectangle::new([(at(index), 0.0), (at(index), value(column) as f64)], rgb(color).filled())
+    let mut fill = |color: Color, values: &mut dyn Iterator<Item = u64>| {
+        let bar = move |(index, value): (usize, u64)| {
+            Rectangle::new([(at(index), 0.0), (at(index), value as f64)], rgb(color).filled())
         };
-        chart.draw_series(columns.iter().enumerate().filter(|(_, column)| value(column) > 0).map(bar)).map(|_| ())
+        chart.draw_series(values.enumerate().filter(|&(_, value)| value > 0).map(bar)).map(|_| ())
     };
+    for (color, ends) in bands {
+        fill(*color, &mut ends.iter().copied())?;
+    }
     // What is reserved and not active is free space inside segments, so it is tinted as free space is in the heatmap.
-    fill(theme.well.mix(theme.free, 0.3), |column| column.max.reserved)?;
-    fill(theme.well.mix(theme.pending, 0.7), |column| column.max.active)?;
-    fill(theme.well.mix(theme.allocated, 0.65), |column| column.max.allocated)?;
-    fill(theme.allocated, |column| column.min.allocated)?;
+    fill(theme.well.mix(theme.free, 0.3), &mut columns.iter().map(|column| column.max.reserved))?;
+    fill(theme.well.mix(theme.pending, 0.7), &mut columns.iter().map(|column| column.max.active))?;
+    fill(theme.well.mix(theme.allocated, 0.65), &mut columns.iter().map(|column| column.max.allocated))?;
+    fill(theme.allocated, &mut columns.iter().map(|column| column.min.allocated))?;
     let size = f64::from(TEXT * look.scale);
     chart
         .configure_mesh()
@@ -282,12 +289,35 @@ fn draw_incidents(frame: &mut Frame, type_: &mut Typesetter, look: Look, geometr
     }
 }
 
-fn draw_peaks(frame: &mut Frame, type_: &mut Typesetter, look: Look, geometry: &Geometry, content: &Content, top: u64) {
+/// Draws the device's memory as the top of the chart. Returns where its label stands.
+fn draw_total(frame: &mut Frame, type_: &mut Typesetter, look: Look, geometry: &Geometry, total: u64) -> Rect {
+    let plot = geometry.plot;
+    frame.fill(Rect { y1: plot.y0 + look.px(1.0).max(1), ..plot }, look.theme.dim);
+    let size = (TEXT - 0.5) * look.scale;
+    let label = format!("device {}", units::bytes(total));
+    let width = type_.width(&label, size).ceil() as i32 + look.px(8.0);
+    let (x0, y0) = (plot.x0 + look.px(4.0), plot.y0 + look.px(3.0));
+    let back = Rect::new(x0, y0, x0 + width, y0 + look.px(15.0));
+    frame.tint(back, look.theme.background, 0.78);
+    let at = ((x0 + look.px(4.0)) as f32, (back.y0 + back.y1) as f32 / 2.0);
+    type_.draw(frame, &label, size, at, Align::Left, look.theme.text);
+    back
+}
+
+/// Points out the peaks on a chart that reaches up to `top`, where one label is there already.
+fn draw_peaks(
+    frame: &mut Frame,
+    type_: &mut Typesetter,
+    look: Look,
+    geometry: &Geometry,
+    content: &Content,
+    (top, taken): (u64, Option<Rect>),
+) {
     let theme = look.theme;
     let plot = geometry.plot;
     let size = (TEXT - 0.5) * look.scale;
     // The higher one is placed first; the other gives way downwards.
-    let mut placed: Option<Rect> = None;
+    let mut placed: Vec<Rect> = taken.into_iter().collect();
     for (peak, name) in content.peaks.iter().zip(["allocated", "reserved"]).rev() {
         let Some(x) = geometry.column(peak.time_ns).filter(|_| peak.bytes > 0) else { continue };
         let share = peak.bytes as f64 / top as f64;
@@ -302,13 +332,11 @@ fn draw_peaks(frame: &mut Frame, type_: &mut Typesetter, look: Look, geometry: &
         let x0 = if x + radius + width > plot.x1 { x - radius - width } else { x + radius + look.px(2.0) };
         let height = look.px(15.0);
         let y0 = y - height / 2;
-        let y0 = if placed.is_some_and(|above: Rect| y0 < above.y1 && x0 < above.x1 && above.x0 < x0 + width) {
-            placed.map_or(y0, |above| above.y1)
-        } else {
-            y0.clamp(plot.y0, (plot.y1 - height).max(plot.y0))
-        };
+        let covers = |above: &&Rect| y0 < above.y1 && x0 < above.x1 && above.x0 < x0 + width;
+        let below = placed.iter().filter(covers).map(|above| above.y1).max();
+        let y0 = below.unwrap_or_else(|| y0.clamp(plot.y0, (plot.y1 - height).max(plot.y0)));
         let back = Rect::new(x0, y0, x0 + width, y0 + height);
-        placed = Some(back);
+        placed.push(back);
         frame.tint(back, theme.background, 0.78);
         let at = ((x0 + look.px(4.0)) as f32, (back.y0 + back.y1) as f32 / 2.0);
         type_.draw(frame, &label, size, at, Align::Left, theme.text);

@@ -9,6 +9,7 @@ use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 
 use drawn::{Drawing, recording};
+use vramscope_viewer::bands::Band;
 use vramscope_viewer::frame::{Color, Frame};
 use vramscope_viewer::heatmap::{self, ColorBy, Highlight, Layout, View};
 use vramscope_viewer::model::Model;
@@ -76,6 +77,7 @@ fn timeline(model: &Model, dark: bool, (width, height): (u32, u32), scale: f32) 
         device: model.device(),
         marks: model.marks(),
         peaks: model.peaks(),
+        bands: model.bands(),
         range: model.range(),
     };
     let geometry = timeline::draw(&mut frame, &mut type_, look, &content);
@@ -144,11 +146,27 @@ fn a_zoomed_timeline() {
 }
 
 #[test]
+fn memory_outside_the_pool() {
+    let mut model = recording(Drawing::Shared);
+    check("shared_timeline_dark", &timeline(&model, true, (900, 220), 1.0));
+    model.toggle_band(Band::Others);
+    check("shared_timeline_others_dark", &timeline(&model, true, (900, 220), 1.0));
+    check("shared_timeline_others_light_x2", &timeline(&model, false, (1200, 360), 2.0));
+    model.toggle_band(Band::Outside);
+    model.zoom(0.4, model.time_ns());
+    check("shared_timeline_zoomed", &timeline(&model, false, (900, 220), 1.0));
+}
+
+#[test]
 fn every_golden_picture_has_a_test() {
     let known = [
         "beginning_heatmap",
         "beginning_timeline",
         "crowd_heatmap",
+        "shared_timeline_dark",
+        "shared_timeline_others_dark",
+        "shared_timeline_others_light_x2",
+        "shared_timeline_zoomed",
         "training_heatmap_by_category",
         "training_heatmap_dark",
         "training_heatmap_light",

@@ -230,6 +230,7 @@ fn the_end_of_time_is_a_time_like_any_other() {
             device: model.device(),
             marks: model.marks(),
             peaks: model.peaks(),
+            bands: model.bands(),
             range: model.range(),
         };
         let geometry = timeline::draw(&mut frame, &mut type_, look, &content);

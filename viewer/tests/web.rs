@@ -154,6 +154,31 @@ async fn free_space_and_blocks_are_on_the_canvas() {
 }
 
 #[wasm_bindgen_test]
+async fn the_legend_turns_bands_on_and_off() {
+    let api = start().await;
+    api.open(&bytes(Drawing::Training)).await.expect("a recording");
+    assert!(element("band-outside").hidden() && element("band-others").hidden(), "nothing was sampled");
+    api.open(&bytes(Drawing::Shared)).await.expect("a recording");
+    api.seek(api.number("events") as u64).await;
+    assert!(!element("band-outside").hidden() && !element("band-others").hidden());
+    assert_eq!((text("count-outside"), text("count-others")), ("47 MiB".to_owned(), "130 MiB".to_owned()));
+    let dark = web_sys::window().and_then(|window| window.match_media("(prefers-color-scheme: dark)").ok().flatten());
+    let theme = vramscope_viewer::theme::Theme::new(dark.is_some_and(|query| query.matches()));
+    let check = |button: &str, color: vramscope_viewer::frame::Color, drawn: bool| {
+        assert_eq!(element(button).get_attribute("aria-pressed"), Some(drawn.to_string()), "{button}");
+        assert_eq!(pixels_like("timeline", [color.r, color.g, color.b]) > 1000, drawn, "{button}");
+    };
+    check("show-outside", theme.outside, true);
+    check("show-others", theme.others, false);
+    element("show-outside").click();
+    element("show-others").click();
+    api.seek(0).await;
+    check("show-outside", theme.outside, false);
+    check("show-others", theme.others, true);
+    assert_eq!(text("count-others"), "–", "nothing was said by then");
+}
+
+#[wasm_bindgen_test]
 async fn keys_move_through_the_recording() {
     let api = start().await;
     api.open(&bytes(Drawing::Training)).await.expect("a recording");

@@ -3,6 +3,7 @@
 use vramscope_trace::FormatError;
 
 use super::{Model, Origin};
+use crate::bands::Band;
 use crate::heatmap::ColorBy;
 use crate::link::Link;
 
@@ -21,6 +22,7 @@ impl Model {
             select: self.selection,
             // What is not said is what a page begins with.
             color_by: (self.color_by == ColorBy::Category).then_some(self.color_by),
+            bands: self.band_choice,
         }
     }
 
@@ -41,6 +43,12 @@ impl Model {
         if let Some(color_by) = link.color_by {
             self.color_by = color_by;
             self.redraw_moment();
+        }
+        for band in Band::ALL {
+            if let Some(shown) = link.bands.of(band) {
+                self.band_choice.set(band, shown);
+                self.stale.timeline = true;
+            }
         }
         if self.origin == Origin::Live && self.recording.end_event() < link.event.unwrap_or(0).max(1) {
             self.awaited = Some(link.clone());

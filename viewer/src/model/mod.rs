@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, MemoryState, Peak, Recording, Replay};
 
+use crate::bands::{Band, Bands, Choice};
 use crate::heatmap::{ColorBy, Hit, View, hit_at};
 use crate::link::Link;
 use crate::marks::Marks;
@@ -70,6 +71,7 @@ pub struct Model {
     pub playback: Playback,
     /// What the color of a block says.
     pub color_by: ColorBy,
+    band_choice: Choice,
     /// How the heatmap is looked at.
     pub heatmap_view: View,
     /// What a GPU holds at a moment before its first event.
@@ -85,6 +87,7 @@ impl Model {
             origin,
             following: origin == Origin::Live,
             color_by: self.color_by,
+            band_choice: self.band_choice,
             playback: Playback::at_speed(self.playback.speed()),
             stale: Stale { timeline: true, moment: true },
             ..Self::default()
@@ -327,6 +330,13 @@ impl Model {
         self.set_span(|span, whole| span.pan(share, whole));
     }
 
+    /// Draws a band that is not drawn, or no longer one that is.
+    pub fn toggle_band(&mut self, band: Band) {
+        let shown = self.bands().shows(band);
+        self.band_choice.set(band, !shown);
+        self.stale.timeline = true;
+    }
+
     // The device and the selection.
 
     /// Shows another GPU.
@@ -420,6 +430,12 @@ impl Model {
     #[must_use]
     pub fn peaks(&self) -> [PeakMark; 2] {
         self.peaks
+    }
+
+    /// What is drawn of the memory outside of the pool.
+    #[must_use]
+    pub fn bands(&self) -> Bands {
+        self.band_choice.bands(self.recording.series(self.device))
     }
 
     /// The first moment at which a peak is reached.

@@ -3,8 +3,10 @@
 use wasm_bindgen::prelude::*;
 use web_sys::{DragEvent, Event, EventTarget, HashChangeEvent, PointerEvent, WheelEvent};
 
+use super::panel::BANDS;
 use super::save::save;
 use super::{App, Pointer, State, keys, live, source, window};
+use crate::bands::Band;
 use crate::heatmap::{ColorBy, View};
 use crate::link::Link;
 use crate::model::{Model, Origin, PeakOf};
@@ -210,6 +212,9 @@ fn listen_to_controls(app: &App) -> Result<(), JsValue> {
     on_button(app, "fit", |app| change_model(app, Model::fit))?;
     on_button(app, "live", follow)?;
     on_button(app, "color", |app| change_model(app, toggle_color))?;
+    for (band, [_, button, _]) in Band::ALL.into_iter().zip(BANDS) {
+        on_button(app, button, move |app| change_model(app, |model| model.toggle_band(band)))?;
+    }
     on_button(app, "help-button", toggle_help)?;
     on_button(app, "open", pick_file)?;
     on_button(app, "save", save)?;

@@ -5,12 +5,17 @@ use wasm_bindgen::prelude::*;
 
 use super::page::{Page, Stage};
 use super::screen::{Screen, css};
+use crate::bands::Band;
 use crate::details::{self, Details, Subject};
 use crate::heatmap::{self, ColorBy, Hit};
 use crate::model::{Model, Origin};
 use crate::playback::SPEEDS;
 use crate::timeline;
 use crate::units;
+
+/// The elements of a band in the page's header: the entry, the button in it, the figure in it.
+pub(super) const BANDS: [[&str; 3]; 2] =
+    [["band-outside", "show-outside", "count-outside"], ["band-others", "show-others", "count-others"]];
 
 /// Brings all text up to date; `hit` is what is under the pointer.
 pub(super) fn show(page: &Page, model: &mut Model, hit: Option<Hit>, screen: &Screen) -> Result<(), JsValue> {
@@ -20,6 +25,7 @@ pub(super) fn show(page: &Page, model: &mut Model, hit: Option<Hit>, screen: &Sc
     }
     show_source(page, model);
     show_counters(page, model);
+    show_bands(page, model)?;
     show_transport(page, model);
     show_devices(page, model)?;
     show_legend(page, model, screen)?;
@@ -58,6 +64,20 @@ fn show_counters(page: &Page, model: &Model) {
     page.set_text("count-events", &units::count(model.recording().end_event()));
     page.set_text("count-lost", &units::count(model.recording().lost_events()));
     page.set_hidden("lost", model.recording().lost_events() == 0);
+}
+
+/// The legend of the bands: what each is at the moment, and whether it is drawn. Nothing where the driver was not asked.
+fn show_bands(page: &Page, model: &Model) -> Result<(), JsValue> {
+    let series = model.recording().series(model.device());
+    let sampled = series.is_some_and(|series| series.used_peaks().is_some());
+    let sample = model.device_state().sample();
+    for (band, [entry, button, value]) in Band::ALL.into_iter().zip(BANDS) {
+        page.set_hidden(entry, !sampled);
+        page.set_text(value, &sample.map_or("–".to_owned(), |sample| units::bytes(band.bytes(&sample))));
+        let drawn = if model.bands().shows(band) { "true" } else { "false" };
+        page.element(button)?.set_attribute("aria-pressed", drawn)?;
+    }
+    Ok(())
 }
 
 fn show_transport(page: &Page, model: &Model) {

@@ -123,6 +123,7 @@ impl Screen {
                 device: model.device(),
                 marks: model.marks(),
                 peaks: model.peaks(),
+                bands: model.bands(),
                 range: model.range(),
             };
             self.geometry = Some(timeline::draw(&mut surface.base, &mut self.type_, look, &content));
@@ -211,6 +212,8 @@ fn set_colors(page: &Page, theme: &Theme) {
         ("--cached", theme.cached),
         ("--cached-hatch", theme.cached_hatch),
         ("--reserved", theme.reserved_line),
+        ("--outside", theme.outside),
+        ("--others", theme.others),
         ("--alarm", theme.alarm),
         ("--heat-0", heat_0),
         ("--heat-1", heat_1),

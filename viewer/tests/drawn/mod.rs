@@ -1,8 +1,8 @@
 //! Small recordings, made event by event, that show everything a picture can.
 
 use vramscope_trace::{
-    Category, DeviceId, Encoder, Event, EventKind, Info, Interner, MemoryState, Pool, PoolKind, Recording, Sink, Site,
-    SiteId, Stage, StreamId,
+    Category, DeviceId, DeviceInfo, Encoder, Event, EventKind, Info, Interner, MemoryState, Pool, PoolKind, Recording,
+    Sink, Site, SiteId, Stage, StreamId,
 };
 use vramscope_viewer::model::Model;
 use vramscope_viewer::open::Opening;
@@ -25,6 +25,8 @@ pub(crate) enum Drawing {
     TwoGpus,
     /// Times at the very end of what can be said.
     EndOfTime,
+    /// Training on a GPU that others use too, as its driver says from the first step on.
+    Shared,
 }
 
 /// Writes a recording the way a person would tell it.
@@ -33,12 +35,17 @@ struct Story {
     interner: Interner,
     gpu: DeviceId,
     time_ns: u64,
+    /// The GPU's memory, where its driver is asked.
+    total_bytes: Option<u64>,
 }
 
 impl Story {
-    fn new() -> Self {
-        let info = Info { source: "drawn".to_owned(), ..Info::default() };
-        Self { encoder: Encoder::new(&info), interner: Interner::default(), gpu: DeviceId(0), time_ns: 1_000_000_000 }
+    fn new(total_bytes: Option<u64>) -> Self {
+        let about = |total_bytes| DeviceInfo { total_bytes, ..DeviceInfo::default() };
+        let devices = total_bytes.map(about).into_iter().collect();
+        let info = Info { source: "drawn".to_owned(), devices, ..Info::default() };
+        let encoder = Encoder::new(&info);
+        Self { encoder, interner: Interner::default(), gpu: DeviceId(0), time_ns: 1_000_000_000, total_bytes }
     }
 
     fn tell(&mut self, kind: EventKind) {
@@ -55,6 +62,15 @@ impl Story {
         let site = self.interner.site(Site { stack, scope, category });
         self.interner.take_fresh().iter().for_each(|definition| self.encoder.define(definition));
         site
+    }
+
+    /// Asks the driver, if it can be asked.
+    fn sample(&mut self, used_by_context: u64, used_by_others: u64) {
+        if let Some(total_bytes) = self.total_bytes {
+            let reserved = self.encoder.state().device(self.gpu).map_or(0, |device| device.counters().reserved);
+            let free = total_bytes - reserved - used_by_context - used_by_others;
+            self.tell(EventKind::MemorySample { used_by_context, used_by_others, free });
+        }
     }
 
     fn mark(&mut self, stage: Stage, name: &str) {
@@ -90,9 +106,9 @@ impl Story {
 
 /// The bytes of a recording.
 pub(crate) fn bytes(drawing: Drawing) -> Vec<u8> {
-    let mut story = Story::new();
+    let mut story = Story::new(matches!(drawing, Drawing::Shared).then_some(512 * MIB));
     match drawing {
-        Drawing::Training => train(&mut story),
+        Drawing::Training | Drawing::Shared => train(&mut story),
         Drawing::Trouble => get_into_trouble(&mut story),
         Drawing::Crowd => crowd(&mut story),
         Drawing::Markup => write_markup(&mut story),
@@ -131,6 +147,8 @@ fn train(story: &mut Story) {
     }
     for step in 0..5u64 {
         story.mark(Stage::Begin, &format!("step {step}"));
+        // A library takes memory of its own in the second step; a neighbor comes and goes.
+        story.sample(if step < 1 { 34 * MIB } else { 47 * MIB }, [90, 90, 210, 210, 130][step as usize] * MIB);
         let base = 0x7f00_0400_0000;
         for layer in 0..8 {
             story.block(base + layer * 8 * MIB, 6 * MIB + (step * 7 + layer) % 5 * MIB / 2, activation);

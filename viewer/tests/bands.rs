@@ -1,0 +1,146 @@
+//! What is held outside of the pool, on the timeline.
+#![cfg(not(target_arch = "wasm32"))]
+
+mod drawn;
+
+use drawn::{Drawing, recording};
+use vramscope_trace::{DeviceId, DeviceInfo, Encoder, Event, EventKind, Info, Pool, PoolKind, Sink, SiteId, StreamId};
+use vramscope_viewer::bands::Band;
+use vramscope_viewer::details;
+use vramscope_viewer::frame::{Color, Frame};
+use vramscope_viewer::link::Link;
+use vramscope_viewer::model::{Model, Origin};
+use vramscope_viewer::text::Typesetter;
+use vramscope_viewer::theme::Theme;
+use vramscope_viewer::timeline::{self, Geometry, Look};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// A live page that is sent one moment after the other.
+struct Live {
+    encoder: Encoder,
+    model: Model,
+    time_ns: u64,
+}
+
+impl Live {
+    fn new(total_bytes: u64) -> Self {
+        let device = DeviceInfo { total_bytes, ..DeviceInfo::default() };
+        let info = Info { devices: vec![device], ..Info::default() };
+        let mut model = Model::default();
+        model.begin("live", Origin::Live);
+        Self { encoder: Encoder::new(&info), model, time_ns: 0 }
+    }
+
+    fn send(&mut self, kind: EventKind) {
+        self.time_ns += 1_000_000;
+        self.encoder.event(&Event { device: DeviceId(0), time_ns: self.time_ns, kind });
+        self.encoder.flush();
+        for chunk in self.encoder.take_output() {
+            self.model.push(&chunk.bytes).expect("a recording");
+        }
+    }
+
+    fn reserve(&mut self, size: u64) {
+        let reserved = self.model.device_state().counters().reserved;
+        let (address, pool) = ((1 << 45) + reserved, Pool::default_of(PoolKind::Large));
+        self.send(EventKind::SegmentAllocated { address, size, stream: StreamId(0), pool, site: SiteId(0) });
+    }
+
+    fn sample(&mut self, used_by_context: u64, used_by_others: u64) {
+        self.send(EventKind::MemorySample { used_by_context, used_by_others, free: 0 });
+    }
+
+    fn drawn(&self) -> [bool; 2] {
+        Band::ALL.map(|band| self.model.bands().shows(band))
+    }
+}
+
+fn draw(model: &Model) -> (Frame, Geometry) {
+    let (mut frame, mut type_) = (Frame::new(400, 300, Color::default()), Typesetter::new());
+    let content = timeline::Content {
+        recording: model.recording(),
+        device: model.device(),
+        marks: model.marks(),
+        peaks: model.peaks(),
+        bands: model.bands(),
+        range: model.range(),
+    };
+    let geometry = timeline::draw(&mut frame, &mut type_, Look { theme: &Theme::new(true), scale: 1.0 }, &content);
+    (frame, geometry)
+}
+
+#[test]
+fn a_band_is_drawn_unasked_where_the_pool_keeps_half_of_the_height() {
+    let mut live = Live::new(140 * GIB);
+    live.reserve(20 * MIB);
+    assert_eq!(live.drawn(), [false, false], "nothing was sampled yet");
+    live.sample(500 * MIB, 100 * GIB);
+    assert_eq!(live.drawn(), [false, false], "it would leave the pool a sliver");
+    live.reserve(4 * GIB);
+    assert_eq!(live.drawn(), [true, false]);
+    live.sample(500 * MIB, MIB);
+    assert_eq!(live.drawn(), [true, false], "others are drawn when they are asked for");
+    live.model.toggle_band(Band::Others);
+    live.model.toggle_band(Band::Outside);
+    assert_eq!(live.drawn(), [false, true]);
+}
+
+#[test]
+fn without_a_sample_nothing_changes() {
+    let mut model = recording(Drawing::Training);
+    let before = draw(&model).0;
+    for band in Band::ALL {
+        model.toggle_band(band);
+        assert!(!model.bands().shows(band));
+    }
+    assert!(draw(&model).0.bytes() == before.bytes());
+    let sections = |model: &Model| {
+        let details = details::of_device(model.device(), model.recording(), model.device_state(), &[]);
+        details.sections.into_iter().map(|section| section.heading).collect::<Vec<_>>()
+    };
+    assert_eq!(sections(&model), ["", "Recording"]);
+    assert_eq!(
+        sections(&recording(Drawing::Shared)),
+        ["", "Outside of the pool, as the driver said last", "Recording"]
+    );
+}
+
+#[test]
+fn a_link_shows_the_same_bands() {
+    let mut model = recording(Drawing::Shared);
+    assert_eq!(model.link().bands, Default::default(), "what a page begins with is not said");
+    model.toggle_band(Band::Others);
+    model.toggle_band(Band::Outside);
+    let fragment = model.link().fragment();
+    assert!(fragment.ends_with("outside=hidden&others=shown"), "{fragment}");
+    let mut other = recording(Drawing::Shared);
+    other.take_stale();
+    other.go_to_link(&Link::parse(&fragment)).expect("a moment");
+    assert_eq!(other.bands(), model.bands());
+    assert!(other.take_stale().timeline);
+}
+
+/// A sample holds until the next one; what others gave back meanwhile may be the pool's by then.
+#[test]
+fn there_is_never_more_in_use_than_the_device_has() {
+    let mut live = Live::new(128 * GIB);
+    live.reserve(4 * GIB);
+    live.sample(GIB, 100 * GIB);
+    live.reserve(110 * GIB);
+    live.send(EventKind::Gap { lost: 0 });
+    live.model.toggle_band(Band::Others);
+    let (frame, geometry) = draw(&live.model);
+    let theme = Theme::new(true);
+    let color_at = |bytes: u64| {
+        let share = bytes as f64 / (128 * GIB) as f64;
+        frame.pixel(geometry.plot.x1 - 10, geometry.plot.y1 - (share * f64::from(geometry.plot.height())) as i32)
+    };
+    assert_eq!(color_at(124 * GIB), Some(theme.others));
+    let reserved = color_at(110 * GIB);
+    assert!(reserved != Some(theme.others) && reserved != Some(theme.outside), "the top is the device's memory");
+    let (width, height) = (geometry.plot.x1 - 1, geometry.plot.y0 - 1);
+    let spilled = (geometry.plot.x0..width).any(|x| (0..height).any(|y| frame.pixel(x, y) == Some(theme.others)));
+    assert!(!spilled, "nothing is drawn above the chart");
+}
