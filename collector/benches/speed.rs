@@ -109,8 +109,7 @@ fn unrecorded_pool() -> HostPool {
 }
 
 fn recorded_pool(handle: &RecorderHandle) -> HostPool {
-    let clock = handle.clone();
-    HostPool::new(HostDevice::new(u64::MAX), Settings::default(), handle.clone(), move || clock.now_ns())
+    HostPool::recorded(HostDevice::new(u64::MAX), Settings::default(), handle)
 }
 
 fn allocate(pool: &HostPool, bytes: u64) -> u64 {

@@ -1,83 +1,147 @@
 //! What a pool's lock guards.
 
+use std::any::Any;
+
 use vramscope_pool::Pool;
-use vramscope_trace::{Definition, Definitions, Event, EventKind, Sink};
+use vramscope_trace::{Definition, Definitions, Event, EventKind, Null, Sink};
 
 use crate::callback::FreeMemoryCallbacks;
 use crate::memory::{DeviceUsage, MemoryDevice};
+use crate::recorder::RecorderHandle;
 use crate::scope::Sites;
 
 /// What the driver says of the device's memory is asked at most so often while segments come and go: often enough to be seen in a picture,
 /// and so seldom that the milliseconds a driver may take do not count.
 const SAMPLE_EVERY_NS: u64 = 100_000_000;
 
-/// The clock is read and the sink told under the lock, so that definitions come before what uses them and events in the order of
+/// The clock is read and the log told under the lock, so that definitions come before what uses them and events in the order of
 /// their times.
 pub(crate) struct Inner<D> {
     pub(crate) pool: Pool<D>,
     pub(crate) sites: Sites,
     /// What the sink was told, for whoever reads the pool.
     pub(crate) definitions: Definitions,
-    pub(crate) sink: Box<dyn Sink + Send>,
+    pub(crate) log: Log,
     pub(crate) callbacks: FreeMemoryCallbacks,
+    /// The latest time that was read.
+    now: u64,
     sampled_ns: u64,
 }
 
 impl<D: MemoryDevice> Inner<D> {
-    pub(crate) fn new(pool: Pool<D>, sink: Box<dyn Sink + Send>) -> Self {
+    pub(crate) fn new(pool: Pool<D>, log: Log) -> Self {
         Self {
             pool,
             sites: Sites::default(),
             definitions: Definitions::default(),
-            sink,
+            log,
             callbacks: FreeMemoryCallbacks::default(),
+            now: 0,
             sampled_ns: 0,
         }
     }
 
     #[inline]
     pub(crate) fn tell_definitions(&mut self) {
-        self.sites.tell_fresh(&mut Kept { sink: &mut *self.sink, definitions: &mut self.definitions });
+        self.sites.tell_fresh(&mut Kept { log: &mut self.log, definitions: &mut self.definitions });
+    }
+
+    /// The time in the log's unit; never goes back.
+    #[inline]
+    pub(crate) fn now(&mut self) -> u64 {
+        self.now = self.now.max(self.log.read_clock());
+        self.now
     }
 
     /// Records what the driver says of the device's memory as a whole, where it says anything.
-    pub(crate) fn sample(&mut self, now_ns: impl FnOnce() -> u64) -> Option<DeviceUsage> {
+    pub(crate) fn sample(&mut self) -> Option<DeviceUsage> {
         let usage = self.pool.device_mut().usage()?;
-        let time_ns = now_ns();
-        self.sampled_ns = time_ns;
+        let time_ns = self.now();
+        self.sampled_ns = self.log.ns_at(time_ns);
         let kind = EventKind::MemorySample {
             used_by_context: usage.process_bytes.saturating_sub(self.pool.stats().reserved_bytes.all.current),
             used_by_others: usage.others_bytes,
             free: usage.free_bytes,
         };
-        self.sink.event(&Event { device: self.pool.id(), time_ns, kind });
+        self.log.event(&Event { device: self.pool.id(), time_ns, kind });
         Some(usage)
     }
 
     /// The same if it is long ago that it was done.
     #[cold]
-    pub(crate) fn sample_again(&mut self, time_ns: u64) {
-        if time_ns.saturating_sub(self.sampled_ns) >= SAMPLE_EVERY_NS {
-            self.sample(|| time_ns);
+    pub(crate) fn sample_again(&mut self) {
+        if self.log.ns_at(self.now).saturating_sub(self.sampled_ns) >= SAMPLE_EVERY_NS {
+            self.sample();
+        }
+    }
+}
+
+/// Who is told of a pool's events.
+pub(crate) enum Log {
+    /// Nobody, and so nobody asks when and where.
+    Nobody,
+    /// A recording, whose own clock it is. The times of the pool's events are its ticks, of which the recorder makes nanoseconds.
+    Recording(RecorderHandle),
+    /// Anyone else, by another clock, which tells nanoseconds.
+    Other(Box<dyn Sink + Send>, Box<dyn Fn() -> u64 + Send + Sync>),
+}
+
+impl Log {
+    pub(crate) fn new(sink: impl Sink + Send + 'static, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        let is_null = (&sink as &dyn Any).is::<Null>();
+        if is_null { Self::Nobody } else { Self::Other(Box::new(sink), Box::new(clock)) }
+    }
+
+    /// What the clock says, in nanoseconds or ticks.
+    #[inline(always)]
+    fn read_clock(&self) -> u64 {
+        match self {
+            Self::Nobody => 0,
+            Self::Recording(handle) => handle.ticks(),
+            Self::Other(_, clock) => clock(),
+        }
+    }
+
+    /// The nanoseconds when the clock said so.
+    fn ns_at(&self, time: u64) -> u64 {
+        if let Self::Recording(handle) = self { handle.ns_at(time) } else { time }
+    }
+}
+
+impl Sink for Log {
+    // Always, so that what kind an event is of is known where the recording packs it.
+    #[inline(always)]
+    fn event(&mut self, event: &Event) {
+        match self {
+            Self::Nobody => {}
+            Self::Recording(handle) => handle.event_at_ticks(event),
+            Self::Other(sink, _) => sink.event(event),
+        }
+    }
+    fn define(&mut self, definition: &Definition) {
+        match self {
+            Self::Nobody => {}
+            Self::Recording(handle) => handle.define(definition),
+            Self::Other(sink, _) => sink.define(definition),
         }
     }
 }
 
 /// Passes events on, and sees whether segments are among them.
 pub(crate) struct Told<'a> {
-    sink: &'a mut (dyn Sink + Send),
+    log: &'a mut Log,
     /// Whether a segment came, went, grew or shrank.
     pub(crate) segments: bool,
 }
 
 impl<'a> Told<'a> {
-    pub(crate) fn new(sink: &'a mut (dyn Sink + Send)) -> Self {
-        Self { sink, segments: false }
+    pub(crate) fn new(log: &'a mut Log) -> Self {
+        Self { log, segments: false }
     }
 }
 
 impl Sink for Told<'_> {
-    #[inline]
+    #[inline(always)]
     fn event(&mut self, event: &Event) {
         self.segments |= matches!(
             event.kind,
@@ -86,23 +150,23 @@ impl Sink for Told<'_> {
                 | EventKind::SegmentMapped { .. }
                 | EventKind::SegmentUnmapped { .. }
         );
-        self.sink.event(event);
+        self.log.event(event);
     }
 }
 
 /// Passes definitions on and keeps them.
 struct Kept<'a> {
-    sink: &'a mut (dyn Sink + Send),
+    log: &'a mut Log,
     definitions: &'a mut Definitions,
 }
 
 impl Sink for Kept<'_> {
     fn event(&mut self, event: &Event) {
-        self.sink.event(event);
+        self.log.event(event);
     }
     fn define(&mut self, definition: &Definition) {
         self.definitions.define(definition.clone());
-        self.sink.define(definition);
+        self.log.define(definition);
     }
 }
 

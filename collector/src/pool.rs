@@ -9,7 +9,7 @@ use vramscope_trace::{Category, DeviceId, Event, EventKind, MempoolId, Sink, Sta
 
 use crate::callback::{self, FreeMemoryCallbacks, Observers};
 use crate::host::HostDevice;
-use crate::inner::{Inner, Told};
+use crate::inner::{Inner, Log, Told};
 use crate::memory::MemoryDevice;
 use crate::recorder::RecorderHandle;
 use crate::scope::{Context, Scope, unique_number};
@@ -40,7 +40,6 @@ pub type HostPool = DevicePool<HostDevice>;
 struct Shared<D: MemoryDevice> {
     /// Tells this pool's scopes from those of others.
     number: u64,
-    clock: Box<dyn Fn() -> u64 + Send + Sync>,
     default_stream: D::Stream,
     inner: Mutex<Inner<D>>,
     observers: Observers,
@@ -56,20 +55,24 @@ pub(crate) struct Request {
 }
 
 impl<D: MemoryDevice> DevicePool<D> {
-    /// A pool over `device` whose events go to `sink` and have the times that `clock` says.
+    /// A pool over `device` whose events go to `sink` and have the times, in nanoseconds, that `clock` says. Where the sink is
+    /// [`Null`](vramscope_trace::Null) nobody asks the clock, nor where memory was asked for.
     pub fn new(
         device: D,
         settings: Settings,
         sink: impl Sink + Send + 'static,
         clock: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
+        Self::with_log(device, settings, Log::new(sink, clock))
+    }
+
+    fn with_log(device: D, settings: Settings, log: Log) -> Self {
         let (id, default_stream) = (DeviceId(device.info().device), device.default_stream());
-        let mut inner = Inner::new(Pool::new(id, settings, device), Box::new(sink));
-        inner.sample(&clock);
+        let mut inner = Inner::new(Pool::new(id, settings, device), log);
+        inner.sample();
         Self {
             shared: Arc::new(Shared {
                 number: unique_number(),
-                clock: Box::new(clock),
                 default_stream,
                 inner: Mutex::new(inner),
                 observers: Observers::default(),
@@ -77,10 +80,9 @@ impl<D: MemoryDevice> DevicePool<D> {
         }
     }
 
-    /// A pool over `device` that is recorded.
+    /// A pool over `device` that is recorded. That costs less than to [make](Self::new) one with a clone of the handle as sink and clock.
     pub fn recorded(device: D, settings: Settings, recorder: &RecorderHandle) -> Self {
-        let clock = recorder.clone();
-        Self::new(device, settings, recorder.clone(), move || clock.now_ns())
+        Self::with_log(device, settings, Log::Recording(recorder.clone()))
     }
 
     /// # Panics
@@ -138,8 +140,8 @@ impl<D: MemoryDevice> DevicePool<D> {
     fn put_mark(&self, inner: &mut Inner<D>, stage: Stage, name: &str) {
         let name = inner.sites.string(name);
         inner.tell_definitions();
-        let (device, time_ns) = (inner.pool.id(), (self.shared.clock)());
-        inner.sink.event(&Event { device, time_ns, kind: EventKind::Mark { stage, name } });
+        let (device, time_ns) = (inner.pool.id(), inner.now());
+        inner.log.event(&Event { device, time_ns, kind: EventKind::Mark { stage, name } });
     }
 
     /// Gives every segment in which no block is live back to the device.
@@ -171,11 +173,15 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.lock().callbacks.push(Box::new(callback));
     }
 
-    /// Where and when this call is, with the sink told of it.
+    /// Where and when this call is, with the log told of it.
+    #[inline]
     fn origin(&self, inner: &mut Inner<D>, location: &'static Location<'static>) -> Origin {
+        if matches!(inner.log, Log::Nobody) {
+            return Origin::default();
+        }
         let site = inner.sites.site(Context::current(self.shared.number), location);
         inner.tell_definitions();
-        Origin { site, time_ns: (self.shared.clock)() }
+        Origin { site, time_ns: inner.now() }
     }
 
     /// Does something to the pool of which events tell. Where segments came or went, what is held outside the pool is looked at, too.
@@ -186,11 +192,11 @@ impl<D: MemoryDevice> DevicePool<D> {
         change: impl FnOnce(&mut Pool<D>, Origin, &mut Told<'_>, &mut FreeMemoryCallbacks) -> R,
     ) -> R {
         let origin = self.origin(inner, location);
-        let Inner { pool, sink, callbacks, .. } = inner;
-        let mut told = Told::new(&mut **sink);
+        let Inner { pool, log, callbacks, .. } = inner;
+        let mut told = Told::new(log);
         let changed = change(pool, origin, &mut told, callbacks);
         if told.segments {
-            inner.sample_again(origin.time_ns);
+            inner.sample_again();
         }
         changed
     }
@@ -231,7 +237,7 @@ impl<D: MemoryDevice> DevicePool<D> {
             resume_unwind(panic);
         }
         if let Err(AllocateError::OutOfMemory(details)) = &mut served {
-            let usage = inner.sample(&self.shared.clock);
+            let usage = inner.sample();
             details.process_bytes = usage.map(|usage| usage.process_bytes);
             details.others_bytes = usage.map(|usage| usage.others_bytes);
             drop(inner);

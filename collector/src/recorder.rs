@@ -20,6 +20,7 @@ mod clock;
 mod handle;
 mod merge;
 mod record;
+mod ring;
 #[cfg(test)]
 mod tests;
 
@@ -140,7 +141,7 @@ fn run(shared: &Shared, clock: &Clock, mut encoder: Encoder, mut writer: Writer)
     loop {
         // Handles end the wait when there is much to do.
         std::thread::park_timeout(FLUSH_EVERY);
-        let round = merge.round(shared, || clock.now_ns(), &mut encoder);
+        let round = merge.round(shared, clock, &mut encoder);
         writer.summary.events += round.events;
         if !round.idle {
             encoder.flush();

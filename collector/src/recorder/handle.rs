@@ -7,18 +7,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use rtrb::{Producer, PushError, RingBuffer};
 use vramscope_trace::{Annotation, Definition, Event, MemoryState, Sink};
 
 use super::clock::Clock;
-use super::merge::Outlet;
-use super::record::{self, ASIDE_SLOT, Slot};
+use super::merge::Source;
+use super::record::{Packer, Put, Unit};
+use super::ring::{Inlet, RING_LEN, ring};
 
-/// Slots of a ring, 2 MiB: the 16,384 blocks that a program can allocate and free, 49,152 events, before it has to wait for the
-/// recorder. A larger ring wakes the recorder less often, but the lines that it goes through leave the processor's own cache.
-const RING_LEN: usize = 1 << 16;
 /// The recorder is woken before its time each time a ring has been given this much.
-const WAKE_LEN: usize = RING_LEN / 4;
+const WAKE_LEN: u64 = RING_LEN / 4;
 /// How many handles may have a ring of their own; the others share one more.
 pub(super) const MAX_RINGS: usize = 16;
 /// Definitions that may wait for the recorder.
@@ -54,7 +51,7 @@ struct State {
     /// The number of the next ring.
     next_ring: u64,
     /// Rings that the recorder does not know yet.
-    outlets: Vec<Outlet>,
+    sources: Vec<Source>,
     /// The ring of all handles that found no place for one.
     common: Option<Arc<Mutex<Ring>>>,
     /// In the order of their numbers, whichever handles they came through.
@@ -121,10 +118,10 @@ impl Shared {
         self.room.notify_all();
     }
 
-    /// Adds the new rings to `outlets`; says whether the recording has been ended, and what was put before that is in a ring.
-    pub(super) fn take_outlets(&self, outlets: &mut Vec<Outlet>) -> bool {
+    /// Adds the new rings to `sources`; says whether the recording has been ended, and what was put before that is in a ring.
+    pub(super) fn take_sources(&self, sources: &mut Vec<Source>) -> bool {
         let mut state = self.lock();
-        outlets.append(&mut state.outlets);
+        sources.append(&mut state.sources);
         state.closed
     }
 
@@ -153,67 +150,73 @@ impl Shared {
     }
 }
 
-/// The end of a ring into which events are put.
+/// A ring into which events are put.
 pub(super) struct Ring {
-    slots: Producer<Slot>,
     number: u64,
-    /// How many slots were put since the recorder was last woken.
-    since_wake: usize,
-    shared: Arc<Shared>,
-    recorder: Thread,
+    packer: Packer,
+    words: Words,
 }
 
 impl Ring {
-    /// Puts an event; says whether the recording takes any more.
-    #[inline]
-    fn event(&mut self, event: &Event) -> bool {
-        let (first, second) = record::pack(event);
-        self.put(first) && (record::slots_of(&first) == 1 || self.put(second))
+    /// Puts an event, whose time is in `unit`; says whether the recording takes any more.
+    // Always, all the way from where the pool makes the event, so that what kind it is of is known where it is packed.
+    #[inline(always)]
+    fn event(&mut self, event: &Event, unit: Unit) -> bool {
+        self.packer.event(event, unit, &mut self.words)
     }
 
     fn aside(&mut self, aside: Aside) -> bool {
-        let mut state = self.shared.wait_while(&self.recorder, |state| state.aside.len() >= MAX_ASIDE);
+        let Words { shared, recorder, .. } = &self.words;
+        let mut state = shared.wait_while(recorder, |state| state.aside.len() >= MAX_ASIDE);
         if state.closed {
             return false;
         }
         state.aside.push_back((self.number, aside));
         drop(state);
-        self.put(ASIDE_SLOT)
+        self.packer.aside(&mut self.words)
     }
+}
 
-    #[inline]
-    fn put(&mut self, slot: Slot) -> bool {
-        if let Err(PushError::Full(slot)) = self.slots.push(slot)
-            && !self.put_into_full(slot)
-        {
+/// The words of a ring, and what is done when there is no room.
+struct Words {
+    inlet: Inlet,
+    /// The recorder is woken once so many words have been put. Waking a thread costs more than everything else here.
+    wake_at: u64,
+    shared: Arc<Shared>,
+    recorder: Thread,
+}
+
+impl Put for Words {
+    #[inline(always)]
+    fn put<const N: usize>(&mut self, record: [u64; N]) -> bool {
+        if !self.inlet.has_room(N) && !self.make_room(N) {
             return false;
         }
-        self.since_wake += 1;
-        // Waking a thread costs more than everything else here, so it is done once a quarter of a ring.
-        if self.since_wake == WAKE_LEN {
-            self.wake();
-        }
+        self.inlet.put(record);
         true
     }
+}
 
+impl Words {
+    /// Does what is due. When the program is faster than the recorder it waits, and nothing is lost; whatever else might be wanted then
+    /// has its place here. Says whether there is room, for which there is none where the recording has ended.
     #[cold]
-    fn wake(&mut self) {
-        self.since_wake = 0;
-        self.recorder.unpark();
-    }
-
-    /// What happens when the program is faster than the recorder: it waits, and nothing is lost. Whatever else might be wanted then
-    /// has its place here.
-    #[cold]
-    fn put_into_full(&mut self, slot: Slot) -> bool {
-        drop(self.shared.wait_while(&self.recorder, |_| self.slots.is_full()));
-        // Still full where the recording has ended.
-        self.slots.push(slot).is_ok()
+    #[inline(never)]
+    fn make_room(&mut self, len: usize) -> bool {
+        let Self { inlet, wake_at, shared, recorder } = self;
+        if inlet.at() + len as u64 > *wake_at {
+            recorder.unpark();
+            *wake_at = inlet.at() + WAKE_LEN;
+        }
+        if !inlet.look(len, *wake_at) {
+            drop(shared.wait_while(recorder, |_| !inlet.look(len, *wake_at)));
+        }
+        inlet.look(len, *wake_at)
     }
 }
 
 /// Where a handle puts its events.
-enum Inlet {
+enum Place {
     /// It has put none.
     Unused,
     Own(Ring),
@@ -227,11 +230,10 @@ enum Inlet {
 ///
 /// Each clone that is given an event has a queue of its own, and what is put through one handle keeps its order. Between handles the
 /// recorder goes by the events' times, so those of one handle should be put in the order of their times. What one thread puts
-/// through several handles at times that [`now_ns`](Self::now_ns) told keeps its order too; of what two threads do at the same
-/// moment either may come first. Definitions keep their order through whichever handles they come. A clone is dropped without a loss.
+/// through several handles keeps its order too, where each has a later time than the one before, which [`now_ns`](Self::now_ns) told:
+/// processors may tell the same time for some 10 ns. Of what two threads do at the same moment either may come first. Definitions keep their order through whichever handles they come. A clone is dropped without a loss.
 pub struct RecorderHandle {
-    /// Never locked: a ring has one producer, and the lock is what makes the handle `Sync`, so that it can be anyone's clock.
-    inlet: Mutex<Inlet>,
+    place: Place,
     clock: Clock,
     shared: Arc<Shared>,
     recorder: Thread,
@@ -239,7 +241,7 @@ pub struct RecorderHandle {
 
 impl RecorderHandle {
     pub(super) fn new(shared: Arc<Shared>, clock: Clock, recorder: Thread) -> Self {
-        Self { inlet: Mutex::new(Inlet::Unused), clock, shared, recorder }
+        Self { place: Place::Unused, clock, shared, recorder }
     }
 
     /// Nanoseconds since the recording began; never goes back.
@@ -261,63 +263,89 @@ impl RecorderHandle {
         }
     }
 
-    #[inline]
-    fn inlet(&mut self) -> &mut Inlet {
-        self.inlet.get_mut().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A ring, or the common one where there are enough.
-    fn open(&self) -> Inlet {
+    fn open(&self) -> Place {
         let mut state = self.shared.lock();
         if state.closed {
-            return Inlet::Closed;
+            return Place::Closed;
         }
         if let Some(common) = &state.common
             && state.rings >= MAX_RINGS
         {
-            return Inlet::Common(Arc::clone(common));
+            return Place::Common(Arc::clone(common));
         }
-        let (slots, outlet) = RingBuffer::new(RING_LEN);
+        let (inlet, outlet) = ring();
         let number = state.next_ring;
         state.next_ring += 1;
-        state.outlets.push(Outlet::new(number, outlet));
+        state.sources.push(Source::new(number, outlet));
         let (shared, recorder) = (Arc::clone(&self.shared), self.recorder.clone());
-        let ring = Ring { slots, number, since_wake: 0, shared, recorder };
+        let words = Words { inlet, wake_at: WAKE_LEN, shared, recorder };
+        let ring = Ring { number, packer: Packer::default(), words };
         state.rings += 1;
         if state.rings <= MAX_RINGS {
-            return Inlet::Own(ring);
+            return Place::Own(ring);
         }
         let common = Arc::new(Mutex::new(ring));
         state.common = Some(Arc::clone(&common));
-        Inlet::Common(common)
+        Place::Common(common)
     }
 
     /// Puts something into whichever ring the handle has.
     fn put(&mut self, put: impl FnOnce(&mut Ring) -> bool) {
-        if matches!(self.inlet(), Inlet::Unused) {
-            *self.inlet() = self.open();
+        if matches!(self.place, Place::Unused) {
+            self.place = self.open();
         }
-        let is_open = match self.inlet() {
-            Inlet::Own(ring) => put(ring),
-            Inlet::Common(ring) => put(&mut ring.lock().unwrap_or_else(PoisonError::into_inner)),
-            Inlet::Unused | Inlet::Closed => false,
+        let is_open = match &mut self.place {
+            Place::Own(ring) => put(ring),
+            Place::Common(ring) => put(&mut ring.lock().unwrap_or_else(PoisonError::into_inner)),
+            Place::Unused | Place::Closed => false,
         };
         if !is_open {
-            *self.inlet() = Inlet::Closed;
+            self.place = Place::Closed;
         }
     }
 
     /// An event of a handle that has no ring of its own, or none yet.
     #[cold]
-    fn event_elsewhere(&mut self, event: &Event) {
-        self.put(|ring| ring.event(event));
+    fn event_elsewhere(&mut self, event: &Event, unit: Unit) {
+        self.put(|ring| ring.event(event, unit));
+    }
+
+    #[inline(always)]
+    fn event_in(&mut self, event: &Event, unit: Unit) {
+        match &mut self.place {
+            Place::Own(ring) => {
+                if !ring.event(event, unit) {
+                    self.place = Place::Closed;
+                }
+            }
+            Place::Unused | Place::Common(_) | Place::Closed => self.event_elsewhere(event, unit),
+        }
+    }
+
+    /// What the counter says that the recording's time is made of. A reading costs less than [`now_ns`](Self::now_ns), and may be a little
+    /// earlier than one that another thread took before.
+    #[inline]
+    pub(crate) fn ticks(&self) -> u64 {
+        self.clock.ticks()
+    }
+
+    /// The time in nanoseconds, as [`now_ns`](Self::now_ns) would have told it, when the counter said so.
+    pub(crate) fn ns_at(&self, ticks: u64) -> u64 {
+        self.clock.ns_at(ticks)
+    }
+
+    /// Takes an event in the place of whose time stand [`ticks`](Self::ticks), of which the recorder makes nanoseconds.
+    #[inline(always)]
+    pub(crate) fn event_at_ticks(&mut self, event: &Event) {
+        self.event_in(event, Unit::Ticks);
     }
 }
 
 impl Clone for RecorderHandle {
     fn clone(&self) -> Self {
         let (shared, recorder) = (Arc::clone(&self.shared), self.recorder.clone());
-        Self { inlet: Mutex::new(Inlet::Unused), clock: self.clock.clone(), shared, recorder }
+        Self { place: Place::Unused, clock: self.clock.clone(), shared, recorder }
     }
 }
 
@@ -330,14 +358,7 @@ impl fmt::Debug for RecorderHandle {
 impl Sink for RecorderHandle {
     #[inline]
     fn event(&mut self, event: &Event) {
-        match self.inlet() {
-            Inlet::Own(ring) => {
-                if !ring.event(event) {
-                    *self.inlet() = Inlet::Closed;
-                }
-            }
-            Inlet::Unused | Inlet::Common(_) | Inlet::Closed => self.event_elsewhere(event),
-        }
+        self.event_in(event, Unit::Nanoseconds);
     }
     fn define(&mut self, definition: &Definition) {
         let mut state = self.shared.wait_while(&self.recorder, |state| state.definitions.len() >= MAX_DEFINITIONS);

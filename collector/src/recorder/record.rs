@@ -1,26 +1,55 @@
-//! Events as they wait in a ring: one slot of four words, or two.
+//! Events as they wait in a ring: records of one to eight words.
+//!
+//! An [`Event`] is as large as its largest kind, 96 bytes, and what a program pays for recording is for the most part the lines of the
+//! cache that it writes. A block's life is three events, which take 48 bytes, three quarters of a line:
+//!
+//! ```text
+//! head | address | size in units of 512 bytes (32 bits), bytes not asked for (32)      a block is allocated
+//! head | address                                                                       the program frees it
+//! head                                                                                 its free is complete, at the same time
+//!
+//! head:  kind (4 bits) | time since that of the setting (28) | site (32)
+//! ```
+//!
+//! These go by a *setting*, which is a record itself and stands before them wherever it changes, or the time has moved on too far:
+//!
+//! ```text
+//! kind (4 bits) | time in ticks? (1) | 0 (3) | device (16) | 0 (40); time | stream | owner of the pool (2 words)
+//! ```
+//!
+//! Everything else, and what does not fit, is a record of four words or eight:
 //!
 //! ```text
 //! head | time | address | size                      a free needs no more than this
-//! requested | stream | owner of the pool (2 words)  the second slot, where the head says that there is one
+//! requested | stream | owner of the pool (2 words)  where the head says that there are eight
 //!
-//! head:  kind (4 bits) | variant (3) | second slot? (1) | device (16) | 0 (8) | site or name (32)
+//! head:  kind (4 bits) | variant (3) | eight words? (1) | device (16) | time in ticks? (1) | 0 (7) | site or name (32)
 //! ```
-//!
-//! An [`Event`] is as large as its largest kind, 96 bytes. A block's life is three events, and as slots they are 128 bytes, two lines
-//! of the cache: what a program pays for recording is for the most part the lines that it writes.
 
 use vramscope_trace::{DeviceId, Event, EventKind, MempoolId, Pool, PoolKind, SiteId, Stage, StreamId, StringId};
 
-/// A place in a ring.
-pub(super) type Slot = [u64; 4];
+/// Where records are put.
+pub(super) trait Put {
+    /// Puts a whole record; says whether it was taken.
+    fn put<const N: usize>(&mut self, record: [u64; N]) -> bool;
+}
 
-/// What one or two slots hold.
+/// What a record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    Event(Event),
+    /// Where its time is in ticks of the clock, they stand in the place of nanoseconds.
+    Event(Event, Unit),
     /// Here stands the next of what the ring's handle keeps beside it.
     Aside,
+}
+
+/// What the time of an event is counted in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Unit {
+    #[default]
+    Nanoseconds,
+    /// Of the recording's own clock.
+    Ticks,
 }
 
 const SEGMENT_ALLOCATED: u64 = 0;
@@ -35,26 +64,150 @@ const MEMORY_SAMPLE: u64 = 8;
 const MARK: u64 = 9;
 const GAP: u64 = 10;
 const ASIDE: u64 = 11;
+/// By the setting: a block of a pool of small blocks, one of a pool of large blocks, and a free.
+const SMALL_BLOCK: u64 = 12;
+const LARGE_BLOCK: u64 = 13;
+const FREE: u64 = 14;
+/// One of [`COMPLETED_TOO`] and a setting.
+const OTHER: u64 = 15;
 
 const KIND_MASK: u64 = 0xf;
 const VARIANT_SHIFT: u32 = 4;
 const VARIANT_MASK: u64 = 0x7;
-const SECOND: u64 = 1 << 7;
+const EIGHT: u64 = 1 << 7;
 const DEVICE_SHIFT: u32 = 8;
+const TICKS: u64 = 1 << 24;
 const ID_SHIFT: u32 = 32;
 
-/// A record that says [`Record::Aside`]. Its time is 0, so that it is taken as soon as what stands before it is.
-pub(super) const ASIDE_SLOT: Slot = [ASIDE, 0, 0, 0];
+const SINCE_SHIFT: u32 = 4;
+/// Time since that of the setting is less than this: 128 ms of a counter that runs at 2.1 GHz.
+const SINCE_END: u64 = 1 << 28;
+/// Blocks have sizes in units of this.
+const SIZE_UNIT: u64 = 512;
+/// A size in its units, and what of it was not asked for, are less than this.
+const SIZE_END: u64 = 1 << 32;
 
-/// The slots of an event; [`slots_of`] the first says whether the second counts.
+/// The free in the record before is complete.
+const COMPLETED_TOO: u64 = OTHER | 1 << VARIANT_SHIFT;
+const SETTING_IN_TICKS: u64 = 1 << (VARIANT_SHIFT + 1);
+
+/// A record that says [`Record::Aside`].
+const ASIDE_RECORD: [u64; 1] = [ASIDE];
+
+/// What the records of allocations and frees have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Setting {
+    device: DeviceId,
+    unit: Unit,
+    time: u64,
+    stream: StreamId,
+    owner: MempoolId,
+}
+
+/// Makes records of events.
+#[derive(Debug, Default)]
+pub(super) struct Packer {
+    /// The setting in the ring. All is 0 before the first, which the other side takes for granted, too.
+    setting: Setting,
+    /// The head and the address of the record before, where that is a [`FREE`].
+    free: (u64, u64),
+}
+
+impl Packer {
+    /// Puts an event, whose time is in `unit`; says whether it was taken.
+    // Always, so that what kind the event is of is known here.
+    #[inline(always)]
+    pub(super) fn event(&mut self, event: &Event, unit: Unit, out: &mut impl Put) -> bool {
+        match event.kind {
+            EventKind::BlockAllocated { address, size, requested, stream, pool, site } => {
+                let fits = self.setting.stream == stream && self.setting.owner == pool.owner;
+                if let Some(since) = self.since(event, unit).filter(|_| fits)
+                    && let Some(sizes) = sizes(size, requested)
+                {
+                    self.free = (0, 0);
+                    let kind = if pool.kind == PoolKind::Small { SMALL_BLOCK } else { LARGE_BLOCK };
+                    return out.put([head(kind, since, site), address, sizes]);
+                }
+            }
+            EventKind::FreeRequested { address, site } => {
+                if let Some(since) = self.since(event, unit) {
+                    self.free = (head(FREE, since, site), address);
+                    return out.put([self.free.0, address]);
+                }
+            }
+            EventKind::FreeCompleted { address, site } => {
+                if let Some(since) = self.since(event, unit)
+                    && self.free == (head(FREE, since, site), address)
+                {
+                    self.free = (0, 0);
+                    return out.put([COMPLETED_TOO]);
+                }
+            }
+            _ => {}
+        }
+        self.event_at_length(event, unit, out)
+    }
+
+    /// The time since the setting's, where the event goes by that.
+    #[inline]
+    fn since(&self, event: &Event, unit: Unit) -> Option<u64> {
+        let since = event.time_ns.wrapping_sub(self.setting.time);
+        (since < SINCE_END && self.setting.device == event.device && self.setting.unit == unit).then_some(since)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn event_at_length(&mut self, event: &Event, unit: Unit, out: &mut impl Put) -> bool {
+        self.free = (0, 0);
+        let Setting { stream, owner, .. } = self.setting;
+        let (stream, owner, is_short) = match event.kind {
+            EventKind::BlockAllocated { size, requested, stream, pool, .. } => {
+                (stream, pool.owner, sizes(size, requested).is_some())
+            }
+            EventKind::FreeRequested { .. } => (stream, owner, true),
+            _ => (stream, owner, false),
+        };
+        if !is_short {
+            let (first, second) = pack(event, unit);
+            let [a, b, c, d] = first;
+            let [e, f, g, h] = second;
+            return if first[0] & EIGHT == 0 { out.put(first) } else { out.put([a, b, c, d, e, f, g, h]) };
+        }
+        self.setting = Setting { device: event.device, unit, time: event.time_ns, stream, owner };
+        let in_ticks = if unit == Unit::Ticks { SETTING_IN_TICKS } else { 0 };
+        let head = OTHER | in_ticks | u64::from(event.device.0) << DEVICE_SHIFT;
+        out.put([head, event.time_ns, stream.0, owner.0, owner.1]) && self.event(event, unit, out)
+    }
+
+    /// Puts a place for what stands beside the events.
+    pub(super) fn aside(&mut self, out: &mut impl Put) -> bool {
+        self.free = (0, 0);
+        out.put(ASIDE_RECORD)
+    }
+}
+
 #[inline]
-pub(super) fn pack(event: &Event) -> (Slot, Slot) {
+fn head(kind: u64, since: u64, site: SiteId) -> u64 {
+    kind | since << SINCE_SHIFT | u64::from(site.0) << ID_SHIFT
+}
+
+#[inline]
+fn sizes(size: u64, requested: u64) -> Option<u64> {
+    let (units, rest) = (size / SIZE_UNIT, size.wrapping_sub(requested));
+    (size.is_multiple_of(SIZE_UNIT) && units < SIZE_END && rest < SIZE_END).then_some(units << ID_SHIFT | rest)
+}
+
+type Four = [u64; 4];
+
+/// The words of an event; [`EIGHT`] in the first says whether the second four count.
+fn pack(event: &Event, unit: Unit) -> (Four, Four) {
     let &Event { device, time_ns, kind } = event;
-    let head = |kind: u64, id: u32| kind | u64::from(device.0) << DEVICE_SHIFT | u64::from(id) << ID_SHIFT;
-    let none = Slot::default();
+    let in_ticks = if unit == Unit::Ticks { TICKS } else { 0 };
+    let head = |kind: u64, id: u32| kind | in_ticks | u64::from(device.0) << DEVICE_SHIFT | u64::from(id) << ID_SHIFT;
+    let none = Four::default();
     let range = |kind, address, size, requested, stream: StreamId, pool: Pool, site: SiteId| {
         let variant = u64::from(pool.kind == PoolKind::Large) << VARIANT_SHIFT;
-        let first = [head(kind, site.0) | variant | SECOND, time_ns, address, size];
+        let first = [head(kind, site.0) | variant | EIGHT, time_ns, address, size];
         (first, [requested, stream.0, pool.owner.0, pool.owner.1])
     };
     match kind {
@@ -76,10 +229,10 @@ pub(super) fn pack(event: &Event) -> (Slot, Slot) {
             ([head(SEGMENT_UNMAPPED, site.0), time_ns, address, size], none)
         }
         EventKind::OutOfMemory { requested, device_free, stream, site } => {
-            ([head(OUT_OF_MEMORY, site.0) | SECOND, time_ns, requested, device_free], [stream.0, 0, 0, 0])
+            ([head(OUT_OF_MEMORY, site.0) | EIGHT, time_ns, requested, device_free], [stream.0, 0, 0, 0])
         }
         EventKind::MemorySample { used_by_context, used_by_others, free } => {
-            ([head(MEMORY_SAMPLE, 0) | SECOND, time_ns, used_by_context, used_by_others], [free, 0, 0, 0])
+            ([head(MEMORY_SAMPLE, 0) | EIGHT, time_ns, used_by_context, used_by_others], [free, 0, 0, 0])
         }
         EventKind::Mark { stage, name } => {
             let variant = match stage {
@@ -93,24 +246,71 @@ pub(super) fn pack(event: &Event) -> (Slot, Slot) {
     }
 }
 
-/// How many slots the record takes that begins with `first`.
-#[inline]
-pub(super) fn slots_of(first: &Slot) -> usize {
-    if first[0] & SECOND == 0 { 1 } else { 2 }
+/// Makes events of records.
+#[derive(Debug, Default)]
+pub(super) struct Unpacker {
+    setting: Setting,
+    /// What the last record says, where it is a [`FREE`].
+    free: Option<(u64, u64, SiteId)>,
 }
 
-/// The time of the record that begins with `first`.
-pub(super) fn time_ns(first: &Slot) -> u64 {
-    first[1]
+impl Unpacker {
+    /// The next record, whose words `take` gives; `None` after the last.
+    pub(super) fn next(&mut self, mut take: impl FnMut() -> Option<u64>) -> Option<Record> {
+        loop {
+            let first = take()?;
+            let mut rest = || take().expect("records are put as a whole");
+            let free = self.free.take();
+            let Setting { stream, owner, .. } = self.setting;
+            let time = self.setting.time.wrapping_add(first >> SINCE_SHIFT & (SINCE_END - 1));
+            let site = SiteId((first >> ID_SHIFT) as u32);
+            return Some(match first & KIND_MASK {
+                kind @ (SMALL_BLOCK | LARGE_BLOCK) => {
+                    let (address, sizes) = (rest(), rest());
+                    let size = (sizes >> ID_SHIFT) * SIZE_UNIT;
+                    let requested = size.wrapping_sub(sizes & (SIZE_END - 1));
+                    let kind = if kind == SMALL_BLOCK { PoolKind::Small } else { PoolKind::Large };
+                    let pool = Pool { kind, owner };
+                    self.event(time, EventKind::BlockAllocated { address, size, requested, stream, pool, site })
+                }
+                FREE => {
+                    let address = rest();
+                    self.free = Some((time, address, site));
+                    self.event(time, EventKind::FreeRequested { address, site })
+                }
+                OTHER if first == COMPLETED_TOO => {
+                    let (time, address, site) = free.expect("it stands after the free's record");
+                    self.event(time, EventKind::FreeCompleted { address, site })
+                }
+                OTHER => {
+                    let unit = if first & SETTING_IN_TICKS == 0 { Unit::Nanoseconds } else { Unit::Ticks };
+                    let device = DeviceId((first >> DEVICE_SHIFT) as u16);
+                    let (time, stream, owner) = (rest(), StreamId(rest()), MempoolId(rest(), rest()));
+                    self.setting = Setting { device, unit, time, stream, owner };
+                    continue;
+                }
+                ASIDE => Record::Aside,
+                _ => {
+                    let four = [first, rest(), rest(), rest()];
+                    unpack(four, || [rest(), rest(), rest(), rest()])
+                }
+            });
+        }
+    }
+
+    fn event(&self, time: u64, kind: EventKind) -> Record {
+        let Setting { device, unit, .. } = self.setting;
+        Record::Event(Event { device, time_ns: time, kind }, unit)
+    }
 }
 
-/// The record that begins with `first`; where it has a second slot, `second` is asked for it.
-pub(super) fn unpack(first: Slot, second: impl FnOnce() -> Slot) -> Record {
+/// The record that begins with `first`; where it has eight words, `second` is asked for the others.
+fn unpack(first: Four, second: impl FnOnce() -> Four) -> Record {
     let [head, time_ns, address, size] = first;
     let id = (head >> ID_SHIFT) as u32;
     let site = SiteId(id);
     let variant = head >> VARIANT_SHIFT & VARIANT_MASK;
-    let [requested, stream, owner_0, owner_1] = if head & SECOND == 0 { Slot::default() } else { second() };
+    let [requested, stream, owner_0, owner_1] = if head & EIGHT == 0 { Four::default() } else { second() };
     let pool_kind = if variant == 0 { PoolKind::Small } else { PoolKind::Large };
     let (stream_of_range, pool) = (StreamId(stream), Pool { kind: pool_kind, owner: MempoolId(owner_0, owner_1) });
     let kind = match head & KIND_MASK {
@@ -131,51 +331,11 @@ pub(super) fn unpack(first: Slot, second: impl FnOnce() -> Slot) -> Record {
             EventKind::Mark { stage, name: StringId(id) }
         }
         GAP => EventKind::Gap { lost: address },
-        ASIDE => return Record::Aside,
         kind => unreachable!("no record of kind {kind} is ever put into a ring"),
     };
-    Record::Event(Event { device: DeviceId((head >> DEVICE_SHIFT) as u16), time_ns, kind })
+    let unit = if head & TICKS == 0 { Unit::Nanoseconds } else { Unit::Ticks };
+    Record::Event(Event { device: DeviceId((head >> DEVICE_SHIFT) as u16), time_ns, kind }, unit)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_event_comes_out_as_it_went_in() {
-        let (address, size, requested, free) = (u64::MAX, u64::MAX - 1, u64::MAX - 2, u64::MAX - 3);
-        let (stream, site) = (StreamId(u64::MAX - 4), SiteId(u32::MAX));
-        let pools = [
-            Pool::default_of(PoolKind::Small),
-            Pool { kind: PoolKind::Large, owner: MempoolId(u64::MAX - 5, u64::MAX - 6) },
-        ];
-        let mut kinds = vec![
-            EventKind::SegmentFreed { address, size, site },
-            EventKind::SegmentUnmapped { address, size, site },
-            EventKind::FreeRequested { address, site },
-            EventKind::FreeCompleted { address, site },
-            EventKind::OutOfMemory { requested, device_free: free, stream, site },
-            EventKind::MemorySample { used_by_context: address, used_by_others: size, free },
-            EventKind::Gap { lost: address },
-        ];
-        for pool in pools {
-            kinds.push(EventKind::SegmentAllocated { address, size, stream, pool, site });
-            kinds.push(EventKind::SegmentMapped { address, size, stream, pool, site });
-            kinds.push(EventKind::BlockAllocated { address, size, requested, stream, pool, site });
-        }
-        let stages = [Stage::Instant, Stage::Begin, Stage::End];
-        kinds.extend(stages.map(|stage| EventKind::Mark { stage, name: StringId(u32::MAX) }));
-        for (kind, device) in kinds.into_iter().zip((0..=u16::MAX).rev()) {
-            let event = Event { device: DeviceId(device), time_ns: u64::MAX, kind };
-            let (first, second) = pack(&event);
-            assert_eq!(time_ns(&first), u64::MAX);
-            let mut asked = 1;
-            let unpacked = unpack(first, || {
-                asked += 1;
-                second
-            });
-            assert_eq!((unpacked, asked), (Record::Event(event), slots_of(&first)));
-        }
-        assert_eq!(unpack(ASIDE_SLOT, || unreachable!("one slot")), Record::Aside);
-    }
-}
+mod tests;

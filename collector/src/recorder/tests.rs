@@ -136,10 +136,14 @@ fn what_one_thread_puts_through_several_handles_keeps_its_order() {
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
     let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
     let mut handles: Vec<_> = (0..3).map(|_| handle.clone()).collect();
+    let mut last_ns = 0;
     for n in 1..=300_000 {
         // Now one handle often, now all in turn.
         let which = if n % 1000 < 500 { n / 1000 } else { n } as usize % handles.len();
-        handles[which].event(&mark(handle.now_ns(), n));
+        let later = || Some(handle.now_ns()).filter(|&now_ns| now_ns > last_ns);
+        let time_ns = std::iter::repeat_with(later).flatten().next().expect("the clock goes on");
+        handles[which].event(&mark(time_ns, n));
+        last_ns = time_ns;
     }
     assert_eq!(recorder.stop().events, 300_000);
     assert!(marks(&hub).into_iter().eq(1..=300_000));
@@ -245,7 +249,8 @@ fn any_number_of_handles_may_come_and_go() {
 #[test]
 fn what_stands_beside_the_events_keeps_its_place() {
     let (shared, mut merge, mut memory) = (Arc::new(Shared::new()), Merge::default(), Memory::default());
-    let mut handle = RecorderHandle::new(Arc::clone(&shared), Clock::start(), std::thread::current());
+    let clock = Clock::start();
+    let mut handle = RecorderHandle::new(Arc::clone(&shared), clock.clone(), std::thread::current());
     let annotation =
         |at_event| Annotation { device: DeviceId(0), time_ns: 0, at_event, stage: Stage::Instant, name: StringId(1) };
     handle.define(&Definition::String("a".into()));
@@ -254,13 +259,13 @@ fn what_stands_beside_the_events_keeps_its_place() {
     handle.full_state(&MemoryState::default());
     handle.event(&mark(2, 1));
     handle.full_state(&MemoryState::default());
-    let round = merge.round(&shared, || 3, &mut memory);
+    let round = merge.round(&shared, &clock, &mut memory);
     assert_eq!((round.events, round.idle, round.last), (2, false, false));
     assert_eq!(memory.events, [mark(1, 1), mark(2, 1)]);
     assert_eq!(memory.annotations, [annotation(1)]);
     assert_eq!(memory.definitions, [Definition::String("a".into())]);
     assert_eq!(memory.states.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [1, 2]);
-    let round = merge.round(&shared, || 3, &mut memory);
+    let round = merge.round(&shared, &clock, &mut memory);
     assert_eq!((round.events, round.idle, round.last), (0, true, false));
 }
 
