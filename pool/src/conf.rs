@@ -13,7 +13,7 @@
 use std::fmt;
 
 use crate::settings::Settings;
-use crate::size::{LARGE_SEGMENT_BYTES, MIN_OWN_SEGMENT_BYTES};
+use crate::size::MIN_OWN_SEGMENT_BYTES;
 
 /// The environment variables that hold settings, in PyTorch's order: the first that is set counts, and the other is not looked at.
 /// (Its documentation calls the second the newer one; its code asks for the first one first.) This crate reads neither.
@@ -240,23 +240,33 @@ impl Settings {
     ///
     /// Accepted, checked and without effect are: `backend:native`, `release_lock_on_cudamalloc`, `graph_capture_record_stream_reuse`
     /// and, as they are about memory of the host, all keys that begin with `pinned_`. A `max_split_size_mb` or
-    /// `max_non_split_rounding_mb` must not be below the large segment size as it was set before it in the text.
+    /// `max_non_split_rounding_mb` must not be below the large segment size, wherever in the text that stands.
     ///
     /// # Errors
     /// Where a key is unknown, a value cannot be what its key asks for, or something stands out of place.
     pub fn parse(conf: &str) -> Result<Self, ConfError> {
         let mut settings = Self::default();
         let mut tokens = Tokens::of(conf);
+        // PyTorch reads the large segment size first, wherever it stands.
+        let mut held_against_it = Vec::new();
         while let Some(key) = tokens.next() {
             let &(name, rule) = KEYS.iter().find(|(name, _)| *name == key.text).ok_or_else(|| unknown_key(&key))?;
             tokens.colon()?;
             let value = tokens.must("a value")?;
-            settings.set(name, rule, &value, &mut tokens)?;
+            match rule {
+                Key::MaxSplitSize | Key::MaxNonSplitRounding => held_against_it.push((name, rule, value)),
+                _ => settings.set(name, rule, &value, &mut tokens)?,
+            }
             match tokens.next() {
                 Some(comma) if comma.text != "," => return Err(comma.expected("a comma")),
                 _ => {}
             }
         }
+        for (name, rule, value) in held_against_it {
+            settings.set(name, rule, &value, &mut tokens)?;
+        }
+        // As much as it is without being set is not set.
+        settings.max_non_split_rounding.take_if(|rounding| *rounding == settings.large_segment_size);
         Ok(settings)
     }
 
@@ -264,7 +274,7 @@ impl Settings {
         let large_segment_mib = self.large_segment_size / MIB;
         match rule {
             Key::MaxSplitSize => self.max_split_size = Some(value.mib(key, large_segment_mib)?),
-            Key::MaxNonSplitRounding => self.max_non_split_rounding = value.mib(key, large_segment_mib)?,
+            Key::MaxNonSplitRounding => self.max_non_split_rounding = Some(value.mib(key, large_segment_mib)?),
             Key::LargeSegmentSize => self.large_segment_size = value.mib(key, MIN_LARGE_SEGMENT_MIB)?,
             Key::GarbageCollectionThreshold => {
                 self.garbage_collection_threshold =
@@ -300,29 +310,18 @@ impl Settings {
     }
 
     /// A short text that [`parse`](Self::parse) makes the same settings of; what is as by default is left out. `limit_bytes` is no
-    /// part of it. Sizes are in whole MiB there.
+    /// part of it. Sizes are in whole MiB there. Of settings that [`parse`](Self::parse) would refuse it is a text that it refuses.
     #[must_use]
     pub fn to_conf(&self) -> String {
         let default = Self::default();
-        let is_set = self.max_non_split_rounding != default.max_non_split_rounding;
-        let rounding = is_set.then_some(self.max_non_split_rounding);
-        let sizes = [("max_split_size_mb", self.max_split_size), ("max_non_split_rounding_mb", rounding)];
-        let smallest = sizes.iter().filter_map(|(_, size)| *size).min().unwrap_or(u64::MAX);
-        let sizes = sizes.iter().filter_map(|(key, size)| size.map(|size| format!("{key}:{}", size / MIB)));
-        let large = |mib: u64| format!("large_segment_size_mb:{mib}");
-
-        let mut items = Vec::new();
-        // The sizes are held against the large segment size as it stands before them, so one that is above them comes after them.
-        let after = smallest < self.large_segment_size;
-        if after && smallest < LARGE_SEGMENT_BYTES {
-            items.push(large(MIN_LARGE_SEGMENT_MIB));
-        } else if !after && self.large_segment_size != LARGE_SEGMENT_BYTES {
-            items.push(large(self.large_segment_size / MIB));
-        }
-        items.extend(sizes);
-        if after && (smallest < LARGE_SEGMENT_BYTES || self.large_segment_size != LARGE_SEGMENT_BYTES) {
-            items.push(large(self.large_segment_size / MIB));
-        }
+        let is_set = self.large_segment_size != default.large_segment_size;
+        let sizes = [
+            ("large_segment_size_mb", is_set.then_some(self.large_segment_size)),
+            ("max_split_size_mb", self.max_split_size),
+            ("max_non_split_rounding_mb", self.max_non_split_rounding),
+        ];
+        let written = |(key, size): (&str, Option<u64>)| size.map(|size| format!("{key}:{}", size / MIB));
+        let mut items: Vec<_> = sizes.into_iter().filter_map(written).collect();
         if self.garbage_collection_threshold != default.garbage_collection_threshold {
             items.push(format!("garbage_collection_threshold:{:?}", self.garbage_collection_threshold));
         }

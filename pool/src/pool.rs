@@ -261,7 +261,7 @@ impl<D: Device> Pool<D> {
         }
         if let Some(max) = self.settings.max_split_size {
             let (size, found) = (request.size, fit.key.size);
-            let slack = self.settings.max_non_split_rounding;
+            let slack = self.settings.max_non_split_rounding.unwrap_or(self.settings.large_segment_size);
             if (size < max && found >= max) || (size >= max && found >= size.saturating_add(slack)) {
                 return None;
             }

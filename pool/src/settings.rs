@@ -7,8 +7,9 @@ use crate::size::LARGE_SEGMENT_BYTES;
 pub struct Settings {
     /// Large blocks of this size and more are neither split nor handed out for smaller requests. `None`: every block is split.
     pub max_split_size: Option<u64>,
-    /// How much larger than a request of `max_split_size` and more the block handed out for it must stay below.
-    pub max_non_split_rounding: u64,
+    /// How much larger than a request of `max_split_size` and more the block handed out for it must stay below. `None`: by
+    /// `large_segment_size`.
+    pub max_non_split_rounding: Option<u64>,
     /// Into how many steps each power of two is divided that requests are rounded up to; 0 and 1 for none. By the power of two of
     /// the request in MiB: the first is for all below 2 MiB, the last for 32 GiB and more.
     pub roundup_power2_divisions: [u64; 16],
@@ -29,7 +30,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             max_split_size: None,
-            max_non_split_rounding: LARGE_SEGMENT_BYTES,
+            max_non_split_rounding: None,
             roundup_power2_divisions: [0; 16],
             garbage_collection_threshold: 0.0,
             expandable_segments: false,

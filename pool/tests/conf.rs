@@ -24,12 +24,21 @@ fn texts_that_pytorch_accepts_are_accepted() {
             "max_split_size_mb:18446744073709551615",
             Settings { max_split_size: Some(0u64.wrapping_sub(MIB)), ..default.clone() },
         ),
-        ("max_non_split_rounding_mb:64", Settings { max_non_split_rounding: 64 * MIB, ..default.clone() }),
-        // The rounding does not follow the segment.
+        ("max_non_split_rounding_mb:64", Settings { max_non_split_rounding: Some(64 * MIB), ..default.clone() }),
         ("large_segment_size_mb:11", Settings { large_segment_size: 11 * MIB, ..default.clone() }),
         (
             "large_segment_size_mb:11,max_split_size_mb:12",
             Settings { large_segment_size: 11 * MIB, max_split_size: Some(12 * MIB), ..default.clone() },
+        ),
+        // The segment's size is read first, wherever it stands.
+        (
+            "max_split_size_mb:12,max_non_split_rounding_mb:13,large_segment_size_mb:11",
+            Settings {
+                large_segment_size: 11 * MIB,
+                max_split_size: Some(12 * MIB),
+                max_non_split_rounding: Some(13 * MIB),
+                ..default.clone()
+            },
         ),
         ("garbage_collection_threshold:0.6", Settings { garbage_collection_threshold: 0.6, ..default.clone() }),
         (" expandable_segments : True ", Settings { expandable_segments: true, ..default.clone() }),
@@ -103,6 +112,10 @@ fn other_texts_are_refused_with_the_place_and_the_reason() {
             "large_segment_size_mb:64,max_non_split_rounding_mb:32",
             "max_non_split_rounding_mb is 32 and must be at least 64 (character 52)",
         ),
+        (
+            "max_split_size_mb:32,large_segment_size_mb:64",
+            "max_split_size_mb is 32 and must be at least 64 (character 19)",
+        ),
         ("large_segment_size_mb:10", "large_segment_size_mb is 10 and must be at least 11 (character 23)"),
         (
             "garbage_collection_threshold:1.0",
@@ -166,13 +179,10 @@ fn what_is_as_by_default_is_not_written() {
         ("roundup_power2_divisions:[256:1,512:2,1024:4,>:8]", "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]"),
         ("roundup_power2_divisions:[64:8,256:4,512:0]", "roundup_power2_divisions:[64:8,256:4]"),
         ("roundup_power2_divisions:[1:8,1024:0,>:2]", "roundup_power2_divisions:[1:8,1024:0,>:2]"),
-        // Sizes below the large segment size can only be set before it.
-        ("max_split_size_mb:32,large_segment_size_mb:64", "max_split_size_mb:32,large_segment_size_mb:64"),
-        ("large_segment_size_mb:12,max_split_size_mb:15", "large_segment_size_mb:12,max_split_size_mb:15"),
-        (
-            "large_segment_size_mb:12,max_split_size_mb:15,large_segment_size_mb:20",
-            "large_segment_size_mb:11,max_split_size_mb:15,large_segment_size_mb:20",
-        ),
+        ("max_split_size_mb:64,large_segment_size_mb:64", "large_segment_size_mb:64,max_split_size_mb:64"),
+        // What the rounding is without being set.
+        ("max_non_split_rounding_mb:64,large_segment_size_mb:64", "large_segment_size_mb:64"),
+        ("max_non_split_rounding_mb:64", "max_non_split_rounding_mb:64"),
     ];
     for (conf, shortest) in table {
         assert_eq!(Settings::parse(conf).unwrap().to_conf(), shortest, "{conf}");
@@ -190,7 +200,11 @@ fn settings() -> impl Strategy<Value = Settings> {
     });
     let tables = prop_oneof![runs, proptest::array::uniform16(division())];
     let threshold = prop_oneof![Just(0.0), 1e-300..1.0f64];
-    let sizes = (option::of(mib()), mib(), mib());
+    // No size is below the large segment's, and a rounding that is said is another than it.
+    let sizes = mib().prop_flat_map(move |large| {
+        let above = || prop_oneof![Just(MIB), MIB..1u64 << 50].prop_map(move |more| (large + more) / MIB * MIB);
+        (option::of(prop_oneof![Just(large), above()]), option::of(above()), Just(large))
+    });
     (sizes, tables, threshold, any::<bool>(), 0.0..=1.0f64).prop_map(
         |(
             (max_split_size, max_non_split_rounding, large_segment_size),

@@ -69,7 +69,7 @@ fn settings(number: u64) -> Settings {
         3 => Settings { garbage_collection_threshold: 0.5, ..limited },
         4 => expandable,
         5 => Settings { limit_bytes: Some(300 * MIB), large_segment_size: 32 * MIB, ..expandable },
-        6 => Settings { max_split_size: Some(64 * MIB), max_non_split_rounding: 24 * MIB, ..limited },
+        6 => Settings { max_split_size: Some(64 * MIB), max_non_split_rounding: Some(24 * MIB), ..limited },
         _ => Settings { per_process_memory_fraction: 0.7, garbage_collection_threshold: 0.3, ..default },
     }
 }

@@ -214,3 +214,25 @@ fn the_cache_is_given_back_before_a_request_fails() {
     );
     assert_eq!((pool.stats().num_alloc_retries, pool.stats().num_ooms), (2, 2));
 }
+
+#[test]
+fn a_block_too_large_to_split_serves_what_is_a_large_segment_smaller_at_most() {
+    let check = |conf: &str, free_mib: u64, is_taken: bool| {
+        let settings = Settings::parse(conf).expect("settings");
+        let mut pool = Pool::new(DeviceId(0), settings, SimulatedDevice::new(1 << 30));
+        let mut ask = |mib| {
+            let asked = pool.allocate(mib * MIB, StreamId(0), Origin::default(), &mut Null);
+            let address = asked.expect("there is room").expect("some").address;
+            pool.free(address, Origin::default(), &mut Null).expect("a live block");
+            pool.stats().segment.all.current
+        };
+        assert_eq!(ask(free_mib), 1);
+        assert_eq!(ask(104), if is_taken { 1 } else { 2 }, "{free_mib} MiB under {conf}");
+    };
+    // As PyTorch 2.11 was seen to decide on a GPU: `non_split_rounding` of tests/gpu/snapshot.py.
+    for (free_mib, is_taken) in [(112, true), (140, true), (180, false)] {
+        check("large_segment_size_mb:64,max_split_size_mb:100", free_mib, is_taken);
+    }
+    check("max_split_size_mb:100", 140, false);
+    check("max_split_size_mb:100,max_non_split_rounding_mb:64", 140, true);
+}
