@@ -178,11 +178,11 @@ fn of_pieces(total: u64, pieces: u64) -> String {
 /// What the driver said last; the pool's own share is known without it, and of later.
 fn of_sample(sample: &MemorySample) -> Section {
     let rows = vec![
-        ("outside pool", units::both_bytes(sample.used_by_context)),
-        ("other processes", units::both_bytes(sample.used_by_others)),
+        ("this process", units::both_bytes(sample.used_by_context)),
+        ("others", units::both_bytes(sample.used_by_others)),
         ("free", units::both_bytes(sample.free)),
     ];
-    Section { heading: "Outside of the pool, as the driver said last", rows }
+    Section { heading: "Outside the pool, by the driver's last sample", rows }
 }
 
 /// What is known of a GPU as a whole.

@@ -177,6 +177,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_stacked_on_the_timeline_is_told_apart_without_color() {
+        for theme in [Theme::new(true), Theme::new(false)] {
+            let stacked = [theme.well.mix(theme.free, 0.3), theme.outside, theme.others, theme.well];
+            for (lower, upper) in stacked.iter().zip(&stacked[1..]) {
+                assert!((luma(*lower) - luma(*upper)).abs() > 15.0, "{lower:?} below {upper:?}");
+            }
+        }
+    }
+
+    #[test]
     fn free_space_stands_out_without_color() {
         for theme in [Theme::new(true), Theme::new(false)] {
             assert!((luma(theme.free) - luma(theme.free_hatch)).abs() > 60.0);

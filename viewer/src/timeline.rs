@@ -316,7 +316,7 @@ fn draw_peaks(
     let theme = look.theme;
     let plot = geometry.plot;
     let size = (TEXT - 0.5) * look.scale;
-    // The higher one is placed first; the other gives way downwards.
+    // The higher one is placed first; the other gives way downwards, and upwards where it would leave the chart.
     let mut placed: Vec<Rect> = taken.into_iter().collect();
     for (peak, name) in content.peaks.iter().zip(["allocated", "reserved"]).rev() {
         let Some(x) = geometry.column(peak.time_ns).filter(|_| peak.bytes > 0) else { continue };
@@ -332,9 +332,13 @@ fn draw_peaks(
         let x0 = if x + radius + width > plot.x1 { x - radius - width } else { x + radius + look.px(2.0) };
         let height = look.px(15.0);
         let y0 = y - height / 2;
+        let lowest = (plot.y1 - height).max(plot.y0);
         let covers = |above: &&Rect| y0 < above.y1 && x0 < above.x1 && above.x0 < x0 + width;
-        let below = placed.iter().filter(covers).map(|above| above.y1).max();
-        let y0 = below.unwrap_or_else(|| y0.clamp(plot.y0, (plot.y1 - height).max(plot.y0)));
+        let y0 = match placed.iter().filter(covers).max_by_key(|above| above.y1) {
+            Some(above) if above.y1 <= lowest => above.y1,
+            Some(above) => above.y0 - height,
+            None => y0.clamp(plot.y0, lowest),
+        };
         let back = Rect::new(x0, y0, x0 + width, y0 + height);
         placed.push(back);
         frame.tint(back, theme.background, 0.78);

@@ -12,7 +12,7 @@ use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Model, Origin};
 use vramscope_viewer::text::Typesetter;
 use vramscope_viewer::theme::Theme;
-use vramscope_viewer::timeline::{self, Geometry, Look};
+use vramscope_viewer::timeline::{self, Geometry, Look, PeakMark};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -58,12 +58,16 @@ impl Live {
 }
 
 fn draw(model: &Model) -> (Frame, Geometry) {
+    draw_peaks(model, model.peaks())
+}
+
+fn draw_peaks(model: &Model, peaks: [PeakMark; 2]) -> (Frame, Geometry) {
     let (mut frame, mut type_) = (Frame::new(400, 300, Color::default()), Typesetter::new());
     let content = timeline::Content {
         recording: model.recording(),
         device: model.device(),
         marks: model.marks(),
-        peaks: model.peaks(),
+        peaks,
         bands: model.bands(),
         range: model.range(),
     };
@@ -103,7 +107,7 @@ fn without_a_sample_nothing_changes() {
     assert_eq!(sections(&model), ["", "Recording"]);
     assert_eq!(
         sections(&recording(Drawing::Shared)),
-        ["", "Outside of the pool, as the driver said last", "Recording"]
+        ["", "Outside the pool, by the driver's last sample", "Recording"]
     );
 }
 
@@ -120,6 +124,22 @@ fn a_link_shows_the_same_bands() {
     other.go_to_link(&Link::parse(&fragment)).expect("a moment");
     assert_eq!(other.bands(), model.bands());
     assert!(other.take_stale().timeline);
+}
+
+#[test]
+fn labels_stay_on_the_chart_however_low_the_peaks_are() {
+    let mut live = Live::new(140 * GIB);
+    live.reserve(2 * GIB);
+    let (pool, site) = (Pool::default_of(PoolKind::Large), SiteId(0));
+    let (address, size, requested) = (1 << 45, GIB, GIB);
+    live.send(EventKind::BlockAllocated { address, size, requested, stream: StreamId(0), pool, site });
+    live.sample(GIB, 100 * GIB);
+    live.send(EventKind::FreeRequested { address, site });
+    live.model.toggle_band(Band::Others);
+    let ((labelled, geometry), (bare, _)) = (draw(&live.model), draw_peaks(&live.model, [PeakMark::default(); 2]));
+    assert!(labelled.bytes() != bare.bytes(), "both peaks have labels");
+    let below = (geometry.plot.y1 + 4..300).flat_map(|y| (0..400).map(move |x| (x, y)));
+    assert_eq!(below.filter(|&(x, y)| labelled.pixel(x, y) != bare.pixel(x, y)).count(), 0, "the axis is left alone");
 }
 
 /// A sample holds until the next one; what others gave back meanwhile may be the pool's by then.
