@@ -20,6 +20,9 @@ const RTLD_NOW: c_int = 2;
 const RTLD_NOLOAD: c_int = 4;
 
 /// `std::__throw_runtime_error(char const*)`.
+///
+/// # Safety
+/// Its argument points at text that ends with a 0.
 type Throw = unsafe extern "C-unwind" fn(*const c_char) -> !;
 
 thread_local! {
