@@ -22,7 +22,12 @@ thread_local! {
 /// Whether this thread is running a callback of the pool with that number, whose lock it therefore holds.
 #[inline]
 pub(crate) fn is_asking(pool: u64) -> bool {
-    DEPTH.get() > 0 && ASKING.with_borrow(|asking| asking.iter().any(|(asked, _)| *asked == pool))
+    DEPTH.get() > 0 && is_among_asking(pool)
+}
+
+#[cold]
+fn is_among_asking(pool: u64) -> bool {
+    ASKING.with_borrow(|asking| asking.iter().any(|(asked, _)| *asked == pool))
 }
 
 /// Keeps `address` for the pool with that number if this thread is running a callback of it; says whether it is.

@@ -92,8 +92,8 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 
     /// The same where there is an error to give.
+    #[inline]
     pub(crate) fn try_lock(&self) -> Result<MutexGuard<'_, Inner<D>>, DeviceError> {
-        let failed = |reason: &str| DeviceError::Failed(reason.to_owned());
         if callback::is_asking(self.shared.number) {
             return Err(failed("a free-memory callback may drop buffers of its pool and ask nothing else of it"));
         }
@@ -287,6 +287,11 @@ impl<D: MemoryDevice> DevicePool<D> {
     ) -> Result<(), FreeError> {
         self.change(inner, location, |pool, origin, told, _| pool.free(address, origin, told))
     }
+}
+
+#[cold]
+fn failed(reason: &str) -> DeviceError {
+    DeviceError::Failed(reason.to_owned())
 }
 
 impl<D: MemoryDevice> Clone for DevicePool<D> {

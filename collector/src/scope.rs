@@ -186,10 +186,16 @@ impl Sites {
     #[inline]
     pub(crate) fn tell_fresh(&mut self, sink: &mut (impl Sink + ?Sized)) {
         if self.has_fresh {
-            self.has_fresh = false;
-            for definition in self.interner.take_fresh() {
-                sink.define(&definition);
-            }
+            self.tell_what_is_fresh(sink);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_what_is_fresh(&mut self, sink: &mut (impl Sink + ?Sized)) {
+        self.has_fresh = false;
+        for definition in self.interner.take_fresh() {
+            sink.define(&definition);
         }
     }
 }
