@@ -1,12 +1,13 @@
-//! What the pool costs a program, recorded and not, beside general allocators and a plain lock: lines of a name and a number.
+//! What the pool costs a program, recorded and not, beside general allocators and a plain lock, and what its parts cost: lines of a
+//! name, the fastest of many short turns, and their median.
 //!
 //! `cargo bench -p vramscope-collector --bench speed`, or the program that it builds, with `--bench`. Nothing else is needed, so it
 //! can be carried to another machine. Without `--bench` everything runs once, to show that it runs.
 //!
-//! What is compared is measured in turns, and every figure is the median of its turns. A turn of a recorded program is a burst of a
-//! thousand blocks and then a pause, as a training step is, so that the recorder does its work in the pause. The line "while the
-//! recorder is at work" is of bursts that go on while the recorder reads what the burst writes, on another core where there is one
-//! to be had. A program that does nothing else waits for the recorder; `record.rs` shows how fast that is.
+//! What is compared is measured in turns. A turn of a recorded program is a burst of some hundred blocks, as in a training step, after which
+//! the recorder is let do its work: what the next burst writes, the recorder has just read on another core, where there is one to be
+//! had. The line "while the recorder is at work" is of bursts so long that the recorder reads the burst while it is written. A program
+//! that does nothing else waits for the recorder; `record.rs` shows how fast that is.
 
 #![allow(missing_docs)]
 
@@ -18,67 +19,80 @@ use std::time::{Duration, Instant};
 use mimalloc::MiMalloc;
 use vramscope_collector::{HostDevice, HostPool, Hub, Outputs, Recorder, RecorderHandle};
 use vramscope_pool::{Origin, Pool, Settings, SimulatedDevice};
-use vramscope_trace::{Category, DeviceId, Info, Null, StreamId};
+use vramscope_trace::{Category, DeviceId, Event, EventKind, Info, Null, PoolKind, Sink, SiteId, StreamId};
 
 const HIT_BYTES: u64 = 64 << 10;
 /// 256 B to 20 MB, as in the table of what others take.
 const SIZES: [u64; 7] = [256, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 20_000_000];
 const LIVE: usize = 512;
 const THREADS: usize = 8;
-/// Pairs of a turn. They make a sixteenth of a queue of events, and a quarter of it wakes the recorder, so that few turns see it.
-const PAIRS: usize = 1024;
-/// Pairs of a turn that the recorder is awake for. They make half a queue of events, so that nobody waits.
-const LONG_PAIRS: usize = 8 * PAIRS;
-/// More than the recorder needs to look at its queues, empty them and go to sleep.
-const PAUSE: Duration = Duration::from_millis(30);
+/// Pairs of a turn. They make a fortieth of a queue of events, and a quarter of it wakes the recorder, so that few turns see it.
+const PAIRS: usize = 512;
+/// Pairs of a turn that the recorder is awake for. They make less than half a queue of events, so that nobody waits.
+const LONG_PAIRS: usize = 8 << 10;
 
 #[derive(Clone, Copy)]
 struct Plan {
     turns: usize,
     pairs: usize,
     long_pairs: usize,
-    pause: Duration,
 }
 
 fn main() {
     let plan = if std::env::args().any(|argument| argument == "--bench") {
-        Plan { turns: 101, pairs: PAIRS, long_pairs: LONG_PAIRS, pause: PAUSE }
+        Plan { turns: 301, pairs: PAIRS, long_pairs: LONG_PAIRS }
     } else {
-        Plan { turns: 1, pairs: 2, long_pairs: 2, pause: Duration::ZERO }
+        Plan { turns: 1, pairs: 2, long_pairs: 2 }
     };
+    println!("{:<58} {:>9} {:>9}", "nanoseconds", "fastest", "median");
     one_thread(plan);
-    threads(plan);
-    live_blocks(plan);
+    parts(plan);
+    threads(Plan { turns: plan.turns.div_ceil(4), ..plan });
+    live_blocks(Plan { turns: plan.turns.div_ceil(3), ..plan });
 }
 
-fn print(name: &str, value: f64) {
-    println!("{name:<58} {value:>9.1}");
+/// The fastest turn and the median of all.
+#[derive(Clone, Copy)]
+struct Times {
+    fastest: f64,
+    median: f64,
+}
+
+impl Times {
+    fn of(mut turns: Vec<f64>) -> Self {
+        turns.sort_by(f64::total_cmp);
+        Self { fastest: turns[0], median: turns[turns.len() / 2] }
+    }
+
+    fn with(self, other: Self, both: impl Fn(f64, f64) -> f64) -> Self {
+        Self { fastest: both(self.fastest, other.fastest), median: both(self.median, other.median) }
+    }
+
+    fn print(self, name: &str) {
+        println!("{name:<58} {:>9.1} {:>9.1}", self.fastest, self.median);
+    }
 }
 
 /// One thing of several that are compared: does so many pairs of an allocation and a free.
 struct Case<'a> {
     name: &'static str,
-    pauses: bool,
+    /// To let the recorder do its work.
+    handle: Option<&'a RecorderHandle>,
     run: Box<dyn FnMut(usize) + 'a>,
 }
 
 impl<'a> Case<'a> {
     fn new(name: &'static str, run: impl FnMut(usize) + 'a) -> Self {
-        Self { name, pauses: false, run: Box::new(run) }
+        Self { name, handle: None, run: Box::new(run) }
     }
 
-    fn recorded(self) -> Self {
-        Self { pauses: true, ..self }
+    fn recorded(self, handle: &'a RecorderHandle) -> Self {
+        Self { handle: Some(handle), ..self }
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// Nanoseconds a pair of each case, the medians of turns taken by one after the other.
-fn compare<const N: usize>(plan: Plan, mut cases: [Case<'_>; N]) -> [f64; N] {
+/// Nanoseconds a pair of each case, in turns taken by one after the other.
+fn compare<const N: usize>(plan: Plan, mut cases: [Case<'_>; N]) -> [Times; N] {
     let mut times = [const { Vec::new() }; N];
     for _ in 0..plan.turns {
         for (case, times) in cases.iter_mut().zip(&mut times) {
@@ -87,16 +101,14 @@ fn compare<const N: usize>(plan: Plan, mut cases: [Case<'_>; N]) -> [f64; N] {
             let since = Instant::now();
             (case.run)(plan.pairs);
             times.push(since.elapsed().as_secs_f64() * 1e9 / plan.pairs as f64);
-            if case.pauses {
-                std::thread::sleep(plan.pause);
-            }
+            case.handle.inspect(|handle| handle.flush());
         }
     }
-    let medians = times.map(median);
-    for (case, &ns) in cases.iter().zip(&medians) {
-        print(case.name, ns);
+    let times = times.map(Times::of);
+    for (case, times) in cases.iter().zip(times) {
+        times.print(case.name);
     }
-    medians
+    times
 }
 
 fn record() -> (Recorder, RecorderHandle) {
@@ -195,43 +207,103 @@ fn churn_of(allocator: &impl GlobalAlloc) -> impl FnMut(usize) + '_ {
     move |pairs| blocks.run(pairs, allocate, free)
 }
 
+/// What recording adds to an event; a pair is three.
+fn added(recorded: f64, plain: f64) -> f64 {
+    (recorded - plain) / 3.0
+}
+
 fn one_thread(plan: Plan) {
     let (recorder, handle) = record();
-    println!("One thread, nanoseconds an allocation with its free");
+    println!("One thread, an allocation with its free");
     let (plain, recorded) = (unrecorded_pool(), recorded_pool(&handle));
     let _step = recorded.scope("step");
     let _forward = recorded.scope_with("forward", Category::Activation);
-    let [plain_ns, recorded_ns, mimalloc_ns, _] = compare(
+    let [of_plain, of_recorded, of_mimalloc, _] = compare(
         plan,
         [
             Case::new("hit, not recorded", |pairs| hit(&plain, pairs)),
-            Case::new("hit, recorded with sites", |pairs| hit(&recorded, pairs)).recorded(),
+            Case::new("hit, recorded with sites", |pairs| hit(&recorded, pairs)).recorded(&handle),
             Case::new("hit, mimalloc", |pairs| hit_of(&MiMalloc, pairs)),
             Case::new("hit, the C library", |pairs| hit_of(&System, pairs)),
         ],
     );
-    print("hit, what recording adds an event (there are three)", (recorded_ns - plain_ns) / 3.0);
-    print("hit, not recorded, times mimalloc", plain_ns / mimalloc_ns);
+    of_recorded.with(of_plain, added).print("hit, what recording adds an event (there are three)");
+    of_plain.with(of_mimalloc, |plain, mimalloc| plain / mimalloc).print("hit, not recorded, times mimalloc");
     let long = Plan { pairs: plan.long_pairs, ..plan };
-    compare(
-        long,
-        [Case::new("hit, recorded, while the recorder is at work", |pairs| hit(&recorded, pairs)).recorded()],
-    );
+    let case = Case::new("hit, recorded, while the recorder is at work", |pairs| hit(&recorded, pairs));
+    compare(long, [case.recorded(&handle)]);
 
     let (plain, recorded) = (unrecorded_pool(), recorded_pool(&handle));
     let _step = recorded.scope("step");
     let _forward = recorded.scope_with("forward", Category::Activation);
-    let [plain_ns, recorded_ns, ..] = compare(
+    let [of_plain, of_recorded, ..] = compare(
         plan,
         [
             Case::new("churn, not recorded", churn(&plain)),
-            Case::new("churn, recorded with sites", churn(&recorded)).recorded(),
+            Case::new("churn, recorded with sites", churn(&recorded)).recorded(&handle),
             Case::new("churn, mimalloc", churn_of(&MiMalloc)),
             Case::new("churn, the C library", churn_of(&System)),
         ],
     );
-    print("churn, what recording adds an event (there are three)", (recorded_ns - plain_ns) / 3.0);
-    print("how often a recorded program waited (0 unless too fast)", recorder.stop().waits as f64);
+    of_recorded.with(of_plain, added).print("churn, what recording adds an event (there are three)");
+    println!("{:<58} {:>19}", "how often a recorded program waited (0 unless too fast)", recorder.stop().waits);
+}
+
+/// What a pair is made of, each alone: together they take more or less than the sum, since a processor does several things at once.
+fn parts(plan: Plan) {
+    let (_recorder, handle) = record();
+    println!("The parts of an allocation with its free");
+    let core = || Pool::new(DeviceId(0), Settings::default(), SimulatedDevice::new(u64::MAX));
+    let (mut core_alone, mut core_told, mut blocks) = (core(), core(), LiveBlocks::new(LIVE));
+    let (mut told, mut sink, mutex) = (handle.clone(), handle.clone(), Mutex::new(0));
+    compare(
+        plan,
+        [
+            Case::new("hit, decisions alone", |pairs| hit_core(&mut core_alone, &mut Null, pairs)),
+            Case::new("hit, decisions, told to the recorder at a given time", |pairs| {
+                hit_core(&mut core_told, &mut told, pairs);
+            })
+            .recorded(&handle),
+            Case::new("churn, decisions alone", |pairs| blocks.replace(pairs, LIVE)),
+            Case::new("the recorder told of a pair's three events", |pairs| tell_pairs(&mut sink, pairs))
+                .recorded(&handle),
+            Case::new("a mutex taken twice", |pairs| {
+                (0..2 * pairs).for_each(|_| *mutex.lock().expect("no panic") += 1);
+            }),
+            Case::new("the clock read twice, in nanoseconds", |pairs| {
+                (0..2 * pairs).for_each(|_| _ = black_box(handle.now_ns()));
+            }),
+            #[cfg(target_arch = "x86_64")]
+            Case::new("the processor's counter read twice", |pairs| {
+                // SAFETY: Every processor of this kind has the instruction, and it changes nothing.
+                (0..2 * pairs).for_each(|_| _ = black_box(unsafe { core::arch::x86_64::_rdtsc() }));
+            }),
+        ],
+    );
+}
+
+fn hit_core(pool: &mut Pool<SimulatedDevice>, sink: &mut impl Sink, pairs: usize) {
+    for _ in 0..pairs {
+        let block = pool.allocate(HIT_BYTES, StreamId(0), Origin::default(), sink);
+        let block = black_box(block.expect("the device is large").expect("more than 0 bytes were asked for"));
+        pool.free(block.address, Origin::default(), sink).expect("the block is live");
+    }
+}
+
+/// What a hit and its free tell.
+fn tell_pairs(sink: &mut impl Sink, pairs: usize) {
+    let (size, requested, stream, site) = (HIT_BYTES, HIT_BYTES, StreamId(0), SiteId(0));
+    let pool = vramscope_trace::Pool::default_of(PoolKind::Small);
+    for _ in 0..pairs {
+        let address = black_box(0x7f00_0000_0000);
+        for kind in [
+            EventKind::BlockAllocated { address, size, requested, stream, pool, site },
+            EventKind::FreeRequested { address, site },
+            EventKind::FreeCompleted { address, site },
+        ] {
+            sink.event(&Event { device: DeviceId(0), time_ns: 0, kind });
+        }
+    }
 }
 
 /// Nanoseconds a pair of all threads together, each doing its part of them at once.
@@ -256,7 +328,7 @@ fn at_once(threads: usize, pairs: usize, run: &(impl Fn(usize) + Sync + ?Sized))
 }
 
 fn threads(plan: Plan) {
-    println!("{THREADS} threads, nanoseconds an allocation with its free, of all threads together");
+    println!("{THREADS} threads, an allocation with its free, of all threads together");
     let (recorder, handle) = record();
     let (plain, recorded) = (unrecorded_pool(), recorded_pool(&handle));
     // The pool's decisions alone, with a lock around each.
@@ -280,16 +352,16 @@ fn threads(plan: Plan) {
     for _ in 0..plan.turns {
         for ((_, run), (alone, together)) in cases.iter().zip(&mut times) {
             alone.push(at_once(1, pairs, run));
-            std::thread::sleep(plan.pause);
+            handle.flush();
             together.push(at_once(THREADS, pairs, run));
-            std::thread::sleep(plan.pause);
+            handle.flush();
         }
     }
     for ((name, _), (alone, together)) in cases.iter().zip(times) {
-        let (alone, together) = (median(alone), median(together));
-        print(&format!("{name}, 1 thread"), alone);
-        print(&format!("{name}, {THREADS} threads"), together);
-        print(&format!("{name}, times 1 thread"), together / alone);
+        let (alone, together) = (Times::of(alone), Times::of(together));
+        alone.print(&format!("{name}, 1 thread"));
+        together.print(&format!("{name}, {THREADS} threads"));
+        together.with(alone, |together, alone| together / alone).print(&format!("{name}, times 1 thread"));
     }
     recorder.stop();
 }
@@ -317,30 +389,32 @@ impl LiveBlocks {
         block.expect("the device is large").expect("more than 0 bytes were asked for").address
     }
 
-    /// Nanoseconds that it takes to replace a block by one of another size: any of the first `among`.
-    fn replace(&mut self, pairs: usize, among: usize) -> f64 {
-        let since = Instant::now();
+    /// Replaces blocks, any of the first `among`, by others of other sizes.
+    fn replace(&mut self, pairs: usize, among: usize) {
         for _ in 0..pairs {
             let which = self.numbers.below(among);
             self.pool.free(self.live[which], Origin::default(), &mut Null).expect("the block is live");
             self.live[which] = self.allocate();
         }
-        since.elapsed().as_secs_f64() * 1e9 / pairs as f64
     }
 }
 
 /// Both what the pool's own search costs, where the blocks that come and go are few, and what the memory costs as well, where any of
 /// all blocks may go and the next is in no cache.
 fn live_blocks(plan: Plan) {
-    println!("Decisions alone, nanoseconds to replace a block by one of {} sizes", SIZES.len());
+    println!("Decisions alone, to replace a block by one of {} sizes", SIZES.len());
     let counts: &[usize] = if plan.turns > 1 { &[1_000, 10_000, 100_000, 1_000_000] } else { &[LIVE] };
     for &count in counts {
         let mut blocks = LiveBlocks::new(count);
         for (among, name) in [(LIVE, "512 of"), (count, "any of")] {
             // Until the blocks lie as they come to lie, and not as they were first put down.
             blocks.replace(2 * among.min(plan.pairs * plan.turns), among);
-            let ns = median((0..plan.turns).map(|_| blocks.replace(plan.pairs, among)).collect());
-            print(&format!("{name} {count} live blocks"), ns);
+            let turn = |_| {
+                let since = Instant::now();
+                blocks.replace(plan.pairs, among);
+                since.elapsed().as_secs_f64() * 1e9 / plan.pairs as f64
+            };
+            Times::of((0..plan.turns).map(turn).collect()).print(&format!("{name} {count} live blocks"));
         }
     }
 }
