@@ -81,7 +81,12 @@ pub(crate) enum Log {
     /// Nobody, and so nobody asks when and where.
     Nobody,
     /// A recording, whose own clock it is. The times of the pool's events are its ticks, of which the recorder makes nanoseconds.
-    Recording(RecorderHandle),
+    Recording {
+        /// Its way in.
+        handle: RecorderHandle,
+        /// Whether it is said where memory was asked for.
+        sites: bool,
+    },
     /// Anyone else, by another clock, which tells nanoseconds.
     Other(Box<dyn Sink + Send>, Box<dyn Fn() -> u64 + Send + Sync>),
 }
@@ -92,19 +97,25 @@ impl Log {
         if is_null { Self::Nobody } else { Self::Other(Box::new(sink), Box::new(clock)) }
     }
 
+    /// Whether anybody wants to know where memory was asked for.
+    #[inline]
+    pub(crate) fn wants_sites(&self) -> bool {
+        matches!(self, Self::Recording { sites: true, .. } | Self::Other(..))
+    }
+
     /// What the clock says, in nanoseconds or ticks.
     #[inline(always)]
     fn read_clock(&self) -> u64 {
         match self {
             Self::Nobody => 0,
-            Self::Recording(handle) => handle.ticks(),
+            Self::Recording { handle, .. } => handle.ticks(),
             Self::Other(_, clock) => clock(),
         }
     }
 
     /// The nanoseconds when the clock said so.
     fn ns_at(&self, time: u64) -> u64 {
-        if let Self::Recording(handle) = self { handle.ns_at(time) } else { time }
+        if let Self::Recording { handle, .. } = self { handle.ns_at(time) } else { time }
     }
 }
 
@@ -114,14 +125,14 @@ impl Sink for Log {
     fn event(&mut self, event: &Event) {
         match self {
             Self::Nobody => {}
-            Self::Recording(handle) => handle.event_at_ticks(event),
+            Self::Recording { handle, .. } => handle.event_at_ticks(event),
             Self::Other(sink, _) => sink.event(event),
         }
     }
     fn define(&mut self, definition: &Definition) {
         match self {
             Self::Nobody => {}
-            Self::Recording(handle) => handle.define(definition),
+            Self::Recording { handle, .. } => handle.define(definition),
             Self::Other(sink, _) => sink.define(definition),
         }
     }

@@ -82,7 +82,13 @@ impl<D: MemoryDevice> DevicePool<D> {
 
     /// A pool over `device` that is recorded. That costs less than to [make](Self::new) one with a clone of the handle as sink and clock.
     pub fn recorded(device: D, settings: Settings, recorder: &RecorderHandle) -> Self {
-        Self::with_log(device, settings, Log::Recording(recorder.clone()))
+        Self::with_log(device, settings, Log::Recording { handle: recorder.clone(), sites: true })
+    }
+
+    /// The same, but its events have no sites: for a library that stands between a program and the pool, whose own lines would say nothing.
+    /// Without sites to define, several such pools can share a recording although each numbers its own.
+    pub fn recorded_without_sites(device: D, settings: Settings, recorder: &RecorderHandle) -> Self {
+        Self::with_log(device, settings, Log::Recording { handle: recorder.clone(), sites: false })
     }
 
     /// # Panics
@@ -176,12 +182,13 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// Where and when this call is, with the log told of it.
     #[inline]
     fn origin(&self, inner: &mut Inner<D>, location: &'static Location<'static>) -> Origin {
-        if matches!(inner.log, Log::Nobody) {
-            return Origin::default();
+        let mut origin = Origin::default();
+        if inner.log.wants_sites() {
+            origin.site = inner.sites.site(Context::current(self.shared.number), location);
+            inner.tell_definitions();
         }
-        let site = inner.sites.site(Context::current(self.shared.number), location);
-        inner.tell_definitions();
-        Origin { site, time_ns: inner.now() }
+        origin.time_ns = inner.now();
+        origin
     }
 
     /// Does something to the pool of which events tell. Where segments came or went, what is held outside the pool is looked at, too.

@@ -19,7 +19,6 @@ mod gpus;
 mod lifetime;
 mod process;
 mod recording;
-mod unsited;
 
 use std::env;
 use std::ffi::{CStr, c_char, c_int, c_void};

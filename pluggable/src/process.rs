@@ -15,7 +15,6 @@ use vramscope_trace::{DeviceId, DeviceInfo, MempoolId, Null, StreamId};
 use crate::console::Tell;
 use crate::environment::Wanted;
 use crate::recording::Recording;
-use crate::unsited::Unsited;
 
 /// Where devices come from.
 pub(crate) trait Devices: Send + Sync + 'static {
@@ -151,8 +150,8 @@ impl<S: Devices> Process<S> {
         });
         Ok(match recording {
             Some(recording) => {
-                let clock = recording.handle();
-                DevicePool::new(device, settings, Unsited(recording.handle()), move || clock.now_ns())
+                // PyTorch does not tell an allocator where in the program a request came from.
+                DevicePool::recorded_without_sites(device, settings, &recording.handle())
             }
             // Nobody asks when it was.
             None => DevicePool::new(device, settings, Null, || 0),

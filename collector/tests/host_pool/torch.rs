@@ -65,9 +65,9 @@ fn a_share_of_the_device_is_all_that_the_pool_takes() {
 fn settings_can_be_changed_and_the_limit_stays() {
     let (pool, _) = recorded_pool(256 * MIB);
     pool.set_per_process_memory_fraction(0.5).unwrap();
-    pool.set_allocator_settings("max_split_size_mb:32,large_segment_size_mb:40").unwrap();
+    pool.set_allocator_settings("max_split_size_mb:64,large_segment_size_mb:40").unwrap();
     let settings = pool.allocator_settings();
-    assert_eq!((settings.max_split_size, settings.per_process_memory_fraction), (Some(32 * MIB), 0.5));
+    assert_eq!((settings.max_split_size, settings.per_process_memory_fraction), (Some(64 * MIB), 0.5));
     assert!(pool.set_allocator_settings("max_split_size_mb:").is_err());
     assert_eq!(pool.allocator_settings(), settings);
     let _buffer = pool.alloc_zeros::<u8>(2 << 20).unwrap();
