@@ -1,6 +1,6 @@
 //! Giving memory back to the device: what is old, what is large enough, or everything that can be.
 
-use vramscope_trace::{EventKind, PoolKind, Sink};
+use vramscope_trace::{EventKind, MempoolId, PoolKind, Sink};
 
 use crate::block::{Block, BlockIndex};
 use crate::device::{Device, DeviceError};
@@ -27,6 +27,28 @@ impl<D: Device> Pool<D> {
                 self.release_free(pool, origin, sink)?;
             }
         }
+        self.forget_empty_pools();
+        Ok(())
+    }
+
+    /// The same for one private pool, if nobody uses it anymore: what PyTorch does when the program lets go of a memory pool. While
+    /// requests are diverted to a private pool, without waiting for other streams.
+    ///
+    /// # Errors
+    /// As [`empty_cache`](Self::empty_cache).
+    pub fn empty_private_pool(
+        &mut self,
+        mempool: MempoolId,
+        origin: Origin,
+        sink: &mut (impl Sink + ?Sized),
+    ) -> Result<(), DeviceError> {
+        let Some((_, pools)) = self.mempools.unused().into_iter().find(|&(unused, _)| unused == mempool) else {
+            return Ok(());
+        };
+        if !self.mempools.is_capturing() {
+            self.wait_for_events_of(mempool, origin, sink)?;
+        }
+        pools.into_iter().try_for_each(|pool| self.release_free(pool, origin, sink))?;
         self.forget_empty_pools();
         Ok(())
     }

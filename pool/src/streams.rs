@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
 use std::ops::Bound;
 
-use vramscope_trace::{Sink, SiteId, StreamId};
+use vramscope_trace::{MempoolId, Sink, SiteId, StreamId};
 
 use crate::block::{BlockIndex, BlockState};
 use crate::device::{Device, DeviceError, StreamEvent};
@@ -53,8 +53,13 @@ impl Uses {
 
     /// The front event of a stream has passed. Returns the block that is free with it and where it was freed.
     fn pop(&mut self, stream: StreamId) -> Option<(BlockIndex, SiteId)> {
+        self.pop_at(stream, 0)
+    }
+
+    /// The same of the event at `place` of a stream's queue.
+    fn pop_at(&mut self, stream: StreamId, place: usize) -> Option<(BlockIndex, SiteId)> {
         let queue = self.queues.get_mut(&stream)?;
-        let (_, index) = queue.pop_front()?;
+        let (_, index) = queue.remove(place)?;
         if queue.is_empty() {
             self.queues.remove(&stream);
         }
@@ -187,6 +192,30 @@ impl<D: Device> Pool<D> {
             while let Some((event, _)) = self.uses.front(stream) {
                 self.device.wait_for(event)?;
                 self.pass_front(stream, origin, sink);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for every event of blocks of one private pool and takes those back.
+    pub(crate) fn wait_for_events_of(
+        &mut self,
+        mempool: MempoolId,
+        origin: Origin,
+        sink: &mut (impl Sink + ?Sized),
+    ) -> Result<(), DeviceError> {
+        self.counters.num_sync_all_streams += 1;
+        self.queue_deferred(origin, sink)?;
+        let streams: Vec<StreamId> = self.uses.queues.keys().copied().collect();
+        for stream in streams {
+            let is_of_pool = |pool: &Self, index| pool.key_of(&pool.blocks[index]).owner == mempool;
+            while let Some(queue) = self.uses.queues.get(&stream)
+                && let Some(place) = queue.iter().position(|&(_, index)| is_of_pool(self, index))
+            {
+                self.device.wait_for(queue[place].0)?;
+                if let Some((index, site)) = self.uses.pop_at(stream, place) {
+                    self.complete_free(index, Origin { site, ..origin }, sink);
+                }
             }
         }
         Ok(())

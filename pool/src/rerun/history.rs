@@ -6,6 +6,8 @@ use vramscope_trace::{
     DeviceId, DeviceState, EventKind, FormatError, MempoolId, Pool as PoolKey, Recording, Replay, SiteId, StreamId,
 };
 
+use super::areas::{AreaIndex, Areas, name_owners};
+
 /// The decisions of one device's allocator, and the memory state that they begin with.
 #[derive(Clone, Debug)]
 pub struct History {
@@ -17,8 +19,8 @@ pub struct History {
     pub(super) late_frees: HashMap<usize, usize>,
     /// Places of the entries that made or mapped a segment which was given back, whole or in part, before the end.
     pub(super) short_lived: Vec<usize>,
-    /// What the recorded addresses tell of how many there are in an expandable segment.
-    addresses: Bases,
+    /// The segments.
+    pub(super) areas: Areas,
     /// Bytes of memory of the device; 0 where the recording does not say.
     pub(super) total_bytes: u64,
     /// Whether frees were recorded when they were requested, which the oldest versions of PyTorch did not.
@@ -29,6 +31,8 @@ pub struct History {
     named_pools: Vec<(usize, StreamId, MempoolId)>,
     /// Whether the private pools of segments that are gone at the end are named too, and not only those that the end still shows.
     pub(super) names_lost_pools: bool,
+    /// How many private pools have the names that `assumed_pool` gives, because the recording names none.
+    pub(super) assumed_pools: usize,
 }
 
 /// One decision.
@@ -120,8 +124,20 @@ impl History {
         before.filter(|entry| matches!(entry.kind, EventKind::BlockAllocated { .. })).count()
     }
 
-    fn new(device: DeviceId, total_bytes: u64, start: DeviceState, entries: Vec<Entry>) -> Self {
+    fn new(device: DeviceId, total_bytes: u64, start: DeviceState, mut entries: Vec<Entry>) -> Self {
+        let lifetimes = Lifetimes::of(&start, &entries);
         let private = |pool: &PoolKey| pool.owner != MempoolId::default();
+        let names_lost_pools = lifetimes.short_lived.iter().any(|&place| match &entries[place].kind {
+            EventKind::SegmentAllocated { pool, .. } | EventKind::SegmentMapped { pool, .. } => private(pool),
+            _ => false,
+        });
+        let areas = Areas::of(&start, &entries);
+        // Of an expandable segment the end may name some ranges, and not those that are gone; they are of the same pool.
+        let expandable = areas.all.iter().enumerate().filter(|(_, area)| area.is_expandable && private(&area.pool));
+        let owners: HashMap<AreaIndex, MempoolId> = expandable.map(|(at, area)| (at, area.pool.owner)).collect();
+        if !owners.is_empty() && !names_lost_pools {
+            name_owners(&start, &mut entries, &owners);
+        }
         let has_private_pools = start.segments().any(|segment| private(&segment.pool))
             || entries.iter().any(|entry| match &entry.kind {
                 EventKind::SegmentAllocated { pool, .. }
@@ -129,16 +145,12 @@ impl History {
                 | EventKind::BlockAllocated { pool, .. } => private(pool),
                 _ => false,
             });
-        let lifetimes = Lifetimes::of(&start, &entries);
-        let names_lost_pools = lifetimes.short_lived.iter().any(|&place| match &entries[place].kind {
-            EventKind::SegmentAllocated { pool, .. } | EventKind::SegmentMapped { pool, .. } => private(pool),
-            _ => false,
-        });
         Self {
             device,
             late_frees: late_frees(&entries),
             short_lived: lifetimes.short_lived,
-            addresses: lifetimes.bases,
+            areas,
+            assumed_pools: 0,
             total_bytes,
             has_free_requests: entries.iter().any(|entry| matches!(entry.kind, EventKind::FreeRequested { .. })),
             has_private_pools,
@@ -232,13 +244,12 @@ fn named_pools(entries: &[Entry]) -> Vec<(usize, StreamId, MempoolId)> {
     named
 }
 
-/// Which segments come and go, and where expandable ones begin.
+/// Which memory comes and goes.
 #[derive(Default)]
 struct Lifetimes {
     /// End, and the place of the entry that made it, by address.
     live: BTreeMap<u64, (u64, Option<usize>)>,
     short_lived: Vec<usize>,
-    bases: Bases,
 }
 
 impl Lifetimes {
@@ -246,23 +257,14 @@ impl Lifetimes {
         let mut lifetimes = Self::default();
         for segment in start.segments() {
             lifetimes.live.insert(segment.address, (segment.end(), None));
-            if segment.expandable {
-                lifetimes.bases.map(segment.stream, segment.pool, segment.address, segment.size);
-            }
         }
         for (place, entry) in entries.iter().enumerate() {
             match entry.kind {
-                EventKind::SegmentAllocated { address, size, .. } => {
+                EventKind::SegmentAllocated { address, size, .. } | EventKind::SegmentMapped { address, size, .. } => {
                     lifetimes.live.insert(address, (address.saturating_add(size), Some(place)));
                 }
-                EventKind::SegmentMapped { address, size, stream, pool, .. } => {
-                    lifetimes.live.insert(address, (address.saturating_add(size), Some(place)));
-                    lifetimes.bases.map(stream, pool, address, size);
-                }
-                EventKind::SegmentFreed { address, size, .. } => lifetimes.end(address, size),
-                EventKind::SegmentUnmapped { address, size, .. } => {
+                EventKind::SegmentFreed { address, size, .. } | EventKind::SegmentUnmapped { address, size, .. } => {
                     lifetimes.end(address, size);
-                    lifetimes.bases.unmap(address, size);
                 }
                 _ => {}
             }
@@ -282,46 +284,15 @@ impl Lifetimes {
     }
 }
 
-/// Where expandable segments begin: each (stream, pool) has one at a time, from the first address mapped while it had none.
-#[derive(Clone, Debug, Default)]
-struct Bases {
-    by_pool: HashMap<(StreamId, PoolKey), Expandable>,
-    /// How far the beginnings of two that were there together lay apart, at least.
-    apart: Option<u64>,
-    /// How many addresses one was seen to use, at most.
-    widest: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Expandable {
-    base: u64,
-    mapped: u64,
-}
-
-impl Bases {
-    fn map(&mut self, stream: StreamId, pool: PoolKey, address: u64, size: u64) {
-        let key = (stream, pool);
-        let mut segment = self.by_pool.get(&key).copied().unwrap_or_default();
-        if segment.mapped == 0 {
-            segment.base = address;
-            let others = self.by_pool.values().filter(|other| other.mapped > 0);
-            let apart = others.map(|other| other.base.abs_diff(address)).min();
-            self.apart = self.apart.into_iter().chain(apart).min();
-        }
-        segment.mapped = segment.mapped.saturating_add(size);
-        self.widest = self.widest.max(address.saturating_add(size).saturating_sub(segment.base));
-        self.by_pool.insert(key, segment);
-    }
-
-    fn unmap(&mut self, address: u64, size: u64) {
-        let holder = self.by_pool.values_mut().filter(|segment| segment.mapped > 0 && segment.base <= address);
-        if let Some(segment) = holder.max_by_key(|segment| segment.base) {
-            segment.mapped = segment.mapped.saturating_sub(size);
-        }
-    }
-}
-
 impl History {
+    /// The same with private pools for segments whose pool the recording does not name, `assumed_pools` of them.
+    pub(super) fn with_owners(&self, owners: &HashMap<AreaIndex, MempoolId>, assumed_pools: usize) -> Self {
+        let mut entries = self.entries.clone();
+        name_owners(&self.start, &mut entries, owners);
+        let named = Self::new(self.device, self.total_bytes, self.start.clone(), entries);
+        Self { assumed_pools, names_lost_pools: true, ..named }
+    }
+
     /// The private pool that requests on `stream` behind `place` ask next, of those that are named.
     pub(super) fn next_named_pool(&self, place: usize, stream: StreamId) -> Option<MempoolId> {
         let from = self.named_pools.partition_point(|&(last, ..)| last <= place);
@@ -334,7 +305,7 @@ impl History {
     /// should be as many as there were.
     pub(super) fn address_bytes(&self, page_bytes: u64) -> u64 {
         const UNLIMITED: u64 = 1 << 40;
-        let Bases { apart, widest, .. } = self.addresses;
+        let &Areas { apart, widest, .. } = &self.areas;
         let room = apart.unwrap_or(UNLIMITED).min(UNLIMITED);
         (room / page_bytes.max(1) * page_bytes).max(widest)
     }

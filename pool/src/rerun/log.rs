@@ -22,6 +22,8 @@ pub(super) enum Call {
     /// Looks at finished work.
     ProcessEvents,
     EmptyCache,
+    /// Gives back what is free of one private pool.
+    EmptyPool(MempoolId),
     /// Nobody uses the private pool anymore.
     ReleasePool(MempoolId),
 }

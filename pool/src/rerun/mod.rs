@@ -8,9 +8,12 @@
 //! Reading order: `history` (what was recorded), `script` (the recorded driver, and the comparison), `group`, `owners`, `read` (the
 //! search), `verify`; then `log`, `program`, `elsewhere` and `simulate` (the same calls elsewhere), `fragmentation`.
 
+mod areas;
 mod elsewhere;
+mod evidence;
 mod fragmentation;
 mod group;
+mod hidden;
 mod history;
 mod log;
 mod owners;

@@ -23,6 +23,8 @@ pub(super) struct Owners {
     last: HashMap<StreamId, MempoolId>,
     /// How many pools were assumed.
     pub(super) assumed: usize,
+    /// How many of them before the history was read; nothing is assumed of when those are asked.
+    assumed_before: usize,
     /// Those whose capture is over.
     over: BTreeSet<MempoolId>,
     /// There are private pools at all.
@@ -39,7 +41,8 @@ impl Owners {
             .map(|segment| (segment.address, (segment.end(), segment.pool.owner)))
             .collect();
         let created = segments.values().map(|&(_, owner)| owner).collect();
-        Self { segments, created, any: history.has_private_pools, ..Self::default() }
+        let (any, assumed) = (history.has_private_pools, history.assumed_pools);
+        Self { segments, created, any, assumed, assumed_before: assumed, ..Self::default() }
     }
 
     /// Whether any private pool was heard of, or assumed.
@@ -82,7 +85,7 @@ impl Owners {
         if !self.any {
             return true;
         }
-        if is_assumed(owner) {
+        if self.is_assumed_here(owner) {
             if self.over.contains(&owner) {
                 return false;
             }
@@ -90,10 +93,16 @@ impl Owners {
                 self.assumed += 1;
             }
         }
-        if let Some(last) = self.last.insert(stream, owner).filter(|&last| last != owner && is_assumed(last)) {
-            self.over.insert(last);
+        if let Some(last) = self.last.insert(stream, owner).filter(|&last| last != owner) {
+            if self.is_assumed_here(last) {
+                self.over.insert(last);
+            }
         }
         true
+    }
+
+    fn is_assumed_here(&self, owner: MempoolId) -> bool {
+        is_assumed(owner) && owner <= assumed_pool(self.assumed_before)
     }
 
     /// Follows the segments that entries made and gave back.
@@ -146,5 +155,34 @@ impl Owners {
             }
         }
         released
+    }
+
+    /// The private pool of the segment that the first of these entries gave back.
+    pub(super) fn first_emptied(&self, entries: &[Entry]) -> Option<MempoolId> {
+        if !self.any {
+            return None;
+        }
+        match entries.first()?.kind {
+            EventKind::SegmentFreed { address, .. } | EventKind::SegmentUnmapped { address, .. } => {
+                self.of_segment(address)
+            }
+            _ => None,
+        }
+    }
+
+    /// How many of these entries one emptying can have come to: first the default pool's, then private ones'.
+    pub(super) fn emptied_at_once(&self, entries: &[Entry]) -> usize {
+        if !self.any {
+            return entries.len();
+        }
+        let mut is_private = false;
+        let mut is_next = |entry: &&Entry| match entry.kind {
+            EventKind::SegmentFreed { address, .. } | EventKind::SegmentUnmapped { address, .. } => {
+                let was_private = std::mem::replace(&mut is_private, self.of_segment(address).is_some());
+                is_private || !was_private
+            }
+            _ => true,
+        };
+        entries.iter().take_while(|entry| is_next(entry)).count()
     }
 }

@@ -30,6 +30,9 @@ pub(super) enum Step {
     },
     ProcessEvents,
     EmptyCache,
+    EmptyPool {
+        lane: u16,
+    },
     ReleasePool {
         lane: u16,
     },
@@ -116,6 +119,10 @@ impl Compiler<'_> {
             }
             Call::ProcessEvents => self.push(Step::ProcessEvents),
             Call::EmptyCache => self.push(Step::EmptyCache),
+            Call::EmptyPool(owner) => {
+                let lane = self.lane((StreamId::default(), owner));
+                self.push(Step::EmptyPool { lane });
+            }
             Call::ReleasePool(owner) => {
                 let lane = self.lane((StreamId::default(), owner));
                 self.push(Step::ReleasePool { lane });

@@ -323,12 +323,24 @@ impl<'h> Reader<'h> {
         let sink = &mut Checker(Rc::clone(&self.script));
         match Group::call_before(self.entries, from, until) {
             Some(end) => {
+                let given_back = &self.entries[from..end];
+                let first = self.here.owners.first_emptied(given_back);
+                let end = from + self.here.owners.emptied_at_once(given_back);
                 self.release_pools(from, end);
                 self.here.requests += 1;
-                if let Err(error) = self.here.pool.empty_cache(Origin::default(), sink) {
-                    self.script.differ(Got::Failure(error.to_string()));
+                let before = first.map(|first| (first, self.here.pool.clone()));
+                let emptied = self.here.pool.empty_cache(Origin::default(), sink);
+                let failure = emptied.err().map(|error| Got::Failure(error.to_string()));
+                failure.into_iter().for_each(|failure| self.script.differ(failure));
+                match before {
+                    // The default pool held something and kept it.
+                    Some((owner, pool)) if self.script.has_mismatch() && self.script.at() == from => {
+                        self.here.pool = pool;
+                        self.script.go(from, Manner::FREELY);
+                        self.empty_pool(owner);
+                    }
+                    _ => self.log(Call::EmptyCache),
                 }
-                self.log(Call::EmptyCache);
             }
             None => {
                 if let Err(error) = self.here.pool.process_events(Origin::default(), sink) {
@@ -337,6 +349,15 @@ impl<'h> Reader<'h> {
                 self.log(Call::ProcessEvents);
             }
         }
+    }
+
+    /// The program lets go of a private pool, which is emptied then and nothing else.
+    fn empty_pool(&mut self, owner: MempoolId) {
+        let sink = &mut Checker(Rc::clone(&self.script));
+        if let Err(error) = self.here.pool.empty_private_pool(owner, Origin::default(), sink) {
+            self.script.differ(Got::Failure(error.to_string()));
+        }
+        self.log(Call::EmptyPool(owner));
     }
 
     /// A private pool's segments are given back only after the program has released it, which leaves no entry.

@@ -3,6 +3,7 @@
 use vramscope_trace::{Event, EventKind, MemoryState, MempoolId, Null, PoolKind, StreamId};
 
 use super::elsewhere::ElsewhereDevice;
+use super::hidden::with_hidden_pools;
 use super::history::History;
 use super::log::Log;
 use super::program::{Program, Step};
@@ -53,6 +54,11 @@ impl Requests {
     pub fn of(history: History, settings: &Settings) -> Result<Self, String> {
         let mut reader = Reader::new(&history, settings, true)?;
         reader.read();
+        if reader.mismatch().is_some()
+            && let Some(named) = with_hidden_pools(&history, settings, reader.matched())
+        {
+            return Self::of(named, settings);
+        }
         let place = reader.mismatch().map(|mismatch| mismatch.at);
         let unverified_from = place.map(|at| history.entries.get(at).map_or(0, |entry| entry.number));
         let mut recorded = recorded_figures(&history);
@@ -170,6 +176,10 @@ impl Run<'_> {
             Step::Pass { completed } => self.pool.device_mut().pass(late_stream(completed as usize)),
             Step::ProcessEvents => drop(self.pool.process_events(origin, sink)),
             Step::EmptyCache => drop(self.pool.empty_cache(origin, sink)),
+            Step::EmptyPool { lane } => {
+                let (_, owner) = self.program.lanes[usize::from(lane)];
+                drop(self.pool.empty_private_pool(owner, origin, sink));
+            }
             Step::ReleasePool { lane } => {
                 let (_, owner) = self.program.lanes[usize::from(lane)];
                 let _ = self.pool.release_pool(owner);
