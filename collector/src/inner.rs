@@ -313,6 +313,26 @@ mod tests {
     }
 
     #[test]
+    fn the_times_of_events_never_go_back() {
+        /// Keeps the times.
+        struct Times(Arc<Mutex<Vec<u64>>>);
+
+        impl Sink for Times {
+            fn event(&mut self, event: &Event) {
+                self.0.lock().expect("no panic").push(event.time_ns);
+            }
+        }
+
+        let (times, clock) = (Arc::default(), AtomicU64::new(3));
+        let back = move || clock.fetch_sub(1, Ordering::Relaxed);
+        let sink = Times(Arc::clone(&times));
+        let pool = DevicePool::new(HostDevice::new(64 * MIB), Settings::default(), sink, back);
+        pool.mark("first");
+        pool.mark("second");
+        assert_eq!(*times.lock().expect("no panic"), [3, 3]);
+    }
+
+    #[test]
     fn what_others_hold_is_in_the_error() {
         let (pool, samples, _) = metered();
         let error = pool.caching_allocator_alloc(100 * MIB, StreamId(0)).expect_err("no room");
