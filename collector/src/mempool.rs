@@ -20,8 +20,11 @@ pub fn graph_pool_handle() -> MempoolId {
 /// Private pools, by the names that they have in PyTorch's allocator.
 impl<D: MemoryDevice> DevicePool<D> {
     /// Makes a private pool, or counts one use more of the one that there is.
-    pub fn create_pool(&self, mempool: MempoolId) {
-        self.lock().pool.create_pool(mempool);
+    ///
+    /// # Errors
+    /// When it is the default pool's name, or that of a pool that was released by everyone who used it.
+    pub fn create_pool(&self, mempool: MempoolId) -> Result<(), MempoolError> {
+        self.lock().pool.create_pool(mempool)
     }
 
     /// From now on requests that are `diverted` are served from the private pool, which is made where there is none; counts a use of it.

@@ -231,9 +231,9 @@ impl<D: MemoryDevice> DevicePool<D> {
         stream: StreamId,
         Request { bytes, mempool, location }: Request,
     ) -> Result<Option<Allocated>, AllocateError> {
-        let mut served = self.change(&mut inner, location, |pool, origin, told, callbacks| match mempool {
-            Some(mempool) => pool.allocate_in(mempool, bytes, stream, origin, told),
-            None => pool.allocate_or_ask(bytes, stream, origin, told, &mut || callbacks.ask(self.shared.number)),
+        let mut served = self.change(&mut inner, location, |pool, origin, told, callbacks| {
+            let ask = &mut || callbacks.ask(self.shared.number);
+            pool.allocate_or_ask(mempool, bytes, stream, origin, told, ask)
         });
         if let Some(panic) = inner.callbacks.take_panic() {
             if let Ok(Some(block)) = served {

@@ -42,7 +42,9 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoPool(reason) => write!(f, "vramscope: {reason}; no memory is handed out"),
-            Self::ByPool(error @ AllocateError::OutOfMemory(_)) => write!(f, "CUDA {error}"),
+            Self::ByPool(error @ (AllocateError::OutOfMemory(_) | AllocateError::TooLarge { .. })) => {
+                write!(f, "CUDA {error}")
+            }
             Self::ByPool(error) => write!(f, "vramscope: {error}"),
         }
     }

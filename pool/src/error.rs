@@ -1,4 +1,5 @@
-//! What can go wrong. In every case the pool is as it was before the call, but for cached segments that it may have given back.
+//! What can go wrong. In every case the pool has the blocks that it had before the call. What a request may have done before it failed stays
+//! done: cached segments given back, pages mapped or unmapped, frees completed that had waited for other streams.
 
 use std::fmt;
 
@@ -85,6 +86,8 @@ pub enum FreeError {
 pub enum MempoolError {
     /// There is none of that id.
     Unknown(MempoolId),
+    /// The id is the default pool's, (0, 0).
+    Default,
     /// Allocations are diverted to it already.
     AlreadyDiverted(MempoolId),
     /// No allocations are diverted to it.
@@ -130,7 +133,11 @@ impl OutOfMemory {
             }
         }
         let needed = self.reserved_bytes.saturating_add(*segment_bytes);
-        if self.limit_bytes.is_some_and(|limit| needed > limit) && *segment_bytes <= self.device_free_bytes {
+        // Where the limit is one in bytes, raising the share would not move it.
+        let by_share =
+            self.settings.limit_bytes.is_none_or(|bytes| self.limit_bytes.is_some_and(|limit| limit < bytes));
+        let by_limit = by_share && self.limit_bytes.is_some_and(|limit| needed > limit);
+        if by_limit && *segment_bytes <= self.device_free_bytes {
             // Rounded up, so that what is written here is enough.
             let thousandths = (needed as f64 / self.device_total_bytes.max(1) as f64 * 1000.0).ceil().min(1000.0);
             let fraction = thousandths / 1000.0;
@@ -175,7 +182,10 @@ impl fmt::Display for AllocateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfMemory(details) => details.fmt(f),
-            Self::TooLarge { requested } => write!(f, "a request of {requested} bytes is more than any device has"),
+            // As PyTorch says it, and where people and scripts look for it.
+            Self::TooLarge { requested } => {
+                write!(f, "out of memory. Tried to allocate more than 1EB memory ({requested} bytes)")
+            }
             Self::Mempool(error) => error.fmt(f),
             Self::Device(error) => error.fmt(f),
         }
@@ -199,15 +209,12 @@ impl fmt::Display for FreeError {
 
 impl fmt::Display for MempoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Unknown(MempoolId(first, second))
-        | Self::AlreadyDiverted(MempoolId(first, second))
-        | Self::NotDiverted(MempoolId(first, second))
-        | Self::InUseNoMore(MempoolId(first, second))) = self;
-        let what = match self {
-            Self::Unknown(_) => "there is no such pool",
-            Self::AlreadyDiverted(_) => "allocations go to it already",
-            Self::NotDiverted(_) => "no allocations go to it",
-            Self::InUseNoMore(_) => "it was released by everyone who used it",
+        let (MempoolId(first, second), what) = match *self {
+            Self::Unknown(mempool) => (mempool, "there is no such pool"),
+            Self::Default => (MempoolId::default(), "that is the name of the default pool"),
+            Self::AlreadyDiverted(mempool) => (mempool, "allocations go to it already"),
+            Self::NotDiverted(mempool) => (mempool, "no allocations go to it"),
+            Self::InUseNoMore(mempool) => (mempool, "it was released by everyone who used it"),
         };
         write!(f, "private pool ({first}, {second}): {what}")
     }

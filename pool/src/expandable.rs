@@ -21,7 +21,7 @@ impl<D: Device> Pool<D> {
     pub(crate) fn expandable_fit(&self, mut fit: Fit, request: &Request) -> Option<Fit> {
         let free = &self.homes[request.home].free;
         let after = |fit: Fit| free.at_or_after(FitKey { address: fit.key.address + 1, ..fit.key });
-        if !self.settings.expandable_segments {
+        if !request.expandable {
             while self.blocks[fit.index].expandable {
                 fit = after(fit)?;
             }

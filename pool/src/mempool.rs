@@ -102,29 +102,35 @@ impl Mempools {
 
 impl<D: Device> Pool<D> {
     /// Makes a private pool with one user, or adds a user where there is one of that name.
-    pub fn create_pool(&mut self, mempool: MempoolId) {
+    ///
+    /// # Errors
+    /// When it is the default pool's name, or that of a pool that nobody uses anymore.
+    pub fn create_pool(&mut self, mempool: MempoolId) -> Result<(), MempoolError> {
+        if mempool == MempoolId::default() {
+            return Err(MempoolError::Default);
+        }
         if let Some(pool) = self.mempools.by_id.get_mut(&mempool) {
+            if pool.uses == 0 {
+                return Err(MempoolError::InUseNoMore(mempool));
+            }
             pool.uses += 1;
-            self.mempools.unused.retain(|&unused| unused != mempool);
-            return;
+            return Ok(());
         }
         let pools =
             [PoolKind::Small, PoolKind::Large].map(|kind| self.homes.insert_pool(PoolKey { kind, owner: mempool }));
         self.mempools.by_id.insert(mempool, PrivatePool { uses: 1, segments: 0, pools });
+        Ok(())
     }
 
     /// From now on what is `diverted` is served from a private pool, which is made where there is none and gets one user more.
     ///
     /// # Errors
-    /// When something is already diverted there, or it is a pool that nobody uses anymore.
+    /// When something is already diverted there, or as [`create_pool`](Self::create_pool).
     pub fn begin_allocate_to_pool(&mut self, mempool: MempoolId, diverted: Diverted) -> Result<(), MempoolError> {
         if self.mempools.captures.iter().any(|&(other, _)| other == mempool) {
             return Err(MempoolError::AlreadyDiverted(mempool));
         }
-        if self.mempools.by_id.get(&mempool).is_some_and(|pool| pool.uses == 0) {
-            return Err(MempoolError::InUseNoMore(mempool));
-        }
-        self.create_pool(mempool);
+        self.create_pool(mempool)?;
         self.mempools.captures.push((mempool, diverted));
         Ok(())
     }

@@ -15,7 +15,7 @@ impl<D: Device> Pool<D> {
     #[inline(never)]
     pub(crate) fn miss(
         &mut self,
-        request: &Request,
+        request: &mut Request,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
         ask: Option<AskForMemory<'_>>,
@@ -63,7 +63,7 @@ impl<D: Device> Pool<D> {
         if self.limit.is_some_and(|limit| self.reserved_bytes().saturating_add(bytes) > limit) {
             return Ok(None);
         }
-        let block = if self.settings.expandable_segments {
+        let block = if request.expandable {
             self.expand(request, origin, sink)
         } else {
             self.new_segment(request, bytes, origin, sink).map(Some)
@@ -147,15 +147,19 @@ impl<D: Device> Pool<D> {
         }
     }
 
-    /// A free block of a private pool that may help out the default one.
-    fn take_last_resort(&mut self, request: &Request) -> Option<BlockIndex> {
+    /// A free block of a private pool that may help out the default one. Blocks of expandable segments do not, and one that does is split by
+    /// the rule for ordinary ones, whatever is set.
+    fn take_last_resort(&mut self, request: &mut Request) -> Option<BlockIndex> {
         let key = self.homes.pool(request.pool).key;
         if key.owner != MempoolId::default() {
             return None;
         }
         self.mempools.last_resorts(key.kind).into_iter().find_map(|pool| {
             let home = self.homes.of(pool, request.stream);
-            self.take_fit(&Request { pool, home, ..*request })
+            let helped = Request { pool, home, expandable: false, ..*request };
+            let index = self.take_fit(&helped)?;
+            *request = helped;
+            Some(index)
         })
     }
 

@@ -47,6 +47,8 @@ pub(crate) struct Request {
     pub(crate) stream: StreamId,
     pub(crate) pool: BlockPoolIndex,
     pub(crate) home: HomeIndex,
+    /// Whether it may be served from expandable segments.
+    pub(crate) expandable: bool,
 }
 
 /// A range of addresses that the device gave.
@@ -71,6 +73,8 @@ pub struct Pool<D> {
     pub(crate) limit: Option<u64>,
     /// Whether the age of free blocks matters: only then are look-ups counted.
     counts_lookups: bool,
+    /// Whether it ever did: only then does a free block need to know since when it is free.
+    knows_ages: bool,
     pub(crate) blocks: Blocks,
     pub(crate) homes: Homes,
     pub(crate) live: LiveBlocks,
@@ -90,6 +94,7 @@ impl<D: Device> Pool<D> {
             settings: Settings::default(),
             limit: None,
             counts_lookups: false,
+            knows_ages: false,
             blocks: Blocks::default(),
             homes: Homes::new(),
             live: LiveBlocks::default(),
@@ -128,6 +133,7 @@ impl<D: Device> Pool<D> {
         let share = (fraction < 1.0).then(|| (fraction * self.device.memory().total_bytes as f64) as u64);
         self.limit = [share, settings.limit_bytes].into_iter().flatten().min();
         self.counts_lookups = self.limit.is_some() && settings.garbage_collection_threshold > 0.0;
+        self.knows_ages |= self.counts_lookups;
         self.settings = settings;
     }
 
@@ -186,20 +192,22 @@ impl<D: Device> Pool<D> {
         self.serve(bytes, stream, Some(mempool), origin, sink, None)
     }
 
-    /// The same as [`allocate`](Self::allocate), but where no free block fits, the program is asked once whether it can spare memory,
-    /// before the device is asked for more. What it names and is not a live block is passed over.
+    /// The same from `mempool`, or where there is none named as [`allocate`](Self::allocate) does; but where no free block fits, the program
+    /// is asked once whether it can spare memory, before the device is asked for more. What it names and is not a live block is passed
+    /// over.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate).
+    /// As [`allocate_in`](Self::allocate_in).
     pub fn allocate_or_ask(
         &mut self,
+        mempool: Option<MempoolId>,
         bytes: u64,
         stream: StreamId,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
         ask: AskForMemory<'_>,
     ) -> Result<Option<Allocated>, AllocateError> {
-        self.serve(bytes, stream, None, origin, sink, Some(ask))
+        self.serve(bytes, stream, mempool, origin, sink, Some(ask))
     }
 
     #[inline]
@@ -215,7 +223,7 @@ impl<D: Device> Pool<D> {
         if bytes == 0 {
             return Ok(None);
         }
-        if bytes > MAX_REQUEST_BYTES {
+        if bytes >= MAX_REQUEST_BYTES {
             return Err(AllocateError::TooLarge { requested: bytes });
         }
         if self.uses.any_pending() {
@@ -230,10 +238,11 @@ impl<D: Device> Pool<D> {
             }
             None => BlockPoolIndex::default_of(kind),
         };
-        let request = Request { requested: bytes, size, stream, pool, home: self.homes.of(pool, stream) };
+        let (home, expandable) = (self.homes.of(pool, stream), self.settings.expandable_segments);
+        let mut request = Request { requested: bytes, size, stream, pool, home, expandable };
         let index = match self.take_fit(&request) {
             Some(index) => index,
-            None => self.miss(&request, origin, sink, ask)?,
+            None => self.miss(&mut request, origin, sink, ask)?,
         };
         Ok(Some(self.hand_out(index, &request, origin, sink)))
     }
@@ -280,14 +289,12 @@ impl<D: Device> Pool<D> {
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
     ) -> Allocated {
-        let &Request { requested, size, stream, .. } = request;
+        let &Request { requested, size, stream, expandable: in_use, .. } = request;
         let &Block { home, size: free_size, expandable, .. } = &self.blocks[index];
         let was_split = self.blocks[index].is_split();
         let key = self.homes[home].key;
         let kind = key.kind;
-        if size::splits(&self.settings, kind, self.settings.expandable_segments, size, free_size - size)
-            && self.mempools.splits(key.owner)
-        {
+        if size::splits(&self.settings, kind, in_use, size, free_size - size) && self.mempools.splits(key.owner) {
             let rest = self.blocks.split(index, size);
             self.insert_free(home, rest);
             if !expandable && was_split {
@@ -377,7 +384,7 @@ impl<D: Device> Pool<D> {
     #[inline]
     pub(crate) fn insert_free(&mut self, home: HomeIndex, index: BlockIndex) {
         let block = &mut self.blocks[index];
-        if self.counts_lookups {
+        if self.knows_ages {
             block.free_since = self.homes.pool(self.homes[home].pool).lookups;
         }
         self.homes[home].insert(block, index);

@@ -52,7 +52,8 @@ impl<D: Device> Pool<D> {
     fn restore_home(&mut self, segment: &RecordedSegment) -> HomeIndex {
         let owner = segment.pool.owner;
         if owner != Default::default() && self.mempools.used_pool(owner, segment.pool.kind).is_err() {
-            self.create_pool(owner);
+            let created = self.create_pool(owner);
+            debug_assert!(created.is_ok(), "a pool that is not there can be made");
         }
         let pool = self.mempools.used_pool(owner, segment.pool.kind);
         self.homes.of(pool.unwrap_or(BlockPoolIndex::default_of(segment.pool.kind)), segment.stream)

@@ -12,7 +12,7 @@ pub const MIN_BLOCK_BYTES: u64 = 512;
 pub const SMALL_REQUEST_BYTES: u64 = 1 << 20;
 /// A segment of the small pool, and a page of an expandable one.
 pub const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
-/// The largest request that is looked at. Sums of sizes up to it cannot overflow.
+/// Requests of this many bytes and more are refused unseen, as PyTorch does. Sums of sizes up to it cannot overflow.
 pub const MAX_REQUEST_BYTES: u64 = 1 << 60;
 
 /// Rounded sizes from here on get a segment of their own size.

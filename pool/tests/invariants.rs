@@ -132,7 +132,8 @@ impl Program {
         let spare = self.live.first_key_value().map(|(&address, _)| address);
         let result = if self.numbers.below(20) == 0 {
             let mut ask = || spare.map(|address| vec![address, address + 7]);
-            self.pool.allocate_or_ask(bytes, stream, origin, sink, &mut ask)
+            let mempool = (self.numbers.below(4) == 0).then_some(MempoolId(0, 1));
+            self.pool.allocate_or_ask(mempool, bytes, stream, origin, sink, &mut ask)
         } else if self.numbers.below(20) == 0 {
             let mempool = MempoolId(0, 1 + self.numbers.below(3));
             self.pool.allocate_in(mempool, bytes, stream, origin, sink)
@@ -183,7 +184,7 @@ impl Program {
         let mempool = MempoolId(0, 1 + self.numbers.below(3));
         let stream = StreamId(self.numbers.below(3));
         match self.numbers.below(7) {
-            0 => self.pool.create_pool(mempool),
+            0 => drop(self.pool.create_pool(mempool)),
             1 => drop(self.pool.begin_allocate_to_pool(mempool, Diverted::Stream(stream))),
             2 => drop(self.pool.begin_allocate_to_pool(mempool, Diverted::Everything)),
             3..=4 => drop(self.pool.end_allocate_to_pool(mempool)),
@@ -312,14 +313,14 @@ fn check_counters(stats: &Stats, segments: &[LaidSegment]) {
 }
 
 /// How many operations a test makes in all.
-fn operations() -> u64 {
+fn operations(default: u64) -> u64 {
     let set = env::var("VRAMSCOPE_TEST_OPERATIONS").ok();
-    set.map_or(120_000, |number| number.parse().expect("VRAMSCOPE_TEST_OPERATIONS is a number"))
+    set.map_or(default, |number| number.parse().expect("VRAMSCOPE_TEST_OPERATIONS is a number"))
 }
 
 /// Runs programs of `steps` operations each, checking everything after every `interval`.
-fn run(steps: u64, interval: u64, mut device: impl FnMut(u64) -> SimulatedDevice) {
-    for seed in 0..operations().div_ceil(steps) {
+fn run(default: u64, steps: u64, interval: u64, mut device: impl FnMut(u64) -> SimulatedDevice) {
+    for seed in 0..operations(default).div_ceil(steps) {
         let mut program = Program::new(seed, settings(seed), device(seed));
         for step in 1..=steps {
             program.step();
@@ -332,23 +333,23 @@ fn run(steps: u64, interval: u64, mut device: impl FnMut(u64) -> SimulatedDevice
 
 #[test]
 fn everything_holds_after_every_operation() {
-    run(400, 1, |_| SimulatedDevice::new(CAPACITY));
+    run(120_000, 400, 1, |_| SimulatedDevice::new(CAPACITY));
 }
 
 #[test]
 fn everything_holds_with_late_events() {
-    run(400, 1, |_| SimulatedDevice::new(CAPACITY).with_events_held());
+    run(120_000, 400, 1, |_| SimulatedDevice::new(CAPACITY).with_events_held());
 }
 
 #[test]
 fn everything_holds_in_a_long_run() {
-    run(30_000, 64, |_| SimulatedDevice::new(CAPACITY).with_events_held());
+    run(2_000_000, 30_000, 64, |_| SimulatedDevice::new(CAPACITY).with_events_held());
 }
 
 #[test]
 fn everything_holds_when_the_device_fails_at_any_call() {
     // Each of the first calls in turn, and from then on every so often.
-    run(300, 1, |seed| {
+    run(120_000, 300, 1, |seed| {
         let error = match seed % 3 {
             0 => DeviceError::OutOfMemory,
             _ => DeviceError::Failed("injected".to_owned()),

@@ -159,7 +159,7 @@ fn a_program_can_ask_a_private_pool_itself() {
     let stream = pool.on(&StreamId(0)).with_mempool(mempool);
     let unknown = stream.alloc_zeros::<u8>(1);
     assert!(matches!(unknown, Err(AllocateError::Mempool(MempoolError::Unknown(unknown))) if unknown == mempool));
-    pool.create_pool(mempool);
+    pool.create_pool(mempool).expect("a name of its own");
     pool.set_no_split(mempool);
     let whole = stream.clone().alloc_zeros::<u8>(1000).unwrap();
     assert_eq!((owners(&pool), pool.memory_allocated()), (vec![(1, 1)], 2 * MIB));
