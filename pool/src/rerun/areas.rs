@@ -21,7 +21,7 @@ pub(super) struct Area {
     pub(super) is_expandable: bool,
     /// Place of the first entry; `None` where it was there before the history.
     pub(super) made: Option<usize>,
-    /// What it holds lasts until the end, in whole or in part.
+    /// Something of it is there; at the end of the history, that it lasts.
     pub(super) is_there: bool,
     begin: u64,
     /// How far memory ever was mapped.
@@ -62,13 +62,18 @@ impl Areas {
         areas
     }
 
-    /// All of a history.
-    pub(super) fn of(start: &DeviceState, entries: &[Entry]) -> Self {
+    /// All of a history, and the places of the entries that made or mapped one of which nothing is left.
+    pub(super) fn of(start: &DeviceState, entries: &[Entry]) -> (Self, Vec<usize>) {
         let mut areas = Self::new(start);
+        let mut made = Vec::new();
         for (place, entry) in entries.iter().enumerate() {
-            areas.follow(place, &entry.kind);
+            let area = areas.follow(place, &entry.kind);
+            if let EventKind::SegmentAllocated { .. } | EventKind::SegmentMapped { .. } = entry.kind {
+                made.extend(area.map(|area| (place, area)));
+            }
         }
-        areas
+        made.retain(|&(_, area)| !areas.all[area].is_there);
+        (areas, made.into_iter().map(|(place, _)| place).collect())
     }
 
     /// Follows the entry at `place`. Returns the segment that it made, gave back, mapped or unmapped.

@@ -17,7 +17,7 @@ pub struct History {
     pub(super) entries: Vec<Entry>,
     /// Frees that were completed later than at once: the place of the request, and of the completion.
     pub(super) late_frees: HashMap<usize, usize>,
-    /// Places of the entries that made or mapped a segment which was given back, whole or in part, before the end.
+    /// Places of the entries that made or mapped a segment of which nothing is left at the end.
     pub(super) short_lived: Vec<usize>,
     /// The segments.
     pub(super) areas: Areas,
@@ -125,17 +125,13 @@ impl History {
     }
 
     fn new(device: DeviceId, total_bytes: u64, start: DeviceState, mut entries: Vec<Entry>) -> Self {
-        let lifetimes = Lifetimes::of(&start, &entries);
         let private = |pool: &PoolKey| pool.owner != MempoolId::default();
-        let names_lost_pools = lifetimes.short_lived.iter().any(|&place| match &entries[place].kind {
-            EventKind::SegmentAllocated { pool, .. } | EventKind::SegmentMapped { pool, .. } => private(pool),
-            _ => false,
-        });
-        let areas = Areas::of(&start, &entries);
+        let (areas, short_lived) = Areas::of(&start, &entries);
+        let names_lost_pools = areas.all.iter().any(|area| !area.is_there && private(&area.pool));
         // Of an expandable segment the end may name some ranges, and not those that are gone; they are of the same pool.
         let expandable = areas.all.iter().enumerate().filter(|(_, area)| area.is_expandable && private(&area.pool));
         let owners: HashMap<AreaIndex, MempoolId> = expandable.map(|(at, area)| (at, area.pool.owner)).collect();
-        if !owners.is_empty() && !names_lost_pools {
+        if !owners.is_empty() {
             name_owners(&start, &mut entries, &owners);
         }
         let has_private_pools = start.segments().any(|segment| private(&segment.pool))
@@ -148,7 +144,7 @@ impl History {
         Self {
             device,
             late_frees: late_frees(&entries),
-            short_lived: lifetimes.short_lived,
+            short_lived,
             areas,
             assumed_pools: 0,
             total_bytes,
@@ -242,46 +238,6 @@ fn named_pools(entries: &[Entry]) -> Vec<(usize, StreamId, MempoolId)> {
         }
     }
     named
-}
-
-/// Which memory comes and goes.
-#[derive(Default)]
-struct Lifetimes {
-    /// End, and the place of the entry that made it, by address.
-    live: BTreeMap<u64, (u64, Option<usize>)>,
-    short_lived: Vec<usize>,
-}
-
-impl Lifetimes {
-    fn of(start: &DeviceState, entries: &[Entry]) -> Self {
-        let mut lifetimes = Self::default();
-        for segment in start.segments() {
-            lifetimes.live.insert(segment.address, (segment.end(), None));
-        }
-        for (place, entry) in entries.iter().enumerate() {
-            match entry.kind {
-                EventKind::SegmentAllocated { address, size, .. } | EventKind::SegmentMapped { address, size, .. } => {
-                    lifetimes.live.insert(address, (address.saturating_add(size), Some(place)));
-                }
-                EventKind::SegmentFreed { address, size, .. } | EventKind::SegmentUnmapped { address, size, .. } => {
-                    lifetimes.end(address, size);
-                }
-                _ => {}
-            }
-        }
-        lifetimes.short_lived.sort_unstable();
-        lifetimes
-    }
-
-    fn end(&mut self, address: u64, size: u64) {
-        let end = address.saturating_add(size);
-        while let Some((&start, &(until, place))) = self.live.range(..end).next_back()
-            && until > address
-        {
-            self.live.remove(&start);
-            self.short_lived.extend(place);
-        }
-    }
 }
 
 impl History {

@@ -420,7 +420,7 @@ impl<'h> Reader<'h> {
         }
         let (diverted, what) = if captured { other_capture() } else { (owner, Diverted::Everything) };
         if captured || owners.created.insert(owner) {
-            pool.create_pool(diverted);
+            pool.create_pool(diverted)?;
         }
         pool.begin_allocate_to_pool(diverted, what)?;
         let allocated = pool.allocate(bytes, stream, Origin::default(), sink);

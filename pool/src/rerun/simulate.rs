@@ -196,7 +196,7 @@ impl Run<'_> {
         stream: StreamId,
     ) -> Result<Option<Allocated>, AllocateError> {
         if self.pool.mempools.used_pool(owner, PoolKind::Small).is_err() {
-            self.pool.create_pool(owner);
+            self.pool.create_pool(owner)?;
         }
         self.pool.begin_allocate_to_pool(owner, Diverted::Everything)?;
         let allocated = self.pool.allocate(bytes, stream, Origin::default(), &mut Null);
