@@ -34,7 +34,8 @@ fn a_capture_of_one_stream_leaves_the_others_alone() {
     let (captured, other) = (allocate(&mut pool, MIB, 2), allocate(&mut pool, MIB, 1));
     assert_eq!((owner_of(&pool, captured), owner_of(&pool, other)), (GRAPH, MempoolId::default()));
     pool.end_allocate_to_pool(GRAPH).expect("diverted until now");
-    assert_eq!(owner_of(&pool, allocate_and_free(&mut pool, 2)), MempoolId::default());
+    let afterwards = allocate(&mut pool, MIB, 2);
+    assert_eq!(owner_of(&pool, afterwards), MempoolId::default());
     free(&mut pool, captured);
     // Freed or not, a graph may be launched again: its memory stays until the pool has no user.
     pool.empty_cache(Origin::default(), &mut Null).expect("the device takes everything");
@@ -44,12 +45,6 @@ fn a_capture_of_one_stream_leaves_the_others_alone() {
     assert!(pool.segments().iter().all(|segment| segment.pool.owner != GRAPH));
     // It is gone with its last segment, and its name is free.
     assert_eq!(pool.create_pool(GRAPH), Ok(()));
-}
-
-fn allocate_and_free(pool: &mut Pool<SimulatedDevice>, stream: u64) -> u64 {
-    let address = allocate(pool, MIB, stream);
-    free(pool, address);
-    address
 }
 
 #[test]
