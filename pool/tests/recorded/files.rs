@@ -9,6 +9,9 @@ use vramscope_pool::Settings;
 use vramscope_pool::rerun::History;
 use vramscope_trace::{Encoder, Recording};
 
+/// How the names of recordings end, by how they were packed.
+const ENDINGS: [&str; 2] = [".pickle.zst", ".pickle.gz"];
+
 /// A recording and its ground truth.
 pub(crate) struct File {
     pub(crate) name: String,
@@ -34,7 +37,8 @@ impl File {
     fn load(folder: &Path, name: &str) -> Self {
         let truth = serde_json::from_slice(&read(&folder.join(format!("{name}.json")))).expect("the truth is JSON");
         let limits = Limits::default();
-        let packed = read(&folder.join(format!("{name}.pickle.zst")));
+        let paths = ENDINGS.map(|ending| folder.join(format!("{name}{ending}")));
+        let packed = read(paths.iter().find(|path| path.exists()).unwrap_or(&paths[0]));
         let bytes = unpack(&packed, &limits).expect("a fixture is whole");
         let imported = import(&bytes, name, &limits, &mut |_, _| {}, Encoder::new);
         let (mut encoder, _) = imported.expect("a fixture can be read");
@@ -69,7 +73,8 @@ fn workspace_root() -> PathBuf {
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut names: Vec<String> = names.filter_map(|name| name.strip_suffix(".pickle.zst").map(str::to_owned)).collect();
+    let stem = |name: String| ENDINGS.iter().find_map(|&ending| name.strip_suffix(ending).map(str::to_owned));
+    let mut names: Vec<String> = names.filter_map(stem).collect();
     names.sort();
     names
 }

@@ -53,6 +53,16 @@ fn recorded_decisions_of_larger_programs_are_made_again() {
 }
 
 #[test]
+fn as_many_private_pools_are_found_as_the_program_made_and_lost() {
+    for (name, pools) in
+        [("graphs", 1), ("two_pools_expandable", 1), ("mempool", 2), ("mempool_expandable", 2), ("nested_pools", 2)]
+    {
+        let file = files::small(name);
+        assert_eq!(verify(&file.histories()[0], &file.settings()).assumed_pools, pools, "{name}");
+    }
+}
+
+#[test]
 fn other_settings_decide_otherwise() {
     let file = files::small("frag_a_expandable");
     for (conf, limit_bytes) in [
