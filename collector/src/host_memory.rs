@@ -56,8 +56,8 @@ impl MemoryDevice for HostDevice {
         StreamId(0)
     }
 
-    fn stream_id(&mut self, stream: &StreamId) -> StreamId {
-        *stream
+    fn stream_id(&mut self, stream: &StreamId) -> Result<StreamId, DeviceError> {
+        Ok(*stream)
     }
 
     /// Nothing: the capacity is a part of the machine's memory, and what the process holds beside it does not lessen it.

@@ -224,8 +224,8 @@ mod tests {
         fn default_stream(&self) -> StreamId {
             self.0.default_stream()
         }
-        fn stream_id(&mut self, stream: &StreamId) -> StreamId {
-            *stream
+        fn stream_id(&mut self, stream: &StreamId) -> Result<StreamId, DeviceError> {
+            Ok(*stream)
         }
         fn usage(&mut self) -> Option<DeviceUsage> {
             let DeviceMemory { free_bytes, total_bytes } = self.0.memory();

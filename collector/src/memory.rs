@@ -43,7 +43,10 @@ pub trait MemoryDevice: Device + sealed::Sealed + Send + Sized + 'static {
     fn default_stream(&self) -> Self::Stream;
 
     /// The number of `stream` in events and requests. From now on the device knows which stream the number means.
-    fn stream_id(&mut self, stream: &Self::Stream) -> StreamId;
+    ///
+    /// # Errors
+    /// When it is no stream for the device's memory.
+    fn stream_id(&mut self, stream: &Self::Stream) -> Result<StreamId, DeviceError>;
 
     /// What the driver says of the device's memory as a whole, where it tells programs apart.
     fn usage(&mut self) -> Option<DeviceUsage>;

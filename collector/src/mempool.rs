@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vramscope_pool::{Diverted, MempoolError};
+use vramscope_pool::{AllocateError, Diverted, MempoolError};
 use vramscope_trace::MempoolId;
 
 use crate::memory::MemoryDevice;
@@ -38,11 +38,11 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// The same for requests on one stream, as the capture of a graph begins with.
     ///
     /// # Errors
-    /// As for [`begin_allocate_to_pool`](Self::begin_allocate_to_pool).
-    pub fn begin_allocate_stream_to_pool(&self, mempool: MempoolId, stream: &D::Stream) -> Result<(), MempoolError> {
+    /// As for [`begin_allocate_to_pool`](Self::begin_allocate_to_pool), and when it is no stream for the device's memory.
+    pub fn begin_allocate_stream_to_pool(&self, mempool: MempoolId, stream: &D::Stream) -> Result<(), AllocateError> {
         let mut inner = self.lock();
-        let stream = inner.pool.device_mut().stream_id(stream);
-        inner.pool.begin_allocate_to_pool(mempool, Diverted::Stream(stream))
+        let stream = inner.pool.device_mut().stream_id(stream)?;
+        Ok(inner.pool.begin_allocate_to_pool(mempool, Diverted::Stream(stream))?)
     }
 
     /// Ends what [`begin_allocate_to_pool`](Self::begin_allocate_to_pool) began.

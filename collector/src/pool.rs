@@ -213,7 +213,7 @@ impl<D: MemoryDevice> DevicePool<D> {
             return Ok(None);
         }
         let mut inner = self.try_lock()?;
-        let stream = inner.pool.device_mut().stream_id(stream);
+        let stream = inner.pool.device_mut().stream_id(stream)?;
         self.serve(inner, stream, request)
     }
 
@@ -270,7 +270,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// See [`PoolSlice::record_stream`](crate::PoolSlice::record_stream).
     pub(crate) fn record_stream(&self, address: u64, stream: &D::Stream) -> Result<(), FreeError> {
         let mut inner = self.try_lock().map_err(FreeError::Device)?;
-        let stream = inner.pool.device_mut().stream_id(stream);
+        let stream = inner.pool.device_mut().stream_id(stream)?;
         inner.pool.record_stream(address, stream)
     }
 

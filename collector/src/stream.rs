@@ -23,7 +23,9 @@ pub struct PoolStream<D: MemoryDevice> {
 }
 
 impl<D: MemoryDevice> DevicePool<D> {
-    /// `stream`, with this pool to make buffers from.
+    /// `stream`, with this pool to make buffers from. A stream that memory is asked for on is kept until the pool is gone. On a GPU
+    /// it must be of the [`CudaContext`](cudarc::driver::CudaContext) object that the pool's device has, else every request on it is
+    /// refused: two such objects keep no order between their streams, not even those of one GPU.
     ///
     /// ```
     /// # use vramscope_collector::{HostDevice, HostPool};

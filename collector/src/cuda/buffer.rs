@@ -134,7 +134,7 @@ impl MemoryDevice for CudaDevice {
         self.context().default_stream()
     }
 
-    fn stream_id(&mut self, stream: &Arc<CudaStream>) -> StreamId {
+    fn stream_id(&mut self, stream: &Arc<CudaStream>) -> Result<StreamId, DeviceError> {
         self.keep(stream)
     }
 

@@ -15,12 +15,17 @@ use super::pages::Pages;
 use super::usage::{Before, Usage};
 use crate::memory::DeviceUsage;
 
+/// The handle of the per-thread default stream.
+pub(super) const PER_THREAD_STREAM: u64 = 2;
+
 /// The memory of a GPU.
 ///
 /// Segments are `cuMemAlloc`'s, and expandable ones pages of `cuMemCreate`'s. A stream is known by the value of its handle, 0 for the
-/// default stream; the per-thread default stream (2) means another stream on each thread and must not be used with a pool. Whoever
-/// names a stream by its number alone, as a [`Pool`](vramscope_pool::Pool) is told one, sees to it that the stream outlives the pool.
-/// What is still held is given back when the device is dropped.
+/// default stream; the per-thread default stream (2) means another stream on each thread and is refused. A stream that memory was asked
+/// for on, that was recorded as using a buffer, or whose requests were diverted is kept until the device is dropped, with which the pool
+/// is gone: a program that makes streams anew for each step should keep a few instead. Whoever names a stream by its number alone, as
+/// a [`Pool`](vramscope_pool::Pool) is told one, sees to it that the stream outlives the pool. What is still held is given back when
+/// the device is dropped.
 #[derive(Debug)]
 pub struct CudaDevice {
     context: Arc<CudaContext>,
@@ -129,10 +134,22 @@ impl CudaDevice {
     }
 
     /// The number of `stream`, which is kept for as long as the device.
-    pub(super) fn keep(&mut self, stream: &Arc<CudaStream>) -> StreamId {
+    ///
+    /// # Errors
+    /// When the stream is of another `CudaContext`, be it one of the same GPU, since cudarc keeps no order between theirs and ours; and
+    /// when it is the per-thread default stream, whose number means another stream on each thread.
+    pub(super) fn keep(&mut self, stream: &Arc<CudaStream>) -> Result<StreamId, DeviceError> {
+        if !Arc::ptr_eq(stream.context(), &self.context) {
+            return Err(not_ours("the stream is of another CudaContext than the pool"));
+        }
         let number = stream.cu_stream() as u64;
+        if number == PER_THREAD_STREAM {
+            return Err(not_ours(
+                "the per-thread default stream is another one on each thread, and a pool takes none of them",
+            ));
+        }
         self.streams.entry(number).or_insert_with(|| Arc::clone(stream));
-        StreamId(number)
+        Ok(StreamId(number))
     }
 
     fn pages(&mut self) -> Result<&mut Pages, DeviceError> {
@@ -236,6 +253,11 @@ impl Drop for CudaDevice {
             let _ = unsafe { sys::cuMemFree_v2(address) };
         }
     }
+}
+
+#[cold]
+fn not_ours(reason: &str) -> DeviceError {
+    DeviceError::Failed(reason.to_owned())
 }
 
 fn failed(call: &str, error: DriverError) -> CudaError {

@@ -130,6 +130,7 @@ fn owners(pool: &HostPool) -> Vec<(u64, u64)> {
 #[test]
 fn a_private_pool_serves_what_is_diverted_to_it() {
     let (pool, _) = recorded_pool(64 * MIB);
+    assert_eq!(pool.create_pool(MempoolId(0, 0)), Err(MempoolError::Default), "the name is taken");
     let graph = graph_pool_handle();
     assert_ne!(graph, graph_pool_handle());
     pool.begin_allocate_stream_to_pool(graph, &StreamId(1)).unwrap();
