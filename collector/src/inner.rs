@@ -9,6 +9,7 @@ use crate::callback::FreeMemoryCallbacks;
 use crate::memory::{DeviceUsage, MemoryDevice};
 use crate::recorder::RecorderHandle;
 use crate::scope::Sites;
+use crate::time::Time;
 
 /// What the driver says of the device's memory is asked at most so often while segments come and go: often enough to be seen in a picture,
 /// and so seldom that the milliseconds a driver may take do not count.
@@ -23,8 +24,7 @@ pub(crate) struct Inner<D> {
     pub(crate) definitions: Definitions,
     pub(crate) log: Log,
     pub(crate) callbacks: FreeMemoryCallbacks,
-    /// The latest time that was read.
-    now: u64,
+    time: Time,
     sampled_ns: u64,
 }
 
@@ -36,7 +36,7 @@ impl<D: MemoryDevice> Inner<D> {
             definitions: Definitions::default(),
             log,
             callbacks: FreeMemoryCallbacks::default(),
-            now: 0,
+            time: Time::default(),
             sampled_ns: 0,
         }
     }
@@ -49,8 +49,13 @@ impl<D: MemoryDevice> Inner<D> {
     /// The time in the log's unit; never goes back.
     #[inline]
     pub(crate) fn now(&mut self) -> u64 {
-        self.now = self.now.max(self.log.read_clock());
-        self.now
+        self.time.exact(|| self.log.read_clock())
+    }
+
+    /// The time of a call that changes the pool.
+    #[inline]
+    pub(crate) fn time_of_call(&mut self) -> u64 {
+        if let Log::Recording { handle, .. } = &self.log { self.time.of_call(|| handle.ticks()) } else { self.now() }
     }
 
     /// Records what the driver says of the device's memory as a whole, where it says anything.
@@ -70,7 +75,7 @@ impl<D: MemoryDevice> Inner<D> {
     /// The same if it is long ago that it was done.
     #[cold]
     pub(crate) fn sample_again(&mut self) {
-        if self.log.ns_at(self.now).saturating_sub(self.sampled_ns) >= SAMPLE_EVERY_NS {
+        if self.log.ns_at(self.time.latest()).saturating_sub(self.sampled_ns) >= SAMPLE_EVERY_NS {
             self.sample();
         }
     }

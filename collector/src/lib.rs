@@ -29,6 +29,7 @@ mod scope;
 mod server;
 mod snapshot;
 mod stream;
+mod time;
 mod torch;
 
 pub use buffer::PoolSlice;

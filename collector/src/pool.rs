@@ -187,7 +187,7 @@ impl<D: MemoryDevice> DevicePool<D> {
             origin.site = inner.sites.site(Context::current(self.shared.number), location);
             inner.tell_definitions();
         }
-        origin.time_ns = inner.now();
+        origin.time_ns = inner.time_of_call();
         origin
     }
 
