@@ -8,6 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::{Figures, Requests};
+use vramscope_trace::{DeviceId, Recording};
 
 use crate::failure::{Failure, Outcome};
 use crate::input::Input;
@@ -25,7 +26,7 @@ pub(crate) struct SimulateOptions {
     #[arg(long, value_name = "CONF")]
     alloc_conf: String,
     /// The most that the simulated allocator may hold [default: --limit-bytes; else what the recorded requests that failed say the
-    /// recorded one could have; else no end]
+    /// recorded one could have; else what the device has, where the recording says it; else no end]
     #[arg(long, value_name = "BYTES")]
     capacity: Option<u64>,
     /// What the recorded program had limited its allocator to, which recordings do not say
@@ -74,7 +75,17 @@ pub(crate) fn run(options: &SimulateOptions) -> Outcome {
             continue;
         }
         let requests = Requests::of(history, &recorded_under).map_err(|error| Failure::file(&options.file, error))?;
-        let simulated = simulate(&requests, &tried, options.capacity);
+        let capacity =
+            options.capacity.or(requests.recorded_capacity_bytes).or_else(|| total_bytes(&recording, device));
+        // A share of no end has none.
+        let needs_capacity = tried.per_process_memory_fraction < 1.0 || tried.garbage_collection_threshold > 0.0;
+        if needs_capacity && capacity.is_none() {
+            return Err(Failure::new(format_args!(
+                "--alloc-conf {:?}: how much memory that is a share of, the recording does not say: name it with --capacity",
+                options.alloc_conf
+            )));
+        }
+        let simulated = simulate(&requests, &tried, capacity);
         devices.push(DeviceReport {
             device: device.0,
             recorded: requests.recorded.into(),
@@ -89,6 +100,12 @@ pub(crate) fn run(options: &SimulateOptions) -> Outcome {
     screen::print(&report.devices.iter().map(DeviceReport::table).collect::<String>())
 }
 
+/// What the recorded device has in all, where the recording says it.
+fn total_bytes(recording: &Recording, device: DeviceId) -> Option<u64> {
+    let devices = &recording.info().devices;
+    devices.iter().find(|info| info.device == device.0).map(|info| info.total_bytes).filter(|&bytes| bytes > 0)
+}
+
 fn simulate(requests: &Requests, settings: &Settings, capacity: Option<u64>) -> Figures {
     if let Some(event) = requests.unverified_from {
         let event = units::count(event);
@@ -96,7 +113,6 @@ fn simulate(requests: &Requests, settings: &Settings, capacity: Option<u64>) -> 
             "from event {event} on the pool does not decide as the recorded allocator did (see `verify`); the recorded retries and fragmentation are those up to there"
         ));
     }
-    let capacity = capacity.or(requests.recorded_capacity_bytes);
     if let Some(bytes) = capacity {
         screen::note(format_args!("the simulated allocator may hold {} bytes", units::count(bytes)));
     }

@@ -132,3 +132,17 @@ fn unusable_settings_are_refused() {
     assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
     assert_eq!(run(["verify", "nowhere.vram"]).code, Some(2));
 }
+
+#[test]
+fn a_share_needs_something_to_be_a_share_of() {
+    let path = snapshot("mlp_train");
+    for conf in ["per_process_memory_fraction:0.5", "garbage_collection_threshold:0.5"] {
+        let finished = run(["simulate", &path, "--alloc-conf", conf]);
+        assert_eq!((finished.code, finished.stdout.as_str()), (Some(2), ""));
+        assert!(finished.stderr.contains("--capacity"), "{}", finished.stderr);
+        assert_eq!(run(["simulate", &path, "--alloc-conf", conf, "--capacity", "1000000000"]).code, Some(0));
+    }
+    let nothing =
+        ["simulate", &path, "--alloc-conf", "per_process_memory_fraction:0", "--capacity", "1000000000", "--json"];
+    assert!(json(&run(nothing))["devices"][0]["simulated"]["ooms"].as_u64() > Some(0));
+}
