@@ -33,7 +33,7 @@ mod time;
 mod torch;
 
 pub use buffer::PoolSlice;
-pub use cuda::{CudaBuffer, CudaDevice, CudaError, CudaPool};
+pub use cuda::{CudaBuffer, CudaDevice, CudaError, CudaPool, PoolView, PoolViewMut};
 pub use env::{EnvError, settings_from_env};
 pub use host::HostDevice;
 pub use host_memory::HostBuffer;

@@ -1,48 +1,46 @@
 //! Numbers in a GPU's memory, and their uses on several streams.
 
-use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use cudarc::driver::{
-    CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop, result, sys,
-};
+use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop, result, sys};
 use vramscope_pool::DeviceError;
 use vramscope_trace::{DeviceInfo, StreamId};
 
 use super::device::CudaDevice;
 use super::error::refused;
+use super::order::{Tracked, waits_for};
 use crate::memory::{DeviceUsage, Element, MemoryDevice, sealed};
 
 /// The memory of one buffer on a GPU.
 ///
-/// Work on several streams is kept in order as cudarc keeps it for a `CudaSlice`, by two events of one: what reads waits for the last
-/// that wrote, and what writes for the last that read and wrote. While the context has only its default stream there is nothing to
-/// keep in order, and the `CudaSlice` is made at the first use after that; its events are most of what it costs.
+/// Work on several streams is kept in order by events, as cudarc keeps it for a `CudaSlice`: what reads waits for the last that wrote,
+/// and what writes for those that read and wrote. While the context has only its default stream there is nothing to keep in order, and
+/// the events are made at the first use after that; they are most of what it costs. Once the buffer is dropped, its own stream waits
+/// for all of them before the memory is used again.
 ///
-/// Once the buffer is dropped, its own stream waits for those two events before the memory is used again. As with cudarc's slices, of
-/// streams that read it at the same time the event is the last one's: where others may take longer,
-/// [`PoolSlice::record_stream`](crate::PoolSlice::record_stream) says so.
+/// That covers every use by copies and libraries, which tell their stream, on however many streams they are, and the last kernel that
+/// reads and the last that writes. It does not cover what cudarc does not tell:
+///
+/// * Of kernels that read on several streams at the same time only the last to be launched is waited for, as with cudarc's slices. For
+///   the others, [`PoolSlice::record_stream`](crate::PoolSlice::record_stream) says that they take longer. A launch is `unsafe`: who
+///   launches answers for that.
+/// * A kernel on a stream of another `CudaContext` is not kept in order at all. Copies there are: the program waits for them.
+/// * cudarc's own `memcpy_dtod` to another device reads when it may, which is to be done before the source is written or dropped.
+///   `PoolStream::clone_dtod` waits for it.
+/// * After `CudaContext::disable_event_tracking`, which is `unsafe`, nothing is kept in order.
 #[derive(Debug)]
 pub struct CudaBuffer<T> {
     /// The stream that the memory was asked for on, and for whose work it is used again.
     stream: Arc<CudaStream>,
     address: sys::CUdeviceptr,
     len: usize,
-    /// Never dropped: it would free what is the pool's.
-    tracked: OnceLock<ManuallyDrop<CudaSlice<T>>>,
-    /// Whether it may have been used on another stream.
-    among_streams: AtomicBool,
+    tracked: OnceLock<Tracked<T>>,
 }
 
 impl<T> CudaBuffer<T> {
-    /// Whether cudarc keeps the context's streams in order with each other, asked for a use that follows.
+    /// Whether cudarc keeps the context's streams in order with each other.
     pub(super) fn is_tracking(&self) -> bool {
-        let is_tracking = self.stream.context().is_managing_stream_synchronization();
-        if is_tracking {
-            self.among_streams.store(true, Ordering::Relaxed);
-        }
-        is_tracking
+        self.stream.context().is_managing_stream_synchronization()
     }
 
     /// The address of the first number, for as long as the buffer.
@@ -50,35 +48,26 @@ impl<T> CudaBuffer<T> {
         &self.address
     }
 
-    /// The same memory as cudarc's own, which must not be taken out of its `ManuallyDrop` to be dropped.
-    pub(super) fn tracked(&self) -> &CudaSlice<T> {
-        self.tracked.get_or_init(|| {
-            let context = self.stream.context();
-            // An error that another call left in the context would be a panic in `upgrade_device_ptr`; it is put back.
-            let left_behind = context.check_err();
-            // SAFETY: Whoever made this buffer guarantees memory for `len` numbers at `address`, of which any bytes are values.
-            let mut slice = unsafe { self.stream.upgrade_device_ptr::<T>(self.address, self.len) };
-            context.record_err(left_behind);
-            // The memory may have been used before by work that is still queued on its stream: to another stream that counts as
-            // written just now.
-            drop(slice.device_ptr_mut(&self.stream));
-            ManuallyDrop::new(slice)
-        })
+    /// The same memory as cudarc's own, and the events of its uses.
+    pub(super) fn tracked(&self) -> &Tracked<T> {
+        // SAFETY: Whoever made this buffer guarantees memory for `len` numbers at `address`, of which any bytes are values.
+        self.tracked.get_or_init(|| unsafe { Tracked::new(&self.stream, self.address, self.len) })
     }
 
-    pub(super) fn tracked_mut(&mut self) -> &mut CudaSlice<T> {
+    pub(super) fn tracked_mut(&mut self) -> &mut Tracked<T> {
         self.tracked();
         self.tracked.get_mut().expect("it was just made")
     }
 
-    pub(super) fn view(&self) -> CudaView<'_, T> {
-        self.is_tracking();
-        self.tracked().as_view()
+    /// The same where something was kept in order already.
+    pub(super) fn already_tracked(&self) -> Option<&Tracked<T>> {
+        self.tracked.get()
     }
 
-    pub(super) fn view_mut(&mut self) -> CudaViewMut<'_, T> {
-        self.is_tracking();
-        self.tracked_mut().as_view_mut()
+    /// The address of the first number, the buffer's stream, and what it is kept in order by.
+    pub(super) fn parts_mut(&mut self) -> (sys::CUdeviceptr, &Arc<CudaStream>, &mut Tracked<T>) {
+        self.tracked();
+        (self.address, &self.stream, self.tracked.get_mut().expect("it was just made"))
     }
 
     fn bytes(&self) -> usize {
@@ -98,20 +87,29 @@ impl<T> DeviceSlice<T> for CudaBuffer<T> {
 
 impl<T> DevicePtr<T> for CudaBuffer<T> {
     fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'a>) {
-        if self.is_tracking() { self.tracked().device_ptr(stream) } else { (self.address, SyncOnDrop::Record(None)) }
+        let read = waits_for(&self.stream, stream).unwrap_or_else(|| {
+            let tracked = if self.is_tracking() { Some(self.tracked()) } else { self.already_tracked() };
+            tracked.map_or(SyncOnDrop::Record(None), |tracked| tracked.order.read_on(stream))
+        });
+        (self.address, read)
     }
 }
 
 impl<T> DevicePtrMut<T> for CudaBuffer<T> {
     fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'a>) {
+        let address = self.address;
+        if let Some(written) = waits_for(&self.stream, stream) {
+            return (address, written);
+        }
         // As long as only its own stream uses it, with nobody else looking, there is nothing to wait for; what the stream is given now
         // counts as written when the events are made. So memory that is set when it is made needs none.
         let is_first = self.tracked.get().is_none() && *stream == *self.stream;
-        if !is_first && self.is_tracking() {
-            self.tracked_mut().device_ptr_mut(stream)
-        } else {
-            (self.address, SyncOnDrop::Record(None))
+        if is_first || self.tracked.get().is_none() && !self.is_tracking() {
+            return (address, SyncOnDrop::Record(None));
         }
+        let tracked = self.tracked_mut();
+        tracked.order.settle_on(stream);
+        (address, tracked.slice.device_ptr_mut(stream).1)
     }
 }
 
@@ -148,8 +146,7 @@ impl MemoryDevice for CudaDevice {
         address: u64,
         len: usize,
     ) -> Result<CudaBuffer<T>, DeviceError> {
-        let (tracked, among_streams) = (OnceLock::new(), AtomicBool::new(false));
-        Ok(CudaBuffer { stream: Arc::clone(stream), address, len, tracked, among_streams })
+        Ok(CudaBuffer { stream: Arc::clone(stream), address, len, tracked: OnceLock::new() })
     }
 
     fn set_zero<T: Element>(buffer: &mut CudaBuffer<T>) -> Result<(), DeviceError> {
@@ -203,20 +200,16 @@ impl MemoryDevice for CudaDevice {
         }
         let stream = Arc::clone(&to.stream);
         bind(&stream)?;
-        stream.memcpy_dtod(from, to).map_err(|error| refused("cuMemcpyDtoDAsync", error))
+        stream.memcpy_dtod(from, to).map_err(|error| refused("cuMemcpyDtoDAsync", error))?;
+        // From another device nobody else keeps the source until it is read.
+        if from.stream.context() == stream.context() { Ok(()) } else { wait(&stream) }
     }
 
-    /// The buffer's stream waits for the last work that read and that wrote the buffer on other streams, as a `CudaSlice`'s does when
-    /// it is dropped.
+    /// The buffer's stream waits for the uses on other streams, as a `CudaSlice`'s does when it is dropped.
     fn finish<T: Element>(buffer: CudaBuffer<T>) {
-        let CudaBuffer { stream, tracked, among_streams, .. } = buffer;
-        let Some(slice) = tracked.into_inner() else { return };
-        let context = stream.context();
-        if among_streams.into_inner() && !context.is_in_multi_stream_mode() {
-            // The other streams are gone, but their work may not be done, and `leak` does not wait for it any more.
-            context.record_err(context.synchronize());
+        if let Some(tracked) = buffer.tracked.into_inner() {
+            tracked.finish();
         }
-        ManuallyDrop::into_inner(slice).leak();
     }
 }
 

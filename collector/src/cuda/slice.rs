@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::{
-    CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice, LaunchArgs, PushKernelArg,
-    SyncOnDrop, sys,
+    CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceSlice, LaunchArgs, PushKernelArg, SyncOnDrop, sys,
 };
 
 use super::device::CudaDevice;
@@ -40,8 +39,11 @@ unsafe impl<'a, 'b: 'a, T: Element> PushKernelArg<&'b PoolSlice<T, CudaDevice>> 
     fn arg(&mut self, slice: &'b PoolSlice<T, CudaDevice>) -> &mut Self {
         let buffer = slice.buffer();
         if buffer.is_tracking() {
-            <Self as PushKernelArg<&'b CudaSlice<T>>>::arg(self, buffer.tracked())
+            <Self as PushKernelArg<&'b CudaSlice<T>>>::arg(self, &buffer.tracked().slice)
         } else {
+            if let Some(tracked) = buffer.already_tracked() {
+                tracked.order.before_kernel_reads_alone();
+            }
             <Self as PushKernelArg<&'b u64>>::arg(self, buffer.address())
         }
     }
@@ -53,23 +55,14 @@ unsafe impl<'a, 'b: 'a, T: Element> PushKernelArg<&'b mut PoolSlice<T, CudaDevic
     fn arg(&mut self, slice: &'b mut PoolSlice<T, CudaDevice>) -> &mut Self {
         let buffer = slice.buffer_mut();
         if buffer.is_tracking() {
-            <Self as PushKernelArg<&'b mut CudaSlice<T>>>::arg(self, buffer.tracked_mut())
+            let tracked = buffer.tracked_mut();
+            tracked.order.before_kernel_writes();
+            <Self as PushKernelArg<&'b mut CudaSlice<T>>>::arg(self, &mut tracked.slice)
         } else {
+            if let Some(tracked) = buffer.already_tracked() {
+                tracked.order.settle_on(buffer.stream());
+            }
             <Self as PushKernelArg<&'b u64>>::arg(self, buffer.address())
         }
-    }
-}
-
-impl<T: Element> PoolSlice<T, CudaDevice> {
-    /// All of it as cudarc's view, which can be cut into smaller ones.
-    #[must_use]
-    pub fn as_view(&self) -> CudaView<'_, T> {
-        self.buffer().view()
-    }
-
-    /// All of it as cudarc's view to write to, which can be cut into smaller ones.
-    #[must_use]
-    pub fn as_view_mut(&mut self) -> CudaViewMut<'_, T> {
-        self.buffer_mut().view_mut()
     }
 }

@@ -1,0 +1,211 @@
+//! Parts of a [`PoolSlice`] on a GPU, in every place where cudarc's views may stand.
+//!
+//! They are not cudarc's own: of those nobody learns on which streams they are used.
+
+use std::fmt;
+use std::ops::{Bound, Range, RangeBounds};
+use std::sync::Arc;
+
+use cudarc::driver::{
+    CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice, LaunchArgs, PushKernelArg, SyncOnDrop, sys,
+};
+
+use super::device::CudaDevice;
+use super::order::{Order, waits_for};
+use crate::buffer::PoolSlice;
+use crate::memory::Element;
+
+/// Some of the numbers of a [`PoolSlice`] on a GPU, to read. cudarc's copies, launches and libraries take it as they take a `CudaView`.
+pub struct PoolView<'a, T> {
+    view: CudaView<'a, T>,
+    address: sys::CUdeviceptr,
+    own: &'a Arc<CudaStream>,
+    order: &'a Order,
+}
+
+/// Some of the numbers of a [`PoolSlice`] on a GPU, to read and write. cudarc's copies, launches and libraries take it as they take a
+/// `CudaViewMut`.
+pub struct PoolViewMut<'a, T> {
+    view: CudaViewMut<'a, T>,
+    address: sys::CUdeviceptr,
+    own: &'a Arc<CudaStream>,
+    order: &'a Order,
+}
+
+impl<T: Element> PoolSlice<T, CudaDevice> {
+    /// All of it, which can be cut into smaller parts.
+    #[must_use]
+    pub fn as_view(&self) -> PoolView<'_, T> {
+        let (buffer, own) = (self.buffer(), self.stream());
+        let tracked = buffer.tracked();
+        PoolView { view: tracked.slice.as_view(), address: *buffer.address(), own, order: &tracked.order }
+    }
+
+    /// All of it to write to, which can be cut into smaller parts.
+    #[must_use]
+    pub fn as_view_mut(&mut self) -> PoolViewMut<'_, T> {
+        let (address, own, tracked) = self.buffer_mut().parts_mut();
+        PoolViewMut { view: tracked.slice.as_view_mut(), address, own, order: &tracked.order }
+    }
+}
+
+/// `bounds` of `len` numbers. They are asked only once, whatever they say the next time; that they are within is for cudarc to check.
+fn range(bounds: impl RangeBounds<usize>, len: usize) -> Range<usize> {
+    let after = |place: usize| place.checked_add(1).expect("a place in memory");
+    let start = match bounds.start_bound() {
+        Bound::Included(&first) => first,
+        Bound::Excluded(&before) => after(before),
+        Bound::Unbounded => 0,
+    };
+    let end = match bounds.end_bound() {
+        Bound::Included(&last) => after(last),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => len,
+    };
+    start..end
+}
+
+fn address_of<T>(start: sys::CUdeviceptr, place: usize) -> sys::CUdeviceptr {
+    start + (place * size_of::<T>()) as sys::CUdeviceptr
+}
+
+impl<'a, T> PoolView<'a, T> {
+    /// How many numbers there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.view.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.view.is_empty()
+    }
+
+    /// The numbers within `bounds`.
+    ///
+    /// # Panics
+    /// When they are not all here.
+    #[must_use]
+    pub fn slice(&self, bounds: impl RangeBounds<usize>) -> PoolView<'a, T> {
+        let Range { start, end } = range(bounds, self.len());
+        let Self { view, address, own, order } = self;
+        PoolView { view: view.slice(start..end), address: address_of::<T>(*address, start), own, order }
+    }
+}
+
+impl<T> PoolViewMut<'_, T> {
+    /// How many numbers there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.view.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.view.is_empty()
+    }
+
+    /// The numbers within `bounds`, to read.
+    ///
+    /// # Panics
+    /// When they are not all here.
+    #[must_use]
+    pub fn slice(&self, bounds: impl RangeBounds<usize>) -> PoolView<'_, T> {
+        let Range { start, end } = range(bounds, self.len());
+        let Self { view, address, own, order } = self;
+        PoolView { view: view.slice(start..end), address: address_of::<T>(*address, start), own, order }
+    }
+
+    /// The numbers within `bounds`.
+    ///
+    /// # Panics
+    /// When they are not all here.
+    #[must_use]
+    pub fn slice_mut(&mut self, bounds: impl RangeBounds<usize>) -> PoolViewMut<'_, T> {
+        let Range { start, end } = range(bounds, self.len());
+        let Self { view, address, own, order } = self;
+        PoolViewMut { view: view.slice_mut(start..end), address: address_of::<T>(*address, start), own, order }
+    }
+}
+
+impl<T> DeviceSlice<T> for PoolView<'_, T> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn stream(&self) -> &Arc<CudaStream> {
+        self.own
+    }
+}
+
+impl<T> DeviceSlice<T> for PoolViewMut<'_, T> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn stream(&self) -> &Arc<CudaStream> {
+        self.own
+    }
+}
+
+impl<T> DevicePtr<T> for PoolView<'_, T> {
+    fn device_ptr<'b>(&'b self, stream: &'b CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'b>) {
+        (self.address, waits_for(self.own, stream).unwrap_or_else(|| self.order.read_on(stream)))
+    }
+}
+
+impl<T> DevicePtr<T> for PoolViewMut<'_, T> {
+    fn device_ptr<'b>(&'b self, stream: &'b CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'b>) {
+        (self.address, waits_for(self.own, stream).unwrap_or_else(|| self.order.read_on(stream)))
+    }
+}
+
+impl<T> DevicePtrMut<T> for PoolViewMut<'_, T> {
+    fn device_ptr_mut<'b>(&'b mut self, stream: &'b CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'b>) {
+        if let Some(written) = waits_for(self.own, stream) {
+            return (self.address, written);
+        }
+        self.order.settle_on(stream);
+        (self.address, self.view.device_ptr_mut(stream).1)
+    }
+}
+
+// SAFETY: What is pushed is cudarc's own view of the same memory, which pushes its address for as long as the borrow.
+unsafe impl<'a, 'b: 'a, 'c: 'b, T> PushKernelArg<&'b PoolView<'c, T>> for LaunchArgs<'a> {
+    #[inline]
+    fn arg(&mut self, part: &'b PoolView<'c, T>) -> &mut Self {
+        if !part.own.context().is_managing_stream_synchronization() {
+            part.order.before_kernel_reads_alone();
+        }
+        <Self as PushKernelArg<&'b CudaView<'c, T>>>::arg(self, &part.view)
+    }
+}
+
+// SAFETY: As above.
+unsafe impl<'a, 'b: 'a, 'c: 'b, T> PushKernelArg<&'b mut PoolViewMut<'c, T>> for LaunchArgs<'a> {
+    #[inline]
+    fn arg(&mut self, part: &'b mut PoolViewMut<'c, T>) -> &mut Self {
+        if part.own.context().is_managing_stream_synchronization() {
+            part.order.before_kernel_writes();
+        } else {
+            part.order.settle_on(part.own);
+        }
+        <Self as PushKernelArg<&'b mut CudaViewMut<'c, T>>>::arg(self, &mut part.view)
+    }
+}
+
+impl<T> fmt::Debug for PoolView<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = format_args!("{:#x}", self.address);
+        f.debug_struct("PoolView").field("address", &address).field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for PoolViewMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = format_args!("{:#x}", self.address);
+        f.debug_struct("PoolViewMut").field("address", &address).field("len", &self.len()).finish_non_exhaustive()
+    }
+}
