@@ -16,11 +16,11 @@ use crate::settings::Settings;
 
 /// More private pools at a time nobody has needed, and each is a search.
 const MOST_POOLS: usize = 12;
-/// Pools that may be tried for segments, for each number of pools.
-const MOST_TRIALS: u64 = 1 << 18;
+/// Comparisons with other segments that the search may cost, for each number of pools.
+const MOST_COMPARISONS: u64 = 1 << 18;
 /// How often the history may be read, counted in its entries; short ones more often.
 const MOST_READINGS: u64 = 8;
-const LEAST_ENTRIES: u64 = 200_000;
+const LEAST_ENTRIES: u64 = 50_000;
 /// Ways to give segments to the same number of pools.
 const MOST_WAYS: usize = 4;
 
@@ -33,7 +33,7 @@ struct Search<'e> {
     owners: Vec<Option<MempoolId>>,
     /// Pools that the recording names.
     named: Vec<MempoolId>,
-    trials: u64,
+    comparisons: u64,
 }
 
 /// The history with private pools named where it names none, so that it can be read to the end, or else further than `matched` entries.
@@ -52,10 +52,10 @@ pub(super) fn with_hidden_pools(history: &History, settings: &Settings, matched:
             let Ok(mut reader) = Reader::new(&named, settings, false) else { return best };
             reader.read();
             let (matched, is_whole) = (reader.matched(), reader.mismatch().is_none());
+            budget = budget.saturating_sub(reader.read_entries());
             if matched > furthest || is_whole {
                 (best, furthest) = (Some(named), matched);
             }
-            budget = budget.saturating_sub(matched as u64 + 1);
             if is_whole || budget == 0 {
                 return best;
             }
@@ -72,7 +72,7 @@ impl<'e> Search<'e> {
         let mut named: Vec<MempoolId> = owners.iter().flatten().copied().filter(private).collect();
         named.sort_unstable();
         named.dedup();
-        Self { evidence, unknown, owners, named, trials: MOST_TRIALS }
+        Self { evidence, unknown, owners, named, comparisons: MOST_COMPARISONS }
     }
 
     /// Ways to give every segment a pool so that `pools` private ones are used that have no name.
@@ -81,7 +81,7 @@ impl<'e> Search<'e> {
         // The pools left to try for each segment up to the present one, the next one last, and how many were in use before it.
         let mut open: Vec<(Vec<MempoolId>, usize)> = Vec::new();
         let mut used = 0;
-        self.trials = MOST_TRIALS;
+        self.comparisons = MOST_COMPARISONS;
         loop {
             if open.len() == self.unknown.len() {
                 if used == pools {
@@ -114,7 +114,9 @@ impl<'e> Search<'e> {
                 open.pop();
                 continue;
             };
-            self.trials = self.trials.checked_sub(1)?;
+            let fact = &self.evidence.facts[area];
+            let in_runs: usize = fact.runs.iter().map(|&run| self.evidence.runs[run].len()).sum();
+            self.comparisons = self.comparisons.checked_sub((1 + fact.others.len() + in_runs) as u64)?;
             let used = *used + usize::from(owner == assumed_pool(*used));
             if self.may_have(area, owner) {
                 self.owners[area] = Some(owner);

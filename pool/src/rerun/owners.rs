@@ -157,17 +157,16 @@ impl Owners {
         released
     }
 
-    /// The private pool of the segment that the first of these entries gave back.
+    /// The private pool of the first segment that these entries gave back.
     pub(super) fn first_emptied(&self, entries: &[Entry]) -> Option<MempoolId> {
         if !self.any {
             return None;
         }
-        match entries.first()?.kind {
-            EventKind::SegmentFreed { address, .. } | EventKind::SegmentUnmapped { address, .. } => {
-                self.of_segment(address)
-            }
+        let first = entries.iter().find_map(|entry| match entry.kind {
+            EventKind::SegmentFreed { address, .. } | EventKind::SegmentUnmapped { address, .. } => Some(address),
             _ => None,
-        }
+        });
+        self.of_segment(first?)
     }
 
     /// How many of these entries one emptying can have come to: first the default pool's, then private ones'.

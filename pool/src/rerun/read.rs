@@ -93,7 +93,7 @@ impl<'h> Reader<'h> {
         };
         let here = Here { pool, owners: Owners::new(history), requests: 0, logged: 0, peak_fragmentation: 0.0 };
         let entries = history.entries.as_slice();
-        let patience = (entries.len() as u64).saturating_mul(MAX_RETRIED_HISTORIES).max(MIN_RETRIED_ENTRIES);
+        let patience = most_retried(history);
         let (turns, log) = (VecDeque::new(), logs.then(Log::default));
         Ok(Self {
             entries,
@@ -126,6 +126,11 @@ impl<'h> Reader<'h> {
     /// How many entries the best reading explains.
     pub(super) fn matched(&self) -> usize {
         self.furthest.as_ref().map_or(self.entries.len(), |mismatch| mismatch.at)
+    }
+
+    /// How many entries were read, those read again counted again.
+    pub(super) fn read_entries(&self) -> u64 {
+        most_retried(self.history) - self.patience + self.script.at() as u64 + 1
     }
 
     pub(super) fn mismatch(&self) -> Option<&Mismatch> {
@@ -333,8 +338,8 @@ impl<'h> Reader<'h> {
                 let failure = emptied.err().map(|error| Got::Failure(error.to_string()));
                 failure.into_iter().for_each(|failure| self.script.differ(failure));
                 match before {
-                    // The default pool held something and kept it.
-                    Some((owner, pool)) if self.script.has_mismatch() && self.script.at() == from => {
+                    // The default pool held something, or waited for it, and kept it.
+                    Some((owner, pool)) if self.script.has_mismatch() => {
                         self.here.pool = pool;
                         self.script.go(from, Manner::FREELY);
                         self.empty_pool(owner);
@@ -441,6 +446,13 @@ impl<'h> Reader<'h> {
             here.peak_fragmentation = here.peak_fragmentation.max(here.pool.fragmentation());
         }
     }
+}
+
+/// How many entries of a history may be read again. Where its private pools were found before, fewer: there is less to try, and more such
+/// histories.
+fn most_retried(history: &History) -> u64 {
+    let share = if history.assumed_pools > 0 { 8 } else { 1 };
+    (history.events().saturating_mul(MAX_RETRIED_HISTORIES)).max(MIN_RETRIED_ENTRIES) / share
 }
 
 /// Whether an entry makes the memory at `address`.
