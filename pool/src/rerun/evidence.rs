@@ -294,7 +294,7 @@ impl Gatherer<'_> {
         for (place, one) in run.iter().enumerate().take(MOST_GIVEN_BACK) {
             for other in &run[place + 1..run.len().min(place + MOST_GIVEN_BACK)] {
                 let (default, private) = (self.is_in_order(one, other, true), self.is_in_order(one, other, false));
-                let how = u8::from(!default) * NOT_BOTH_DEFAULT | u8::from(!private) * NOT_ONE_PRIVATE;
+                let how = (u8::from(!default) * NOT_BOTH_DEFAULT) | (u8::from(!private) * NOT_ONE_PRIVATE);
                 if how != 0 {
                     self.differ(one.area, other.area, how);
                 }

@@ -2,11 +2,12 @@
 //! would have come to.
 //!
 //! A history holds decisions and not the calls that led to them, so the calls are read out of it first. Most follow from one entry. The
-//! rest, what leaves no entry of its own, is tried: see `group` for cache emptyings and refusals of the driver, `owners` and `hidden` for private
-//! pools. What follows from nothing recorded is taken as an input: when streams were done with a freed block, in what order.
+//! rest, what leaves no entry of its own, is tried: see `group` for cache emptyings and refusals of the driver, `owners` and `hidden` for
+//! private pools. What follows from nothing recorded is taken as an input: when streams were done with a freed block, in what order.
 //!
-//! Reading order: `history` and `areas` (what was recorded), `script` (the recorded driver, and the comparison), `group`, `owners`, `read` (the
-//! search), `evidence` and `hidden` (private pools without names), `verify`; then `log`, `program`, `elsewhere` and `simulate` (the same calls elsewhere), `fragmentation`.
+//! Reading order: `history` and `areas` (what was recorded), `script` (the recorded driver, and the comparison), `group`, `owners`, `read`
+//! (the search), `evidence` and `hidden` (private pools without names), `verify`; then `log`, `program`, `elsewhere` and `simulate` (the
+//! same calls elsewhere), `fragmentation`.
 
 mod areas;
 mod elsewhere;

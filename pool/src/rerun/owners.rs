@@ -93,10 +93,10 @@ impl Owners {
                 self.assumed += 1;
             }
         }
-        if let Some(last) = self.last.insert(stream, owner).filter(|&last| last != owner) {
-            if self.is_assumed_here(last) {
-                self.over.insert(last);
-            }
+        if let Some(last) = self.last.insert(stream, owner).filter(|&last| last != owner)
+            && self.is_assumed_here(last)
+        {
+            self.over.insert(last);
         }
         true
     }
