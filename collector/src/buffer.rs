@@ -101,10 +101,12 @@ impl<T: Element, D: MemoryDevice> PoolSlice<T, D> {
     }
 
     /// Says that work on `stream` uses the memory. Once it is dropped it is handed out again only when the work that was queued on
-    /// `stream` by then is done. Of its own stream this need not be said.
+    /// `stream` by then is done. Of its own stream this need not be said, nor on a GPU of streams that copies or libraries used it on;
+    /// it must be of kernels that read it on several streams at the same time (see [`CudaBuffer`](crate::CudaBuffer)). On a GPU the
+    /// stream is kept until the pool is gone.
     ///
     /// # Errors
-    /// When the pool can do nothing more.
+    /// When the pool can do nothing more, and when it is no stream for the device's memory.
     pub fn record_stream(&self, stream: &D::Stream) -> Result<(), FreeError> {
         if self.is_empty() { Ok(()) } else { self.pool.record_stream(self.address, stream) }
     }

@@ -57,6 +57,12 @@ pub(crate) struct Request {
 impl<D: MemoryDevice> DevicePool<D> {
     /// A pool over `device` whose events go to `sink` and have the times, in nanoseconds, that `clock` says. Where the sink is
     /// [`Null`](vramscope_trace::Null) nobody asks the clock, nor where memory was asked for.
+    ///
+    /// Both are called under the pool's lock, which is not given twice to a thread: one of them that asks the pool anything, or drops
+    /// a buffer of it, waits for itself forever.
+    ///
+    /// What the driver says of the whole device's memory is recorded when the pool is made, when segments come and go (ten times a
+    /// second at most) and at out of memory, and not in between: what others take while the pool stands still is not seen until then.
     pub fn new(
         device: D,
         settings: Settings,

@@ -12,7 +12,8 @@ use crate::host::HostDevice;
 use crate::memory::{Element, MemoryDevice};
 use crate::pool::DevicePool;
 
-/// A stream of a device whose buffers come from a [`DevicePool`]; see [`DevicePool::on`].
+/// A stream of a device whose buffers come from a [`DevicePool`]; see [`DevicePool::on`]. The pool keeps the stream from the first
+/// request on until the pool itself is gone, also where this is dropped before.
 ///
 /// Everything that makes memory has the name that it has on cudarc's stream and is asked of the pool; for everything else this is the
 /// stream itself.
