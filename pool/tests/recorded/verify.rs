@@ -5,7 +5,7 @@ use vramscope_pool::{MemoryStats, Settings};
 
 use crate::files::{self, File};
 
-/// An emptied cache that held nothing leaves no entry, but counts here.
+/// An emptied cache that held nothing leaves no entry, but counts here, and so does each of two that look like one.
 const MAY_BE_LESS: &str = "num_sync_all_streams";
 
 fn check_stats(file: &File, verified: &Verified) {
