@@ -119,6 +119,35 @@ fn memory_is_used_again_only_after_all_who_copy_it() {
 }
 
 #[test]
+fn kernels_take_parts_and_wait_for_who_wrote_them() {
+    let Some(_turn) = gpu::turn() else { return };
+    let gpu = Gpu::open();
+    let own = gpu.context.default_stream();
+    let half = (LEN / 2) as u32;
+    let check = |reader: &Arc<CudaStream>, value: u32| {
+        let (mut numbers, mut wrong) = (gpu.room(&own), gpu.room(&own));
+        gpu.spin(&own, 20);
+        let mut all = numbers.as_view_mut();
+        let (mut to, grid) = (all.slice_mut(LEN / 2..), LaunchConfig::for_num_elems(half));
+        let mut launch = own.launch_builder(&gpu.fill);
+        // SAFETY: The kernel takes these arguments and writes `half` numbers.
+        unsafe { launch.arg(&mut to).arg(&value).arg(&half).launch(grid) }.unwrap();
+        let (from, mut count) = (all.slice(LEN / 2..), wrong.as_view_mut());
+        let mut launch = reader.launch_builder(&gpu.check);
+        // SAFETY: The kernel takes these arguments, reads `half` numbers, and adds to the first of `wrong`.
+        unsafe { launch.arg(&from).arg(&value).arg(&half).arg(&mut count).launch(grid) }.unwrap();
+        assert_eq!(wrong.read().unwrap()[0], 0);
+        let numbers = numbers.read().unwrap();
+        assert_eq!((numbers[LEN / 2 - 1], numbers[LEN / 2], numbers[LEN - 1]), (0, value, value + half - 1));
+    };
+    check(&own, 5);
+    let other = gpu.stream();
+    check(&other, 7);
+    drop(other);
+    check(&own, 9);
+}
+
+#[test]
 fn memory_is_used_again_only_after_all_kernels_that_read_it_and_were_told() {
     let Some(_turn) = gpu::turn() else { return };
     let gpu = Gpu::open();

@@ -17,7 +17,8 @@ use super::driver::Entered;
 /// cudarc's event of reads is the last reader's alone. So whoever reads and tells its stream gets an event of that stream instead, and
 /// whoever writes next, and the end of the buffer, wait for all of them.
 ///
-/// That is done without asking whether there are several streams at the moment: work of one that is gone may not be done.
+/// Once there were several streams, that is done without asking whether there are at the moment: work of one that is gone may not be
+/// done.
 #[derive(Debug)]
 pub(super) struct Tracked<T> {
     /// Never dropped: it would free what is the pool's.
@@ -35,6 +36,8 @@ pub(super) struct Order {
     /// Of the slice: after the last that writes.
     write: Event,
     reads: OnceLock<Box<Read>>,
+    /// Set at the first use while there were several streams.
+    among_streams: OnceLock<()>,
     /// Whether there are reads that no writer has waited for.
     has_new_reads: AtomicBool,
 }
@@ -81,11 +84,15 @@ impl<T> Tracked<T> {
         let mut slice = unsafe { own.upgrade_device_ptr::<T>(address, len) };
         let read = Event::of(slice.device_ptr(own).1);
         let write = Event::of(slice.device_ptr_mut(own).1);
-        let order = Order { own: Arc::clone(own), read, write, reads: OnceLock::new(), has_new_reads: false.into() };
-        // The memory may have been used before by work that is still queued on its stream: to another stream that counts as written
-        // just now.
-        order.note(order.record(order.write));
         context.record_err(left_behind);
+        let order = Order {
+            own: Arc::clone(own),
+            read,
+            write,
+            reads: OnceLock::new(),
+            among_streams: OnceLock::new(),
+            has_new_reads: AtomicBool::new(false),
+        };
         Self { slice: ManuallyDrop::new(slice), order }
     }
 
@@ -103,10 +110,28 @@ impl<T> Tracked<T> {
 }
 
 impl Order {
+    /// Whether all uses are on one stream, asked for a use that follows.
+    fn is_of_one_stream(&self) -> bool {
+        if !self.is_managed() {
+            return self.among_streams.get().is_none();
+        }
+        // What is still queued on its stream, of this buffer or of one before, counts to other streams as written just now.
+        self.among_streams.get_or_init(|| self.note(self.record(self.write)));
+        false
+    }
+
+    /// Whether cudarc keeps the context's streams in order with each other.
+    fn is_managed(&self) -> bool {
+        self.own.context().is_managing_stream_synchronization()
+    }
+
     /// Has `stream` wait for whoever wrote, and says how its read ends.
     pub(super) fn read_on<'a>(&'a self, stream: &'a CudaStream) -> SyncOnDrop<'a> {
+        if self.is_of_one_stream() {
+            return SyncOnDrop::Record(None);
+        }
         self.note(self.wait(stream, [self.write]));
-        if !self.own.context().is_managing_stream_synchronization() {
+        if !self.is_managed() {
             // There is no stream but this one, and whoever writes next does so on it.
             return SyncOnDrop::Record(None);
         }
@@ -125,23 +150,28 @@ impl Order {
 
     /// Has `stream` wait for everybody who used the memory. Nobody else uses it meanwhile.
     pub(super) fn settle_on(&self, stream: &CudaStream) {
+        if self.is_of_one_stream() {
+            return;
+        }
         let first = self.reads.get().filter(|_| self.has_new_reads.swap(false, Ordering::Acquire));
         let reads = successors(first, |read| read.next.get()).map(|read| Event(read.event.cu_event()));
         self.note(self.wait(stream, [self.read, self.write].into_iter().chain(reads)));
     }
 
-    /// Before a kernel writes on a stream that is not known here, and that waits for the two events of the slice. Nobody else uses the
-    /// memory meanwhile.
-    pub(super) fn before_kernel_writes(&self) {
-        if self.has_new_reads.load(Ordering::Acquire) {
-            self.settle_on(&self.own);
-            self.note(self.record(self.read));
+    /// Before a kernel reads on a stream that is not known here. Where there are several, cudarc has it wait for the slice's last writer.
+    pub(super) fn before_kernel_reads(&self) {
+        if !self.is_of_one_stream() && !self.is_managed() {
+            self.note(self.wait(&self.own, [self.write]));
         }
     }
 
-    /// Before a kernel reads on a stream that cudarc does not keep in order, as there is only one.
-    pub(super) fn before_kernel_reads_alone(&self) {
-        self.note(self.wait(&self.own, [self.write]));
+    /// Before a kernel writes on a stream that is not known here. Where there are several, cudarc has it wait for the slice's two events,
+    /// of which one is made to stand for all who read. Nobody else uses the memory meanwhile.
+    pub(super) fn before_kernel_writes(&self) {
+        if !self.is_of_one_stream() && (self.has_new_reads.load(Ordering::Acquire) || !self.is_managed()) {
+            self.settle_on(&self.own);
+            self.note(self.record(self.read));
+        }
     }
 
     /// The event for `stream`, which is made where there is none.

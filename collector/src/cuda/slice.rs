@@ -39,10 +39,12 @@ unsafe impl<'a, 'b: 'a, T: Element> PushKernelArg<&'b PoolSlice<T, CudaDevice>> 
     fn arg(&mut self, slice: &'b PoolSlice<T, CudaDevice>) -> &mut Self {
         let buffer = slice.buffer();
         if buffer.is_tracking() {
-            <Self as PushKernelArg<&'b CudaSlice<T>>>::arg(self, &buffer.tracked().slice)
+            let tracked = buffer.tracked();
+            tracked.order.before_kernel_reads();
+            <Self as PushKernelArg<&'b CudaSlice<T>>>::arg(self, &tracked.slice)
         } else {
             if let Some(tracked) = buffer.already_tracked() {
-                tracked.order.before_kernel_reads_alone();
+                tracked.order.before_kernel_reads();
             }
             <Self as PushKernelArg<&'b u64>>::arg(self, buffer.address())
         }
@@ -60,7 +62,7 @@ unsafe impl<'a, 'b: 'a, T: Element> PushKernelArg<&'b mut PoolSlice<T, CudaDevic
             <Self as PushKernelArg<&'b mut CudaSlice<T>>>::arg(self, &mut tracked.slice)
         } else {
             if let Some(tracked) = buffer.already_tracked() {
-                tracked.order.settle_on(buffer.stream());
+                tracked.order.before_kernel_writes();
             }
             <Self as PushKernelArg<&'b u64>>::arg(self, buffer.address())
         }

@@ -176,9 +176,7 @@ impl<T> DevicePtrMut<T> for PoolViewMut<'_, T> {
 unsafe impl<'a, 'b: 'a, 'c: 'b, T> PushKernelArg<&'b PoolView<'c, T>> for LaunchArgs<'a> {
     #[inline]
     fn arg(&mut self, part: &'b PoolView<'c, T>) -> &mut Self {
-        if !part.own.context().is_managing_stream_synchronization() {
-            part.order.before_kernel_reads_alone();
-        }
+        part.order.before_kernel_reads();
         <Self as PushKernelArg<&'b CudaView<'c, T>>>::arg(self, &part.view)
     }
 }
@@ -187,11 +185,7 @@ unsafe impl<'a, 'b: 'a, 'c: 'b, T> PushKernelArg<&'b PoolView<'c, T>> for Launch
 unsafe impl<'a, 'b: 'a, 'c: 'b, T> PushKernelArg<&'b mut PoolViewMut<'c, T>> for LaunchArgs<'a> {
     #[inline]
     fn arg(&mut self, part: &'b mut PoolViewMut<'c, T>) -> &mut Self {
-        if part.own.context().is_managing_stream_synchronization() {
-            part.order.before_kernel_writes();
-        } else {
-            part.order.settle_on(part.own);
-        }
+        part.order.before_kernel_writes();
         <Self as PushKernelArg<&'b mut CudaViewMut<'c, T>>>::arg(self, &mut part.view)
     }
 }
