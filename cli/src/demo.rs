@@ -92,6 +92,7 @@ fn info(training: &Options) -> Info {
         name: "host memory".to_owned(),
         total_bytes: training.capacity_bytes,
         history_complete: true,
+        ..DeviceInfo::default()
     };
     Info {
         source: "vramscope demo".to_owned(),

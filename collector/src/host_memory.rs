@@ -49,6 +49,7 @@ impl MemoryDevice for HostDevice {
             name: "host memory".to_owned(),
             total_bytes: self.memory().total_bytes,
             history_complete: true,
+            ..DeviceInfo::default()
         }
     }
 

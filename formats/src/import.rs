@@ -80,6 +80,7 @@ fn info(snapshot: &Snapshot, histories: &[History<'_>], name: &str, teller: &Tel
     let device_info = |history: &History<'_>| DeviceInfo {
         device: history.device,
         history_complete: history.is_complete,
+        uncertain_events: history.uncertain_entries(),
         ..DeviceInfo::default()
     };
     Info {

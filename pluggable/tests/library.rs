@@ -223,10 +223,14 @@ fn a_failed_request_is_an_exception_in_cpp() {
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);
     let lines: Vec<&str> = text.lines().collect();
-    let reason = if has_gpu() { " is more than any device has" } else { "no CUDA here: " };
+    let (begin, reason) = if has_gpu() {
+        ("caught: CUDA out of memory. Tried to allocate ", "more than 1EB")
+    } else {
+        ("caught: vramscope: ", "no CUDA here: ")
+    };
     assert_eq!((lines.len(), lines[0], lines[2]), (4, "unwound", "unwound"), "{text}");
     for caught in [lines[1], lines[3]] {
-        assert!(caught.starts_with("caught: vramscope: ") && caught.contains(reason), "{text}");
+        assert!(caught.starts_with(begin) && caught.contains(reason), "{text}");
     }
     assert_eq!(output.stderr, b"", "the exception says it, and nothing else");
 }

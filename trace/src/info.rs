@@ -30,4 +30,7 @@ pub struct DeviceInfo {
     pub total_bytes: u64,
     /// Whether the recording holds every event since the allocator was empty.
     pub history_complete: bool,
+    /// How many of the device's events come before its memory state is certain: the source of a history that began late does not say
+    /// how large each block was that was there before and then freed.
+    pub uncertain_events: u64,
 }

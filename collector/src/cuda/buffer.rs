@@ -125,6 +125,7 @@ impl MemoryDevice for CudaDevice {
             name: self.name().to_owned(),
             total_bytes: self.total_bytes(),
             history_complete: true,
+            ..DeviceInfo::default()
         }
     }
 

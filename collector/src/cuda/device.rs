@@ -296,7 +296,7 @@ fn describe_device(device: u16) -> Result<DeviceInfo, CudaError> {
     // SAFETY: The driver has just given the handle out.
     let total = unsafe { result::device::total_mem(handle) };
     let total_bytes = total.map_err(|error| failed("cuDeviceTotalMem", error))? as u64;
-    Ok(DeviceInfo { device, name, total_bytes, history_complete: true })
+    Ok(DeviceInfo { device, name, total_bytes, history_complete: true, ..DeviceInfo::default() })
 }
 
 /// Where the device is in the machine, `0000:3b:00.0`, which NVML knows it by too.

@@ -33,6 +33,10 @@ pub struct History {
     pub(super) names_lost_pools: bool,
     /// How many private pools have the names that `assumed_pool` gives, because the recording names none.
     pub(super) assumed_pools: usize,
+    /// Where the state that it begins with is not certain: the place from which on it is, and the state there.
+    pub(super) certain: Option<(usize, Box<DeviceState>)>,
+    /// How often a block of the beginning was made larger.
+    pub(super) tails: usize,
 }
 
 /// One decision.
@@ -48,6 +52,10 @@ struct Collector {
     device: DeviceId,
     total_bytes: u64,
     parts: Vec<(DeviceState, Vec<Entry>)>,
+    /// How many more of the device's events come before its state is certain.
+    uncertain_events: u64,
+    /// The event and the place from which on the state is certain, where it was not from the beginning.
+    certain_from: Option<(u64, usize)>,
 }
 
 impl History {
@@ -65,7 +73,9 @@ impl History {
             let info = recording.info().devices.iter().find(|info| info.device == device.0);
             let start = begin.device(device).cloned().unwrap_or_default();
             let total_bytes = info.map_or(0, |info| info.total_bytes);
-            collectors.insert(device, Collector { device, total_bytes, parts: vec![(start, Vec::new())] });
+            let uncertain_events = info.map_or(0, |info| info.uncertain_events);
+            let parts = vec![(start, Vec::new())];
+            collectors.insert(device, Collector { device, total_bytes, parts, uncertain_events, certain_from: None });
         }
         let mut number = first;
         while number < end {
@@ -85,7 +95,22 @@ impl History {
             }
             number += 1;
         }
-        Ok(collectors.into_values().flat_map(Collector::histories).collect())
+        let mut histories = Vec::new();
+        for (device, collector) in collectors {
+            let certain = match collector.certain_from {
+                Some((event, place)) => {
+                    let state = replay.seek(recording, event)?.device(device).cloned().unwrap_or_default();
+                    Some((place, Box::new(state)))
+                }
+                None => None,
+            };
+            let first = histories.len();
+            histories.extend(collector.histories());
+            if let Some(history) = histories.get_mut(first) {
+                history.certain = certain;
+            }
+        }
+        Ok(histories)
     }
 
     /// The device's number.
@@ -104,6 +129,12 @@ impl History {
     #[must_use]
     pub fn starts_empty(&self) -> bool {
         self.start.segments().len() == 0
+    }
+
+    /// The same from where on the state is certain, where that is behind the place `at`.
+    pub(super) fn from_certain(&self, at: usize) -> Option<Self> {
+        let (place, state) = self.certain.as_ref().filter(|&&(place, _)| at < place)?;
+        Some(Self::new(self.device, self.total_bytes, (**state).clone(), self.entries[*place..].to_vec()))
     }
 
     /// The same up to and with the `count`th block allocated, or all of it where there are fewer.
@@ -147,6 +178,8 @@ impl History {
             short_lived,
             areas,
             assumed_pools: 0,
+            certain: None,
+            tails: 0,
             total_bytes,
             has_free_requests: entries.iter().any(|entry| matches!(entry.kind, EventKind::FreeRequested { .. })),
             has_private_pools,
@@ -164,10 +197,16 @@ impl Collector {
         if let (true, Some((_, entries))) = (is_decision, self.parts.last_mut()) {
             entries.push(entry);
         }
+        if self.uncertain_events > 0 {
+            self.uncertain_events -= 1;
+            if let (0, [(_, entries)]) = (self.uncertain_events, self.parts.as_slice()) {
+                self.certain_from = Some((entry.number + 1, entries.len()));
+            }
+        }
     }
 
     fn histories(self) -> impl Iterator<Item = History> {
-        let Self { device, total_bytes, mut parts } = self;
+        let Self { device, total_bytes, mut parts, .. } = self;
         if parts.len() > 1 {
             parts.retain(|(_, entries)| !entries.is_empty());
         }

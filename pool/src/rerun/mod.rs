@@ -22,6 +22,7 @@ mod program;
 mod read;
 mod script;
 mod simulate;
+mod tails;
 mod verify;
 
 pub use history::History;

@@ -3,7 +3,8 @@
 use super::hidden::with_hidden_pools;
 use super::history::History;
 use super::read::Reader;
-use super::script::{got_in_words, in_words};
+use super::script::{Got, got_in_words, in_words};
+use super::tails::with_tail;
 use crate::settings::Settings;
 use crate::stats::Stats;
 
@@ -36,7 +37,8 @@ pub struct Divergence {
 }
 
 /// Runs the calls that a history comes from through a pool under `settings`, on a device that answers as the recorded driver did, and
-/// compares everything that the pool decides.
+/// compares everything that the pool decides. Where the state that the history begins with is not certain and leads to a difference before
+/// it is, the comparison begins where it is.
 #[must_use]
 pub fn verify(history: &History, settings: &Settings) -> Verified {
     let events = history.events();
@@ -54,6 +56,15 @@ pub fn verify(history: &History, settings: &Settings) -> Verified {
         && let Some(named) = with_hidden_pools(history, settings, reader.matched())
     {
         return verify(&named, settings);
+    }
+    if let Some(mismatch) = reader.mismatch()
+        && let Got::Decision(got) = &mismatch.got
+        && let Some(tailed) = with_tail(history, settings, got)
+    {
+        return verify(&tailed, settings);
+    }
+    if let Some(certain) = reader.mismatch().and_then(|mismatch| history.from_certain(mismatch.at)) {
+        return verify(&certain, settings);
     }
     let divergence = reader.mismatch().map(|mismatch| {
         let entry = history.entries.get(mismatch.at);

@@ -91,6 +91,11 @@ impl<'a> History<'a> {
         fill_state(&self.start, state, |stack| sites.of(stack, StringId(0)));
     }
 
+    /// How many entries come before the state is certain.
+    pub(crate) fn uncertain_entries(&self) -> u64 {
+        self.start.unsure_entries
+    }
+
     /// Whether anything was there before the first entry.
     pub(crate) fn starts_empty(&self) -> bool {
         self.start.segments.iter().len() == 0 && self.start.blocks.is_empty()

@@ -43,6 +43,8 @@ pub(super) struct Start {
     pub(super) blocks: Vec<StartBlock>,
     /// How many of them may be up to 1 MiB larger than it is said here.
     pub(super) unsure: u64,
+    /// How many entries there are up to and with the one that frees the last of those.
+    pub(super) unsure_entries: u64,
 }
 
 /// What is known of a pool, completed by what is likely.
@@ -118,7 +120,7 @@ impl Start {
 
     /// Looks through the history for blocks allocated right behind those that are still open.
     fn close(&mut self, mut open: BTreeMap<u64, Open>, trace: &Trace<'_>) {
-        for entry in trace.entries() {
+        for (number, entry) in (1..).zip(trace.entries()) {
             if open.is_empty() {
                 break;
             }
@@ -135,7 +137,10 @@ impl Start {
                         open.remove(&address);
                     }
                 }
-                Action::FreeCompleted => self.unsure += u64::from(open.remove(&entry.address).is_some()),
+                Action::FreeCompleted if open.remove(&entry.address).is_some() => {
+                    self.unsure += 1;
+                    self.unsure_entries = number;
+                }
                 _ => {}
             }
         }
