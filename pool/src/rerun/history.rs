@@ -132,7 +132,7 @@ impl History {
     }
 
     /// The same from where on the state is certain, where that is behind the place `at`.
-    pub(super) fn from_certain(&self, at: usize) -> Option<Self> {
+    pub(super) fn where_certain(&self, at: usize) -> Option<Self> {
         let (place, state) = self.certain.as_ref().filter(|&&(place, _)| at < place)?;
         Some(Self::new(self.device, self.total_bytes, (**state).clone(), self.entries[*place..].to_vec()))
     }

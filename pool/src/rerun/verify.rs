@@ -63,7 +63,7 @@ pub fn verify(history: &History, settings: &Settings) -> Verified {
     {
         return verify(&tailed, settings);
     }
-    if let Some(certain) = reader.mismatch().and_then(|mismatch| history.from_certain(mismatch.at)) {
+    if let Some(certain) = reader.mismatch().and_then(|mismatch| history.where_certain(mismatch.at)) {
         return verify(&certain, settings);
     }
     let divergence = reader.mismatch().map(|mismatch| {
