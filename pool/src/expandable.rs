@@ -90,12 +90,7 @@ impl<D: Device> Pool<D> {
 
     /// A new expandable segment, all of it unmapped.
     fn reserve_addresses(&mut self, request: &Request, origin: Origin) -> Result<BlockIndex, DeviceError> {
-        let page_bytes = match self.kind_of(request.pool) {
-            PoolKind::Small => SMALL_SEGMENT_BYTES,
-            PoolKind::Large => self.settings.large_segment_size,
-        };
-        let total = self.device.memory().total_bytes.min(MAX_DEVICE_BYTES);
-        let bytes = (total + total / 8).max(request.size).next_multiple_of(page_bytes);
+        let (bytes, page_bytes) = self.extent(self.kind_of(request.pool), request.size);
         let address = self.device.reserve_addresses(bytes)?;
         if let Err(error) = self.check_range(address, bytes) {
             let _ = self.device.release_addresses(address, bytes);
@@ -104,6 +99,16 @@ impl<D: Device> Pool<D> {
         let first = self.insert_segment(address, bytes, Some(page_bytes), request.home, origin);
         self.homes[request.home].unmapped.insert(address, first);
         Ok(first)
+    }
+
+    /// How many bytes of addresses a new expandable segment has that is to hold `at_least` so many, and in pages of how many.
+    pub(crate) fn extent(&self, kind: PoolKind, at_least: u64) -> (u64, u64) {
+        let page_bytes = match kind {
+            PoolKind::Small => SMALL_SEGMENT_BYTES,
+            PoolKind::Large => self.settings.large_segment_size,
+        };
+        let total = self.device.memory().total_bytes.min(MAX_DEVICE_BYTES);
+        ((total + total / 8).max(at_least).next_multiple_of(page_bytes), page_bytes)
     }
 
     /// The segment that holds `address`, by its first address.
@@ -137,7 +142,7 @@ impl<D: Device> Pool<D> {
             self.homes[home].unmapped.insert(address + bytes, rest);
         }
         self.blocks[index].mapped = true;
-        let index = self.merge_free(index);
+        let (index, ..) = self.merge_free(index);
         self.insert_free(home, index);
         let (stream, key) = (self.homes[home].stream, self.homes[home].key);
         self.counters.reserved_bytes.increase(key.kind, bytes);
@@ -145,21 +150,6 @@ impl<D: Device> Pool<D> {
         let site = origin.site;
         self.tell(origin, EventKind::SegmentMapped { address, size: bytes, stream, pool: key, site }, sink);
         Ok(index)
-    }
-
-    /// Joins a free block that is in no home with its free neighbors, taking them out of theirs.
-    fn merge_free(&mut self, index: BlockIndex) -> BlockIndex {
-        let Block { home, prev, next, .. } = self.blocks[index];
-        if let Some(next) = next.filter(|&next| self.blocks[next].is_free()) {
-            self.homes[home].remove(&self.blocks[next], next);
-            self.blocks.merge_next(index);
-        }
-        if let Some(prev) = prev.filter(|&prev| self.blocks[prev].is_free()) {
-            self.homes[home].remove(&self.blocks[prev], prev);
-            self.blocks.merge_next(prev);
-            return prev;
-        }
-        index
     }
 
     /// Unmaps the whole pages of a free block; where that leaves nothing in its segment, gives back the addresses too.

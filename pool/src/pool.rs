@@ -349,11 +349,31 @@ impl<D: Device> Pool<D> {
 
     /// Puts a block that nobody uses anymore back into its home, joined with its free neighbors.
     #[inline]
-    pub(crate) fn complete_free(&mut self, mut index: BlockIndex, origin: Origin, sink: &mut (impl Sink + ?Sized)) {
-        let &Block { address, size, requested, prev, next, home: at, expandable, .. } = &self.blocks[index];
+    pub(crate) fn complete_free(&mut self, index: BlockIndex, origin: Origin, sink: &mut (impl Sink + ?Sized)) {
+        let &Block { address, size, requested, home: at, expandable, .. } = &self.blocks[index];
         self.tell(origin, EventKind::FreeCompleted { address, site: origin.site }, sink);
-        let home = &mut self.homes[at];
-        let kind = home.key.kind;
+        let kind = self.homes[at].key.kind;
+        let (index, merged, merged_bytes) = self.merge_free(index);
+        let free = &mut self.blocks[index];
+        free.state = BlockState::Inactive;
+        free.is_shared = false;
+        self.insert_free(at, index);
+        let (free, counters) = (&self.blocks[index], &mut self.counters);
+        if !expandable {
+            let (split, split_bytes) = if free.is_split() { (1, free.size) } else { (0, 0) };
+            counters.inactive_split.replace(kind, merged, split);
+            counters.inactive_split_bytes.replace(kind, merged_bytes, split_bytes);
+        }
+        counters.complete_free(kind, size, requested);
+    }
+
+    /// Joins a block that is in no home with its free neighbors, taking them out of theirs. Returns the whole, how many they were, and their
+    /// bytes.
+    // Always, because every free goes through here.
+    #[inline(always)]
+    pub(crate) fn merge_free(&mut self, mut index: BlockIndex) -> (BlockIndex, u64, u64) {
+        let &Block { prev, next, home, .. } = &self.blocks[index];
+        let home = &mut self.homes[home];
         let (mut merged, mut merged_bytes) = (0, 0);
         if let Some(prev) = prev.filter(|&prev| self.blocks[prev].is_free()) {
             home.remove(&self.blocks[prev], prev);
@@ -367,17 +387,7 @@ impl<D: Device> Pool<D> {
             merged_bytes += self.blocks[next].size;
             self.blocks.merge_next(index);
         }
-        let free = &mut self.blocks[index];
-        free.state = BlockState::Inactive;
-        free.is_shared = false;
-        self.insert_free(at, index);
-        let (free, counters) = (&self.blocks[index], &mut self.counters);
-        if !expandable {
-            let (split, split_bytes) = if free.is_split() { (1, free.size) } else { (0, 0) };
-            counters.inactive_split.replace(kind, merged, split);
-            counters.inactive_split_bytes.replace(kind, merged_bytes, split_bytes);
-        }
-        counters.complete_free(kind, size, requested);
+        (index, merged, merged_bytes)
     }
 
     /// Puts a free block into its home.

@@ -17,7 +17,7 @@ impl<D: Device> Pool<D> {
     /// When the device fails to take something; that and what comes after it is kept.
     pub fn empty_cache(&mut self, origin: Origin, sink: &mut (impl Sink + ?Sized)) -> Result<(), DeviceError> {
         if !self.mempools.is_capturing() {
-            self.wait_for_events(origin, sink)?;
+            self.wait_for_events(None, origin, sink)?;
             for kind in [PoolKind::Large, PoolKind::Small] {
                 self.release_free(BlockPoolIndex::default_of(kind), origin, sink)?;
             }
@@ -46,7 +46,7 @@ impl<D: Device> Pool<D> {
             return Ok(());
         };
         if !self.mempools.is_capturing() {
-            self.wait_for_events_of(mempool, origin, sink)?;
+            self.wait_for_events(Some(mempool), origin, sink)?;
         }
         pools.into_iter().try_for_each(|pool| self.release_free(pool, origin, sink))?;
         self.forget_empty_pools();

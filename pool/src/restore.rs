@@ -1,13 +1,12 @@
 //! A pool that goes on from where a recording's memory stands.
 
-use vramscope_trace::{DeviceId, DeviceState, Extent, PoolKind, Segment as RecordedSegment};
+use vramscope_trace::{DeviceId, DeviceState, Extent, Segment as RecordedSegment};
 
 use crate::block::{BlockIndex, BlockState};
 use crate::device::{Device, DeviceError, StreamEvent};
 use crate::home::{BlockPoolIndex, HomeIndex};
 use crate::pool::{Origin, Pool};
 use crate::settings::Settings;
-use crate::size::SMALL_SEGMENT_BYTES;
 
 impl<D: Device> Pool<D> {
     /// A pool with the segments and blocks of `state`, on a device that already counts them as given. Peaks begin at what there is,
@@ -67,11 +66,8 @@ impl<D: Device> Pool<D> {
         home: HomeIndex,
     ) -> Result<(), DeviceError> {
         let (first, last) = (ranges[0], ranges[ranges.len() - 1]);
-        let page_bytes = match first.pool.kind {
-            PoolKind::Small => SMALL_SEGMENT_BYTES,
-            PoolKind::Large => self.settings.large_segment_size,
-        };
         let start = first.address;
+        let (wished, page_bytes) = self.extent(first.pool.kind, last.end() - start);
         let is_paged = |range: &&RecordedSegment| {
             (range.address - start).is_multiple_of(page_bytes) && range.size.is_multiple_of(page_bytes)
         };
@@ -81,8 +77,6 @@ impl<D: Device> Pool<D> {
                 range.address, range.size
             )));
         }
-        let total = self.device.memory().total_bytes.min(1 << 50);
-        let wished = (total + total / 8).max(last.end() - start).next_multiple_of(page_bytes);
         // What follows was there first.
         let room = end.map_or(wished, |end| (end - start) / page_bytes * page_bytes);
         let bytes = wished.min(room);

@@ -68,12 +68,6 @@ impl SimulatedDevice {
         self.passed_events = self.passed_events.saturating_add(count).min(self.next_event);
     }
 
-    /// How many calls there were that can fail.
-    #[must_use]
-    pub fn calls(&self) -> u64 {
-        self.calls
-    }
-
     fn next_call(&mut self) -> Result<(), DeviceError> {
         let call = self.calls;
         self.calls += 1;

@@ -51,13 +51,8 @@ impl Uses {
         self.queues.get(&stream)?.front().copied()
     }
 
-    /// The front event of a stream has passed. Returns the block that is free with it and where it was freed.
-    fn pop(&mut self, stream: StreamId) -> Option<(BlockIndex, SiteId)> {
-        self.pop_at(stream, 0)
-    }
-
-    /// The same of the event at `place` of a stream's queue.
-    fn pop_at(&mut self, stream: StreamId, place: usize) -> Option<(BlockIndex, SiteId)> {
+    /// The event at `place` of a stream's queue has passed. Returns the block that is free with it and where it was freed.
+    fn pop(&mut self, stream: StreamId, place: usize) -> Option<(BlockIndex, SiteId)> {
         let queue = self.queues.get_mut(&stream)?;
         let (_, index) = queue.remove(place)?;
         if queue.is_empty() {
@@ -173,56 +168,38 @@ impl<D: Device> Pool<D> {
             while let Some((event, _)) = self.uses.front(at)
                 && self.device.has_passed(event)?
             {
-                self.pass_front(at, origin, sink);
+                self.pass(at, 0, origin, sink);
             }
             stream = self.uses.queue_after(Some(at));
         }
         Ok(())
     }
 
-    /// Waits for every event and takes back the blocks.
+    /// Waits for every event, or for those of the blocks of one private pool, and takes back the blocks.
     pub(crate) fn wait_for_events(
         &mut self,
+        mempool: Option<MempoolId>,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<(), DeviceError> {
         self.counters.num_sync_all_streams += 1;
         self.queue_deferred(origin, sink)?;
-        while let Some(stream) = self.uses.queue_after(None) {
-            while let Some((event, _)) = self.uses.front(stream) {
-                self.device.wait_for(event)?;
-                self.pass_front(stream, origin, sink);
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for every event of blocks of one private pool and takes those back.
-    pub(crate) fn wait_for_events_of(
-        &mut self,
-        mempool: MempoolId,
-        origin: Origin,
-        sink: &mut (impl Sink + ?Sized),
-    ) -> Result<(), DeviceError> {
-        self.counters.num_sync_all_streams += 1;
-        self.queue_deferred(origin, sink)?;
-        let streams: Vec<StreamId> = self.uses.queues.keys().copied().collect();
-        for stream in streams {
-            let is_of_pool = |pool: &Self, index| pool.key_of(&pool.blocks[index]).owner == mempool;
-            while let Some(queue) = self.uses.queues.get(&stream)
-                && let Some(place) = queue.iter().position(|&(_, index)| is_of_pool(self, index))
+        let is_meant = |pool: &Self, index| mempool.is_none_or(|id| pool.key_of(&pool.blocks[index]).owner == id);
+        let mut stream = self.uses.queue_after(None);
+        while let Some(at) = stream {
+            while let Some(queue) = self.uses.queues.get(&at)
+                && let Some(place) = queue.iter().position(|&(_, index)| is_meant(self, index))
             {
                 self.device.wait_for(queue[place].0)?;
-                if let Some((index, site)) = self.uses.pop_at(stream, place) {
-                    self.complete_free(index, Origin { site, ..origin }, sink);
-                }
+                self.pass(at, place, origin, sink);
             }
+            stream = self.uses.queue_after(Some(at));
         }
         Ok(())
     }
 
-    fn pass_front(&mut self, stream: StreamId, origin: Origin, sink: &mut (impl Sink + ?Sized)) {
-        if let Some((index, site)) = self.uses.pop(stream) {
+    fn pass(&mut self, stream: StreamId, place: usize, origin: Origin, sink: &mut (impl Sink + ?Sized)) {
+        if let Some((index, site)) = self.uses.pop(stream, place) {
             self.complete_free(index, Origin { site, ..origin }, sink);
         }
     }
