@@ -1,6 +1,6 @@
-//! Readers of other tools' memory recordings: bytes in, events out.
+//! Other tools' memory recordings: bytes in, events out; and, with the feature `export`, a recording in, other tools' formats out.
 //!
-//! This crate opens no file and writes no format. What it reads comes from strangers: no input makes it panic, recurse, loop without
+//! This crate opens no file. What it reads comes from strangers: no input makes it panic, recurse, loop without
 //! bound, or take more memory than its [`Limits`] say; what is wrong with one is a [`ReadError`] that says where.
 //!
 //! - [`unpack()`] undoes gzip and zstd; [`sniff()`] says what a file is, by its first bytes.
@@ -30,6 +30,8 @@
 #![forbid(unsafe_code)]
 
 mod error;
+#[cfg(feature = "export")]
+pub mod export;
 mod import;
 mod limits;
 mod sniff;

@@ -234,6 +234,14 @@ impl Recording {
         self.head.state.event()
     }
 
+    /// The number of the first event that is not before `number`; those between are known to be missing. `None` where none follows.
+    #[must_use]
+    pub fn next_event(&self, number: u64) -> Option<u64> {
+        let end = |stored: &Stored| stored.packed.first_event.saturating_add(u64::from(stored.packed.events));
+        let chunk = self.event_chunks.partition_point(|stored| end(stored) <= number);
+        self.event_chunks.get(chunk).map(|stored| stored.packed.first_event.max(number))
+    }
+
     /// How many events there are. Those known to be missing do not count.
     #[must_use]
     pub fn events(&self) -> u64 {
