@@ -9,6 +9,11 @@ use crate::site::{SiteId, StringId};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub u16);
 
+impl DeviceId {
+    /// Pinned memory of the host, which is no GPU's: PyTorch's host allocator keeps segments and blocks of it, too.
+    pub const HOST: Self = Self(u16::MAX);
+}
+
 /// A CUDA stream, by the value that the recorded program knew it by (0 is the default stream).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
