@@ -22,6 +22,8 @@ mod info;
 mod recording;
 mod replay;
 mod series;
+#[cfg_attr(not(test), expect(dead_code, reason = "the index at the end of a recording will carry it"))]
+mod series_code;
 mod sink;
 mod site;
 mod state;

@@ -1,14 +1,16 @@
 //! Counters over time, at any zoom for the cost of its width.
 //!
 //! Every 16 events of a device make a bucket with the least and the greatest value of each counter, every 8 buckets a larger one,
-//! and so on up; a slice of time is put together from the largest buckets that lie within it. What the driver said is kept likewise,
-//! but by itself and to the sample: it comes seldom, and a recording without any pays nothing for it.
+//! and so on up; a slice of time is put together from the largest buckets that lie within it. From 4,194,304 events on the smallest
+//! buckets are of 32, and so on, so that the memory taken has a bound and a timeline's cost is that of its width. What the driver said
+//! is kept likewise, but by itself and, up to 262,144 of them, to the sample: it comes seldom, and a recording without any pays
+//! nothing for it.
 
-use crate::buckets::{Bucket, Buckets, Slice};
+use crate::buckets::{Buckets, Slice};
 use crate::state::{Counters, MemorySample};
 
-/// Events of the smallest bucket. Below that, drawing replays the events themselves.
-const BUCKET_EVENTS: u32 = 16;
+/// Events of the smallest bucket of a short recording. Below that, drawing replays the events themselves.
+const BUCKET_EVENTS: u64 = 16;
 
 /// The counters over one slice of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +46,7 @@ pub struct Peak {
 }
 
 impl Peak {
+    #[inline]
     fn raise(&mut self, event: u64, bytes: u64) {
         if bytes > self.bytes {
             *self = Self { event, bytes };
@@ -60,7 +63,8 @@ pub struct UsedPeaks {
     pub in_all: u64,
 }
 
-fn each(a: Counters, b: Counters, pick: fn(u64, u64) -> u64) -> Counters {
+#[inline]
+fn each(a: Counters, b: Counters, pick: impl Fn(u64, u64) -> u64) -> Counters {
     Counters {
         allocated: pick(a.allocated, b.allocated),
         active: pick(a.active, b.active),
@@ -71,12 +75,14 @@ fn each(a: Counters, b: Counters, pick: fn(u64, u64) -> u64) -> Counters {
 
 impl Column {
     /// A slice in which nothing happens.
+    #[inline]
     pub(crate) fn still(event: u64, counters: Counters) -> Self {
         Self { event, last: counters, min: counters, max: counters }
     }
 }
 
 impl Slice for Column {
+    #[inline]
     fn extend(&mut self, next: &Self) {
         self.event = next.event;
         self.last = next.last;
@@ -109,37 +115,107 @@ impl Slice for SampleColumn {
 }
 
 /// The counters of one device over time.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
     /// What was there before the first event.
     start: Column,
     buckets: Buckets<Column>,
-    open: Option<Bucket<Column>>,
-    open_events: u32,
     /// A bucket for each sample that says something new.
     samples: Buckets<SampleColumn>,
     /// The last of them.
     sample: Option<MemorySample>,
+    /// What is reserved now.
+    reserved: u64,
     peak_allocated: Peak,
     peak_active: Peak,
     peak_reserved: Peak,
     used_peaks: UsedPeaks,
 }
 
+impl Default for Series {
+    fn default() -> Self {
+        Self::new(0, Counters::default())
+    }
+}
+
+/// What a series is made of, for writing it down.
+#[derive(Debug)]
+pub(crate) struct Parts<'a> {
+    pub(crate) start: &'a Column,
+    pub(crate) buckets: &'a Buckets<Column>,
+    pub(crate) samples: &'a Buckets<SampleColumn>,
+    /// The moments of the greatest number of bytes allocated, active and reserved.
+    pub(crate) peak_events: [u64; 3],
+    pub(crate) used_peaks: UsedPeaks,
+}
+
 impl Series {
     /// A series that begins with `counters` at the moment `event`.
     pub(crate) fn new(event: u64, counters: Counters) -> Self {
-        let mut series = Self { start: Column::still(event, counters), ..Self::default() };
-        series.raise(event, counters);
-        series
+        let peak = |bytes| Peak { event: if bytes > 0 { event } else { 0 }, bytes };
+        Self {
+            start: Column::still(event, counters),
+            buckets: Buckets::of(BUCKET_EVENTS),
+            samples: Buckets::of(1),
+            sample: None,
+            reserved: counters.reserved,
+            peak_allocated: peak(counters.allocated),
+            peak_active: peak(counters.active),
+            peak_reserved: peak(counters.reserved),
+            used_peaks: UsedPeaks::default(),
+        }
     }
 
-    fn raise(&mut self, event: u64, counters: Counters) {
+    /// What it is made of.
+    pub(crate) fn parts(&self) -> Parts<'_> {
+        Parts {
+            start: &self.start,
+            buckets: &self.buckets,
+            samples: &self.samples,
+            peak_events: [self.peak_allocated.event, self.peak_active.event, self.peak_reserved.event],
+            used_peaks: self.used_peaks,
+        }
+    }
+
+    /// Puts a series together from what was written down. The peaks' bytes follow from the buckets.
+    pub(crate) fn from_parts(
+        start: Column,
+        buckets: Buckets<Column>,
+        samples: Buckets<SampleColumn>,
+        peak_events: [u64; 3],
+        used_peaks: UsedPeaks,
+    ) -> Self {
+        let mut whole = start;
+        buckets.each(0, buckets.len(), |next| whole.extend(next));
+        let [allocated, active, reserved] = peak_events;
+        Self {
+            start,
+            sample: samples.len().checked_sub(1).and_then(|last| samples.get(last)).map(|last| last.slice.last),
+            reserved: whole.last.reserved,
+            peak_allocated: Peak { event: allocated, bytes: whole.max.allocated },
+            peak_active: Peak { event: active, bytes: whole.max.active },
+            peak_reserved: Peak { event: reserved, bytes: whole.max.reserved },
+            used_peaks,
+            buckets,
+            samples,
+        }
+    }
+
+    #[inline]
+    fn raise(&mut self, event: u64, counters: &Counters) {
         self.peak_allocated.raise(event, counters.allocated);
         self.peak_active.raise(event, counters.active);
-        self.peak_reserved.raise(event, counters.reserved);
+        // Seldom: a segment came or went.
+        if counters.reserved != self.reserved {
+            self.reserved = counters.reserved;
+            self.peak_reserved.raise(event, counters.reserved);
+            self.raise_used();
+        }
+    }
+
+    fn raise_used(&mut self) {
         if let Some(sample) = self.sample {
-            let by_process = counters.reserved.saturating_add(sample.used_by_context);
+            let by_process = self.reserved.saturating_add(sample.used_by_context);
             let in_all = by_process.saturating_add(sample.used_by_others);
             self.used_peaks.by_process = self.used_peaks.by_process.max(by_process);
             self.used_peaks.in_all = self.used_peaks.in_all.max(in_all);
@@ -147,66 +223,53 @@ impl Series {
     }
 
     /// Takes the counters after one more event. Times must not go back.
+    #[inline]
     pub(crate) fn push(&mut self, event: u64, time_ns: u64, counters: Counters) {
-        self.raise(event, counters);
-        let next = Column::still(event, counters);
-        match &mut self.open {
-            Some(open) => {
-                open.end_ns = time_ns;
-                open.slice.extend(&next);
-            }
-            None => self.open = Some(Bucket { end_ns: time_ns, slice: next }),
-        }
-        self.open_events += 1;
-        if self.open_events == BUCKET_EVENTS
-            && let Some(full) = self.open.take()
-        {
-            self.open_events = 0;
-            self.buckets.push(full);
-        }
+        self.raise(event, &counters);
+        self.buckets.push(time_ns, Column::still(event, counters));
     }
 
     /// Takes what the driver says at the moment `event`, at which the counters are `counters`. Times must not go back.
     pub(crate) fn push_sample(&mut self, event: u64, time_ns: u64, counters: Counters, sample: MemorySample) {
         if self.sample.replace(sample) != Some(sample) {
-            self.samples.push(Bucket { end_ns: time_ns, slice: SampleColumn::still(sample) });
-            self.raise(event, counters);
+            self.samples.push(time_ns, SampleColumn::still(sample));
+            self.raise(event, &counters);
+            self.raise_used();
         }
     }
 
-    /// The counters over `width` equal slices of the time from `from_ns` to `to_ns`, to within a bucket of 16 events: a bucket
-    /// counts where it ends. A slice without events repeats the one before. [`Recording::columns`](crate::Recording::columns) is
-    /// exact where that matters.
+    /// How many events of the device the smallest buckets are of: a power of two, 16 or more. A timeline whose columns are of fewer
+    /// events is made from the events themselves.
+    #[must_use]
+    pub fn bucket_events(&self) -> u64 {
+        self.buckets.bucket_values()
+    }
+
+    /// The counters over `width` equal slices of the time from `from_ns` to `to_ns`, to within a bucket of
+    /// [`bucket_events`](Self::bucket_events): a bucket counts where it ends. A slice without events repeats the one before.
+    /// [`Recording::columns`](crate::Recording::columns) is exact where that matters.
     #[must_use]
     pub fn columns(&self, from_ns: u64, to_ns: u64, width: usize) -> Vec<Column> {
-        let smallest = self.buckets.smallest();
         let mut at = self.buckets.ends_by(from_ns);
-        let before = if at == 0 { self.start } else { smallest[at - 1].slice };
-        let mut column = Column::still(before.event, before.last);
-        let mut open = self.open.filter(|open| open.end_ns > from_ns);
-        if let (Some(open), None) = (self.open, open) {
-            column = Column::still(open.slice.event, open.slice.last);
-        }
+        let before = at.checked_sub(1).and_then(|before| self.buckets.get(before)).map_or(self.start, |one| one.slice);
+        let mut column = before;
         (0..width)
             .map(|index| {
-                let slice_end = slice_end(from_ns, to_ns, width, index);
                 column = Column::still(column.event, column.last);
-                let until = self.buckets.ends_by(slice_end).max(at);
+                let until = self.buckets.ends_by(slice_end(from_ns, to_ns, width, index)).max(at);
                 self.buckets.each(at, until, |next| column.extend(next));
                 at = until;
-                if let Some(last) = open.take_if(|open| at == smallest.len() && open.end_ns <= slice_end) {
-                    column.extend(&last.slice);
-                }
                 column
             })
             .collect()
     }
 
-    /// What the driver said over the same slices, exactly; `None` for a slice by whose end it had not said anything.
+    /// What the driver said over the same slices, exactly while it spoke fewer than 262,144 times; `None` for a slice by whose end it
+    /// had not said anything.
     #[must_use]
     pub fn samples(&self, from_ns: u64, to_ns: u64, width: usize) -> Vec<Option<SampleColumn>> {
         let mut at = self.samples.ends_by(from_ns);
-        let mut column = at.checked_sub(1).map(|before| self.samples.smallest()[before].slice);
+        let mut column = at.checked_sub(1).and_then(|before| self.samples.get(before)).map(|before| before.slice);
         (0..width)
             .map(|index| {
                 column = column.map(|before| SampleColumn::still(before.last));
