@@ -8,16 +8,19 @@
 //! - [`MemoryState`] is what every byte is doing; [`MemoryState::apply`] takes the next event.
 //! - [`Recording`] holds chunks and their index; [`Replay`] shows the state at any event of one.
 //! - [`Series`] is the counters over time, for drawing at any zoom.
+//! - [`holders`] says which sites hold the memory of a moment, [`compare`](fn@compare) what two recordings differ in.
 #![forbid(unsafe_code)]
 
 mod buckets;
 mod chunk;
+mod compare;
 mod decoder;
 mod definition_code;
 mod encoder;
 mod error;
 mod event;
 mod event_code;
+mod holders;
 mod info;
 mod recording;
 mod replay;
@@ -31,10 +34,12 @@ mod state_code;
 mod varint;
 
 pub use chunk::{Chunk, ChunkKind, FORMAT_NAME, FORMAT_VERSION, MAGIC};
+pub use compare::{Comparison, DeviceChange, Held, Pair, SiteChange, Totals, compare};
 pub use decoder::{Decoder, Item};
 pub use encoder::Encoder;
 pub use error::FormatError;
 pub use event::{Annotation, DeviceId, Event, EventKind, MempoolId, Pool, PoolKind, Stage, StreamId};
+pub use holders::{Holder, frame_name, holders, site_name};
 pub use info::{DeviceInfo, Info};
 pub use recording::Recording;
 pub use replay::Replay;

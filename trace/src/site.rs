@@ -170,6 +170,13 @@ impl Definitions {
         })
     }
 
+    /// The stack `id` as it was defined: its innermost frame, and the caller's stack; `None` for the empty one.
+    #[must_use]
+    pub fn link(&self, id: StackId) -> Option<Stack> {
+        let stack = nth(&self.stacks, id.0).copied()?;
+        Some(Stack { caller: if stack.caller < id { stack.caller } else { StackId(0) }, ..stack })
+    }
+
     /// How many sites there are, the unknown one not counted.
     #[must_use]
     pub fn site_count(&self) -> usize {
