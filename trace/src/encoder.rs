@@ -22,7 +22,7 @@ const MAX_TEXT_LEN: usize = 64 << 10;
 
 /// Turns events, definitions and annotations into chunks. It keeps the memory state as it goes, and writes it out now and then,
 /// so that a reader can begin there.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Encoder {
     state: MemoryState,
     /// How many definitions stand in chunks already.
@@ -85,6 +85,14 @@ impl Encoder {
     /// The complete chunks since the last call, in order. The bytes of all of them, one behind the other, are the recording.
     pub fn take_output(&mut self) -> Vec<Chunk> {
         std::mem::take(&mut self.output)
+    }
+
+    /// Goes on with event number `event`, where that lies ahead: those between are lost, or were never asked for. A
+    /// [full state](Sink::full_state) must come next.
+    pub fn skip_to(&mut self, event: u64) {
+        self.flush();
+        self.state.event = self.state.event.max(event);
+        self.first_event = self.state.event;
     }
 
     /// The memory state after everything taken so far.

@@ -134,7 +134,7 @@ pub(crate) fn read_device(reader: &mut Reader<'_>) -> Result<DeviceId, Malformed
 }
 
 /// Writes the events of one chunk.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct EventWriter {
     before: Before,
     bytes: Vec<u8>,
