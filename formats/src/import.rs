@@ -1,7 +1,7 @@
 //! The whole way from a snapshot's bytes to events in a sink.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use vramscope_trace::{Annotation, DeviceId, DeviceInfo, Event, Info, MemoryState, Sink};
 
@@ -16,6 +16,11 @@ use crate::torch::{json, pickle};
 /// Events between two reports of progress.
 const PROGRESS_EVENTS: u64 = 1 << 16;
 
+/// The name of the device whose memory is the host's.
+const HOST_NAME: &str = "host (pinned)";
+/// How many devices that did nothing are named; more than any machine has, few enough for a made up file to stay small.
+const MAX_IDLE_DEVICES: usize = 64;
+
 /// What there is to say of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imported {
@@ -23,7 +28,7 @@ pub struct Imported {
     pub info: Info,
     /// How many events the sink was given: one for each entry of the history.
     pub events: u64,
-    /// How many of them contradicted what was known of memory.
+    /// How many of them contradicted what was known of memory, and how many other parts of the file did or meant nothing.
     pub misfits: u64,
     /// What a person should know, in plain sentences: a history began late, entries did not fit, parts were not read.
     pub notes: Vec<String>,
@@ -36,7 +41,7 @@ pub struct Imported {
 ///
 /// The sink gets definitions before the events that use them, first of all a full state where something was there before the first
 /// event, and the events of all devices in order of time; events of the same time by device, and each device's in the order of its
-/// history. Time 0 is the first event; its time since 1970 is [`Info::epoch_unix_ns`]. An annotation stands before the first event
+/// history. The host's pinned memory is told as device [`DeviceId::HOST`]. Time 0 is the earliest event; its time since 1970 is [`Info::epoch_unix_ns`]. An annotation stands before the first event
 /// that is not earlier. Where no entry has a time, event n happens at n microseconds.
 ///
 /// # Errors
@@ -79,16 +84,24 @@ pub fn import<S: Sink>(
 fn info(snapshot: &Snapshot, histories: &[History<'_>], name: &str, teller: &Teller<'_>) -> Info {
     let device_info = |history: &History<'_>| DeviceInfo {
         device: history.device,
+        name: if DeviceId(history.device) == DeviceId::HOST { HOST_NAME.to_owned() } else { String::new() },
         history_complete: history.is_complete,
         uncertain_events: history.uncertain_entries(),
         ..DeviceInfo::default()
     };
+    let mut devices: BTreeMap<u16, DeviceInfo> =
+        histories.iter().map(|history| (history.device, device_info(history))).collect();
+    // Of a device that was there and never used, that is all there is to say.
+    for device in snapshot.listed_devices().take(MAX_IDLE_DEVICES) {
+        let history_complete = !snapshot.settings.overflowed;
+        devices.entry(device).or_insert(DeviceInfo { device, history_complete, ..DeviceInfo::default() });
+    }
     Info {
         source: name.to_owned(),
         writer: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
         epoch_unix_ns: teller.epoch_unix_ns(),
         alloc_conf: snapshot.settings.alloc_conf(),
-        devices: histories.iter().map(device_info).collect(),
+        devices: devices.into_values().collect(),
     }
 }
 
@@ -103,7 +116,7 @@ struct Teller<'a> {
 
 impl<'a> Teller<'a> {
     fn new(snapshot: &'a Snapshot, histories: &[History<'_>]) -> Self {
-        let first_event_us = histories.iter().filter_map(History::next_time_us).min();
+        let first_event_us = histories.iter().filter_map(|history| history.earliest_us).min();
         let first_annotation_us = snapshot.annotations.iter().map(|row| row.time_us).min();
         let epoch_us = first_event_us.or(first_annotation_us).unwrap_or(0);
         let (annotations, annotations_left_out) = if snapshot.has_times || first_event_us.is_none() {
@@ -167,7 +180,8 @@ impl<'a> Teller<'a> {
         for row in annotations {
             sink.annotation(&self.annotation(row, events));
         }
-        (events, histories.iter().map(History::misfits).sum(), self.notes(&histories))
+        let misfits = histories.iter().map(History::misfits).sum::<u64>() + self.snapshot.odd_values;
+        (events, misfits, self.notes(&histories))
     }
 
     fn annotation(&self, row: &AnnotationRow, at_event: u64) -> Annotation {
@@ -199,8 +213,14 @@ impl<'a> Teller<'a> {
             let count = self.annotations_left_out;
             notes.push(format!("{count} annotations from before the history were left out."));
         }
-        for part in &snapshot.left_out {
-            notes.push(format!("The snapshot's {part} were not read: they are memory of the host."));
+        if snapshot.has_times && snapshot.untimed > 0 {
+            let count = snapshot.untimed;
+            notes.push(format!("{count} entries have no time; each was given that of the one before it."));
+        }
+        if let Some(first) = snapshot.first_odd {
+            let count = snapshot.odd_values;
+            notes
+                .push(format!("{count} values of the snapshot mean nothing and were left out; of the first, {first}."));
         }
         notes
     }

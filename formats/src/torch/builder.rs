@@ -1,106 +1,28 @@
 //! Puts a snapshot together from fields as a reader meets them.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::ops::Range;
 
-use vramscope_trace::{Definition, Frame, FrameId, MempoolId, PoolKind, StackId, Stage, StringId};
+use vramscope_trace::{Definition, DeviceId, Frame, FrameId, PoolKind, StackId, Stage, StringId};
 
 use super::key::Key;
+use super::scalar::{Refusal, Scalar};
 use super::snapshot::{
-    Action, AnnotationRow, BlockRow, BlockState, Context, Entry, MAX_CONTEXTS, SegmentRow, Snapshot,
+    Action, AnnotationRow, BlockRow, BlockState, Context, Entry, MAX_CONTEXTS, NO_TIME, Origin, SegmentRow, Snapshot,
 };
 use crate::limits::{Budget, OutOfBudget};
 
-/// A value that is not a container, whichever way it was written.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Scalar<'a> {
-    Nothing,
-    Bool(bool),
-    Int(i64),
-    /// Above `i64::MAX`.
-    Unsigned(u64),
-    Float(f64),
-    Text(&'a str),
-    /// Two whole numbers.
-    Pair(u64, u64),
-    /// Anything else: bytes, an integer of more than 64 bits, a container.
-    Other,
+/// Whose memory a list is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// GPUs, which it names.
+    Devices,
+    /// The host, for its pinned memory.
+    Host,
 }
 
-impl<'a> Scalar<'a> {
-    /// A number that fills 64 bits, which some versions write as signed.
-    fn bits(self) -> Option<u64> {
-        match self {
-            Self::Int(number) => Some(number.cast_unsigned()),
-            Self::Unsigned(number) => Some(number),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn count(self) -> Option<u64> {
-        match self {
-            Self::Int(number) => u64::try_from(number).ok(),
-            Self::Unsigned(number) => Some(number),
-            _ => None,
-        }
-    }
-
-    fn time_us(self) -> Option<i64> {
-        match self {
-            Self::Int(number) => Some(number),
-            Self::Float(number) => Some(number as i64),
-            _ => None,
-        }
-    }
-
-    fn number(self) -> Option<f64> {
-        match self {
-            Self::Float(number) => Some(number),
-            other => other.count().map(|number| number as f64),
-        }
-    }
-
-    fn text(self) -> Option<&'a str> {
-        match self {
-            Self::Text(text) => Some(text),
-            _ => None,
-        }
-    }
-
-    fn is_true(self) -> bool {
-        matches!(self, Self::Bool(true)) || self.count().is_some_and(|number| number != 0)
-    }
-
-    fn pool_id(self) -> Option<MempoolId> {
-        match self {
-            Self::Pair(first, second) => Some(MempoolId(first, second)),
-            _ => None,
-        }
-    }
-}
-
-/// Why a field cannot be taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    OutOfBudget,
-    Wrong(&'static str),
-}
-
-impl From<OutOfBudget> for Refusal {
-    fn from(_: OutOfBudget) -> Self {
-        Self::OutOfBudget
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfBudget => OutOfBudget.fmt(f),
-            Self::Wrong(what) => f.write_str(what),
-        }
-    }
-}
+/// Stands for a device that a segment does not rightly name.
+const NO_DEVICE: u16 = DeviceId::HOST.0;
 
 /// An entry whose fields are still coming.
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +38,7 @@ pub(crate) struct EntryDraft {
 impl Default for EntryDraft {
     fn default() -> Self {
         let (context, stack) = Default::default();
-        Self { address: 0, size: 0, time_us: 0, action: Action::Other, context, stack }
+        Self { address: 0, size: 0, time_us: NO_TIME, action: Action::Other, context, stack }
     }
 }
 
@@ -184,13 +106,20 @@ impl Builder {
                 draft.action = Action::of(name);
                 if draft.action == Action::Other {
                     draft.context.mark = self.string(name)?;
+                    draft.context.is_note = matches!(name, "annotate" | "user_defined");
                 }
             }
             Key::Addr | Key::DeviceFree => {
-                draft.address = value.bits().ok_or(Refusal::Wrong("an entry's address is not a 64-bit number"))?;
+                draft.address = match value.bits() {
+                    Some(address) => address,
+                    None => self.odd_number(value, "an entry's address is not a 64-bit number")?,
+                };
             }
             Key::Size => {
-                draft.size = value.count().ok_or(Refusal::Wrong("an entry's size is not a count of bytes"))?;
+                draft.size = match value.count() {
+                    Some(size) => size,
+                    None => self.odd_number(value, "an entry's size is not a count of bytes")?,
+                };
             }
             Key::TimeUs => {
                 if let Some(time_us) = value.time_us() {
@@ -200,13 +129,47 @@ impl Builder {
             }
             Key::Stream => draft.context.stream = value.bits().unwrap_or(0),
             Key::PoolId => draft.context.owner = value.pool_id(),
-            Key::UserMetadata => match value.text() {
-                Some(text) if !text.is_empty() => draft.context.scope = self.string(text)?,
-                _ => {}
-            },
+            Key::UserMetadata => draft.context.scope = self.words(value)?,
+            Key::CompileContext => draft.context.compiled = self.words(value)?,
             _ => {}
         }
         Ok(())
+    }
+
+    /// What a field says in words; nothing where it says that there is nothing to say.
+    fn words(&mut self, value: Scalar<'_>) -> Result<StringId, OutOfBudget> {
+        match value.text() {
+            None | Some("" | "N/A") => Ok(StringId(0)),
+            Some(text) => self.string(text),
+        }
+    }
+
+    /// Takes one of the fields that tell where memory was asked for; [`Key::Frames`] is the reader's own business.
+    fn origin_field(&mut self, origin: &mut Origin, key: Key, value: Scalar<'_>) -> Result<(), OutOfBudget> {
+        match key {
+            Key::UserMetadata => origin.scope = self.words(value)?,
+            Key::CompileContext => origin.compiled = self.words(value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What stands where a number should: one written in another way, or one that means nothing there and counts as 0, and is counted.
+    #[cold]
+    fn odd_number(&mut self, value: Scalar<'_>, what: &'static str) -> Result<u64, Refusal> {
+        if !value.is_odd_number() {
+            return Err(Refusal::Wrong(what));
+        }
+        Ok(value.rounded().unwrap_or_else(|| {
+            self.note_odd(what);
+            0
+        }))
+    }
+
+    /// Counts something that means nothing where it stands.
+    pub(crate) fn note_odd(&mut self, what: &'static str) {
+        self.snapshot.odd_values += 1;
+        self.snapshot.first_odd.get_or_insert(what);
     }
 
     fn context_number(&mut self, context: Context) -> Result<u32, Refusal> {
@@ -234,6 +197,7 @@ impl Builder {
 
     fn finish_entry(&mut self, draft: &EntryDraft) -> Result<Entry, Refusal> {
         let context = self.context_number(draft.context)?;
+        self.snapshot.untimed += u64::from(draft.time_us == NO_TIME);
         Ok(Entry::new(draft.address, draft.size, draft.time_us, draft.stack, draft.action, context))
     }
 
@@ -270,37 +234,53 @@ impl Builder {
     }
 
     /// Takes one field of a segment; its frames and blocks are the reader's own business.
-    pub(crate) fn segment_field(row: &mut SegmentRow, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
+    pub(crate) fn segment_field(&mut self, row: &mut SegmentRow, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
         match key {
             Key::Device => {
                 let device = value.count().and_then(|device| u16::try_from(device).ok());
-                row.device = device.ok_or(Refusal::Wrong("a segment's device is not the number of a device"))?;
+                row.device = match device {
+                    Some(device) => device,
+                    None if !value.is_odd_number() => {
+                        return Err(Refusal::Wrong("a segment's device is not the number of a device"));
+                    }
+                    None => NO_DEVICE,
+                };
             }
             Key::Address => {
-                row.address = value.bits().ok_or(Refusal::Wrong("a segment's address is not a 64-bit number"))?;
+                row.address = match value.bits() {
+                    Some(address) => address,
+                    None => self.odd_number(value, "a segment's address is not a 64-bit number")?,
+                };
             }
             Key::TotalSize => {
-                row.size = value.count().ok_or(Refusal::Wrong("a segment's size is not a count of bytes"))?;
+                row.size = match value.count() {
+                    Some(size) => size,
+                    None => self.odd_number(value, "a segment's size is not a count of bytes")?,
+                };
             }
             Key::SegmentType => {
-                row.kind = if value.text() == Some("small") { PoolKind::Small } else { PoolKind::Large };
+                row.kind = value.text().map(|name| if name == "small" { PoolKind::Small } else { PoolKind::Large });
             }
             Key::Stream => row.stream = value.bits().unwrap_or(0),
             Key::PoolId => row.owner = value.pool_id().unwrap_or_default(),
-            Key::IsExpandable => row.expandable = value.is_true(),
-            _ => {}
+            Key::IsExpandable => row.expandable = Some(value.is_true()),
+            _ => self.origin_field(&mut row.origin, key, value)?,
         }
         Ok(())
     }
 
     /// Takes one field of a block; its frames are the reader's own business.
-    pub(crate) fn block_field(row: &mut BlockRow, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
+    pub(crate) fn block_field(&mut self, row: &mut BlockRow, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
         match key {
             Key::Address => row.address = value.bits(),
             Key::Size => {
-                row.size = value.count().ok_or(Refusal::Wrong("a block's size is not a count of bytes"))?;
+                row.size = match value.count() {
+                    Some(size) => size,
+                    None => self.odd_number(value, "a block's size is not a count of bytes")?,
+                };
             }
-            Key::RequestedSize => row.requested = value.count(),
+            // The second name is the one it has in the histories that blocks had in old versions.
+            Key::RequestedSize | Key::RealSize => row.requested = value.count(),
             Key::State => {
                 // `active_pending_free` was `active_awaiting_free` for a while.
                 row.state = match value.text() {
@@ -309,7 +289,7 @@ impl Builder {
                     _ => BlockState::Free,
                 };
             }
-            _ => {}
+            _ => self.origin_field(&mut row.origin, key, value)?,
         }
         Ok(())
     }
@@ -319,7 +299,21 @@ impl Builder {
     }
 
     /// Adds a segment, whose blocks are those pushed since there were `first_block`.
-    pub(crate) fn push_segment(&mut self, mut row: SegmentRow, first_block: usize) -> Result<(), OutOfBudget> {
+    pub(crate) fn push_segment(
+        &mut self,
+        mut row: SegmentRow,
+        first_block: usize,
+        of: Owner,
+    ) -> Result<(), OutOfBudget> {
+        match of {
+            Owner::Host => row.device = DeviceId::HOST.0,
+            Owner::Devices if row.device == NO_DEVICE => {
+                self.note_odd("a segment's device is not the number of a device");
+                self.snapshot.blocks.truncate(first_block);
+                return Ok(());
+            }
+            Owner::Devices => {}
+        }
         row.blocks = first_block..self.snapshot.blocks.len();
         // Older versions leave the blocks' addresses out: they lie one behind the other.
         let mut next_address = row.address;
@@ -331,7 +325,7 @@ impl Builder {
 
     /// Adds the history of the next device.
     pub(crate) fn push_trace(&mut self, ranges: Vec<Range<u32>>) -> Result<(), Refusal> {
-        if self.snapshot.traces.len() > usize::from(u16::MAX) {
+        if self.snapshot.traces.len() >= usize::from(NO_DEVICE) {
             return Err(Refusal::Wrong("there are more histories than there can be devices"));
         }
         Ok(self.budget.push(&mut self.snapshot.traces, ranges)?)
@@ -340,7 +334,49 @@ impl Builder {
     /// The snapshot, complete.
     pub(crate) fn finish(mut self) -> Snapshot {
         self.snapshot.segments.sort_by_key(|row| (row.device, row.address));
+        if self.snapshot.has_times && self.snapshot.untimed > 0 {
+            self.fill_times();
+        }
+        self.find_expandable();
         self.snapshot
+    }
+
+    /// Gives an entry without a time that of the one before it, or of the first that has one.
+    fn fill_times(&mut self) {
+        let Snapshot { entries, traces, host_trace, .. } = &mut self.snapshot;
+        for trace in traces.iter().chain([&*host_trace]) {
+            let places = || trace.iter().flat_map(|range| range.start as usize..range.end as usize);
+            let mut time_us =
+                places().map(|place| entries[place].time_us).find(|&time_us| time_us != NO_TIME).unwrap_or(0);
+            for place in places() {
+                let entry = &mut entries[place];
+                if entry.time_us == NO_TIME {
+                    entry.time_us = time_us;
+                }
+                time_us = entry.time_us;
+            }
+        }
+    }
+
+    /// Where a segment does not say whether it is expandable, entries that map or unmap a part of it do.
+    fn find_expandable(&mut self) {
+        let Snapshot { entries, traces, segments, .. } = &mut self.snapshot;
+        if segments.iter().all(|row| row.expandable.is_some()) {
+            return;
+        }
+        for (device, trace) in (0..NO_DEVICE).zip(traces.iter()) {
+            let first = segments.partition_point(|row| row.device < device);
+            let end = segments.partition_point(|row| row.device <= device);
+            let rows = &mut segments[first..end];
+            for entry in trace.iter().flat_map(|range| &entries[range.start as usize..range.end as usize]) {
+                if matches!(entry.action(), Action::SegmentMapped | Action::SegmentUnmapped)
+                    && let Some(place) = rows.partition_point(|row| row.address <= entry.address).checked_sub(1)
+                    && entry.address < rows[place].end()
+                {
+                    rows[place].expandable.get_or_insert(true);
+                }
+            }
+        }
     }
 
     /// Takes one field of an annotation.

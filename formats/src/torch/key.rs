@@ -36,6 +36,7 @@ keys! {
     Stream = "stream",
     TimeUs = "time_us",
     UserMetadata = "user_metadata",
+    CompileContext = "compile_context",
     PoolId = "pool_id" | "segment_pool_id",
     Frames = "frames",
     // A segment and its blocks.
@@ -47,6 +48,9 @@ keys! {
     Blocks = "blocks",
     RequestedSize = "requested_size",
     State = "state",
+    // What was there in place of a block's frames up to PyTorch 2.0.
+    History = "history",
+    RealSize = "real_size",
     // A frame.
     Name = "name",
     Filename = "filename",

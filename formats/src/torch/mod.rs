@@ -8,5 +8,6 @@ pub(crate) mod json;
 mod key;
 pub(crate) mod pickle;
 pub(crate) mod rebuild;
+mod scalar;
 mod settings;
 pub(crate) mod snapshot;

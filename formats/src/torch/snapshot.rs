@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use vramscope_trace::{Definition, Interner, MempoolId, PoolKind, StackId, Stage, StringId};
+use vramscope_trace::{Definition, DeviceId, Interner, MempoolId, PoolKind, StackId, Stage, StringId};
 
 use super::settings::RecordedSettings;
 
@@ -19,7 +19,7 @@ pub(crate) enum Action {
     SegmentMapped,
     SegmentUnmapped,
     OutOfMemory,
-    /// A snapshot was taken, a note, or something that this reader does not know: a mark.
+    /// A snapshot was taken, a note (`annotate`, and `user_defined` before it), or something that this reader does not know: a mark.
     Other,
 }
 
@@ -51,6 +51,16 @@ impl Action {
     }
 }
 
+/// Where memory was asked for, as far as the snapshot says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Origin {
+    pub(crate) stack: StackId,
+    /// The program's own words, `user_metadata`.
+    pub(crate) scope: StringId,
+    /// The region that torch.compile made, `compile_context`.
+    pub(crate) compiled: StringId,
+}
+
 /// What many entries have in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Context {
@@ -59,8 +69,12 @@ pub(crate) struct Context {
     pub(crate) owner: Option<MempoolId>,
     /// The program's own words, `user_metadata`.
     pub(crate) scope: StringId,
+    /// The region that torch.compile made, `compile_context`.
+    pub(crate) compiled: StringId,
     /// The name of the action, where it is [`Action::Other`].
     pub(crate) mark: StringId,
+    /// The action is that the program notes something, in words of its own.
+    pub(crate) is_note: bool,
 }
 
 /// One entry of the history, in 32 bytes: there may be tens of millions.
@@ -77,6 +91,8 @@ pub(crate) struct Entry {
 }
 
 const ACTION_BITS: u32 = 4;
+/// The time of an entry that says none.
+pub(crate) const NO_TIME: i64 = i64::MIN;
 /// How many contexts an entry can tell apart.
 pub(crate) const MAX_CONTEXTS: usize = 1 << (u32::BITS - ACTION_BITS);
 
@@ -97,8 +113,12 @@ impl Entry {
 
     /// Whether there can be memory where the entry says: at least one byte, and an end that is an address.
     pub(crate) fn is_range(&self) -> bool {
-        self.size > 0 && self.address.checked_add(self.size).is_some()
+        is_range(self.address, self.size)
     }
+}
+
+fn is_range(address: u64, size: u64) -> bool {
+    size > 0 && address.checked_add(size).is_some()
 }
 
 /// What a block is doing.
@@ -119,7 +139,14 @@ pub(crate) struct BlockRow {
     /// Older versions do not say it.
     pub(crate) requested: Option<u64>,
     pub(crate) state: BlockState,
-    pub(crate) stack: StackId,
+    pub(crate) origin: Origin,
+}
+
+impl BlockRow {
+    /// The address of a block that there can be.
+    pub(crate) fn place(&self) -> Option<u64> {
+        self.address.filter(|&address| is_range(address, self.size))
+    }
 }
 
 /// A segment, at the end of the history.
@@ -129,10 +156,12 @@ pub(crate) struct SegmentRow {
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) stream: u64,
-    pub(crate) kind: PoolKind,
+    /// The oldest versions do not say it.
+    pub(crate) kind: Option<PoolKind>,
     pub(crate) owner: MempoolId,
-    pub(crate) expandable: bool,
-    pub(crate) stack: StackId,
+    /// The first versions that had such segments do not say it.
+    pub(crate) expandable: Option<bool>,
+    pub(crate) origin: Origin,
     /// Which of [`Snapshot::blocks`] are in it.
     pub(crate) blocks: Range<usize>,
 }
@@ -140,6 +169,11 @@ pub(crate) struct SegmentRow {
 impl SegmentRow {
     pub(crate) fn end(&self) -> u64 {
         self.address.saturating_add(self.size)
+    }
+
+    /// Whether there can be memory where the row says.
+    pub(crate) fn is_range(&self) -> bool {
+        is_range(self.address, self.size)
     }
 }
 
@@ -160,6 +194,8 @@ pub(crate) struct Snapshot {
     pub(crate) contexts: Vec<Context>,
     /// By device, which entries are its history.
     pub(crate) traces: Vec<Vec<Range<u32>>>,
+    /// The same of the host's pinned memory, [`DeviceId::HOST`].
+    pub(crate) host_trace: Vec<Range<u32>>,
     pub(crate) segments: Vec<SegmentRow>,
     pub(crate) blocks: Vec<BlockRow>,
     pub(crate) annotations: Vec<AnnotationRow>,
@@ -168,8 +204,12 @@ pub(crate) struct Snapshot {
     pub(crate) has_times: bool,
     /// Whether the snapshot lists segments at all.
     pub(crate) has_segments: bool,
-    /// Parts that are not read yet, by name.
-    pub(crate) left_out: Vec<&'static str>,
+    /// How many entries have none although others have.
+    pub(crate) untimed: u64,
+    /// Values that mean nothing where they stand, such as a negative size, and were read as if they were not there: how many, and
+    /// what the first of them was.
+    pub(crate) odd_values: u64,
+    pub(crate) first_odd: Option<&'static str>,
     /// Gives out the numbers of strings, frames, stacks and sites.
     pub(crate) interner: Interner,
     /// What the interner has defined so far.
@@ -184,13 +224,25 @@ impl Snapshot {
         &self.segments[first..end]
     }
 
-    /// The devices that have a history or segments, in order.
+    /// Which entries are the history of a device.
+    pub(crate) fn trace_of(&self, device: u16) -> &[Range<u32>] {
+        if DeviceId(device) == DeviceId::HOST {
+            return &self.host_trace;
+        }
+        self.traces.get(usize::from(device)).map_or(&[], Vec::as_slice)
+    }
+
+    /// The devices that have a history or segments, in order, the host last.
     pub(crate) fn devices(&self) -> Vec<u16> {
         let with_segments = self.segments.iter().map(|row| row.device);
-        let with_history =
-            (0..=u16::MAX).zip(&self.traces).filter(|(_, trace)| !trace.is_empty()).map(|(device, _)| device);
+        let with_history = self.listed_devices().chain([DeviceId::HOST.0]).filter(|&id| !self.trace_of(id).is_empty());
         let devices: BTreeSet<u16> = with_segments.chain(with_history).collect();
         devices.into_iter().collect()
+    }
+
+    /// The devices for which the snapshot has a list of entries, be it an empty one.
+    pub(crate) fn listed_devices(&self) -> impl Iterator<Item = u16> + use<> {
+        0..self.traces.len().min(usize::from(DeviceId::HOST.0)) as u16
     }
 
     /// The context of an entry of this snapshot.

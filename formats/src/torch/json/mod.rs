@@ -2,16 +2,22 @@
 //!
 //! The text is walked once ([`walk`]), and rows are made as they are met.
 
+mod frames;
+mod segments;
 mod walk;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use vramscope_trace::{FrameId, StackId, Stage, StringId};
+use std::ops::Range;
 
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use vramscope_trace::{DeviceId, Stage, StringId};
+
+use self::frames::next_stack;
+use self::segments::Segments;
 use self::walk::{Dict, List, One, Part, Rows, Text};
-use super::builder::{Builder, EntryDraft, Refusal, Scalar};
+use super::builder::{Builder, EntryDraft, Owner};
 use super::key::Key;
-use super::pickle::is_unknown_file;
-use super::snapshot::{AnnotationRow, BlockRow, SegmentRow, Snapshot};
+use super::scalar::{Refusal, Scalar};
+use super::snapshot::{AnnotationRow, Snapshot};
 use crate::error::ReadError;
 use crate::limits::Limits;
 
@@ -26,7 +32,7 @@ pub(crate) fn read(bytes: &[u8], limits: &Limits, progress: &mut dyn FnMut(usize
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let place = Place { text, report_at: PROGRESS_BYTES, progress };
     let mut whole = Whole { builder: &mut builder, place, is_snapshot: false };
-    let read = Dict(&mut whole).deserialize(&mut deserializer).and_then(|()| deserializer.end());
+    let read = Top(&mut whole).deserialize(&mut deserializer).and_then(|()| deserializer.end());
     let is_snapshot = whole.is_snapshot;
     read.map_err(|error| read_error(bytes, text, &error))?;
     if !is_snapshot {
@@ -80,17 +86,26 @@ impl Part for Whole<'_> {
     fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
         let snapshot = &mut self.builder.snapshot;
         match key {
-            Key::Segments => {
+            Key::Segments | Key::HostSegments => {
                 self.is_snapshot = true;
+                let is_host = key == Key::HostSegments;
                 // A key that stands twice counts as it stands last, as in Python.
-                snapshot.segments.clear();
-                snapshot.has_segments = true;
-                map.next_value_seed(List(&mut Segments(self.builder)))
+                snapshot.segments.retain(|row| (DeviceId(row.device) == DeviceId::HOST) != is_host);
+                snapshot.has_segments |= !is_host;
+                let owner = if is_host { Owner::Host } else { Owner::Devices };
+                map.next_value_seed(List(&mut Segments { builder: self.builder, owner, must_be: false }))
             }
             Key::DeviceTraces => {
                 self.is_snapshot = true;
                 snapshot.traces.clear();
                 map.next_value_seed(List(&mut Traces(self)))
+            }
+            Key::HostTraces => {
+                self.is_snapshot = true;
+                let first = snapshot.entries.len() as u32;
+                map.next_value_seed(List(&mut HostEntries(self)))?;
+                self.builder.snapshot.host_trace = whole_range(first, self.builder);
+                Ok(())
             }
             Key::ExternalAnnotations => {
                 snapshot.annotations.clear();
@@ -99,10 +114,6 @@ impl Part for Whole<'_> {
             Key::AllocatorSettings => {
                 snapshot.settings.present = true;
                 map.next_value_seed(Dict(&mut Settings(self.builder)))
-            }
-            Key::HostSegments | Key::HostTraces => {
-                snapshot.left_out.push(if key == Key::HostSegments { "host_segments" } else { "host_traces" });
-                map.next_value::<IgnoredAny>().map(|_| ())
             }
             _ => map.next_value::<IgnoredAny>().map(|_| ()),
         }
@@ -113,73 +124,35 @@ impl Part for Whole<'_> {
     }
 }
 
-struct Segments<'a>(&'a mut Builder);
+/// What the text holds: a snapshot's dictionary, or only its segments.
+struct Top<'w, 'a>(&'w mut Whole<'a>);
 
-impl Rows for Segments<'_> {
-    fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
-        let first_block = self.0.snapshot.blocks.len();
-        let mut segment = Segment { builder: self.0, row: SegmentRow::default() };
-        let read = list.next_element_seed(Dict(&mut segment))?;
-        let row = segment.row;
-        if read.is_some() {
-            self.0.push_segment(row, first_block).map_err(A::Error::custom)?;
-        }
-        Ok(read)
+impl<'de> DeserializeSeed<'de> for Top<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
     }
 }
 
-struct Segment<'a> {
-    builder: &'a mut Builder,
-    row: SegmentRow,
-}
+impl<'de> Visitor<'de> for Top<'_, '_> {
+    type Value = ();
 
-impl Part for Segment<'_> {
-    fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
-        match key {
-            Key::Frames => {
-                self.row.stack = next_stack(self.builder, map)?;
-                Ok(())
-            }
-            Key::Blocks => map.next_value_seed(List(&mut Blocks(self.builder))),
-            _ => map.next_value_seed(One(|value: Scalar<'_>| self.scalar(key, value))),
-        }
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a dictionary, or a list of segments")
     }
 
-    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
-        Builder::segment_field(&mut self.row, key, value)
-    }
-}
-
-struct Blocks<'a>(&'a mut Builder);
-
-impl Rows for Blocks<'_> {
-    fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
-        let mut block = Block { builder: self.0, row: BlockRow::default() };
-        let read = list.next_element_seed(Dict(&mut block))?;
-        let row = block.row;
-        if read.is_some() {
-            self.0.push_block(row).map_err(A::Error::custom)?;
-        }
-        Ok(read)
-    }
-}
-
-struct Block<'a> {
-    builder: &'a mut Builder,
-    row: BlockRow,
-}
-
-impl Part for Block<'_> {
-    fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
-        if key == Key::Frames {
-            self.row.stack = next_stack(self.builder, map)?;
-            return Ok(());
-        }
-        map.next_value_seed(One(|value: Scalar<'_>| self.scalar(key, value)))
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        Dict(self.0).visit_map(map)
     }
 
-    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
-        Builder::block_field(&mut self.row, key, value)
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
+        let mut segments = Segments { builder: self.0.builder, owner: Owner::Devices, must_be: true };
+        List(&mut segments).visit_seq(list)?;
+        let snapshot = &mut self.0.builder.snapshot;
+        snapshot.has_segments = true;
+        self.0.is_snapshot = !snapshot.segments.is_empty() || snapshot.odd_values > 0;
+        Ok(())
     }
 }
 
@@ -191,13 +164,17 @@ impl Rows for Traces<'_, '_> {
         let first = self.0.builder.snapshot.entries.len() as u32;
         let read = list.next_element_seed(List(&mut Entries(self.0)))?;
         if read.is_some() {
-            let builder = &mut *self.0.builder;
-            let range = first..builder.snapshot.entries.len() as u32;
-            let ranges = if range.is_empty() { Vec::new() } else { vec![range] };
-            builder.push_trace(ranges).map_err(A::Error::custom)?;
+            let ranges = whole_range(first, self.0.builder);
+            self.0.builder.push_trace(ranges).map_err(A::Error::custom)?;
         }
         Ok(read)
     }
+}
+
+/// The entries from number `first` on.
+fn whole_range(first: u32, builder: &Builder) -> Vec<Range<u32>> {
+    let range = first..builder.snapshot.entries.len() as u32;
+    if range.is_empty() { Vec::new() } else { vec![range] }
 }
 
 /// One device's history.
@@ -205,16 +182,72 @@ struct Entries<'w, 'a>(&'w mut Whole<'a>);
 
 impl Rows for Entries<'_, '_> {
     fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
+        list.next_element_seed(OneEntry(self.0))
+    }
+}
+
+/// The host's history: entries, or lists of them as the devices have.
+struct HostEntries<'w, 'a>(&'w mut Whole<'a>);
+
+impl Rows for HostEntries<'_, '_> {
+    fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
+        list.next_element_seed(EntryOrList(self.0))
+    }
+}
+
+struct EntryOrList<'w, 'a>(&'w mut Whole<'a>);
+
+impl<'de> DeserializeSeed<'de> for EntryOrList<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for EntryOrList<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an entry of the host's history, or a list of them")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        OneEntry(self.0).visit_map(map)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
+        List(&mut Entries(self.0)).visit_seq(list)
+    }
+}
+
+/// An entry that becomes a row.
+struct OneEntry<'w, 'a>(&'w mut Whole<'a>);
+
+impl<'de> DeserializeSeed<'de> for OneEntry<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for OneEntry<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an entry of a history")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
         let mut entry = Entry { whole: self.0, draft: EntryDraft::default(), has_action: false };
-        let read = list.next_element_seed(Dict(&mut entry))?;
-        let Entry { draft, has_action, .. } = entry;
-        if read.is_some() {
-            if !has_action {
-                return Err(A::Error::custom("an entry of a history has no action"));
-            }
-            self.0.builder.push_entry(&draft).map_err(A::Error::custom)?;
+        Dict(&mut entry).visit_map(map)?;
+        let Entry { whole, draft, has_action } = entry;
+        if !has_action {
+            return Err(A::Error::custom("an entry of a history has no action"));
         }
-        Ok(read)
+        whole.builder.push_entry(&draft).map_err(A::Error::custom)?;
+        Ok(())
     }
 }
 
@@ -313,53 +346,6 @@ impl<'de> Visitor<'de> for Divisions<'_> {
                 self.0.set_division(place, value);
                 Ok(())
             }))?;
-        }
-        Ok(())
-    }
-}
-
-/// Reads the list of frames that is the next value of `map`.
-fn next_stack<'de, A: MapAccess<'de>>(builder: &mut Builder, map: &mut A) -> Result<StackId, A::Error> {
-    let mut frames = Frames { builder, list: Vec::new() };
-    map.next_value_seed(List(&mut frames))?;
-    let list = frames.list;
-    builder.stack(&list).map_err(A::Error::custom)
-}
-
-struct Frames<'a> {
-    builder: &'a mut Builder,
-    list: Vec<FrameId>,
-}
-
-impl Rows for Frames<'_> {
-    fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
-        let mut frame = Frame { builder: self.builder, function: None, file: None, line: None };
-        let read = list.next_element_seed(Dict(&mut frame))?;
-        // As in a pickle, what does not have all three is no frame.
-        if let Frame { function: Some(function), file: Some(file), line: Some(line), .. } = frame {
-            self.list.push(self.builder.frame(function, file, line).map_err(A::Error::custom)?);
-        }
-        Ok(read)
-    }
-}
-
-struct Frame<'a> {
-    builder: &'a mut Builder,
-    function: Option<StringId>,
-    file: Option<StringId>,
-    line: Option<u32>,
-}
-
-impl Part for Frame<'_> {
-    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
-        match (key, value) {
-            (Key::Name, Scalar::Text(name)) => self.function = Some(self.builder.string(name)?),
-            (Key::Filename, Scalar::Text(name)) => {
-                let name = if is_unknown_file(name) { "" } else { name };
-                self.file = Some(self.builder.string(name)?);
-            }
-            (Key::Line, Scalar::Int(line)) => self.line = Some(u32::try_from(line).unwrap_or(0)),
-            _ => {}
         }
         Ok(())
     }

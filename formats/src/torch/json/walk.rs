@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::torch::builder::{Refusal, Scalar};
 use crate::torch::key::Key;
+use crate::torch::scalar::{Refusal, Scalar};
 
 /// A dictionary being read.
 pub(super) trait Part {

@@ -1,7 +1,6 @@
 //! Finds the snapshot in what the pickle machine leaves.
 //!
-//! A pickle may name one list from many places. What is turned into rows is turned once for each time that it is named, so a list
-//! named too often is refused before it could make more rows than the pickle has bytes.
+//! A pickle may name one list from many places. Each is turned into rows once, so that a pickle cannot make more rows than it has bytes.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -10,8 +9,9 @@ use vramscope_trace::Stage;
 
 use super::heap::Heap;
 use super::value::{DictId, ListId, Value};
-use crate::torch::builder::{Builder, EntryDraft, Refusal};
+use crate::torch::builder::{Builder, EntryDraft, Owner};
 use crate::torch::key::Key;
+use crate::torch::scalar::Refusal;
 use crate::torch::snapshot::{AnnotationRow, BlockRow, SegmentRow};
 
 /// Lists already turned into rows.
@@ -19,14 +19,26 @@ use crate::torch::snapshot::{AnnotationRow, BlockRow, SegmentRow};
 struct Used(HashSet<u32>);
 
 impl Used {
-    /// The items of a list that no one has used yet.
-    fn list(&mut self, heap: &Heap<'_>, value: Value, wrong: &'static str) -> Result<ListId, Refusal> {
-        let Value::List(list) = value else { return Err(Refusal::Wrong(wrong)) };
+    /// The items of a list. One that was used before is skipped and counted: whoever puts a history or a segment's blocks together by
+    /// hand may name one list twice, and a small pickle could name it so often that no memory is large enough.
+    fn list(
+        &mut self,
+        heap: &Heap<'_>,
+        builder: &mut Builder,
+        value: Value,
+        wrong: &'static str,
+    ) -> Result<Option<ListId>, Refusal> {
+        let list = match value {
+            Value::List(list) => list,
+            Value::None => return Ok(None),
+            _ => return Err(Refusal::Wrong(wrong)),
+        };
         let is_empty = heap.values(list).is_empty() && heap.entries(list).is_none_or(<[_]>::is_empty);
-        if !is_empty && !self.0.insert(list.0) {
-            return Err(Refusal::Wrong("one list stands in several places of the snapshot"));
+        if is_empty || self.0.insert(list.0) {
+            return Ok(Some(list));
         }
-        Ok(list)
+        builder.note_odd("one list stands in several places of the snapshot");
+        Ok(None)
     }
 }
 
@@ -51,29 +63,36 @@ fn key_of(heap: &Heap<'_>, key: Value) -> Option<Key> {
 
 /// Fills the builder from the pickle's one value.
 pub(super) fn snapshot(top: Value, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
-    let Value::Dict(top) = top else {
-        return Err(Refusal::Wrong(match top {
-            Value::List(_) => {
-                "this pickle is a list, perhaps of segments alone; a whole snapshot is the dictionary that \
-                 torch.cuda.memory._snapshot() gives"
-            }
-            _ => "this pickle is not the dictionary that torch.cuda.memory._snapshot() gives",
-        }));
+    let mut used = Used::default();
+    let top = match top {
+        Value::Dict(top) => top,
+        Value::List(list) if is_segments(list, heap) => {
+            builder.snapshot.has_segments = true;
+            return read_segments(top, Owner::Devices, &mut used, heap, builder);
+        }
+        Value::List(_) => return Err(Refusal::Wrong("this pickle is a list, and not one of segments")),
+        _ => {
+            let what = "this pickle is not the dictionary that torch.cuda.memory._snapshot() gives";
+            return Err(Refusal::Wrong(what));
+        }
     };
-    let segments = field(heap, top, Key::Segments);
-    let traces = field(heap, top, Key::DeviceTraces);
-    if segments.is_none() && traces.is_none() {
+    let has = |key| field(heap, top, key).is_some();
+    if ![Key::Segments, Key::DeviceTraces, Key::HostSegments, Key::HostTraces].into_iter().any(has) {
         return Err(Refusal::Wrong(
             "this dictionary has neither segments nor device_traces: it is not a PyTorch snapshot",
         ));
     }
-    let mut used = Used::default();
-    if let Some(segments) = segments {
-        builder.snapshot.has_segments = true;
-        read_segments(segments, &mut used, heap, builder)?;
+    for (key, owner) in [(Key::Segments, Owner::Devices), (Key::HostSegments, Owner::Host)] {
+        if let Some(segments) = field(heap, top, key) {
+            builder.snapshot.has_segments |= owner == Owner::Devices;
+            read_segments(segments, owner, &mut used, heap, builder)?;
+        }
     }
-    if let Some(traces) = traces {
+    if let Some(traces) = field(heap, top, Key::DeviceTraces) {
         read_traces(traces, &mut used, heap, builder)?;
+    }
+    if let Some(trace) = field(heap, top, Key::HostTraces) {
+        builder.snapshot.host_trace = read_host_traces(trace, &mut used, heap, builder)?;
     }
     if let Some(annotations) = field(heap, top, Key::ExternalAnnotations) {
         read_annotations(annotations, &mut used, heap, builder)?;
@@ -81,16 +100,29 @@ pub(super) fn snapshot(top: Value, heap: &mut Heap<'_>, builder: &mut Builder) -
     if let Some(Value::Dict(settings)) = field(heap, top, Key::AllocatorSettings) {
         read_settings(settings, heap, builder);
     }
-    for (key, name) in [(Key::HostSegments, "host_segments"), (Key::HostTraces, "host_traces")] {
-        if field(heap, top, key).is_some() {
-            builder.snapshot.left_out.push(name);
-        }
-    }
     Ok(())
 }
 
-fn read_segments(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
-    let list = used.list(heap, list, "segments is not a list")?;
+/// Whether a list holds segments and nothing else: `torch.cuda.memory_snapshot()`, and all that the first versions had.
+fn is_segments(list: ListId, heap: &Heap<'_>) -> bool {
+    let is_segment = |value: &Value| match *value {
+        Value::Dict(dict) if row_keys(heap, dict).is_ok() => {
+            field(heap, dict, Key::Address).is_some() && field(heap, dict, Key::TotalSize).is_some()
+        }
+        _ => false,
+    };
+    let values = heap.values(list);
+    !values.is_empty() && values.iter().all(is_segment)
+}
+
+fn read_segments(
+    list: Value,
+    owner: Owner,
+    used: &mut Used,
+    heap: &mut Heap<'_>,
+    builder: &mut Builder,
+) -> Result<(), Refusal> {
+    let Some(list) = used.list(heap, builder, list, "segments is not a list")? else { return Ok(()) };
     for at in 0..heap.values(list).len() {
         let Value::Dict(dict) = heap.value_at(list, at)? else {
             return Err(Refusal::Wrong("a segment is not a dictionary"));
@@ -101,18 +133,18 @@ fn read_segments(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mu
             let (key, value) = heap.pairs(dict)[pair];
             match key_of(heap, key) {
                 None => {}
-                Some(Key::Frames) => row.stack = heap.stack(value, builder)?,
+                Some(Key::Frames) => row.origin.stack = heap.stack(value, builder)?,
                 Some(Key::Blocks) => read_blocks(value, used, heap, builder)?,
-                Some(key) => Builder::segment_field(&mut row, key, heap.scalar(value))?,
+                Some(key) => builder.segment_field(&mut row, key, heap.scalar(value))?,
             }
         }
-        builder.push_segment(row, first_block)?;
+        builder.push_segment(row, first_block, owner)?;
     }
     Ok(())
 }
 
 fn read_blocks(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
-    let list = used.list(heap, list, "the blocks of a segment are not a list")?;
+    let Some(list) = used.list(heap, builder, list, "the blocks of a segment are not a list")? else { return Ok(()) };
     for at in 0..heap.values(list).len() {
         let Value::Dict(dict) = heap.value_at(list, at)? else {
             return Err(Refusal::Wrong("a block is not a dictionary"));
@@ -122,8 +154,9 @@ fn read_blocks(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mut 
             let (key, value) = heap.pairs(dict)[pair];
             match key_of(heap, key) {
                 None => {}
-                Some(Key::Frames) => row.stack = heap.stack(value, builder)?,
-                Some(key) => Builder::block_field(&mut row, key, heap.scalar(value))?,
+                Some(Key::Frames) => row.origin.stack = heap.stack(value, builder)?,
+                Some(Key::History) => read_block_history(value, &mut row, heap, builder)?,
+                Some(key) => builder.block_field(&mut row, key, heap.scalar(value))?,
             }
         }
         builder.push_block(row)?;
@@ -131,23 +164,75 @@ fn read_blocks(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mut 
     Ok(())
 }
 
-fn read_traces(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
-    let list = used.list(heap, list, "device_traces is not a list")?;
-    for at in 0..heap.values(list).len() {
-        let trace = used.list(heap, heap.value_at(list, at)?, "a device's history is not a list")?;
-        let ranges = match heap.entries(trace) {
-            Some(ranges) => ranges.to_vec(),
-            None => {
-                let first = builder.snapshot.entries.len() as u32;
-                for at in 0..heap.values(trace).len() {
-                    read_late_entry(heap.value_at(trace, at)?, heap, builder)?;
-                }
-                vec![Range { start: first, end: builder.snapshot.entries.len() as u32 }]
-            }
-        };
-        builder.push_trace(ranges)?;
+/// Old versions say in a list what was put into a block, the newest first, and only there where that came from.
+fn read_block_history(
+    list: Value,
+    row: &mut BlockRow,
+    heap: &mut Heap<'_>,
+    builder: &mut Builder,
+) -> Result<(), Refusal> {
+    let Value::List(list) = list else { return Ok(()) };
+    let Some(&Value::Dict(newest)) = heap.values(list).first() else { return Ok(()) };
+    for pair in 0..row_keys(heap, newest)? {
+        let (key, value) = heap.pairs(newest)[pair];
+        match key_of(heap, key) {
+            Some(Key::Frames) => row.origin.stack = heap.stack(value, builder)?,
+            Some(Key::RealSize) => builder.block_field(row, Key::RealSize, heap.scalar(value))?,
+            _ => {}
+        }
     }
     Ok(())
+}
+
+fn read_traces(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
+    let Some(list) = used.list(heap, builder, list, "device_traces is not a list")? else { return Ok(()) };
+    for at in 0..heap.values(list).len() {
+        let trace = read_trace(heap.value_at(list, at)?, used, heap, builder)?;
+        builder.push_trace(trace)?;
+    }
+    Ok(())
+}
+
+/// The host has one history; it may stand in a list as those of the devices do.
+fn read_host_traces(
+    list: Value,
+    used: &mut Used,
+    heap: &mut Heap<'_>,
+    builder: &mut Builder,
+) -> Result<Vec<Range<u32>>, Refusal> {
+    let is_nested = |heap: &Heap<'_>| match list {
+        Value::List(list) => matches!(heap.values(list).first(), Some(Value::List(_))),
+        _ => false,
+    };
+    if !is_nested(heap) {
+        return read_trace(list, used, heap, builder);
+    }
+    let mut all = Vec::new();
+    let Some(list) = used.list(heap, builder, list, "host_traces is not a list")? else { return Ok(all) };
+    for at in 0..heap.values(list).len() {
+        all.extend(read_trace(heap.value_at(list, at)?, used, heap, builder)?);
+    }
+    Ok(all)
+}
+
+/// The entries of one history.
+fn read_trace(
+    list: Value,
+    used: &mut Used,
+    heap: &mut Heap<'_>,
+    builder: &mut Builder,
+) -> Result<Vec<Range<u32>>, Refusal> {
+    let Some(trace) = used.list(heap, builder, list, "a device's history is not a list")? else {
+        return Ok(Vec::new());
+    };
+    if let Some(ranges) = heap.entries(trace) {
+        return Ok(ranges.to_vec());
+    }
+    let first = builder.snapshot.entries.len() as u32;
+    for at in 0..heap.values(trace).len() {
+        read_late_entry(heap.value_at(trace, at)?, heap, builder)?;
+    }
+    Ok(vec![Range { start: first, end: builder.snapshot.entries.len() as u32 }])
 }
 
 /// An entry whose dictionary got its keys one by one, and so was not recognized when it was filled.
@@ -171,7 +256,7 @@ fn read_late_entry(value: Value, heap: &mut Heap<'_>, builder: &mut Builder) -> 
 }
 
 fn read_annotations(list: Value, used: &mut Used, heap: &Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
-    let list = used.list(heap, list, "external_annotations is not a list")?;
+    let Some(list) = used.list(heap, builder, list, "external_annotations is not a list")? else { return Ok(()) };
     for &value in heap.values(list) {
         let Value::Dict(dict) = value else { continue };
         let mut row = AnnotationRow { device: 0, time_us: 0, stage: Stage::Instant, name: Default::default() };

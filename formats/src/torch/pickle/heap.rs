@@ -9,8 +9,9 @@ use vramscope_trace::{FrameId, StackId, StringId};
 
 use super::value::{DictId, ListId, TextId, Value};
 use crate::limits::{Budget, OutOfBudget};
-use crate::torch::builder::{Builder, Refusal, Scalar};
+use crate::torch::builder::Builder;
 use crate::torch::key::Key;
+use crate::torch::scalar::{Refusal, Scalar};
 
 /// A text as it stands in the pickle.
 #[derive(Debug)]

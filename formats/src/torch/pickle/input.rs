@@ -2,7 +2,7 @@
 
 use super::value::Value;
 use crate::limits::OutOfBudget;
-use crate::torch::builder::Refusal;
+use crate::torch::scalar::Refusal;
 
 /// What went wrong in one instruction; the machine knows where. Two words, so that results without one come back in registers.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use super::value::{Packed, Value};
 use crate::limits::{Budget, OutOfBudget};
-use crate::torch::builder::Refusal;
+use crate::torch::scalar::Refusal;
 
 /// What was put where.
 #[derive(Debug, Default)]

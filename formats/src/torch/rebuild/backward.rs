@@ -5,13 +5,12 @@
 
 use std::collections::HashMap;
 
-use vramscope_pool::{Settings, size};
-use vramscope_trace::StackId;
+use vramscope_pool::size;
 
 use super::segments::{PoolGuess, Segment, Segments, of_row};
-use super::size::rounded;
+use super::size::Rules;
 use super::trace::Trace;
-use crate::torch::snapshot::{Action, BlockState, Entry, SegmentRow, Snapshot};
+use crate::torch::snapshot::{Action, BlockState, Entry, NO_TIME, Origin, SegmentRow, Snapshot};
 
 /// A live block, as far as it is known.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +19,16 @@ pub(super) struct PastBlock {
     pub(super) size: Option<u64>,
     pub(super) requested: u64,
     pub(super) pending_free: bool,
-    pub(super) stack: StackId,
+    pub(super) origin: Origin,
+}
+
+/// A block that the history makes and that is still there at its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Survivor {
+    /// The place of the entry that makes it.
+    pub(super) place: u64,
+    pub(super) size: u64,
+    pub(super) origin: Origin,
 }
 
 /// What was there before the history, and what the walk has learned for the way forward.
@@ -30,8 +38,12 @@ pub(super) struct Past {
     pub(super) blocks: HashMap<u64, PastBlock>,
     /// The pools of the segments that the history makes, the last one first.
     pub(super) pools: Vec<PoolGuess>,
-    /// Blocks that the history makes and that are still there at its end: the place of the entry, and the size. The last one first.
-    pub(super) survivors: Vec<(u64, u64)>,
+    /// The last one first.
+    pub(super) survivors: Vec<Survivor>,
+    /// When the earliest of the entries was, where they have times.
+    pub(super) earliest_us: Option<i64>,
+    /// Segments and blocks of the snapshot that contradict others, or that there cannot be.
+    pub(super) misfits: u64,
     /// There may be segments whose pool is not known yet.
     has_unknown_pools: bool,
     /// Blocks looked at for the sake of those since the segments were last gone through.
@@ -42,16 +54,21 @@ pub(super) struct Past {
 
 impl Past {
     /// Walks the history of `device` back from the snapshot's segments.
-    pub(super) fn walk(snapshot: &Snapshot, device: u16, trace: &Trace<'_>, settings: &Settings) -> Self {
+    pub(super) fn walk(snapshot: &Snapshot, device: u16, trace: &Trace<'_>, rules: &Rules) -> Self {
         let mut past = Self::default();
-        for row in snapshot.segments_of(device).iter().filter(|row| row.size > 0) {
+        let mut earliest_us = i64::MAX;
+        for row in snapshot.segments_of(device) {
             past.put_row(snapshot, row);
         }
         let mut place = trace.len();
         for entry in trace.entries_reversed() {
             place -= 1;
-            past.undo(snapshot, entry, place, settings);
+            if entry.time_us != NO_TIME {
+                earliest_us = earliest_us.min(entry.time_us);
+            }
+            past.undo(snapshot, entry, place, rules);
         }
+        past.earliest_us = (earliest_us != i64::MAX).then_some(earliest_us);
         if !past.knows_requests {
             past.blocks.values_mut().filter(|block| block.size.is_none()).for_each(|block| block.pending_free = false);
         }
@@ -64,31 +81,37 @@ impl Past {
     }
 
     fn put_row(&mut self, snapshot: &Snapshot, row: &SegmentRow) {
-        self.segments.insert(row.address, of_row(row));
+        let is_new = row.is_range() && self.segments.insert(row.address, of_row(row));
+        self.misfits += u64::from(!is_new);
+        // Blocks lie one behind the other, whatever becomes of those that do not.
+        let mut next = row.address;
         for block in &snapshot.blocks[row.blocks.clone()] {
+            let fits = block.address.is_some_and(|address| address >= next);
+            next = block.address.unwrap_or(next).saturating_add(block.size);
+            self.misfits += u64::from(!fits || next > row.end());
             if block.state == BlockState::Free {
                 continue;
             }
-            let Some(address) = block.address else { continue };
+            let Some(address) = block.place() else { continue };
             let past = PastBlock {
                 size: Some(block.size),
                 requested: block.requested.unwrap_or(block.size),
                 pending_free: block.state == BlockState::PendingFree,
-                stack: block.stack,
+                origin: block.origin,
             };
             self.blocks.insert(address, past);
         }
     }
 
-    fn undo(&mut self, snapshot: &Snapshot, entry: &Entry, place: u64, settings: &Settings) {
+    fn undo(&mut self, snapshot: &Snapshot, entry: &Entry, place: u64, rules: &Rules) {
         let address = entry.address;
         match entry.action() {
             Action::Allocated => {
-                if let Some(size) = self.blocks.remove(&address).and_then(|block| block.size) {
-                    self.survivors.push((place, size));
+                if let Some(PastBlock { size: Some(size), origin, .. }) = self.blocks.remove(&address) {
+                    self.survivors.push(Survivor { place, size, origin });
                 }
                 if self.has_unknown_pools {
-                    self.learn_pool(snapshot, entry, settings);
+                    self.learn_pool(snapshot, entry, rules);
                 }
             }
             Action::FreeCompleted => {
@@ -97,7 +120,7 @@ impl Past {
                     size: None,
                     requested: entry.size,
                     pending_free: true,
-                    stack: StackId(0),
+                    origin: Origin::default(),
                 });
             }
             Action::FreeRequested => {
@@ -106,7 +129,7 @@ impl Past {
                     size: None,
                     requested: entry.size,
                     pending_free: false,
-                    stack: StackId(0),
+                    origin: Origin::default(),
                 });
             }
             Action::SegmentAllocated => {
@@ -133,14 +156,14 @@ impl Past {
         let said = PoolGuess { kind: None, owner: context.owner };
         let beside = if expandable { self.segments.pool_beside(&range, context.stream) } else { PoolGuess::default() };
         let pool = said.or(beside);
-        let segment = Segment { end: range.end, stream: context.stream, pool, expandable, stack: StackId(0) };
+        let segment = Segment { end: range.end, stream: context.stream, pool, expandable, origin: Origin::default() };
         self.segments.insert(range.start, segment);
         self.has_unknown_pools |= pool.kind.is_none();
     }
 
     /// A block that is taken from a segment tells the segment's pool.
-    fn learn_pool(&mut self, snapshot: &Snapshot, entry: &Entry, settings: &Settings) {
-        let rounded = rounded(settings, entry.size);
+    fn learn_pool(&mut self, snapshot: &Snapshot, entry: &Entry, rules: &Rules) {
+        let rounded = rules.rounded(entry.size);
         let said = PoolGuess { kind: Some(size::pool_kind(rounded)), owner: snapshot.context(entry).owner };
         let range = entry.address..entry.address.saturating_add(rounded);
         for segment in self.segments.overlapping_mut(range) {

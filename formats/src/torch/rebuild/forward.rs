@@ -6,15 +6,16 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use vramscope_pool::{Settings, size};
+use vramscope_pool::size;
 use vramscope_trace::{
     Block, DeviceState, EventKind, MempoolId, Pool, Segment as StateSegment, SiteId, Stage, StreamId, StringId,
 };
 
+use super::backward::Survivor;
 use super::segments::{PoolGuess, Segment, Segments};
-use super::size::rounded;
+use super::size::Rules;
 use super::start::{Start, StartBlock, known_pool, likely_pool};
-use crate::torch::snapshot::{Action, Context, Entry};
+use crate::torch::snapshot::{Action, Context, Entry, Origin};
 
 /// A live block.
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +30,11 @@ pub(super) struct LiveBlock {
 pub(super) struct Forward {
     pub(super) segments: Segments,
     pub(super) blocks: BTreeMap<u64, LiveBlock>,
-    settings: Settings,
+    rules: Rules,
     /// What the way back has learned of the pools of segments yet to be made; the next one last.
     pools: Vec<PoolGuess>,
-    /// Place and size of the blocks yet to be made that are still there at the end; the next one last.
-    survivors: Vec<(u64, u64)>,
+    /// The blocks yet to be made that are still there at the end; the next one last.
+    survivors: Vec<Survivor>,
     /// Entries so far.
     place: u64,
     /// Entries that contradicted the state.
@@ -43,7 +44,7 @@ pub(super) struct Forward {
 }
 
 impl Forward {
-    pub(super) fn new(start: &Start, pools: Vec<PoolGuess>, survivors: Vec<(u64, u64)>, settings: Settings) -> Self {
+    pub(super) fn new(start: &Start, pools: Vec<PoolGuess>, survivors: Vec<Survivor>, rules: Rules) -> Self {
         let live = |block: &StartBlock| LiveBlock {
             end: block.address.saturating_add(block.size),
             requested: block.requested,
@@ -52,12 +53,22 @@ impl Forward {
         Self {
             segments: start.segments.clone(),
             blocks: start.blocks.iter().map(|block| (block.address, live(block))).collect(),
-            settings,
+            rules,
             pools,
             survivors,
             place: 0,
             misfits: 0,
             irregular: 0,
+        }
+    }
+
+    /// Where the next entry came from. Of a block that is still there at the end, the snapshot may say it where the entry does not:
+    /// there are settings under which PyTorch keeps call stacks of live blocks only.
+    pub(super) fn origin(&self, entry: &Entry, context: &Context) -> Origin {
+        let said = Origin { stack: entry.stack, scope: context.scope, compiled: context.compiled };
+        match self.survivors.last() {
+            Some(survivor) if survivor.place == self.place && said == Origin::default() => survivor.origin,
+            _ => said,
         }
     }
 
@@ -105,8 +116,9 @@ impl Forward {
             }
             Action::OutOfMemory => EventKind::OutOfMemory { requested: size, device_free: address, stream, site },
             Action::Other => {
-                // A note's words say more than that it is one.
-                let name = if context.scope == StringId(0) { context.mark } else { context.scope };
+                // A note is its words; of other marks, those that the program had set just then say less than the action.
+                let is_note = context.is_note && context.scope != StringId(0);
+                let name = if is_note { context.scope } else { context.mark };
                 EventKind::Mark { stage: Stage::Instant, name }
             }
         };
@@ -117,7 +129,7 @@ impl Forward {
     /// The size and the pool of the block that an entry allocates.
     fn allocate(&mut self, entry: &Entry, context: &Context) -> (u64, Pool) {
         let address = entry.address;
-        let rounded = rounded(&self.settings, entry.size);
+        let rounded = self.rules.rounded(entry.size);
         let (mut size, pool, mut fits) = match self.segments.containing(address) {
             None => {
                 let owner = context.owner.unwrap_or(MempoolId(0, 0));
@@ -128,20 +140,17 @@ impl Forward {
                 let above = self.blocks.range(address..).next().map_or(segment.end, |(&above, _)| above);
                 let below = self.blocks.range(..address).next_back().map_or(start, |(_, below)| below.end.max(start));
                 let room = above.min(segment.end) - address;
-                match room.checked_sub(rounded) {
+                match self.rules.taken(pool.kind, segment.expandable, entry.size, room) {
                     None => (rounded, pool, false),
-                    Some(remaining) => {
-                        let splits = size::splits(&self.settings, pool.kind, segment.expandable, rounded, remaining);
-                        (if splits { rounded } else { room }, pool, below == address)
-                    }
+                    Some(size) => (size, pool, below == address),
                 }
             }
         };
-        if let Some((_, known)) = self.survivors.pop_if(|(place, _)| *place == self.place)
-            && known != size
+        if let Some(survivor) = self.survivors.pop_if(|survivor| survivor.place == self.place)
+            && survivor.size != size
         {
             self.irregular += 1;
-            size = known;
+            size = survivor.size;
             fits = false;
         }
         let end = address.saturating_add(size);
@@ -163,8 +172,13 @@ impl Forward {
             self.misfits += 1;
             return pool;
         }
-        let segment =
-            Segment { end: range.end, stream: context.stream, pool: known_pool(pool), expandable, stack: entry.stack };
+        let segment = Segment {
+            end: range.end,
+            stream: context.stream,
+            pool: known_pool(pool),
+            expandable,
+            origin: Origin::default(),
+        };
         let fits = self.segments.insert(range.start, segment);
         let is_empty = self.evict_blocks(range) == 0;
         self.misfits += u64::from(!fits || !is_empty);
@@ -195,11 +209,7 @@ impl Forward {
 }
 
 /// Puts the state before the first entry into a recording's state.
-pub(super) fn fill_state(
-    start: &Start,
-    state: &mut DeviceState,
-    mut site_of: impl FnMut(vramscope_trace::StackId) -> SiteId,
-) {
+pub(super) fn fill_state(start: &Start, state: &mut DeviceState, mut site_of: impl FnMut(Origin) -> SiteId) {
     for (address, segment) in start.segments.iter() {
         let size = segment.end - address;
         state.insert_segment(StateSegment {
@@ -208,7 +218,7 @@ pub(super) fn fill_state(
             stream: StreamId(segment.stream),
             pool: likely_pool(segment.pool, size),
             expandable: segment.expandable,
-            site: site_of(segment.stack),
+            site: site_of(segment.origin),
             since_event: 0,
         });
     }
@@ -219,7 +229,7 @@ pub(super) fn fill_state(
             requested: block.requested,
             stream: StreamId(block.stream),
             pool: block.pool,
-            site: site_of(block.stack),
+            site: site_of(block.origin),
             pending_free: block.pending_free,
             since_event: 0,
             since_ns: 0,

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use vramscope_trace::{MempoolId, PoolKind, StackId};
+use vramscope_trace::{MempoolId, PoolKind};
 
-use crate::torch::snapshot::SegmentRow;
+use crate::torch::snapshot::{Origin, SegmentRow};
 
 /// A segment. Its pool is not said where it is made, only where it is still there at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(super) struct Segment {
     pub(super) stream: u64,
     pub(super) pool: PoolGuess,
     pub(super) expandable: bool,
-    pub(super) stack: StackId,
+    pub(super) origin: Origin,
 }
 
 /// What is known of a segment's pool.
@@ -70,7 +70,7 @@ impl Segments {
                 && joins(below)
             {
                 address = start;
-                segment.stack = below.stack;
+                segment.origin = below.origin;
             }
         }
         self.by_address.insert(address, segment);
@@ -125,8 +125,8 @@ pub(super) fn of_row(row: &SegmentRow) -> Segment {
     Segment {
         end: row.end(),
         stream: row.stream,
-        pool: PoolGuess { kind: Some(row.kind), owner: Some(row.owner) },
-        expandable: row.expandable,
-        stack: row.stack,
+        pool: PoolGuess { kind: row.kind, owner: Some(row.owner) },
+        expandable: row.expandable == Some(true),
+        origin: row.origin,
     }
 }

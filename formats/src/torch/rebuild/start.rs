@@ -14,14 +14,14 @@
 
 use std::collections::BTreeMap;
 
-use vramscope_pool::{Settings, size};
-use vramscope_trace::{MempoolId, Pool, PoolKind, StackId};
+use vramscope_pool::size;
+use vramscope_trace::{MempoolId, Pool, PoolKind};
 
 use super::backward::Past;
 use super::segments::{PoolGuess, Segment, Segments};
-use super::size::rounded;
+use super::size::Rules;
 use super::trace::Trace;
-use crate::torch::snapshot::Action;
+use crate::torch::snapshot::{Action, Origin};
 
 /// A live block before the first entry.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,13 @@ pub(super) struct StartBlock {
     pub(super) stream: u64,
     pub(super) pool: Pool,
     pub(super) pending_free: bool,
-    pub(super) stack: StackId,
+    pub(super) origin: Origin,
+}
+
+impl StartBlock {
+    fn end(&self) -> u64 {
+        self.address.saturating_add(self.size)
+    }
 }
 
 /// The state before the first entry.
@@ -45,6 +51,8 @@ pub(super) struct Start {
     pub(super) unsure: u64,
     /// How many entries there are up to and with the one that frees the last of those.
     pub(super) unsure_entries: u64,
+    /// Blocks that contradict others, or that there cannot be.
+    pub(super) misfits: u64,
 }
 
 /// What is known of a pool, completed by what is likely.
@@ -67,7 +75,7 @@ struct Open {
 }
 
 impl Start {
-    pub(super) fn new(past: &Past, trace: &Trace<'_>, settings: &Settings) -> Self {
+    pub(super) fn new(past: &Past, trace: &Trace<'_>, rules: &Rules) -> Self {
         let mut start = Self::default();
         for (address, segment) in past.segments.iter() {
             let pool = known_pool(likely_pool(segment.pool, segment.end - address));
@@ -78,34 +86,43 @@ impl Start {
         let mut open = BTreeMap::new();
         for (index, &address) in addresses.iter().enumerate() {
             let next = addresses.get(index + 1).copied().unwrap_or(u64::MAX);
-            start.add_block(past, settings, address, next, &mut open);
+            start.add_block(past, rules, address, next, &mut open);
         }
         start.close(open, trace);
         start
     }
 
-    fn add_block(&mut self, past: &Past, settings: &Settings, address: u64, next: u64, open: &mut BTreeMap<u64, Open>) {
+    fn add_block(&mut self, past: &Past, rules: &Rules, address: u64, next: u64, open: &mut BTreeMap<u64, Open>) {
         let Some(block) = past.blocks.get(&address) else { return };
-        let rounded = rounded(settings, block.requested);
+        let rounded = rules.rounded(block.requested);
         let segment = self.segments.containing(address).map(|(start, segment)| (start, *segment));
         let (stream, pool) = match segment {
             Some((start, segment)) => (segment.stream, likely_pool(segment.pool, segment.end - start)),
             None => (0, Pool::default_of(size::pool_kind(rounded))),
         };
         let mut size = block.size.unwrap_or(rounded);
+        let mut tail_is_open = false;
         if let Some((_, segment)) = segment
             && block.size.is_none()
-            && pool.kind == PoolKind::Large
-            && !segment.expandable
+            && rules.keeps_tails(pool.kind, segment.expandable)
         {
             let room = next.min(segment.end) - address;
-            let tail = room.saturating_sub(rounded);
-            if !size::splits(settings, pool.kind, segment.expandable, rounded, tail) {
-                size = room.max(rounded);
-            } else {
-                let rounded_end = address.saturating_add(rounded);
-                open.insert(address, Open { index: self.blocks.len(), rounded_end, segment_end: segment.end });
-            }
+            let taken = rules.taken(pool.kind, segment.expandable, block.requested, room);
+            size = taken.unwrap_or(rounded);
+            tail_is_open = taken == Some(rounded) && room > rounded;
+        }
+        if size == 0 || address.checked_add(size).is_none() {
+            self.misfits += 1;
+            return;
+        }
+        // Of two that overlap, the one that begins later is believed, as in a recording's state.
+        while let Some(below) = self.blocks.pop_if(|below| below.end() > address) {
+            open.remove(&below.address);
+            self.misfits += 1;
+        }
+        if tail_is_open && let Some((_, segment)) = segment {
+            let rounded_end = address.saturating_add(rounded);
+            open.insert(address, Open { index: self.blocks.len(), rounded_end, segment_end: segment.end });
         }
         self.blocks.push(StartBlock {
             address,
@@ -114,7 +131,7 @@ impl Start {
             stream,
             pool,
             pending_free: block.pending_free,
-            stack: block.stack,
+            origin: block.origin,
         });
     }
 

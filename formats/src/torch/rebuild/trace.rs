@@ -13,8 +13,7 @@ pub(super) struct Trace<'a> {
 
 impl<'a> Trace<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, device: u16) -> Self {
-        let ranges = snapshot.traces.get(usize::from(device)).map_or(&[][..], Vec::as_slice);
-        Self { entries: &snapshot.entries, ranges }
+        Self { entries: &snapshot.entries, ranges: snapshot.trace_of(device) }
     }
 
     pub(super) fn len(&self) -> u64 {

@@ -1,0 +1,57 @@
+//! Call stacks.
+
+use serde::de::{Error, MapAccess, SeqAccess};
+use vramscope_trace::{FrameId, StackId, StringId};
+
+use super::walk::{Dict, List, Part, Rows};
+use crate::torch::builder::Builder;
+use crate::torch::key::Key;
+use crate::torch::pickle::is_unknown_file;
+use crate::torch::scalar::{Refusal, Scalar};
+
+/// Reads the list of frames that is the next value of `map`.
+pub(super) fn next_stack<'de, A: MapAccess<'de>>(builder: &mut Builder, map: &mut A) -> Result<StackId, A::Error> {
+    let mut frames = Frames { builder, list: Vec::new() };
+    map.next_value_seed(List(&mut frames))?;
+    let list = frames.list;
+    builder.stack(&list).map_err(A::Error::custom)
+}
+
+struct Frames<'a> {
+    builder: &'a mut Builder,
+    list: Vec<FrameId>,
+}
+
+impl Rows for Frames<'_> {
+    fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
+        let mut frame = Frame { builder: self.builder, function: None, file: None, line: None };
+        let read = list.next_element_seed(Dict(&mut frame))?;
+        // As in a pickle, what does not have all three is no frame.
+        if let Frame { function: Some(function), file: Some(file), line: Some(line), .. } = frame {
+            self.list.push(self.builder.frame(function, file, line).map_err(A::Error::custom)?);
+        }
+        Ok(read)
+    }
+}
+
+struct Frame<'a> {
+    builder: &'a mut Builder,
+    function: Option<StringId>,
+    file: Option<StringId>,
+    line: Option<u32>,
+}
+
+impl Part for Frame<'_> {
+    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
+        match (key, value) {
+            (Key::Name, Scalar::Text(name)) => self.function = Some(self.builder.string(name)?),
+            (Key::Filename, Scalar::Text(name)) => {
+                let name = if is_unknown_file(name) { "" } else { name };
+                self.file = Some(self.builder.string(name)?);
+            }
+            (Key::Line, Scalar::Int(line)) => self.line = Some(u32::try_from(line).unwrap_or(0)),
+            _ => {}
+        }
+        Ok(())
+    }
+}
