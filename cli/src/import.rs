@@ -20,13 +20,16 @@ pub(crate) struct ImportOptions {
     /// The recording to write
     #[arg(short, long, value_name = "OUT.vram")]
     output: PathBuf,
+    /// Replace paths, names and other texts by placeholders; numbers and structure stay
+    #[arg(long)]
+    redact: bool,
 }
 
 /// Converts, and says what came of it.
 pub(crate) fn run(options: &ImportOptions) -> Outcome {
-    let input = Input::open(&options.input)?;
-    // A snapshot has more in it than becomes of it; a recording is only made whole.
-    if input.is_foreign() && same_file(&options.input, &options.output) {
+    let input = Input::open(&options.input)?.redacted(options.redact);
+    // A snapshot has more in it than becomes of it, and a recording has names; otherwise it is only made whole.
+    if (input.is_foreign() || options.redact) && same_file(&options.input, &options.output) {
         return Err(Failure::file(
             &options.output,
             "is the input, which would be lost; give the recording another name",

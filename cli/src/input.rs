@@ -6,9 +6,10 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use vramscope_formats::export::{self, Redactor};
 use vramscope_formats::{self as formats, Limits, Source};
 use vramscope_trace::{
-    Annotation, Definition, Encoder, Event, FORMAT_NAME, FORMAT_VERSION, MemoryState, Recording, Sink,
+    Annotation, Definition, Encoder, Event, FORMAT_NAME, FORMAT_VERSION, Info, MemoryState, Recording, Sink,
 };
 
 use crate::failure::{Failure, Outcome};
@@ -25,6 +26,7 @@ pub(crate) struct Input {
     path: PathBuf,
     bytes: Vec<u8>,
     source: Source,
+    redacts: bool,
 }
 
 /// What format a file has.
@@ -49,7 +51,12 @@ impl Input {
         let what =
             if bytes.is_empty() { "the file is empty" } else { "neither a vramscope recording nor a PyTorch snapshot" };
         let source = formats::sniff(&bytes).ok_or_else(|| Failure::file(path, format_args!("at byte 0: {what}")))?;
-        Ok(Self { path: path.to_owned(), bytes, source })
+        Ok(Self { path: path.to_owned(), bytes, source, redacts: false })
+    }
+
+    /// The same without its names, where that is wanted: everything made of it has placeholders for them.
+    pub(crate) fn redacted(self, redacts: bool) -> Self {
+        Self { redacts, ..self }
     }
 
     /// Whether another tool wrote it.
@@ -86,17 +93,23 @@ impl Input {
             return self.import(take);
         }
         let (recording, whole) = self.check()?;
+        if self.redacts {
+            let begin = |info: &_| Pieces::new(info, take);
+            let redacted = export::redact(&self.bytes[..whole], begin);
+            return redacted.map_err(|error| Failure::file(&self.path, error))?.map_or(Ok(0), Pieces::finish);
+        }
         take(&self.bytes[..whole])?;
         Ok(recording.events())
     }
 
     /// The recording that it is, or becomes when imported.
     pub(crate) fn recording(self) -> Outcome<Recording> {
-        if !self.is_foreign() {
+        if !self.is_foreign() && !self.redacts {
             return self.check().map(|(recording, _)| recording);
         }
         let mut recording = Recording::new();
-        self.import(|piece| recording.push(piece).map_err(|error| Failure::file(&self.path, error)))?;
+        let path = self.path.clone();
+        self.convert(|piece| recording.push(piece).map_err(|error| Failure::file(&path, error)))?;
         Ok(recording)
     }
 
@@ -125,8 +138,15 @@ impl Input {
             bar.set_length(total);
             bar.set_position(done);
         };
-        let begin = |info: &_| Pieces { encoder: Encoder::new(info), take, outcome: Ok(()), waiting: 0 };
-        let imported = formats::import(&self.bytes, &file_name, &Limits::default(), &mut progress, begin);
+        let limits = Limits::default();
+        let begin = |info: &_| Pieces::new(info, take);
+        let imported = if self.redacts {
+            let begin = |info: &_| Redactor::new(info, begin);
+            formats::import(&self.bytes, &file_name, &limits, &mut progress, begin)
+                .map(|(redactor, imported)| (redactor.into_inner(), imported))
+        } else {
+            formats::import(&self.bytes, &file_name, &limits, &mut progress, begin)
+        };
         bar.finish_and_clear();
         let (pieces, imported) = imported.map_err(|error| Failure::file(&self.path, error))?;
         for note in imported.notes {
@@ -156,6 +176,10 @@ struct Pieces<F> {
 }
 
 impl<F: FnMut(&[u8]) -> Outcome> Pieces<F> {
+    fn new(info: &Info, take: F) -> Self {
+        Self { encoder: Encoder::new(info), take, outcome: Ok(()), waiting: 0 }
+    }
+
     fn pass_on(&mut self) {
         self.waiting = 0;
         for chunk in self.encoder.take_output() {

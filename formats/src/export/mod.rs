@@ -5,14 +5,22 @@
 //! the recording's definitions as they are; who wants none in the output exports a recording that went through a [`Redactor`], so that
 //! no writer has to know of it.
 
+mod csv;
+mod follow;
+mod memory_viz;
+mod parquet;
 mod redact;
+mod table;
 
 use std::fmt;
 use std::io;
 
 use vramscope_trace::{Event, FormatError, MemoryState, Recording, Replay, SiteId};
 
-pub use self::redact::Redactor;
+pub use self::csv::csv;
+pub use self::memory_viz::{memory_viz_json, memory_viz_pickle};
+pub use self::parquet::parquet;
+pub use self::redact::{Redactor, redact};
 
 /// Told how much is done, of how much.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);

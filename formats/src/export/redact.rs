@@ -9,7 +9,8 @@ use std::collections::HashMap;
 
 use vramscope_pool::Settings;
 use vramscope_trace::{
-    Annotation, Definition, DeviceInfo, Event, EventKind, Frame, Info, MemoryState, Sink, Site, StringId,
+    Annotation, Decoder, Definition, DeviceInfo, Event, EventKind, FormatError, Frame, Info, Item, MemoryState, Sink,
+    Site, StringId,
 };
 
 /// What a text names.
@@ -65,6 +66,16 @@ impl<S: Sink> Redactor<S> {
         self.sink
     }
 
+    fn take(&mut self, item: &Item) {
+        match item {
+            Item::Info(_) => {}
+            Item::Define(definition) => self.define(definition),
+            Item::FullState(state) => self.full_state(state),
+            Item::Event(event) => self.event(event),
+            Item::Annotation(annotation) => self.annotation(annotation),
+        }
+    }
+
     /// The string that stands for `id` where it names a `role`.
     fn replace(&mut self, role: Role, id: StringId) -> StringId {
         let text = id.0.checked_sub(1).and_then(|index| self.texts.get(index as usize));
@@ -117,6 +128,32 @@ fn redacted(info: &Info) -> Info {
         alloc_conf: Settings::parse(&info.alloc_conf).map(|settings| settings.to_conf()).unwrap_or_default(),
         devices: info.devices.iter().map(device).collect(),
     }
+}
+
+/// Bytes of a recording that are decoded at once, so that little of it is held.
+const PIECE_BYTES: usize = 1 << 16;
+
+/// Gives what the bytes of a recording say, without its names, to a sink made by `begin`. `None` where they end before they begin: there is
+/// no head. What is not whole at the end is left out.
+///
+/// # Errors
+/// Where the bytes are not a recording.
+pub fn redact<S: Sink>(bytes: &[u8], begin: impl FnOnce(&Info) -> S) -> Result<Option<S>, FormatError> {
+    let mut begin = Some(begin);
+    let mut redactor = None;
+    let mut decoder = Decoder::new();
+    for piece in bytes.chunks(PIECE_BYTES) {
+        decoder.push(piece);
+        while let Some(item) = decoder.next_item()? {
+            match (&item, &mut redactor) {
+                (Item::Info(info), None) => redactor = begin.take().map(|begin| Redactor::new(info, begin)),
+                (_, Some(redactor)) => redactor.take(&item),
+                // Nothing comes before the head.
+                (_, None) => {}
+            }
+        }
+    }
+    Ok(redactor.map(Redactor::into_inner))
 }
 
 impl<S: Sink> Sink for Redactor<S> {

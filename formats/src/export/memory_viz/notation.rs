@@ -1,0 +1,49 @@
+//! How a snapshot's values are written down, whichever way.
+
+use std::io;
+
+use vramscope_trace::{Definitions, StackId, StringId};
+
+/// Writes a snapshot's values one behind the other, as JSON or as a pickle. The caller sees to it that they nest.
+pub(super) trait Notation {
+    /// Begins a dictionary, whose keys and values follow in turn. It gets at least one key.
+    fn begin_dict(&mut self) -> io::Result<()>;
+    /// A key of the open dictionary.
+    fn key(&mut self, name: &'static str) -> io::Result<()>;
+    /// Ends the open dictionary.
+    fn end_dict(&mut self) -> io::Result<()>;
+    /// Begins a list, whose items follow.
+    fn begin_list(&mut self) -> io::Result<()>;
+    /// Ends the open list.
+    fn end_list(&mut self) -> io::Result<()>;
+    /// A whole number.
+    fn number(&mut self, value: i128) -> io::Result<()>;
+    /// A number that need not be whole; it is finite.
+    fn float(&mut self, value: f64) -> io::Result<()>;
+    /// True or false.
+    fn boolean(&mut self, value: bool) -> io::Result<()>;
+    /// Two numbers that belong together, as the name of a private pool.
+    fn pair(&mut self, first: u64, second: u64) -> io::Result<()>;
+    /// One of the words that the format uses.
+    fn word(&mut self, word: &'static str) -> io::Result<()>;
+    /// A text that stands only here.
+    fn text(&mut self, text: &str) -> io::Result<()>;
+    /// A string of the recording.
+    fn string(&mut self, definitions: &Definitions, id: StringId) -> io::Result<()>;
+    /// A call stack of the recording, as a list of frames, innermost first.
+    fn frames(&mut self, definitions: &Definitions, id: StackId) -> io::Result<()>;
+    /// Ends the snapshot.
+    fn finish(&mut self) -> io::Result<()>;
+
+    /// A field of the open dictionary that is a whole number.
+    fn number_field(&mut self, name: &'static str, value: impl Into<i128>) -> io::Result<()> {
+        self.key(name)?;
+        self.number(value.into())
+    }
+
+    /// A field of the open dictionary that is one of the format's words.
+    fn word_field(&mut self, name: &'static str, word: &'static str) -> io::Result<()> {
+        self.key(name)?;
+        self.word(word)
+    }
+}

@@ -1,0 +1,284 @@
+//! A snapshot as a pickle, written as it is met and never held.
+//!
+//! Protocol 2: every Python 3 and every copy of the memory_viz page reads it. Words, strings, frames, stacks and names of pools are
+//! written once and then referred to, as Python does with what is the same object.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::io::{self, Write};
+
+use vramscope_trace::{Definitions, Frame, StackId, StringId};
+
+use super::notation::Notation;
+
+// Operations of the pickle machine, by the names that Python's `pickletools` gives them.
+const PROTO: u8 = 0x80;
+const STOP: u8 = b'.';
+const MARK: u8 = b'(';
+const EMPTY_DICT: u8 = b'}';
+const SETITEMS: u8 = b'u';
+const EMPTY_LIST: u8 = b']';
+const APPENDS: u8 = b'e';
+const BININT1: u8 = b'K';
+const BININT2: u8 = b'M';
+const BININT: u8 = b'J';
+const LONG1: u8 = 0x8a;
+const BINFLOAT: u8 = b'G';
+const NEWTRUE: u8 = 0x88;
+const NEWFALSE: u8 = 0x89;
+const BINUNICODE: u8 = b'X';
+const TUPLE2: u8 = 0x86;
+const BINGET: u8 = b'h';
+const LONG_BINGET: u8 = b'j';
+const BINPUT: u8 = b'q';
+const LONG_BINPUT: u8 = b'r';
+
+/// Items of a list that are appended at once, as Python does: a reader keeps them on its stack until then.
+const ITEMS_PER_APPEND: u32 = 1000;
+/// Places of the memo kept for the format's own words, which are referred to most: up to 256 a reference takes two bytes and not five.
+const PLACES_FOR_WORDS: u32 = 128;
+
+/// A container that is not complete.
+#[derive(Clone, Copy)]
+enum Open {
+    Dict,
+    /// With how many items since the last append.
+    List(u32),
+}
+
+/// Where what was written before is found again.
+struct Memo {
+    words: HashMap<&'static str, u32>,
+    strings: HashMap<StringId, u32>,
+    frames: HashMap<Frame, u32>,
+    stacks: HashMap<StackId, u32>,
+    pairs: HashMap<(u64, u64), u32>,
+    /// The next place for anything but words.
+    next: u32,
+}
+
+/// Writes a pickle.
+pub(super) struct Pickle<W> {
+    out: W,
+    open: Vec<Open>,
+    memo: Memo,
+}
+
+impl<W: Write> Pickle<W> {
+    pub(super) fn new(mut out: W) -> io::Result<Self> {
+        out.write_all(&[PROTO, 2])?;
+        let memo = Memo {
+            words: HashMap::new(),
+            strings: HashMap::new(),
+            frames: HashMap::new(),
+            stacks: HashMap::new(),
+            pairs: HashMap::new(),
+            next: PLACES_FOR_WORDS,
+        };
+        Ok(Self { out, open: Vec::new(), memo })
+    }
+
+    /// To be called before each value: makes room for it in the list that it is an item of.
+    fn before_value(&mut self) -> io::Result<()> {
+        if let Some(Open::List(items)) = self.open.last_mut() {
+            if *items == ITEMS_PER_APPEND {
+                *items = 0;
+                self.out.write_all(&[APPENDS])?;
+            }
+            if *items == 0 {
+                self.out.write_all(&[MARK])?;
+            }
+            *items += 1;
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, place: u32) -> io::Result<()> {
+        match u8::try_from(place) {
+            Ok(place) => self.out.write_all(&[BINGET, place]),
+            Err(_) => {
+                self.out.write_all(&[LONG_BINGET])?;
+                self.out.write_all(&place.to_le_bytes())
+            }
+        }
+    }
+
+    fn put(&mut self, place: u32) -> io::Result<()> {
+        match u8::try_from(place) {
+            Ok(place) => self.out.write_all(&[BINPUT, place]),
+            Err(_) => {
+                self.out.write_all(&[LONG_BINPUT])?;
+                self.out.write_all(&place.to_le_bytes())
+            }
+        }
+    }
+
+    /// Refers to `key` where it was written before, else writes it by `write` and remembers it.
+    fn once<K: Hash + Eq + Copy>(
+        &mut self,
+        key: K,
+        known: fn(&mut Memo) -> &mut HashMap<K, u32>,
+        write: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if let Some(&place) = known(&mut self.memo).get(&key) {
+            return self.get(place);
+        }
+        write(self)?;
+        let place = self.memo.next;
+        // Past 2^32 things nothing is remembered any more, and written each time.
+        let Some(next) = place.checked_add(1) else { return Ok(()) };
+        self.memo.next = next;
+        known(&mut self.memo).insert(key, place);
+        self.put(place)
+    }
+
+    fn plain_text(&mut self, text: &str) -> io::Result<()> {
+        let too_long = |_| io::Error::new(io::ErrorKind::InvalidInput, "a text of more than 4 GiB");
+        let len = u32::try_from(text.len()).map_err(too_long)?;
+        self.out.write_all(&[BINUNICODE])?;
+        self.out.write_all(&len.to_le_bytes())?;
+        self.out.write_all(text.as_bytes())
+    }
+
+    fn plain_word(&mut self, word: &'static str) -> io::Result<()> {
+        if let Some(&place) = self.memo.words.get(word) {
+            return self.get(place);
+        }
+        self.plain_text(word)?;
+        let place = u32::try_from(self.memo.words.len()).unwrap_or(PLACES_FOR_WORDS);
+        if place >= PLACES_FOR_WORDS {
+            return Ok(());
+        }
+        self.memo.words.insert(word, place);
+        self.put(place)
+    }
+
+    fn plain_number(&mut self, value: i128) -> io::Result<()> {
+        if let Ok(byte) = u8::try_from(value) {
+            return self.out.write_all(&[BININT1, byte]);
+        }
+        if let Ok(short) = u16::try_from(value) {
+            self.out.write_all(&[BININT2])?;
+            return self.out.write_all(&short.to_le_bytes());
+        }
+        if let Ok(int) = i32::try_from(value) {
+            self.out.write_all(&[BININT])?;
+            return self.out.write_all(&int.to_le_bytes());
+        }
+        // Two's complement in as few bytes as keep the sign.
+        let bytes = value.to_le_bytes();
+        let is_spare = |index: &usize| value >> (8 * index - 1) == if value < 0 { -1 } else { 0 };
+        let len = (1..bytes.len()).find(is_spare).unwrap_or(bytes.len());
+        self.out.write_all(&[LONG1, len as u8])?;
+        self.out.write_all(&bytes[..len])
+    }
+
+    fn plain_frame(&mut self, definitions: &Definitions, frame: Frame) -> io::Result<()> {
+        self.begin_dict()?;
+        self.key("name")?;
+        self.string(definitions, frame.function)?;
+        self.key("filename")?;
+        self.string(definitions, frame.file)?;
+        self.number_field("line", frame.line)?;
+        self.end_dict()
+    }
+}
+
+impl<W: Write> Notation for Pickle<W> {
+    fn begin_dict(&mut self) -> io::Result<()> {
+        self.before_value()?;
+        self.open.push(Open::Dict);
+        self.out.write_all(&[EMPTY_DICT, MARK])
+    }
+
+    fn key(&mut self, name: &'static str) -> io::Result<()> {
+        self.plain_word(name)
+    }
+
+    fn end_dict(&mut self) -> io::Result<()> {
+        self.open.pop();
+        self.out.write_all(&[SETITEMS])
+    }
+
+    fn begin_list(&mut self) -> io::Result<()> {
+        self.before_value()?;
+        self.open.push(Open::List(0));
+        self.out.write_all(&[EMPTY_LIST])
+    }
+
+    fn end_list(&mut self) -> io::Result<()> {
+        match self.open.pop() {
+            Some(Open::List(items)) if items > 0 => self.out.write_all(&[APPENDS]),
+            _ => Ok(()),
+        }
+    }
+
+    fn number(&mut self, value: i128) -> io::Result<()> {
+        self.before_value()?;
+        self.plain_number(value)
+    }
+
+    fn float(&mut self, value: f64) -> io::Result<()> {
+        self.before_value()?;
+        self.out.write_all(&[BINFLOAT])?;
+        self.out.write_all(&value.to_be_bytes())
+    }
+
+    fn boolean(&mut self, value: bool) -> io::Result<()> {
+        self.before_value()?;
+        self.out.write_all(&[if value { NEWTRUE } else { NEWFALSE }])
+    }
+
+    fn pair(&mut self, first: u64, second: u64) -> io::Result<()> {
+        self.before_value()?;
+        self.once(
+            (first, second),
+            |memo| &mut memo.pairs,
+            |this| {
+                this.plain_number(first.into())?;
+                this.plain_number(second.into())?;
+                this.out.write_all(&[TUPLE2])
+            },
+        )
+    }
+
+    fn word(&mut self, word: &'static str) -> io::Result<()> {
+        self.before_value()?;
+        self.plain_word(word)
+    }
+
+    fn text(&mut self, text: &str) -> io::Result<()> {
+        self.before_value()?;
+        self.plain_text(text)
+    }
+
+    fn string(&mut self, definitions: &Definitions, id: StringId) -> io::Result<()> {
+        self.before_value()?;
+        self.once(id, |memo| &mut memo.strings, |this| this.plain_text(definitions.string(id)))
+    }
+
+    fn frames(&mut self, definitions: &Definitions, id: StackId) -> io::Result<()> {
+        self.before_value()?;
+        self.once(
+            id,
+            |memo| &mut memo.stacks,
+            |this| {
+                // The list itself is the value that room was made for.
+                this.open.push(Open::List(0));
+                this.out.write_all(&[EMPTY_LIST])?;
+                for frame in definitions.stack(id) {
+                    this.before_value()?;
+                    this.open.push(Open::Dict);
+                    this.once(frame, |memo| &mut memo.frames, |this| this.plain_frame(definitions, frame))?;
+                    this.open.pop();
+                }
+                this.end_list()
+            },
+        )
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.out.write_all(&[STOP])?;
+        self.out.flush()
+    }
+}
