@@ -9,8 +9,8 @@ use std::collections::HashMap;
 
 use vramscope_pool::Settings;
 use vramscope_trace::{
-    Annotation, Decoder, Definition, DeviceInfo, Event, EventKind, FormatError, Frame, Info, Item, MemoryState, Sink,
-    Site, StringId,
+    Annotation, Decoder, Definition, DeviceId, DeviceInfo, Event, EventKind, FormatError, Frame, Info, Item,
+    MemoryState, Sink, Site, StringId,
 };
 
 /// What a text names.
@@ -116,7 +116,11 @@ fn scope_path(path: &str, parts: &mut HashMap<String, usize>) -> String {
 fn redacted(info: &Info) -> Info {
     let device = |device: &DeviceInfo| DeviceInfo {
         device: device.device,
-        name: if device.name.is_empty() { String::new() } else { format!("device_{}", device.device) },
+        name: match DeviceId(device.device) {
+            _ if device.name.is_empty() => String::new(),
+            DeviceId::HOST => "host".to_owned(),
+            DeviceId(number) => format!("device_{number}"),
+        },
         total_bytes: device.total_bytes,
         history_complete: device.history_complete,
         uncertain_events: device.uncertain_events,

@@ -107,7 +107,7 @@ impl<W: Write> Notation for Json<W> {
             self.key("name")?;
             self.string(definitions, frame.function)?;
             self.key("filename")?;
-            self.string(definitions, frame.file)?;
+            self.file(definitions, frame.file)?;
             self.number_field("line", frame.line)?;
             self.end_dict()?;
         }

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `device_traces` | the events, one list a device; a free's size and stream from its block |
 //! | `segments` | the memory state at the end; blocks that were there before the first event have no entry, as in PyTorch's |
+//! | `host_traces`, `host_segments` | the same of pinned memory of the host, where the recording has any |
 //! | `allocator_settings` | [`Info::alloc_conf`](vramscope_trace::Info::alloc_conf) |
 //! | `external_annotations` | annotations, and marks that begin or end something |
 //!
@@ -71,10 +72,8 @@ fn write(recording: &Recording, out: &mut impl Notation, progress: Progress<'_>)
     out.key("device_traces")?;
     out.begin_list()?;
     for device in 0..devices {
-        out.begin_list()?;
         let mut report = |done, total| progress(u64::from(device) * total + done, u64::from(devices) * total);
         leftovers.push(write_trace(recording, &traces, DeviceId(device), out, &mut report)?);
-        out.end_list()?;
     }
     out.end_list()?;
     out.key("segments")?;
@@ -85,6 +84,14 @@ fn write(recording: &Recording, out: &mut impl Notation, progress: Progress<'_>)
         }
     }
     out.end_list()?;
+    if let Some(host) = recording.end_state().device(DeviceId::HOST) {
+        out.key("host_traces")?;
+        let leftover = write_trace(recording, &traces, DeviceId::HOST, out, progress)?;
+        out.key("host_segments")?;
+        out.begin_list()?;
+        segments::write(out, definitions, DeviceId::HOST, host, &leftover)?;
+        out.end_list()?;
+    }
     out.key("allocator_settings")?;
     settings::write(out, &recording.info().alloc_conf, has_overflowed(recording)?)?;
     out.key("external_annotations")?;
@@ -94,10 +101,11 @@ fn write(recording: &Recording, out: &mut impl Notation, progress: Progress<'_>)
     Ok(())
 }
 
-/// How many devices the snapshot has: all up to the last that the recording speaks of.
+/// How many devices the snapshot has: all up to the last that the recording speaks of; the host is none.
 fn device_count(recording: &Recording) -> Result<u16, ExportError> {
     let declared = recording.info().devices.iter().map(|info| info.device);
-    let last = declared.chain(recording.devices().map(|id| id.0)).max();
+    let last =
+        declared.chain(recording.devices().map(|id| id.0)).filter(|&device| DeviceId(device) != DeviceId::HOST).max();
     let Some(last) = last else { return Ok(0) };
     if last >= MAX_DEVICES {
         let what = format!("there is a device number {last}, and PyTorch knows none above {}", MAX_DEVICES - 1);
@@ -115,7 +123,7 @@ fn has_overflowed(recording: &Recording) -> Result<bool, FormatError> {
     Ok(recording.lost_events() > 0 || recording.info().devices.iter().any(overflowed))
 }
 
-/// Writes the entries of one device, and gives what its free blocks remember at the end.
+/// Writes the list of one device's entries, and gives what its free blocks remember at the end.
 fn write_trace(
     recording: &Recording,
     traces: &Traces<'_>,
@@ -123,12 +131,14 @@ fn write_trace(
     out: &mut impl Notation,
     progress: Progress<'_>,
 ) -> Result<Leftover, ExportError> {
-    let has_events = recording.end_state().device(id).is_some_and(|device| device.events() > 0);
-    if !has_events {
-        return Ok(Leftover::default());
-    }
     let mut leftover = Leftover::default();
     let mut next = None;
+    out.begin_list()?;
+    let has_events = recording.end_state().device(id).is_some_and(|device| device.events() > 0);
+    if !has_events {
+        out.end_list()?;
+        return Ok(leftover);
+    }
     walk(recording, progress, |before, number, event| {
         let before = before.device(id);
         // At the beginning, and behind a gap, of the free blocks only what the full state says is known.
@@ -142,6 +152,7 @@ fn write_trace(
         }
         Ok::<_, ExportError>(())
     })?;
+    out.end_list()?;
     Ok(leftover)
 }
 

@@ -35,6 +35,11 @@ pub(super) trait Notation {
     /// Ends the snapshot.
     fn finish(&mut self) -> io::Result<()>;
 
+    /// A source file; PyTorch has two question marks where it does not know it.
+    fn file(&mut self, definitions: &Definitions, id: StringId) -> io::Result<()> {
+        if definitions.string(id).is_empty() { self.word("??") } else { self.string(definitions, id) }
+    }
+
     /// A field of the open dictionary that is a whole number.
     fn number_field(&mut self, name: &'static str, value: impl Into<i128>) -> io::Result<()> {
         self.key(name)?;

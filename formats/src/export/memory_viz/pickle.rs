@@ -178,7 +178,7 @@ impl<W: Write> Pickle<W> {
         self.key("name")?;
         self.string(definitions, frame.function)?;
         self.key("filename")?;
-        self.string(definitions, frame.file)?;
+        self.file(definitions, frame.file)?;
         self.number_field("line", frame.line)?;
         self.end_dict()
     }

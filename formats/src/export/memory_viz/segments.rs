@@ -41,7 +41,9 @@ pub(super) fn write(
     for segment in device.segments() {
         let sums = Sums::of(device, segment);
         out.begin_dict()?;
-        out.number_field("device", id.0)?;
+        if id != DeviceId::HOST {
+            out.number_field("device", id.0)?;
+        }
         out.number_field("address", segment.address)?;
         out.number_field("total_size", segment.size)?;
         out.number_field("allocated_size", sums.allocated)?;
