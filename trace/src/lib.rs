@@ -8,6 +8,7 @@
 //! - [`MemoryState`] is what every byte is doing; [`MemoryState::apply`] takes the next event.
 //! - [`Recording`] holds chunks and their index; [`Replay`] shows the state at any event of one.
 //! - [`Series`] is the counters over time, for drawing at any zoom.
+//! - [`Lifetimes`] is when every allocation began and ended.
 //! - [`holders`] says which sites hold the memory of a moment, [`compare`](fn@compare) what two recordings differ in.
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,7 @@ mod event;
 mod event_code;
 mod holders;
 mod info;
+mod lifetimes;
 mod recording;
 mod replay;
 mod series;
@@ -41,6 +43,7 @@ pub use error::FormatError;
 pub use event::{Annotation, DeviceId, Event, EventKind, MempoolId, Pool, PoolKind, Stage, StreamId};
 pub use holders::{Holder, frame_name, holders, site_name};
 pub use info::{DeviceInfo, Info};
+pub use lifetimes::{Allocation, DeviceLifetimes, Lifetimes, LifetimesBuilder, Sums};
 pub use recording::Recording;
 pub use replay::Replay;
 pub use series::{Column, Peak, SampleColumn, Series, UsedPeaks};

@@ -1,0 +1,70 @@
+//! What the analyses cost: events a second, bytes an allocation, time a question. `cargo bench -p vramscope-trace --bench analyses`.
+
+use std::hint::black_box;
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use vramscope_trace::{DeviceId, Event, EventKind, Lifetimes, LifetimesBuilder};
+
+#[allow(dead_code, reason = "the tests use the rest of it")]
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+const EVENTS: usize = 1_000_000;
+const DEVICE: DeviceId = DeviceId(0);
+
+fn main() {
+    let index = lifetimes(&common::program(EVENTS, 1));
+    let allocations: usize = index.devices().map(|(_, device)| device.len()).sum();
+    println!("{:.2} bytes an allocation in the lifetime index", index.size_in_memory() as f64 / allocations as f64);
+    divan::main();
+}
+
+fn lifetimes(events: &[Event]) -> Lifetimes {
+    let mut builder = LifetimesBuilder::new();
+    for (number, event) in (0..).zip(events) {
+        builder.event(number, event);
+    }
+    builder.finish()
+}
+
+#[divan::bench(sample_count = 10)]
+fn building_lifetimes(bencher: Bencher) {
+    let events = common::program(EVENTS, 1);
+    bencher.counter(ItemsCount::new(EVENTS)).bench(|| lifetimes(black_box(&events)));
+}
+
+#[divan::bench]
+fn the_live_set_at_any_moment(bencher: Bencher) {
+    let index = lifetimes(&common::program(EVENTS, 1));
+    let device = index.device(DEVICE).expect("it was heard of");
+    let mut random = common::Random(9);
+    bencher.bench_local(|| device.live_at(random.below(EVENTS as u64)).count());
+}
+
+#[divan::bench]
+fn sums_by_site_at_any_moment(bencher: Bencher) {
+    let index = lifetimes(&common::program(EVENTS, 1));
+    let device = index.device(DEVICE).expect("it was heard of");
+    let mut random = common::Random(9);
+    bencher.bench_local(|| device.sums_at(random.below(EVENTS as u64), |one| one.site));
+}
+
+#[divan::bench]
+fn the_history_of_an_address(bencher: Bencher) {
+    let events = common::program(EVENTS, 1);
+    let index = lifetimes(&events);
+    let device = index.device(DEVICE).expect("it was heard of");
+    let address = events.iter().rev().find_map(|event| match event.kind {
+        EventKind::BlockAllocated { address, .. } => Some(address),
+        _ => None,
+    });
+    bencher.counter(ItemsCount::new(device.len())).bench(|| device.history_of(address.unwrap_or(0)).count());
+}
+
+#[divan::bench]
+fn all_temporaries_by_site(bencher: Bencher) {
+    let index = lifetimes(&common::program(EVENTS, 1));
+    let device = index.device(DEVICE).expect("it was heard of");
+    bencher.counter(ItemsCount::new(device.len())).bench(|| device.temporaries_by(0..u64::MAX, 100, |one| one.site));
+}

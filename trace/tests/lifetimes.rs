@@ -1,0 +1,381 @@
+//! The lifetime index says what a naive list of allocations says, and what the memory state says.
+
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Random, any_event, program};
+use proptest::prelude::*;
+use vramscope_trace::{
+    Allocation, Block, DeviceId, DeviceLifetimes, Event, EventKind, LifetimesBuilder, MemoryState, MempoolId, Pool,
+    PoolKind, SiteId, StreamId, Sums,
+};
+
+const DEVICE: DeviceId = DeviceId(1);
+
+/// The events of a program on two devices with several streams and pools, small and large blocks and addresses of all kinds, some
+/// of which it never frees, and of which streams use some for long.
+fn story(events: usize, seed: u64, slots: u64) -> Vec<Event> {
+    let mut random = Random(seed | 1);
+    let mut live = BTreeMap::new();
+    let mut out = Vec::with_capacity(events);
+    while out.len() < events {
+        let device = DeviceId(random.below(2) as u16);
+        let slot = random.below(slots);
+        // Neighbors far apart, unaligned ones, and some beyond any region of a TiB.
+        let address = (slot << 21) + [0, 1, 256, 5 << 40][slot as usize % 4];
+        let site = SiteId(random.below(40) as u32);
+        let kind = match live.get(&(device, slot)) {
+            None if random.below(9) == 0 => EventKind::Gap { lost: 0 },
+            None => {
+                live.insert((device, slot), false);
+                let requested = [random.below(1 << 20), 1 << 9, 4096, random.below(700)][random.below(4) as usize] + 1;
+                let size = match random.below(4) {
+                    0 => requested,
+                    1 => requested.next_multiple_of(512),
+                    2 => requested + 77,
+                    _ => 1 << 21,
+                };
+                let kind = if random.below(2) == 0 { PoolKind::Small } else { PoolKind::Large };
+                let pool = Pool { kind, owner: MempoolId(0, random.below(3)) };
+                EventKind::BlockAllocated { address, size, requested, stream: StreamId(slot % 3 * 7), pool, site }
+            }
+            Some(_) if slot % 16 == 3 => continue,
+            // Old sources have no event for the request.
+            Some(false) if slot % 16 == 5 => {
+                live.remove(&(device, slot));
+                EventKind::FreeCompleted { address, site }
+            }
+            Some(false) => {
+                live.insert((device, slot), true);
+                EventKind::FreeRequested { address, site }
+            }
+            Some(true) => {
+                live.remove(&(device, slot));
+                EventKind::FreeCompleted { address, site }
+            }
+        };
+        out.push(Event { device, time_ns: out.len() as u64, kind });
+    }
+    out
+}
+
+/// All allocations of one device, the plain way.
+fn naive(start: &MemoryState, events: &[Event], device: DeviceId) -> Vec<Allocation> {
+    let mut all: Vec<Allocation> = Vec::new();
+    let mut open = BTreeMap::new();
+    let first = start.event();
+    for block in start.device(device).into_iter().flat_map(|device| device.blocks()) {
+        open.insert(block.address, all.len());
+        all.push(Allocation {
+            seen_to_begin: false,
+            allocated_until: block.pending_free.then_some(first),
+            ..of_block(block, first)
+        });
+    }
+    for (number, event) in events.iter().enumerate().filter(|(_, event)| event.device == device) {
+        let moment = first + number as u64 + 1;
+        match event.kind {
+            EventKind::BlockAllocated { address, size, requested, stream, pool, site } => {
+                assert_eq!(open.insert(address, all.len()), None);
+                all.push(Allocation {
+                    address,
+                    size,
+                    requested,
+                    stream,
+                    pool,
+                    site,
+                    first_moment: moment,
+                    seen_to_begin: true,
+                    allocated_until: None,
+                    active_until: None,
+                    seen_to_end: true,
+                });
+            }
+            EventKind::FreeRequested { address, .. } => all[open[&address]].allocated_until = Some(moment),
+            EventKind::FreeCompleted { address, .. } => {
+                let one = &mut all[open.remove(&address).expect("it is there")];
+                one.allocated_until.get_or_insert(moment);
+                one.active_until = Some(moment);
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+fn of_block(block: &Block, first_moment: u64) -> Allocation {
+    let &Block { address, size, requested, stream, pool, site, .. } = block;
+    Allocation {
+        address,
+        size,
+        requested,
+        stream,
+        pool,
+        site,
+        first_moment,
+        seen_to_begin: true,
+        allocated_until: None,
+        active_until: None,
+        seen_to_end: true,
+    }
+}
+
+fn build(start: &MemoryState, events: &[Event]) -> vramscope_trace::Lifetimes {
+    let mut builder = LifetimesBuilder::new();
+    builder.full_state(start);
+    for (number, event) in (start.event()..).zip(events) {
+        builder.event(number, event);
+    }
+    builder.finish()
+}
+
+fn sorted(allocations: impl IntoIterator<Item = Allocation>) -> Vec<Allocation> {
+    let mut all: Vec<_> = allocations.into_iter().collect();
+    all.sort_by_key(|one| (one.first_moment, one.address));
+    all
+}
+
+/// Checks every question against a filter over the naive list.
+fn check(index: &DeviceLifetimes, all: &[Allocation], random: &mut Random, last: u64) -> Result<(), TestCaseError> {
+    prop_assert_eq!(index.len(), all.len());
+    prop_assert_eq!(sorted(index.iter()), sorted(all.iter().copied()));
+    let select = |keep: &dyn Fn(&Allocation) -> bool| sorted(all.iter().copied().filter(keep));
+    for _ in 0..12 {
+        let (a, b) = (random.below(last + 2), random.below(last + 2));
+        let (from, to) = (a.min(b), a.max(b));
+        let live = select(&|one| one.is_active_at(from));
+        prop_assert_eq!(sorted(index.live_at(from)), live.clone());
+        prop_assert_eq!(
+            sorted(index.alive_in(from, to)),
+            select(&|one| one.first_moment <= to && one.active_until.is_none_or(|until| until > from))
+        );
+
+        let count = random.below(9) as usize;
+        let mut largest = live.clone();
+        largest.sort_by_key(|one| (std::cmp::Reverse(one.size), one.address));
+        largest.truncate(count);
+        prop_assert_eq!(index.largest_at(from, count), largest);
+
+        let mut sums = BTreeMap::<(SiteId, StreamId, Pool), Sums>::new();
+        for one in &live {
+            let sum = sums.entry((one.site, one.stream, one.pool)).or_default();
+            sum.count += 1;
+            sum.active += one.size;
+            sum.requested += one.requested;
+            sum.allocated += if one.allocated_until.is_none_or(|until| until > from) { one.size } else { 0 };
+        }
+        prop_assert_eq!(index.sums_at(from, |one| (one.site, one.stream, one.pool)), sums);
+
+        let made = |one: &Allocation| one.birth().is_some_and(|birth| (from..to).contains(&birth));
+        for at in [to, last, u64::MAX] {
+            let survives = |one: &Allocation| made(one) && one.is_allocated_at(at);
+            prop_assert_eq!(sorted(index.survivors(from..to, at)), select(&survives));
+        }
+        let within = random.below(300);
+        let short =
+            |one: &Allocation| made(one) && one.allocated_until.is_some_and(|until| until - one.first_moment <= within);
+        let temporaries = select(&short);
+        prop_assert_eq!(sorted(index.temporaries(from..to, within)), temporaries.clone());
+        let by_site = index.temporaries_by(from..to, within, |one| one.site);
+        prop_assert_eq!(by_site.values().map(|sums| sums.count).sum::<u64>(), temporaries.len() as u64);
+        let bytes: u64 = temporaries.iter().map(|one| one.size).sum();
+        prop_assert_eq!(by_site.values().map(|sums| sums.allocated).sum::<u64>(), bytes);
+
+        if let Some(one) = all.get(random.below(all.len().max(1) as u64) as usize) {
+            let address = (one.address + random.below(one.size + 2)).saturating_sub(1);
+            let history: Vec<_> = index.history_of(address).collect();
+            prop_assert!(history.is_sorted_by_key(|one| one.first_moment));
+            let had = select(&|one| (one.address..one.address + one.size).contains(&address));
+            prop_assert_eq!(sorted(history), had);
+        }
+    }
+    Ok(())
+}
+
+/// The live blocks of a device as the state has them.
+fn blocks(state: &MemoryState, device: DeviceId) -> Vec<(u64, u64, u64, StreamId, Pool, SiteId, bool)> {
+    let blocks = state.device(device).into_iter().flat_map(|device| device.blocks());
+    blocks.map(|one| (one.address, one.size, one.requested, one.stream, one.pool, one.site, one.pending_free)).collect()
+}
+
+/// The same as the index has them.
+fn live(index: Option<&DeviceLifetimes>, moment: u64) -> Vec<(u64, u64, u64, StreamId, Pool, SiteId, bool)> {
+    let live = index.into_iter().flat_map(|index| index.live_at(moment));
+    let row = |one: Allocation| {
+        (one.address, one.size, one.requested, one.stream, one.pool, one.site, !one.is_allocated_at(moment))
+    };
+    let mut rows: Vec<_> = live.map(row).collect();
+    rows.sort();
+    rows
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn every_question_is_answered_as_a_list_would(
+        count in 0..30_000usize, seed: u64, slots in prop_oneof![1..40u64, 40..3000u64], cut in 0..=100usize,
+    ) {
+        let events = story(count, seed, slots);
+        let (before, events) = events.split_at(count * cut / 200);
+        let mut start = MemoryState::default();
+        before.iter().for_each(|event| start.apply(event));
+        let lifetimes = build(&start, events);
+        let all = naive(&start, events, DEVICE);
+        let last = start.event() + events.len() as u64;
+        match lifetimes.device(DEVICE) {
+            Some(index) => check(index, &all, &mut Random(seed | 1), last)?,
+            None => prop_assert!(all.is_empty()),
+        }
+    }
+
+    #[test]
+    fn the_live_set_is_that_of_the_memory_state(count in 1..40_000usize, seed: u64, gap in 0..3usize) {
+        let events = program(count.max(2), seed);
+        let mut random = Random(seed | 1);
+        // Events that get lost on the way.
+        let lost = (0..gap).map(|_| (random.below(events.len() as u64) as usize, random.below(3000) as usize));
+        let lost: Vec<_> = lost.map(|(from, length)| from..from + length).collect();
+        let moments: Vec<usize> = (0..20).map(|_| random.below(events.len() as u64) as usize).collect();
+        let mut state = MemoryState::default();
+        let mut builder = LifetimesBuilder::new();
+        let mut told = vec![(0, state.clone())];
+        let mut missing = false;
+        for (number, event) in events.iter().enumerate() {
+            if missing && !lost.iter().any(|range| range.contains(&number)) {
+                builder.full_state(&state);
+                missing = false;
+            }
+            state.apply(event);
+            if lost.iter().any(|range| range.contains(&number)) {
+                missing = true;
+                continue;
+            }
+            builder.event(number as u64, event);
+            // A full state that says nothing new changes nothing.
+            if number % 5000 == 77 {
+                builder.full_state(&state);
+            }
+            if moments.contains(&number) {
+                told.push((number as u64 + 1, state.clone()));
+            }
+        }
+        let lifetimes = builder.finish();
+        for (moment, state) in told {
+            for device in [0, 1].map(DeviceId) {
+                prop_assert_eq!(live(lifetimes.device(device), moment), blocks(&state, device));
+            }
+        }
+        let counted: usize = lifetimes.devices().map(|(_, index)| index.len()).sum();
+        let made = events.iter().filter(|event| matches!(event.kind, EventKind::BlockAllocated { .. })).count();
+        prop_assert!(counted <= made);
+    }
+
+    #[test]
+    fn contradictions_do_no_harm(
+        steps in prop::collection::vec((any_event(), 0..5u64, prop::bool::weighted(0.05)), 0..300), begin: u64,
+    ) {
+        let mut state = MemoryState::default();
+        let mut builder = LifetimesBuilder::new();
+        let mut number = begin;
+        for (event, skip, settle) in &steps {
+            number = number.saturating_add(*skip);
+            builder.event(number, event);
+            state.apply(event);
+            if *settle {
+                builder.full_state(&state);
+            }
+        }
+        let lifetimes = builder.finish();
+        for (_, index) in lifetimes.devices() {
+            prop_assert!(index.len() <= steps.len());
+            for moment in [0, begin, number, u64::MAX] {
+                let _ = index.live_at(moment).count() + index.alive_in(moment, u64::MAX).count();
+                let _ = index.survivors(moment..u64::MAX, moment).count() + index.history_of(moment).count();
+                let _ = index.temporaries(0..moment, moment).count();
+                for one in index.iter() {
+                    prop_assert!(one.allocated_until <= one.active_until || one.active_until.is_none());
+                    prop_assert!(one.allocated_until.is_none_or(|until| until >= one.first_moment));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_state_settles_what_contradicts(steps in prop::collection::vec(any_event(), 1..200)) {
+        let mut state = MemoryState::default();
+        let mut builder = LifetimesBuilder::new();
+        for event in &steps {
+            builder.event(state.event(), event);
+            state.apply(event);
+        }
+        builder.full_state(&state);
+        let lifetimes = builder.finish();
+        for (id, _) in state.devices() {
+            prop_assert_eq!(live(lifetimes.device(id), state.event()), blocks(&state, id));
+        }
+    }
+}
+
+fn allocated(address: u64, size: u64) -> EventKind {
+    let (stream, pool) = (StreamId(0), Pool::default());
+    EventKind::BlockAllocated { address, size, requested: size, stream, pool, site: SiteId(1) }
+}
+
+fn of_kinds(kinds: &[EventKind]) -> Vec<Allocation> {
+    let events: Vec<Event> = kinds.iter().map(|&kind| Event { device: DEVICE, time_ns: 0, kind }).collect();
+    build(&MemoryState::default(), &events).device(DEVICE).map(|index| index.iter().collect()).unwrap_or_default()
+}
+
+#[test]
+fn a_life_has_four_events() {
+    let site = SiteId(0);
+    let one = of_kinds(&[
+        EventKind::Gap { lost: 0 },
+        allocated(512, 512),
+        EventKind::FreeRequested { address: 512, site },
+        EventKind::Gap { lost: 0 },
+        EventKind::FreeCompleted { address: 512, site },
+    ])[0];
+    assert_eq!((one.birth(), one.free_requested(), one.free_completed()), (Some(1), Some(2), Some(4)));
+    assert!(!one.is_active_at(1) && one.is_allocated_at(2) && !one.is_allocated_at(3));
+    assert!(one.is_active_at(4) && !one.is_active_at(5));
+}
+
+#[test]
+fn a_second_allocation_at_an_address_ends_the_first() {
+    let all = of_kinds(&[allocated(512, 512), allocated(512, 1024)]);
+    assert_eq!((all[0].active_until, all[0].seen_to_end, all[0].free_requested()), (Some(2), false, None));
+    assert_eq!((all[1].first_moment, all[1].active_until, all[1].size), (2, None, 1024));
+}
+
+#[test]
+fn what_a_gap_hides_is_not_made_up() {
+    let events = [allocated(512, 512), allocated(1024, 512)].map(|kind| Event { device: DEVICE, time_ns: 0, kind });
+    let mut state = MemoryState::default();
+    let mut builder = LifetimesBuilder::new();
+    for event in &events {
+        builder.event(state.event(), event);
+        state.apply(event);
+    }
+    // While nobody looked, the first was freed and another one came.
+    for kind in [EventKind::FreeCompleted { address: 512, site: SiteId(0) }, allocated(4096, 512)] {
+        state.apply(&Event { device: DEVICE, time_ns: 0, kind });
+    }
+    builder.full_state(&state);
+    let lifetimes = builder.finish();
+    let all: Vec<Allocation> = lifetimes.device(DEVICE).expect("it was heard of").iter().collect();
+    let ends: Vec<_> = all.iter().map(|one| (one.birth(), one.active_until, one.free_requested())).collect();
+    assert_eq!(ends, [(Some(0), Some(4), None), (Some(1), None, None), (None, None, None)]);
+    assert_eq!((all[0].seen_to_end, all[2].first_moment), (false, 4));
+}
+
+#[test]
+fn an_allocation_takes_24_bytes_or_less() {
+    let lifetimes = build(&MemoryState::default(), &program(600_000, 5));
+    let count: usize = lifetimes.devices().map(|(_, index)| index.len()).sum();
+    let bytes = lifetimes.size_in_memory() as f64 / count as f64;
+    assert!(count > 190_000 && bytes <= 24.0, "{bytes} bytes for each of {count}");
+}
