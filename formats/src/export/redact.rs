@@ -19,6 +19,7 @@ enum Role {
     Function,
     File,
     Scope,
+    Region,
     Mark,
 }
 
@@ -28,6 +29,7 @@ impl Role {
             Self::Function => "function",
             Self::File => "file",
             Self::Scope => "scope",
+            Self::Region => "region",
             Self::Mark => "mark",
         }
     }
@@ -130,6 +132,8 @@ fn redacted(info: &Info) -> Info {
         writer: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
         epoch_unix_ns: info.epoch_unix_ns,
         alloc_conf: Settings::parse(&info.alloc_conf).map(|settings| settings.to_conf()).unwrap_or_default(),
+        // Left out: any texts may stand in it, and what of it matters to memory stands in the settings above.
+        source_settings: String::new(),
         devices: info.devices.iter().map(device).collect(),
     }
 }
@@ -181,7 +185,12 @@ impl<S: Sink> Sink for Redactor<S> {
                 line: frame.line,
             }),
             Definition::Stack(stack) => Definition::Stack(*stack),
-            Definition::Site(site) => Definition::Site(Site { scope: self.replace(Role::Scope, site.scope), ..*site }),
+            Definition::Site(site) => Definition::Site(Site {
+                stack: site.stack,
+                scope: self.replace(Role::Scope, site.scope),
+                category: site.category,
+                compile_context: self.replace(Role::Region, site.compile_context),
+            }),
         };
         self.sink.define(&definition);
     }

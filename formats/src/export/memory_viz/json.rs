@@ -53,6 +53,12 @@ impl<W: Write> Notation for Json<W> {
         write!(self.out, "\"{name}\":")
     }
 
+    fn own_key(&mut self, name: &str) -> io::Result<()> {
+        self.text(name)?;
+        self.after_key = true;
+        self.out.write_all(b":")
+    }
+
     fn end_dict(&mut self) -> io::Result<()> {
         self.end(b"}")
     }
@@ -74,6 +80,11 @@ impl<W: Write> Notation for Json<W> {
         self.separate()?;
         // With a point even where it is whole, as Python does.
         write!(self.out, "{value:?}")
+    }
+
+    fn nothing(&mut self) -> io::Result<()> {
+        self.separate()?;
+        self.out.write_all(b"null")
     }
 
     fn boolean(&mut self, value: bool) -> io::Result<()> {

@@ -6,7 +6,7 @@
 //! | `device_traces` | the events, one list a device; a free's size and stream from its block |
 //! | `segments` | the memory state at the end; blocks that were there before the first event have no entry, as in PyTorch's |
 //! | `host_traces`, `host_segments` | the same of pinned memory of the host, where the recording has any |
-//! | `allocator_settings` | [`Info::alloc_conf`](vramscope_trace::Info::alloc_conf) |
+//! | `allocator_settings` | [`Info::source_settings`](vramscope_trace::Info::source_settings); where there are none, [`Info::alloc_conf`](vramscope_trace::Info::alloc_conf) |
 //! | `external_annotations` | annotations, and marks that begin or end something |
 //!
 //! A snapshot has no place for memory samples and gaps: they are left out. Reading order: `notation`, `trace`, `segments`.
@@ -22,7 +22,8 @@ mod trace;
 use std::io::{BufWriter, Write};
 
 use vramscope_trace::{
-    Annotation, Category, DeviceId, DeviceInfo, Event, EventKind, FormatError, Recording, Replay, SiteId, Stage,
+    Annotation, Category, DeviceId, DeviceInfo, DeviceState, Event, EventKind, FormatError, Recording, Replay, SiteId,
+    Stage,
 };
 
 use self::json::Json;
@@ -67,13 +68,13 @@ fn write(recording: &Recording, out: &mut impl Notation, progress: Progress<'_>)
         has_categories: (1..=definitions.site_count() as u32).any(has_category),
     };
     let mut leftovers = Vec::new();
+    let mut passes = Passes::of(recording, progress);
     out.begin_dict()?;
     // Before the segments, in which stands what only the events tell.
     out.key("device_traces")?;
     out.begin_list()?;
     for device in 0..devices {
-        let mut report = |done, total| progress(u64::from(device) * total + done, u64::from(devices) * total);
-        leftovers.push(write_trace(recording, &traces, DeviceId(device), out, &mut report)?);
+        leftovers.push(write_trace(recording, &traces, DeviceId(device), out, &mut passes)?);
     }
     out.end_list()?;
     out.key("segments")?;
@@ -86,19 +87,44 @@ fn write(recording: &Recording, out: &mut impl Notation, progress: Progress<'_>)
     out.end_list()?;
     if let Some(host) = recording.end_state().device(DeviceId::HOST) {
         out.key("host_traces")?;
-        let leftover = write_trace(recording, &traces, DeviceId::HOST, out, progress)?;
+        let leftover = write_trace(recording, &traces, DeviceId::HOST, out, &mut passes)?;
         out.key("host_segments")?;
         out.begin_list()?;
         segments::write(out, definitions, DeviceId::HOST, host, &leftover)?;
         out.end_list()?;
     }
     out.key("allocator_settings")?;
-    settings::write(out, &recording.info().alloc_conf, has_overflowed(recording)?)?;
+    settings::write(out, recording.info(), has_overflowed(recording)?)?;
     out.key("external_annotations")?;
     write_annotations(recording, &traces, out)?;
     out.end_dict()?;
     out.finish()?;
     Ok(())
+}
+
+fn has_events(device: &DeviceState) -> bool {
+    device.events() > 0
+}
+
+/// The walks over the events: one for each device that has any.
+struct Passes<'a> {
+    progress: Progress<'a>,
+    begun: u64,
+    all: u64,
+}
+
+impl<'a> Passes<'a> {
+    fn of(recording: &Recording, progress: Progress<'a>) -> Self {
+        let devices = recording.end_state().devices().filter(|(_, device)| has_events(device));
+        Self { progress, begun: 0, all: devices.count() as u64 }
+    }
+
+    /// What the next walk tells of its progress to; it reports that of all.
+    fn next(&mut self) -> impl FnMut(u64, u64) {
+        let (before, all) = (self.begun, self.all);
+        self.begun += 1;
+        move |done, total| (self.progress)(before * total + done, all * total)
+    }
 }
 
 /// How many devices the snapshot has: all up to the last that the recording speaks of; the host is none.
@@ -129,17 +155,16 @@ fn write_trace(
     traces: &Traces<'_>,
     id: DeviceId,
     out: &mut impl Notation,
-    progress: Progress<'_>,
+    passes: &mut Passes<'_>,
 ) -> Result<Leftover, ExportError> {
     let mut leftover = Leftover::default();
     let mut next = None;
     out.begin_list()?;
-    let has_events = recording.end_state().device(id).is_some_and(|device| device.events() > 0);
-    if !has_events {
+    if !recording.end_state().device(id).is_some_and(has_events) {
         out.end_list()?;
         return Ok(leftover);
     }
-    walk(recording, progress, |before, number, event| {
+    walk(recording, &mut passes.next(), |before, number, event| {
         let before = before.device(id);
         // At the beginning, and behind a gap, of the free blocks only what the full state says is known.
         if next != Some(number) {
@@ -162,8 +187,12 @@ fn write_annotations(recording: &Recording, traces: &Traces<'_>, out: &mut impl 
     out.begin_list()?;
     for annotation in recording.annotations() {
         let Annotation { device, time_ns, at_event, stage, name } = *annotation;
-        let mark = Event { device, time_ns, kind: EventKind::Mark { stage, name } };
-        if stage == Stage::Instant && replay.event(recording, at_event)? == Some(mark) {
+        // One of the marks among the events, which has its entry.
+        let is_mark = |event: &Event| {
+            let named = matches!(event.kind, EventKind::Mark { stage: Stage::Instant, name: its, .. } if its == name);
+            named && event.device == device && event.time_ns == time_ns
+        };
+        if stage == Stage::Instant && replay.event(recording, at_event)?.as_ref().is_some_and(is_mark) {
             continue;
         }
         let stage = match stage {

@@ -6,10 +6,12 @@ use vramscope_trace::{Definitions, StackId, StringId};
 
 /// Writes a snapshot's values one behind the other, as JSON or as a pickle. The caller sees to it that they nest.
 pub(super) trait Notation {
-    /// Begins a dictionary, whose keys and values follow in turn. It gets at least one key.
+    /// Begins a dictionary, whose keys and values follow in turn.
     fn begin_dict(&mut self) -> io::Result<()>;
     /// A key of the open dictionary.
     fn key(&mut self, name: &'static str) -> io::Result<()>;
+    /// A key that is none of the format's own words.
+    fn own_key(&mut self, name: &str) -> io::Result<()>;
     /// Ends the open dictionary.
     fn end_dict(&mut self) -> io::Result<()>;
     /// Begins a list, whose items follow.
@@ -20,6 +22,8 @@ pub(super) trait Notation {
     fn number(&mut self, value: i128) -> io::Result<()>;
     /// A number that need not be whole; it is finite.
     fn float(&mut self, value: f64) -> io::Result<()>;
+    /// What stands where there is no value.
+    fn nothing(&mut self) -> io::Result<()>;
     /// True or false.
     fn boolean(&mut self, value: bool) -> io::Result<()>;
     /// Two numbers that belong together, as the name of a private pool.

@@ -24,6 +24,7 @@ const BININT2: u8 = b'M';
 const BININT: u8 = b'J';
 const LONG1: u8 = 0x8a;
 const BINFLOAT: u8 = b'G';
+const NONE: u8 = b'N';
 const NEWTRUE: u8 = 0x88;
 const NEWFALSE: u8 = 0x89;
 const BINUNICODE: u8 = b'X';
@@ -195,6 +196,10 @@ impl<W: Write> Notation for Pickle<W> {
         self.plain_word(name)
     }
 
+    fn own_key(&mut self, name: &str) -> io::Result<()> {
+        self.plain_text(name)
+    }
+
     fn end_dict(&mut self) -> io::Result<()> {
         self.open.pop();
         self.out.write_all(&[SETITEMS])
@@ -222,6 +227,11 @@ impl<W: Write> Notation for Pickle<W> {
         self.before_value()?;
         self.out.write_all(&[BINFLOAT])?;
         self.out.write_all(&value.to_be_bytes())
+    }
+
+    fn nothing(&mut self) -> io::Result<()> {
+        self.before_value()?;
+        self.out.write_all(&[NONE])
     }
 
     fn boolean(&mut self, value: bool) -> io::Result<()> {

@@ -5,7 +5,7 @@
 use std::io;
 
 use vramscope_trace::{
-    Category, Definitions, DeviceState, Event, EventKind, MempoolId, Pool, SiteId, Stage, StreamId, StringId,
+    Category, Definitions, DeviceState, Event, EventKind, MempoolId, Pool, SiteId, StackId, Stage, StreamId, StringId,
 };
 
 use super::notation::Notation;
@@ -23,6 +23,7 @@ pub(super) struct Traces<'a> {
 }
 
 /// An entry before it is written.
+#[derive(Default)]
 struct Entry {
     action: &'static str,
     /// The address; of an out-of-memory, the bytes that the device had free.
@@ -31,53 +32,21 @@ struct Entry {
     stream: StreamId,
     owner: Option<MempoolId>,
     site: SiteId,
+    /// The words of a note, which stand where other entries have the site's scope.
+    words: Option<StringId>,
 }
 
 impl Entry {
-    /// `before` is the state that the event finds. `None` where a history has no entry for such an event.
-    fn of(kind: &EventKind, before: Option<&DeviceState>) -> Option<Self> {
-        let owner = |pool: Pool| Some(pool.owner);
-        Some(match *kind {
-            EventKind::BlockAllocated { address, requested, stream, pool, site, .. } => {
-                Self { action: "alloc", address, size: requested, stream, owner: owner(pool), site }
-            }
-            EventKind::FreeRequested { address, site } => Self::of_block("free_requested", address, site, before),
-            EventKind::FreeCompleted { address, site } => Self::of_block("free_completed", address, site, before),
-            EventKind::SegmentAllocated { address, size, stream, pool, site } => {
-                Self { action: "segment_alloc", address, size, stream, owner: owner(pool), site }
-            }
-            EventKind::SegmentMapped { address, size, stream, pool, site } => {
-                Self { action: "segment_map", address, size, stream, owner: owner(pool), site }
-            }
-            EventKind::SegmentFreed { address, size, site } => {
-                Self::of_segment("segment_free", address, size, site, before)
-            }
-            EventKind::SegmentUnmapped { address, size, site } => {
-                Self::of_segment("segment_unmap", address, size, site, before)
-            }
-            EventKind::OutOfMemory { requested, device_free, stream, site } => {
-                Self { action: "oom", address: device_free, size: requested, stream, owner: None, site }
-            }
-            EventKind::MemorySample { .. } | EventKind::Mark { .. } | EventKind::Gap { .. } => return None,
-        })
-    }
-
     fn of_block(action: &'static str, address: u64, site: SiteId, before: Option<&DeviceState>) -> Self {
         let block = before.and_then(|device| device.block_at(address)).filter(|block| block.address == address);
-        Self {
-            action,
-            address,
-            size: block.map_or(0, |block| block.requested),
-            stream: block.map_or(StreamId(0), |block| block.stream),
-            owner: block.map(|block| block.pool.owner),
-            site,
-        }
+        let (size, stream) = block.map_or_else(Default::default, |block| (block.requested, block.stream));
+        Self { action, address, size, stream, owner: block.map(|block| block.pool.owner), site, words: None }
     }
 
     fn of_segment(action: &'static str, address: u64, size: u64, site: SiteId, before: Option<&DeviceState>) -> Self {
         let segment = before.and_then(|device| device.segment_at(address));
-        let stream = segment.map_or(StreamId(0), |segment| segment.stream);
-        Self { action, address, size, stream, owner: segment.map(|segment| segment.pool.owner), site }
+        let stream = segment.map_or_else(Default::default, |segment| segment.stream);
+        Self { action, address, size, stream, owner: segment.map(|segment| segment.pool.owner), site, words: None }
     }
 }
 
@@ -87,6 +56,53 @@ pub(super) fn stream_number(stream: StreamId) -> i64 {
 }
 
 impl Traces<'_> {
+    /// The entry for an event that finds the device as `before` says. `None` where a history has none.
+    fn entry(&self, kind: &EventKind, before: Option<&DeviceState>) -> Option<Entry> {
+        let words = None;
+        let made = |action, address, size, stream, pool: Pool, site| Entry {
+            action,
+            address,
+            size,
+            stream,
+            owner: Some(pool.owner),
+            site,
+            words,
+        };
+        Some(match *kind {
+            EventKind::BlockAllocated { address, requested, stream, pool, site, .. } => {
+                made("alloc", address, requested, stream, pool, site)
+            }
+            EventKind::SegmentAllocated { address, size, stream, pool, site } => {
+                made("segment_alloc", address, size, stream, pool, site)
+            }
+            EventKind::SegmentMapped { address, size, stream, pool, site } => {
+                made("segment_map", address, size, stream, pool, site)
+            }
+            EventKind::FreeRequested { address, site } => Entry::of_block("free_requested", address, site, before),
+            EventKind::FreeCompleted { address, site } => Entry::of_block("free_completed", address, site, before),
+            EventKind::SegmentFreed { address, size, site } => {
+                Entry::of_segment("segment_free", address, size, site, before)
+            }
+            EventKind::SegmentUnmapped { address, size, site } => {
+                Entry::of_segment("segment_unmap", address, size, site, before)
+            }
+            EventKind::OutOfMemory { requested, device_free, stream, site } => {
+                Entry { action: "oom", address: device_free, size: requested, stream, owner: None, site, words }
+            }
+            EventKind::Mark { stage: Stage::Instant, name, address, site } => self.mark(name, address, site),
+            EventKind::Mark { .. } | EventKind::MemorySample { .. } | EventKind::Gap { .. } => return None,
+        })
+    }
+
+    /// Of the marks, a history has moments: that of a snapshot, and since PyTorch 2.13 words about the block at an address.
+    fn mark(&self, name: StringId, address: u64, site: SiteId) -> Entry {
+        if self.definitions.string(name) == SNAPSHOT {
+            Entry { action: SNAPSHOT, address, site, ..Entry::default() }
+        } else {
+            Entry { action: "annotate", address, site, words: Some(name), ..Entry::default() }
+        }
+    }
+
     /// The time of an event in microseconds, since 1970 where the recording knows it.
     pub(super) fn time_us(&self, time_ns: u64) -> u64 {
         self.epoch_us.saturating_add(time_ns / 1000)
@@ -94,10 +110,7 @@ impl Traces<'_> {
 
     /// Writes the entry for an event, where there is one.
     pub(super) fn write(&self, out: &mut impl Notation, event: &Event, before: Option<&DeviceState>) -> io::Result<()> {
-        if let EventKind::Mark { stage: Stage::Instant, name } = event.kind {
-            return self.write_mark(out, event, name);
-        }
-        let Some(entry) = Entry::of(&event.kind, before) else { return Ok(()) };
+        let Some(entry) = self.entry(&event.kind, before) else { return Ok(()) };
         out.begin_dict()?;
         out.word_field("action", entry.action)?;
         let is_oom = matches!(event.kind, EventKind::OutOfMemory { .. });
@@ -106,9 +119,14 @@ impl Traces<'_> {
         out.number_field("stream", stream_number(entry.stream))?;
         out.number_field("time_us", self.time_us(event.time_ns))?;
         let site = self.definitions.site(entry.site);
-        out.word_field("compile_context", "N/A")?;
+        out.key("compile_context")?;
+        if site.compile_context == StringId(0) {
+            out.word("N/A")?;
+        } else {
+            out.string(self.definitions, site.compile_context)?;
+        }
         out.key("user_metadata")?;
-        out.string(self.definitions, site.scope)?;
+        out.string(self.definitions, entry.words.unwrap_or(site.scope))?;
         if let Some(MempoolId(first, second)) = entry.owner {
             out.key("pool_id")?;
             out.pair(first, second)?;
@@ -118,25 +136,10 @@ impl Traces<'_> {
             let category = if is_block { site.category } else { Category::Unknown };
             out.word_field("category", category.name())?;
         }
-        if self.definitions.stack(site.stack).next().is_some() {
+        if site.stack != StackId(0) {
             out.key("frames")?;
             out.frames(self.definitions, site.stack)?;
         }
-        out.end_dict()
-    }
-
-    /// Of the marks, a history has moments: of a snapshot, and since PyTorch 2.13 of words that the program gives an address.
-    fn write_mark(&self, out: &mut impl Notation, event: &Event, name: StringId) -> io::Result<()> {
-        let is_snapshot = self.definitions.string(name) == SNAPSHOT;
-        out.begin_dict()?;
-        out.word_field("action", if is_snapshot { SNAPSHOT } else { "annotate" })?;
-        out.number_field("addr", 0)?;
-        out.number_field("size", 0)?;
-        out.number_field("stream", 0)?;
-        out.number_field("time_us", self.time_us(event.time_ns))?;
-        out.word_field("compile_context", "N/A")?;
-        out.key("user_metadata")?;
-        out.string(self.definitions, if is_snapshot { StringId(0) } else { name })?;
         out.end_dict()
     }
 }

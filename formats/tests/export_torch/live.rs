@@ -1,0 +1,261 @@
+//! Recordings that PyTorch did not make: with marks, samples, gaps, categories, several devices, and from the middle of a run.
+
+use serde_json::{Value, json};
+use vramscope_trace::{
+    Annotation, Block, Category, DeviceId, DeviceInfo, Encoder, Event, EventKind, Frame, Info, Interner, MemoryState,
+    MempoolId, Pool, PoolKind, Recording, Segment, Sink, Site, SiteId, StackId, Stage, StreamId, StringId,
+};
+
+use crate::common::{WRITERS, exported, imported, recording_of};
+
+const MIB: u64 = 1 << 20;
+const BASE: u64 = 0x7f00_0000_0000;
+/// 2020-09-13 12:26:40 UTC.
+const EPOCH_NS: u64 = 1_600_000_000_000_000_000;
+
+/// A recording in the making, a microsecond an event.
+struct Draft {
+    encoder: Encoder,
+    interner: Interner,
+    events: u64,
+}
+
+impl Draft {
+    fn new(devices: &[u16]) -> Self {
+        let device = |&device: &u16| DeviceInfo { device, history_complete: true, ..DeviceInfo::default() };
+        let info = Info {
+            epoch_unix_ns: EPOCH_NS,
+            alloc_conf: "expandable_segments:True,max_split_size_mb:32".to_owned(),
+            devices: devices.iter().map(device).collect(),
+            ..Info::default()
+        };
+        Self { encoder: Encoder::new(&info), interner: Interner::default(), events: 0 }
+    }
+
+    fn define(&mut self) {
+        for definition in self.interner.take_fresh() {
+            self.encoder.define(&definition);
+        }
+    }
+
+    fn name(&mut self, text: &str) -> StringId {
+        let id = self.interner.string(text);
+        self.define();
+        id
+    }
+
+    fn site(&mut self, function: &str, scope: &str, category: Category) -> SiteId {
+        let frame = Frame { function: self.name(function), file: self.name("train.py"), line: 7 };
+        let frame = self.interner.frame(frame);
+        let stack = self.interner.stack(frame, StackId(0));
+        let scope = self.name(scope);
+        let site = self.interner.site(Site { stack, scope, category, ..Site::default() });
+        self.define();
+        site
+    }
+
+    fn event(&mut self, device: u16, kind: EventKind) {
+        self.encoder.event(&Event { device: DeviceId(device), time_ns: self.events * 1000 + 400, kind });
+        self.events += 1;
+    }
+
+    fn finish(self) -> Recording {
+        recording_of(self.encoder).0
+    }
+}
+
+fn pool() -> Pool {
+    Pool { kind: PoolKind::Large, owner: MempoolId(0, 3) }
+}
+
+fn segment(address: u64, site: SiteId) -> EventKind {
+    EventKind::SegmentAllocated { address, size: 20 * MIB, stream: StreamId(u64::MAX), pool: pool(), site }
+}
+
+fn block(address: u64, site: SiteId) -> EventKind {
+    let (size, requested, stream) = (2 * MIB, 2 * MIB - 100, StreamId(u64::MAX));
+    EventKind::BlockAllocated { address, size, requested, stream, pool: pool(), site }
+}
+
+fn json_of(recording: &Recording) -> Value {
+    serde_json::from_slice(&exported(recording, WRITERS[1])).expect("it is JSON")
+}
+
+#[test]
+fn every_kind_of_event_has_its_entry_or_none() {
+    let mut draft = Draft::new(&[0, 1, 2]);
+    let site = draft.site("forward", "step/\"forward\"", Category::Activation);
+    let words = draft.name("epoch 3, \u{1f525} and \"quotes\"");
+    let snapshot = draft.name("snapshot");
+    draft.event(1, segment(BASE, SiteId(0)));
+    draft.event(1, block(BASE, site));
+    draft.event(1, EventKind::FreeRequested { address: BASE, site });
+    draft.event(1, EventKind::FreeCompleted { address: BASE, site: SiteId(0) });
+    draft.event(1, EventKind::OutOfMemory { requested: 9 * MIB, device_free: 5, stream: StreamId(4), site });
+    draft.event(1, EventKind::MemorySample { used_by_context: 1, used_by_others: 2, free: 3 });
+    draft.event(1, EventKind::Gap { lost: 0 });
+    let none = SiteId(0);
+    draft.event(1, EventKind::Mark { stage: Stage::Instant, name: words, address: BASE, site });
+    draft.event(1, EventKind::Mark { stage: Stage::Instant, name: snapshot, address: 0, site: none });
+    draft.event(1, EventKind::Mark { stage: Stage::Begin, name: words, address: 0, site: none });
+    let beside = Annotation { device: DeviceId(1), time_ns: 9000, at_event: 10, stage: Stage::Instant, name: snapshot };
+    draft.encoder.annotation(&beside);
+    draft.event(1, EventKind::SegmentFreed { address: BASE, size: 20 * MIB, site: SiteId(0) });
+    let snapshot = json_of(&draft.finish());
+
+    let time = |number: u64| EPOCH_NS / 1000 + number;
+    let entry = |number, action, address: u64, size| {
+        json!({"action": action, "addr": address, "size": size, "stream": -1, "time_us": time(number),
+            "compile_context": "N/A", "user_metadata": "", "pool_id": [0, 3], "category": "unknown"})
+    };
+    let with = |mut entry: Value, fields: Value| {
+        for (name, value) in fields.as_object().expect("an object") {
+            entry[name] = value.clone();
+        }
+        entry
+    };
+    let frames = json!([{"name": "forward", "filename": "train.py", "line": 7}]);
+    let origin = json!({"user_metadata": "step/\"forward\"", "frames": frames});
+    let requested = 2 * MIB - 100;
+    let mark = |number, action, address: u64, words| {
+        json!({"action": action, "addr": address, "size": 0, "stream": 0, "time_us": time(number),
+            "compile_context": "N/A", "user_metadata": words, "category": "unknown"})
+    };
+    let expected = json!([
+        [],
+        [
+            entry(0, "segment_alloc", BASE, 20 * MIB),
+            with(with(entry(1, "alloc", BASE, requested), origin.clone()), json!({"category": "activation"})),
+            with(entry(2, "free_requested", BASE, requested), origin),
+            entry(3, "free_completed", BASE, requested),
+            {"action": "oom", "device_free": 5, "size": 9 * MIB, "stream": 4, "time_us": time(4), "category": "unknown",
+                "compile_context": "N/A", "user_metadata": "step/\"forward\"", "frames": frames},
+            with(mark(7, "annotate", BASE, "epoch 3, \u{1f525} and \"quotes\""), json!({"frames": frames})),
+            mark(8, "snapshot", 0, ""),
+            entry(10, "segment_free", BASE, 20 * MIB),
+        ],
+        [],
+    ]);
+    assert_eq!(snapshot["device_traces"], expected);
+    let annotations = json!([
+        {"stage": "INSTANT", "name": "snapshot", "device": 1, "time_us": time(9)},
+        {"stage": "START", "name": "epoch 3, \u{1f525} and \"quotes\"", "device": 1, "time_us": time(9)},
+    ]);
+    assert_eq!(snapshot["external_annotations"], annotations);
+    assert_eq!(snapshot["allocator_settings"]["max_split_size"], 32 * MIB);
+    assert_eq!(snapshot["allocator_settings"]["expandable_segments"], true);
+}
+
+#[test]
+fn a_recording_from_the_middle_of_a_run_lists_what_was_there() {
+    let mut draft = Draft::new(&[0]);
+    let site = draft.site("init", "", Category::Unknown);
+    let mut state = MemoryState::default();
+    let device = state.device_mut(DeviceId(0));
+    let (stream, pool) = (StreamId(0), pool());
+    let (size, since_event) = (20 * MIB, 0);
+    device.insert_segment(Segment { address: BASE, size, stream, pool, expandable: false, site, since_event });
+    let there = Block {
+        address: BASE + 2 * MIB,
+        size: MIB,
+        requested: 1_000_000,
+        stream,
+        pool,
+        site,
+        pending_free: false,
+        since_event,
+        since_ns: 0,
+    };
+    device.insert_block(there);
+    device.insert_block(Block { address: BASE + 5 * MIB, pending_free: true, ..there });
+    draft.encoder.full_state(&state);
+    draft.event(0, EventKind::FreeRequested { address: BASE + 2 * MIB, site: SiteId(0) });
+    let recording = draft.finish();
+    let snapshot = json_of(&recording);
+
+    let entries = snapshot["device_traces"][0].as_array().expect("a list");
+    assert_eq!(entries.len(), 1);
+    assert_eq!((&entries[0]["size"], &entries[0]["stream"]), (&json!(1_000_000), &json!(0)));
+    let segment = &snapshot["segments"][0];
+    let sums = ["allocated_size", "active_size", "requested_size", "total_size"].map(|name| segment[name].as_u64());
+    assert_eq!(sums, [Some(0), Some(2 * MIB), Some(2_000_000), Some(20 * MIB)]);
+    let blocks = segment["blocks"].as_array().expect("a list").iter();
+    let blocks: Vec<_> = blocks.map(|block| (block["size"].as_u64(), block["state"].as_str())).collect();
+    let expected =
+        [(2, "inactive"), (1, "active_pending_free"), (2, "inactive"), (1, "active_pending_free"), (14, "inactive")];
+    assert_eq!(blocks, expected.map(|(mib, state)| (Some(mib * MIB), Some(state))));
+
+    for writer in WRITERS {
+        let again = imported(&exported(&recording, writer), "again");
+        let counters =
+            |recording: &Recording| recording.end_state().device(DeviceId(0)).map(|device| device.counters());
+        assert_eq!(counters(&again), counters(&recording));
+    }
+}
+
+#[test]
+fn free_blocks_keep_what_was_asked_for_last() {
+    let mut draft = Draft::new(&[0]);
+    let none = SiteId(0);
+    let (stream, pool) = (StreamId(0), pool());
+    let take = |address, mib: u64| EventKind::BlockAllocated {
+        address,
+        size: mib * MIB,
+        requested: mib * MIB - 1,
+        stream,
+        pool,
+        site: none,
+    };
+    let give =
+        |address| [EventKind::FreeRequested { address, site: none }, EventKind::FreeCompleted { address, site: none }];
+    // |--4--|--4--|-- 12 free, new --|  ->  |-- 8 free, 4 - 1 asked --|-2-| 10 free, 4 - 1 asked |
+    let segment = EventKind::SegmentAllocated { address: BASE, size: 20 * MIB, stream, pool, site: none };
+    let kinds = [segment, take(BASE, 4), take(BASE + 4 * MIB, 4)].into_iter();
+    let kinds = kinds.chain(give(BASE)).chain(give(BASE + 4 * MIB)).chain([take(BASE, 8), take(BASE + 8 * MIB, 2)]);
+    for kind in kinds.chain(give(BASE)) {
+        draft.event(0, kind);
+    }
+    let snapshot = json_of(&draft.finish());
+    let blocks = snapshot["segments"][0]["blocks"].as_array().expect("a list").iter();
+    let blocks: Vec<_> = blocks.map(|block| (block["size"].as_u64(), block["requested_size"].as_u64())).collect();
+    let expected = [(8 * MIB, 8 * MIB - 1), (2 * MIB, 2 * MIB - 1), (10 * MIB, 4 * MIB - 1)];
+    assert_eq!(blocks, expected.map(|(size, requested)| (Some(size), Some(requested))));
+}
+
+#[test]
+fn memory_of_the_host_stands_by_itself() {
+    let mut draft = Draft::new(&[0]);
+    draft.event(0, segment(BASE, SiteId(0)));
+    draft.event(DeviceId::HOST.0, segment(BASE, SiteId(0)));
+    draft.event(DeviceId::HOST.0, block(BASE, SiteId(0)));
+    let recording = draft.finish();
+    let snapshot = json_of(&recording);
+    assert_eq!(snapshot["device_traces"].as_array().map(Vec::len), Some(1));
+    assert_eq!(snapshot["segments"].as_array().map(Vec::len), Some(1));
+    assert_eq!(snapshot["host_traces"].as_array().map(Vec::len), Some(2));
+    assert_eq!(snapshot["host_segments"][0]["allocated_size"], 2 * MIB);
+    for writer in WRITERS {
+        let again = imported(&exported(&recording, writer), "again");
+        let host = again.end_state().device(DeviceId::HOST).expect("the host is there");
+        assert_eq!(host.counters().allocated, 2 * MIB);
+    }
+}
+
+#[test]
+fn a_device_that_pytorch_cannot_have_is_refused() {
+    let mut draft = Draft::new(&[]);
+    draft.event(120, segment(BASE, SiteId(0)));
+    let recording = draft.finish();
+    for writer in WRITERS {
+        let error = writer(&recording, &mut Vec::new(), &mut |_, _| {}).expect_err("there is no such device");
+        assert!(error.to_string().contains("120"), "{error}");
+    }
+}
+
+#[test]
+fn nothing_is_a_snapshot_too() {
+    let recording = Draft::new(&[]).finish();
+    let snapshot = json_of(&recording);
+    assert_eq!(snapshot["device_traces"], json!([]));
+    assert_eq!(snapshot["segments"], json!([]));
+}

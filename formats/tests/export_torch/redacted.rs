@@ -1,0 +1,160 @@
+//! Recordings without their names: nothing that named anything is left, and everything else is.
+
+use vramscope_formats::export::{self, Redactor, redact};
+use vramscope_formats::{Limits, import};
+use vramscope_trace::{
+    Category, Decoder, Definition, DeviceInfo, Encoder, Event, EventKind, Info, Item, Recording, SiteId, digest,
+};
+
+use crate::common::{WRITERS, events, exported, imported, read, recording_of, snapshots};
+
+/// Everything that a recording's bytes say, chunks unpacked.
+fn items(bytes: &[u8]) -> Vec<Item> {
+    let mut decoder = Decoder::new();
+    decoder.push(bytes);
+    let mut items = Vec::new();
+    while let Some(item) = decoder.next_item().expect("a recording") {
+        items.push(item);
+    }
+    items
+}
+
+/// Whether a text is one that stands for another.
+fn is_placeholder(text: &str) -> bool {
+    let is_part = |part: &str| {
+        let split = part.split_once('_');
+        part.is_empty()
+            || split.is_some_and(|(role, number)| {
+                ["function", "file", "scope", "region", "mark"].contains(&role) && number.parse::<u32>().is_ok()
+            })
+    };
+    !text.is_empty() && text.split('/').all(is_part)
+}
+
+/// What a site is without its names: how many frames, their lines, which have a file, how deep the scope is, and what for.
+fn shape(recording: &Recording, site: SiteId) -> (Vec<(u32, bool)>, usize, Category) {
+    let frames = export::frames(recording, site).map(|frame| (frame.line, frame.file.is_empty()));
+    let site = recording.definitions().site(site);
+    (frames.collect(), recording.definitions().string(site.scope).split('/').count(), site.category)
+}
+
+/// An event without the name of a mark, whose number may be another.
+fn nameless(mut event: Event) -> Event {
+    if let EventKind::Mark { name, .. } = &mut event.kind {
+        name.0 = 0;
+    }
+    event
+}
+
+#[test]
+fn real_recordings_keep_their_structure_and_lose_their_names() {
+    for path in snapshots() {
+        let snapshot = read(&path);
+        let original = imported(&snapshot, "a name");
+        let begin = |info: &Info| Redactor::new(info, Encoder::new);
+        let (redactor, _) = import(&snapshot, "a name", &Limits::default(), &mut |_, _| {}, begin).expect("a snapshot");
+        let (redacted, bytes) = recording_of(redactor.into_inner());
+
+        for item in items(&bytes) {
+            if let Item::Define(Definition::String(text)) = item {
+                assert!(is_placeholder(&text), "{path:?}: {text:?}");
+            }
+        }
+        let nameless_events = |recording| events(recording).into_iter().map(nameless).collect::<Vec<_>>();
+        assert_eq!(nameless_events(&redacted), nameless_events(&original), "{path:?}");
+        assert_eq!(digest(redacted.end_state()), digest(original.end_state()), "{path:?}");
+        assert_eq!(redacted.definitions().site_count(), original.definitions().site_count(), "{path:?}");
+        for site in (0..=original.definitions().site_count() as u32).map(SiteId) {
+            assert_eq!(shape(&redacted, site), shape(&original, site), "{path:?}: {site:?}");
+        }
+        assert_eq!(redacted.annotations().len(), original.annotations().len(), "{path:?}");
+    }
+}
+
+/// A snapshot with something to hide in every text that is read from one.
+fn telling() -> Vec<u8> {
+    let frames = r#"[{"name": "HIDE_function", "filename": "/home/HIDE_user/HIDE_file.py", "line": 3},
+        {"name": "HIDE_function", "filename": "HIDE_function", "line": 4}]"#;
+    let entry = |action, size, text| {
+        format!(
+            r#"{{"action": "{action}", "addr": 1048576, "size": {size}, "stream": 0, "time_us": 5, "frames": {frames},
+            "user_metadata": "{text}", "compile_context": "HIDE_compiled"}}"#
+        )
+    };
+    let entries = [
+        entry("segment_alloc", 2_097_152, ""),
+        entry("alloc", 1024, "HIDE_step/HIDE_forward/HIDE_step"),
+        entry("HIDE_action", 1, "HIDE_words"),
+        entry("annotate", 1, "HIDE_note"),
+        entry("annotate", 1, "HIDE_note"),
+    ];
+    format!(
+        r#"{{"device_traces": [[{}]], "segments": [],
+        "allocator_settings": {{"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:32,HIDE_option:HIDE_value"}},
+        "external_annotations": [{{"stage": "START", "name": "HIDE_annotation", "device": 0, "time_us": 6}}]}}"#,
+        entries.join(",")
+    )
+    .into_bytes()
+}
+
+/// Everything that a redacted recording can be turned into, as bytes.
+fn outputs(recording: &Recording, bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut outputs = vec![bytes.to_vec(), format!("{:?}", items(bytes)).into_bytes()];
+    outputs.extend(WRITERS.map(|writer| exported(recording, writer)));
+    outputs
+}
+
+fn check_hidden(outputs: &[Vec<u8>]) {
+    for output in outputs {
+        let found = output.windows(4).position(|window| window.eq_ignore_ascii_case(b"HIDE"));
+        let around = found.map(|at| String::from_utf8_lossy(&output[at.saturating_sub(40)..output.len().min(at + 40)]));
+        assert!(found.is_none(), "{around:?}");
+    }
+}
+
+#[test]
+fn nothing_of_any_text_is_left() {
+    let snapshot = telling();
+    let begin = |info: &Info| Redactor::new(info, Encoder::new);
+    let name = "/home/HIDE_user/HIDE_source";
+    let (redactor, _) = import(&snapshot, name, &Limits::default(), &mut |_, _| {}, begin).expect("a snapshot");
+    let (redacted, bytes) = recording_of(redactor.into_inner());
+    check_hidden(&outputs(&redacted, &bytes));
+    let plain = String::from_utf8(exported(&redacted, WRITERS[1])).expect("JSON is text");
+    for kept in ["function_1", "file_1", "file_2", "scope_1/scope_2/scope_1", "region_1", "mark_1", "\"size\":1024"] {
+        assert!(plain.contains(kept), "no {kept} in {plain}");
+    }
+}
+
+#[test]
+fn a_recording_is_redacted_as_what_it_was_made_from() {
+    let snapshot = telling();
+    let info = Info {
+        source: "HIDE_program".to_owned(),
+        writer: "HIDE_writer".to_owned(),
+        epoch_unix_ns: 5000,
+        alloc_conf: "garbage_collection_threshold:0.5,HIDE_option:1".to_owned(),
+        source_settings: r#"{"HIDE_setting": "HIDE_value"}"#.to_owned(),
+        devices: vec![DeviceInfo { name: "HIDE_device".to_owned(), total_bytes: 7, ..DeviceInfo::default() }],
+    };
+    let limits = Limits::default();
+    let begin = |_: &Info| Encoder::new(&info);
+    let (encoder, _) = import(&snapshot, "x", &limits, &mut |_, _| {}, begin).expect("a snapshot");
+    let (original, bytes) = recording_of(encoder);
+    let encoder = redact(&bytes, Encoder::new).expect("a recording").expect("a whole one");
+    let (redacted, bytes) = recording_of(encoder);
+    check_hidden(&outputs(&redacted, &bytes));
+    assert_eq!(redacted.events(), original.events());
+    assert_eq!(redacted.info().epoch_unix_ns, 5000);
+    assert_eq!(redacted.info().devices[0].total_bytes, 7);
+    assert_eq!(redacted.info().devices[0].name, "device_0");
+    // Once more, nothing changes: a placeholder for a placeholder has the same number.
+    let again = redact(&bytes, Encoder::new).expect("a recording").expect("a whole one");
+    assert_eq!(recording_of(again).1, bytes);
+}
+
+#[test]
+fn what_is_no_recording_is_refused_and_nothing_is_nothing() {
+    assert!(redact(b"something else altogether", Encoder::new).is_err());
+    assert!(redact(b"", Encoder::new).expect("nothing wrong yet").is_none());
+}
