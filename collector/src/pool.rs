@@ -5,7 +5,7 @@ use std::panic::{Location, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use vramscope_pool::{AllocateError, Allocated, DeviceError, FreeError, Origin, OutOfMemory, Pool, Settings, Stats};
-use vramscope_trace::{Category, DeviceId, Event, EventKind, MempoolId, Sink, Stage, StreamId};
+use vramscope_trace::{Category, DeviceId, Event, EventKind, MempoolId, Sink, SiteId, Stage, StreamId};
 
 use crate::callback::{self, FreeMemoryCallbacks, Observers};
 use crate::host::HostDevice;
@@ -153,7 +153,7 @@ impl<D: MemoryDevice> DevicePool<D> {
         let name = inner.sites.string(name);
         inner.tell_definitions();
         let (device, time_ns) = (inner.pool.id(), inner.now());
-        inner.log.event(&Event { device, time_ns, kind: EventKind::Mark { stage, name } });
+        inner.log.event(&Event { device, time_ns, kind: EventKind::Mark { stage, name, address: 0, site: SiteId(0) } });
     }
 
     /// Gives every segment in which no block is live back to the device.

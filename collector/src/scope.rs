@@ -170,7 +170,7 @@ impl Sites {
             let file = interner.string(location.file());
             let frame = interner.frame(Frame { function: StringId(0), file, line: location.line() });
             let stack = interner.stack(frame, StackId(0));
-            interner.site(Site { stack, scope: key.context.path, category: key.context.category })
+            interner.site(Site { stack, scope: key.context.path, category: key.context.category, ..Site::default() })
         });
         self.recent[key.place()] = (key, site);
         site

@@ -1,19 +1,18 @@
 //! The one recording of a process: a file, the viewers, or both.
 
 use std::env;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vramscope_collector::{Hub, Outputs, Recorder, RecorderHandle};
-use vramscope_trace::{DeviceId, DeviceInfo, Event, EventKind, Info, Interner, Sink, Stage};
+use vramscope_collector::{Hub, Keep, Outputs, Recorder, RecorderHandle, RecordingFile};
+use vramscope_trace::{DeviceId, DeviceInfo, Event, EventKind, Info, Interner, Sink, SiteId, Stage};
 
 use crate::console::Tell;
 
 /// A recording that has begun.
 pub(crate) struct Recording {
-    path: Option<PathBuf>,
+    /// What the file is called, where there is one.
+    name: Option<String>,
     tell: Tell,
     /// `None` once it has been ended.
     recorder: Mutex<Option<Recorder>>,
@@ -25,33 +24,28 @@ impl Recording {
     /// Begins one. The file is written anew; where it cannot be, or there is nobody to record for, `None` or a recording without it.
     pub(crate) fn begin(
         path: Option<&Path>,
+        keep: Keep,
         hub: Option<&Hub>,
         alloc_conf: String,
         devices: Vec<DeviceInfo>,
         tell: &Tell,
     ) -> Option<Self> {
         let file = path.and_then(|path| {
-            create(path).map_err(|error| tell(&format!("{}: {error}; nothing is written", path.display()))).ok()
+            RecordingFile::create(path, keep).map_err(|error| tell(&format!("{error}; nothing is written"))).ok()
         });
         if file.is_none() && hub.is_none() {
             return None;
         }
-        let path = path.filter(|_| file.is_some()).map(Path::to_owned);
-        let mut outputs = Outputs { hub: hub.cloned(), ..Outputs::default() };
-        if let (Some(file), Some(path)) = (file, path.clone()) {
-            let file: Box<dyn Write + Send> = Box::new(file);
-            let tell = Arc::clone(tell);
-            outputs.file = Some(file);
-            outputs.on_file_error = Some(Box::new(move |error| {
-                tell(&format!("{}: {error}; the recording ends here", path.display()));
-            }));
-        }
+        let name = file.as_ref().map(|file| file.name().to_owned());
+        let mut outputs = Outputs { file, hub: hub.cloned(), ..Outputs::default() };
+        let theirs = Arc::clone(tell);
+        outputs.on_file_error = Some(Box::new(move |error| theirs(&format!("{error}; the recording ends here"))));
         let writer = concat!("vramscope-pluggable ", env!("CARGO_PKG_VERSION")).to_owned();
         let info = Info { source: program(env::args_os()), writer, alloc_conf, devices, ..Info::default() };
         let (recorder, handle) =
             Recorder::start(info, outputs).map_err(|error| tell(&format!("the recorder: {error}"))).ok()?;
         let marks = Mutex::new((handle, Interner::default()));
-        Some(Self { path, tell: Arc::clone(tell), recorder: Mutex::new(Some(recorder)), marks })
+        Some(Self { name, tell: Arc::clone(tell), recorder: Mutex::new(Some(recorder)), marks })
     }
 
     /// A handle for a pool to put events through.
@@ -69,7 +63,11 @@ impl Recording {
         }
         for device in devices {
             let time_ns = handle.now_ns();
-            handle.event(&Event { device, time_ns, kind: EventKind::Mark { stage: Stage::Instant, name } });
+            handle.event(&Event {
+                device,
+                time_ns,
+                kind: EventKind::Mark { stage: Stage::Instant, name, address: 0, site: SiteId(0) },
+            });
         }
     }
 
@@ -77,24 +75,11 @@ impl Recording {
     pub(crate) fn end(&self) -> bool {
         let recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(summary) = recorder.map(Recorder::stop) else { return true };
-        if let (Some(path), None) = (&self.path, &summary.file_error) {
-            (self.tell)(&format!("{}: {} events, {} bytes", path.display(), summary.events, summary.bytes));
+        if let (Some(name), None) = (&self.name, &summary.file_error) {
+            (self.tell)(&format!("{name}: {} events, {} bytes", summary.events, summary.bytes));
         }
         summary.file_error.is_none()
     }
-}
-
-/// Makes the file empty, unless another process is writing it, as when several were started with the same variable.
-fn create(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
-    // Only a file can be locked and made empty; a pipe need not be.
-    if file.metadata()?.is_file() {
-        if let Err(TryLockError::WouldBlock) = file.try_lock() {
-            return Err(io::Error::other("another process is recording to it; give each its own"));
-        }
-        file.set_len(0)?;
-    }
-    Ok(file)
 }
 
 /// The name of the program: of the script, where an interpreter runs one. Arguments are nobody else's business.
@@ -123,19 +108,5 @@ mod tests {
         check(&["python3", "-m", "train"], "python3");
         check(&["/opt/bin/trainer", "secret"], "trainer");
         check(&[], "");
-    }
-
-    #[test]
-    fn a_file_that_is_being_written_is_left_alone() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("a.vram");
-        let mut file = create(&path).expect("a new file");
-        file.write_all(b"begun").expect("room");
-        let refused = create(&path).expect_err("it is locked");
-        assert!(refused.to_string().contains("another process"), "{refused}");
-        assert_eq!(std::fs::read(&path).expect("it is there"), b"begun");
-        drop(file);
-        drop(create(&path).expect("nobody writes it any more"));
-        assert_eq!(std::fs::read(&path).expect("it is there"), b"");
     }
 }

@@ -269,14 +269,14 @@ fn hostile_recording() -> Vec<u8> {
     (0..MARKUP.len()).for_each(|index| encoder.define(&Definition::String(text(index))));
     encoder.define(&Definition::Frame(Frame { function: StringId(1), file: StringId(2), line: 7 }));
     encoder.define(&Definition::Stack(Stack { frame: FrameId(1), caller: StackId(0) }));
-    encoder.define(&Definition::Site(Site { stack: StackId(1), scope: StringId(3), category: Category::Parameter }));
+    encoder.define(&Definition::Site(Site { stack: StackId(1), scope: StringId(3), category: Category::Parameter, ..Site::default() }));
     let (address, stream, pool, site) = (0x7f00_0000_0000, StreamId(0), Pool::default_of(PoolKind::Small), SiteId(1));
     let size = 2 << 20;
     let kinds = [
-        EventKind::Mark { stage: Stage::Begin, name: StringId(4) },
+        EventKind::Mark { stage: Stage::Begin, name: StringId(4), address: 0, site: SiteId(0) },
         EventKind::SegmentAllocated { address, size, stream, pool, site },
         EventKind::BlockAllocated { address, size, requested: size - 100, stream, pool, site },
-        EventKind::Mark { stage: Stage::Instant, name: StringId(1) },
+        EventKind::Mark { stage: Stage::Instant, name: StringId(1), address: 0, site: SiteId(0) },
         EventKind::OutOfMemory { requested: 1 << 40, device_free: 0, stream, site },
     ];
     for (time_ns, kind) in (0..).step_by(1_000_000).zip(kinds) {

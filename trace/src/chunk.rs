@@ -12,7 +12,7 @@
 //! ```
 //!
 //! All integers are little-endian. `stored` and `raw` are the payload's bytes as it stands and after decompression; `codec` is 0 for
-//! as it is, 1 for an LZ4 block. `first event` is the number of the first event in the chunk, or the moment that it speaks
+//! as it is, 1 for an LZ4 block, 2 for a Zstandard frame. `first event` is the number of the first event in the chunk, or the moment that it speaks
 //! of, and `events` how many it holds. The checksum is XXH3 (64 bit) of the 24 bytes before it and the payload.
 
 use std::borrow::Cow;
@@ -20,6 +20,7 @@ use std::borrow::Cow;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::FormatError;
+use crate::pack::{Packer, Packing, Unpacker};
 
 /// The version of the format that this crate writes and reads.
 pub const FORMAT_VERSION: u16 = 1;
@@ -108,12 +109,11 @@ pub(crate) fn preamble() -> [u8; PREAMBLE_LEN] {
 }
 
 impl Chunk {
-    /// Packs a payload.
-    pub(crate) fn pack(kind: ChunkKind, first_event: u64, events: u32, raw: &[u8]) -> Self {
-        let packed = lz4_flex::block::compress(raw);
-        let (codec, stored) = if packed.len() < raw.len() { (1, packed.as_slice()) } else { (0, raw) };
+    /// Packs a payload, as a whole where its columns are not packed already.
+    pub(crate) fn pack(kind: ChunkKind, first_event: u64, events: u32, raw: &[u8], packer: &mut Packer) -> Self {
+        let (packing, stored) = packer.pack(raw);
         let mut bytes = Vec::with_capacity(HEADER_LEN + stored.len());
-        bytes.extend_from_slice(&[kind.code(), codec, 0, 0]);
+        bytes.extend_from_slice(&[kind.code(), packing.code(), 0, 0]);
         bytes.extend_from_slice(&(stored.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&(raw.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&events.to_le_bytes());
@@ -133,25 +133,21 @@ pub(crate) struct Packed {
     pub(crate) events: u32,
     /// Where in the stream the chunk begins.
     pub(crate) offset: u64,
-    codec: u8,
+    packing: Packing,
     raw_len: u32,
     stored: Box<[u8]>,
 }
 
 impl Packed {
     /// The payload.
-    pub(crate) fn payload(&self) -> Result<Cow<'_, [u8]>, FormatError> {
-        if self.codec == 0 {
+    pub(crate) fn payload(&self, unpacker: &mut Unpacker) -> Result<Cow<'_, [u8]>, FormatError> {
+        if self.packing == Packing::Plain {
             return Ok(Cow::Borrowed(&self.stored));
         }
-        let mut raw = vec![0; self.raw_len as usize];
-        match lz4_flex::block::decompress_into(&self.stored, &mut raw) {
-            Ok(len) if len == raw.len() => Ok(Cow::Owned(raw)),
-            Ok(len) => {
-                Err(self.error(format!("the payload unpacks to {len} bytes, not the {} it promises", raw.len())))
-            }
-            Err(error) => Err(self.error(format!("the payload does not unpack: {error}"))),
-        }
+        let mut raw = Vec::new();
+        let unpacked = unpacker.unpack(self.packing, &self.stored, self.raw_len as usize, &mut raw);
+        unpacked.map_err(|what| self.error(format!("the payload is damaged: {what}")))?;
+        Ok(Cow::Owned(raw))
     }
 
     pub(crate) fn error(&self, what: impl Into<String>) -> FormatError {
@@ -171,7 +167,7 @@ impl Packed {
 
 struct Header {
     kind: Option<ChunkKind>,
-    codec: u8,
+    packing: Option<Packing>,
     stored: usize,
     raw: u32,
     events: u32,
@@ -189,7 +185,7 @@ impl Header {
         let kind = ChunkKind::from_code(code);
         let header = Self {
             kind,
-            codec: bytes[1],
+            packing: Packing::from_code(bytes[1]),
             stored: u32::from_le_bytes(le(bytes, 4)) as usize,
             raw: u32::from_le_bytes(le(bytes, 8)),
             events: u32::from_le_bytes(le(bytes, 12)),
@@ -209,10 +205,10 @@ impl Header {
                 format!("a chunk of {} bytes; its kind may have {limit}", header.raw.max(header.stored as u32)),
             ));
         }
-        if kind.is_some() && header.codec > 1 {
-            return Err(FormatError::new(offset, format!("a chunk packed in the unknown way {}", header.codec)));
+        if kind.is_some() && header.packing.is_none() {
+            return Err(FormatError::new(offset, format!("a chunk packed in the unknown way {}", bytes[1])));
         }
-        if kind.is_some() && header.codec == 0 && header.stored != header.raw as usize {
+        if header.packing == Some(Packing::Plain) && kind.is_some() && header.stored != header.raw as usize {
             return Err(FormatError::new(offset, "a chunk that is not packed and yet has two lengths"));
         }
         if header.first_event.checked_add(u64::from(header.events)).is_none() {
@@ -288,12 +284,12 @@ impl ChunkReader {
             if checksum(&chunk[..24], payload) != header.checksum {
                 return Err(FormatError::new(offset, "the chunk's checksum does not match: the bytes were changed"));
             }
-            let packed = header.kind.map(|kind| Packed {
+            let packed = header.kind.zip(header.packing).map(|(kind, packing)| Packed {
                 kind,
                 first_event: header.first_event,
                 events: header.events,
                 offset,
-                codec: header.codec,
+                packing,
                 raw_len: header.raw,
                 stored: payload.into(),
             });

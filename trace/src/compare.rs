@@ -242,10 +242,11 @@ impl<'a> Common<'a> {
     }
 
     fn site(&mut self, id: SiteId) -> SiteId {
-        let Site { stack, scope, category } = self.definitions.site(id);
+        let Site { stack, scope, category, compile_context } = self.definitions.site(id);
         let stack = self.stack(stack);
         let scope = self.interner.string(self.definitions.string(scope));
-        self.interner.site(Site { stack, scope, category })
+        let compile_context = self.interner.string(self.definitions.string(compile_context));
+        self.interner.site(Site { stack, scope, category, compile_context })
     }
 
     fn stack(&mut self, id: StackId) -> StackId {

@@ -6,8 +6,9 @@ use crate::chunk::{ChunkKind, ChunkReader, Packed};
 use crate::definition_code::{DefinitionCounts, read_annotations, read_definitions};
 use crate::error::FormatError;
 use crate::event::{Annotation, Event};
-use crate::event_code::EventReader;
+use crate::event_code::{EventColumns, Operation};
 use crate::info::Info;
+use crate::pack::Unpacker;
 use crate::site::{Definition, Definitions};
 use crate::state::MemoryState;
 use crate::state_code::read_state;
@@ -34,6 +35,10 @@ pub(crate) trait Visitor {
     fn define(&mut self, definition: &Definition);
     fn full_state(&mut self, state: MemoryState);
     fn event(&mut self, event: Event);
+    #[inline]
+    fn operation(&mut self, operation: &Operation) {
+        operation.each(|event| self.event(event));
+    }
     fn annotation(&mut self, annotation: Annotation);
 }
 
@@ -42,6 +47,7 @@ pub(crate) trait Visitor {
 pub(crate) struct Context {
     pub(crate) definitions: Definitions,
     counts: DefinitionCounts,
+    unpacker: Unpacker,
     /// The number of the next event, once the first chunk that says so was met.
     pub(crate) next_event: Option<u64>,
 }
@@ -50,20 +56,36 @@ fn misplaced(packed: &Packed, error: &Malformed) -> FormatError {
     packed.error(format!("in this chunk, {} bytes into its payload: {}", error.at, error.what))
 }
 
-/// Calls `each` with the events of a chunk.
-pub(crate) fn each_event(packed: &Packed, mut each: impl FnMut(Event)) -> Result<(), FormatError> {
-    let payload = packed.payload()?;
+/// Calls `each` with the operations of a chunk of events.
+#[inline]
+pub(crate) fn each_operation(
+    packed: &Packed,
+    unpacker: &mut Unpacker,
+    mut each: impl FnMut(&Operation),
+) -> Result<(), FormatError> {
+    let payload = packed.payload(unpacker)?;
     let wrong = |error| misplaced(packed, &error);
-    let mut events = EventReader::new(&payload, packed.events).map_err(wrong)?;
-    while let Some(event) = events.next_event().map_err(wrong)? {
-        each(event);
+    let columns = EventColumns::read(&payload, packed.events, unpacker).map_err(wrong)?;
+    let mut operations = columns.operations().map_err(wrong)?;
+    while let Some(operation) = operations.next_operation().map_err(wrong)? {
+        each(&operation);
     }
     Ok(())
 }
 
+/// Calls `each` with the events of a chunk.
+pub(crate) fn each_event(
+    packed: &Packed,
+    unpacker: &mut Unpacker,
+    mut each: impl FnMut(Event),
+) -> Result<(), FormatError> {
+    each_operation(packed, unpacker, |operation| operation.each(&mut each))
+}
+
 /// Reads a chunk of a full state.
-pub(crate) fn unpack_state(packed: &Packed) -> Result<MemoryState, FormatError> {
-    let state = read_state(&packed.payload()?).map_err(|error| misplaced(packed, &error))?;
+pub(crate) fn unpack_state(packed: &Packed, unpacker: &mut Unpacker) -> Result<MemoryState, FormatError> {
+    let payload = packed.payload(unpacker)?;
+    let state = read_state(&payload, unpacker).map_err(|error| misplaced(packed, &error))?;
     if state.event != packed.first_event {
         return Err(packed.error("a full state of another moment than its chunk says"));
     }
@@ -76,26 +98,29 @@ impl Context {
         let wrong = |error| misplaced(packed, &error);
         match packed.kind {
             ChunkKind::Head => {
-                let info = serde_json::from_slice(&packed.payload()?);
+                let info = serde_json::from_slice(&packed.payload(&mut self.unpacker)?);
                 visitor
                     .info(info.map_err(|error| packed.error(format!("the head is not what it should be: {error}")))?);
             }
             ChunkKind::Definitions => {
-                let payload = packed.payload()?;
+                let payload = packed.payload(&mut self.unpacker)?;
                 let each = |definition: &Definition| visitor.define(definition);
-                read_definitions(&payload, &mut self.counts, &mut self.definitions, each).map_err(wrong)?;
+                let (counts, definitions) = (&mut self.counts, &mut self.definitions);
+                read_definitions(&payload, &mut self.unpacker, counts, definitions, each).map_err(wrong)?;
             }
             ChunkKind::Annotations => {
-                read_annotations(&packed.payload()?, |annotation| visitor.annotation(annotation)).map_err(wrong)?;
+                let payload = packed.payload(&mut self.unpacker)?;
+                let each = |annotation| visitor.annotation(annotation);
+                read_annotations(&payload, &mut self.unpacker, each).map_err(wrong)?;
             }
             ChunkKind::State => {
                 self.check_order(packed, true)?;
-                visitor.full_state(unpack_state(packed)?);
+                visitor.full_state(unpack_state(packed, &mut self.unpacker)?);
                 self.next_event = Some(packed.first_event);
             }
             ChunkKind::Events => {
                 self.check_order(packed, false)?;
-                each_event(packed, |event| visitor.event(event))?;
+                each_operation(packed, &mut self.unpacker, |operation| visitor.operation(operation))?;
                 self.next_event = Some(packed.first_event + u64::from(packed.events));
             }
         }

@@ -1,12 +1,49 @@
-//! Definitions and annotations as bytes, and back.
+//! Definitions and annotations as the columns of a chunk, and back.
 //!
-//! A chunk of definitions says how many of each kind came before it, so that one which repeats what a reader has (a newcomer's
-//! greeting, sent to someone who was here before) is understood.
+//! ```text
+//! definitions   | strings | frames | stacks | sites | columns
+//! annotations   | unit | columns
+//! ```
+//!
+//! A chunk of definitions begins with how many of each kind came before it, so that one which repeats what a reader has (a newcomer's
+//! greeting, sent to someone who was here before) is understood. Numbers are differences from the one before in their column.
 
+use crate::columns::{Columns, ColumnsWriter};
 use crate::event::Annotation;
 use crate::event_code::{read_device, read_stage, stage_code};
+use crate::pack::{Packer, Unpacker};
 use crate::site::{Category, Definition, Definitions, Frame, FrameId, Site, Stack, StackId, StringId};
-use crate::varint::{self, Malformed, Reader};
+use crate::varint::{self, Malformed, Reader, gcd};
+
+const DEFINITION_COLUMNS: usize = 11;
+const ANNOTATION_COLUMNS: usize = 5;
+/// The most unpacked bytes of a chunk of either.
+const MAX_COLUMNS_LEN: usize = 4 << 20;
+
+mod column {
+    /// Of a string: its bytes in UTF-8.
+    pub(super) const LENGTHS: u8 = 0;
+    pub(super) const TEXTS: u8 = 1;
+    /// Of a frame.
+    pub(super) const FUNCTIONS: u8 = 2;
+    pub(super) const FILES: u8 = 3;
+    pub(super) const LINES: u8 = 4;
+    /// Of a stack.
+    pub(super) const FRAMES: u8 = 5;
+    pub(super) const CALLERS: u8 = 6;
+    /// Of a site.
+    pub(super) const STACKS: u8 = 7;
+    pub(super) const SCOPES: u8 = 8;
+    pub(super) const CATEGORIES: u8 = 9;
+    pub(super) const COMPILE_CONTEXTS: u8 = 10;
+
+    /// Of an annotation; the time in units.
+    pub(super) const DEVICES: u8 = 0;
+    pub(super) const TIMES: u8 = 1;
+    pub(super) const EVENTS: u8 = 2;
+    pub(super) const STAGES: u8 = 3;
+    pub(super) const NAMES: u8 = 4;
+}
 
 /// How many definitions of each kind there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,43 +59,95 @@ const fn kind_of(definition: &Definition) -> usize {
 }
 
 impl DefinitionCounts {
-    pub(crate) fn add(&mut self, definition: &Definition) {
+    fn add(&mut self, definition: &Definition) {
         self.0[kind_of(definition)] += 1;
     }
 }
 
-/// Begins a chunk's payload.
-pub(crate) fn put_counts(out: &mut Vec<u8>, before: DefinitionCounts) {
-    for count in before.0 {
-        varint::put(out, count);
+/// Definitions that make a chunk.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DefinitionWriter {
+    columns: ColumnsWriter<DEFINITION_COLUMNS>,
+    /// How many stand in chunks already.
+    sent: DefinitionCounts,
+    /// How many were put.
+    taken: DefinitionCounts,
+    /// What stood last in every column of numbers.
+    last: [u64; DEFINITION_COLUMNS],
+}
+
+impl DefinitionWriter {
+    fn put_number(&mut self, id: u8, number: u32) {
+        let last = std::mem::replace(&mut self.last[usize::from(id)], u64::from(number));
+        varint::put_delta(self.columns.column(id), last, u64::from(number));
+    }
+
+    pub(crate) fn put(&mut self, definition: &Definition) {
+        match definition {
+            Definition::String(text) => {
+                varint::put(self.columns.column(column::LENGTHS), text.len() as u64);
+                self.columns.column(column::TEXTS).extend_from_slice(text.as_bytes());
+            }
+            Definition::Frame(frame) => {
+                self.put_number(column::FUNCTIONS, frame.function.0);
+                self.put_number(column::FILES, frame.file.0);
+                self.put_number(column::LINES, frame.line);
+            }
+            Definition::Stack(stack) => {
+                self.put_number(column::FRAMES, stack.frame.0);
+                self.put_number(column::CALLERS, stack.caller.0);
+            }
+            Definition::Site(site) => {
+                self.put_number(column::STACKS, site.stack.0);
+                self.put_number(column::SCOPES, site.scope.0);
+                self.columns.column(column::CATEGORIES).push(site.category as u8);
+                self.put_number(column::COMPILE_CONTEXTS, site.compile_context.0);
+            }
+        }
+        self.taken.add(definition);
+    }
+
+    /// Bytes so far.
+    pub(crate) fn len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Appends the payload, and is empty again.
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>, packer: &mut Packer) {
+        for count in self.sent.0 {
+            varint::put(out, count);
+        }
+        self.columns.finish(out, Some(packer));
+        self.sent = self.taken;
+        self.last = [0; DEFINITION_COLUMNS];
     }
 }
 
-/// Appends one definition.
-pub(crate) fn put_definition(out: &mut Vec<u8>, definition: &Definition) {
-    out.push(kind_of(definition) as u8);
-    match definition {
-        Definition::String(text) => varint::put_text(out, text),
-        Definition::Frame(frame) => {
-            for part in [frame.function.0, frame.file.0, frame.line] {
-                varint::put(out, u64::from(part));
-            }
-        }
-        Definition::Stack(stack) => {
-            varint::put(out, u64::from(stack.frame.0));
-            varint::put(out, u64::from(stack.caller.0));
-        }
-        Definition::Site(site) => {
-            varint::put(out, u64::from(site.stack.0));
-            varint::put(out, u64::from(site.scope.0));
-            out.push(site.category as u8);
-        }
+/// Takes numbers that were written as differences.
+struct Numbers<'a> {
+    reader: Reader<'a>,
+    last: u64,
+}
+
+impl<'a> Numbers<'a> {
+    fn new(reader: Reader<'a>) -> Self {
+        Self { reader, last: 0 }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.reader.remaining() == 0
+    }
+
+    fn next(&mut self) -> Result<u32, Malformed> {
+        self.last = self.reader.delta(self.last)?;
+        u32::try_from(self.last).map_err(|_| self.reader.malformed("a number of more than 32 bits"))
     }
 }
 
 /// Adds a chunk's definitions to `known`; `each` sees those that are new.
 pub(crate) fn read_definitions(
     payload: &[u8],
+    unpacker: &mut Unpacker,
     known: &mut DefinitionCounts,
     definitions: &mut Definitions,
     mut each: impl FnMut(&Definition),
@@ -71,8 +160,8 @@ pub(crate) fn read_definitions(
             return Err(reader.malformed("definitions are missing before these"));
         }
     }
-    while reader.remaining() > 0 {
-        let definition = read_definition(&mut reader)?;
+    let columns = Columns::<DEFINITION_COLUMNS>::read(&mut reader, unpacker, MAX_COLUMNS_LEN)?;
+    let mut add = |definition: Definition| {
         let kind = kind_of(&definition);
         at[kind] += 1;
         if at[kind] > known.0[kind] {
@@ -80,49 +169,76 @@ pub(crate) fn read_definitions(
             each(&definition);
             definitions.define(definition);
         }
+    };
+    let numbers = |id| Numbers::new(columns.column(id));
+    let (mut lengths, mut texts) = (columns.column(column::LENGTHS), columns.column(column::TEXTS));
+    while lengths.remaining() > 0 {
+        let length = lengths.u64()?;
+        add(Definition::String(texts.text_of(length)?.to_owned()));
+    }
+    texts.end()?;
+    let (mut functions, mut files, mut lines) =
+        (numbers(column::FUNCTIONS), numbers(column::FILES), numbers(column::LINES));
+    while !(functions.is_empty() && files.is_empty() && lines.is_empty()) {
+        let (function, file) = (StringId(functions.next()?), StringId(files.next()?));
+        add(Definition::Frame(Frame { function, file, line: lines.next()? }));
+    }
+    let (mut frames, mut callers) = (numbers(column::FRAMES), numbers(column::CALLERS));
+    while !(frames.is_empty() && callers.is_empty()) {
+        add(Definition::Stack(Stack { frame: FrameId(frames.next()?), caller: StackId(callers.next()?) }));
+    }
+    let (mut stacks, mut scopes) = (numbers(column::STACKS), numbers(column::SCOPES));
+    let (mut categories, mut contexts) = (columns.column(column::CATEGORIES), numbers(column::COMPILE_CONTEXTS));
+    while !(stacks.is_empty() && scopes.is_empty() && categories.remaining() == 0 && contexts.is_empty()) {
+        let (stack, scope) = (StackId(stacks.next()?), StringId(scopes.next()?));
+        let category = Category::ALL.get(usize::from(categories.byte()?)).copied();
+        let category = category.ok_or_else(|| categories.malformed("an unknown category"))?;
+        let compile_context = StringId(contexts.next()?);
+        add(Definition::Site(Site { stack, scope, category, compile_context }));
     }
     Ok(())
 }
 
-fn read_definition(reader: &mut Reader<'_>) -> Result<Definition, Malformed> {
-    Ok(match reader.byte()? {
-        0 => Definition::String(reader.text()?.to_owned()),
-        1 => Definition::Frame(Frame {
-            function: StringId(reader.u32()?),
-            file: StringId(reader.u32()?),
-            line: reader.u32()?,
-        }),
-        2 => Definition::Stack(Stack { frame: FrameId(reader.u32()?), caller: StackId(reader.u32()?) }),
-        3 => {
-            let (stack, scope) = (StackId(reader.u32()?), StringId(reader.u32()?));
-            let category = Category::ALL.get(usize::from(reader.byte()?)).copied();
-            let category = category.ok_or(reader.malformed("an unknown category"))?;
-            Definition::Site(Site { stack, scope, category })
-        }
-        _ => return Err(reader.malformed("an unknown kind of definition")),
-    })
-}
-
-/// Appends one annotation.
-pub(crate) fn put_annotation(out: &mut Vec<u8>, annotation: &Annotation) {
-    varint::put(out, u64::from(annotation.device.0));
-    varint::put(out, annotation.time_ns);
-    varint::put(out, annotation.at_event);
-    out.push(stage_code(annotation.stage));
-    varint::put(out, u64::from(annotation.name.0));
+/// Appends a chunk's annotations.
+pub(crate) fn put_annotations(out: &mut Vec<u8>, annotations: &[Annotation], packer: &mut Packer) {
+    let unit = annotations.iter().fold(0, |unit, annotation| gcd(unit, annotation.time_ns)).max(1);
+    varint::put(out, unit);
+    let mut columns = ColumnsWriter::<ANNOTATION_COLUMNS>::default();
+    let (mut units, mut event, mut name) = (0, 0, 0);
+    for annotation in annotations {
+        varint::put(columns.column(column::DEVICES), u64::from(annotation.device.0));
+        varint::put_delta(columns.column(column::TIMES), units, annotation.time_ns / unit);
+        varint::put_delta(columns.column(column::EVENTS), event, annotation.at_event);
+        columns.column(column::STAGES).push(stage_code(annotation.stage));
+        varint::put_delta(columns.column(column::NAMES), name, u64::from(annotation.name.0));
+        (units, event, name) = (annotation.time_ns / unit, annotation.at_event, u64::from(annotation.name.0));
+    }
+    columns.finish(out, Some(packer));
 }
 
 /// Reads a chunk's annotations.
-pub(crate) fn read_annotations(payload: &[u8], mut each: impl FnMut(Annotation)) -> Result<(), Malformed> {
+pub(crate) fn read_annotations(
+    payload: &[u8],
+    unpacker: &mut Unpacker,
+    mut each: impl FnMut(Annotation),
+) -> Result<(), Malformed> {
     let mut reader = Reader::new(payload);
-    while reader.remaining() > 0 {
+    let unit = reader.u64()?;
+    let columns = Columns::<ANNOTATION_COLUMNS>::read(&mut reader, unpacker, MAX_COLUMNS_LEN)?;
+    let mut devices = columns.column(column::DEVICES);
+    let (mut times, mut events) = (columns.column(column::TIMES), columns.column(column::EVENTS));
+    let (mut stages, mut names) = (columns.column(column::STAGES), Numbers::new(columns.column(column::NAMES)));
+    let (mut units, mut at_event) = (0, 0);
+    while stages.remaining() > 0 {
+        units = times.delta(units)?;
+        at_event = events.delta(at_event)?;
         each(Annotation {
-            device: read_device(&mut reader)?,
-            time_ns: reader.u64()?,
-            at_event: reader.u64()?,
-            stage: read_stage(&mut reader)?,
-            name: StringId(reader.u32()?),
+            device: read_device(&mut devices)?,
+            time_ns: units.wrapping_mul(unit),
+            at_event,
+            stage: read_stage(&mut stages)?,
+            name: StringId(names.next()?),
         });
     }
-    Ok(())
+    [&devices, &times, &events, &names.reader].into_iter().try_for_each(Reader::end)
 }

@@ -1,22 +1,25 @@
 //! Events into a recording's chunks.
 
 use crate::chunk::{Chunk, ChunkKind, preamble};
-use crate::definition_code::{DefinitionCounts, put_annotation, put_counts, put_definition};
-use crate::event::{Annotation, Event};
+use crate::definition_code::{DefinitionWriter, put_annotations};
+use crate::event::{Annotation, Event, EventKind};
 use crate::event_code::EventWriter;
 use crate::info::Info;
+use crate::pack::Packer;
 use crate::sink::Sink;
 use crate::site::Definition;
 use crate::state::MemoryState;
 use crate::state_code::put_state;
 
 /// Events of a full chunk. A seek decodes part of one, so fewer make seeking faster and files larger.
-pub(crate) const EVENTS_PER_CHUNK: u32 = 4096;
+pub(crate) const EVENTS_PER_CHUNK: u32 = 16_384;
 /// Events between two full states, so that a seek applies no more than these; and as many more as a large state has blocks, so
 /// that states never take more than a small share of the bytes.
 pub(crate) const EVENTS_PER_STATE: u64 = 16_384;
-/// Bytes of definitions and annotations of a full chunk. Far below what a reader takes.
+/// Bytes of definitions of a full chunk. Far below what a reader takes.
 const BYTES_PER_CHUNK: usize = 256 << 10;
+/// Annotations of a full chunk; likewise.
+const ANNOTATIONS_PER_CHUNK: usize = 16_384;
 /// The longest text that is kept; the rest of a longer one is cut off, so that its chunk stays within what a reader takes.
 const MAX_TEXT_LEN: usize = 64 << 10;
 
@@ -25,26 +28,26 @@ const MAX_TEXT_LEN: usize = 64 << 10;
 #[derive(Clone, Debug)]
 pub struct Encoder {
     state: MemoryState,
-    /// How many definitions stand in chunks already.
-    sent: DefinitionCounts,
-    /// How many were taken.
-    taken: DefinitionCounts,
     events: EventWriter,
     first_event: u64,
-    definition_bytes: Vec<u8>,
-    annotation_bytes: Vec<u8>,
+    definitions: DefinitionWriter,
+    annotations: Vec<Annotation>,
     last_state: u64,
     output: Vec<Chunk>,
+    packer: Packer,
+    payload: Vec<u8>,
 }
 
-fn head(info: &Info) -> Chunk {
+fn head(info: &Info, packer: &mut Packer) -> Chunk {
     let mut info = info.clone();
     let names = info.devices.iter_mut().map(|device| &mut device.name);
-    for text in [&mut info.source, &mut info.writer, &mut info.alloc_conf].into_iter().chain(names) {
+    for text in
+        [&mut info.source, &mut info.writer, &mut info.alloc_conf, &mut info.source_settings].into_iter().chain(names)
+    {
         text.truncate(shortened(text).len());
     }
     let json = serde_json::to_vec(&info).expect("plain strings and numbers always serialize");
-    let mut chunk = Chunk::pack(ChunkKind::Head, 0, 0, &json);
+    let mut chunk = Chunk::pack(ChunkKind::Head, 0, 0, &json, packer);
     chunk.bytes.splice(0..0, preamble());
     chunk
 }
@@ -62,16 +65,17 @@ impl Encoder {
     /// Begins a recording; its head is in the output at once.
     #[must_use]
     pub fn new(info: &Info) -> Self {
+        let mut packer = Packer::default();
         Self {
             state: MemoryState::default(),
-            sent: DefinitionCounts::default(),
-            taken: DefinitionCounts::default(),
             events: EventWriter::default(),
             first_event: 0,
-            definition_bytes: Vec::new(),
-            annotation_bytes: Vec::new(),
+            definitions: DefinitionWriter::default(),
+            annotations: Vec::new(),
             last_state: 0,
-            output: vec![head(info)],
+            output: vec![head(info, &mut packer)],
+            packer,
+            payload: Vec::new(),
         }
     }
 
@@ -101,36 +105,41 @@ impl Encoder {
         &self.state
     }
 
+    /// Makes a chunk of the payload.
+    fn output(&mut self, kind: ChunkKind, first_event: u64, events: u32) {
+        self.output.push(Chunk::pack(kind, first_event, events, &self.payload, &mut self.packer));
+        self.payload.clear();
+    }
+
     fn write_state(&mut self) {
-        let mut payload = Vec::new();
-        put_state(&mut payload, &self.state);
-        self.output.push(Chunk::pack(ChunkKind::State, self.state.event, 0, &payload));
+        put_state(&mut self.payload, &self.state, Some(&mut self.packer));
+        self.output(ChunkKind::State, self.state.event, 0);
         self.last_state = self.state.event;
     }
 
     fn close_definitions(&mut self) {
-        if !self.definition_bytes.is_empty() {
-            self.output.push(Chunk::pack(ChunkKind::Definitions, self.first_event, 0, &self.definition_bytes));
-            self.definition_bytes.clear();
-            self.sent = self.taken;
+        if self.definitions.len() > 0 {
+            self.definitions.finish(&mut self.payload, &mut self.packer);
+            self.output(ChunkKind::Definitions, self.first_event, 0);
         }
     }
 
     fn close_annotations(&mut self) {
-        if !self.annotation_bytes.is_empty() {
+        if !self.annotations.is_empty() {
             // The names must be known before they are used.
             self.close_definitions();
-            self.output.push(Chunk::pack(ChunkKind::Annotations, self.first_event, 0, &self.annotation_bytes));
-            self.annotation_bytes.clear();
+            put_annotations(&mut self.payload, &self.annotations, &mut self.packer);
+            self.annotations.clear();
+            self.output(ChunkKind::Annotations, self.first_event, 0);
         }
     }
 
     fn close_events(&mut self) {
-        if self.events.count() > 0 {
+        let count = self.events.count();
+        if count > 0 {
             self.close_definitions();
-            let chunk = Chunk::pack(ChunkKind::Events, self.first_event, self.events.count(), self.events.bytes());
-            self.output.push(chunk);
-            self.events.clear();
+            self.events.finish(&mut self.payload, &mut self.packer);
+            self.output(ChunkKind::Events, self.first_event, count);
             self.first_event = self.state.event;
             let blocks: usize = self.state.devices().map(|(_, device)| device.blocks().len()).sum();
             if self.state.event - self.last_state >= EVENTS_PER_STATE.max(4 * blocks as u64) {
@@ -138,11 +147,23 @@ impl Encoder {
             }
         }
     }
+
+    /// How many events of the open chunk came before the one that allocated the block that an event frees.
+    fn allocated_by(&self, event: &Event) -> Option<u64> {
+        match event.kind {
+            EventKind::FreeRequested { address, .. } | EventKind::FreeCompleted { address, .. } => {
+                let block = self.state.device(event.device)?.block(address)?;
+                block.since_event.checked_sub(self.first_event)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Sink for Encoder {
     fn event(&mut self, event: &Event) {
-        self.events.put(event);
+        let allocated_by = self.allocated_by(event);
+        self.events.put(event, allocated_by);
         self.state.apply(event);
         if self.events.count() == EVENTS_PER_CHUNK {
             self.close_events();
@@ -157,19 +178,15 @@ impl Sink for Encoder {
             _ => None,
         };
         let definition = short.as_ref().unwrap_or(definition);
-        if self.definition_bytes.is_empty() {
-            put_counts(&mut self.definition_bytes, self.sent);
-        }
-        put_definition(&mut self.definition_bytes, definition);
-        self.taken.add(definition);
-        if self.definition_bytes.len() >= BYTES_PER_CHUNK {
+        self.definitions.put(definition);
+        if self.definitions.len() >= BYTES_PER_CHUNK {
             self.close_definitions();
         }
     }
 
     fn annotation(&mut self, annotation: &Annotation) {
-        put_annotation(&mut self.annotation_bytes, annotation);
-        if self.annotation_bytes.len() >= BYTES_PER_CHUNK {
+        self.annotations.push(*annotation);
+        if self.annotations.len() == ANNOTATIONS_PER_CHUNK {
             self.close_annotations();
         }
     }

@@ -162,6 +162,10 @@ pub enum EventKind {
         stage: Stage,
         /// Its name.
         name: StringId,
+        /// The first byte of the block that it is about; 0 where it is about none.
+        address: u64,
+        /// Where it came from.
+        site: SiteId,
     },
     /// Events are known to be missing here; a full state follows.
     Gap {

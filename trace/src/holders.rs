@@ -103,7 +103,7 @@ mod tests {
             stack = interner.stack(frame, stack);
         }
         let scope = interner.string(scope);
-        let site = interner.site(Site { stack, scope, category });
+        let site = interner.site(Site { stack, scope, category, ..Site::default() });
         let mut definitions = Definitions::default();
         for definition in interner.take_fresh() {
             definitions.define(definition);

@@ -14,6 +14,8 @@ pub struct Info {
     pub epoch_unix_ns: u64,
     /// The allocator's settings in its own syntax, `expandable_segments:True`.
     pub alloc_conf: String,
+    /// The settings as the source wrote them, where that says more: a PyTorch snapshot's `allocator_settings` as JSON.
+    pub source_settings: String,
     /// What is known of each device.
     pub devices: Vec<DeviceInfo>,
 }

@@ -12,8 +12,10 @@
 //! - [`holders`] says which sites hold the memory of a moment, [`compare`](fn@compare) what two recordings differ in.
 #![forbid(unsafe_code)]
 
+mod address_map;
 mod buckets;
 mod chunk;
+mod columns;
 mod compare;
 mod decoder;
 mod definition_code;
@@ -24,6 +26,7 @@ mod event_code;
 mod holders;
 mod info;
 mod lifetimes;
+mod pack;
 mod recording;
 mod replay;
 mod series;

@@ -8,6 +8,7 @@ use crate::decoder::{Context, Visitor, each_event};
 use crate::error::FormatError;
 use crate::event::{Annotation, DeviceId, Event, EventKind};
 use crate::info::Info;
+use crate::pack::Unpacker;
 use crate::replay::Replay;
 use crate::series::{Column, Series, slice_end};
 use crate::site::{Definition, Definitions};
@@ -101,7 +102,7 @@ impl Visitor for Head {
         self.events += 1;
         let number = self.state.event();
         match event.kind {
-            EventKind::Mark { stage, name } => {
+            EventKind::Mark { stage, name, .. } => {
                 let at_event = number - 1;
                 self.annotation(Annotation { device: event.device, time_ns: event.time_ns, at_event, stage, name });
             }
@@ -329,7 +330,7 @@ impl Recording {
         let mut number = stored.packed.first_event;
         let mut later = false;
         // A chunk is decoded without error once, when it is taken in.
-        let _ = each_event(&stored.packed, |event| {
+        let _ = each_event(&stored.packed, &mut Unpacker::default(), |event| {
             later |= event.time_ns > time_ns;
             number += u64::from(!later);
         });

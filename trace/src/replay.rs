@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::decoder::{each_event, unpack_state};
 use crate::error::FormatError;
 use crate::event::Event;
+use crate::pack::Unpacker;
 use crate::recording::Recording;
 use crate::state::MemoryState;
 
@@ -14,6 +15,7 @@ pub struct Replay {
     state: Option<MemoryState>,
     /// The events of the chunk that was needed last, with the number of the first, so that steps and hovers decode it once.
     chunk: Option<(u64, Vec<Event>)>,
+    unpacker: Unpacker,
 }
 
 static NOTHING: MemoryState = MemoryState { event: 0, time_ns: 0, devices: BTreeMap::new() };
@@ -50,7 +52,7 @@ impl Replay {
         let near = self.state.as_ref().is_some_and(|state| reusable.contains(&state.event()));
         if !near {
             self.state = Some(match state_chunk {
-                Some(index) => unpack_state(&recording.state_chunks[index].packed)?,
+                Some(index) => unpack_state(&recording.state_chunks[index].packed, &mut self.unpacker)?,
                 None => MemoryState { event: base, ..MemoryState::default() },
             });
         }
@@ -81,7 +83,7 @@ impl Replay {
             }
             match recording.state_chunks.get(states) {
                 Some(stored) if stored.packed.first_event <= target => {
-                    state = unpack_state(&stored.packed)?;
+                    state = unpack_state(&stored.packed, &mut self.unpacker)?;
                     each(&state);
                     states += 1;
                 }
@@ -105,7 +107,7 @@ impl Replay {
                 return Ok(None);
             }
             let mut events = Vec::with_capacity(stored.packed.events as usize);
-            each_event(&stored.packed, |event| events.push(event))?;
+            each_event(&stored.packed, &mut self.unpacker, |event| events.push(event))?;
             self.chunk = Some((stored.packed.first_event, events));
         }
         Ok(self.chunk.as_ref().map(|(first, events)| (*first, events.as_slice())))

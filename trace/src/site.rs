@@ -102,6 +102,8 @@ pub struct Site {
     pub scope: StringId,
     /// What it is for.
     pub category: Category,
+    /// The region compiled as a whole (by `torch.compile`) that asked; empty for none.
+    pub compile_context: StringId,
 }
 
 /// A definition, as a recording carries it. Its number is the next of its kind.

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::address_map::{AddressMap, Ranged};
 use crate::event::{DeviceId, Event, EventKind, Pool, StreamId};
 use crate::site::SiteId;
 
@@ -68,6 +69,24 @@ impl Block {
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.address + self.size
+    }
+}
+
+impl Ranged for Segment {
+    fn address(&self) -> u64 {
+        self.address
+    }
+    fn end(&self) -> u64 {
+        self.end()
+    }
+}
+
+impl Ranged for Block {
+    fn address(&self) -> u64 {
+        self.address
+    }
+    fn end(&self) -> u64 {
+        self.end()
     }
 }
 
@@ -133,8 +152,8 @@ impl FreeSpace {
 /// The memory of one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceState {
-    pub(crate) segments: BTreeMap<u64, Segment>,
-    pub(crate) blocks: BTreeMap<u64, Block>,
+    pub(crate) segments: AddressMap<Segment>,
+    pub(crate) blocks: AddressMap<Block>,
     pub(crate) counters: Counters,
     pub(crate) events: u64,
     pub(crate) ooms: u64,
@@ -145,35 +164,38 @@ pub struct DeviceState {
 impl DeviceState {
     /// The segments in address order.
     pub fn segments(&self) -> impl ExactSizeIterator<Item = &Segment> + '_ {
-        self.segments.values()
+        self.segments.iter()
     }
 
     /// The live blocks in address order.
     pub fn blocks(&self) -> impl ExactSizeIterator<Item = &Block> + '_ {
-        self.blocks.values()
+        self.blocks.iter()
+    }
+
+    /// The live block that begins at `address`.
+    #[must_use]
+    #[inline]
+    pub fn block(&self, address: u64) -> Option<&Block> {
+        self.blocks.get(address)
     }
 
     /// The live block that holds `address`.
     #[must_use]
     pub fn block_at(&self, address: u64) -> Option<&Block> {
-        self.blocks.range(..=address).next_back().map(|(_, block)| block).filter(|block| address < block.end())
+        self.blocks.at_or_before(address).filter(|block| address < block.end())
     }
 
     /// The segment that holds `address`.
     #[must_use]
     pub fn segment_at(&self, address: u64) -> Option<&Segment> {
-        self.segments
-            .range(..=address)
-            .next_back()
-            .map(|(_, segment)| segment)
-            .filter(|segment| address < segment.end())
+        self.segments.at_or_before(address).filter(|segment| address < segment.end())
     }
 
     /// The stretches of a segment in address order; together they are the whole segment.
     pub fn extents(&self, segment: &Segment) -> impl Iterator<Item = Extent<'_>> + '_ {
         let end = segment.end();
         let mut at = segment.address;
-        let mut blocks = self.blocks.range(segment.address..end).map(|(_, block)| block).peekable();
+        let mut blocks = self.blocks.iter_from(segment.address).take_while(move |block| block.address < end).peekable();
         std::iter::from_fn(move || {
             if at >= end {
                 return None;
@@ -248,18 +270,19 @@ impl DeviceState {
         if segment.expandable {
             let joins =
                 |other: &Segment| other.expandable && other.stream == segment.stream && other.pool == segment.pool;
-            if let Some(below) = self.segments.range(..segment.address).next_back().map(|(_, below)| *below)
+            if let Some(below) = self.segments.before(segment.address).copied()
                 && below.end() == segment.address
                 && joins(&below)
             {
+                self.segments.remove(below.address);
                 merged = Segment { size: below.size.saturating_add(merged.size), ..below };
             }
-            if let Some(above) = self.segments.get(&segment.end()).copied().filter(joins) {
-                self.segments.remove(&above.address);
+            if let Some(above) = self.segments.get(segment.end()).copied().filter(joins) {
+                self.segments.remove(above.address);
                 merged.size = merged.size.saturating_add(above.size);
             }
         }
-        self.segments.insert(merged.address, merged);
+        self.segments.insert_apart(merged);
     }
 
     /// Adds a live block that was there before the first event, or one just allocated.
@@ -268,19 +291,21 @@ impl DeviceState {
             self.misfit();
             return;
         }
-        self.evict_blocks(block.address..block.end());
         let in_segment = self.segment_at(block.address).is_some_and(|segment| block.end() <= segment.end());
         if !in_segment || block.requested > block.size {
             self.misfit();
         }
         let block = Block { requested: block.requested.min(block.size), ..block };
+        if !self.blocks.insert_apart(block) {
+            self.evict_blocks(block.address..block.end());
+            self.blocks.insert_apart(block);
+        }
         let counters = &mut self.counters;
         counters.active = counters.active.saturating_add(block.size);
         counters.requested = counters.requested.saturating_add(block.requested);
         if !block.pending_free {
             counters.allocated = counters.allocated.saturating_add(block.size);
         }
-        self.blocks.insert(block.address, block);
     }
 
     /// Counts an event that contradicts what is known.
@@ -289,7 +314,7 @@ impl DeviceState {
     }
 
     fn forget_block(&mut self, address: u64) -> bool {
-        let Some(block) = self.blocks.remove(&address) else { return false };
+        let Some(block) = self.blocks.remove(address) else { return false };
         let counters = &mut self.counters;
         counters.active = counters.active.saturating_sub(block.size);
         counters.requested = counters.requested.saturating_sub(block.requested);
@@ -300,7 +325,7 @@ impl DeviceState {
     }
 
     fn evict_blocks(&mut self, range: Range<u64>) {
-        while let Some(block) = self.blocks.range(..range.end).next_back().map(|(_, block)| *block)
+        while let Some(block) = self.blocks.before(range.end).copied()
             && block.end() > range.start
         {
             self.forget_block(block.address);
@@ -311,20 +336,20 @@ impl DeviceState {
     /// Takes `range` out of the segments, keeping what sticks out of it of those that are expandable. Returns the bytes taken out.
     fn cut_segments(&mut self, range: Range<u64>) -> u64 {
         let mut taken = 0u64;
-        while let Some(segment) = self.segments.range(..range.end).next_back().map(|(_, segment)| *segment)
+        while let Some(segment) = self.segments.before(range.end).copied()
             && segment.end() > range.start
         {
-            self.segments.remove(&segment.address);
+            self.segments.remove(segment.address);
             let cut = if segment.expandable {
                 segment.address.max(range.start)..segment.end().min(range.end)
             } else {
                 segment.address..segment.end()
             };
             if segment.address < cut.start {
-                self.segments.insert(segment.address, Segment { size: cut.start - segment.address, ..segment });
+                self.segments.insert_apart(Segment { size: cut.start - segment.address, ..segment });
             }
             if cut.end < segment.end() {
-                self.segments.insert(cut.end, Segment { address: cut.end, size: segment.end() - cut.end, ..segment });
+                self.segments.insert_apart(Segment { address: cut.end, size: segment.end() - cut.end, ..segment });
             }
             self.evict_blocks(cut.clone());
             taken = taken.saturating_add(cut.end - cut.start);
@@ -340,7 +365,7 @@ impl DeviceState {
     }
 
     fn free_segment(&mut self, address: u64, size: u64) {
-        match self.segments.get(&address) {
+        match self.segments.get(address) {
             Some(segment) if !segment.expandable => {
                 let range = address..segment.end();
                 if segment.size != size {
@@ -396,7 +421,7 @@ impl DeviceState {
                 since_event: number,
                 since_ns: event.time_ns,
             }),
-            EventKind::FreeRequested { address, .. } => match self.blocks.get_mut(&address) {
+            EventKind::FreeRequested { address, .. } => match self.blocks.get_mut(address) {
                 Some(block) if !block.pending_free => {
                     block.pending_free = true;
                     self.counters.allocated = self.counters.allocated.saturating_sub(block.size);

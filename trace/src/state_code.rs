@@ -1,51 +1,91 @@
-//! A memory state as bytes, and back. The same state gives the same bytes, so that they serve for [`digest`] too.
+//! A memory state as bytes, and back. The same state gives the same bytes before they are packed, so that they serve for [`digest`] too.
 //!
 //! ```text
-//! event | time | devices | per device:
-//!   number | events | ooms | misfits | [sample]
-//!   segments | per segment: address | size | stream | pool | expandable | site | since event
-//!   blocks   | per block:   address | size | requested | stream | pool | pending | site | since event | since time
+//! payload  | event | time | unit | columns
 //! ```
 //!
-//! Addresses are differences from the end of the one before, ages differences from the state's own moment.
+//! `unit` is the number of nanoseconds that the ages of all blocks are multiples of. Addresses are differences from the end of the one before,
+//! ages differences from the state's own moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use crate::event::StreamId;
+use crate::address_map::AddressMap;
+use crate::columns::{Columns, ColumnsWriter};
+use crate::event::{Pool, StreamId};
 use crate::event_code::{put_pool, read_device, read_pool};
+use crate::pack::{Packer, Unpacker};
 use crate::site::SiteId;
 use crate::state::{Block, Counters, DeviceState, MemorySample, MemoryState, Segment, is_range};
-use crate::varint::{self, Malformed, Reader};
+use crate::varint::{self, Malformed, Reader, gcd};
 
-const MIN_SEGMENT_LEN: usize = 7;
-const MIN_BLOCK_LEN: usize = 9;
+const COLUMNS: usize = 8;
+/// The most unpacked bytes of a state. 150,000 blocks take one MiB.
+const MAX_COLUMNS_LEN: usize = 64 << 20;
 
-/// Appends the state.
-pub(crate) fn put_state(out: &mut Vec<u8>, state: &MemoryState) {
+mod column {
+    /// Of a device: number, events, failed requests, misfits, [sample], segments, blocks.
+    pub(super) const DEVICES: u8 = 0;
+    /// Of a segment: address, size, stream, pool, expandable, site, events since.
+    pub(super) const SEGMENTS: u8 = 1;
+    /// Of a block: from the end of the one before to its address.
+    pub(super) const DISTANCES: u8 = 2;
+    /// Of a block: its shape's number in the table.
+    pub(super) const SHAPES: u8 = 3;
+    /// Of a block: its site.
+    pub(super) const SITES: u8 = 4;
+    /// Of a block: events since it was allocated.
+    pub(super) const EVENTS_SINCE: u8 = 5;
+    /// Of a block: units of time since it was allocated.
+    pub(super) const TIMES_SINCE: u8 = 6;
+    /// The table of shapes: stream, pool, requested size, size less requested, pending free.
+    pub(super) const SHAPE_TABLE: u8 = 7;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Shape {
+    stream: StreamId,
+    pool: Pool,
+    requested: u64,
+    size: u64,
+    pending_free: bool,
+}
+
+/// Appends the state; packed where there is something to do it with.
+pub(crate) fn put_state(out: &mut Vec<u8>, state: &MemoryState, packer: Option<&mut Packer>) {
+    let mut columns = ColumnsWriter::<COLUMNS>::default();
+    let blocks = || state.devices.values().flat_map(|device| device.blocks.iter());
+    let unit = blocks().fold(0, |unit, block| gcd(unit, state.time_ns.wrapping_sub(block.since_ns))).max(1);
     varint::put(out, state.event);
     varint::put(out, state.time_ns);
-    varint::put(out, state.devices.len() as u64);
+    varint::put(out, unit);
+    let mut shapes = HashMap::new();
     for (id, device) in &state.devices {
-        varint::put(out, u64::from(id.0));
-        for count in [device.events, device.ooms, device.misfits] {
-            varint::put(out, count);
-        }
-        out.push(u8::from(device.sample.is_some()));
-        if let Some(sample) = device.sample {
-            for bytes in [sample.used_by_context, sample.used_by_others, sample.free] {
-                varint::put_size(out, bytes);
-            }
-        }
-        put_segments(out, state, device);
-        put_blocks(out, state, device);
+        put_device(columns.column(column::DEVICES), id.0, device);
+        put_segments(columns.column(column::SEGMENTS), state, device);
+        put_blocks(&mut columns, &mut shapes, state, device, unit);
     }
+    columns.finish(out, packer);
+}
+
+fn put_device(out: &mut Vec<u8>, number: u16, device: &DeviceState) {
+    varint::put(out, u64::from(number));
+    for count in [device.events, device.ooms, device.misfits] {
+        varint::put(out, count);
+    }
+    out.push(u8::from(device.sample.is_some()));
+    if let Some(sample) = device.sample {
+        for bytes in [sample.used_by_context, sample.used_by_others, sample.free] {
+            varint::put_size(out, bytes);
+        }
+    }
+    varint::put(out, device.segments.len() as u64);
+    varint::put(out, device.blocks.len() as u64);
 }
 
 fn put_segments(out: &mut Vec<u8>, state: &MemoryState, device: &DeviceState) {
-    varint::put(out, device.segments.len() as u64);
     let mut end = 0;
-    for segment in device.segments.values() {
-        varint::put_delta(out, end, segment.address);
+    for segment in device.segments.iter() {
+        varint::put_size(out, segment.address - end);
         varint::put_size(out, segment.size);
         varint::put(out, segment.stream.0);
         put_pool(out, segment.pool);
@@ -56,49 +96,76 @@ fn put_segments(out: &mut Vec<u8>, state: &MemoryState, device: &DeviceState) {
     }
 }
 
-fn put_blocks(out: &mut Vec<u8>, state: &MemoryState, device: &DeviceState) {
-    varint::put(out, device.blocks.len() as u64);
+fn put_blocks(
+    columns: &mut ColumnsWriter<COLUMNS>,
+    shapes: &mut HashMap<Shape, u64>,
+    state: &MemoryState,
+    device: &DeviceState,
+    unit: u64,
+) {
     let mut end = 0;
-    for block in device.blocks.values() {
-        varint::put_delta(out, end, block.address);
-        varint::put_size(out, block.size);
-        varint::put_delta(out, block.requested, block.size);
-        varint::put(out, block.stream.0);
-        put_pool(out, block.pool);
-        out.push(u8::from(block.pending_free));
-        varint::put(out, u64::from(block.site.0));
-        varint::put_delta(out, block.since_event, state.event);
-        varint::put_delta(out, block.since_ns, state.time_ns);
+    for block in device.blocks.iter() {
+        let &Block { stream, pool, requested, size, pending_free, .. } = block;
+        varint::put_size(columns.column(column::DISTANCES), block.address - end);
+        let new = shapes.len() as u64;
+        let number = *shapes.entry(Shape { stream, pool, requested, size, pending_free }).or_insert(new);
+        varint::put(columns.column(column::SHAPES), number);
+        if number == new {
+            let table = columns.column(column::SHAPE_TABLE);
+            varint::put(table, stream.0);
+            put_pool(table, pool);
+            varint::put_size(table, requested);
+            varint::put_size(table, size - requested);
+            table.push(u8::from(pending_free));
+        }
+        varint::put(columns.column(column::SITES), u64::from(block.site.0));
+        varint::put_delta(columns.column(column::EVENTS_SINCE), block.since_event, state.event);
+        varint::put(columns.column(column::TIMES_SINCE), state.time_ns.wrapping_sub(block.since_ns) / unit);
         end = block.end();
     }
 }
 
 /// Reads what [`put_state`] wrote.
-pub(crate) fn read_state(payload: &[u8]) -> Result<MemoryState, Malformed> {
+pub(crate) fn read_state(payload: &[u8], unpacker: &mut Unpacker) -> Result<MemoryState, Malformed> {
     let mut reader = Reader::new(payload);
     let mut state = MemoryState { event: reader.u64()?, time_ns: reader.u64()?, devices: BTreeMap::new() };
-    for _ in 0..reader.count(1)? {
-        let id = read_device(&mut reader)?;
+    let unit = reader.u64()?;
+    let columns = Columns::<COLUMNS>::read(&mut reader, unpacker, MAX_COLUMNS_LEN)?;
+    let mut devices = columns.column(column::DEVICES);
+    let mut segments = columns.column(column::SEGMENTS);
+    let mut blocks = BlockReader {
+        shapes: read_shapes(columns.column(column::SHAPE_TABLE))?,
+        distances: columns.column(column::DISTANCES),
+        numbers: columns.column(column::SHAPES),
+        sites: columns.column(column::SITES),
+        events_since: columns.column(column::EVENTS_SINCE),
+        times_since: columns.column(column::TIMES_SINCE),
+        unit,
+    };
+    while devices.remaining() > 0 {
+        let id = read_device(&mut devices)?;
         let mut device = DeviceState {
-            events: reader.u64()?,
-            ooms: reader.u64()?,
-            misfits: reader.u64()?,
+            events: devices.u64()?,
+            ooms: devices.u64()?,
+            misfits: devices.u64()?,
             ..DeviceState::default()
         };
-        if flag(&mut reader)? {
+        if flag(&mut devices)? {
             device.sample = Some(MemorySample {
-                used_by_context: reader.size()?,
-                used_by_others: reader.size()?,
-                free: reader.size()?,
+                used_by_context: devices.size()?,
+                used_by_others: devices.size()?,
+                free: devices.size()?,
             });
         }
-        device.segments = read_segments(&mut reader, &state, &mut device.counters)?;
-        device.blocks = read_blocks(&mut reader, &state, &mut device.counters)?;
+        let (segment_count, block_count) = (devices.u64()?, devices.u64()?);
+        device.segments = read_segments(&mut segments, segment_count, &state, &mut device.counters)?;
+        device.blocks = blocks.read(block_count, &state, &mut device.counters)?;
         if state.devices.insert(id, device).is_some() {
-            return Err(reader.malformed("a device that was there already"));
+            return Err(devices.malformed("a device that was there already"));
         }
     }
-    reader.end()?;
+    segments.end()?;
+    blocks.end()?;
     Ok(state)
 }
 
@@ -110,14 +177,23 @@ fn flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
     }
 }
 
-/// The address and size of the next range, which must lie behind the last.
-fn read_range(reader: &mut Reader<'_>, end: u64) -> Result<(u64, u64), Malformed> {
-    let address = reader.delta(end)?;
-    let size = reader.size()?;
-    if address < end || !is_range(address, size) {
-        return Err(reader.malformed("ranges of memory that are not in order"));
+fn read_shapes(mut reader: Reader<'_>) -> Result<Vec<Shape>, Malformed> {
+    let mut shapes = Vec::new();
+    while reader.remaining() > 0 {
+        let stream = StreamId(reader.u64()?);
+        let pool = read_pool(&mut reader)?;
+        let requested = reader.size()?;
+        let size = requested.checked_add(reader.size()?);
+        let size = size.ok_or_else(|| reader.malformed("a size of more than 64 bits"))?;
+        shapes.push(Shape { stream, pool, requested, size, pending_free: flag(&mut reader)? });
     }
-    Ok((address, size))
+    Ok(shapes)
+}
+
+/// The address of the next range.
+fn address(reader: &mut Reader<'_>, end: u64, distance: u64, size: u64) -> Result<u64, Malformed> {
+    let address = end.checked_add(distance).filter(|&address| is_range(address, size));
+    address.ok_or_else(|| reader.malformed("a range of memory that is none"))
 }
 
 fn add(sum: &mut u64, bytes: u64) {
@@ -126,16 +202,16 @@ fn add(sum: &mut u64, bytes: u64) {
 
 fn read_segments(
     reader: &mut Reader<'_>,
+    count: u64,
     state: &MemoryState,
     counters: &mut Counters,
-) -> Result<BTreeMap<u64, Segment>, Malformed> {
+) -> Result<AddressMap<Segment>, Malformed> {
     let mut end = 0;
-    let count = reader.count(MIN_SEGMENT_LEN)?;
     (0..count)
         .map(|_| {
-            let (address, size) = read_range(reader, end)?;
+            let (distance, size) = (reader.size()?, reader.size()?);
             let segment = Segment {
-                address,
+                address: address(reader, end, distance, size)?,
                 size,
                 stream: StreamId(reader.u64()?),
                 pool: read_pool(reader)?,
@@ -145,50 +221,74 @@ fn read_segments(
             };
             end = segment.end();
             add(&mut counters.reserved, size);
-            Ok((address, segment))
+            Ok(segment)
         })
         .collect()
 }
 
-fn read_blocks(
-    reader: &mut Reader<'_>,
-    state: &MemoryState,
-    counters: &mut Counters,
-) -> Result<BTreeMap<u64, Block>, Malformed> {
-    let mut end = 0;
-    let count = reader.count(MIN_BLOCK_LEN)?;
-    (0..count)
-        .map(|_| {
-            let (address, size) = read_range(reader, end)?;
-            let block = Block {
-                address,
-                size,
-                requested: size.wrapping_sub(reader.delta(0)?),
-                stream: StreamId(reader.u64()?),
-                pool: read_pool(reader)?,
-                pending_free: flag(reader)?,
-                site: SiteId(reader.u32()?),
-                since_event: state.event.wrapping_sub(reader.delta(0)?),
-                since_ns: state.time_ns.wrapping_sub(reader.delta(0)?),
-            };
-            if block.requested > size {
-                return Err(reader.malformed("a block smaller than what was asked for"));
-            }
-            end = block.end();
-            add(&mut counters.active, size);
-            add(&mut counters.requested, block.requested);
-            if !block.pending_free {
-                add(&mut counters.allocated, size);
-            }
-            Ok((address, block))
+struct BlockReader<'a> {
+    shapes: Vec<Shape>,
+    distances: Reader<'a>,
+    numbers: Reader<'a>,
+    sites: Reader<'a>,
+    events_since: Reader<'a>,
+    times_since: Reader<'a>,
+    unit: u64,
+}
+
+impl BlockReader<'_> {
+    fn read(
+        &mut self,
+        count: u64,
+        state: &MemoryState,
+        counters: &mut Counters,
+    ) -> Result<AddressMap<Block>, Malformed> {
+        let mut end = 0;
+        (0..count)
+            .map(|_| {
+                let block = self.block(end, state)?;
+                end = block.end();
+                add(&mut counters.active, block.size);
+                add(&mut counters.requested, block.requested);
+                if !block.pending_free {
+                    add(&mut counters.allocated, block.size);
+                }
+                Ok(block)
+            })
+            .collect()
+    }
+
+    fn block(&mut self, end: u64, state: &MemoryState) -> Result<Block, Malformed> {
+        let distance = self.distances.size()?;
+        let number = self.numbers.u64()?;
+        let shape = usize::try_from(number).ok().and_then(|number| self.shapes.get(number));
+        let Some(&Shape { stream, pool, requested, size, pending_free }) = shape else {
+            return Err(self.numbers.malformed("a shape that the table does not have"));
+        };
+        Ok(Block {
+            address: address(&mut self.distances, end, distance, size)?,
+            size,
+            requested,
+            stream,
+            pool,
+            site: SiteId(self.sites.u32()?),
+            pending_free,
+            since_event: state.event.wrapping_sub(self.events_since.delta(0)?),
+            since_ns: state.time_ns.wrapping_sub(self.times_since.u64()?.wrapping_mul(self.unit)),
         })
-        .collect()
+    }
+
+    fn end(&self) -> Result<(), Malformed> {
+        [&self.distances, &self.numbers, &self.sites, &self.events_since, &self.times_since]
+            .into_iter()
+            .try_for_each(Reader::end)
+    }
 }
 
 /// A number for a state: the same state gives the same one on every machine, and two different states hardly ever do.
 #[must_use]
 pub fn digest(state: &MemoryState) -> u64 {
     let mut bytes = Vec::new();
-    put_state(&mut bytes, state);
+    put_state(&mut bytes, state, None);
     xxhash_rust::xxh3::xxh3_64(&bytes)
 }

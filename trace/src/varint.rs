@@ -37,10 +37,13 @@ fn put_u65(out: &mut Vec<u8>, size: u64) {
     }
 }
 
-/// Appends a text behind its length.
-pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
-    put(out, text.len() as u64);
-    out.extend_from_slice(text.as_bytes());
+/// The greatest common divisor; of 0 and anything, that.
+pub(crate) fn gcd(a: u64, b: u64) -> u64 {
+    let (mut a, mut b) = (a, b);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 /// What is wrong at a position of a payload.
@@ -55,28 +58,71 @@ pub(crate) struct Malformed {
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Where what is wrong is said to be, for bytes that were unpacked from there; else it is told to the byte.
+    within: Option<usize>,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, at: 0, within: None }
     }
 
+    /// A reader of bytes that were unpacked from those at `at` of a payload.
+    pub(crate) fn within(bytes: &'a [u8], at: usize) -> Self {
+        Self { bytes, at: 0, within: Some(at) }
+    }
+
+    #[cold]
     pub(crate) fn malformed(&self, what: &'static str) -> Malformed {
-        Malformed { at: self.at, what }
+        Malformed { at: self.within.unwrap_or(self.at), what }
+    }
+
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The next so many bytes.
+    pub(crate) fn bytes(&mut self, len: u64) -> Result<&'a [u8], Malformed> {
+        let end = usize::try_from(len).ok().and_then(|len| self.at.checked_add(len));
+        let bytes = end.and_then(|end| self.bytes.get(self.at..end));
+        let bytes = bytes.ok_or(self.malformed("the payload ends inside a value"))?;
+        self.at += bytes.len();
+        Ok(bytes)
     }
 
     pub(crate) fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }
 
+    #[inline(always)]
     pub(crate) fn byte(&mut self) -> Result<u8, Malformed> {
-        let byte = *self.bytes.get(self.at).ok_or(self.malformed("the payload ends inside a value"))?;
-        self.at += 1;
-        Ok(byte)
+        match self.bytes.get(self.at) {
+            Some(&byte) => {
+                self.at += 1;
+                Ok(byte)
+            }
+            None => Err(self.malformed("the payload ends inside a value")),
+        }
     }
 
+    /// Nearly all values are of one byte or two.
+    #[inline(always)]
     pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+        match self.bytes.get(self.at..) {
+            Some(&[low, ..]) if low < 0x80 => {
+                self.at += 1;
+                Ok(u64::from(low))
+            }
+            Some(&[low, high, ..]) if high < 0x80 => {
+                self.at += 2;
+                Ok(u64::from(low & 0x7f) | u64::from(high) << 7)
+            }
+            _ => self.long_u64(),
+        }
+    }
+
+    #[inline(never)]
+    fn long_u64(&mut self) -> Result<u64, Malformed> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -128,12 +174,14 @@ impl<'a> Reader<'a> {
         if rest >> 58 != 0 { Err(self.malformed("a size of more than 64 bits")) } else { Ok(rest << 6 | low) }
     }
 
-    pub(crate) fn text(&mut self) -> Result<&'a str, Malformed> {
-        let length = self.count(1)?;
-        let bytes = &self.bytes[self.at..self.at + length];
-        let text = std::str::from_utf8(bytes).map_err(|_| self.malformed("a text that is not UTF-8"))?;
-        self.at += length;
-        Ok(text)
+    /// A text of so many bytes.
+    pub(crate) fn text_of(&mut self, length: u64) -> Result<&'a str, Malformed> {
+        let start = self.at;
+        let bytes = self.bytes(length)?;
+        std::str::from_utf8(bytes).map_err(|_| {
+            let before = Reader { bytes: self.bytes, at: start, within: self.within };
+            before.malformed("a text that is not UTF-8")
+        })
     }
 
     /// Ends the reading: nothing may be left.
@@ -167,7 +215,7 @@ mod tests {
         assert!(Reader::new(&[0xff; 11]).u64().is_err());
         assert!(Reader::new(&[0x80; 3]).u64().is_err());
         assert!(Reader::new(&[0xff; 11]).size().is_err());
-        assert!(Reader::new(&[5, b'a']).text().is_err());
-        assert!(Reader::new(&[1, 0xff]).text().is_err());
+        assert!(Reader::new(b"a").text_of(5).is_err());
+        assert!(Reader::new(&[0xff]).text_of(1).is_err());
     }
 }

@@ -254,7 +254,7 @@ pub fn of_event(event: &Event, definitions: &Definitions) -> String {
             size(used_by_others),
             size(free)
         ),
-        EventKind::Mark { stage, name } => {
+        EventKind::Mark { stage, name, .. } => {
             let what = match stage {
                 Stage::Instant => "mark",
                 Stage::Begin => "begin",

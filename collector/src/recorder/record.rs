@@ -234,13 +234,13 @@ fn pack(event: &Event, unit: Unit) -> (Four, Four) {
         EventKind::MemorySample { used_by_context, used_by_others, free } => {
             ([head(MEMORY_SAMPLE, 0) | EIGHT, time_ns, used_by_context, used_by_others], [free, 0, 0, 0])
         }
-        EventKind::Mark { stage, name } => {
+        EventKind::Mark { stage, name, address, site } => {
             let variant = match stage {
                 Stage::Instant => 0,
                 Stage::Begin => 1,
                 Stage::End => 2,
             };
-            ([head(MARK, name.0) | variant << VARIANT_SHIFT, time_ns, 0, 0], none)
+            ([head(MARK, name.0) | variant << VARIANT_SHIFT, time_ns, address, u64::from(site.0)], none)
         }
         EventKind::Gap { lost } => ([head(GAP, 0), time_ns, lost, 0], none),
     }
@@ -328,7 +328,7 @@ fn unpack(first: Four, second: impl FnOnce() -> Four) -> Record {
         MEMORY_SAMPLE => EventKind::MemorySample { used_by_context: address, used_by_others: size, free: requested },
         MARK => {
             let stage = [Stage::Instant, Stage::Begin, Stage::End][variant as usize];
-            EventKind::Mark { stage, name: StringId(id) }
+            EventKind::Mark { stage, name: StringId(id), address, site: SiteId(size as u32) }
         }
         GAP => EventKind::Gap { lost: address },
         kind => unreachable!("no record of kind {kind} is ever put into a ring"),

@@ -1,12 +1,13 @@
+use std::io::Write;
 use std::sync::{Mutex, mpsc};
-use std::time::Instant;
 
 use vramscope_trace::{
-    Annotation, Definition, DeviceId, Event, EventKind, Item, Memory, MemoryState, Sink, Stage, StringId,
+    Annotation, Definition, DeviceId, Event, EventKind, Item, Memory, MemoryState, Sink, SiteId, Stage, StringId,
 };
 
 use super::handle::MAX_RINGS;
 use super::*;
+use crate::file::stream_with_queue;
 
 /// A file in memory, which is full after so many bytes.
 #[derive(Clone)]
@@ -18,6 +19,10 @@ struct Disk {
 impl Disk {
     fn new(capacity: usize) -> Self {
         Self { bytes: Arc::default(), capacity }
+    }
+
+    fn file(&self) -> Option<RecordingFile> {
+        Some(RecordingFile::stream("disk", self.clone()).expect("a thread"))
     }
 }
 
@@ -36,7 +41,11 @@ impl Write for Disk {
 }
 
 fn mark(time_ns: u64, name: u32) -> Event {
-    Event { device: DeviceId(0), time_ns, kind: EventKind::Mark { stage: Stage::Instant, name: StringId(name) } }
+    Event {
+        device: DeviceId(0),
+        time_ns,
+        kind: EventKind::Mark { stage: Stage::Instant, name: StringId(name), address: 0, site: SiteId(0) },
+    }
 }
 
 fn items(bytes: &[u8]) -> Vec<Item> {
@@ -54,7 +63,7 @@ fn sent(hub: &Hub) -> Vec<u8> {
 #[test]
 fn the_file_and_the_viewers_get_the_same_bytes() {
     let (disk, hub) = (Disk::new(usize::MAX), Hub::default());
-    let outputs = Outputs { file: Some(Box::new(disk.clone())), hub: Some(hub.clone()), ..Outputs::default() };
+    let outputs = Outputs { file: disk.file(), hub: Some(hub.clone()), ..Outputs::default() };
     let (recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
     handle.define(&Definition::String("step".into()));
     for n in 0..100_000 {
@@ -104,9 +113,9 @@ fn a_full_disk_is_told_once_and_the_viewers_go_on() {
     let (disk, hub) = (Disk::new(600), Hub::default());
     let (tell, told) = mpsc::channel();
     let outputs = Outputs {
-        file: Some(Box::new(disk.clone())),
+        file: disk.file(),
         hub: Some(hub.clone()),
-        on_file_error: Some(Box::new(move |error| tell.send(error.kind()).expect("the test listens"))),
+        on_file_error: Some(Box::new(move |error| tell.send(error.error.kind()).expect("the test listens"))),
     };
     let (recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
     for n in 0..100_000 {
@@ -114,7 +123,7 @@ fn a_full_disk_is_told_once_and_the_viewers_go_on() {
     }
     let summary = recorder.stop();
     assert_eq!(told.iter().collect::<Vec<_>>(), [io::ErrorKind::StorageFull]);
-    assert_eq!(summary.file_error.map(|error| error.kind()), Some(io::ErrorKind::StorageFull));
+    assert_eq!(summary.file_error.map(|error| error.error.kind()), Some(io::ErrorKind::StorageFull));
     assert_eq!(items(&sent(&hub)).iter().filter(|item| matches!(item, Item::Event(_))).count(), 100_000);
     // What was written ends with a whole chunk.
     items(&disk.bytes.lock().expect("no panic"));
@@ -162,31 +171,42 @@ fn a_clock_of_another_kind_delays_nothing_for_long() {
     let since = Instant::now();
     while marks(&hub).len() < 2000 {
         assert!(since.elapsed() < Duration::from_secs(10), "what is from the future is taken in the second round");
-        std::thread::sleep(FLUSH_EVERY);
+        std::thread::sleep(ROUND_EVERY);
     }
 }
 
-#[test]
-fn a_program_that_is_faster_than_the_recorder_waits_and_loses_nothing() {
-    /// A file on a disk that answers once it is told to.
-    struct Stuck(mpsc::Receiver<()>);
+/// A file on a disk that answers once it is told to.
+struct Stuck(mpsc::Receiver<()>);
 
-    impl Write for Stuck {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Once the other end is gone, at once.
-            let _ = self.0.recv();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
+impl Write for Stuck {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Once the other end is gone, at once.
+        let _ = self.0.recv();
+        Ok(bytes.len())
     }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
+/// A recording to such a disk, which has taken the head.
+fn recorded_to_stuck_disk(
+    hub: &Hub,
+    queue_bytes: usize,
+    patience: Duration,
+) -> (mpsc::Sender<()>, Recorder, RecorderHandle) {
     let (go_on, told) = mpsc::channel();
-    let hub = Hub::default();
     go_on.send(()).expect("the disk listens: the head is written at once");
-    let outputs = Outputs { file: Some(Box::new(Stuck(told))), hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let file = Some(stream_with_queue(Stuck(told), queue_bytes, patience));
+    let outputs = Outputs { file, hub: Some(hub.clone()), ..Outputs::default() };
+    let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    (go_on, recorder, handle)
+}
+
+#[test]
+fn a_program_that_is_faster_than_the_file_waits_and_loses_nothing() {
+    let hub = Hub::default();
+    let (go_on, recorder, mut handle) = recorded_to_stuck_disk(&hub, 1, Duration::from_secs(10));
     let program = std::thread::spawn(move || {
         for n in 1..=300_000 {
             handle.event(&mark(handle.now_ns(), n));
@@ -198,8 +218,76 @@ fn a_program_that_is_faster_than_the_recorder_waits_and_loses_nothing() {
     program.join().expect("no panic");
     let summary = recorder.stop();
     assert!(marks(&hub).into_iter().eq(1..=300_000));
+    assert!(summary.file_error.is_none());
     assert!(summary.waits > 0);
     assert!(summary.waited > Duration::from_millis(50), "{:?}", summary.waited);
+}
+
+#[test]
+fn a_disk_that_is_slow_for_a_while_holds_nobody_up() {
+    let hub = Hub::default();
+    let (go_on, recorder, mut handle) = recorded_to_stuck_disk(&hub, 64 << 20, Duration::from_secs(10));
+    for n in 1..=300_000 {
+        handle.event(&mark(handle.now_ns(), n));
+    }
+    let since = Instant::now();
+    while marks(&hub).len() < 300_000 {
+        assert!(since.elapsed() < Duration::from_secs(10), "viewers do not wait for the disk");
+        std::thread::sleep(ROUND_EVERY);
+    }
+    drop(go_on);
+    assert!(recorder.stop().file_error.is_none());
+}
+
+#[test]
+fn a_disk_that_takes_nothing_any_more_is_given_up() {
+    let hub = Hub::default();
+    let (go_on, recorder, mut handle) = recorded_to_stuck_disk(&hub, 1, Duration::from_millis(100));
+    for n in 1..=300_000 {
+        handle.event(&mark(handle.now_ns(), n));
+    }
+    let error = recorder.stop().file_error.expect("it took nothing");
+    assert_eq!(error.error.kind(), io::ErrorKind::TimedOut);
+    assert!(error.to_string().starts_with("a stream: it took nothing"), "{error}");
+    assert!(marks(&hub).into_iter().eq(1..=300_000));
+    drop(go_on);
+}
+
+#[test]
+fn what_the_file_and_a_viewer_get_in_other_chunks_is_the_same() {
+    let (disk, hub) = (Disk::new(usize::MAX), Hub::default());
+    let outputs = Outputs { file: disk.file(), hub: Some(hub.clone()), ..Outputs::default() };
+    let (recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let mut viewer = None;
+    for n in 0..60 {
+        handle.define(&Definition::String(format!("step {n}").into()));
+        for part in 0..100 {
+            handle.event(&mark(n * 1000 + part, n as u32 + 1));
+        }
+        // Somebody comes and goes, at any moment of the file's chunks.
+        match n % 20 {
+            5 => viewer = Some(hub.viewer()),
+            15 => viewer = None,
+            _ => {}
+        }
+        std::thread::sleep(ROUND_EVERY);
+    }
+    drop(viewer);
+    recorder.stop();
+    let file = disk.bytes.lock().expect("no panic").clone();
+    let said = |bytes: &[u8]| {
+        let is_said = |item: &Item| !matches!(item, Item::FullState(_));
+        items(bytes).into_iter().filter(is_said).collect::<Vec<_>>()
+    };
+    let events = said(&file).into_iter().filter(|item| matches!(item, Item::Event(_)));
+    assert_eq!(events.count(), 6000);
+    let sorted = |bytes: &[u8]| {
+        let (events, others): (Vec<_>, Vec<_>) =
+            said(bytes).into_iter().partition(|item| matches!(item, Item::Event(_)));
+        (events, others)
+    };
+    assert_eq!(sorted(&file), sorted(&sent(&hub)));
+    assert!(file.len() < sent(&hub).len(), "its chunks are larger");
 }
 
 #[test]
@@ -232,7 +320,7 @@ fn any_number_of_handles_may_come_and_go() {
     let since = Instant::now();
     while recorder.shared.rings() > 1 {
         assert!(since.elapsed() < Duration::from_secs(10), "rings of handles that are gone are given back");
-        std::thread::sleep(FLUSH_EVERY);
+        std::thread::sleep(ROUND_EVERY);
     }
     assert_eq!(recorder.stop().events, 2 * MAX_RINGS as u64 * 100);
     let mut next = [0; 2 * MAX_RINGS];

@@ -148,7 +148,7 @@ fn spans_begin_and_end() {
         .events()
         .iter()
         .map(|event| match event.kind {
-            EventKind::Mark { stage, name } => (event.time_ns, stage, kept.string(name)),
+            EventKind::Mark { stage, name, .. } => (event.time_ns, stage, kept.string(name)),
             _ => panic!("{event:?}"),
         })
         .collect();

@@ -52,7 +52,7 @@ fn begin(devices: Result<Vec<u64>, &'static str>, conf: Result<&str, &str>, want
 }
 
 fn recorded_to(path: &Path) -> Wanted {
-    Wanted { record: Some(path.to_owned()), listen: None }
+    Wanted { record: Some(path.to_owned()), ..Wanted::default() }
 }
 
 fn take(heard: &Heard) -> Vec<String> {
@@ -98,7 +98,7 @@ fn what_is_handed_out_and_taken_back_is_recorded_without_sites() {
     let expected = [
         EventKind::SegmentAllocated { address, size: 2 * MIB, stream: STREAM, pool, site },
         EventKind::BlockAllocated { address, size: 1024, requested: 1000, stream: STREAM, pool, site },
-        EventKind::Mark { stage: Stage::Instant, name: StringId(1) },
+        EventKind::Mark { stage: Stage::Instant, name: StringId(1), address: 0, site: SiteId(0) },
         EventKind::FreeRequested { address, site },
         EventKind::FreeCompleted { address, site },
         EventKind::SegmentFreed { address, size: 2 * MIB, site },
@@ -249,7 +249,7 @@ fn counters_have_pytorchs_keys() {
 #[test]
 fn the_page_is_served_and_follows() {
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted { listen, record: None });
+    let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted { listen, ..Wanted::default() });
     let said = take(&heard);
     let address = said[0].strip_prefix("listening: http://").and_then(|url| url.strip_suffix('/')).expect("a URL");
     process.allocate(1000, 0, STREAM).expect("room");
@@ -266,7 +266,7 @@ fn the_page_is_served_and_follows() {
 #[test]
 fn an_address_that_others_can_reach_is_refused_with_a_way_out() {
     let listen = Some(SocketAddr::from(([0, 0, 0, 0], 0)));
-    let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted { listen, record: None });
+    let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted { listen, ..Wanted::default() });
     let said = take(&heard);
     assert!(said[0].starts_with("VRAMSCOPE_LISTEN: 0.0.0.0:0") && said[0].contains("ssh -L"), "{said:?}");
     assert!(matches!(process.allocate(512, 0, STREAM), Ok(Some(_))));

@@ -58,7 +58,9 @@ fn kind() -> impl Strategy<Value = EventKind> {
             used_by_others,
             free
         }),
-        (stage(), any::<u32>()).prop_map(|(stage, name)| EventKind::Mark { stage, name: StringId(name) }),
+        (stage(), any::<u32>(), any::<u64>(), any::<u32>()).prop_map(|(stage, name, address, site)| {
+            EventKind::Mark { stage, name: StringId(name), address, site: SiteId(site) }
+        }),
     ]
 }
 
@@ -80,9 +82,16 @@ pub(crate) fn any_definition() -> impl Strategy<Value = Definition> {
         }),
         any::<(u32, u32)>()
             .prop_map(|(frame, caller)| Definition::Stack(Stack { frame: FrameId(frame), caller: StackId(caller) })),
-        (any::<u32>(), any::<u32>(), 0..Category::ALL.len()).prop_map(|(stack, scope, category)| {
-            Definition::Site(Site { stack: StackId(stack), scope: StringId(scope), category: Category::ALL[category] })
-        }),
+        (any::<u32>(), any::<u32>(), 0..Category::ALL.len(), any::<u32>()).prop_map(
+            |(stack, scope, category, context)| {
+                Definition::Site(Site {
+                    stack: StackId(stack),
+                    scope: StringId(scope),
+                    category: Category::ALL[category],
+                    compile_context: StringId(context),
+                })
+            }
+        ),
     ]
 }
 

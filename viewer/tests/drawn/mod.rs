@@ -59,7 +59,7 @@ impl Story {
         let file = self.interner.string("model.py");
         let frame = self.interner.frame(vramscope_trace::Frame { function, file, line: 12 });
         let stack = self.interner.stack(frame, vramscope_trace::StackId(0));
-        let site = self.interner.site(Site { stack, scope, category });
+        let site = self.interner.site(Site { stack, scope, category, ..Site::default() });
         self.interner.take_fresh().iter().for_each(|definition| self.encoder.define(definition));
         site
     }
@@ -76,7 +76,7 @@ impl Story {
     fn mark(&mut self, stage: Stage, name: &str) {
         let name = self.interner.string(name);
         self.interner.take_fresh().iter().for_each(|definition| self.encoder.define(definition));
-        self.tell(EventKind::Mark { stage, name });
+        self.tell(EventKind::Mark { stage, name, address: 0, site: SiteId(0) });
     }
 
     fn segment(&mut self, address: u64, size: u64) {

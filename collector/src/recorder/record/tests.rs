@@ -38,7 +38,12 @@ fn every_event_comes_out_as_it_went_in() {
         kinds.push(EventKind::BlockAllocated { address, size, requested, stream, pool, site });
     }
     let stages = [Stage::Instant, Stage::Begin, Stage::End];
-    kinds.extend(stages.map(|stage| EventKind::Mark { stage, name: StringId(u32::MAX) }));
+    kinds.extend(stages.map(|stage| EventKind::Mark {
+        stage,
+        name: StringId(u32::MAX),
+        address: u64::MAX,
+        site: SiteId(u32::MAX),
+    }));
     let (mut packer, mut records, mut expected) = (Packer::default(), Vec::new(), Vec::new());
     for (n, (kind, device)) in kinds.into_iter().zip((0..=u16::MAX).rev()).enumerate() {
         let unit = if n % 2 == 0 { Unit::Ticks } else { Unit::Nanoseconds };
