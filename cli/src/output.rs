@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::failure::{Failure, Outcome};
 
@@ -25,8 +26,10 @@ impl Output {
         if path.file_name().is_none() {
             return Err(Failure::file(&path, "is not the name of a file"));
         }
-        // Not longer for a longer name, which may already be as long as names can be.
-        let temporary = path.with_file_name(format!(".vramscope-{}.part", std::process::id()));
+        // Not longer for a longer name, which may already be as long as names can be; a number of its own where there are several.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let temporary = path.with_file_name(format!(".vramscope-{}-{number}.part", std::process::id()));
         let file = File::create_new(&temporary).map_err(|error| Failure::file(&path, error))?;
         Ok(Self { path, temporary, file: Some(BufWriter::new(file)) })
     }

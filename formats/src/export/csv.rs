@@ -12,10 +12,10 @@ use super::{ExportError, Progress};
 ///
 /// # Errors
 /// If the recording cannot be read or a table cannot be written.
-pub fn csv(
+pub fn csv<W: Write>(
     recording: &Recording,
-    events: &mut dyn Write,
-    lifetimes: &mut dyn Write,
+    events: W,
+    lifetimes: W,
     progress: Progress<'_>,
 ) -> Result<(), ExportError> {
     let mut events = Table::new(events, event_columns())?;
@@ -23,13 +23,13 @@ pub fn csv(
     rows(recording, &mut events, &mut lifetimes, progress)
 }
 
-struct Table<'a> {
-    out: &'a mut dyn Write,
+struct Table<W> {
+    out: W,
     line: String,
 }
 
-impl<'a> Table<'a> {
-    fn new(out: &'a mut dyn Write, columns: impl Iterator<Item = (&'static str, Kind)>) -> Result<Self, ExportError> {
+impl<W: Write> Table<W> {
+    fn new(out: W, columns: impl Iterator<Item = (&'static str, Kind)>) -> Result<Self, ExportError> {
         let mut table = Self { out, line: String::new() };
         let names: Vec<_> = columns.map(|(name, _)| Cell::Text(Some(name))).collect();
         table.row(&names)?;
@@ -37,7 +37,7 @@ impl<'a> Table<'a> {
     }
 }
 
-impl Rows for Table<'_> {
+impl<W: Write> Rows for Table<W> {
     fn row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError> {
         self.line.clear();
         for (index, cell) in cells.iter().enumerate() {

@@ -137,7 +137,7 @@ impl Annotations {
     /// Tells those that stand before event `number`.
     fn up_to(&mut self, number: u64, event: &Event, visit: &mut impl Visit) -> Result<(), ExportError> {
         let mut mark = match event.kind {
-            EventKind::Mark { stage, name } => Some((event.device, event.time_ns, stage, name)),
+            EventKind::Mark { stage, name, .. } => Some((event.device, event.time_ns, stage, name)),
             _ => None,
         };
         while let Some(next) = self.list.get(self.told).filter(|next| next.at_event <= number) {

@@ -9,8 +9,11 @@ mod csv;
 mod follow;
 mod memory_viz;
 mod parquet;
+mod perfetto;
 mod redact;
 mod table;
+mod tensorboard;
+mod words;
 
 use std::fmt;
 use std::io;
@@ -20,7 +23,9 @@ use vramscope_trace::{Event, FormatError, MemoryState, Recording, Replay, SiteId
 pub use self::csv::csv;
 pub use self::memory_viz::{memory_viz_json, memory_viz_pickle};
 pub use self::parquet::parquet;
+pub use self::perfetto::perfetto;
 pub use self::redact::{Redactor, redact};
+pub use self::tensorboard::{tensorboard, tensorboard_file_name};
 
 /// Told how much is done, of how much.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);

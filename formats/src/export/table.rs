@@ -6,12 +6,11 @@
 use std::collections::HashMap;
 
 use vramscope_trace::{
-    Annotation, Counters, DeviceId, Event, EventKind, Pool, PoolKind, Recording, SiteId, Stage, StreamId, frame_name,
-    site_name,
+    Annotation, Counters, DeviceId, Event, EventKind, Pool, PoolKind, Recording, SiteId, Stage, StreamId, site_name,
 };
 
 use super::follow::{Ending, Lifetime, Moment, Step, follow};
-use super::{ExportError, Progress, frames};
+use super::{ExportError, Progress, frames, words};
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +39,7 @@ pub(crate) trait Rows {
 }
 
 /// The columns that say where memory was asked for, at the end of both tables.
-const SITE_COLUMNS: [(&str, Kind); 8] = [
+const SITE_COLUMNS: [(&str, Kind); 9] = [
     ("site_id", Kind::Number),
     ("site", Kind::Text),
     ("function", Kind::Text),
@@ -48,6 +47,7 @@ const SITE_COLUMNS: [(&str, Kind); 8] = [
     ("line", Kind::Number),
     ("scope", Kind::Text),
     ("category", Kind::Text),
+    ("compile_context", Kind::Text),
     ("stack", Kind::Text),
 ];
 
@@ -234,7 +234,7 @@ impl<'a> EventRow<'a> {
                 used_by_others: Some(used_by_others),
                 ..row("memory_sample")
             },
-            EventKind::Mark { stage, name } => {
+            EventKind::Mark { stage, name, .. } => {
                 Self { name: Some(recording.definitions().string(name)), stage: Some(stage), ..row("mark") }
             }
             EventKind::Gap { lost } => Self { lost: Some(lost), ..row("gap") },
@@ -312,8 +312,6 @@ fn lifetime_row(
 
 /// Text of sites that is kept so that it is put together once for many rows, in bytes.
 const KEPT_BYTES: usize = 64 << 20;
-/// The longest stack in words, in bytes. Stacks from outside may share their outer frames without end.
-const STACK_BYTES: usize = 64 << 10;
 
 /// A site in words.
 #[derive(Debug)]
@@ -357,6 +355,7 @@ impl Sites<'_> {
             Cell::Number((frame.line > 0).then_some(frame.line.into())),
             Cell::Text(some(definitions.string(site.scope))),
             Cell::Text(Some(site.category.name())),
+            Cell::Text(some(definitions.string(site.compile_context))),
             Cell::Text(some(&words.stack)),
         ]);
         rows.row(row)
@@ -370,19 +369,7 @@ impl Sites<'_> {
             (self.known, self.bytes) = (HashMap::new(), 0);
         }
         let definitions = self.recording.definitions();
-        let mut stack = String::new();
-        for frame in definitions.stack(definitions.site(id).stack) {
-            if !stack.is_empty() {
-                stack.push('\n');
-            }
-            stack.push_str(&frame_name(definitions, frame, false));
-            if stack.len() > STACK_BYTES {
-                stack.truncate(stack.floor_char_boundary(STACK_BYTES));
-                stack.push('…');
-                break;
-            }
-        }
-        let words = SiteText { name: site_name(definitions, id), stack };
+        let words = SiteText { name: site_name(definitions, id), stack: words::stack(definitions, id) };
         self.bytes += words.name.len() + words.stack.len() + size_of::<SiteText>();
         self.known.insert(id, words);
     }

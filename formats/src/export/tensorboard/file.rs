@@ -1,0 +1,95 @@
+//! A TensorBoard event file: messages, each between its length and a checksum.
+//!
+//! ```text
+//! +--------------+-----------------+----------------+------------------+
+//! | length: u64  | crc(length): u32| Event: length  | crc(Event): u32  |   all little-endian
+//! +--------------+-----------------+----------------+------------------+
+//! ```
+//!
+//! This is the framing of TensorFlow's `TFRecord`; a checksum is CRC-32C, rotated and with a constant added, so that one of data
+//! with checksums in it is not trivial. The messages are those of `tensorboard/compat/proto`.
+
+use std::io::Write;
+
+use prost::Message;
+
+use crate::export::ExportError;
+
+#[derive(Clone, PartialEq, Message)]
+struct Event {
+    /// Seconds since 1970.
+    #[prost(double, tag = "1")]
+    wall_time: f64,
+    #[prost(int64, tag = "2")]
+    step: i64,
+    #[prost(string, optional, tag = "3")]
+    file_version: Option<String>,
+    #[prost(message, optional, tag = "5")]
+    summary: Option<Summary>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Summary {
+    #[prost(message, repeated, tag = "1")]
+    value: Vec<Value>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Value {
+    #[prost(string, tag = "1")]
+    tag: String,
+    #[prost(float, optional, tag = "2")]
+    simple_value: Option<f32>,
+}
+
+/// An event file, being written.
+pub(super) struct EventFile<'a> {
+    out: &'a mut dyn Write,
+}
+
+impl<'a> EventFile<'a> {
+    /// Writes what such a file begins with.
+    pub(super) fn begin(out: &'a mut dyn Write, wall_time: f64) -> Result<Self, ExportError> {
+        let mut file = Self { out };
+        file.write(&Event { wall_time, step: 0, file_version: Some("brain.Event:2".to_owned()), summary: None })?;
+        Ok(file)
+    }
+
+    /// Writes a scalar's value at a step.
+    pub(super) fn scalar(&mut self, wall_time: f64, step: u64, tag: &str, value: u64) -> Result<(), ExportError> {
+        let value = Value { tag: tag.to_owned(), simple_value: Some(value as f32) };
+        let step = i64::try_from(step).unwrap_or(i64::MAX);
+        self.write(&Event { wall_time, step, file_version: None, summary: Some(Summary { value: vec![value] }) })
+    }
+
+    fn write(&mut self, event: &Event) -> Result<(), ExportError> {
+        let event = event.encode_to_vec();
+        let length = (event.len() as u64).to_le_bytes();
+        self.out.write_all(&length)?;
+        self.out.write_all(&masked(crc32c(&length)).to_le_bytes())?;
+        self.out.write_all(&event)?;
+        Ok(self.out.write_all(&masked(crc32c(&event)).to_le_bytes())?)
+    }
+}
+
+fn masked(crc: u32) -> u32 {
+    crc.rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+/// CRC-32C (Castagnoli), bit by bit: such a file has some tens of kilobytes a scalar at the most.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let bit = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+    !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| bit(crc)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_are_those_of_rfc_3720() {
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+    }
+}

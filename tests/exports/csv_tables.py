@@ -1,0 +1,45 @@
+"""Reads what `vramscope export --to csv` writes, with Python's own reader, and compares it with `vramscope info --json`.
+
+    python csv_tables.py FOLDER ...
+
+A FOLDER holds `run.csv`, `run.lifetimes.csv` and `info.json`. Prints one line a folder. Exit status: 0 all is right, 1 something is
+not.
+"""
+
+import csv
+import json
+import pathlib
+import sys
+
+# A call stack is one field.
+csv.field_size_limit(1 << 20)
+
+
+def read(path):
+    data = path.read_bytes()
+    assert data.endswith(b"\r\n")
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, strict=True))
+    for row in rows:
+        assert None not in row and None not in row.values(), "every row has every column"
+    return rows
+
+
+def check(folder):
+    info = json.loads((folder / "info.json").read_text())
+    events, lifetimes = read(folder / "run.csv"), read(folder / "run.lifetimes.csv")
+    assert sum(1 for row in events if row["event"]) == info["events"]
+    for device in info["devices"]:
+        mine = [row for row in events if row["device"] == str(device["device"]) and row["event"]]
+        for name in ("allocated", "active", "reserved", "requested"):
+            line = [int(row[f"{name}_bytes"]) for row in mine]
+            assert line[-1] == device[f"{name}_bytes"], name
+        alive = [row for row in lifetimes if row["device"] == str(device["device"]) and not row["completed_event"]]
+        assert sum(int(row["size"]) for row in alive) == device["active_bytes"]
+        assert sum(int(row["size"]) for row in alive if not row["freed_event"]) == device["allocated_bytes"]
+        assert len(alive) == device["blocks"]
+    print(f"{folder.name}: csv reads {len(events)} rows of events, {len(lifetimes)} of lifetimes; totals agree")
+
+
+for folder in sys.argv[1:]:
+    check(pathlib.Path(folder))
