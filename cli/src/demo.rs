@@ -1,8 +1,6 @@
 //! `vramscope demo`: real training, watched live.
 
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use vramscope_collector::{Assets, Content, Hub, Outputs, Recorder};
@@ -10,6 +8,7 @@ use vramscope_demo::{Options, Step};
 use vramscope_trace::{DeviceInfo, Info};
 
 use crate::failure::{Failure, Outcome};
+use crate::file::FileOptions;
 use crate::interrupt::Interrupts;
 use crate::screen;
 use crate::serving::ServeOptions;
@@ -31,6 +30,8 @@ pub(crate) struct DemoOptions {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     #[command(flatten)]
+    file: FileOptions,
+    #[command(flatten)]
     serve: ServeOptions,
 }
 
@@ -50,12 +51,15 @@ pub(crate) fn run(options: &DemoOptions) -> Outcome {
     if options.device == Device::Cuda {
         return Err(Failure::new("--device cuda: this vramscope cannot train on a GPU yet; use --device host"));
     }
+    if options.record.is_none() && !options.file.keep().is_everything() {
+        return Err(Failure::new("--keep and --keep-bytes say how much a file keeps; name it with --record"));
+    }
     let training = Options { steps: options.steps, ..Options::default() };
     let interrupts = Interrupts::listen()?;
     let hub = Hub::default();
     // What can fail comes first, so that a mistake costs no earlier recording.
     let server = options.serve.start(Content { assets: Assets::page(), live: Some(hub.clone()), files: Vec::new() })?;
-    let recorder = Recorder::start(info(&training), outputs(options.record.as_deref(), hub)?);
+    let recorder = Recorder::start(info(&training), outputs(options, hub)?);
     let (recorder, handle) = recorder.map_err(|error| Failure::new(format_args!("the recorder: {error}")))?;
     options.serve.announce(&server)?;
 
@@ -75,7 +79,6 @@ pub(crate) fn run(options: &DemoOptions) -> Outcome {
         let events = units::counted(summary.events, "event", "events");
         screen::note(format_args!("{}: {events} in {}", path.display(), units::bytes(summary.bytes)));
     }
-    let unwritten = summary.file_error.zip(options.record.as_deref());
     let trained = trained.map_err(Failure::new)?;
     printed?;
     if !interrupts.requested() {
@@ -83,7 +86,7 @@ pub(crate) fn run(options: &DemoOptions) -> Outcome {
         screen::note(format_args!("{steps} done; {} stays there until Ctrl-C", server.url()));
         interrupts.wait();
     }
-    unwritten.map_or(Ok(()), |(error, path)| Err(Failure::file(path, format_args!("not all was written: {error}"))))
+    summary.file_error.map_or(Ok(()), |error| Err(Failure::new(format_args!("{error}; not all was written"))))
 }
 
 fn info(training: &Options) -> Info {
@@ -102,15 +105,12 @@ fn info(training: &Options) -> Info {
     }
 }
 
-fn outputs(file: Option<&Path>, hub: Hub) -> Outcome<Outputs> {
+fn outputs(options: &DemoOptions, hub: Hub) -> Outcome<Outputs> {
     let mut outputs = Outputs { hub: Some(hub), ..Outputs::default() };
-    if let Some(path) = file {
-        let file = File::create(path).map_err(|error| Failure::file(path, error))?;
-        let file: Box<dyn Write + Send> = Box::new(file);
-        let path = path.to_owned();
-        outputs.file = Some(file);
-        outputs.on_file_error = Some(Box::new(move |error| {
-            screen::note(format_args!("{}: {error}; it ends here, the live view goes on", path.display()));
+    if let Some(path) = &options.record {
+        outputs.file = Some(options.file.create(path)?);
+        outputs.on_file_error = Some(Box::new(|error| {
+            screen::note(format_args!("{error}; the file ends here, the live view goes on"));
         }));
     }
     Ok(outputs)

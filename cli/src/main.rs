@@ -5,13 +5,19 @@
 #![forbid(unsafe_code)]
 
 mod demo;
+mod diff;
+mod export;
 mod failure;
+mod file;
+mod html;
 mod import;
 mod info;
 mod input;
 mod interrupt;
 mod output;
 mod record;
+mod relay;
+mod report;
 mod screen;
 mod serving;
 mod simulate;
@@ -55,6 +61,12 @@ enum Command {
     Verify(verify::VerifyOptions),
     /// Run a recording's requests through the pool under other settings
     Simulate(simulate::SimulateOptions),
+    /// Write a recording in another tool's format
+    Export(export::ExportOptions),
+    /// Draw a recording on one page: an SVG or PNG picture
+    Report(report::ReportOptions),
+    /// Say what grew from one recording to another, by site
+    Diff(diff::DiffOptions),
 }
 
 fn main() -> ExitCode {
@@ -73,6 +85,9 @@ fn main() -> ExitCode {
             outcome => outcome.map(drop),
         },
         Command::Simulate(options) => simulate::run(options),
+        Command::Export(options) => export::run(options),
+        Command::Report(options) => report::run(options),
+        Command::Diff(options) => diff::run(options),
     };
     exit_code(outcome)
 }

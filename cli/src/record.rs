@@ -1,26 +1,30 @@
 //! `vramscope record`: follows a live collector into a file.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use indicatif::ProgressBar;
 use tungstenite::client::IntoClientRequest;
 use tungstenite::http::Uri;
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Message, WebSocket};
-use vramscope_trace::{Decoder, EventKind, Item};
+use vramscope_collector::{RecordingFile, parse_time};
+use vramscope_trace::{Decoder, Encoder, EventKind, Info, Item, Sink};
 
 use crate::failure::{Failure, Outcome};
+use crate::file::FileOptions;
 use crate::interrupt::Interrupts;
 use crate::screen;
 use crate::units;
 
 /// How long one wait for bytes lasts before the clock and Ctrl-C are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long events may wait before their chunk is cut. The chunks that come are for the eye, so small that they take several times as many
+/// bytes; with what came before and comes after, events are in the file within 250 ms.
+const CUT_EVERY: Duration = Duration::from_millis(100);
 /// How long the collector may take to answer.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// The largest message that is taken. A full state is the largest chunk there is, and a message holds at least one.
@@ -32,11 +36,13 @@ pub(crate) struct RecordOptions {
     /// The address that a running vramscope printed, http://127.0.0.1:7791/
     #[arg(value_name = "URL")]
     url: String,
-    /// The recording to write; it is usable at any time while it grows
+    /// The recording to write; it is usable at any time while it grows. - is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+    #[command(flatten)]
+    file: FileOptions,
     /// Stop after this long: 30s, 5m, 1h [default: at Ctrl-C, or when the program ends]
-    #[arg(long = "for", value_name = "TIME", value_parser = units::parse_duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     duration: Option<Duration>,
 }
 
@@ -45,7 +51,7 @@ pub(crate) fn run(options: &RecordOptions) -> Outcome {
     let interrupts = Interrupts::listen()?;
     let mut socket = connect(&options.url)?;
     let began = Instant::now();
-    let mut file = Following::new(&options.output);
+    let mut following = Following::new(options);
     let ticker = screen::ticker();
     let ending = loop {
         if interrupts.requested() {
@@ -55,33 +61,19 @@ pub(crate) fn run(options: &RecordOptions) -> Outcome {
             break "";
         }
         match socket.read() {
-            Ok(Message::Binary(bytes)) => file.take(&options.url, &bytes)?,
+            Ok(Message::Binary(bytes)) => following.take(&bytes)?,
             Ok(Message::Close(_)) => break "; the recording has ended",
             Ok(_) => {}
             Err(tungstenite::Error::Io(error)) if is_pause(&error) => {}
             // What came so far is a recording whatever became of the program that was recorded.
-            Err(_) if file.events > 0 => break "; the connection broke off",
+            Err(_) if following.events > 0 => break "; the connection broke off",
             Err(error) => return Err(Failure::new(format_args!("{}: {error}", options.url))),
         }
-        ticker.set_message(file.progress(began.elapsed()));
+        following.pass_on(false)?;
+        ticker.set_message(following.progress(began.elapsed()));
     };
-    finish(&ticker, file, began.elapsed(), ending)
-}
-
-fn finish(ticker: &ProgressBar, file: Following<'_>, took: Duration, ending: &str) -> Outcome {
     ticker.finish_and_clear();
-    if file.file.is_none() {
-        return Err(Failure::file(file.path, "not written, for nothing was received"));
-    }
-    screen::note(format_args!("{}: {}{ending}", file.path.display(), file.progress(took)));
-    if file.lost > 0 {
-        let lost = units::counted(file.lost, "event is", "events are");
-        screen::note(format_args!(
-            "{}: {lost} missing: the program or the connection was too slow",
-            file.path.display()
-        ));
-    }
-    Ok(())
+    following.finish(began.elapsed(), ending)
 }
 
 fn is_pause(error: &io::Error) -> bool {
@@ -135,63 +127,120 @@ fn connect(url: &str) -> Outcome<WebSocket<TcpStream>> {
     Ok(socket)
 }
 
-/// The file, and what is in it.
+/// The file, and what went into it.
 struct Following<'a> {
-    path: &'a Path,
-    /// Made when there is something to write, so that a wrong address leaves no file behind.
-    file: Option<File>,
+    options: &'a RecordOptions,
     decoder: Decoder,
-    bytes: u64,
+    /// Made when there is something to write, so that a wrong address leaves no file behind.
+    out: Option<(Encoder, RecordingFile)>,
+    /// When the first came of what is in no chunk yet.
+    since: Option<Instant>,
     events: u64,
     lost: u64,
-    /// The number of the next event, once one is known.
-    next_event: Option<u64>,
 }
 
 impl<'a> Following<'a> {
-    fn new(path: &'a Path) -> Self {
-        Self { path, file: None, decoder: Decoder::new(), bytes: 0, events: 0, lost: 0, next_event: None }
+    fn new(options: &'a RecordOptions) -> Self {
+        Self { options, decoder: Decoder::new(), out: None, since: None, events: 0, lost: 0 }
     }
 
-    /// Takes a message: whole chunks, written at once, so that a kill loses nothing that was received.
-    fn take(&mut self, url: &str, bytes: &[u8]) -> Outcome {
+    /// Takes a message, which is whole chunks.
+    fn take(&mut self, bytes: &[u8]) -> Outcome {
+        let url = &self.options.url;
+        self.since.get_or_insert_with(Instant::now);
         self.decoder.push(bytes);
         while let Some(item) = self.decoder.next_item().map_err(|error| Failure::new(format_args!("{url}: {error}")))? {
             match item {
-                Item::Event(event) => {
-                    self.events += 1;
-                    self.next_event = Some(self.next_event.unwrap_or(0) + 1);
-                    if let EventKind::Gap { lost } = event.kind {
-                        self.lost = self.lost.saturating_add(lost);
-                    }
-                }
-                Item::FullState(state) => {
-                    let skipped = state.event().saturating_sub(self.next_event.unwrap_or(state.event()));
-                    self.lost = self.lost.saturating_add(skipped);
-                    self.next_event = Some(state.event());
-                }
-                _ => {}
+                Item::Info(info) => self.begin(&info)?,
+                item => self.put(&item),
             }
         }
-        let failed = |error| Failure::file(self.path, error);
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => self.file.insert(File::create(self.path).map_err(failed)?),
+        Ok(())
+    }
+
+    fn begin(&mut self, info: &Info) -> Outcome {
+        if self.out.is_none() {
+            let (path, file) = (&self.options.output, &self.options.file);
+            let file = if path.as_os_str() != "-" {
+                file.create(path)?
+            } else if file.keep().is_everything() {
+                RecordingFile::stdout().map_err(Failure::new)?
+            } else {
+                return Err(Failure::new(
+                    "only a file can keep the newest part of a recording; standard output is none",
+                ));
+            };
+            self.out = Some((Encoder::new(info), file));
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, item: &Item) {
+        let Some((encoder, _)) = &mut self.out else { return };
+        match item {
+            Item::Event(event) => {
+                encoder.event(event);
+                self.events += 1;
+                if let EventKind::Gap { lost } = event.kind {
+                    self.lost = self.lost.saturating_add(lost);
+                }
+            }
+            Item::FullState(state) => {
+                let next = encoder.state().event();
+                if self.events > 0 {
+                    self.lost = self.lost.saturating_add(state.event().saturating_sub(next));
+                }
+                // Events keep the numbers that they have for everyone else who watches.
+                encoder.skip_to(state.event());
+                encoder.full_state(state);
+            }
+            Item::Define(definition) => encoder.define(definition),
+            Item::Annotation(annotation) => encoder.annotation(annotation),
+            Item::Info(_) => {}
+        }
+    }
+
+    /// Gives the file what is complete or has waited long enough; with `at_once`, everything.
+    fn pass_on(&mut self, at_once: bool) -> Outcome {
+        let Some((encoder, file)) = &mut self.out else { return Ok(()) };
+        if file.wants_state() {
+            let state = encoder.state().clone();
+            encoder.full_state(&state);
+        }
+        if at_once || self.since.is_some_and(|since| since.elapsed() >= CUT_EVERY) {
+            encoder.flush();
+            self.since = None;
+        }
+        encoder.take_output().into_iter().for_each(|chunk| file.append(Arc::new(chunk)));
+        file.failure().map_or(Ok(()), |error| Err(Failure::new(error)))
+    }
+
+    fn finish(mut self, took: Duration, ending: &str) -> Outcome {
+        self.pass_on(true)?;
+        let done = self.progress(took);
+        let Some((_, file)) = self.out else {
+            return Err(Failure::file(&self.options.output, "not written, for nothing was received"));
         };
-        file.write_all(bytes).map_err(failed)?;
-        self.bytes += bytes.len() as u64;
+        let name = file.name().to_owned();
+        file.finish().map_err(Failure::new)?;
+        screen::note(format_args!("{name}: {done}{ending}"));
+        if self.lost > 0 {
+            let lost = units::counted(self.lost, "event is", "events are");
+            screen::note(format_args!("{name}: {lost} missing: the program or the connection was too slow"));
+        }
         Ok(())
     }
 
     fn progress(&self, took: Duration) -> String {
         let seconds = took.as_secs_f64().max(0.001);
+        let bytes = self.out.as_ref().map_or(0, |(_, file)| file.bytes());
         format!(
             "{} in {}, {}; {} events/s, {}/s",
             units::counted(self.events, "event", "events"),
-            units::bytes(self.bytes),
+            units::bytes(bytes),
             units::duration(took),
             units::count((self.events as f64 / seconds) as u64),
-            units::bytes((self.bytes as f64 / seconds) as u64),
+            units::bytes((bytes as f64 / seconds) as u64),
         )
     }
 }

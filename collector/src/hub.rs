@@ -169,6 +169,13 @@ impl Hub {
         self.0.tip.send_modify(|tip| tip.ended = true);
     }
 
+    /// Whether there is any viewer.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        // Nobody else looks at the tip.
+        self.0.tip.receiver_count() > 0
+    }
+
     /// Everything that is held, as one recording.
     #[must_use]
     pub fn everything(&self) -> Vec<Arc<Chunk>> {

@@ -8,12 +8,14 @@
 //! - [`PoolStream`] is a stream whose buffers come from a pool, by the names that cudarc's stream has for what makes them.
 //! - [`Monitor`] is recorder, hub and server in one, with a file: all that most programs need to be watched.
 //! - [`Recorder`] writes down what happened, on a thread of its own; a [`RecorderHandle`] is the sink that a pool is given.
+//! - [`RecordingFile`] is where a recording is written while it is made, in one piece at every moment.
 //! - [`Hub`] passes a recording on to everyone who watches; [`Server`] is the page and the stream over HTTP.
 
 mod buffer;
 mod callback;
 mod cuda;
 mod env;
+mod file;
 mod host;
 mod host_memory;
 mod hub;
@@ -35,6 +37,7 @@ mod torch;
 pub use buffer::PoolSlice;
 pub use cuda::{CudaBuffer, CudaDevice, CudaError, CudaPool, PoolView, PoolViewMut};
 pub use env::{EnvError, settings_from_env};
+pub use file::{FileError, Keep, RecordingFile, parse_keep_bytes, parse_time};
 pub use host::HostDevice;
 pub use host_memory::HostBuffer;
 pub use hub::{Hub, HubLimits, Viewer};

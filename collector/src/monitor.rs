@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,6 +9,7 @@ use std::path::{Path, PathBuf};
 use vramscope_pool::{OutOfMemory, Settings};
 use vramscope_trace::{DeviceInfo, Info};
 
+use crate::file::{FileError, Keep, RecordingFile};
 use crate::hub::Hub;
 use crate::memory::MemoryDevice;
 use crate::observer;
@@ -29,6 +29,8 @@ pub struct MonitorOptions {
     pub listen: Listen,
     /// A file for the recording, which is written anew.
     pub record: Option<PathBuf>,
+    /// How much of the recording the file keeps.
+    pub keep: Keep,
 }
 
 impl MonitorOptions {
@@ -68,7 +70,7 @@ impl Monitor {
     /// # Errors
     /// When the page cannot be served, the file not be made, or the operating system gives no thread.
     pub fn start(options: MonitorOptions) -> Result<Self, MonitorError> {
-        let MonitorOptions { program, settings, devices, listen, record } = options;
+        let MonitorOptions { program, settings, devices, listen, record, keep } = options;
         let hub = Hub::default();
         // Before the file, so that a mistake costs no earlier recording.
         let serve = |address| {
@@ -82,8 +84,10 @@ impl Monitor {
         };
         let mut outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
         if let Some(path) = record {
-            let file = File::create(&path).map_err(|error| MonitorError::Record(path, error))?;
-            outputs.file = Some(Box::new(file));
+            outputs.file = Some(RecordingFile::create(&path, keep).map_err(MonitorError::Record)?);
+            // The program goes on for hours maybe, and whoever watches it should not learn at its end that the disk was full.
+            outputs.on_file_error =
+                Some(Box::new(|error| eprintln!("vramscope: {error}; the recording ends here, the program goes on")));
         }
         let info = Info {
             source: program,
@@ -135,7 +139,7 @@ pub enum MonitorError {
     /// The page cannot be served.
     Listen(StartError),
     /// The file cannot be made.
-    Record(PathBuf, io::Error),
+    Record(FileError),
     /// The operating system gives no thread.
     Thread(io::Error),
 }
@@ -144,7 +148,7 @@ impl fmt::Display for MonitorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen(error) => error.fmt(f),
-            Self::Record(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Record(error) => error.fmt(f),
             Self::Thread(error) => write!(f, "the recorder: {error}"),
         }
     }

@@ -1,12 +1,12 @@
 //! A ready-made observer of out-of-memory: it writes down the recording so far.
 
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use vramscope_pool::OutOfMemory;
 
+use crate::file::{Keep, RecordingFile};
 use crate::hub::Hub;
 use crate::recorder::RecorderHandle;
 
@@ -29,7 +29,7 @@ pub fn recording_at_out_of_memory(
 }
 
 fn write(hub: &Hub, path: &Path) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    hub.everything().iter().try_for_each(|chunk| file.write_all(&chunk.bytes))?;
-    file.sync_all()
+    let file = RecordingFile::create(path, Keep::default()).map_err(|error| error.error)?;
+    hub.everything().into_iter().for_each(|chunk| file.append(chunk));
+    file.finish().map(drop).map_err(|error| error.error)
 }

@@ -2,18 +2,19 @@
 //!
 //! The program that is recorded puts events into a bounded queue through a [`RecorderHandle`]. Each handle has a queue of its own,
 //! which takes no lock; between handles the events' times say the order. When a queue is full the program waits: nothing is lost.
-//! Everything slow, that is encoding, compression and writing, is done on the recorder's own thread.
+//! Everything slow is done elsewhere: encoding and compression on the recorder's own thread, writing on the [file](RecordingFile)'s.
 //!
 //! This is the only place that reads a clock; everything else is told the time.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use vramscope_trace::{Encoder, Info};
+use vramscope_trace::Info;
 
+use crate::file::{FileError, RecordingFile};
 use crate::hub::Hub;
 
 mod clock;
@@ -21,6 +22,7 @@ mod handle;
 mod merge;
 mod record;
 mod ring;
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -28,19 +30,20 @@ use clock::Clock;
 pub use handle::RecorderHandle;
 use handle::Shared;
 use merge::Merge;
+use streams::Streams;
 
-/// How long events may wait before they are sent on. A viewer draws at most every 16 ms and a person sees a delay from about
-/// 100 ms on; a shorter wait makes smaller chunks, which compress worse.
-const FLUSH_EVERY: Duration = Duration::from_millis(20);
+/// How long events may wait in their queues, and what is sent to viewers before it is. A viewer draws at most every 16 ms and a person
+/// sees a delay from about 100 ms on; a shorter wait makes smaller chunks, which compress worse.
+const ROUND_EVERY: Duration = Duration::from_millis(20);
 
 /// Is told why a file could not be written.
-pub type FileErrorCallback = Box<dyn FnOnce(&io::Error) + Send>;
+pub type FileErrorCallback = Box<dyn FnOnce(&FileError) + Send>;
 
 /// Where a recording goes.
 #[derive(Default)]
 pub struct Outputs {
-    /// A file, or anything else that takes bytes; each chunk is one write.
-    pub file: Option<Box<dyn Write + Send>>,
+    /// A file, or anything else that takes bytes. What happened is there 250 ms later.
+    pub file: Option<RecordingFile>,
     /// The viewers.
     pub hub: Option<Hub>,
     /// Called, once, when the file could not be written. The recording goes on for the viewers.
@@ -52,10 +55,10 @@ pub struct Outputs {
 pub struct Summary {
     /// How many events.
     pub events: u64,
-    /// Bytes of the recording.
+    /// Bytes of the file, where there is one; else of the recording.
     pub bytes: u64,
-    /// Why the file is not whole.
-    pub file_error: Option<io::Error>,
+    /// Why the file ends before the recording.
+    pub file_error: Option<FileError>,
     /// How often the program had to wait because a queue was full.
     pub waits: u64,
     /// For how long in all.
@@ -80,16 +83,13 @@ impl Recorder {
             info.epoch_unix_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
         }
         let shared = Arc::new(Shared::new());
-        let mut encoder = Encoder::new(&info);
-        let mut writer = Writer { outputs, summary: Summary::default() };
-        // The head at once, so that there is a recording for whoever asks from now on.
-        writer.write(&mut encoder);
+        let hub = outputs.hub.clone();
+        let streams = Streams::new(&info, outputs);
         let (theirs, their_clock) = (Arc::clone(&shared), clock.clone());
-        let hub = writer.outputs.hub.clone();
         let thread = std::thread::Builder::new().name("vramscope-recorder".into()).spawn(move || {
             // However this thread ends, nobody may go on waiting for it.
             let closing = CloseOnDrop { shared: theirs, hub };
-            run(&closing.shared, &their_clock, encoder, writer)
+            run(&closing.shared, &their_clock, streams)
         })?;
         let handle = RecorderHandle::new(Arc::clone(&shared), clock, thread.thread().clone());
         Ok((Self { shared, thread: Some(thread) }, handle))
@@ -136,47 +136,22 @@ impl Drop for CloseOnDrop {
     }
 }
 
-fn run(shared: &Shared, clock: &Clock, mut encoder: Encoder, mut writer: Writer) -> Summary {
+fn run(shared: &Shared, clock: &Clock, mut streams: Streams) -> Summary {
     let mut merge = Merge::default();
+    // When the last two rounds began. What is taken in one was put after the beginning of the last but one, which may have left it.
+    let mut begun = [Instant::now(); 2];
     loop {
         // Handles end the wait when there is much to do.
-        std::thread::park_timeout(FLUSH_EVERY);
-        let round = merge.round(shared, clock, &mut encoder);
-        writer.summary.events += round.events;
-        if !round.idle {
-            encoder.flush();
-            writer.write(&mut encoder);
-        }
+        std::thread::park_timeout(ROUND_EVERY);
+        let [before_last, last] = begun;
+        begun = [last, Instant::now()];
+        let round = merge.round(shared, clock, &mut streams);
+        streams.summary.events += round.events;
+        streams.round((!round.idle).then_some(before_last), round.last || shared.is_flush_wanted());
         shared.round_is_done();
         if round.last {
-            (writer.summary.waits, writer.summary.waited) = shared.waits();
-            return writer.summary;
-        }
-    }
-}
-
-struct Writer {
-    outputs: Outputs,
-    summary: Summary,
-}
-
-impl Writer {
-    fn write(&mut self, encoder: &mut Encoder) {
-        let chunks: Vec<_> = encoder.take_output().into_iter().map(Arc::new).collect();
-        // The viewers first: a disk may be slow.
-        if let Some(hub) = &self.outputs.hub {
-            hub.publish(&chunks);
-        }
-        for chunk in &chunks {
-            self.summary.bytes += chunk.bytes.len() as u64;
-            let Some(file) = &mut self.outputs.file else { continue };
-            if let Err(error) = file.write_all(&chunk.bytes) {
-                self.outputs.file = None;
-                if let Some(tell) = self.outputs.on_file_error.take() {
-                    tell(&error);
-                }
-                self.summary.file_error = Some(error);
-            }
+            (streams.summary.waits, streams.summary.waited) = shared.waits();
+            return streams.finish();
         }
     }
 }

@@ -5,10 +5,16 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
+use vramscope_collector::{Keep, parse_keep_bytes, parse_time};
+
 /// Where to serve the live page, `127.0.0.1:7791`; port 0 is any free one.
 const LISTEN: &str = "VRAMSCOPE_LISTEN";
 /// The file to write the recording to.
 const RECORD: &str = "VRAMSCOPE_RECORD";
+/// How many bytes the file may have, `500M`; the newest part of the recording is kept.
+const KEEP_BYTES: &str = "VRAMSCOPE_KEEP_BYTES";
+/// How long the newest part is that is kept, `1h`.
+const KEEP: &str = "VRAMSCOPE_KEEP";
 
 /// Where a recording is to go. A variable that is set to nothing asks for nothing.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -17,6 +23,8 @@ pub(crate) struct Wanted {
     pub(crate) listen: Option<SocketAddr>,
     /// The file to write.
     pub(crate) record: Option<PathBuf>,
+    /// How much of the recording it keeps.
+    pub(crate) keep: Keep,
 }
 
 /// A variable that holds what it cannot mean.
@@ -24,22 +32,43 @@ pub(crate) struct Wanted {
 pub(crate) struct Misset {
     variable: &'static str,
     reason: String,
+    /// What comes of it.
+    then: &'static str,
 }
 
 impl fmt::Display for Misset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.variable, self.reason)
+        write!(f, "{}: {}; {}", self.variable, self.reason, self.then)
     }
 }
 
-/// Reads the variables, as `variable` gives them. What one of them holds in vain does not take the other away.
-pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> (Wanted, Option<Misset>) {
+/// Reads the variables, as `variable` gives them. What one of them holds in vain does not take the others away.
+pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> (Wanted, Vec<Misset>) {
     let set = |name| variable(name).filter(|value| !value.is_empty());
     let record = set(RECORD).map(PathBuf::from);
-    match set(LISTEN).map(address).transpose() {
-        Ok(listen) => (Wanted { listen, record }, None),
-        Err(reason) => (Wanted { listen: None, record }, Some(Misset { variable: LISTEN, reason })),
-    }
+    let mut missets = Vec::new();
+    let listen = understood(LISTEN, set(LISTEN), address, "there is no live page", &mut missets);
+    let kept = "all of the recording is kept";
+    let bytes = understood(KEEP_BYTES, set(KEEP_BYTES), text(parse_keep_bytes), kept, &mut missets);
+    let time = understood(KEEP, set(KEEP), text(parse_time), kept, &mut missets);
+    (Wanted { listen, record, keep: Keep { bytes, time } }, missets)
+}
+
+fn understood<T>(
+    variable: &'static str,
+    value: Option<OsString>,
+    parse: impl FnOnce(OsString) -> Result<T, String>,
+    then: &'static str,
+    missets: &mut Vec<Misset>,
+) -> Option<T> {
+    value.map(parse).transpose().unwrap_or_else(|reason| {
+        missets.push(Misset { variable, reason, then });
+        None
+    })
+}
+
+fn text<T>(parse: impl FnOnce(&str) -> Result<T, String>) -> impl FnOnce(OsString) -> Result<T, String> {
+    |value| parse(&value.to_string_lossy())
 }
 
 fn address(value: OsString) -> Result<SocketAddr, String> {
@@ -52,39 +81,48 @@ fn address(value: OsString) -> Result<SocketAddr, String> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::ffi::OsStringExt;
+    use std::time::Duration;
 
     use super::*;
 
-    fn check(listen: &str, record: &str) -> Result<Wanted, String> {
-        let (wanted, misset) = read(|name| match name {
+    fn check(listen: &str, record: &str, keep: [&str; 2]) -> Result<Wanted, Vec<String>> {
+        let (wanted, missets) = read(|name| match name {
             LISTEN => Some(listen.into()),
             RECORD => Some(record.into()),
+            KEEP_BYTES => Some(keep[0].into()),
+            KEEP => Some(keep[1].into()),
             _ => None,
         });
-        misset.map_or(Ok(wanted), |misset| Err(misset.to_string()))
+        if missets.is_empty() { Ok(wanted) } else { Err(missets.iter().map(ToString::to_string).collect()) }
     }
 
     #[test]
     fn nothing_set_asks_for_nothing() {
-        assert_eq!(read(|_| None), (Wanted::default(), None));
-        assert_eq!(check("", ""), Ok(Wanted::default()));
+        assert_eq!(read(|_| None), (Wanted::default(), Vec::new()));
+        assert_eq!(check("", "", ["", ""]), Ok(Wanted::default()));
     }
 
     #[test]
-    fn an_address_and_a_file_are_read() {
+    fn an_address_a_file_and_what_it_keeps_are_read() {
         let listen = Some(SocketAddr::from(([127, 0, 0, 1], 7791)));
         let record = Some(PathBuf::from("a b.vram"));
-        assert_eq!(check("127.0.0.1:7791", "a b.vram"), Ok(Wanted { listen, record }));
+        let keep = Keep { bytes: Some(1 << 30), time: Some(Duration::from_secs(3600)) };
+        assert_eq!(check("127.0.0.1:7791", "a b.vram", ["1G", "1h"]), Ok(Wanted { listen, record, keep }));
     }
 
     #[test]
-    fn what_is_no_address_is_named_and_the_file_is_still_wanted() {
-        let said = check("7791", "").expect_err("no address");
-        assert!(said.starts_with("VRAMSCOPE_LISTEN: \"7791\" is not an address such as 127.0.0.1:7791"), "{said}");
+    fn what_means_nothing_is_named_and_the_file_is_still_wanted() {
+        let said = check("7791", "", ["much", "1h"]).expect_err("no address and no size");
+        let [listen, bytes] = said.as_slice() else { panic!("{said:?}") };
+        assert!(listen.starts_with("VRAMSCOPE_LISTEN: \"7791\" is not an address such as 127.0.0.1:7791"), "{listen}");
+        assert!(listen.ends_with("; there is no live page"), "{listen}");
+        let meant = "VRAMSCOPE_KEEP_BYTES: \"much\" is not a size such as 500M or 2GiB; all of the recording is kept";
+        assert_eq!(bytes, meant);
         let odd = OsString::from_vec(vec![b'a', 0xff]);
-        let (wanted, misset) = read(|_| Some(odd.clone()));
-        assert_eq!(wanted, Wanted { listen: None, record: Some(PathBuf::from(odd)) });
-        let said = misset.expect("no address").to_string();
-        assert_eq!(said, "VRAMSCOPE_LISTEN: \"a\\xFF\" is not an address such as 127.0.0.1:7791");
+        let (wanted, missets) = read(|name| [LISTEN, RECORD].contains(&name).then(|| odd.clone()));
+        assert_eq!(wanted, Wanted { record: Some(PathBuf::from(odd)), ..Wanted::default() });
+        let [said] = missets.as_slice() else { panic!("{missets:?}") };
+        let meant = "VRAMSCOPE_LISTEN: \"a\\xFF\" is not an address such as 127.0.0.1:7791; there is no live page";
+        assert_eq!(said.to_string(), meant);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `libvramscope_pluggable.so` hands out and takes back GPU memory for PyTorch, from one pool a GPU in PyTorch's own CUDA context, and
 //! records what happens to it. `docs/pytorch.md` has the lines of Python. Everything else is told by environment variables:
-//! `VRAMSCOPE_RECORD` names the file of the recording, `VRAMSCOPE_LISTEN` the address of the live page, and the pool's settings are those
+//! `VRAMSCOPE_RECORD` names the file of the recording, `VRAMSCOPE_KEEP_BYTES` and `VRAMSCOPE_KEEP` how much of it stays, `VRAMSCOPE_LISTEN` the address of the live page, and the pool's settings are those
 //! that PyTorch reads (`PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_ALLOC_CONF`).
 //!
 //! It is no allocator (that is `vramscope-pool`), no device and no recorder (those are `vramscope-collector`): it is their C side.
@@ -51,10 +51,8 @@ fn begun_process() -> Option<&'static Process<Gpus>> {
 #[cold]
 fn begin() -> Process<Gpus> {
     lifetime::watch(at_exit);
-    let (wanted, misset) = environment::read(|name| env::var_os(name));
-    if let Some(misset) = misset {
-        tell(&format!("{misset}; there is no live page"));
-    }
+    let (wanted, missets) = environment::read(|name| env::var_os(name));
+    missets.iter().for_each(|misset| tell(&misset.to_string()));
     let settings = settings_from_env().map_err(|error| error.to_string());
     Process::new(Gpus, settings, wanted, Arc::new(tell))
 }

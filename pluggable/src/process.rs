@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use vramscope_collector::{
-    AllocateError, Assets, Content, DevicePool, FreeError, Hub, MemoryDevice, Server, Settings, StartError,
+    AllocateError, Assets, Content, DevicePool, FreeError, Hub, Keep, MemoryDevice, Server, Settings, StartError,
 };
 use vramscope_pool::Diverted;
 use vramscope_trace::{DeviceId, DeviceInfo, MempoolId, Null, StreamId};
@@ -76,6 +76,7 @@ pub(crate) struct Process<S: Devices> {
     /// Why there are none, where that has a reason.
     absent: String,
     record: Option<PathBuf>,
+    keep: Keep,
     hub: Option<Hub>,
     server: Mutex<Option<Server>>,
     /// From the first pool on, since it says first what that pool's settings are.
@@ -106,6 +107,7 @@ impl<S: Devices> Process<S> {
             places,
             absent,
             record: wanted.record,
+            keep: wanted.keep,
             hub: hub.flatten(),
             server: Mutex::new(server.flatten()),
             recording: OnceLock::new(),
@@ -148,7 +150,7 @@ impl<S: Devices> Process<S> {
         }
         let recording = self.recording.get_or_init(|| {
             let (path, hub) = (self.record.as_deref(), self.hub.as_ref());
-            Recording::begin(path, hub, settings.to_conf(), self.devices.clone(), &self.tell)
+            Recording::begin(path, self.keep, hub, settings.to_conf(), self.devices.clone(), &self.tell)
         });
         Ok(match recording {
             Some(recording) => {

@@ -46,6 +46,8 @@ struct State {
     ended: bool,
     /// How often the recorder has looked at every ring and passed on what it found.
     rounds: u64,
+    /// How many wait for what was put so far to be passed on.
+    flushes: usize,
     /// How many rings there are, the common one among them.
     rings: usize,
     /// The number of the next ring.
@@ -91,6 +93,11 @@ impl Shared {
         // Whoever has looked and found none is waiting by the time that the lock can be had.
         drop(self.lock());
         self.room.notify_all();
+    }
+
+    /// Whether what was found must not wait for more.
+    pub(super) fn is_flush_wanted(&self) -> bool {
+        self.lock().flushes > 0
     }
 
     /// What the recorder found in a round has been passed on.
@@ -257,10 +264,12 @@ impl RecorderHandle {
         // A round that is under way may have looked before. One that begins from now on finds everything, and leaves for the one
         // after it what has the time of another clock.
         let until = state.rounds + 3;
+        state.flushes += 1;
         while !state.ended && state.rounds < until {
             self.recorder.unpark();
             state = self.shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        state.flushes -= 1;
     }
 
     /// A ring, or the common one where there are enough.

@@ -260,7 +260,7 @@ fn what_the_file_and_a_viewer_get_in_other_chunks_is_the_same() {
     let (recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
     let mut viewer = None;
     for n in 0..60 {
-        handle.define(&Definition::String(format!("step {n}").into()));
+        handle.define(&Definition::String(format!("step {n}")));
         for part in 0..100 {
             handle.event(&mark(n * 1000 + part, n as u32 + 1));
         }

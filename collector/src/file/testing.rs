@@ -1,0 +1,177 @@
+//! The other side of the seam: a disk that does what it is told to, and recordings to put there.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use vramscope_trace::{
+    Annotation, Chunk, Definition, DeviceId, Encoder, Event, EventKind, Info, Pool, PoolKind, Sink, SiteId, Stage,
+    StreamId, StringId,
+};
+
+use super::storage::{Place, Storage, Stream};
+use super::{Keep, RecordingFile, Writer};
+
+/// A stream behind a queue of that many bytes.
+pub(crate) fn stream_with_queue(
+    out: impl Write + Send + 'static,
+    queue_bytes: usize,
+    patience: Duration,
+) -> RecordingFile {
+    let writer = Writer::new(Stream(Box::new(out)), Keep::default());
+    RecordingFile::start_with("a stream".to_owned(), writer, queue_bytes, patience).expect("a thread")
+}
+
+/// What goes wrong at a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fault {
+    /// This call fails, the next is answered again.
+    Once(io::ErrorKind),
+    /// A write takes part of the bytes: so many of 16 parts, and one at least.
+    Short(usize),
+    /// A write takes so many of 16 parts, and from then on everything fails but taking the part away again.
+    Full(usize, io::ErrorKind),
+    /// The same, and nothing can be taken away either.
+    Gone(usize, io::ErrorKind),
+}
+
+/// A disk in memory.
+#[derive(Debug, Default)]
+pub(super) struct FakeState {
+    pub(super) current: Vec<u8>,
+    pub(super) next: Option<Vec<u8>>,
+    /// At which call something goes wrong, counted from 0.
+    pub(super) fault: Option<(u64, Fault)>,
+    pub(super) calls: u64,
+    pub(super) pauses: u32,
+    /// From when on everything fails.
+    failing: Option<Fault>,
+    /// How often the next file took the current one's place.
+    pub(super) taken: u32,
+}
+
+impl FakeState {
+    /// How many of the bytes are taken, if this call is answered.
+    fn call(&mut self, len: usize) -> io::Result<usize> {
+        let number = self.calls;
+        self.calls += 1;
+        if let Some(Fault::Full(_, kind) | Fault::Gone(_, kind)) = self.failing {
+            return Err(kind.into());
+        }
+        match self.fault.filter(|&(at, _)| at == number) {
+            None => Ok(len),
+            Some((_, Fault::Once(kind))) => Err(kind.into()),
+            Some((_, Fault::Short(parts))) => Ok((len * parts / 16).max(1).min(len)),
+            Some((_, fault @ (Fault::Full(parts, kind) | Fault::Gone(parts, kind)))) => {
+                self.failing = Some(fault);
+                if parts == 0 { Err(kind.into()) } else { Ok(len * parts / 16) }
+            }
+        }
+    }
+}
+
+/// The disk, of which a test keeps the other clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fake(pub(super) Arc<Mutex<FakeState>>);
+
+impl Storage for Fake {
+    fn append(&mut self, place: Place, bytes: &[u8]) -> io::Result<usize> {
+        let mut state = self.0.lock().expect("no panic");
+        let len = state.call(bytes.len())?;
+        let file = match place {
+            Place::Current => &mut state.current,
+            Place::Next => state.next.as_mut().expect("it was begun"),
+        };
+        file.extend_from_slice(&bytes[..len]);
+        Ok(len)
+    }
+
+    fn cut(&mut self, place: Place, len: u64) -> io::Result<()> {
+        assert_eq!(place, Place::Current);
+        let mut state = self.0.lock().expect("no panic");
+        if let Some(Fault::Gone(_, kind)) = state.failing {
+            return Err(kind.into());
+        }
+        state.current.truncate(len as usize);
+        Ok(())
+    }
+
+    fn read(&mut self, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut state = self.0.lock().expect("no panic");
+        let len = state.call(into.len())?;
+        into[..len].copy_from_slice(&state.current[at as usize..][..len]);
+        Ok(len)
+    }
+
+    fn begin_next(&mut self) -> io::Result<()> {
+        let mut state = self.0.lock().expect("no panic");
+        state.call(0)?;
+        state.next = Some(Vec::new());
+        Ok(())
+    }
+
+    fn take_next(&mut self) -> io::Result<()> {
+        let mut state = self.0.lock().expect("no panic");
+        state.call(0)?;
+        state.current = state.next.take().expect("it was begun");
+        state.taken += 1;
+        Ok(())
+    }
+
+    fn drop_next(&mut self) {
+        self.0.lock().expect("no panic").next = None;
+    }
+
+    fn pause(&mut self, _: Duration) {
+        self.0.lock().expect("no panic").pauses += 1;
+    }
+}
+
+/// A program that allocates and frees, and what its recorder makes of that.
+pub(super) struct Program {
+    pub(super) encoder: Encoder,
+    events: u64,
+    live: Vec<u64>,
+    names: u32,
+}
+
+impl Program {
+    pub(super) fn new() -> Self {
+        Self { encoder: Encoder::new(&Info::default()), events: 0, live: Vec::new(), names: 0 }
+    }
+
+    fn event(&mut self, kind: EventKind) {
+        self.encoder.event(&Event { device: DeviceId(0), time_ns: self.events * 1000, kind });
+        self.events += 1;
+    }
+
+    /// Goes on by two events each for `blocks` blocks, the oldest of 32.
+    pub(super) fn run(&mut self, blocks: u64) {
+        for _ in 0..blocks {
+            let address = 0x7f00_0000_0000 + self.events.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (1 << 30) * 512;
+            let (stream, pool, site) = (StreamId(0), Pool::default_of(PoolKind::Small), SiteId(0));
+            self.event(EventKind::BlockAllocated { address, size: 512, requested: 400, stream, pool, site });
+            self.live.push(address);
+            let address = if self.live.len() > 32 { self.live.remove(0) } else { 0 };
+            self.event(EventKind::FreeCompleted { address, site });
+        }
+    }
+
+    /// A name, and an annotation by it.
+    pub(super) fn annotate(&mut self) {
+        self.names += 1;
+        self.encoder.define(&Definition::String(format!("name {}", self.names)));
+        let (time_ns, at_event, name) = (self.events * 1000, self.events, StringId(self.names));
+        self.encoder.annotation(&Annotation { device: DeviceId(0), time_ns, at_event, stage: Stage::Instant, name });
+    }
+
+    pub(super) fn full_state(&mut self) {
+        let state = self.encoder.state().clone();
+        self.encoder.full_state(&state);
+    }
+
+    pub(super) fn chunks(&mut self) -> Vec<Chunk> {
+        self.encoder.flush();
+        self.encoder.take_output()
+    }
+}

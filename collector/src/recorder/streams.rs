@@ -1,0 +1,171 @@
+//! What the recorder makes of the events: chunks for the viewers and chunks for the file.
+//!
+//! A viewer wants chunks at once, a file wants large ones, for those of a quiet program compress badly when they are cut often. So long as
+//! nobody watches, both get the same chunks. While somebody does, and there is a file, events are encoded twice.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vramscope_trace::{Annotation, Chunk, Definition, Encoder, Event, Info, MemoryState, Sink};
+
+use super::{Outputs, Summary};
+use crate::file::RecordingFile;
+use crate::hub::Hub;
+
+/// How long events may wait before their chunk is cut for the file. With a round of the recorder at either end, and what else the machine has
+/// to do, they are with the operating system within 250 ms.
+const CUT_EVERY: Duration = Duration::from_millis(150);
+
+/// The encoders, and where their chunks go.
+pub(super) struct Streams {
+    outputs: Outputs,
+    /// For the file, and for the hub unless there is the other.
+    main: Encoder,
+    /// For the hub, while somebody watches.
+    live: Option<Encoder>,
+    /// A time before the first event that is in no chunk of the main encoder.
+    since: Option<Instant>,
+    pub(super) summary: Summary,
+}
+
+impl Streams {
+    /// Begins a recording; its head is written, so that there is one for whoever asks from now on.
+    pub(super) fn new(info: &Info, outputs: Outputs) -> Self {
+        let (main, summary) = (Encoder::new(info), Summary::default());
+        let mut streams = Self { outputs, main, live: None, since: None, summary };
+        streams.pass_on();
+        streams.flush_file();
+        streams
+    }
+
+    /// What a round brought has been taken. `since` is before the first of it, `None` where it was nothing; `at_once` says that all of it must be
+    /// passed on.
+    pub(super) fn round(&mut self, since: Option<Instant>, at_once: bool) {
+        let is_watched = self.outputs.hub.as_ref().is_some_and(Hub::is_watched);
+        self.split_or_join(is_watched);
+        self.since = self.since.or(since);
+        if self.outputs.file.as_ref().is_some_and(RecordingFile::wants_state) {
+            let state = self.main.state().clone();
+            self.main.full_state(&state);
+        }
+        let shared = is_watched && self.live.is_none();
+        if at_once || shared || self.since.is_some_and(|since| since.elapsed() >= CUT_EVERY) {
+            self.main.flush();
+            self.since = None;
+        }
+        if let Some(live) = &mut self.live {
+            live.flush();
+        }
+        self.pass_on();
+        if at_once {
+            self.flush_file();
+        }
+        self.look_for_failure();
+    }
+
+    /// An encoder for the viewers comes with the first and goes with the last.
+    fn split_or_join(&mut self, is_watched: bool) {
+        let is_split = self.live.is_some();
+        let shall_be = is_watched && self.outputs.file.is_some();
+        if is_split == shall_be {
+            return;
+        }
+        if shall_be {
+            // What is complete is everyone's; what is begun the viewers get now, and the file when it is larger.
+            self.pass_on();
+            self.live = Some(self.main.clone());
+            return;
+        }
+        // Both at the same event, so that one can go on for both.
+        self.main.flush();
+        self.since = None;
+        if let Some(live) = &mut self.live {
+            live.flush();
+        }
+        self.pass_on();
+        self.live = None;
+    }
+
+    /// Gives the chunks that are complete to the file and the viewers.
+    fn pass_on(&mut self) {
+        let chunks = self.main.take_output().into_iter().map(Arc::new).collect();
+        let fresh = self.live.as_mut().map(|live| live.take_output().into_iter().map(Arc::new).collect());
+        if let Some(hub) = &self.outputs.hub {
+            let to_hub: &Vec<Arc<Chunk>> = fresh.as_ref().unwrap_or(&chunks);
+            if !to_hub.is_empty() {
+                hub.publish(to_hub);
+            }
+        }
+        if self.outputs.file.is_none() && self.summary.file_error.is_none() {
+            self.summary.bytes += chunks.iter().map(|chunk| chunk.bytes.len() as u64).sum::<u64>();
+        }
+        for chunk in chunks {
+            if let Some(file) = &self.outputs.file {
+                file.append(chunk);
+            }
+        }
+    }
+
+    fn flush_file(&self) {
+        if let Some(file) = &self.outputs.file {
+            file.flush();
+        }
+    }
+
+    /// A file that failed is given up; the viewers go on.
+    fn look_for_failure(&mut self) {
+        let Some(file) = &self.outputs.file else { return };
+        let Some(error) = file.failure() else { return };
+        self.summary.bytes = file.bytes();
+        self.outputs.file = None;
+        if let Some(tell) = self.outputs.on_file_error.take() {
+            tell(&error);
+        }
+        self.summary.file_error = Some(error);
+    }
+
+    /// Ends the recording.
+    pub(super) fn finish(mut self) -> Summary {
+        self.look_for_failure();
+        if let Some(file) = self.outputs.file.take() {
+            self.summary.bytes = file.bytes();
+            match file.finish() {
+                Ok(bytes) => self.summary.bytes = bytes,
+                Err(error) => {
+                    if let Some(tell) = self.outputs.on_file_error.take() {
+                        tell(&error);
+                    }
+                    self.summary.file_error = Some(error);
+                }
+            }
+        }
+        self.summary
+    }
+}
+
+impl Sink for Streams {
+    fn event(&mut self, event: &Event) {
+        self.main.event(event);
+        if let Some(live) = &mut self.live {
+            live.event(event);
+        }
+    }
+    fn define(&mut self, definition: &Definition) {
+        self.main.define(definition);
+        if let Some(live) = &mut self.live {
+            live.define(definition);
+        }
+    }
+    fn annotation(&mut self, annotation: &Annotation) {
+        self.main.annotation(annotation);
+        if let Some(live) = &mut self.live {
+            live.annotation(annotation);
+        }
+    }
+    fn full_state(&mut self, state: &MemoryState) {
+        self.main.full_state(state);
+        if let Some(live) = &mut self.live {
+            live.full_state(state);
+        }
+    }
+}
