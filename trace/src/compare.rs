@@ -1,10 +1,11 @@
 //! What two recordings differ in: the totals of each device, and what each site holds, at the peak and at the end.
 //!
 //! Numbers of sites mean nothing in another recording, so sites are matched by what they say: the scope, the category and the whole
-//! call stack. Code changes between two runs, and lines move; so a site that only one of the recordings has is matched with one that
-//! only the other has where the two differ in nothing but line numbers.
+//! call stack. Between two runs code changes, lines move, and programs and libraries lie elsewhere; so a site that only one of the
+//! recordings has is matched with one that only the other has where the two differ in nothing but paths, or else in nothing but line
+//! numbers, or else in nothing but those.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::error::FormatError;
 use crate::event::DeviceId;
@@ -190,22 +191,42 @@ fn described(device: DeviceId, definitions: &Definitions, id: SiteId) -> SiteCha
     }
 }
 
+/// What of a frame is compared beside the function.
+#[derive(Clone, Copy)]
+struct Compared {
+    files: bool,
+    lines: bool,
+}
+
+/// The whole frame, and then less and less of it.
+const EXACT: Compared = Compared { files: true, lines: true };
+const LOOSER: [Compared; 3] =
+    [Compared { files: false, ..EXACT }, Compared { lines: false, ..EXACT }, Compared { files: false, lines: false }];
+
 /// The number of each site of both recordings in a numbering that they have in common.
 fn matched(a: &Definitions, b: &Definitions) -> Pair<Vec<SiteId>> {
-    let mut common = Interner::default();
-    let mut with_lines = |definitions: &Definitions| Common::new(&mut common, definitions, true).sites();
-    let mut keys = Pair { a: with_lines(a), b: with_lines(b) };
-    let mut common = Interner::default();
-    let mut without = |definitions: &Definitions| Common::new(&mut common, definitions, false).sites();
-    let loose = Pair { a: without(a), b: without(b) };
-    let in_a: BTreeSet<SiteId> = keys.a.iter().copied().collect();
-    let in_b: BTreeSet<SiteId> = keys.b.iter().copied().collect();
-    // What only the second has, by what it says without lines; several such sites are told as the first of them.
+    let numbered = |compared: Compared| {
+        let mut common = Interner::default();
+        let mut of = |definitions: &Definitions| Common::new(&mut common, definitions, compared).sites();
+        Pair { a: of(a), b: of(b) }
+    };
+    let mut keys = numbered(EXACT);
+    for compared in LOOSER {
+        join(&mut keys, &numbered(compared));
+    }
+    keys
+}
+
+/// Gives sites that only one recording has by `keys` the same number, where the other has such by `loose`.
+fn join(keys: &mut Pair<Vec<SiteId>>, loose: &Pair<Vec<SiteId>>) {
+    let in_a: HashSet<SiteId> = keys.a.iter().copied().collect();
+    let in_b: HashSet<SiteId> = keys.b.iter().copied().collect();
+    // Several of them are told as the first.
     let mut moved: HashMap<SiteId, SiteId> = HashMap::new();
     for (key, loose) in keys.b.iter().zip(&loose.b).filter(|(key, _)| !in_a.contains(key)) {
         moved.entry(*loose).or_insert(*key);
     }
-    let mut found = BTreeSet::new();
+    let mut found = HashSet::new();
     for (key, loose) in keys.a.iter_mut().zip(&loose.a) {
         if !in_b.contains(key)
             && let Some(&to) = moved.get(loose)
@@ -219,20 +240,19 @@ fn matched(a: &Definitions, b: &Definitions) -> Pair<Vec<SiteId>> {
             *key = moved[loose];
         }
     }
-    keys
 }
 
 /// Numbers a recording's definitions anew, together with those of another one. Each stack is looked at once, however deep.
 struct Common<'a> {
     interner: &'a mut Interner,
     definitions: &'a Definitions,
-    lines: bool,
+    compared: Compared,
     stacks: HashMap<StackId, StackId>,
 }
 
 impl<'a> Common<'a> {
-    fn new(interner: &'a mut Interner, definitions: &'a Definitions, lines: bool) -> Self {
-        Self { interner, definitions, lines, stacks: HashMap::from([(StackId(0), StackId(0))]) }
+    fn new(interner: &'a mut Interner, definitions: &'a Definitions, compared: Compared) -> Self {
+        Self { interner, definitions, compared, stacks: HashMap::from([(StackId(0), StackId(0))]) }
     }
 
     /// The common number of every site, the unknown one first.
@@ -264,8 +284,9 @@ impl<'a> Common<'a> {
         while let Some((id, link)) = links.pop() {
             let frame = self.definitions.frame(link.frame).unwrap_or_default();
             let function = self.interner.string(self.definitions.string(frame.function));
-            let file = self.interner.string(self.definitions.string(frame.file));
-            let line = if self.lines { frame.line } else { 0 };
+            let file = if self.compared.files { self.definitions.string(frame.file) } else { "" };
+            let file = self.interner.string(file);
+            let line = if self.compared.lines { frame.line } else { 0 };
             let frame = self.interner.frame(Frame { function, file, line });
             caller = self.interner.stack(frame, caller);
             self.stacks.insert(id, caller);
@@ -279,8 +300,12 @@ mod tests {
     use super::*;
     use crate::{Encoder, Event, EventKind, Info, Pool, Sink, StreamId};
 
-    /// A recording of one block for each of `sites`, by function, line and bytes; the last one is freed in the end.
     fn recording(sites: &[(&str, u32, u64)]) -> Recording {
+        recording_of("train.py", sites)
+    }
+
+    /// A recording of one block for each of `sites` in a file, by function, line and bytes; the last one is freed in the end.
+    fn recording_of(file: &str, sites: &[(&str, u32, u64)]) -> Recording {
         let (mut encoder, mut interner) = (Encoder::new(&Info::default()), Interner::default());
         let (stream, pool) = (StreamId(0), Pool::default());
         let event = |encoder: &mut Encoder, kind| encoder.event(&Event { device: DeviceId(0), time_ns: 1, kind });
@@ -288,7 +313,7 @@ mod tests {
         event(&mut encoder, whole);
         let mut address = 1 << 20;
         for &(function, line, size) in sites {
-            let file = interner.string("train.py");
+            let file = interner.string(file);
             let (main, function) = (interner.string("main"), interner.string(function));
             let outer = interner.frame(Frame { function: main, file, line: 1 });
             let inner = interner.frame(Frame { function, file, line });
@@ -358,6 +383,20 @@ mod tests {
             &[("f", 6, 2048), last],
             &[("train.py:6 f", [1536, 2048], [1536, 2048]), lost],
         );
+    }
+
+    #[test]
+    fn programs_may_move() {
+        let lines = |add: u32| [("f", 3 + add, 1024), ("f", 4 + add, 2048), ("last", 9 + add, 512)];
+        let here = recording_of("/home/a/train.py", &lines(0));
+        for (there, sites) in
+            [(recording_of("/opt/run.py", &lines(0)), 3), (recording_of("/opt/run.py", &lines(20)), 2)]
+        {
+            let comparison = compare(&here, &there).expect("both can be read");
+            assert_eq!(comparison.sites.len(), sites, "{comparison:?}");
+            assert!(comparison.sites.iter().all(|site| site.growth() == (0, 0)), "{comparison:?}");
+            assert!(comparison.sites.iter().all(|site| site.name.starts_with("run.py")), "{comparison:?}");
+        }
     }
 
     #[test]
