@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use crate::build::{self, Profile};
+use crate::exports;
 use crate::plan::Plan;
 use crate::shell::{self, Result, cargo, command};
 use crate::tools::{self, Tool};
@@ -16,6 +17,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let clippy = plan.step("set up clippy", &[], || Tool::Clippy.ensure());
     let wasm_target = plan.step("set up the wasm32 target", &[], || Tool::WasmTarget.ensure());
     let chromium = plan.step("set up Chromium", &[], || Tool::Chromium.ensure());
+    let python = plan.step("set up Python", &[], || Tool::Python.ensure());
     let wasm_pack = plan.step("set up wasm-pack", &[], || Tool::WasmPack.ensure());
     let test_runner = plan.step("set up wasm-bindgen-test-runner", &[], || Tool::TestRunner.ensure());
 
@@ -48,6 +50,7 @@ pub(crate) fn run() -> Result<ExitCode> {
 
     let binary = plan.step("build for release", &[wasm_target], || build::everything(Profile::Release).map(drop));
     plan.step("the binary in the browser", &[binary, chromium], end_to_end);
+    plan.step("the exports in their own tools", &[binary, python], exports::check);
     Ok(plan.finish())
 }
 

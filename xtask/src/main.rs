@@ -7,6 +7,7 @@
 //! - [`build`] turns `viewer` into `www/pkg` and then builds the binary that embeds it.
 //! - [`plan`] runs named steps in order and says in the end what passed, what failed and what was not run.
 //! - [`checks`] is the list of steps of `cargo xtask test`.
+//! - [`exports`] reads what the binary exports with the Python packages of the tools that it is for.
 //! - [`gpu`] gathers what is run on a machine with a GPU.
 //!
 //! Everything goes to stderr; stdout belongs to the program that `cargo xtask demo` turns into.
@@ -14,6 +15,7 @@
 
 mod build;
 mod checks;
+mod exports;
 mod gpu;
 mod plan;
 mod shell;

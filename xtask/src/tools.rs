@@ -17,6 +17,8 @@ pub(crate) enum Tool {
     Clippy,
     /// Chromium and the program that drives it.
     Chromium,
+    /// Python 3 with what makes virtual environments.
+    Python,
     /// `wasm-pack`.
     WasmPack,
     /// `wasm-bindgen-test-runner`, of the version that the viewer is built with.
@@ -47,6 +49,7 @@ impl Tool {
             Self::Rustfmt => "rustfmt",
             Self::Clippy => "clippy",
             Self::Chromium => "Chromium with chromedriver",
+            Self::Python => "Python 3.11 or newer with venv",
             Self::WasmPack => "wasm-pack",
             Self::TestRunner => "wasm-bindgen-test-runner",
         }
@@ -61,6 +64,11 @@ impl Tool {
             Self::Rustfmt => shell::output(cargo().args(["fmt", "--version"])).is_some(),
             Self::Clippy => shell::output(cargo().args(["clippy", "--version"])).is_some(),
             Self::Chromium => is_on_path("chromedriver") && BROWSERS.into_iter().any(is_installed_browser),
+            // Debian has ensurepip in a package of its own. Older Pythons are those that DuckDB and protobuf are no longer made for.
+            Self::Python => {
+                let check = "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))";
+                shell::output(command("python3").args(["-c", check])).is_some()
+            }
             Self::WasmPack => is_on_path("wasm-pack"),
             Self::TestRunner => {
                 let wanted = workspace::locked_version("wasm-bindgen")?;
@@ -86,15 +94,8 @@ impl Tool {
             Self::WasmTarget => rustup(["target", "add", WASM_TARGET]),
             Self::Rustfmt => rustup(["component", "add", "rustfmt"]),
             Self::Clippy => rustup(["component", "add", "clippy"]),
-            Self::Chromium => {
-                let apt_get = |arguments: &[&str]| {
-                    let mut apt_get = command("apt-get");
-                    apt_get.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
-                    apt_get
-                };
-                let packages = ["install", "-y", "--no-install-recommends", "chromium", "chromium-driver"];
-                vec![apt_get(&["update"]), apt_get(&packages)]
-            }
+            Self::Chromium => apt_install(["chromium", "chromium-driver"]),
+            Self::Python => apt_install(["python3", "python3-venv"]),
             Self::WasmPack => cargo_install(&["wasm-pack", "--locked"]),
             Self::TestRunner => {
                 let version = workspace::locked_version("wasm-bindgen")?;
@@ -105,7 +106,7 @@ impl Tool {
     }
 
     fn install(self) -> Result<()> {
-        if self == Self::Chromium && !(is_on_path("apt-get") && is_root()) {
+        if matches!(self, Self::Chromium | Self::Python) && !(is_on_path("apt-get") && is_root()) {
             return Err("Only root on a system with apt-get can install it from here.".to_owned());
         }
         self.commands()?.iter_mut().try_for_each(shell::run)
@@ -118,10 +119,22 @@ impl Tool {
                                     and the chromedriver of its version, both on the PATH"
                     .to_owned()
             }
+            (Self::Python, _) => "`apt-get update && apt-get install python3 python3-venv` as root (Debian)".to_owned(),
             (_, Ok(commands)) => commands.iter().map(shell::shown).collect::<Vec<_>>().join(" && "),
             (_, Err(error)) => error,
         }
     }
+}
+
+fn apt_install(packages: [&str; 2]) -> Vec<Command> {
+    let apt_get = |arguments: &[&str]| {
+        let mut apt_get = command("apt-get");
+        apt_get.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+        apt_get
+    };
+    let mut install = apt_get(&["install", "-y", "--no-install-recommends"]);
+    install.args(packages);
+    vec![apt_get(&["update"]), install]
 }
 
 fn is_root() -> bool {
