@@ -1,4 +1,4 @@
-//! Where plotters meets the [`Frame`]: a drawing backend that needs no page, so that charts come out the same everywhere.
+//! Where plotters meets a [`Surface`]: a drawing backend that needs no page, so that charts come out the same everywhere.
 
 use std::convert::Infallible;
 
@@ -8,13 +8,11 @@ use plotters_backend::{
 };
 
 use crate::frame::{Color, Frame, Rect};
+use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
 
-/// Draws on a frame. Filled rectangles and level and upright lines, which are nearly all of a chart, are painted row by row.
-pub(crate) struct FrameBackend<'a> {
-    frame: &'a mut Frame,
-    type_: &'a mut Typesetter,
-}
+/// Draws on a surface.
+pub(crate) struct Backend<'a, S>(pub(crate) &'a mut S);
 
 type Drawn = Result<(), DrawingErrorKind<Infallible>>;
 
@@ -23,31 +21,26 @@ fn color(of: BackendColor) -> Color {
     Color { r, g, b }
 }
 
-impl<'a> FrameBackend<'a> {
-    /// A backend that draws on `frame` with the letters of `type_`.
-    pub(crate) fn new(frame: &'a mut Frame, type_: &'a mut Typesetter) -> Self {
-        Self { frame, type_ }
-    }
-
-    fn paint(&mut self, rect: Rect, of: BackendColor) {
-        if of.alpha >= 1.0 {
-            self.frame.fill(rect, color(of));
-        } else if of.alpha > 0.0 {
-            self.frame.tint(rect, color(of), of.alpha as f32);
-        }
-    }
-}
-
 /// The rectangle with both corners in it, whichever way they were given.
 fn spanned(a: BackendCoord, b: BackendCoord) -> Rect {
     Rect::new(a.0.min(b.0), a.1.min(b.1), a.0.max(b.0).saturating_add(1), a.1.max(b.1).saturating_add(1))
 }
 
-impl DrawingBackend for FrameBackend<'_> {
+impl<S: Surface> Backend<'_, S> {
+    fn paint(&mut self, rect: Rect, of: BackendColor) {
+        if of.alpha >= 1.0 {
+            self.0.fill(rect, color(of));
+        } else if of.alpha > 0.0 {
+            self.0.tint(rect, color(of), of.alpha as f32);
+        }
+    }
+}
+
+impl<S: Surface> DrawingBackend for Backend<'_, S> {
     type ErrorType = Infallible;
 
     fn get_size(&self) -> (u32, u32) {
-        (self.frame.width() as u32, self.frame.height() as u32)
+        self.0.size()
     }
 
     fn ensure_prepared(&mut self) -> Drawn {
@@ -59,32 +52,27 @@ impl DrawingBackend for FrameBackend<'_> {
     }
 
     fn draw_pixel(&mut self, (x, y): BackendCoord, of: BackendColor) -> Drawn {
-        self.frame.blend(x, y, color(of), of.alpha as f32);
+        self.paint(spanned((x, y), (x, y)), of);
         Ok(())
     }
 
-    fn draw_line<S: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &S) -> Drawn {
-        let stroke = style.stroke_width().max(1) as i32;
-        let straight = from.0 == to.0 || from.1 == to.1;
-        if !straight {
-            return rasterizer::draw_line(self, from, to, style);
-        }
-        let line = spanned(from, to);
-        let (before, behind) = ((stroke - 1) / 2, stroke / 2);
-        let rect = if from.1 == to.1 {
-            Rect { y0: line.y0 - before, y1: line.y1 + behind, ..line }
-        } else {
-            Rect { x0: line.x0 - before, x1: line.x1 + behind, ..line }
-        };
-        self.paint(rect, style.color());
-        Ok(())
+    fn draw_line<T: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &T) -> Drawn {
+        self.draw_path([from, to], style)
     }
 
-    fn draw_rect<S: BackendStyle>(&mut self, a: BackendCoord, b: BackendCoord, style: &S, fill: bool) -> Drawn {
+    fn draw_rect<T: BackendStyle>(&mut self, a: BackendCoord, b: BackendCoord, style: &T, fill: bool) -> Drawn {
         if fill {
             self.paint(spanned(a, b), style.color());
-        } else {
-            self.frame.outline(spanned(a, b), style.stroke_width().max(1) as i32, color(style.color()));
+            return Ok(());
+        }
+        self.draw_path([a, (b.0, a.1), b, (a.0, b.1), a], style)
+    }
+
+    fn draw_path<T: BackendStyle, I: IntoIterator<Item = BackendCoord>>(&mut self, path: I, style: &T) -> Drawn {
+        let points: Vec<BackendCoord> = path.into_iter().collect();
+        let of = style.color();
+        if of.alpha > 0.0 {
+            self.0.line(&points, style.stroke_width().max(1), color(of), of.alpha as f32);
         }
         Ok(())
     }
@@ -104,7 +92,7 @@ impl DrawingBackend for FrameBackend<'_> {
                 VPos::Center => 0.0,
                 VPos::Bottom => -half,
             };
-        self.type_.draw(self.frame, text, size, (x as f32, center), align, color(style.color()));
+        self.0.text(text, size, (x as f32, center), align, color(style.color()));
         Ok(())
     }
 
@@ -114,6 +102,65 @@ impl DrawingBackend for FrameBackend<'_> {
         style: &T,
     ) -> Result<(u32, u32), DrawingErrorKind<Infallible>> {
         let size = style.size() as f32;
-        Ok((self.type_.width(text, size).ceil() as u32, Typesetter::cap_height(size).ceil() as u32))
+        Ok((self.0.typesetter().width(text, size).ceil() as u32, Typesetter::cap_height(size).ceil() as u32))
+    }
+}
+
+/// Draws a line through `points` on a frame. Level and upright lines, which are nearly all of a chart, are painted row by row.
+pub(crate) fn line(frame: &mut Frame, points: &[BackendCoord], stroke: u32, color: Color, alpha: f32) {
+    let style = Style { color, alpha, stroke };
+    let (before, behind) = ((stroke.max(1) as i32 - 1) / 2, stroke.max(1) as i32 / 2);
+    for pair in points.windows(2) {
+        let &[from, to] = pair else { continue };
+        let line = spanned(from, to);
+        if from.1 == to.1 {
+            frame.tint(Rect { y0: line.y0 - before, y1: line.y1 + behind, ..line }, color, alpha);
+        } else if from.0 == to.0 {
+            frame.tint(Rect { x0: line.x0 - before, x1: line.x1 + behind, ..line }, color, alpha);
+        } else {
+            // It cannot fail: pixels do not.
+            let _ = rasterizer::draw_line(&mut Pixels(frame), from, to, &style);
+        }
+    }
+}
+
+struct Style {
+    color: Color,
+    alpha: f32,
+    stroke: u32,
+}
+
+impl BackendStyle for Style {
+    fn color(&self) -> BackendColor {
+        let Color { r, g, b } = self.color;
+        BackendColor { alpha: f64::from(self.alpha), rgb: (r, g, b) }
+    }
+
+    fn stroke_width(&self) -> u32 {
+        self.stroke
+    }
+}
+
+/// What a sloping line is made of.
+struct Pixels<'a>(&'a mut Frame);
+
+impl DrawingBackend for Pixels<'_> {
+    type ErrorType = Infallible;
+
+    fn get_size(&self) -> (u32, u32) {
+        (self.0.width() as u32, self.0.height() as u32)
+    }
+
+    fn ensure_prepared(&mut self) -> Drawn {
+        Ok(())
+    }
+
+    fn present(&mut self) -> Drawn {
+        Ok(())
+    }
+
+    fn draw_pixel(&mut self, (x, y): BackendCoord, of: BackendColor) -> Drawn {
+        self.0.blend(x, y, color(of), of.alpha as f32);
+        Ok(())
     }
 }

@@ -130,6 +130,15 @@ impl Frame {
         self.clone_from(other);
     }
 
+    /// Paints another picture with its upper left corner at a place of this one.
+    pub fn paste(&mut self, other: &Self, x: i32, y: i32) {
+        let from = x.min(0).unsigned_abs() as usize;
+        self.rows_mut(Rect::new(x, y, x + other.width, y + other.height), |row, pixels| {
+            let start = other.index(0, row - y) + from;
+            pixels.copy_from_slice(&other.pixels[start..start + pixels.len()]);
+        });
+    }
+
     /// Paints one pixel.
     pub fn set(&mut self, x: i32, y: i32, color: Color) {
         if self.bounds().contains(x, y) {
@@ -207,6 +216,17 @@ mod tests {
         let lit = (0..3).flat_map(|y| (0..4).map(move |x| (x, y))).filter(|&(x, y)| frame.pixel(x, y) == Some(white));
         assert_eq!(lit.collect::<Vec<_>>(), [(0, 0), (1, 0), (3, 2)]);
         assert_eq!(frame.bytes().len(), 4 * 3 * 4);
+    }
+
+    #[test]
+    fn a_picture_is_pasted_as_far_as_there_is_room() {
+        let (dark, light) = (Color::hex(0), Color::hex(0xffffff));
+        for (x, y, lit) in [(1, 1, 4), (-1, -1, 1), (3, 2, 1), (-9, 0, 0), (0, 9, 0)] {
+            let mut frame = Frame::new(4, 3, dark);
+            frame.paste(&Frame::new(2, 2, light), x, y);
+            let count = frame.bytes().chunks(4).filter(|pixel| pixel[0] == 255).count();
+            assert_eq!(count, lit, "at {x}, {y}");
+        }
     }
 
     #[test]

@@ -24,7 +24,10 @@ pub mod marks;
 pub mod model;
 pub mod open;
 pub mod playback;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod report;
 mod span;
+mod surface;
 pub mod text;
 pub mod theme;
 pub mod timeline;

@@ -23,6 +23,16 @@ pub enum Align {
     Right,
 }
 
+/// How strong letters are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Weight {
+    /// As text is.
+    #[default]
+    Regular,
+    /// As headings are.
+    SemiBold,
+}
+
 /// Glyphs are drawn at this many places within a pixel, so that letters keep their distances.
 const PLACES: f32 = 4.0;
 
@@ -36,8 +46,9 @@ struct Drawn {
 
 /// Draws and measures text. Keeps every glyph that it has drawn.
 pub struct Typesetter {
-    font: FontRef<'static>,
-    drawn: HashMap<(GlyphId, u32, u32), Drawn>,
+    fonts: [FontRef<'static>; 2],
+    weight: Weight,
+    drawn: HashMap<(Weight, GlyphId, u32, u32), Drawn>,
 }
 
 impl Default for Typesetter {
@@ -50,14 +61,24 @@ impl Typesetter {
     /// A typesetter for the bundled font.
     #[must_use]
     pub fn new() -> Self {
-        let font = FontRef::try_from_slice(REGULAR).expect("the font is part of this program and a test reads it");
-        Self { font, drawn: HashMap::new() }
+        let read =
+            |bytes| FontRef::try_from_slice(bytes).expect("the font is part of this program and a test reads it");
+        Self { fonts: [read(REGULAR), read(SEMI_BOLD)], weight: Weight::Regular, drawn: HashMap::new() }
+    }
+
+    /// Letters from here on have this weight.
+    pub fn set_weight(&mut self, weight: Weight) {
+        self.weight = weight;
+    }
+
+    fn font(&self) -> &FontRef<'static> {
+        &self.fonts[self.weight as usize]
     }
 
     /// The glyph of a character; a question mark where the font has none.
     fn glyph(&self, letter: char) -> GlyphId {
-        match self.font.glyph_id(letter) {
-            GlyphId(0) => self.font.glyph_id('?'),
+        match self.font().glyph_id(letter) {
+            GlyphId(0) => self.font().glyph_id('?'),
             glyph => glyph,
         }
     }
@@ -65,7 +86,7 @@ impl Typesetter {
     /// How wide `text` is at `size` pixels to the em.
     #[must_use]
     pub fn width(&self, text: &str, size: f32) -> f32 {
-        let font = self.font.as_scaled(self.scale(size));
+        let font = self.font().as_scaled(self.scale(size));
         text.chars().map(|letter| font.h_advance(self.glyph(letter))).sum()
     }
 
@@ -82,7 +103,7 @@ impl Typesetter {
             return text.to_owned();
         }
         let mut used = self.width("…", size);
-        let font = self.font.as_scaled(self.scale(size));
+        let font = self.font().as_scaled(self.scale(size));
         let mut kept = String::new();
         for letter in text.chars() {
             used += font.h_advance(self.glyph(letter));
@@ -112,7 +133,7 @@ impl Typesetter {
         let baseline = (center_y + Self::cap_height(size) / 2.0).round() as i32;
         for letter in text.chars() {
             let glyph = self.glyph(letter);
-            let advance = self.font.as_scaled(self.scale(size)).h_advance(glyph);
+            let advance = self.font().as_scaled(self.scale(size)).h_advance(glyph);
             let place = (pen.fract().rem_euclid(1.0) * PLACES) as u32;
             let drawn = self.drawn(glyph, size, place);
             let left = pen.floor() as i32 + drawn.left;
@@ -126,13 +147,13 @@ impl Typesetter {
 
     /// ab_glyph's scale is the font's whole height, a font size is that of its em.
     fn scale(&self, size: f32) -> f32 {
-        size * self.font.height_unscaled() / self.font.units_per_em().unwrap_or(1000.0)
+        size * self.font().height_unscaled() / self.font().units_per_em().unwrap_or(1000.0)
     }
 
     fn drawn(&mut self, id: GlyphId, size: f32, place: u32) -> &Drawn {
         let scale = self.scale(size);
-        let font = &self.font;
-        self.drawn.entry((id, (size * 16.0) as u32, place)).or_insert_with(|| {
+        let font = &self.fonts[self.weight as usize];
+        self.drawn.entry((self.weight, id, (size * 16.0) as u32, place)).or_insert_with(|| {
             let glyph = Glyph { id, scale: scale.into(), position: ab_glyph::point(place as f32 / PLACES, 0.0) };
             let Some(outline) = font.outline_glyph(glyph) else {
                 return Drawn { left: 0, top: 0, width: 1, coverage: Vec::new() };

@@ -10,10 +10,11 @@ use plotters::style::Color as _;
 use vramscope_trace::{Column, Counters, DeviceId, Recording};
 
 use crate::axis::Axis;
-use crate::backend::FrameBackend;
+use crate::backend::Backend;
 use crate::bands::{self, Bands};
 use crate::frame::{Color, Frame, Rect};
 use crate::marks::{IncidentKind, Marks};
+use crate::surface::{Canvas, Surface};
 use crate::text::{Align, Typesetter};
 use crate::theme::Theme;
 use crate::units;
@@ -124,10 +125,14 @@ impl Look<'_> {
 
 /// Draws the timeline on all of `frame`.
 pub fn draw(frame: &mut Frame, type_: &mut Typesetter, look: Look, content: &Content) -> Geometry {
-    let size = (frame.width() as u32, frame.height() as u32);
-    let geometry = Geometry::new(size, look.scale, content.marks, &content.range);
-    frame.fill(frame.bounds(), look.theme.background);
-    frame.fill(geometry.plot, look.theme.well);
+    draw_on(&mut Canvas { frame, type_ }, look, content)
+}
+
+/// Draws the timeline on all of a surface.
+pub(crate) fn draw_on(surface: &mut impl Surface, look: Look, content: &Content) -> Geometry {
+    let geometry = Geometry::new(surface.size(), look.scale, content.marks, &content.range);
+    surface.fill(surface.bounds(), look.theme.background);
+    surface.fill(geometry.plot, look.theme.well);
     let columns = content.recording.columns(
         content.device,
         geometry.from_ns,
@@ -139,13 +144,17 @@ pub fn draw(frame: &mut Frame, type_: &mut Typesetter, look: Look, content: &Con
     let most = (geometry.plot.width() / look.px(110.0).max(1)) as u64;
     let time = Axis::time(geometry.from_ns, geometry.to_ns, content.recording.start_ns(), most);
     let most = (geometry.plot.height() / look.px(26.0).max(1)).max(1) as u64;
-    let axes = Axes { time, labels_to: labels_to(type_, look, &geometry, &time), bytes: Axis::bytes(top, most) };
+    let axes = Axes {
+        time,
+        labels_to: labels_to(surface.typesetter(), look, &geometry, &time),
+        bytes: Axis::bytes(top, most),
+    };
     // The backend cannot fail; plotters' own errors would be about a chart without area, which Geometry does not make.
-    let _ = draw_chart(FrameBackend::new(frame, type_), look, &geometry, &axes, (&columns, &bands));
-    draw_spans(frame, type_, look, &geometry, content);
-    draw_incidents(frame, type_, look, &geometry, content);
-    let taken = whole.map(|total| draw_total(frame, type_, look, &geometry, total));
-    draw_peaks(frame, type_, look, &geometry, content, (top, taken));
+    let _ = draw_chart(Backend(surface), look, &geometry, &axes, (&columns, &bands));
+    draw_spans(surface, look, &geometry, content);
+    draw_incidents(surface, look, &geometry, content);
+    let taken = whole.map(|total| draw_total(surface, look, &geometry, total));
+    draw_peaks(surface, look, &geometry, content, (top, taken));
     geometry
 }
 
@@ -169,15 +178,15 @@ fn rgb(color: Color) -> RGBColor {
     RGBColor(color.r, color.g, color.b)
 }
 
-type ChartResult<'a> = Result<(), DrawingAreaErrorKind<<FrameBackend<'a> as DrawingBackend>::ErrorType>>;
+type ChartResult<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
-fn draw_chart<'a>(
-    backend: FrameBackend<'a>,
+fn draw_chart<B: DrawingBackend>(
+    backend: B,
     look: Look,
     geometry: &Geometry,
     axes: &Axes,
     (columns, bands): (&[Column], &[bands::Drawn]),
-) -> ChartResult<'a> {
+) -> ChartResult<B> {
     let (width, height) = backend.get_size();
     let theme = look.theme;
     let plot = geometry.plot;
@@ -224,7 +233,7 @@ fn draw_chart<'a>(
     root.present()
 }
 
-fn draw_spans(frame: &mut Frame, type_: &mut Typesetter, look: Look, geometry: &Geometry, content: &Content) {
+fn draw_spans(surface: &mut impl Surface, look: Look, geometry: &Geometry, content: &Content) {
     let theme = look.theme;
     let lane = look.px(LANE);
     // The pixel column that is drawn up to in each row: what is narrower than a pixel is drawn once.
@@ -243,20 +252,20 @@ fn draw_spans(frame: &mut Frame, type_: &mut Typesetter, look: Look, geometry: &
         let y0 = geometry.lanes.y0 + lane * span.depth as i32;
         let rect = Rect::new(x0, y0, x1 - i32::from(x1 - x0 > 2), y0 + lane - look.px(1.0).max(1));
         let color = if index.is_multiple_of(2) { theme.mark } else { theme.mark_alternate };
-        frame.fill(rect, color);
-        frame.fill(Rect { x1: x0 + look.px(1.0).max(1), ..rect }, theme.dim);
+        surface.fill(rect, color);
+        surface.fill(Rect { x1: x0 + look.px(1.0).max(1), ..rect }, theme.dim);
         let size = (TEXT - 1.0) * look.scale;
         let room = (rect.width() - look.px(8.0)) as f32;
-        let name = type_.fit(content.recording.definitions().string(span.name), size, room);
+        let name = surface.typesetter().fit(content.recording.definitions().string(span.name), size, room);
         let middle = (rect.y0 + rect.y1) as f32 / 2.0;
         // One or two letters and an ellipsis say nothing.
         if name.chars().count() > 2 || !name.ends_with('…') {
-            type_.draw(frame, &name, size, ((x0 + look.px(5.0)) as f32, middle), Align::Left, theme.mark_text);
+            surface.text(&name, size, ((x0 + look.px(5.0)) as f32, middle), Align::Left, theme.mark_text);
         }
     }
 }
 
-fn draw_incidents(frame: &mut Frame, type_: &mut Typesetter, look: Look, geometry: &Geometry, content: &Content) {
+fn draw_incidents(surface: &mut impl Surface, look: Look, geometry: &Geometry, content: &Content) {
     let theme = look.theme;
     let plot = geometry.plot;
     let size = (TEXT - 1.0) * look.scale;
@@ -270,44 +279,44 @@ fn draw_incidents(frame: &mut Frame, type_: &mut Typesetter, look: Look, geometr
         let Some(x) = geometry.column(incident.time_ns).filter(|_| concerns) else { continue };
         let stroke = look.px(1.0).max(1);
         let dash = look.px(4.0).max(1);
-        for y in (geometry.flags.y0..plot.y1).filter(|y| whole || (y / dash) % 2 == 0) {
-            frame.fill(Rect::new(x, y, x + stroke, y + 1), theme.alarm);
+        let (every, length) = if whole { (usize::MAX, i32::MAX) } else { (2 * dash as usize, dash) };
+        for y in (geometry.flags.y0..plot.y1).step_by(every) {
+            surface.fill(Rect::new(x, y, x + stroke, y.saturating_add(length).min(plot.y1)), theme.alarm);
         }
-        let width = type_.width(&label, size).ceil() as i32 + look.px(8.0);
+        let width = surface.typesetter().width(&label, size).ceil() as i32 + look.px(8.0);
         let x0 = if x + width > plot.x1 { x - width } else { x };
         // A label gives way to the one before it, but not so far that nobody knows what it is about.
         let too_far = labelled_to.saturating_sub(x0) > width;
         let x0 = x0.max(labelled_to);
-        if too_far || x0 + width > frame.width() {
+        if too_far || x0 + width > geometry.width {
             continue;
         }
         labelled_to = x0 + width + look.px(2.0);
         let flag = Rect { x0, x1: x0 + width, ..geometry.flags };
-        frame.fill(flag, theme.alarm);
+        surface.fill(flag, theme.alarm);
         let at = ((x0 + look.px(4.0)) as f32, (flag.y0 + flag.y1) as f32 / 2.0);
-        type_.draw(frame, &label, size, at, Align::Left, theme.background);
+        surface.text(&label, size, at, Align::Left, theme.background);
     }
 }
 
 /// Draws the device's memory as the top of the chart. Returns where its label stands.
-fn draw_total(frame: &mut Frame, type_: &mut Typesetter, look: Look, geometry: &Geometry, total: u64) -> Rect {
+fn draw_total(surface: &mut impl Surface, look: Look, geometry: &Geometry, total: u64) -> Rect {
     let plot = geometry.plot;
-    frame.fill(Rect { y1: plot.y0 + look.px(1.0).max(1), ..plot }, look.theme.dim);
+    surface.fill(Rect { y1: plot.y0 + look.px(1.0).max(1), ..plot }, look.theme.dim);
     let size = (TEXT - 0.5) * look.scale;
     let label = format!("device {}", units::bytes(total));
-    let width = type_.width(&label, size).ceil() as i32 + look.px(8.0);
+    let width = surface.typesetter().width(&label, size).ceil() as i32 + look.px(8.0);
     let (x0, y0) = (plot.x0 + look.px(4.0), plot.y0 + look.px(3.0));
     let back = Rect::new(x0, y0, x0 + width, y0 + look.px(15.0));
-    frame.tint(back, look.theme.background, 0.78);
+    surface.tint(back, look.theme.background, 0.78);
     let at = ((x0 + look.px(4.0)) as f32, (back.y0 + back.y1) as f32 / 2.0);
-    type_.draw(frame, &label, size, at, Align::Left, look.theme.text);
+    surface.text(&label, size, at, Align::Left, look.theme.text);
     back
 }
 
 /// Points out the peaks on a chart that reaches up to `top`, where one label is there already.
 fn draw_peaks(
-    frame: &mut Frame,
-    type_: &mut Typesetter,
+    surface: &mut impl Surface,
     look: Look,
     geometry: &Geometry,
     content: &Content,
@@ -325,10 +334,10 @@ fn draw_peaks(
         let radius = look.px(3.0);
         for row in -radius..=radius {
             let half = radius - row.abs();
-            frame.fill(Rect::new(x - half, y + row, x + half + 1, y + row + 1), theme.cursor);
+            surface.fill(Rect::new(x - half, y + row, x + half + 1, y + row + 1), theme.cursor);
         }
         let label = format!("{name} peak {}", units::bytes(peak.bytes));
-        let width = type_.width(&label, size).ceil() as i32 + look.px(8.0);
+        let width = surface.typesetter().width(&label, size).ceil() as i32 + look.px(8.0);
         let x0 = if x + radius + width > plot.x1 { x - radius - width } else { x + radius + look.px(2.0) };
         let height = look.px(15.0);
         let y0 = y - height / 2;
@@ -341,9 +350,9 @@ fn draw_peaks(
         };
         let back = Rect::new(x0, y0, x0 + width, y0 + height);
         placed.push(back);
-        frame.tint(back, theme.background, 0.78);
+        surface.tint(back, theme.background, 0.78);
         let at = ((x0 + look.px(4.0)) as f32, (back.y0 + back.y1) as f32 / 2.0);
-        type_.draw(frame, &label, size, at, Align::Left, theme.text);
+        surface.text(&label, size, at, Align::Left, theme.text);
     }
 }
 

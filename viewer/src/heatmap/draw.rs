@@ -5,6 +5,7 @@ use vramscope_trace::{Block, Category, Definitions, DeviceState, FreeSpace, Site
 use super::layout::{Layout, Row};
 use super::slices::{Kind, Slice};
 use crate::frame::{Color, Frame, Rect, opaque};
+use crate::surface::{Canvas, Surface};
 use crate::text::{Align, Typesetter};
 use crate::theme::Theme;
 use crate::units;
@@ -102,21 +103,27 @@ pub fn categories(definitions: &Definitions) -> Vec<Category> {
 
 /// Draws the heatmap on all of `frame`, which has the size that `layout` was made for.
 pub fn draw(frame: &mut Frame, type_: &mut Typesetter, layout: &Layout, content: Content) {
+    draw_on(&mut Canvas { frame, type_ }, layout, content);
+}
+
+/// Draws the heatmap on all of a surface.
+pub(crate) fn draw_on(surface: &mut impl Surface, layout: &Layout, content: Content) {
     let theme = content.theme;
-    frame.fill(frame.bounds(), theme.background);
     let rows: Vec<&Row> = layout.visible().collect();
     let mut used = Vec::with_capacity(rows.len());
-    // All rows of a segment are worked out at once: where one line of it ends the next goes on.
-    for lines in rows.chunk_by(|a, b| a.segment.address == b.segment.address) {
-        draw_segment(frame, layout, lines, content, &mut used);
-    }
+    surface.pixels(theme.background, |frame| {
+        // All rows of a segment are worked out at once: where one line of it ends the next goes on.
+        for lines in rows.chunk_by(|a, b| a.segment.address == b.segment.address) {
+            draw_segment(frame, layout, lines, content, &mut used);
+        }
+    });
     if layout.rows.is_empty() {
         let middle = ((layout.map.x0 + layout.map.x1) as f32 / 2.0, (layout.map.y0 + layout.map.y1) as f32 / 2.0);
-        type_.draw(frame, NOTHING, TEXT * layout.scale, middle, Align::Center, theme.dim);
+        surface.text(NOTHING, TEXT * layout.scale, middle, Align::Center, theme.dim);
     }
-    draw_labels(frame, type_, layout, theme, &rows, &used);
-    draw_header(frame, type_, layout, theme);
-    draw_scrollbar(frame, layout, theme);
+    draw_labels(surface, layout, theme, &rows, &used);
+    draw_header(surface, layout, theme);
+    draw_scrollbar(surface, layout, theme);
 }
 
 /// Draws the lines of one segment, and adds to `used` the share of each that is in use.
@@ -195,7 +202,7 @@ fn heat_columns(layout: &Layout) -> (i32, i32) {
     (layout.map.x1 + px(6.0), layout.map.x1 + px(22.0))
 }
 
-fn draw_labels(frame: &mut Frame, type_: &mut Typesetter, layout: &Layout, theme: &Theme, rows: &[&Row], used: &[f32]) {
+fn draw_labels(surface: &mut impl Surface, layout: &Layout, theme: &Theme, rows: &[&Row], used: &[f32]) {
     let px = |units: f32| units * layout.scale;
     let size = px(TEXT);
     let mut rows: Vec<(&Row, f32)> = rows.iter().copied().zip(used.iter().copied()).collect();
@@ -210,25 +217,25 @@ fn draw_labels(frame: &mut Frame, type_: &mut Typesetter, layout: &Layout, theme
         }
         taken.push(middle);
         let y = middle as f32;
-        type_.draw(frame, &units::address(row.address()), size, (px(10.0), y), Align::Left, theme.dim);
+        surface.text(&units::address(row.address()), size, (px(10.0), y), Align::Left, theme.dim);
         if row.line == 0 {
             let right = layout.map.x0 as f32 - px(8.0);
-            type_.draw(frame, &units::bytes(row.segment.size), size, (right, y), Align::Right, theme.text);
+            surface.text(&units::bytes(row.segment.size), size, (right, y), Align::Right, theme.text);
         }
-        let at = (frame.width() as f32 - px(12.0), y);
+        let at = (surface.bounds().width() as f32 - px(12.0), y);
         // Neither is said of what is only nearly so.
         let percent =
             (used * 100.0).round().clamp(f32::from(u8::from(used > 0.0)), if used < 1.0 { 99.0 } else { 100.0 });
-        type_.draw(frame, &format!("{percent:.0}%"), size, at, Align::Right, theme.text);
+        surface.text(&format!("{percent:.0}%"), size, at, Align::Right, theme.text);
     }
 }
 
-fn draw_header(frame: &mut Frame, type_: &mut Typesetter, layout: &Layout, theme: &Theme) {
+fn draw_header(surface: &mut impl Surface, layout: &Layout, theme: &Theme) {
     let px = |units: f32| units * layout.scale;
     let size = px(10.0);
     let y = px(Layout::HEADER) / 2.0;
-    frame.fill(Rect::new(0, 0, frame.width(), layout.map.y0), theme.background);
-    let mut put = |text: &str, x: f32, align: Align| type_.draw(frame, text, size, (x, y), align, theme.dim);
+    surface.fill(Rect::new(0, 0, surface.bounds().width(), layout.map.y0), theme.background);
+    let mut put = |text: &str, x: f32, align: Align| surface.text(text, size, (x, y), align, theme.dim);
     put("segment", px(10.0), Align::Left);
     put("size", layout.map.x0 as f32 - px(8.0), Align::Right);
     put("addresses from low to high, every segment to its own scale →", layout.map.x0 as f32, Align::Left);
@@ -237,19 +244,19 @@ fn draw_header(frame: &mut Frame, type_: &mut Typesetter, layout: &Layout, theme
     put("used", layout.map.x1 as f32 + px(Layout::MARGIN - 12.0), Align::Right);
 }
 
-fn draw_scrollbar(frame: &mut Frame, layout: &Layout, theme: &Theme) {
+fn draw_scrollbar(surface: &mut impl Surface, layout: &Layout, theme: &Theme) {
     if layout.scroll_end == 0 {
         return;
     }
     let px = |units: f32| (units * layout.scale).round() as i32;
-    let x1 = frame.width() - px(2.0);
+    let x1 = surface.bounds().width() - px(2.0);
     let track = Rect::new(x1 - px(5.0), layout.map.y0, x1, layout.map.y1);
-    frame.fill(track, theme.grid);
+    surface.fill(track, theme.grid);
     let total = f64::from(layout.scroll_end + track.height());
     let at = |pixels: i32| (f64::from(pixels) / total * f64::from(track.height())) as i32;
     let y0 = track.y0 + at(layout.scroll);
     let y1 = (y0 + at(track.height()).max(px(16.0))).min(track.y1);
-    frame.fill(Rect { y0, y1, ..track }, theme.dim);
+    surface.fill(Rect { y0, y1, ..track }, theme.dim);
 }
 
 /// How strongly a stretch is pointed out.

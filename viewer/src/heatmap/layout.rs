@@ -126,7 +126,7 @@ impl Layout {
     /// Units right of the map.
     pub(super) const MARGIN: f32 = 78.0;
     /// Units above the map.
-    pub(super) const HEADER: f32 = 18.0;
+    pub(crate) const HEADER: f32 = 18.0;
 
     /// The rows that can be seen.
     pub fn visible(&self) -> impl Iterator<Item = &Row> + '_ {

@@ -18,6 +18,7 @@ mod draw;
 mod layout;
 mod slices;
 
+pub(crate) use draw::draw_on;
 pub use draw::{ColorBy, Content, Highlight, categories, draw, draw_highlight};
 pub(crate) use layout::hit_at;
 pub use layout::{Hit, Layout, Row, View};
