@@ -13,6 +13,7 @@ use vramscope_viewer::bands::Band;
 use vramscope_viewer::frame::{Color, Frame};
 use vramscope_viewer::heatmap::{self, ColorBy, Highlight, Layout, View};
 use vramscope_viewer::model::Model;
+use vramscope_viewer::report::Report;
 use vramscope_viewer::text::Typesetter;
 use vramscope_viewer::theme::Theme;
 use vramscope_viewer::timeline::{self, Look};
@@ -184,5 +185,14 @@ fn every_golden_picture_has_a_test() {
     found.sort();
     if std::env::var_os("UPDATE_GOLDEN").is_none() {
         assert_eq!(found, known);
+    }
+}
+
+#[test]
+fn a_report() {
+    for (name, drawing) in [("report_training", Drawing::Training), ("report_trouble", Drawing::Trouble)] {
+        let model = recording(drawing);
+        let report = Report::new(model.recording(), "a file's name", None).expect("a device");
+        check(name, &report.frame().expect("a picture"));
     }
 }
