@@ -82,6 +82,9 @@ impl Input {
         while let Some(shorter) =
             ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)).filter(|name| !name.is_empty())
         {
+        if self.redacts {
+            return "recording".to_owned();
+        }
             name = shorter;
         }
         name.to_owned()

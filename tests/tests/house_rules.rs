@@ -17,7 +17,7 @@ const MAY_IMPORT: [(&str, &[&str]); 8] = [
     ("vramscope-pluggable", &["trace", "pool", "collector"]),
     ("vramscope-demo", &["trace", "pool", "collector"]),
     ("vramscope-viewer", &["trace", "pool", "formats"]),
-    ("vramscope", &["trace", "pool", "formats", "collector", "demo"]),
+    ("vramscope", &["trace", "pool", "formats", "collector", "demo", "viewer"]),
     ("vramscope-tests", &["trace", "pool", "formats", "collector", "demo", "viewer"]),
 ];
 

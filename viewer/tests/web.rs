@@ -42,7 +42,7 @@ async fn start() -> Api {
         style.set_property("display", "block").expect("a property");
     }
     web_sys::window().expect("a window").location().set_hash("").expect("a hash");
-    JsFuture::from(vramscope_viewer::web::start()).await.expect("the viewer starts");
+    JsFuture::from(vramscope_viewer::web::start(None)).await.expect("the viewer starts");
     let window = web_sys::window().expect("a window");
     Api(Reflect::get(&window, &"vramscope".into()).expect("window.vramscope").unchecked_into())
 }

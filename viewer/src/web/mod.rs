@@ -18,7 +18,7 @@ use std::rc::Rc;
 use js_sys::{Function, Promise};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{JsFuture, future_to_promise};
-use web_sys::{Document, ResizeObserver, Window};
+use web_sys::{Document, File, ResizeObserver, Window};
 
 use crate::model::{Model, Origin};
 use page::Page;
@@ -28,14 +28,18 @@ use screen::Screen;
 /// How long after a change the address is brought up to date. Browsers refuse more than a few changes a second.
 const LINK_DELAY_MS: i32 = 400;
 
-/// Starts the viewer on the page's document. The promise resolves when what the address names is open, or the live connection is.
+/// Starts the viewer on the page's document. The promise resolves when `file` is open; where there is none, when what the address names
+/// is, or the live connection.
 #[wasm_bindgen]
-pub fn start() -> Promise {
+pub fn start(file: Option<File>) -> Promise {
     stopped::say_when_stopped();
     future_to_promise(async {
         let document = window()?.document().ok_or("there is no document")?;
         let app = App::new(&document)?;
-        app.open_what_the_address_says().await;
+        match file {
+            Some(file) => app.open_what_the_page_holds(file).await,
+            None => app.open_what_the_address_says().await,
+        }
         Ok(JsValue::UNDEFINED)
     })
 }

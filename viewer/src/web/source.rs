@@ -40,6 +40,13 @@ impl App {
         self.0.opening.get() == opening
     }
 
+    /// Opens a recording that came with the page, where the address's fragment says.
+    pub(super) async fn open_what_the_page_holds(&self, file: File) {
+        let fragment = window().and_then(|window| window.location().hash()).unwrap_or_default();
+        // What goes wrong has been shown on the page.
+        drop(open(self, file.into(), &Link::parse(&fragment)).await);
+    }
+
     /// Opens `?trace=URL`, or else the live connection.
     pub(super) async fn open_what_the_address_says(&self) {
         let Ok(location) = window().map(|window| window.location()) else { return };
