@@ -13,10 +13,11 @@ use vramscope_trace::{
 };
 
 use crate::failure::{Failure, Outcome};
+use crate::relay::{Opening, relay};
 use crate::screen;
 
 /// Endings of the names of files that can be read, which say nothing about the recording.
-const ENDINGS: [&str; 5] = [".gz", ".zst", ".pickle", ".json", ".vram"];
+const ENDINGS: [&str; 6] = [".gz", ".zst", ".pickle", ".json", ".csv", ".vram"];
 /// Events between two looks at what the encoder has ready.
 const EVENTS_PER_PIECE: u32 = 1024;
 
@@ -48,8 +49,11 @@ impl Input {
             Cow::Borrowed(_) => None,
         };
         let bytes = unpacked.unwrap_or(packed);
-        let what =
-            if bytes.is_empty() { "the file is empty" } else { "neither a vramscope recording nor a PyTorch snapshot" };
+        let what = if bytes.is_empty() {
+            "the file is empty"
+        } else {
+            "neither a vramscope recording nor a PyTorch snapshot nor an RMM log"
+        };
         let source = formats::sniff(&bytes).ok_or_else(|| Failure::file(path, format_args!("at byte 0: {what}")))?;
         Ok(Self { path: path.to_owned(), bytes, source, redacts: false })
     }
@@ -72,19 +76,20 @@ impl Input {
                 Format { name: "pytorch-pickle", version: self.bytes.get(1).map(|&protocol| protocol.into()) }
             }
             Source::TorchJson => Format { name: "pytorch-json", version: None },
+            Source::RmmLog => Format { name: "rmm-csv", version: None },
         }
     }
 
     /// The file's name without the endings that only say how it is stored.
     pub(crate) fn name(&self) -> String {
+        if self.redacts {
+            return "recording".to_owned();
+        }
         let file_name = self.path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
         let mut name = &*file_name;
         while let Some(shorter) =
             ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)).filter(|name| !name.is_empty())
         {
-        if self.redacts {
-            return "recording".to_owned();
-        }
             name = shorter;
         }
         name.to_owned()
@@ -141,21 +146,24 @@ impl Input {
             bar.set_length(total);
             bar.set_position(done);
         };
-        let limits = Limits::default();
+        let tell = |opening: Opening| {
+            let begin = |info: &_| opening.begin(info);
+            formats::import(&self.bytes, &file_name, &Limits::default(), &mut progress, begin)
+                .map(|(_, imported)| imported)
+        };
         let begin = |info: &_| Pieces::new(info, take);
-        let imported = if self.redacts {
-            let begin = |info: &_| Redactor::new(info, begin);
-            formats::import(&self.bytes, &file_name, &limits, &mut progress, begin)
-                .map(|(redactor, imported)| (redactor.into_inner(), imported))
+        let (imported, pieces) = if self.redacts {
+            let (imported, redactor) = relay(tell, |info| Redactor::new(info, begin));
+            (imported, redactor.map(Redactor::into_inner))
         } else {
-            formats::import(&self.bytes, &file_name, &limits, &mut progress, begin)
+            relay(tell, begin)
         };
         bar.finish_and_clear();
-        let (pieces, imported) = imported.map_err(|error| Failure::file(&self.path, error))?;
+        let imported = imported.map_err(|error| Failure::file(&self.path, error))?;
         for note in imported.notes {
             screen::note(format_args!("{file_name}: {note}"));
         }
-        pieces.finish()
+        pieces.map_or(Ok(0), Pieces::finish)
     }
 }
 

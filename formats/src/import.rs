@@ -1,4 +1,4 @@
-//! The whole way from a snapshot's bytes to events in a sink.
+//! The whole way from a file's bytes to events in a sink.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -7,6 +7,7 @@ use vramscope_trace::{Annotation, DeviceId, DeviceInfo, Event, Info, MemoryState
 
 use crate::error::ReadError;
 use crate::limits::Limits;
+use crate::rmm;
 use crate::sniff::{Source, sniff};
 use crate::torch::annotations;
 use crate::torch::rebuild::{History, Sites};
@@ -26,7 +27,8 @@ const MAX_IDLE_DEVICES: usize = 64;
 pub struct Imported {
     /// What was given to the sink's maker.
     pub info: Info,
-    /// How many events the sink was given: one for each entry of the history.
+    /// How many events the sink was given: one for each entry of the history, and where it names no segments one each time that more
+    /// of one becomes known.
     pub events: u64,
     /// How many of them contradicted what was known of memory, and how many other parts of the file did or meant nothing.
     pub misfits: u64,
@@ -34,7 +36,7 @@ pub struct Imported {
     pub notes: Vec<String>,
 }
 
-/// Reads a PyTorch snapshot, a pickle or JSON, and gives what happened to a sink.
+/// Reads a PyTorch snapshot, a pickle or JSON, or an RMM log, and gives what happened to a sink.
 ///
 /// The bytes must be [unpacked](crate::unpack()). `name` becomes the recording's source. The sink is made by `begin` once the snapshot
 /// is read and before anything is given to it. `progress` is told how much is done, of how much.
@@ -59,9 +61,13 @@ pub fn import<S: Sink>(
     let mut snapshot = match sniff(bytes) {
         Some(Source::TorchPickle) => pickle::read(bytes, limits, &mut reading)?,
         Some(Source::TorchJson) => json::read(bytes, limits, &mut reading)?,
+        Some(Source::RmmLog) => return rmm::import(bytes, name, limits, progress, begin),
         Some(Source::Trace) => return Err(ReadError::at(0, "this is a recording already, which needs no import,")),
         None => {
-            return Err(ReadError::at(0, "this is neither a pickle of protocol 2 to 5 nor JSON, as the bytes begin"));
+            return Err(ReadError::at(
+                0,
+                "this is neither a pickle of protocol 2 to 5 nor JSON nor an RMM log, as the bytes begin",
+            ));
         }
     };
     let mut sites = Sites::new(std::mem::take(&mut snapshot.interner));
@@ -101,6 +107,7 @@ fn info(snapshot: &Snapshot, histories: &[History<'_>], name: &str, teller: &Tel
         writer: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
         epoch_unix_ns: teller.epoch_unix_ns(),
         alloc_conf: snapshot.settings.alloc_conf(),
+        source_settings: snapshot.settings.json.clone(),
         devices: devices.into_values().collect(),
     }
 }

@@ -4,8 +4,8 @@
 //! bound, or take more memory than its [`Limits`] say; what is wrong with one is a [`ReadError`] that says where.
 //!
 //! - [`unpack()`] undoes gzip and zstd; [`sniff()`] says what a file is, by its first bytes.
-//! - [`import()`] reads a PyTorch snapshot, `torch.cuda.memory._snapshot()` as a pickle or as JSON, and gives its events to a
-//!   [`Sink`](vramscope_trace::Sink).
+//! - [`import()`] reads a PyTorch snapshot, `torch.cuda.memory._snapshot()` as a pickle or as JSON, or the CSV log of RMM's
+//!   `logging_resource_adaptor`, and gives its events to a [`Sink`](vramscope_trace::Sink).
 //!
 //! A snapshot says less than a recording: what was requested and not how large the block was, the state at the end and not the one at
 //! the beginning. How the rest is found is told in `torch/rebuild`.
@@ -26,7 +26,7 @@
 //! ```
 //!
 //! Reading order: `import`, then `torch/snapshot` (what a snapshot holds), `torch/pickle` or `torch/json` (how it is read), and
-//! `torch/rebuild`.
+//! `torch/rebuild`; `rmm` stands by itself.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -34,6 +34,7 @@ mod error;
 pub mod export;
 mod import;
 mod limits;
+mod rmm;
 mod sniff;
 mod torch;
 mod unpack;

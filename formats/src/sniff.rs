@@ -1,5 +1,7 @@
 //! What kind of file this is, by its first bytes.
 
+use crate::rmm::row::COLUMNS;
+
 /// What an input holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -9,6 +11,8 @@ pub enum Source {
     TorchPickle,
     /// A PyTorch snapshot as JSON.
     TorchJson,
+    /// The log of RMM's `logging_resource_adaptor`, CSV.
+    RmmLog,
 }
 
 /// What `bytes` hold, going by how they begin; packed bytes are to be [unpacked](crate::unpack()) first.
@@ -22,8 +26,18 @@ pub fn sniff(bytes: &[u8]) -> Option<Source> {
         return Some(Source::TorchPickle);
     }
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    if is_rmm_header(text) {
+        return Some(Source::RmmLog);
+    }
     match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{' | b'[') => Some(Source::TorchJson),
         _ => None,
     }
+}
+
+/// Whether the first line names the columns of an RMM log. Later versions may add some.
+fn is_rmm_header(text: &[u8]) -> bool {
+    let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let mut names = line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    COLUMNS.iter().all(|column| names.next().is_some_and(|name| name.eq_ignore_ascii_case(column.as_bytes())))
 }

@@ -28,7 +28,18 @@ pub fn unpack<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Cow<'a, [u8]>, Rea
     }
 }
 
+/// Every zstd frame of the input, one behind the other. By the library in C, which takes a third of the time.
+#[cfg(not(target_arch = "wasm32"))]
+fn unpack_zstd(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
+    let mut rest = bytes;
+    let unpacked = zstd::stream::read::Decoder::with_buffer(&mut rest)
+        .map_err(|error| format!("zstd data cannot be read: {error}"))
+        .and_then(|frames| read_all(frames, limits, "zstd"));
+    unpacked.map_err(|what| ReadError::at(bytes.len() - rest.len(), what))
+}
+
 /// Every zstd frame of the input, one behind the other.
+#[cfg(target_arch = "wasm32")]
 fn unpack_zstd(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
     let mut unpacked = Vec::new();
     let mut rest = bytes;

@@ -7,7 +7,7 @@ use vramscope_trace::{Annotation, Definition, Encoder, Event, FormatError, Info,
 const EVENTS_PER_PIECE: u32 = 4096;
 
 /// What file names end with that are saved under another.
-const ENDINGS: [&str; 6] = [".vram", ".pickle", ".pkl", ".json", ".gz", ".zst"];
+const ENDINGS: [&str; 7] = [".vram", ".pickle", ".pkl", ".json", ".csv", ".gz", ".zst"];
 /// Letters of a saved file's name.
 const LONGEST_NAME: usize = 100;
 
@@ -115,9 +115,12 @@ impl Opening {
                 growing.push(&bytes);
                 Ok(Opened { converted: vec![bytes.into_owned()], ..growing.finish()? })
             }
-            Some(Source::TorchPickle | Source::TorchJson) => import_snapshot(&bytes, &self.name, &limits),
+            Some(Source::TorchPickle | Source::TorchJson | Source::RmmLog) => {
+                import_snapshot(&bytes, &self.name, &limits)
+            }
             None => {
-                Err("neither a vramscope recording nor a PyTorch memory snapshot, as it begins (byte 0)".to_owned())
+                Err("neither a vramscope recording nor a PyTorch memory snapshot nor an RMM log, as it begins (byte 0)"
+                    .to_owned())
             }
         }
     }

@@ -405,31 +405,4 @@ impl Builder {
     pub(crate) fn push_annotation(&mut self, row: AnnotationRow) -> Result<(), OutOfBudget> {
         self.budget.push(&mut self.snapshot.annotations, row)
     }
-
-    /// Takes one of the settings.
-    pub(crate) fn setting(&mut self, key: Key, value: Scalar<'_>) {
-        let settings = &mut self.snapshot.settings;
-        match key {
-            Key::AllocConf => value.text().unwrap_or("").clone_into(&mut settings.text),
-            // -1 stands for "no limit", and so does the same without a sign.
-            Key::MaxSplitSize => settings.max_split_size = Some(value.count().filter(|&size| size != u64::MAX)),
-            Key::GarbageCollectionThreshold => settings.garbage_collection_threshold = value.number(),
-            Key::ExpandableSegments => settings.expandable_segments = Some(value.is_true()),
-            Key::Divisions => settings.divisions = Some([value.count().unwrap_or(0); 16]),
-            Key::Overflowed => settings.overflowed = value.is_true(),
-            _ => {}
-        }
-    }
-
-    /// Which row of the table of divisions is for sizes of `mib`, a power of two.
-    pub(crate) fn division_place(mib: &str) -> Option<usize> {
-        mib.parse::<u64>().ok().and_then(u64::checked_ilog2).map(|log| log as usize)
-    }
-
-    pub(crate) fn set_division(&mut self, place: Option<usize>, value: Scalar<'_>) {
-        let table = self.snapshot.settings.divisions.get_or_insert_default();
-        if let Some(division) = place.and_then(|place| table.get_mut(place)) {
-            *division = value.count().unwrap_or(0);
-        }
-    }
 }

@@ -1,7 +1,18 @@
 //! What a snapshot says of the allocator's settings, in two ways: the text that the program last gave, and some of what held when
 //! the snapshot was taken. The text alone names the rest, and may be older than a change at run time or of before a restart of it.
 
+use serde_json::Value;
 use vramscope_pool::Settings;
+
+use super::key::Key;
+use super::scalar::Scalar;
+
+/// How much the settings may hold; PyTorch's are about 700 bytes.
+pub(crate) const MAX_PLAIN_BYTES: usize = 32 << 10;
+/// How long they may be as text, in which a character may take six bytes. A recording cuts off much longer ones.
+const MAX_JSON_BYTES: usize = 48 << 10;
+/// What each value of them counts for, its text not counted. No less than it takes to write it.
+pub(crate) const PLAIN_VALUE_BYTES: usize = 32;
 
 /// The settings as a snapshot has them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,9 +28,69 @@ pub(crate) struct RecordedSettings {
     pub(crate) garbage_collection_threshold: Option<f64>,
     pub(crate) expandable_segments: Option<bool>,
     pub(crate) divisions: Option<[u64; 16]>,
+    /// All of it as JSON, with what is not looked at here.
+    pub(crate) json: String,
+}
+
+/// A setting's value as the snapshot's rows take theirs.
+fn scalar(value: &Value) -> Scalar<'_> {
+    match value {
+        Value::Null => Scalar::Nothing,
+        Value::Bool(value) => Scalar::Bool(*value),
+        Value::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
+            (Some(number), ..) => Scalar::Int(number),
+            (_, Some(number), _) => Scalar::Unsigned(number),
+            (.., Some(number)) => Scalar::Float(number),
+            _ => Scalar::Other,
+        },
+        Value::String(text) => Scalar::Text(text),
+        Value::Array(_) | Value::Object(_) => Scalar::Other,
+    }
 }
 
 impl RecordedSettings {
+    /// The settings that a snapshot's `allocator_settings` say.
+    pub(crate) fn read(settings: &Value) -> Self {
+        let json = Some(settings.to_string()).filter(|json| json.len() <= MAX_JSON_BYTES).unwrap_or_default();
+        let mut recorded = Self { json, ..Self::default() };
+        let Value::Object(settings) = settings else { return recorded };
+        recorded.present = true;
+        for (name, value) in settings {
+            match (Key::of(name), value) {
+                (Some(Key::Divisions), Value::Object(divisions)) => {
+                    for (mib, division) in divisions {
+                        recorded.set_division(mib, scalar(division));
+                    }
+                }
+                (Some(key), value) => recorded.set(key, scalar(value)),
+                (None, _) => {}
+            }
+        }
+        recorded
+    }
+
+    fn set(&mut self, key: Key, value: Scalar<'_>) {
+        match key {
+            Key::AllocConf => value.text().unwrap_or("").clone_into(&mut self.text),
+            // -1 stands for "no limit", and so does the same without a sign.
+            Key::MaxSplitSize => self.max_split_size = Some(value.count().filter(|&size| size != u64::MAX)),
+            Key::GarbageCollectionThreshold => self.garbage_collection_threshold = value.number(),
+            Key::ExpandableSegments => self.expandable_segments = Some(value.is_true()),
+            Key::Divisions => self.divisions = Some([value.count().unwrap_or(0); 16]),
+            Key::Overflowed => self.overflowed = value.is_true(),
+            _ => {}
+        }
+    }
+
+    /// Sets the row of the table of divisions that is for sizes of `mib`, a power of two.
+    fn set_division(&mut self, mib: &str, value: Scalar<'_>) {
+        let table = self.divisions.get_or_insert_default();
+        let place = mib.parse::<u64>().ok().and_then(u64::checked_ilog2);
+        if let Some(division) = place.and_then(|place| table.get_mut(place as usize)) {
+            *division = value.count().unwrap_or(0);
+        }
+    }
+
     /// The settings that held: what is said of them by themselves, the rest from the text.
     pub(crate) fn effective(&self) -> Settings {
         let text = Settings::parse(&self.text).unwrap_or_default();

@@ -97,7 +97,7 @@ fn newer_entries_become_marks_and_say_their_pool() {
     assert_eq!((pool, size), (Pool { kind: PoolKind::Large, owner }, 3 * MIB));
     assert_eq!(definitions.string(definitions.site(site).scope), "forward");
     let mark = |event: &Event| match event.kind {
-        EventKind::Mark { stage: Stage::Instant, name } => definitions.string(name).to_owned(),
+        EventKind::Mark { stage: Stage::Instant, name, .. } => definitions.string(name).to_owned(),
         _ => String::new(),
     };
     assert_eq!(mark(&memory.events[2]), "epoch 3");

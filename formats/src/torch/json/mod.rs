@@ -3,20 +3,24 @@
 //! The text is walked once ([`walk`]), and rows are made as they are met.
 
 mod frames;
+mod plain;
 mod segments;
 mod walk;
 
 use std::ops::Range;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 use vramscope_trace::{DeviceId, Stage, StringId};
 
 use self::frames::next_stack;
+use self::plain::Plain;
 use self::segments::Segments;
-use self::walk::{Dict, List, One, Part, Rows, Text};
+use self::walk::{Dict, List, One, Part, Rows};
 use super::builder::{Builder, EntryDraft, Owner};
 use super::key::Key;
 use super::scalar::{Refusal, Scalar};
+use super::settings::{MAX_PLAIN_BYTES, RecordedSettings};
 use super::snapshot::{AnnotationRow, Snapshot};
 use crate::error::ReadError;
 use crate::limits::Limits;
@@ -112,8 +116,13 @@ impl Part for Whole<'_> {
                 map.next_value_seed(List(&mut Annotations(self.builder)))
             }
             Key::AllocatorSettings => {
-                snapshot.settings.present = true;
-                map.next_value_seed(Dict(&mut Settings(self.builder)))
+                let mut left = MAX_PLAIN_BYTES;
+                let settings = map.next_value_seed(Plain { left: &mut left })?;
+                match settings.filter(Value::is_object) {
+                    Some(settings) => snapshot.settings = RecordedSettings::read(&settings),
+                    None => self.builder.note_odd("the allocator's settings are not a dictionary of a few"),
+                }
+                Ok(())
             }
             _ => map.next_value::<IgnoredAny>().map(|_| ()),
         }
@@ -298,55 +307,5 @@ struct Annotation<'a> {
 impl Part for Annotation<'_> {
     fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
         self.builder.annotation_field(&mut self.row, key, value)
-    }
-}
-
-struct Settings<'a>(&'a mut Builder);
-
-impl Part for Settings<'_> {
-    fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
-        if key == Key::Divisions {
-            return map.next_value_seed(Divisions(self.0));
-        }
-        map.next_value_seed(One(|value: Scalar<'_>| self.scalar(key, value)))
-    }
-
-    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
-        self.0.setting(key, value);
-        Ok(())
-    }
-}
-
-/// The table of divisions, whose keys are sizes; or one number for all of them.
-struct Divisions<'a>(&'a mut Builder);
-
-impl<'de> DeserializeSeed<'de> for Divisions<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Divisions<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a table of divisions")
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<(), E> {
-        self.0.setting(Key::Divisions, Scalar::Unsigned(number));
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(place) = map.next_key_seed(Text(Builder::division_place))? {
-            map.next_value_seed(One(|value: Scalar<'_>| {
-                self.0.set_division(place, value);
-                Ok(())
-            }))?;
-        }
-        Ok(())
     }
 }

@@ -12,6 +12,7 @@ use super::value::{DictId, ListId, Value};
 use crate::torch::builder::{Builder, EntryDraft, Owner};
 use crate::torch::key::Key;
 use crate::torch::scalar::Refusal;
+use crate::torch::settings::{MAX_PLAIN_BYTES, PLAIN_VALUE_BYTES, RecordedSettings};
 use crate::torch::snapshot::{AnnotationRow, BlockRow, SegmentRow};
 
 /// Lists already turned into rows.
@@ -50,6 +51,9 @@ fn field(heap: &Heap<'_>, dict: DictId, wanted: Key) -> Option<Value> {
 
 /// No row has more keys than this, so that a dictionary named from everywhere costs no more than its mentions.
 const MAX_ROW_KEYS: usize = 256;
+
+/// How deeply settings may be nested. PyTorch nests them twice.
+const MAX_SETTINGS_DEPTH: u32 = 8;
 
 /// How many keys a dictionary has that describes one row.
 fn row_keys(heap: &Heap<'_>, dict: DictId) -> Result<usize, Refusal> {
@@ -97,7 +101,7 @@ pub(super) fn snapshot(top: Value, heap: &mut Heap<'_>, builder: &mut Builder) -
     if let Some(annotations) = field(heap, top, Key::ExternalAnnotations) {
         read_annotations(annotations, &mut used, heap, builder)?;
     }
-    if let Some(Value::Dict(settings)) = field(heap, top, Key::AllocatorSettings) {
+    if let Some(settings) = field(heap, top, Key::AllocatorSettings) {
         read_settings(settings, heap, builder);
     }
     Ok(())
@@ -270,20 +274,41 @@ fn read_annotations(list: Value, used: &mut Used, heap: &Heap<'_>, builder: &mut
     Ok(())
 }
 
-fn read_settings(settings: DictId, heap: &Heap<'_>, builder: &mut Builder) {
-    builder.snapshot.settings.present = true;
-    for &(key, value) in heap.pairs(settings) {
-        match (key_of(heap, key), value) {
-            (Some(Key::Divisions), Value::Dict(divisions)) => {
-                for &(mib, division) in heap.pairs(divisions) {
-                    if let Value::Text(mib) = mib {
-                        let place = Builder::division_place(heap.texts.text(mib));
-                        builder.set_division(place, heap.scalar(division));
-                    }
-                }
-            }
-            (Some(key), _) => builder.setting(key, heap.scalar(value)),
-            (None, _) => {}
+/// A value as JSON, where it is no deeper than `depth` and no larger than what is left.
+fn plain(value: Value, heap: &Heap<'_>, depth: u32, left: &mut usize) -> Option<serde_json::Value> {
+    let text_len = |value| if let Value::Text(text) = value { heap.texts.text(text).len() } else { 0 };
+    *left = left.checked_sub(PLAIN_VALUE_BYTES.saturating_add(text_len(value)))?;
+    Some(match value {
+        Value::Bool(value) => value.into(),
+        Value::Int(number) => number.into(),
+        Value::Unsigned(number) => number.into(),
+        Value::Float(number) => number.into(),
+        Value::Text(text) => heap.texts.text(text).into(),
+        Value::Pair(first, second) => vec![first, second].into(),
+        Value::List(list) => {
+            let depth = depth.checked_sub(1)?;
+            let values = heap.values(list).iter();
+            values.map(|&value| plain(value, heap, depth, left)).collect::<Option<Vec<_>>>()?.into()
         }
+        Value::Dict(dict) => {
+            let depth = depth.checked_sub(1)?;
+            let mut values = serde_json::Map::new();
+            for &(key, value) in heap.pairs(dict) {
+                let Value::Text(key) = key else { continue };
+                let key = heap.texts.text(key);
+                *left = left.checked_sub(key.len())?;
+                values.insert(key.to_owned(), plain(value, heap, depth, left)?);
+            }
+            values.into()
+        }
+        _ => serde_json::Value::Null,
+    })
+}
+
+fn read_settings(settings: Value, heap: &Heap<'_>, builder: &mut Builder) {
+    let mut left = MAX_PLAIN_BYTES;
+    match plain(settings, heap, MAX_SETTINGS_DEPTH, &mut left).filter(serde_json::Value::is_object) {
+        Some(settings) => builder.snapshot.settings = RecordedSettings::read(&settings),
+        None => builder.note_odd("the allocator's settings are not a dictionary of a few"),
     }
 }

@@ -116,10 +116,10 @@ impl Forward {
             }
             Action::OutOfMemory => EventKind::OutOfMemory { requested: size, device_free: address, stream, site },
             Action::Other => {
-                // A note is its words; of other marks, those that the program had set just then say less than the action.
+                // A note goes by its words; of other marks, those that the program had set just then say less than the action.
                 let is_note = context.is_note && context.scope != StringId(0);
                 let name = if is_note { context.scope } else { context.mark };
-                EventKind::Mark { stage: Stage::Instant, name }
+                EventKind::Mark { stage: Stage::Instant, name, address, site }
             }
         };
         self.place += 1;

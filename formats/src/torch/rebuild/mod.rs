@@ -34,8 +34,8 @@ impl Sites {
 
     pub(crate) fn of(&mut self, origin: Origin) -> SiteId {
         if self.last.0 != origin {
-            let Origin { stack, scope, compiled: _ } = origin;
-            self.last = (origin, self.interner.site(Site { stack, scope, ..Site::default() }));
+            let Origin { stack, scope, compiled: compile_context } = origin;
+            self.last = (origin, self.interner.site(Site { stack, scope, compile_context, ..Site::default() }));
         }
         self.last.1
     }
