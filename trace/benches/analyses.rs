@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use vramscope_trace::{DeviceId, Event, EventKind, Lifetimes, LifetimesBuilder};
+use vramscope_trace::{DeviceId, Event, EventKind, Lifetimes, LifetimesBuilder, MemoryState, Metrics, MetricsSeries};
 
 #[allow(dead_code, reason = "the tests use the rest of it")]
 #[path = "../tests/common/mod.rs"]
@@ -67,4 +67,34 @@ fn all_temporaries_by_site(bencher: Bencher) {
     let index = lifetimes(&common::program(EVENTS, 1));
     let device = index.device(DEVICE).expect("it was heard of");
     bencher.counter(ItemsCount::new(device.len())).bench(|| device.temporaries_by(0..u64::MAX, 100, |one| one.site));
+}
+
+fn state() -> MemoryState {
+    let mut state = MemoryState::default();
+    common::program(20_000, 1).iter().for_each(|event| state.apply(event));
+    state
+}
+
+#[divan::bench]
+fn metrics_of_one_moment(bencher: Bencher) {
+    let state = state();
+    let device = state.device(DEVICE).expect("it was heard of");
+    let looks = device.blocks().len() + device.segments().len();
+    bencher.counter(ItemsCount::new(looks)).bench(|| Metrics::at(black_box(device), |_, _| true));
+}
+
+/// What a long recording's metrics over time cost an event, the state standing still.
+#[divan::bench(sample_count = 20)]
+fn metrics_over_time(bencher: Bencher) {
+    let state = state();
+    let device = state.device(DEVICE).expect("it was heard of");
+    let events = common::program(EVENTS, 1);
+    bencher.counter(ItemsCount::new(4 * EVENTS)).bench(|| {
+        let mut series = MetricsSeries::new();
+        let all = (0..4).flat_map(|_| &events);
+        for (moment, event) in (1..).zip(all) {
+            series.event(moment, event, black_box(device));
+        }
+        series.len()
+    });
 }

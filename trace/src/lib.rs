@@ -9,6 +9,7 @@
 //! - [`Recording`] holds chunks and their index; [`Replay`] shows the state at any event of one.
 //! - [`Series`] is the counters over time, for drawing at any zoom.
 //! - [`Lifetimes`] is when every allocation began and ended.
+//! - [`Metrics`] is how well memory is used at a moment, [`MetricsSeries`] over time.
 //! - [`holders`] says which sites hold the memory of a moment, [`compare`](fn@compare) what two recordings differ in.
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,7 @@ mod event_code;
 mod holders;
 mod info;
 mod lifetimes;
+mod metrics;
 mod pack;
 mod recording;
 mod replay;
@@ -47,6 +49,7 @@ pub use event::{Annotation, DeviceId, Event, EventKind, MempoolId, Pool, PoolKin
 pub use holders::{Holder, frame_name, holders, site_name};
 pub use info::{DeviceInfo, Info};
 pub use lifetimes::{Allocation, DeviceLifetimes, Lifetimes, LifetimesBuilder, Sums};
+pub use metrics::{Churn, Metrics, MetricsSample, MetricsSeries, metrics_by_group, peak_use, unusable_share};
 pub use recording::Recording;
 pub use replay::Replay;
 pub use series::{Column, Peak, SampleColumn, Series, UsedPeaks};

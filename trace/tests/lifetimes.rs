@@ -183,6 +183,12 @@ fn check(index: &DeviceLifetimes, all: &[Allocation], random: &mut Random, last:
         let bytes: u64 = temporaries.iter().map(|one| one.size).sum();
         prop_assert_eq!(by_site.values().map(|sums| sums.allocated).sum::<u64>(), bytes);
 
+        let churn = index.churn_by(from..to, |one| one.pool);
+        let made = select(&made);
+        prop_assert_eq!(churn.values().map(|churn| churn.allocations).sum::<u64>(), made.len() as u64);
+        let bytes: u64 = made.iter().map(|one| one.size).sum();
+        prop_assert_eq!(churn.values().map(|churn| churn.bytes).sum::<u64>(), bytes);
+
         if let Some(one) = all.get(random.below(all.len().max(1) as u64) as usize) {
             let address = (one.address + random.below(one.size + 2)).saturating_sub(1);
             let history: Vec<_> = index.history_of(address).collect();

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::Allocation;
 use super::rows::{Block, Rows};
+use crate::metrics::Churn;
 
 /// The live sets of some moments, so that one of any moment is put together from few rows.
 #[derive(Clone, Debug, Default)]
@@ -269,6 +270,15 @@ impl DeviceLifetimes {
             sums.entry(key(&one)).or_default().add(&one, one.first_moment);
         }
         sums
+    }
+
+    /// What the events of a range allocated, by whatever `key` says. Costs the allocations made in the range.
+    pub fn churn_by<K: Ord>(&self, made_by: Range<u64>, key: impl Fn(&Allocation) -> K) -> BTreeMap<K, Churn> {
+        let mut churn = BTreeMap::<K, Churn>::new();
+        for one in self.made_by(made_by, |_| true) {
+            churn.entry(key(&one)).or_default().add(one.size);
+        }
+        churn
     }
 
     /// The allocations that the events of a range were seen to make.
