@@ -138,14 +138,19 @@ def compare_entries(differences, kind, original, exported):
 
 
 def compare_annotations(differences, original, exported):
-    notes = [sorted(part.get("external_annotations", []), key=lambda note: note["time_us"]) for part in (original, exported)]
+    in_time = lambda part: sorted(part.get("external_annotations", []), key=lambda note: note["time_us"])
+    notes = in_time(original), in_time(exported)
     begin = min((trace[0]["time_us"] for trace in original["device_traces"] if trace), default=0)
-    kept = list(notes[1])
+    kept = collections.deque(notes[1])
     for note in notes[0]:
+        is_earlier = note["time_us"] < begin
         if kept and all(note[name] == kept[0][name] for name in ANNOTATION):
-            kept.pop(0)
+            kept.popleft()
+        elif is_earlier and kept and all(({**note, "time_us": begin})[name] == kept[0][name] for name in ANNOTATION):
+            open_then = "open when the history began, and begins with it"
+            differences.add("annotation.time_us", "", note, kept.popleft(), open_then)
         else:
-            over = "over before the history began" if note["time_us"] < begin else None
+            over = "over before the history began" if is_earlier else None
             differences.add("annotation left out", "", note, None, over)
     for note in kept:
         differences.add("annotation added", "", None, note)

@@ -1,9 +1,9 @@
 //! A recording in other tools' formats, and without the names in it.
 //!
-//! A writer is a function of a [`Recording`], a [`Write`](io::Write) and a [`Progress`]. It holds no more of the recording than its memory state
-//! at one moment: what it needs of the events it takes from a [`walk`], and it writes as it goes. Names it gets from [`frames`] and
-//! the recording's definitions as they are; who wants none in the output exports a recording that went through a [`Redactor`], so that
-//! no writer has to know of it.
+//! A writer is a function of a [`Recording`], a [`Write`](io::Write) and a [`Progress`]. It holds no more of the recording than its
+//! memory state at one moment: what it needs of the events it takes from a [`walk`], and it writes as it goes. Names it gets from
+//! [`frames`] and the recording's definitions as they are; who wants none in the output exports a recording that went through a
+//! [`Redactor`], so that no writer has to know of it.
 
 mod csv;
 mod follow;

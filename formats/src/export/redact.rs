@@ -141,8 +141,8 @@ fn redacted(info: &Info) -> Info {
 /// Bytes of a recording that are decoded at once, so that little of it is held.
 const PIECE_BYTES: usize = 1 << 16;
 
-/// Gives what the bytes of a recording say, without its names, to a sink made by `begin`. `None` where they end before they begin: there is
-/// no head. What is not whole at the end is left out.
+/// Gives what the bytes of a recording say, without its names, to a sink made by `begin`. `None` where there is not even a head. What is
+/// not whole at the end is left out.
 ///
 /// # Errors
 /// Where the bytes are not a recording.

@@ -6,7 +6,7 @@
 //! | `device_traces` | the events, one list a device; a free's size and stream from its block |
 //! | `segments` | the memory state at the end; blocks that were there before the first event have no entry, as in PyTorch's |
 //! | `host_traces`, `host_segments` | the same of pinned memory of the host, where the recording has any |
-//! | `allocator_settings` | [`Info::source_settings`](vramscope_trace::Info::source_settings); where there are none, [`Info::alloc_conf`](vramscope_trace::Info::alloc_conf) |
+//! | `allocator_settings` | those of the snapshot that the recording was made from, else what its own say |
 //! | `external_annotations` | annotations, and marks that begin or end something |
 //!
 //! A snapshot has no place for memory samples and gaps: they are left out. Reading order: `notation`, `trace`, `segments`.
