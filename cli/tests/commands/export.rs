@@ -1,0 +1,140 @@
+//! `export`, and recordings without their names.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::program::{Finished, fixture, run};
+
+fn snapshot() -> PathBuf {
+    fixture("mlp_train.pickle.zst")
+}
+
+fn export(input: &Path, to: &str, output: &Path, more: &[&str]) -> Finished {
+    let start = [OsStr::new("export"), input.as_os_str(), OsStr::new("--to"), OsStr::new(to), OsStr::new("-o")];
+    run(start.into_iter().chain([output.as_os_str()]).chain(more.iter().map(OsStr::new)))
+}
+
+#[track_caller]
+fn info(path: &Path) -> Value {
+    let finished = run(["info".as_ref(), path.as_os_str(), "--json".as_ref()]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let mut info: Value = serde_json::from_str(&finished.stdout).expect("JSON");
+    info["format"].take();
+    info
+}
+
+/// Whether `text` stands in these bytes.
+fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+#[test]
+fn an_exported_snapshot_says_what_its_recording_said() {
+    let folder = TempDir::new().expect("a folder");
+    for ending in ["pickle", "pkl", "json", "JSON"] {
+        let out = folder.path().join(format!("out.{ending}"));
+        let finished = export(&snapshot(), "memory-viz", &out, &[]);
+        assert_eq!((finished.code, finished.stdout.as_str()), (Some(0), ""), "{}", finished.stderr);
+        assert!(finished.stderr.contains("events in"), "{}", finished.stderr);
+        assert_eq!(info(&out), info(&snapshot()), "{ending}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 4, "nothing else is left there");
+}
+
+#[test]
+fn what_cannot_be_exported_leaves_nothing_and_loses_nothing() {
+    let folder = TempDir::new().expect("a folder");
+    let check = |input: &Path, output: &str, said: &str| {
+        let finished = export(input, "memory-viz", &folder.path().join(output), &[]);
+        assert_eq!((finished.code, finished.stdout.as_str()), (Some(2), ""), "{finished:?}");
+        assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
+        assert!(finished.stderr.contains(said), "no {said:?} in {}", finished.stderr);
+    };
+    check(&snapshot(), "out.svg", ".pickle");
+    check(&snapshot(), "out", ".pickle");
+    check(&fixture("mlp_train.json"), "out.json", "at byte");
+    check(Path::new("nowhere.pickle"), "out.json", "nowhere.pickle");
+    check(&snapshot(), "no/such/folder.json", "folder.json");
+    assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 0);
+
+    let input = folder.path().join("run.json");
+    assert_eq!(export(&snapshot(), "memory-viz", &input, &[]).code, Some(0));
+    let before = fs::read(&input).expect("the export");
+    check(&input, "run.json", "is the input");
+    assert_eq!(fs::read(&input).expect("the input"), before);
+}
+
+/// Texts that stand in the fixture: files, functions, annotations, and its own name.
+const NAMES: [&str; 6] = ["train.py", "site-packages", "_apply", "adam", "Optimizer.step", "mlp_train"];
+
+#[test]
+fn no_export_tells_a_name_where_none_is_wanted() {
+    let folder = TempDir::new().expect("a folder");
+    let formats = ["memory-viz", "memory-viz", "perfetto", "tensorboard", "csv", "parquet"];
+    let endings = ["pickle", "json", "pftrace", "events", "csv", "parquet"];
+    for (to, ending) in formats.into_iter().zip(endings) {
+        for (redact, folder) in
+            [(&["--redact"][..], folder.path().join("redacted")), (&[], folder.path().join("plain"))]
+        {
+            fs::create_dir_all(&folder).expect("a folder");
+            let out = folder.join(format!("out.{ending}"));
+            let finished = export(&snapshot(), to, &out, redact);
+            assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        }
+    }
+    let redacted = files_in(&folder.path().join("redacted"));
+    assert_eq!(redacted.len(), 8, "two of the formats are two files");
+    for (path, bytes) in &redacted {
+        for name in NAMES {
+            assert!(!contains(bytes, name), "{name} in {}", path.display());
+        }
+    }
+    let plain = files_in(&folder.path().join("plain"));
+    for name in NAMES.iter().filter(|name| **name != "mlp_train") {
+        assert!(plain.iter().any(|(_, bytes)| contains(bytes, name)), "{name} would be found if it were there");
+    }
+}
+
+/// Every file under a folder, with what is in it.
+fn files_in(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").path());
+    let each = |path: PathBuf| {
+        if path.is_dir() { files_in(&path) } else { vec![(path.clone(), fs::read(&path).expect("a file"))] }
+    };
+    entries.flat_map(each).collect()
+}
+
+#[test]
+fn a_recording_without_names_is_the_same_recording() {
+    let folder = TempDir::new().expect("a folder");
+    let import = |input: &Path, output: &Path, more: &[&str]| {
+        let start = [OsStr::new("import"), input.as_os_str(), OsStr::new("-o"), output.as_os_str()];
+        let finished = run(start.into_iter().chain(more.iter().map(OsStr::new)));
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    };
+    let [plain, one, other] = ["plain.vram", "one.vram", "other.vram"].map(|name| folder.path().join(name));
+    import(&snapshot(), &plain, &[]);
+    import(&snapshot(), &one, &["--redact"]);
+    import(&plain, &other, &["--redact"]);
+    assert_eq!(info(&one), info(&plain));
+    assert_eq!(info(&other), info(&plain));
+
+    let json = folder.path().join("out.json");
+    for redacted in [one, other] {
+        assert_eq!(export(&redacted, "memory-viz", &json, &[]).code, Some(0));
+        let text = fs::read_to_string(&json).expect("the export");
+        for name in NAMES {
+            assert!(!text.contains(name), "{name} in {}", redacted.display());
+        }
+        assert!(["function_1", "file_1", "mark_1"].iter().all(|placeholder| text.contains(placeholder)));
+    }
+
+    // Names would be lost.
+    let finished =
+        run([OsStr::new("import"), plain.as_os_str(), "-o".as_ref(), plain.as_os_str(), "--redact".as_ref()]);
+    assert_eq!(finished.code, Some(2), "{}", finished.stderr);
+}
