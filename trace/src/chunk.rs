@@ -34,6 +34,9 @@ pub(crate) const PREAMBLE_LEN: usize = 12;
 /// Bytes of a chunk before its payload.
 pub(crate) const HEADER_LEN: usize = 32;
 
+/// The largest payload of any chunk.
+pub(crate) const MAX_CHUNK_LEN: usize = 64 << 20;
+
 /// Kinds from here on may be skipped by a reader that does not know them. The first byte of [`MAGIC`] is never one: where a chunk may
 /// begin, it begins a preamble.
 const OPTIONAL_FROM: u8 = 0x40;
@@ -51,30 +54,35 @@ pub enum ChunkKind {
     State,
     /// Annotations.
     Annotations,
+    /// Where everything is; may be skipped.
+    Index,
+    /// Where the index is; may be skipped.
+    End,
 }
 
 impl ChunkKind {
-    const fn code(self) -> u8 {
+    pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Head => 1,
             Self::Definitions => 2,
             Self::Events => 3,
             Self::State => 4,
             Self::Annotations => 5,
+            Self::Index => OPTIONAL_FROM,
+            Self::End => OPTIONAL_FROM + 1,
         }
     }
 
-    fn from_code(code: u8) -> Option<Self> {
-        [Self::Head, Self::Definitions, Self::Events, Self::State, Self::Annotations]
-            .into_iter()
-            .find(|kind| kind.code() == code)
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        use ChunkKind::{Annotations, Definitions, End, Events, Head, Index, State};
+        [Head, Definitions, Events, State, Annotations, Index, End].into_iter().find(|kind| kind.code() == code)
     }
 
     /// The largest payload that a reader takes, decompressed. A writer stays far below; the bound keeps a few hostile bytes from
     /// becoming gigabytes.
     const fn max_raw(self) -> usize {
         match self {
-            Self::State => 64 << 20,
+            Self::State | Self::Index => MAX_CHUNK_LEN,
             _ => 2 << 20,
         }
     }
@@ -112,10 +120,19 @@ impl Chunk {
     /// Packs a payload, as a whole where its columns are not packed already.
     pub(crate) fn pack(kind: ChunkKind, first_event: u64, events: u32, raw: &[u8], packer: &mut Packer) -> Self {
         let (packing, stored) = packer.pack(raw);
+        Self::of(kind, packing, (first_event, events), raw.len(), stored)
+    }
+
+    /// A chunk that is of a moment and not packed.
+    pub(crate) fn plain(kind: ChunkKind, moment: u64, payload: &[u8]) -> Self {
+        Self::of(kind, Packing::Plain, (moment, 0), payload.len(), payload)
+    }
+
+    fn of(kind: ChunkKind, packing: Packing, (first_event, events): (u64, u32), raw_len: usize, stored: &[u8]) -> Self {
         let mut bytes = Vec::with_capacity(HEADER_LEN + stored.len());
         bytes.extend_from_slice(&[kind.code(), packing.code(), 0, 0]);
         bytes.extend_from_slice(&(stored.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&(raw.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(raw_len as u32).to_le_bytes());
         bytes.extend_from_slice(&events.to_le_bytes());
         bytes.extend_from_slice(&first_event.to_le_bytes());
         let sum = checksum(&bytes, stored);
@@ -139,6 +156,23 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
+    /// A chunk that is all of `bytes`, which stand at `offset`.
+    pub(crate) fn parse(bytes: &[u8], offset: u64) -> Result<Self, FormatError> {
+        let short = || FormatError::new(offset, "the recording ends inside a chunk");
+        let header = Header::parse(bytes.first_chunk().ok_or_else(short)?, offset)?;
+        let chunk = bytes.get(..HEADER_LEN + header.stored).ok_or_else(short)?;
+        header.check(chunk, offset)?;
+        let (kind, packing) = header.kind.zip(header.packing).ok_or_else(|| {
+            FormatError::new(offset, format!("a chunk of the unknown kind {}, where one that is known was", bytes[0]))
+        })?;
+        Ok(header.packed(kind, packing, chunk, offset))
+    }
+
+    /// Bytes of the chunk in the recording.
+    pub(crate) fn len(&self) -> usize {
+        HEADER_LEN + self.stored.len()
+    }
+
     /// The payload.
     pub(crate) fn payload(&self, unpacker: &mut Unpacker) -> Result<Cow<'_, [u8]>, FormatError> {
         if self.packing == Packing::Plain {
@@ -218,6 +252,27 @@ impl Header {
     }
 }
 
+impl Header {
+    fn check(&self, chunk: &[u8], offset: u64) -> Result<(), FormatError> {
+        if checksum(&chunk[..24], &chunk[HEADER_LEN..]) == self.checksum {
+            return Ok(());
+        }
+        Err(FormatError::new(offset, "the chunk's checksum does not match: the bytes were changed"))
+    }
+
+    fn packed(&self, kind: ChunkKind, packing: Packing, chunk: &[u8], offset: u64) -> Packed {
+        Packed {
+            kind,
+            first_event: self.first_event,
+            events: self.events,
+            offset,
+            packing,
+            raw_len: self.raw,
+            stored: chunk[HEADER_LEN..].into(),
+        }
+    }
+}
+
 /// Takes bytes, cut anywhere, and gives whole chunks.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkReader {
@@ -280,19 +335,9 @@ impl ChunkReader {
             let header = Header::parse(header_bytes, offset)?;
             let length = HEADER_LEN + header.stored;
             let Some(chunk) = rest.get(..length) else { return Ok(None) };
-            let payload = &chunk[HEADER_LEN..];
-            if checksum(&chunk[..24], payload) != header.checksum {
-                return Err(FormatError::new(offset, "the chunk's checksum does not match: the bytes were changed"));
-            }
-            let packed = header.kind.zip(header.packing).map(|(kind, packing)| Packed {
-                kind,
-                first_event: header.first_event,
-                events: header.events,
-                offset,
-                packing,
-                raw_len: header.raw,
-                stored: payload.into(),
-            });
+            header.check(chunk, offset)?;
+            let packed =
+                header.kind.zip(header.packing).map(|(kind, packing)| header.packed(kind, packing, chunk, offset));
             if !self.headed && header.kind != Some(ChunkKind::Head) {
                 return Err(FormatError::new(offset, "the first chunk is not the head"));
             }
@@ -327,6 +372,11 @@ impl ChunkReader {
     fn advance(&mut self, by: usize) {
         self.used += by;
         self.offset += by as u64;
+    }
+
+    /// Where the next chunk begins.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// An error if the bytes so far end inside the preamble or a chunk.

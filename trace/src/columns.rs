@@ -73,7 +73,7 @@ struct Found<'a> {
 }
 
 /// The columns of a chunk, by id, unpacked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Columns<const N: usize> {
     bytes: Vec<u8>,
     /// Where in `bytes` each ends, and where in the payload it began.

@@ -52,8 +52,19 @@ pub(crate) struct Context {
     pub(crate) next_event: Option<u64>,
 }
 
+/// What is wrong in the payload of the chunk at `offset`.
+pub(crate) fn misplaced_at(offset: u64, error: &Malformed) -> FormatError {
+    FormatError::new(offset, format!("in this chunk, {} bytes into its payload: {}", error.at, error.what))
+}
+
 fn misplaced(packed: &Packed, error: &Malformed) -> FormatError {
-    packed.error(format!("in this chunk, {} bytes into its payload: {}", error.at, error.what))
+    misplaced_at(packed.offset, error)
+}
+
+/// Unpacks a chunk of events.
+pub(crate) fn unpack_events(packed: &Packed, unpacker: &mut Unpacker) -> Result<EventColumns, FormatError> {
+    let payload = packed.payload(unpacker)?;
+    EventColumns::read(&payload, packed.events, unpacker).map_err(|error| misplaced(packed, &error))
 }
 
 /// Calls `each` with the operations of a chunk of events.
@@ -63,9 +74,8 @@ pub(crate) fn each_operation(
     unpacker: &mut Unpacker,
     mut each: impl FnMut(&Operation),
 ) -> Result<(), FormatError> {
-    let payload = packed.payload(unpacker)?;
+    let columns = unpack_events(packed, unpacker)?;
     let wrong = |error| misplaced(packed, &error);
-    let columns = EventColumns::read(&payload, packed.events, unpacker).map_err(wrong)?;
     let mut operations = columns.operations().map_err(wrong)?;
     while let Some(operation) = operations.next_operation().map_err(wrong)? {
         each(&operation);
@@ -118,6 +128,8 @@ impl Context {
                 visitor.full_state(unpack_state(packed, &mut self.unpacker)?);
                 self.next_event = Some(packed.first_event);
             }
+            // They say nothing that the others do not.
+            ChunkKind::Index | ChunkKind::End => {}
             ChunkKind::Events => {
                 self.check_order(packed, false)?;
                 each_operation(packed, &mut self.unpacker, |operation| visitor.operation(operation))?;
@@ -125,6 +137,11 @@ impl Context {
             }
         }
         Ok(())
+    }
+
+    /// Bytes that were unpacked so far.
+    pub(crate) fn unpacked_bytes(&self) -> u64 {
+        self.unpacker.unpacked_bytes()
     }
 
     fn check_order(&self, packed: &Packed, may_skip: bool) -> Result<(), FormatError> {

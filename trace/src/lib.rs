@@ -32,7 +32,6 @@ mod pack;
 mod recording;
 mod replay;
 mod series;
-#[cfg_attr(not(test), expect(dead_code, reason = "the index at the end of a recording will carry it"))]
 mod series_code;
 mod sink;
 mod site;
@@ -50,7 +49,7 @@ pub use holders::{Holder, frame_name, holders, site_name};
 pub use info::{DeviceInfo, Info};
 pub use lifetimes::{Allocation, DeviceLifetimes, Lifetimes, LifetimesBuilder, Sums};
 pub use metrics::{Churn, Metrics, MetricsSample, MetricsSeries, metrics_by_group, peak_use, unusable_share};
-pub use recording::Recording;
+pub use recording::{Incident, IncidentKind, Opening, ReadAt, Recording};
 pub use replay::Replay;
 pub use series::{Column, Peak, SampleColumn, Series, UsedPeaks};
 pub use sink::{Memory, Null, Sink};

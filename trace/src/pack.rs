@@ -98,6 +98,7 @@ pub(crate) struct Unpacker {
     zstd: Option<zstd::bulk::Decompressor<'static>>,
     #[cfg(target_arch = "wasm32")]
     zstd: ruzstd::decoding::FrameDecoder,
+    unpacked_bytes: u64,
 }
 
 impl std::fmt::Debug for Unpacker {
@@ -114,6 +115,11 @@ impl Clone for Unpacker {
 }
 
 impl Unpacker {
+    /// Bytes that were unpacked so far.
+    pub(crate) fn unpacked_bytes(&self) -> u64 {
+        self.unpacked_bytes
+    }
+
     /// Unpacks `stored` to the end of `out`, as exactly `raw_len` bytes.
     pub(crate) fn unpack(
         &mut self,
@@ -123,6 +129,7 @@ impl Unpacker {
         out: &mut Vec<u8>,
     ) -> Result<(), String> {
         let start = out.len();
+        self.unpacked_bytes += raw_len as u64;
         if packing == Packing::Plain {
             out.extend_from_slice(stored);
         } else {

@@ -383,6 +383,7 @@ impl DeviceState {
         }
     }
 
+    #[inline]
     fn apply(&mut self, number: u64, event: &Event) {
         self.events = self.events.saturating_add(1);
         match event.kind {
@@ -484,7 +485,26 @@ impl MemoryState {
         self.devices.entry(id).or_default()
     }
 
+    /// Takes the two events by which a block is freed: requested, and completed at `time_ns`.
+    #[inline]
+    pub(crate) fn apply_freed(&mut self, device: DeviceId, address: u64, time_ns: u64) {
+        let device = self.device_mut(device);
+        device.events = device.events.saturating_add(2);
+        match device.blocks.get(address).map(|block| block.pending_free) {
+            Some(false) => {}
+            Some(true) => device.misfit(),
+            None => {
+                device.misfit();
+                device.misfit();
+            }
+        }
+        device.forget_block(address);
+        self.event += 2;
+        self.time_ns = self.time_ns.max(time_ns);
+    }
+
     /// Takes the next event.
+    #[inline]
     pub fn apply(&mut self, event: &Event) {
         let number = self.event;
         self.device_mut(event.device).apply(number, event);

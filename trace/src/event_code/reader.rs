@@ -17,6 +17,12 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
+    /// How many events it stands for.
+    #[inline]
+    pub(crate) fn events(&self) -> u64 {
+        if matches!(self, Self::Freed { .. }) { 2 } else { 1 }
+    }
+
     /// Its events.
     #[inline]
     pub(crate) fn each(&self, mut each: impl FnMut(Event)) {
@@ -31,7 +37,7 @@ impl Operation {
 }
 
 /// A chunk's events, unpacked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct EventColumns {
     start_ns: u64,
     unit: u64,

@@ -1,0 +1,79 @@
+//! Counters over slices of time, and moments by their time.
+
+use super::Recording;
+use crate::buckets::Slice;
+use crate::decoder::each_event;
+use crate::error::FormatError;
+use crate::event::DeviceId;
+use crate::pack::Unpacker;
+use crate::replay::Replay;
+use crate::series::{Column, slice_end};
+use crate::state::MemoryState;
+
+/// Columns of a timeline are exact while fewer events than this many a column are in view; beyond, a bucket of the series is narrower than a
+/// column anyway, in a recording that was read as a whole.
+const EXACT_EVENTS_PER_COLUMN: u64 = 32;
+/// Events in view up to which columns are exact where buckets are wider, as they are in an index. Replaying these takes 4 ms.
+const EXACT_EVENTS: u64 = 150_000;
+
+impl Recording {
+    /// A device's counters over `width` equal slices of time: exact where few events are in view, else to within a bucket of the device's
+    /// [`Series`](crate::Series).
+    #[must_use]
+    pub fn columns(&self, device: DeviceId, from_ns: u64, to_ns: u64, width: usize) -> Vec<Column> {
+        let Some(series) = self.series(device) else { return vec![Column::default(); width] };
+        let (first, last) = (self.event_at_time(from_ns), self.event_at_time(to_ns));
+        let exact_up_to = EXACT_EVENTS_PER_COLUMN.saturating_mul(width as u64);
+        let bucketed = || series.columns(from_ns, to_ns, width);
+        let in_buckets = series.bucket_events().saturating_mul(width as u64).min(EXACT_EVENTS);
+        if last - first > exact_up_to.max(in_buckets) {
+            return bucketed();
+        }
+        // Where a chunk is not there yet, the series has to do.
+        self.exact_columns(device, (first, last), (from_ns, to_ns), width).unwrap_or_else(|_| bucketed())
+    }
+
+    fn exact_columns(
+        &self,
+        device: DeviceId,
+        (first, last): (u64, u64),
+        (from_ns, to_ns): (u64, u64),
+        width: usize,
+    ) -> Result<Vec<Column>, FormatError> {
+        let counters = |state: &MemoryState| state.device(device).map(|device| device.counters()).unwrap_or_default();
+        let mut columns = Vec::with_capacity(width);
+        let mut replay = Replay::new();
+        let state = replay.seek(self, first)?;
+        let mut column = Column::still(state.event(), counters(state));
+        replay.walk(self, last, |state| {
+            while columns.len() < width && state.time_ns() > slice_end(from_ns, to_ns, width, columns.len()) {
+                columns.push(column);
+                column = Column::still(column.event, column.last);
+            }
+            column.extend(&Column::still(state.event(), counters(state)));
+        })?;
+        while columns.len() < width {
+            columns.push(column);
+            column = Column::still(column.event, column.last);
+        }
+        Ok(columns)
+    }
+
+    /// The last moment whose time is at most `time_ns`; the first moment where all are later. Where the events of that time have not been
+    /// read yet, the first of them.
+    #[must_use]
+    pub fn event_at_time(&self, time_ns: u64) -> u64 {
+        let chunk = self.event_chunks.partition_point(|stored| stored.end_ns <= time_ns);
+        let Some(stored) = self.event_chunks.get(chunk) else { return self.end_event() };
+        let mut number = stored.first_event;
+        let mut later = false;
+        // A chunk is decoded without error once, when it is taken in.
+        if let Ok(packed) = stored.chunk(&self.source) {
+            let _ = each_event(&packed, &mut Unpacker::default(), |event| {
+                later |= event.time_ns > time_ns;
+                number += u64::from(!later);
+            });
+        }
+        number
+    }
+}
