@@ -6,4 +6,5 @@ mod json;
 mod late;
 mod recorded;
 mod shapes;
+mod tolerance;
 mod unpickle;
