@@ -222,6 +222,8 @@ impl<F: FnMut(&[u8]) -> Outcome> Sink for Pieces<F> {
         self.encoder.annotation(annotation);
     }
     fn full_state(&mut self, state: &MemoryState) {
+        // A recording that begins late or has lost events keeps its numbers.
+        self.encoder.skip_to(state.event());
         self.encoder.full_state(state);
     }
 }

@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use vramscope_trace::{
+    Definition, DeviceId, Encoder, Event, EventKind, Info, MemoryState, Pool, PoolKind, Recording, Replay, Segment,
+    Sink, SiteId, Stage, StreamId, StringId,
+};
 
 use crate::program::{Finished, fixture, run};
 
@@ -137,4 +141,46 @@ fn a_recording_without_names_is_the_same_recording() {
     let finished =
         run([OsStr::new("import"), plain.as_os_str(), "-o".as_ref(), plain.as_os_str(), "--redact".as_ref()]);
     assert_eq!(finished.code, Some(2), "{}", finished.stderr);
+}
+
+/// A recording of the newest part of a run, with events lost in the middle of it.
+fn late_recording() -> Vec<u8> {
+    let mut encoder = Encoder::new(&Info { source: "late_program".to_owned(), ..Info::default() });
+    let mut state = MemoryState::default();
+    let (pool, site) = (Pool::default_of(PoolKind::Small), SiteId(0));
+    let (address, size, stream, expandable, since_event) = (1 << 20, 2 << 20, StreamId(0), false, 0);
+    let segment = Segment { address, size, stream, pool, expandable, site, since_event };
+    state.device_mut(DeviceId(0)).insert_segment(segment);
+    encoder.define(&Definition::String("late_step".to_owned()));
+    for begin in [1000, 5000] {
+        encoder.skip_to(begin);
+        encoder.full_state(&state);
+        for number in 0..10 {
+            let kind = EventKind::Mark { stage: Stage::Instant, name: StringId(1), address: 0, site };
+            encoder.event(&Event { device: DeviceId(0), time_ns: (begin + number) * 1000, kind });
+        }
+    }
+    encoder.flush();
+    encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
+}
+
+#[test]
+fn events_keep_their_numbers() {
+    let folder = TempDir::new().expect("a folder");
+    let [late, redacted] = ["late.vram", "redacted.vram"].map(|name| folder.path().join(name));
+    fs::write(&late, late_recording()).expect("a file");
+    let finished =
+        run([OsStr::new("import"), late.as_os_str(), "-o".as_ref(), redacted.as_os_str(), "--redact".as_ref()]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let [before, after] = [late, redacted].map(|path| {
+        let bytes = fs::read(path).expect("a recording");
+        let mut recording = Recording::new();
+        recording.push(&bytes).expect("a recording");
+        let mut replay = Replay::new();
+        let event = |number| replay.event(&recording, number).expect("a chunk").map(|event| event.time_ns);
+        let times: Vec<_> = (0..5100).map(event).collect();
+        (recording.first_event(), recording.end_event(), recording.lost_events(), times)
+    });
+    assert_eq!(before.0, 1000);
+    assert_eq!(after, before);
 }
