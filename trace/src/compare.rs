@@ -3,7 +3,7 @@
 //! Numbers of sites mean nothing in another recording, so sites are matched by what they say: the scope, the category and the whole
 //! call stack. Between two runs code changes, lines move, and programs and libraries lie elsewhere; so a site that only one of the
 //! recordings has is matched with one that only the other has where the two differ in nothing but paths, or else in nothing but line
-//! numbers, or else in nothing but those.
+//! numbers, or else in nothing but those; what started a script does not count then.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -196,12 +196,19 @@ fn described(device: DeviceId, definitions: &Definitions, id: SiteId) -> SiteCha
 struct Compared {
     files: bool,
     lines: bool,
+    /// What called the script, too: how it was started.
+    start: bool,
 }
 
 /// The whole frame, and then less and less of it.
-const EXACT: Compared = Compared { files: true, lines: true };
-const LOOSER: [Compared; 3] =
-    [Compared { files: false, ..EXACT }, Compared { lines: false, ..EXACT }, Compared { files: false, lines: false }];
+const EXACT: Compared = Compared { files: true, lines: true, start: true };
+const LOOSER: [Compared; 3] = [
+    Compared { files: false, lines: true, start: false },
+    Compared { files: true, lines: false, start: false },
+    Compared { files: false, lines: false, start: false },
+];
+/// What Python calls the code of a file outside of its functions. The frames around it are those of what runs the script.
+const SCRIPT: &str = "<module>";
 
 /// The number of each site of both recordings in a numbering that they have in common.
 fn matched(a: &Definitions, b: &Definitions) -> Pair<Vec<SiteId>> {
@@ -283,7 +290,11 @@ impl<'a> Common<'a> {
         };
         while let Some((id, link)) = links.pop() {
             let frame = self.definitions.frame(link.frame).unwrap_or_default();
-            let function = self.interner.string(self.definitions.string(frame.function));
+            let function = self.definitions.string(frame.function);
+            if !self.compared.start && function == SCRIPT {
+                caller = StackId(0);
+            }
+            let function = self.interner.string(function);
             let file = if self.compared.files { self.definitions.string(frame.file) } else { "" };
             let file = self.interner.string(file);
             let line = if self.compared.lines { frame.line } else { 0 };
@@ -301,11 +312,12 @@ mod tests {
     use crate::{Encoder, Event, EventKind, Info, Pool, Sink, StreamId};
 
     fn recording(sites: &[(&str, u32, u64)]) -> Recording {
-        recording_of("train.py", sites)
+        recording_of("train.py", false, sites)
     }
 
-    /// A recording of one block for each of `sites` in a file, by function, line and bytes; the last one is freed in the end.
-    fn recording_of(file: &str, sites: &[(&str, u32, u64)]) -> Recording {
+    /// A recording of one block for each of `sites` in a file, by function, line and bytes; the last one is freed in the end. A program
+    /// may be `started` by another.
+    fn recording_of(file: &str, started: bool, sites: &[(&str, u32, u64)]) -> Recording {
         let (mut encoder, mut interner) = (Encoder::new(&Info::default()), Interner::default());
         let (stream, pool) = (StreamId(0), Pool::default());
         let event = |encoder: &mut Encoder, kind| encoder.event(&Event { device: DeviceId(0), time_ns: 1, kind });
@@ -314,10 +326,12 @@ mod tests {
         let mut address = 1 << 20;
         for &(function, line, size) in sites {
             let file = interner.string(file);
-            let (main, function) = (interner.string("main"), interner.string(function));
+            let [main, function, run] = [SCRIPT, function, "run_path"].map(|name| interner.string(name));
             let outer = interner.frame(Frame { function: main, file, line: 1 });
             let inner = interner.frame(Frame { function, file, line });
-            let outer = interner.stack(outer, StackId(0));
+            let start = interner.frame(Frame { function: run, file, line: 286 });
+            let start = if started { interner.stack(start, StackId(0)) } else { StackId(0) };
+            let outer = interner.stack(outer, start);
             let stack = interner.stack(inner, outer);
             let site = interner.site(Site { stack, ..Site::default() });
             for definition in interner.take_fresh() {
@@ -388,10 +402,12 @@ mod tests {
     #[test]
     fn programs_may_move() {
         let lines = |add: u32| [("f", 3 + add, 1024), ("f", 4 + add, 2048), ("last", 9 + add, 512)];
-        let here = recording_of("/home/a/train.py", &lines(0));
-        for (there, sites) in
-            [(recording_of("/opt/run.py", &lines(0)), 3), (recording_of("/opt/run.py", &lines(20)), 2)]
-        {
+        let here = recording_of("/home/a/train.py", false, &lines(0));
+        for (there, sites) in [
+            (recording_of("/opt/run.py", false, &lines(0)), 3),
+            (recording_of("/opt/run.py", true, &lines(0)), 3),
+            (recording_of("/opt/run.py", true, &lines(20)), 2),
+        ] {
             let comparison = compare(&here, &there).expect("both can be read");
             assert_eq!(comparison.sites.len(), sites, "{comparison:?}");
             assert!(comparison.sites.iter().all(|site| site.growth() == (0, 0)), "{comparison:?}");

@@ -9,6 +9,9 @@ use crate::state::DeviceState;
 const UNKNOWN: &str = "unknown site";
 /// Folders in which a program keeps the code of others. What lies in none of them is the program's own.
 const LIBRARIES: [&str; 5] = ["site-packages/", "dist-packages/", "lib/python", ".cargo/registry/", "rustlib/"];
+/// What C++ stacks begin with whoever asks: the recording of the stack, and the allocator.
+const MACHINERY: [&str; 4] =
+    ["torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::", "c10::cuda::CUDACachingAllocator::"];
 
 /// The memory that one site holds at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,11 +42,24 @@ pub fn holders(device: &DeviceState) -> Vec<Holder> {
     holders
 }
 
-/// A frame in one line: `train.py:66 gpt_step`; with the last part of the file's path only where `short`.
+/// A C++ function without the types of its arguments.
+fn without_arguments(function: &str) -> &str {
+    // The one of an unnamed namespace stands behind a colon.
+    let begins = |&(at, _): &(usize, &str)| at > 0 && !function[..at].ends_with([':', ' ']);
+    let begin = function.match_indices('(').find(begins).filter(|_| function.contains("::"));
+    begin.map_or(function, |(at, _)| &function[..at])
+}
+
+/// A frame in one line: `train.py:66 gpt_step`; where `short`, only with the last part of the file's path, and without the types of a
+/// function's arguments.
 #[must_use]
 pub fn frame_name(definitions: &Definitions, frame: Frame, short: bool) -> String {
     let (function, path) = (definitions.string(frame.function), definitions.string(frame.file));
-    let file = if short { path.rsplit(['/', '\\']).next().unwrap_or(path) } else { path };
+    let (function, file) = if short {
+        (without_arguments(function), path.rsplit(['/', '\\']).next().unwrap_or(path))
+    } else {
+        (function, path)
+    };
     match (file, frame.line) {
         ("" | "??", _) => function.to_owned(),
         (file, 0) => format!("{file} {function}"),
@@ -60,10 +76,14 @@ pub fn site_name(definitions: &Definitions, id: SiteId) -> String {
     let is_script = |frame: &Frame| file(frame).ends_with(".py");
     let is_own = |frame: &Frame| {
         let path = file(frame).replace('\\', "/");
-        path.contains('.') && !path.starts_with('<') && !LIBRARIES.iter().any(|library| path.contains(library))
+        (path.contains('/') || is_script(frame))
+            && !path.starts_with('<')
+            && !LIBRARIES.iter().any(|library| path.contains(library))
     };
     let has_script = definitions.stack(site.stack).any(|frame| is_script(&frame));
-    let shown = |frame: &Frame| !has_script || is_script(frame);
+    let is_machinery =
+        |frame: &Frame| MACHINERY.iter().any(|part| definitions.string(frame.function).starts_with(part));
+    let shown = |frame: &Frame| if has_script { is_script(frame) } else { !is_machinery(frame) };
     let innermost = definitions.stack(site.stack).find(shown);
     let own = definitions.stack(site.stack).find(|frame| shown(frame) && is_own(frame));
     let mut parts = Vec::new();
@@ -123,6 +143,12 @@ mod tests {
         check("", unknown, &[main, adam], "adam.py:182 _init_group ← train.py:151 <module>");
         check("", unknown, &[main, ("", 0, "at::empty")], "train.py:151 <module>");
         check("", unknown, &[("??", 0, "outer"), ("", 0, "at::empty")], "at::empty");
+        let frames = [
+            ("??", 0, "at::(anonymous namespace)::mm(at::Tensor const&)"),
+            ("CUDACachingAllocator.cpp", 0, "c10::cuda::CUDACachingAllocator::Native::allocate(unsigned long)"),
+            ("??", 0, "torch::unwind::unwind()"),
+        ];
+        check("", unknown, &frames, "at::(anonymous namespace)::mm");
         check("", unknown, &[("<string>", 1, "f"), adam], "adam.py:182 _init_group");
     }
 

@@ -1,6 +1,6 @@
 //! Where everything stands on the page.
 
-use vramscope_trace::{DeviceInfo, site_name};
+use vramscope_trace::{DeviceId, DeviceInfo, site_name};
 
 use super::facts::Facts;
 use super::{Report, chart};
@@ -185,7 +185,7 @@ impl<S: Surface> Pen<'_, S> {
         let mut said = vec![
             counted(recording.events(), "event", "events"),
             units::duration(recording.end_ns().saturating_sub(recording.start_ns())),
-            counted(recording.devices().count() as u64, "GPU", "GPUs"),
+            counted(recording.devices().filter(|&id| id != DeviceId::HOST).count() as u64, "GPU", "GPUs"),
         ];
         said.extend([&info.writer, &info.alloc_conf].into_iter().filter(|text| !text.is_empty()).cloned());
         let y = self.y + 34.0;
@@ -236,7 +236,12 @@ impl<S: Surface> Pen<'_, S> {
         let line = self.rect(MARGIN, self.y, WIDTH - MARGIN, self.y + 1.0);
         self.surface.fill(line, theme.faint);
         let y = self.y + 18.0;
-        let end = self.strong(&format!("GPU {}", facts.device.0), 15.0, (MARGIN, y), 200.0);
+        let name = if facts.device == DeviceId::HOST {
+            "Pinned memory of the host".to_owned()
+        } else {
+            format!("GPU {}", facts.device.0)
+        };
+        let end = self.strong(&name, 15.0, (MARGIN, y), 300.0);
         let mut said = Vec::new();
         if let Some(about) = self.page.about(facts) {
             said.extend(Some(about.name.clone()).filter(|name| !name.is_empty()));
@@ -407,6 +412,6 @@ fn tiles(report: &Report, facts: &Facts) -> Vec<Tile> {
             units::count(facts.peak.blocks().len() as u64),
             format!("event {}", units::count(facts.peak_event)),
         ),
-        tile("events", units::count(facts.events), "of this GPU".to_owned()),
+        tile("events", units::count(facts.events), "of this device".to_owned()),
     ]
 }
