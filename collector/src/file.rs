@@ -36,6 +36,7 @@ pub use keep::{Keep, parse_keep_bytes, parse_time};
 use storage::{Disk, Storage, Stream};
 #[cfg(test)]
 pub(crate) use testing::stream_with_queue;
+pub(crate) use window::is_of_the_recording;
 use writer::Writer;
 
 /// Bytes of chunks that may wait: half a minute of a program that makes a million events a second.

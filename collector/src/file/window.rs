@@ -9,6 +9,12 @@ use vramscope_trace::ChunkKind;
 
 use super::keep::Keep;
 
+/// Whether a chunk says something of what was recorded, not only of where the file's chunks are.
+pub(crate) fn is_of_the_recording(kind: ChunkKind) -> bool {
+    use ChunkKind::{Annotations, Definitions, Events, Head, State};
+    matches!(kind, Head | Definitions | Events | State | Annotations)
+}
+
 /// Where a full state stands in the file, and since when.
 #[derive(Clone, Copy, Debug)]
 struct Full {

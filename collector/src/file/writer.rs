@@ -9,7 +9,7 @@ use vramscope_trace::Chunk;
 
 use super::keep::Keep;
 use super::storage::{Place, Storage};
-use super::window::Layout;
+use super::window::{Layout, is_of_the_recording};
 
 /// Between two attempts where the operating system says that it cannot now.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -68,6 +68,10 @@ impl<S: Storage> Writer<S> {
     pub(super) fn append(&mut self, chunk: &Chunk, now: Instant) -> io::Result<()> {
         let len = chunk.bytes.len() as u64;
         if !self.keep.is_everything() {
+            if !is_of_the_recording(chunk.kind) {
+                // In a file whose beginning went, or will go, chunks are elsewhere than it says; readers do without.
+                return Ok(());
+            }
             self.make_room(len, now)?;
         }
         let begin = self.layout.len();

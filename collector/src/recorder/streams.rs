@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use vramscope_trace::{Annotation, Chunk, Definition, Encoder, Event, Info, MemoryState, Sink};
 
 use super::{Outputs, Summary};
-use crate::file::RecordingFile;
+use crate::file::{RecordingFile, is_of_the_recording};
 use crate::hub::Hub;
 
 /// How long events may wait before their chunk is cut for the file. With a round of the recorder at either end, and what else the machine has
@@ -88,12 +88,15 @@ impl Streams {
 
     /// Gives the chunks that are complete to the file and the viewers.
     fn pass_on(&mut self) {
-        let chunks = self.main.take_output().into_iter().map(Arc::new).collect();
-        let fresh = self.live.as_mut().map(|live| live.take_output().into_iter().map(Arc::new).collect());
+        let shared = |chunks: Vec<Chunk>| chunks.into_iter().map(Arc::new).collect::<Vec<_>>();
+        let chunks = shared(self.main.take_output());
+        let fresh = self.live.as_mut().map(|live| shared(live.take_output()));
         if let Some(hub) = &self.outputs.hub {
-            let to_hub: &Vec<Arc<Chunk>> = fresh.as_ref().unwrap_or(&chunks);
+            let mut to_hub: Vec<_> = fresh.as_ref().unwrap_or(&chunks).clone();
+            // An index speaks of places in the file.
+            to_hub.retain(|chunk| is_of_the_recording(chunk.kind));
             if !to_hub.is_empty() {
-                hub.publish(to_hub);
+                hub.publish(&to_hub);
             }
         }
         if self.outputs.file.is_none() && self.summary.file_error.is_none() {

@@ -1,0 +1,102 @@
+//! Files as they are written by a recorder: how large, and what becomes of them when they cannot be written any more.
+
+#![allow(missing_docs)]
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use vramscope_collector::{Hub, Keep, Outputs, Recorder, RecordingFile, Summary};
+use vramscope_trace::{Info, Recording};
+
+mod program;
+use program::Program;
+
+fn record(path: &Path, keep: Keep, hub: &Hub, rate: u64, time: Duration) -> Summary {
+    let file = RecordingFile::create(path, keep).expect("a new file");
+    let outputs = Outputs { file: Some(file), hub: Some(hub.clone()), ..Outputs::default() };
+    let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let clock = handle.clone();
+    Program::new(handle, move || clock.now_ns()).run(rate, time);
+    recorder.stop()
+}
+
+fn open(bytes: &[u8], may_be_cut: bool) -> Recording {
+    let mut recording = Recording::new();
+    recording.push(bytes).expect("a recording");
+    assert!(may_be_cut || recording.finish().is_ok());
+    recording
+}
+
+/// `cargo test --release -p vramscope-collector --test file sizes -- --nocapture --ignored` prints more of them, over a longer time.
+#[test]
+fn sizes_do_not_depend_on_who_watches() {
+    print_sizes(&[10_000], Duration::from_secs(1), 6.0);
+}
+
+#[test]
+#[ignore = "takes half a minute, and says how large files are"]
+fn sizes_at_other_rates() {
+    print_sizes(&[100, 1000, 10_000, 100_000, 500_000], Duration::from_secs(3), 100.0);
+}
+
+fn print_sizes(rates: &[u64], time: Duration, most: f64) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.vram");
+    for &rate in rates {
+        for watched in [false, true] {
+            let hub = Hub::default();
+            let viewer = watched.then(|| hub.viewer());
+            let summary = record(&path, Keep::default(), &hub, rate, time);
+            drop(viewer);
+            assert_eq!(summary.bytes, fs::metadata(&path).expect("it is there").len());
+            assert_eq!(open(&fs::read(&path).expect("it is there"), false).events(), summary.events);
+            let each = summary.bytes as f64 / summary.events as f64;
+            let live: usize = hub.everything().iter().map(|chunk| chunk.bytes.len()).sum();
+            let live = live as f64 / summary.events as f64;
+            println!(
+                "{rate:>8} events/s, watched: {watched:<5} {each:6.2} bytes an event in the file, {live:6.2} for viewers"
+            );
+            assert!(each < most);
+        }
+    }
+}
+
+/// A disk that is full: `/dev/full` answers every write so, but is no file; a small file system would be one.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_ends_the_file_and_not_the_program() {
+    let hub = Hub::default();
+    let file = RecordingFile::create(Path::new("/dev/full"), Keep::default()).expect("it opens");
+    let outputs = Outputs { file: Some(file), hub: Some(hub.clone()), ..Outputs::default() };
+    let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let clock = handle.clone();
+    Program::new(handle, move || clock.now_ns()).run(100_000, Duration::from_millis(200));
+    let summary = recorder.stop();
+    let error = summary.file_error.expect("there is no room").to_string();
+    assert!(error.starts_with("/dev/full: No space left on device"), "{error}");
+    let live: Vec<u8> = hub.everything().iter().flat_map(|chunk| chunk.bytes.clone()).collect();
+    assert_eq!(open(&live, false).events(), summary.events);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_whose_reader_leaves_gets_whole_chunks_up_to_there() {
+    use std::io::Read;
+    use std::process::Command;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&path).status().expect("every Unix has it").success());
+    let (reading, theirs) = (path.clone(), 200_000);
+    let reader = std::thread::spawn(move || {
+        let mut bytes = vec![0; theirs];
+        fs::File::open(reading).expect("it is there").read_exact(&mut bytes).expect("as much comes");
+        bytes
+    });
+    let summary = record(&path, Keep::default(), &Hub::default(), 500_000, Duration::from_millis(500));
+    let bytes = reader.join().expect("no panic");
+    let error = summary.file_error.expect("nobody reads any more").to_string();
+    assert!(error.contains("pipe: Broken pipe"), "{error}");
+    assert!(open(&bytes, true).events() > 0);
+}

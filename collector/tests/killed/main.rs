@@ -1,0 +1,166 @@
+//! A recorded program that is killed at any moment leaves a file that opens, and that holds everything older than 250 ms.
+//!
+//! `VRAMSCOPE_KILLS=200 cargo test --release -p vramscope-collector --test killed -- --nocapture` kills 200.
+
+#![allow(missing_docs)]
+#![cfg(unix)]
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use vramscope_collector::{Hub, Keep, Outputs, Recorder, RecordingFile};
+use vramscope_trace::{Decoder, Event, Info, Item, Memory, Recording};
+
+#[path = "../file/program.rs"]
+mod program;
+use program::Program;
+
+const RATE: u64 = 500_000;
+const PROMISE_MS: f64 = 250.0;
+/// The longest that a program lives.
+const LIFE: Duration = Duration::from_millis(1000);
+/// In the child, the file to record to.
+const FILE: &str = "VRAMSCOPE_KILLED_FILE";
+/// In the child, what else is asked for: a viewer, the newest part alone.
+const MODE: &str = "VRAMSCOPE_KILLED_MODE";
+const MODES: [&str; 3] = ["", "watched", "newest"];
+/// A program whose chunks are cut by the clock, not because they are full.
+const SLOW: &str = "slow";
+const SLOW_RATE: u64 = 5000;
+const NEWEST_BYTES: u64 = 1 << 20;
+
+/// Does nothing but in the child that the test below starts.
+#[test]
+fn the_program_that_is_killed() {
+    let (Some(path), Ok(mode)) = (env::var_os(FILE), env::var(MODE)) else { return };
+    let keep = Keep { bytes: (mode == "newest").then_some(NEWEST_BYTES), time: None };
+    let file = RecordingFile::create(Path::new(&path), keep).expect("a new file");
+    let hub = Hub::default();
+    let _viewer = (mode == "watched").then(|| hub.viewer());
+    let outputs = Outputs { file: Some(file), hub: Some(hub), ..Outputs::default() };
+    let (_recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let clock = handle.clone();
+    let rate = if mode == SLOW { SLOW_RATE } else { RATE };
+    Program::new(handle, move || clock.now_ns()).run(rate, 10 * LIFE);
+}
+
+fn start(path: &Path, mode: &str) -> Child {
+    let program = env::current_exe().expect("this program");
+    let mut command = Command::new(program);
+    command.args(["--exact", "the_program_that_is_killed"]).env(FILE, path).env(MODE, mode);
+    command.stdout(Stdio::null()).spawn().expect("it starts")
+}
+
+/// Waits until there is a recording.
+fn wait_for_head(path: &Path) {
+    let since = Instant::now();
+    while fs::metadata(path).map_or(0, |file| file.len()) == 0 {
+        assert!(since.elapsed() < Duration::from_secs(30), "the recording begins at once");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn unix_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_nanos() as u64
+}
+
+/// The events in the file, which are the program's and in its order, and how many came before them.
+fn events(bytes: &[u8]) -> (u64, Vec<Event>) {
+    let mut decoder = Decoder::new();
+    decoder.push(bytes);
+    let (mut first, mut events) = (0, Vec::new());
+    while let Some(item) = decoder.next_item().expect("whole chunks, and the beginning of one") {
+        match item {
+            Item::Event(event) => events.push(event),
+            Item::FullState(state) if events.is_empty() => first = state.event(),
+            _ => {}
+        }
+    }
+    (first, events)
+}
+
+/// What the program does in its life, however long that is.
+fn expected(count: usize) -> Vec<Event> {
+    let mut program = Program::new(Memory::default(), || 0);
+    while program.sink.events.len() < count {
+        program.block();
+    }
+    program.sink.events
+}
+
+/// What a killed program left.
+struct Left {
+    /// How old the newest event was.
+    age_ms: f64,
+    events: u64,
+    seconds: f64,
+    bytes: u64,
+}
+
+fn kill(path: &Path, mode: &str, after: Duration) -> Left {
+    let mut child = start(path, mode);
+    wait_for_head(path);
+    std::thread::sleep(after);
+    let killed_ns = unix_ns();
+    child.kill().expect("it runs");
+    child.wait().expect("it is gone");
+
+    let bytes = fs::read(path).expect("the file is there");
+    let mut recording = Recording::new();
+    recording.push(&bytes).expect("it opens");
+    assert_eq!(recording.lost_events(), 0);
+    let epoch_ns = recording.info().epoch_unix_ns;
+    let (first, events) = events(&bytes);
+    assert_eq!(recording.end_event(), first + events.len() as u64);
+    if mode == "newest" {
+        assert!(bytes.len() as u64 <= NEWEST_BYTES);
+    } else {
+        assert_eq!(first, 0);
+    }
+    let expected = expected(first as usize + events.len());
+    let same = events.iter().zip(&expected[first as usize..]).all(|(event, expected)| event.kind == expected.kind);
+    assert!(same, "nothing is missing and nothing is changed");
+    let age_ns = killed_ns.saturating_sub(epoch_ns + events.last().map_or(0, |event| event.time_ns));
+    Left {
+        age_ms: age_ns as f64 / 1e6,
+        events: recording.end_event(),
+        seconds: killed_ns.saturating_sub(epoch_ns) as f64 / 1e9,
+        bytes: bytes.len() as u64,
+    }
+}
+
+#[test]
+fn everything_older_than_a_quarter_of_a_second_is_there() {
+    if env::var_os(FILE).is_some() {
+        return;
+    }
+    let kills: u64 = env::var("VRAMSCOPE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("killed.vram");
+    // Spread over the life by the golden ratio, which no period in there fits.
+    let moment = |n: u64| LIFE.mul_f64((n as f64 * 0.618_034).fract());
+    let fast = (0..kills).map(|n| kill(&path, MODES[n as usize % MODES.len()], moment(n))).collect();
+    let worst_of_fast = tell(fast);
+    let worst_of_slow = tell((0..kills / 4).map(|n| kill(&path, SLOW, moment(n))).collect());
+    assert!(worst_of_fast < PROMISE_MS && worst_of_slow < PROMISE_MS);
+}
+
+/// Says what was left; the age of the oldest newest event in ms.
+fn tell(left: Vec<Left>) -> f64 {
+    let mut ages: Vec<_> = left.iter().map(|left| left.age_ms).collect();
+    ages.sort_by(f64::total_cmp);
+    let (median, worst) = (ages[ages.len() / 2], ages[ages.len() - 1]);
+    let events: u64 = left.iter().map(|left| left.events).sum();
+    let seconds: f64 = left.iter().map(|left| left.seconds).sum();
+    let bytes: u64 = left.iter().map(|left| left.bytes).sum();
+    println!(
+        "{} kills of programs that made {:.0} events/s; all files open, {bytes} bytes in all; the newest event kept was {median:.0} ms old \
+         in the median, {worst:.0} ms at worst",
+        left.len(),
+        events as f64 / seconds,
+    );
+    worst
+}
