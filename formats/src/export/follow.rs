@@ -178,6 +178,10 @@ impl Blocks {
     /// Takes over a state that does not follow from the events before it.
     fn adopt_all(&mut self, state: &MemoryState, is_first: bool, visit: &mut impl Visit) -> Result<(), ExportError> {
         let at = Moment { event: state.event(), time_ns: state.time_ns() };
+        // A device of which the state says nothing has nothing.
+        let nothing = DeviceState::default();
+        let gone: Vec<DeviceId> = self.devices.keys().copied().filter(|id| state.device(*id).is_none()).collect();
+        gone.into_iter().try_for_each(|id| self.adopt(id, &nothing, at, false, visit))?;
         state.devices().try_for_each(|(id, device)| self.adopt(id, device, at, is_first, visit))
     }
 

@@ -11,7 +11,7 @@ use arrow_array::types::Int32Type;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, ZstdLevel};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
@@ -109,12 +109,16 @@ impl<W: Write + Send> Table<W> {
             Field::new(*name, data, true)
         };
         let schema = Arc::new(Schema::new(names.iter().zip(&kinds).map(field).collect::<Vec<_>>()));
-        let properties = WriterProperties::builder()
+        let mut properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
-            .set_key_value_metadata(Some(metadata(recording)))
-            .build();
-        let writer = ArrowWriter::try_new(out, schema.clone(), Some(properties)).map_err(failed)?;
+            .set_key_value_metadata(Some(metadata(recording)));
+        for name in names.into_iter().filter(|name| goes_up(name)) {
+            properties = properties
+                .set_column_dictionary_enabled(name.into(), false)
+                .set_column_encoding(name.into(), Encoding::DELTA_BINARY_PACKED);
+        }
+        let writer = ArrowWriter::try_new(out, schema.clone(), Some(properties.build())).map_err(failed)?;
         Ok(Self { writer, schema, columns: kinds.into_iter().map(Values::new).collect(), waiting: 0 })
     }
 
@@ -143,6 +147,11 @@ impl<W: Write + Send> Rows for Table<W> {
         self.waiting += 1;
         if self.waiting == BATCH_ROWS { self.write_batch() } else { Ok(()) }
     }
+}
+
+/// Whether a column holds moments, which go up from row to row and are seldom the same twice.
+fn goes_up(column: &str) -> bool {
+    column.ends_with("event") || column.ends_with("_ns")
 }
 
 /// What the recording says of itself, for who wants to know what time 0 was.

@@ -234,9 +234,13 @@ impl<'a> EventRow<'a> {
                 used_by_others: Some(used_by_others),
                 ..row("memory_sample")
             },
-            EventKind::Mark { stage, name, .. } => {
-                Self { name: Some(recording.definitions().string(name)), stage: Some(stage), ..row("mark") }
-            }
+            EventKind::Mark { stage, name, address, site } => Self {
+                name: Some(recording.definitions().string(name)),
+                stage: Some(stage),
+                address: (address != 0).then_some(address),
+                site: (site != SiteId(0)).then_some(site),
+                ..row("mark")
+            },
             EventKind::Gap { lost } => Self { lost: Some(lost), ..row("gap") },
         }
     }

@@ -51,7 +51,11 @@ pub fn tensorboard(recording: &Recording, out: &mut dyn Write, progress: Progres
         Ok(())
     })?;
     let mut file = EventFile::begin(out, seconds(epoch_ns, begin.time_ns))?;
-    for (id, device) in devices {
+    let end = Moment { event: recording.end_event(), time_ns: recording.end_ns() };
+    for (id, mut device) in devices {
+        if let Some(state) = recording.end_state().device(id) {
+            device.inactive_split.push(Point { moment: end, value: inactive_split_bytes(state) });
+        }
         let group = if id == DeviceId::HOST { "host".to_owned() } else { format!("cuda_{}", id.0) };
         for (name, points) in device.points() {
             let tag = format!("{group}/{name}");
@@ -72,13 +76,12 @@ fn seconds(epoch_ns: u64, time_ns: u64) -> f64 {
 type Named<T> = (&'static str, fn(&T) -> u64);
 
 /// The scalars that are a device's own at any moment, by PyTorch's names. Those of blocks count them, as PyTorch does, active ones.
-const SCALARS: [Named<DeviceState>; 7] = [
+const SCALARS: [Named<DeviceState>; 6] = [
     ("allocated_bytes.all.current", |state| state.counters().allocated),
     ("active_bytes.all.current", |state| state.counters().active),
     ("reserved_bytes.all.current", |state| state.counters().reserved),
     ("requested_bytes.all.current", |state| state.counters().requested),
     ("active.all.current", |state| state.blocks().len() as u64),
-    ("segment.all.current", |state| state.segments().len() as u64),
     ("num_ooms", DeviceState::ooms),
 ];
 
@@ -93,7 +96,10 @@ const SAMPLES: [Named<MemorySample>; 3] = [
     ("used_by_others_bytes", |sample| sample.used_by_others),
 ];
 
-/// What takes a walk over all blocks, and so is looked at once a stretch.
+/// How many segments the driver was asked for. As PyTorch has it, expandable ones do not count.
+const SEGMENTS: &str = "segment.all.current";
+
+/// What takes a walk over all blocks, and so is looked at once a stretch and at the end.
 const INACTIVE_SPLIT: &str = "inactive_split_bytes.all.current";
 
 /// A device's scalars over time.
@@ -101,6 +107,9 @@ struct Device {
     scalars: [Reduced; SCALARS.len()],
     peaks: [Reduced; PEAKS.len()],
     samples: [Reduced; SAMPLES.len()],
+    segments: Reduced,
+    /// What was counted last: segments that are not expandable, where there were so many in all of so many bytes.
+    counted: (u64, (usize, u64)),
     inactive_split: Vec<Point>,
     most: [u64; PEAKS.len()],
     events: u64,
@@ -116,6 +125,8 @@ impl Device {
             scalars: std::array::from_fn(|_| reduced()),
             peaks: std::array::from_fn(|_| reduced()),
             samples: std::array::from_fn(|_| reduced()),
+            segments: reduced(),
+            counted: (0, (0, 0)),
             inactive_split: Vec::new(),
             most: [0; PEAKS.len()],
             events: 0,
@@ -131,6 +142,11 @@ impl Device {
             *most = of(state).max(*most);
             peak.take(moment, *most);
         }
+        let all = (state.segments().len(), state.counters().reserved);
+        if self.counted.1 != all {
+            self.counted = (state.segments().filter(|segment| !segment.expandable).count() as u64, all);
+        }
+        self.segments.take(moment, self.counted.0);
         if self.events.is_multiple_of(self.stretch) {
             self.inactive_split.push(Point { moment, value: inactive_split_bytes(state) });
         }
@@ -148,14 +164,17 @@ impl Device {
         let scalars = SCALARS.into_iter().map(|(name, _)| name).zip(self.scalars);
         let peaks = PEAKS.into_iter().zip(self.peaks);
         let samples = SAMPLES.into_iter().map(|(name, _)| name).zip(self.samples);
-        let reduced = scalars.chain(peaks).chain(samples).map(|(name, reduced)| (name, reduced.finish()));
+        let segments = [(SEGMENTS, self.segments)];
+        let reduced =
+            scalars.chain(peaks).chain(samples).chain(segments).map(|(name, reduced)| (name, reduced.finish()));
         reduced.chain([(INACTIVE_SPLIT, self.inactive_split)]).filter(|(_, points)| !points.is_empty())
     }
 }
 
-/// Bytes of free blocks that have a live block in their segment: the caching allocator cannot give them back.
+/// Bytes of free blocks that have a live block in their segment: the caching allocator cannot give them back. As PyTorch has it,
+/// expandable segments do not count: their free pages can be unmapped.
 fn inactive_split_bytes(state: &DeviceState) -> u64 {
-    state.segments().fold(0u64, |sum, segment| {
+    state.segments().filter(|segment| !segment.expandable).fold(0u64, |sum, segment| {
         let (free, live) = state.extents(segment).fold((0u64, false), |(free, live), extent| match extent.block {
             Some(_) => (free, true),
             None => (free + extent.size, live),

@@ -1,0 +1,197 @@
+//! Slices, lanes and counters of a Perfetto trace, by the rules of its reader.
+
+use std::collections::{BTreeMap, HashMap};
+
+use proptest::prelude::*;
+use prost::Message;
+use vramscope_formats::export;
+use vramscope_trace::{EventKind, Recording, SiteId, Stage};
+
+use crate::common::{Draft, UNIT, happenings, recorded};
+
+#[derive(Clone, PartialEq, Message)]
+struct Trace {
+    #[prost(message, repeated, tag = "1")]
+    packet: Vec<Packet>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Packet {
+    #[prost(uint64, tag = "8")]
+    timestamp: u64,
+    #[prost(message, optional, tag = "11")]
+    event: Option<TrackEvent>,
+    #[prost(message, optional, tag = "60")]
+    track: Option<Track>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Track {
+    #[prost(uint64, tag = "1")]
+    uuid: u64,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(uint64, tag = "5")]
+    parent: u64,
+    #[prost(uint64, optional, tag = "17")]
+    merge_key: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TrackEvent {
+    #[prost(message, repeated, tag = "4")]
+    arguments: Vec<Argument>,
+    #[prost(int32, tag = "9")]
+    kind: i32,
+    #[prost(uint64, tag = "11")]
+    track: u64,
+    #[prost(int64, tag = "30")]
+    value: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Argument {
+    #[prost(uint64, optional, tag = "3")]
+    number: Option<u64>,
+}
+
+const BEGIN: i32 = 1;
+const END: i32 = 2;
+const INSTANT: i32 = 3;
+const COUNTER: i32 = 4;
+
+/// What a reader makes of a trace.
+#[derive(Debug, Default)]
+struct Read {
+    tracks: BTreeMap<u64, Track>,
+    counters: HashMap<u64, i64>,
+    open: HashMap<u64, usize>,
+    deepest: HashMap<u64, usize>,
+    slices: usize,
+    instants: Vec<(u64, Vec<Argument>)>,
+}
+
+impl Read {
+    fn named(&self, name: &str) -> Vec<u64> {
+        self.tracks.values().filter(|track| track.name == name).map(|track| track.uuid).collect()
+    }
+
+    fn lanes(&self) -> Vec<u64> {
+        let parents = self.named("allocations by site");
+        self.tracks.values().filter(|track| parents.contains(&track.parent)).map(|track| track.uuid).collect()
+    }
+}
+
+fn read(recording: &Recording) -> Read {
+    let mut bytes = Vec::new();
+    export::perfetto(recording, &mut bytes, &mut |_, _| {}).expect("memory can be written");
+    let trace = Trace::decode(bytes.as_slice()).expect("a trace");
+    let mut read = Read::default();
+    let mut events: Vec<(u64, TrackEvent)> = Vec::new();
+    for packet in trace.packet {
+        events.extend(packet.event.map(|event| (packet.timestamp, event)));
+        read.tracks.extend(packet.track.map(|track| (track.uuid, track)));
+    }
+    events.sort_by_key(|(time_ns, _)| *time_ns);
+    for (_, TrackEvent { arguments, kind, track, value }) in events {
+        assert!(read.tracks.contains_key(&track));
+        let open = read.open.entry(track).or_default();
+        match kind {
+            BEGIN => {
+                *open += 1;
+                read.slices += 1;
+                let deepest = read.deepest.entry(track).or_default();
+                *deepest = (*open).max(*deepest);
+            }
+            END => *open = open.checked_sub(1).expect("a slice is open"),
+            INSTANT => read.instants.push((track, arguments)),
+            COUNTER => drop(read.counters.insert(track, value)),
+            other => panic!("an event of kind {other}"),
+        }
+    }
+    read
+}
+
+proptest! {
+    #[test]
+    fn every_allocation_has_a_lane_for_itself_whatever_happens(happenings in happenings()) {
+        let recording = recorded(&happenings);
+        let read = read(&recording);
+        for lane in read.lanes() {
+            prop_assert!(read.deepest.get(&lane).is_none_or(|&deepest| deepest == 1));
+        }
+        let open: usize = read.lanes().iter().filter_map(|lane| read.open.get(lane)).sum();
+        prop_assert_eq!(open, recording.end_state().devices().map(|(_, device)| device.blocks().len()).sum::<usize>());
+    }
+}
+
+#[test]
+fn what_finds_no_lane_is_counted() {
+    let mut draft = Draft::new();
+    for number in 0..600 {
+        draft.alloc(number, (number + 1) * UNIT, UNIT, SiteId(0));
+    }
+    draft.free(600, 600 * UNIT);
+    let read = read(&draft.finish());
+    assert_eq!(read.lanes().len(), 512);
+    assert_eq!(read.slices, 512);
+    let [left_out] = read.named("left out")[..] else { panic!("it is told") };
+    let said: Vec<_> = read.instants.iter().filter(|(track, _)| *track == left_out).collect();
+    let numbers: Vec<_> = said[0].1.iter().filter_map(|argument| argument.number).collect();
+    assert_eq!(numbers, [88, 88 * UNIT]);
+    let [bytes] = read.named("active bytes without a slice")[..] else { panic!("it is counted") };
+    assert_eq!(read.counters[&bytes], 87 * UNIT as i64);
+}
+
+#[test]
+fn the_sites_that_allocated_the_most_have_groups_of_their_own() {
+    let mut draft = Draft::new();
+    for number in 0..1500 {
+        let site = draft.site(&format!("scope {number}"));
+        draft.alloc(number, UNIT, UNIT * (1 + number), site);
+        draft.free(number, UNIT);
+    }
+    let read = read(&draft.finish());
+    assert_eq!(read.slices, 1500);
+    assert_eq!(read.lanes().len(), 1001);
+    assert_eq!(read.named("other sites").len(), 1);
+    assert_eq!(read.named("scope 499").len(), 0);
+    assert_eq!(read.named("scope 500").len(), 1);
+}
+
+#[test]
+fn spans_that_overlap_lie_beside_each_other_and_nested_ones_inside() {
+    let check = |stages: &[(u64, Stage, &str)], lanes: &[usize], moments: usize| {
+        let mut draft = Draft::new();
+        for &(time_ns, stage, name) in stages {
+            draft.mark(time_ns, stage, name);
+        }
+        draft.event(100, EventKind::Gap { lost: 0 });
+        let read = read(&draft.finish());
+        let depths: Vec<_> = read.named("spans").iter().map(|track| read.deepest[track]).collect();
+        assert_eq!(depths, lanes, "{stages:?}");
+        let marks = read.named("marks");
+        assert_eq!(read.instants.iter().filter(|(track, _)| marks.contains(track)).count(), moments, "{stages:?}");
+    };
+    use Stage::{Begin, End, Instant};
+    check(&[(0, Begin, "a"), (1, Begin, "b"), (2, End, "b"), (3, End, "a")], &[2], 0);
+    check(&[(0, Begin, "a"), (1, Begin, "b"), (2, End, "a"), (3, End, "b")], &[1, 1], 0);
+    check(&[(0, Begin, "a"), (1, Begin, "a"), (2, End, "a"), (3, End, "a")], &[2], 0);
+    check(&[(0, Begin, "a"), (2, End, "a"), (2, Begin, "b"), (3, End, "b")], &[1], 0);
+    check(&[(0, Begin, "a"), (1, Begin, "never ended"), (2, End, "a")], &[1, 1], 0);
+    check(&[(0, End, "never begun"), (1, Instant, "a")], &[], 2);
+}
+
+#[test]
+fn lanes_of_a_group_are_one_to_the_page() {
+    let mut draft = Draft::new();
+    let (one, other) = (draft.site("one"), draft.site("other"));
+    for (number, site) in (0..).zip([one, one, other]) {
+        draft.alloc(number, (number + 1) * UNIT, UNIT, site);
+    }
+    let read = read(&draft.finish());
+    let keys = |name| read.named(name).iter().map(|track| read.tracks[track].merge_key).collect::<Vec<_>>();
+    assert_eq!(keys("one").len(), 2);
+    assert_eq!(keys("one")[0], keys("one")[1]);
+    assert_ne!(keys("one")[0], keys("other")[0]);
+}
