@@ -242,6 +242,28 @@ fn memory_of_the_host_stands_by_itself() {
 }
 
 #[test]
+fn events_that_are_missing_are_missing() {
+    let mut draft = Draft::new(&[0]);
+    let (stream, pool, site) = (StreamId(0), pool(), SiteId(0));
+    for begin in [7, 1 << 60] {
+        let mut state = MemoryState::default();
+        let (size, expandable, since_event) = (20 * MIB, false, 0);
+        let there = Segment { address: BASE, size, stream, pool, expandable, site, since_event };
+        state.device_mut(DeviceId(0)).insert_segment(there);
+        draft.encoder.skip_to(begin);
+        draft.encoder.full_state(&state);
+        draft.event(0, block(BASE, site));
+        draft.event(0, EventKind::FreeRequested { address: BASE, site });
+    }
+    let snapshot = json_of(&draft.finish());
+    let actions = snapshot["device_traces"][0].as_array().expect("a list").iter().map(|entry| entry["action"].as_str());
+    let twice = ["alloc", "free_requested", "alloc", "free_requested"];
+    assert_eq!(actions.collect::<Vec<_>>(), twice.map(Some));
+    assert_eq!(snapshot["allocator_settings"]["trace_alloc_overflowed"], true);
+    assert_eq!(snapshot["segments"][0]["blocks"][0]["state"], "active_pending_free");
+}
+
+#[test]
 fn a_device_that_pytorch_cannot_have_is_refused() {
     let mut draft = Draft::new(&[]);
     draft.event(120, segment(BASE, SiteId(0)));

@@ -292,3 +292,69 @@ impl<W: Write> Notation for Pickle<W> {
         self.out.flush()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pickled(write: impl FnOnce(&mut Pickle<&mut Vec<u8>>) -> io::Result<()>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut pickle = Pickle::new(&mut bytes).expect("memory can be written");
+        write(&mut pickle).and_then(|()| pickle.finish()).expect("memory can be written");
+        bytes
+    }
+
+    /// What Python's `pickle.dumps(value, 2)` gives.
+    fn check(value: i128, bytes: &[u8]) {
+        let expected = [&[PROTO, 2], bytes, &[STOP]].concat();
+        assert_eq!(pickled(|pickle| pickle.number(value)), expected, "{value}");
+    }
+
+    #[test]
+    fn numbers_take_the_bytes_that_python_gives_them() {
+        check(0, b"K\x00");
+        check(255, b"K\xff");
+        check(256, b"M\x00\x01");
+        check(65_535, b"M\xff\xff");
+        check(65_536, b"J\x00\x00\x01\x00");
+        check(-1, b"J\xff\xff\xff\xff");
+        check(i32::MIN.into(), b"J\x00\x00\x00\x80");
+        check(1 << 31, b"\x8a\x05\x00\x00\x00\x80\x00");
+        check(-(1 << 31) - 1, b"\x8a\x05\xff\xff\xff\x7f\xff");
+        check(1 << 39, b"\x8a\x06\x00\x00\x00\x00\x80\x00");
+        check((1 << 39) - 1, b"\x8a\x05\xff\xff\xff\xff\x7f");
+        check(i64::MIN.into(), b"\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80");
+        check(u64::MAX.into(), b"\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00");
+    }
+
+    #[test]
+    fn long_lists_are_appended_in_parts_and_short_ones_at_once() {
+        let list = |items: u32| {
+            pickled(|pickle| {
+                pickle.begin_list()?;
+                (0..items).try_for_each(|_| pickle.number(7))?;
+                pickle.end_list()
+            })
+        };
+        let item = [BININT1, 7];
+        let part = |items: u32| [&[MARK][..], &item.repeat(items as usize), &[APPENDS]].concat();
+        let whole = |parts: &[Vec<u8>]| [&[PROTO, 2, EMPTY_LIST][..], &parts.concat(), &[STOP]].concat();
+        assert_eq!(list(0), whole(&[]));
+        assert_eq!(list(1000), whole(&[part(1000)]));
+        assert_eq!(list(2001), whole(&[part(1000), part(1000), part(1)]));
+    }
+
+    #[test]
+    fn what_is_the_same_is_written_once() {
+        let once = pickled(|pickle| {
+            pickle.begin_list()?;
+            for _ in 0..3 {
+                pickle.word("alloc")?;
+                pickle.pair(0, 3)?;
+            }
+            pickle.end_list()
+        });
+        let expected = b"\x80\x02](X\x05\x00\x00\x00allocq\x00K\x00K\x03\x86q\x80h\x00h\x80h\x00h\x80e.";
+        assert_eq!(once, expected);
+    }
+}
