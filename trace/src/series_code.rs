@@ -18,7 +18,7 @@
 use crate::buckets::{Bucket, Buckets, MAX_BUCKETS, Slice};
 use crate::series::{Column, SampleColumn, Series, UsedPeaks};
 use crate::state::{Counters, MemorySample};
-use crate::varint::{Malformed, Reader, put, put_delta};
+use crate::varint::{Malformed, Reader, gcd, put, put_delta};
 
 /// Written buckets are of so many events at least. A bucket of a real program's 4,000,000 events takes 17 bytes after zstd, an event 0.034.
 /// A timeline whose columns are of fewer events is made from the events themselves.
@@ -92,15 +92,8 @@ impl Row<3> for SampleColumn {
 }
 
 /// Writes differences as multiples of their greatest common divisor: sizes are multiples of 512, and some clocks count microseconds.
-fn put_column(out: &mut Vec<u8>, differences: &[u64]) {
-    let mut unit = 0;
-    for &difference in differences {
-        let (mut a, mut b) = ((difference as i64).unsigned_abs(), unit);
-        while a != 0 {
-            (a, b) = (b % a, a);
-        }
-        unit = b;
-    }
+pub(crate) fn put_column(out: &mut Vec<u8>, differences: &[u64]) {
+    let unit = differences.iter().fold(0, |unit, &difference| gcd(unit, (difference as i64).unsigned_abs()));
     // 2⁶³ has no signed twin to divide by.
     let unit = if unit > i64::MAX as u64 { 1 } else { unit.max(1) };
     put(out, unit);
@@ -109,7 +102,8 @@ fn put_column(out: &mut Vec<u8>, differences: &[u64]) {
     }
 }
 
-fn read_column(reader: &mut Reader<'_>, buckets: usize) -> Result<Vec<u64>, Malformed> {
+/// Reads the differences that [`put_column`] wrote; `buckets` must have been checked against what is left to read.
+pub(crate) fn read_column(reader: &mut Reader<'_>, buckets: usize) -> Result<Vec<u64>, Malformed> {
     let unit = reader.u64()?;
     (0..buckets).map(|_| Ok(reader.delta(0)?.wrapping_mul(unit))).collect()
 }
@@ -189,8 +183,8 @@ fn read_buckets<const N: usize, S: Row<N>>(reader: &mut Reader<'_>) -> Result<Bu
     Ok(buckets)
 }
 
-/// A column of values that do not go back.
-fn read_running(reader: &mut Reader<'_>, count: usize, what: &'static str) -> Result<Vec<u64>, Malformed> {
+/// Reads a column of differences of values that do not go back.
+pub(crate) fn read_running(reader: &mut Reader<'_>, count: usize, what: &'static str) -> Result<Vec<u64>, Malformed> {
     let mut at = 0u64;
     let differences = read_column(reader, count)?;
     differences

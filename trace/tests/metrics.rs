@@ -191,6 +191,33 @@ fn a_series_is_exact_at_its_moments() {
 }
 
 #[test]
+fn events_may_come_many_at_once() {
+    let events = program(60_000, 3);
+    let mut state = MemoryState::default();
+    let (mut series, mut allocated, mut count) = (MetricsSeries::new(), Churn::default(), 0);
+    for event in &events {
+        state.apply(event);
+        if event.device == DEVICE {
+            count += 1;
+            if let EventKind::BlockAllocated { size, .. } = event.kind {
+                allocated.add(size);
+            }
+        }
+        if state.event().is_multiple_of(1000) {
+            let device = state.device(DEVICE).expect("it was heard of");
+            series.events(count, allocated, (state.event(), state.time_ns()), device);
+            (allocated, count) = (Churn::default(), 0);
+        }
+    }
+    assert_eq!(series.len(), 60);
+    let of_events = series_of(&events);
+    let last = series.between(0, u64::MAX, |_, _| true).last().expect("there are some");
+    let one = of_events.between(0, u64::MAX, |_, _| true).last().expect("there are some");
+    assert_eq!((last.event, last.metrics), (60_000, Metrics::at(state.device(DEVICE).expect("it"), |_, _| true)));
+    assert!(one.churn.allocations <= last.churn.allocations && last.churn.allocations < one.churn.allocations + 2000);
+}
+
+#[test]
 fn a_long_series_stays_small() {
     // Two slots that come and go: as many moments as there may be.
     let pool = Pool::default_of(PoolKind::Small);

@@ -5,9 +5,9 @@ use crate::event::{Event, EventKind, Pool, StreamId};
 use crate::state::DeviceState;
 
 /// Moments kept of a device at most. Where there are more, every second is dropped and the next are taken half as often.
-const MAX_SAMPLES: usize = 4096;
+pub(super) const MAX_SAMPLES: usize = 4096;
 /// Pools and streams kept at most, over all moments.
-const MAX_GROUPS: usize = 4 * MAX_SAMPLES;
+pub(super) const MAX_GROUPS: usize = 4 * MAX_SAMPLES;
 /// Events between two moments, at first.
 const FIRST_INTERVAL: u64 = 16;
 /// Blocks and segments that may be looked at before the first event, so that a short recording has many moments: 3 ms.
@@ -27,7 +27,7 @@ pub struct Churn {
 impl Churn {
     /// Counts one more block.
     #[inline]
-    pub(crate) fn add(&mut self, bytes: u64) {
+    pub fn add(&mut self, bytes: u64) {
         self.allocations += 1;
         self.bytes = self.bytes.saturating_add(bytes);
     }
@@ -66,12 +66,12 @@ pub struct MetricsSample {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Moment {
-    event: u64,
-    time_ns: u64,
-    churn: Churn,
+pub(super) struct Moment {
+    pub(super) event: u64,
+    pub(super) time_ns: u64,
+    pub(super) churn: Churn,
     /// Where its groups end among all.
-    end: usize,
+    pub(super) end: usize,
 }
 
 /// The metrics of a device over time, at up to 4,096 moments. They are taken so seldom that they cost an event little: with many live
@@ -79,11 +79,11 @@ struct Moment {
 /// [`Replay`](crate::Replay) and [`Metrics::at`].
 #[derive(Clone, Debug)]
 pub struct MetricsSeries {
-    moments: Vec<Moment>,
-    groups: Vec<((Pool, StreamId), Metrics)>,
-    churn: Churn,
+    pub(super) moments: Vec<Moment>,
+    pub(super) groups: Vec<((Pool, StreamId), Metrics)>,
+    pub(super) churn: Churn,
     /// Events between two moments.
-    interval: u64,
+    pub(super) interval: u64,
     /// Events still to wait for the next moment.
     wait: u64,
     /// How many that were when the last moment was taken.
@@ -94,15 +94,7 @@ pub struct MetricsSeries {
 
 impl Default for MetricsSeries {
     fn default() -> Self {
-        Self {
-            moments: Vec::new(),
-            groups: Vec::new(),
-            churn: Churn::default(),
-            interval: FIRST_INTERVAL,
-            wait: FIRST_INTERVAL,
-            waited: FIRST_INTERVAL,
-            credit: FIRST_CREDIT,
-        }
+        Self::starting_with(FIRST_INTERVAL)
     }
 }
 
@@ -113,16 +105,45 @@ impl MetricsSeries {
         Self::default()
     }
 
+    /// Without moments, the next of which is so many events away.
+    pub(super) fn starting_with(interval: u64) -> Self {
+        Self {
+            moments: Vec::new(),
+            groups: Vec::new(),
+            churn: Churn::default(),
+            interval,
+            wait: interval,
+            waited: interval,
+            credit: FIRST_CREDIT,
+        }
+    }
+
     /// Takes the device's next event, `state` being that after it, at the moment `moment`. Neither moments nor times go back.
     #[inline]
     pub fn event(&mut self, moment: u64, event: &Event, state: &DeviceState) {
+        let mut allocated = Churn::default();
         if let EventKind::BlockAllocated { size, .. } = event.kind {
-            self.churn.add(size);
+            allocated.add(size);
         }
-        self.wait -= 1;
+        self.events(1, allocated, (moment, event.time_ns), state);
+    }
+
+    /// Takes the device's next `count` events at once, which allocated so much; `state` is that after them, at the moment and the time `at`.
+    /// What comes between has no moment of its own, so that a recording read chunk by chunk need not show a state within one.
+    #[inline]
+    pub fn events(&mut self, count: u64, allocated: Churn, at: (u64, u64), state: &DeviceState) {
+        self.churn.allocations = self.churn.allocations.saturating_add(allocated.allocations);
+        self.churn.bytes = self.churn.bytes.saturating_add(allocated.bytes);
+        self.wait = self.wait.saturating_sub(count);
         if self.wait == 0 {
-            self.take(moment, event.time_ns, state);
+            self.take(at.0, at.1, state);
         }
+    }
+
+    /// How many more events the device has before the next moment is taken. No state is looked at before.
+    #[inline]
+    pub(crate) fn wait(&self) -> u64 {
+        self.wait
     }
 
     #[cold]
@@ -143,15 +164,17 @@ impl MetricsSeries {
         }
     }
 
-    fn drop_every_second(&mut self) {
+    /// Drops every second moment, and not the last.
+    pub(super) fn drop_every_second(&mut self) {
         self.interval = self.interval.saturating_mul(2);
         let groups = std::mem::take(&mut self.groups);
         let mut start = 0;
         let mut kept = Vec::with_capacity(self.moments.len());
+        let last = self.moments.len().saturating_sub(1);
         for (index, moment) in self.moments.drain(..).enumerate() {
             let of_moment = &groups[start..moment.end];
             start = moment.end;
-            if index % 2 == 1 {
+            if (last - index).is_multiple_of(2) {
                 self.groups.extend_from_slice(of_moment);
                 kept.push(Moment { end: self.groups.len(), ..moment });
             }
