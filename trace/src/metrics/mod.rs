@@ -3,11 +3,11 @@
 //! [`Metrics`] are those of one moment, over a device, one of its pools or streams, or any choice of them; [`MetricsSeries`] is a
 //! bounded number of moments of a recording.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the index at the end of a recording will carry it"))]
-pub(crate) mod code;
+mod code;
 mod groups;
 mod series;
 
+pub(crate) use code::{put_metrics, read_metrics};
 pub use groups::metrics_by_group;
 pub use series::{Churn, MetricsSample, MetricsSeries};
 
