@@ -84,15 +84,15 @@ impl<const N: usize> Columns<N> {
     /// Reads all columns that are left of a payload. Where no more than `max_len` unpacked bytes are expected, more are refused.
     pub(crate) fn read(reader: &mut Reader<'_>, unpacker: &mut Unpacker, max_len: usize) -> Result<Self, Malformed> {
         let mut found: [Option<Found<'_>>; N] = [None; N];
-        let mut next = 0;
+        let mut next = 0u16;
         let mut len = 0usize;
         while reader.remaining() > 0 {
             let at = reader.at();
             let id = reader.byte()?;
-            if id < next {
+            if u16::from(id) < next {
                 return Err(reader.malformed("columns that are not in order"));
             }
-            next = id + 1;
+            next = u16::from(id) + 1;
             let packing =
                 Packing::from_code(reader.byte()?).ok_or(reader.malformed("a column packed in an unknown way"))?;
             let raw_len = reader.u64()?;

@@ -6,8 +6,9 @@ use crate::chunk::{ChunkKind, ChunkReader, Packed};
 use crate::definition_code::{DefinitionCounts, read_annotations, read_definitions};
 use crate::error::FormatError;
 use crate::event::{Annotation, Event};
-use crate::event_code::{EventColumns, Operation};
+use crate::event_code::{EventColumns, EventReader};
 use crate::info::Info;
+use crate::newborn::Misfit;
 use crate::pack::Unpacker;
 use crate::site::{Definition, Definitions};
 use crate::state::MemoryState;
@@ -35,9 +36,16 @@ pub(crate) trait Visitor {
     fn define(&mut self, definition: &Definition);
     fn full_state(&mut self, state: MemoryState);
     fn event(&mut self, event: Event);
-    #[inline]
-    fn operation(&mut self, operation: &Operation) {
-        operation.each(|event| self.event(event));
+    /// The events of a chunk. `fits` is what the chunk says of all of them.
+    ///
+    /// # Errors
+    /// Where that is not so, if the visitor finds out.
+    fn events(&mut self, fits: bool, operations: &mut EventReader<'_>) -> Result<(), Wrong> {
+        let _ = fits;
+        while let Some(operation) = operations.next_operation()? {
+            operation.each(|event| self.event(event));
+        }
+        Ok(())
     }
     fn annotation(&mut self, annotation: Annotation);
 }
@@ -67,20 +75,37 @@ pub(crate) fn unpack_events(packed: &Packed, unpacker: &mut Unpacker) -> Result<
     EventColumns::read(&payload, packed.events, unpacker).map_err(|error| misplaced(packed, &error))
 }
 
-/// Calls `each` with the operations of a chunk of events.
-#[inline]
-pub(crate) fn each_operation(
-    packed: &Packed,
-    unpacker: &mut Unpacker,
-    mut each: impl FnMut(&Operation),
-) -> Result<(), FormatError> {
-    let columns = unpack_events(packed, unpacker)?;
-    let wrong = |error| misplaced(packed, &error);
-    let mut operations = columns.operations().map_err(wrong)?;
-    while let Some(operation) = operations.next_operation().map_err(wrong)? {
-        each(&operation);
+/// What is wrong with the events of a chunk.
+#[derive(Debug)]
+pub(crate) enum Wrong {
+    Malformed(Malformed),
+    /// The chunk says that all of them fit, and one does not.
+    Misfit,
+}
+
+impl From<Malformed> for Wrong {
+    fn from(error: Malformed) -> Self {
+        Self::Malformed(error)
     }
-    Ok(())
+}
+
+impl From<Misfit> for Wrong {
+    fn from(Misfit: Misfit) -> Self {
+        Self::Misfit
+    }
+}
+
+impl Wrong {
+    /// What to say of it, in the chunk at `offset`.
+    pub(crate) fn at(&self, offset: u64) -> FormatError {
+        match self {
+            Self::Malformed(error) => misplaced_at(offset, error),
+            Self::Misfit => FormatError::new(
+                offset,
+                "this chunk says that its events fit what was known of memory, and one does not",
+            ),
+        }
+    }
 }
 
 /// Calls `each` with the events of a chunk.
@@ -89,7 +114,13 @@ pub(crate) fn each_event(
     unpacker: &mut Unpacker,
     mut each: impl FnMut(Event),
 ) -> Result<(), FormatError> {
-    each_operation(packed, unpacker, |operation| operation.each(&mut each))
+    let columns = unpack_events(packed, unpacker)?;
+    let wrong = |error| misplaced(packed, &error);
+    let mut operations = columns.operations().map_err(wrong)?;
+    while let Some(operation) = operations.next_operation().map_err(wrong)? {
+        operation.each(&mut each);
+    }
+    Ok(())
 }
 
 /// Reads a chunk of a full state.
@@ -132,7 +163,10 @@ impl Context {
             ChunkKind::Index | ChunkKind::End => {}
             ChunkKind::Events => {
                 self.check_order(packed, false)?;
-                each_operation(packed, &mut self.unpacker, |operation| visitor.operation(operation))?;
+                let columns = unpack_events(packed, &mut self.unpacker)?;
+                let mut operations = columns.operations().map_err(wrong)?;
+                let read = visitor.events(columns.fits(), &mut operations);
+                read.map_err(|error| error.at(packed.offset))?;
                 self.next_event = Some(packed.first_event + u64::from(packed.events));
             }
         }

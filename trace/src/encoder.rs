@@ -33,6 +33,8 @@ pub struct Encoder {
     definitions: DefinitionWriter,
     annotations: Vec<Annotation>,
     last_state: u64,
+    /// Misfits at the beginning of the open chunk.
+    misfits_before: u64,
     output: Vec<Chunk>,
     packer: Packer,
     payload: Vec<u8>,
@@ -73,6 +75,7 @@ impl Encoder {
             definitions: DefinitionWriter::default(),
             annotations: Vec::new(),
             last_state: 0,
+            misfits_before: 0,
             output: vec![head(info, &mut packer)],
             packer,
             payload: Vec::new(),
@@ -138,7 +141,9 @@ impl Encoder {
         let count = self.events.count();
         if count > 0 {
             self.close_definitions();
-            self.events.finish(&mut self.payload, &mut self.packer);
+            let misfits = self.misfits();
+            let fits = std::mem::replace(&mut self.misfits_before, misfits) == misfits && misfits < u64::MAX;
+            self.events.finish(&mut self.payload, fits, &mut self.packer);
             self.output(ChunkKind::Events, self.first_event, count);
             self.first_event = self.state.event;
             let blocks: usize = self.state.devices().map(|(_, device)| device.blocks().len()).sum();
@@ -146,6 +151,11 @@ impl Encoder {
                 self.write_state();
             }
         }
+    }
+
+    /// Events and states that contradicted what was known, so far.
+    fn misfits(&self) -> u64 {
+        self.state.devices().fold(0, |sum, (_, device)| sum.saturating_add(device.misfits()))
     }
 
     /// How many events of the open chunk came before the one that allocated the block that an event frees.
@@ -196,6 +206,7 @@ impl Sink for Encoder {
         let event = self.state.event;
         self.state = state.clone();
         self.state.event = event;
+        self.misfits_before = self.misfits();
         self.write_state();
     }
 }

@@ -28,6 +28,7 @@ mod holders;
 mod info;
 mod lifetimes;
 mod metrics;
+mod newborn;
 mod pack;
 mod recording;
 mod replay;

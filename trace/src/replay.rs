@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::decoder::{each_event, unpack_events, unpack_state};
+use crate::decoder::{Wrong, each_event, unpack_events, unpack_state};
 use crate::error::FormatError;
 use crate::event::Event;
-use crate::event_code::{EventColumns, Operation};
+use crate::event_code::EventColumns;
+use crate::newborn::Newborn;
 use crate::pack::Unpacker;
 use crate::recording::{Recording, Stored};
 use crate::state::MemoryState;
@@ -18,6 +19,7 @@ pub struct Replay {
     columns: Option<(u64, EventColumns)>,
     /// The events of the chunk in which one was asked for last, with the number of the first.
     events: Option<(u64, Vec<Event>)>,
+    newborn: Newborn,
     unpacker: Unpacker,
 }
 
@@ -58,46 +60,29 @@ impl Replay {
                 None => MemoryState { event: base, ..MemoryState::default() },
             });
         }
-        self.advance(recording, target, |state, operation, until| match *operation {
-            // Nobody looks at what is between the two.
-            Operation::Freed { device, address, completed_ns, requested_ns, .. } if state.event + 2 <= until => {
-                state.apply_freed(device, address, requested_ns.max(completed_ns));
-            }
-            _ => operation.each(|event| {
-                if state.event < until {
-                    state.apply(&event);
-                }
-            }),
-        })?;
+        self.advance::<false>(recording, target, |_| {})?;
         Ok(self.state())
     }
 
-    /// Applies the events up to `target`, and adopts the full states on the way; `each` sees the state after every one.
-    pub(crate) fn walk(
+    /// Goes from the moment `from` to the moment `to` by way of every event between, and of no full state that says nothing new. That is what
+    /// an analysis of a whole recording costs before it has looked at anything.
+    ///
+    /// # Errors
+    /// If a chunk cannot be read, see [`seek`](Self::seek).
+    pub fn play(&mut self, recording: &Recording, from: u64, to: u64) -> Result<&MemoryState, FormatError> {
+        self.seek(recording, from)?;
+        self.advance::<false>(recording, to.clamp(self.state().event(), recording.end_event()), |_| {})?;
+        Ok(self.state())
+    }
+
+    /// Applies the events up to `target`, and adopts the full states on the way; `each` sees the state after every event, or where they are
+    /// not told apart (`APART`) after both of a block that is freed. Of what it sees only the counters are whole: blocks that are gone again soon
+    /// may be left out.
+    pub(crate) fn advance<const APART: bool>(
         &mut self,
         recording: &Recording,
         target: u64,
         mut each: impl FnMut(&MemoryState),
-    ) -> Result<(), FormatError> {
-        self.advance(recording, target, |state, operation, until| {
-            operation.each(|event| {
-                if state.event < until {
-                    state.apply(&event);
-                    each(state);
-                }
-            });
-        })?;
-        each(self.state());
-        Ok(())
-    }
-
-    /// Gives the operations up to `target` to `apply`, which applies their events to the state, but none from a moment on that it is told;
-    /// adopts the full states on the way. The first operation may begin before the state's moment: its events count down to it.
-    fn advance(
-        &mut self,
-        recording: &Recording,
-        target: u64,
-        mut apply: impl FnMut(&mut MemoryState, &Operation, u64),
     ) -> Result<(), FormatError> {
         let mut state = self.state.take().unwrap_or_default();
         let mut states = recording.state_chunks.partition_point(|stored| stored.first_event <= state.event);
@@ -105,12 +90,17 @@ impl Replay {
             let until = recording.state_chunks.get(states).map_or(target, |stored| stored.first_event.min(target));
             while state.event < until {
                 let Some(stored) = chunk_with(recording, state.event) else { break };
-                self.advance_in(recording, stored, &mut state, until, &mut apply)?;
+                let end = until.min(stored.end_event());
+                self.unpack(recording, stored)?;
+                let Some((_, columns)) = &self.columns else { break };
+                advance_in::<APART>(columns, stored.first_event, &mut self.newborn, &mut state, end, &mut each)
+                    .map_err(|wrong| wrong.at(stored.offset()))?;
             }
             match recording.state_chunks.get(states) {
                 Some(stored) if stored.first_event <= target => {
                     if stored.is_news || state.event < stored.first_event {
                         state = unpack_state(&*recording.chunk(stored)?, &mut self.unpacker)?;
+                        each(&state);
                     }
                     states += 1;
                 }
@@ -122,51 +112,11 @@ impl Replay {
         Ok(())
     }
 
-    /// Does that within one chunk of events.
-    fn advance_in(
-        &mut self,
-        recording: &Recording,
-        stored: &Stored,
-        state: &mut MemoryState,
-        until: u64,
-        apply: &mut impl FnMut(&mut MemoryState, &Operation, u64),
-    ) -> Result<(), FormatError> {
-        let first = stored.first_event;
-        // Events that were asked for are at hand one by one.
-        if let Some((_, events)) = self.events.as_ref().filter(|(number, _)| *number == first) {
-            let (from, to) = ((state.event - first) as usize, (until - first) as usize);
-            for event in &events[from..to.min(events.len())] {
-                apply(state, &Operation::Event(*event), until);
-            }
-            return Ok(());
-        }
-        let packed;
-        let columns = match &self.columns {
-            Some((number, columns)) if *number == first => columns,
-            _ => {
-                packed = recording.chunk(stored)?;
-                &self.columns.insert((first, unpack_events(&packed, &mut self.unpacker)?)).1
-            }
-        };
-        let wrong = |error| crate::decoder::misplaced_at(stored.offset(), &error);
-        let mut operations = columns.operations().map_err(wrong)?;
-        let mut number = first;
-        while number < until {
-            let Some(operation) = operations.next_operation().map_err(wrong)? else { break };
-            let count = operation.events();
-            if number >= state.event {
-                apply(state, &operation, until);
-            } else if number + count > state.event {
-                // The state's moment lies between the two events that it stands for.
-                let mut at = number;
-                operation.each(|event| {
-                    if at == state.event {
-                        apply(state, &Operation::Event(event), until);
-                    }
-                    at += 1;
-                });
-            }
-            number += count;
+    /// Unpacks a chunk of events, if that is not the one at hand.
+    fn unpack(&mut self, recording: &Recording, stored: &Stored) -> Result<(), FormatError> {
+        if !self.columns.as_ref().is_some_and(|(first, _)| *first == stored.first_event) {
+            let columns = unpack_events(&*recording.chunk(stored)?, &mut self.unpacker)?;
+            self.columns = Some((stored.first_event, columns));
         }
         Ok(())
     }
@@ -190,6 +140,45 @@ impl Replay {
     pub fn event(&mut self, recording: &Recording, number: u64) -> Result<Option<Event>, FormatError> {
         Ok(self.load(recording, number)?.map(|(first, events)| events[(number - first) as usize]))
     }
+}
+
+/// Applies the events of a chunk from the state's moment to the moment `until`.
+fn advance_in<const APART: bool>(
+    columns: &EventColumns,
+    first: u64,
+    newborn: &mut Newborn,
+    state: &mut MemoryState,
+    until: u64,
+    each: &mut impl FnMut(&MemoryState),
+) -> Result<(), Wrong> {
+    let mut operations = columns.operations()?;
+    let mut number = first;
+    newborn.begin(columns.fits());
+    while number < until {
+        let Some(operation) = operations.next_operation()? else { break };
+        let after = number + operation.events();
+        let are_two = after - number == 2;
+        if number >= state.event && after <= until && !(APART && are_two) {
+            newborn.apply(state, &operation)?;
+            each(state);
+        } else if number >= state.event {
+            newborn.apply_first(state, &operation)?;
+            each(state);
+            if after <= until {
+                newborn.apply_second(state, &operation)?;
+                each(state);
+            }
+        } else if after > state.event {
+            // The state's moment lies between the two events that it stands for.
+            newborn.apply_second(state, &operation)?;
+            each(state);
+        } else {
+            newborn.pass(&operation);
+        }
+        number = after;
+    }
+    newborn.settle(state)?;
+    Ok(())
 }
 
 /// The chunk that holds event `number`.

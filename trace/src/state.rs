@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use crate::address_map::{AddressMap, Ranged};
 use crate::event::{DeviceId, Event, EventKind, Pool, StreamId};
+use crate::event_code::Allocated;
 use crate::site::SiteId;
 
 /// A contiguous range of device memory that the allocator holds.
@@ -313,7 +314,47 @@ impl DeviceState {
         self.misfits = self.misfits.saturating_add(1);
     }
 
-    fn forget_block(&mut self, address: u64) -> bool {
+    /// Counts events.
+    #[inline]
+    pub(crate) fn count(&mut self, events: u64) {
+        self.events = self.events.saturating_add(events);
+    }
+
+    /// Adds a block to the sums.
+    #[inline]
+    pub(crate) fn add(&mut self, block: &Allocated) {
+        let counters = &mut self.counters;
+        counters.active = counters.active.saturating_add(block.size);
+        counters.requested = counters.requested.saturating_add(block.requested);
+        counters.allocated = counters.allocated.saturating_add(block.size);
+    }
+
+    /// Takes a block out of the sums; `freed` says that it is not among those handed to the program anymore.
+    #[inline]
+    pub(crate) fn subtract(&mut self, block: &Allocated, freed: bool) {
+        let counters = &mut self.counters;
+        counters.active = counters.active.saturating_sub(block.size);
+        counters.requested = counters.requested.saturating_sub(block.requested);
+        if !freed {
+            counters.allocated = counters.allocated.saturating_sub(block.size);
+        }
+    }
+
+    /// Takes a block of so many bytes out of the sum of what is handed to the program.
+    #[inline]
+    pub(crate) fn request_free(&mut self, size: u64) {
+        self.counters.allocated = self.counters.allocated.saturating_sub(size);
+    }
+
+    /// Puts a block, which is in the sums already, among the others; says whether there is room, and memory at all.
+    pub(crate) fn settle(&mut self, block: Block) -> bool {
+        is_range(block.address, block.size)
+            && block.requested <= block.size
+            && self.segment_at(block.address).is_some_and(|segment| block.end() <= segment.end())
+            && self.blocks.insert_apart(block)
+    }
+
+    pub(crate) fn forget_block(&mut self, address: u64) -> bool {
         let Some(block) = self.blocks.remove(address) else { return false };
         let counters = &mut self.counters;
         counters.active = counters.active.saturating_sub(block.size);
@@ -485,21 +526,10 @@ impl MemoryState {
         self.devices.entry(id).or_default()
     }
 
-    /// Takes the two events by which a block is freed: requested, and completed at `time_ns`.
+    /// Goes on by so many events, the last of them at `time_ns`.
     #[inline]
-    pub(crate) fn apply_freed(&mut self, device: DeviceId, address: u64, time_ns: u64) {
-        let device = self.device_mut(device);
-        device.events = device.events.saturating_add(2);
-        match device.blocks.get(address).map(|block| block.pending_free) {
-            Some(false) => {}
-            Some(true) => device.misfit(),
-            None => {
-                device.misfit();
-                device.misfit();
-            }
-        }
-        device.forget_block(address);
-        self.event += 2;
+    pub(crate) fn pass(&mut self, events: u64, time_ns: u64) {
+        self.event += events;
         self.time_ns = self.time_ns.max(time_ns);
     }
 

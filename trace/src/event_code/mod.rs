@@ -5,7 +5,8 @@
 //! ```
 //!
 //! `start` is the time of the first event in nanoseconds and `unit` the number of nanoseconds that all differences between times are
-//! multiples of; bit 0 of `flags` says that times go back somewhere and their differences are folded (zigzag).
+//! multiples of; bit 0 of `flags` says that times go back somewhere and their differences are folded (zigzag), bit 1 that every event *fits*:
+//! none contradicts what was known of memory before it.
 //!
 //! The events are told as *operations*, one byte each: a block is allocated, freed (its free is requested and completed by two events in a
 //! row, the rule rather than the exception), or one of the two by itself, or anything else, which stands in a column of its own with
@@ -22,7 +23,7 @@ mod reader;
 mod rest;
 mod writer;
 
-pub(crate) use reader::{EventColumns, Operation};
+pub(crate) use reader::{Allocated, EventColumns, EventReader, Operation};
 pub(crate) use rest::{put_pool, read_device, read_pool, read_stage, stage_code};
 pub(crate) use writer::EventWriter;
 
@@ -32,6 +33,9 @@ use crate::event::{DeviceId, Pool, StreamId};
 pub(crate) const MAX_EVENTS: u32 = 1 << 16;
 /// The most unpacked bytes of the columns of a chunk's events.
 const MAX_COLUMNS_LEN: usize = 4 << 20;
+
+const GOES_BACK: u8 = 1;
+const FITS: u8 = 2;
 
 const COLUMNS: usize = 12;
 

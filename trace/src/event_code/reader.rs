@@ -2,18 +2,55 @@
 
 use super::{COLUMNS, Candidates, MAX_COLUMNS_LEN, MAX_EVENTS, Shape, column, operation, rest};
 use crate::columns::Columns;
-use crate::event::{DeviceId, Event, EventKind, StreamId};
+use crate::event::{DeviceId, Event, EventKind, Pool, StreamId};
 use crate::pack::Unpacker;
 use crate::site::SiteId;
 use crate::varint::{Malformed, Reader};
 
-/// What one operation of a chunk stands for.
+/// A block as it is allocated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allocated {
+    pub(crate) device: DeviceId,
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) requested: u64,
+    pub(crate) stream: StreamId,
+    pub(crate) pool: Pool,
+    pub(crate) site: SiteId,
+}
+
+/// What one operation of a chunk stands for. Of a free, `row` is which of the chunk's allocations, from 0, made the block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operation {
-    /// One event.
-    Event(Event),
+    Allocated {
+        allocated: Allocated,
+        time_ns: u64,
+    },
     /// Two events: the free of a block was requested, and completed at once.
-    Freed { device: DeviceId, address: u64, site: SiteId, requested_ns: u64, completed_ns: u64 },
+    Freed {
+        row: Option<u32>,
+        device: DeviceId,
+        address: u64,
+        site: SiteId,
+        requested_ns: u64,
+        completed_ns: u64,
+    },
+    FreeRequested {
+        row: Option<u32>,
+        device: DeviceId,
+        address: u64,
+        site: SiteId,
+        time_ns: u64,
+    },
+    FreeCompleted {
+        row: Option<u32>,
+        device: DeviceId,
+        address: u64,
+        site: SiteId,
+        time_ns: u64,
+    },
+    /// Any other event.
+    Rest(Event),
 }
 
 impl Operation {
@@ -27,11 +64,22 @@ impl Operation {
     #[inline]
     pub(crate) fn each(&self, mut each: impl FnMut(Event)) {
         match *self {
-            Self::Event(event) => each(event),
-            Self::Freed { device, address, site, requested_ns, completed_ns } => {
+            Self::Allocated { allocated, time_ns } => {
+                let Allocated { device, address, size, requested, stream, pool, site } = allocated;
+                let kind = EventKind::BlockAllocated { address, size, requested, stream, pool, site };
+                each(Event { device, time_ns, kind });
+            }
+            Self::Freed { device, address, site, requested_ns, completed_ns, .. } => {
                 each(Event { device, time_ns: requested_ns, kind: EventKind::FreeRequested { address, site } });
                 each(Event { device, time_ns: completed_ns, kind: EventKind::FreeCompleted { address, site } });
             }
+            Self::FreeRequested { device, address, site, time_ns, .. } => {
+                each(Event { device, time_ns, kind: EventKind::FreeRequested { address, site } });
+            }
+            Self::FreeCompleted { device, address, site, time_ns, .. } => {
+                each(Event { device, time_ns, kind: EventKind::FreeCompleted { address, site } });
+            }
+            Self::Rest(event) => each(event),
         }
     }
 }
@@ -42,6 +90,7 @@ pub(crate) struct EventColumns {
     start_ns: u64,
     unit: u64,
     goes_back: bool,
+    fits: bool,
     count: u32,
     columns: Columns<COLUMNS>,
 }
@@ -53,12 +102,18 @@ impl EventColumns {
             return Err(reader.malformed("a chunk of more events than one may have"));
         }
         let (start_ns, unit) = (reader.u64()?, reader.u64()?);
-        let goes_back = match reader.byte()? {
-            flags @ (0 | 1) => flags == 1,
-            _ => return Err(reader.malformed("unknown flags of a chunk's times")),
-        };
+        let flags = reader.byte()?;
+        if flags & !(super::GOES_BACK | super::FITS) != 0 {
+            return Err(reader.malformed("unknown flags of a chunk of events"));
+        }
+        let (goes_back, fits) = (flags & super::GOES_BACK != 0, flags & super::FITS != 0);
         let columns = Columns::read(&mut reader, unpacker, MAX_COLUMNS_LEN)?;
-        Ok(Self { start_ns, unit, goes_back, count, columns })
+        Ok(Self { start_ns, unit, goes_back, fits, count, columns })
+    }
+
+    /// Whether the writer says that no event contradicts what was known.
+    pub(crate) fn fits(&self) -> bool {
+        self.fits
     }
 
     /// Reads from the first event.
@@ -135,20 +190,20 @@ impl<'a> EventReader<'a> {
         Ok(Some(match code {
             operation::ALLOCATED => self.allocated(time_ns)?,
             operation::FREED => {
-                let (device, address, site) = self.freed()?;
+                let (row, device, address, site) = self.freed()?;
                 self.left = self.left.checked_sub(1).ok_or(TOO_MANY)?;
                 self.time_ns = later(time_ns, self.unit, self.goes_back, &mut self.waits)?;
                 self.candidates.push(address);
-                Operation::Freed { device, address, site, requested_ns: time_ns, completed_ns: self.time_ns }
+                Operation::Freed { row, device, address, site, requested_ns: time_ns, completed_ns: self.time_ns }
             }
             operation::FREE_REQUESTED => {
-                let (device, address, site) = self.freed()?;
-                Operation::Event(Event { device, time_ns, kind: EventKind::FreeRequested { address, site } })
+                let (row, device, address, site) = self.freed()?;
+                Operation::FreeRequested { row, device, address, site, time_ns }
             }
             operation::FREE_COMPLETED => {
-                let (device, address, site) = self.freed()?;
+                let (row, device, address, site) = self.freed()?;
                 self.candidates.push(address);
-                Operation::Event(Event { device, time_ns, kind: EventKind::FreeCompleted { address, site } })
+                Operation::FreeCompleted { row, device, address, site, time_ns }
             }
             operation::REST => self.rest(time_ns)?,
             _ => return Err(self.operations.malformed("an unknown operation")),
@@ -175,31 +230,30 @@ impl<'a> EventReader<'a> {
         let site = SiteId(self.sites.u32()?);
         self.candidates.push(address.wrapping_add(size));
         self.allocated.push((address, device));
-        let kind = EventKind::BlockAllocated { address, size, requested, stream, pool, site };
-        Ok(Operation::Event(Event { device, time_ns, kind }))
+        let allocated = Allocated { device, address, size, requested, stream, pool, site };
+        Ok(Operation::Allocated { allocated, time_ns })
     }
 
     #[inline(always)]
-    fn freed(&mut self) -> Result<(DeviceId, u64, SiteId), Malformed> {
+    fn freed(&mut self) -> Result<(Option<u32>, DeviceId, u64, SiteId), Malformed> {
         let age = self.ages.u64()?;
-        let (address, device) = if age == 0 {
+        let site = SiteId(self.free_sites.u32()?);
+        if age == 0 {
             let device = rest::read_device(&mut self.strangers)?;
             self.last_stranger = self.strangers.delta(self.last_stranger)?;
-            (self.last_stranger, device)
-        } else {
-            let index = usize::try_from(age).ok().and_then(|age| self.allocated.len().checked_sub(age));
-            match index.and_then(|index| self.allocated.get(index)) {
-                Some(&block) => block,
-                None => return Err(self.ages.malformed("a free of what was not allocated yet")),
-            }
-        };
-        Ok((device, address, SiteId(self.free_sites.u32()?)))
+            return Ok((None, device, self.last_stranger, site));
+        }
+        let row = usize::try_from(age).ok().and_then(|age| self.allocated.len().checked_sub(age));
+        match row.and_then(|row| Some((row, self.allocated.get(row)?))) {
+            Some((row, &(address, device))) => Ok((Some(row as u32), device, address, site)),
+            None => Err(self.ages.malformed("a free of what was not allocated yet")),
+        }
     }
 
     #[inline(never)]
     fn rest(&mut self, time_ns: u64) -> Result<Operation, Malformed> {
         let (device, kind) = rest::read_event(&mut self.rest, &mut self.last_segment)?;
-        Ok(Operation::Event(Event { device, time_ns, kind }))
+        Ok(Operation::Rest(Event { device, time_ns, kind }))
     }
 
     /// Nothing may be left of any column.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{COLUMNS, Candidates, Shape, column, operation, rest};
+use super::{COLUMNS, Candidates, FITS, GOES_BACK, Shape, column, operation, rest};
 use crate::columns::ColumnsWriter;
 use crate::event::{DeviceId, Event, EventKind};
 use crate::pack::Packer;
@@ -126,8 +126,8 @@ impl EventWriter {
         varint::put(self.columns.column(column::FREE_SITES), u64::from(site.0));
     }
 
-    /// Appends the payload, and is empty again.
-    pub(crate) fn finish(&mut self, out: &mut Vec<u8>, packer: &mut Packer) {
+    /// Appends the payload, and is empty again. `fits` says that no event contradicts what was known.
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>, fits: bool, packer: &mut Packer) {
         let start = self.times_ns.first().copied().unwrap_or(0);
         let mut unit = 0;
         let mut goes_back = false;
@@ -146,7 +146,7 @@ impl EventWriter {
         }
         varint::put(out, start);
         varint::put(out, unit);
-        out.push(u8::from(goes_back));
+        out.push(if goes_back { GOES_BACK } else { 0 } | if fits { FITS } else { 0 });
         self.put_times(start, unit, goes_back);
         self.columns.finish(out, Some(packer));
         self.count = 0;

@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 
 use super::Recording;
 use super::directory::Stored;
-use super::overview::{Incident, IncidentKind};
+use super::overview::{Course, Incident, IncidentKind};
 use crate::chunk::{Chunk, ChunkKind, HEADER_LEN};
 use crate::columns::{Columns, ColumnsWriter};
 use crate::error::FormatError;
 use crate::event::DeviceId;
 use crate::event_code::read_device;
+use crate::metrics::{put_metrics, read_metrics};
 use crate::pack::{Packer, Unpacker};
-use crate::series::Series;
 use crate::series_code::{put_series, read_series};
 use crate::state_code::put_state;
 use crate::varint::{self, Malformed, Reader};
@@ -42,11 +42,11 @@ mod column {
     pub(super) const TIMES: u8 = 3;
     /// Of an incident: device, moment, time (both as differences), kind, bytes or events.
     pub(super) const INCIDENTS: u8 = 4;
-    /// Of a device: its number and the length of its counters over time.
+    /// Of a device: its number, and the lengths of what it has of the next two columns.
     pub(super) const DEVICES: u8 = 5;
     /// Counters over time.
     pub(super) const SERIES: u8 = 6;
-    /// Of a device: samples of its metrics over time.
+    /// Metrics over time.
     pub(super) const METRICS: u8 = 7;
     /// Of a full state: 1 where it is another than what comes before leads to.
     pub(super) const NEWS: u8 = 8;
@@ -62,7 +62,7 @@ pub(super) struct Index {
     /// All chunks, in order.
     pub(super) chunks: Vec<Stored>,
     pub(super) incidents: Vec<Incident>,
-    pub(super) series: BTreeMap<DeviceId, Series>,
+    pub(super) courses: BTreeMap<DeviceId, Course>,
 }
 
 /// The end chunk's own bytes.
@@ -153,11 +153,15 @@ impl Recording {
             incidents.push(kind);
             varint::put(incidents, number);
         }
-        for (id, series) in &self.overview.series {
-            let before = columns.column(column::SERIES).len();
-            put_series(columns.column(column::SERIES), series);
-            let len = columns.column(column::SERIES).len() - before;
+        for (id, course) in &self.overview.courses {
             varint::put(columns.column(column::DEVICES), u64::from(id.0));
+            let before = columns.column(column::SERIES).len();
+            put_series(columns.column(column::SERIES), &course.series);
+            let len = columns.column(column::SERIES).len() - before;
+            varint::put(columns.column(column::DEVICES), len as u64);
+            let before = columns.column(column::METRICS).len();
+            put_metrics(columns.column(column::METRICS), &course.metrics);
+            let len = columns.column(column::METRICS).len() - before;
             varint::put(columns.column(column::DEVICES), len as u64);
         }
         columns.finish(out, Some(packer));
@@ -190,18 +194,32 @@ fn parse_index(payload: &[u8], unpacker: &mut Unpacker, recording_len: u64) -> R
     if !chunks.last().is_some_and(|last| last.kind == ChunkKind::State && last.first_event == end_event) {
         return Err(reader.malformed("the last chunk is not the state of the end"));
     }
-    let mut series = BTreeMap::new();
-    let (mut devices, mut all) = (columns.column(column::DEVICES), columns.column(column::SERIES));
+    let mut courses = BTreeMap::new();
+    let (mut series, mut metrics) = (columns.column(column::SERIES), columns.column(column::METRICS));
+    let mut devices = columns.column(column::DEVICES);
     while devices.remaining() > 0 {
         let id = read_device(&mut devices)?;
-        let len = devices.u64()?;
-        let mut own = Reader::new(all.bytes(len)?);
-        series.insert(id, read_series(&mut own).map_err(|error| Malformed { at: all.at(), ..error })?);
-        own.end()?;
+        let series = own_part(&mut series, devices.u64()?, read_series)?;
+        let metrics = own_part(&mut metrics, devices.u64()?, read_metrics)?;
+        courses.insert(id, Course::of(series, metrics));
     }
-    all.end()?;
+    series.end()?;
+    metrics.end()?;
     let incidents = read_incidents(columns.column(column::INCIDENTS))?;
-    Ok(Index { first_event, events, lost, start_ns, chunks, incidents, series })
+    Ok(Index { first_event, events, lost, start_ns, chunks, incidents, courses })
+}
+
+/// Reads what a device has of a column, which is `len` bytes.
+fn own_part<T>(
+    all: &mut Reader<'_>,
+    len: u64,
+    read: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+) -> Result<T, Malformed> {
+    let at = all.at();
+    let mut own = Reader::within(all.bytes(len)?, at);
+    let part = read(&mut own)?;
+    own.end()?;
+    Ok(part)
 }
 
 fn read_chunks(columns: &Columns<COLUMNS>, recording_len: u64, start_ns: u64) -> Result<Vec<Stored>, Malformed> {

@@ -26,6 +26,7 @@ use crate::decoder::Context;
 use crate::error::FormatError;
 use crate::event::{Annotation, DeviceId};
 use crate::info::Info;
+use crate::metrics::MetricsSeries;
 use crate::series::Series;
 use crate::site::Definitions;
 use crate::state::MemoryState;
@@ -331,6 +332,12 @@ impl Recording {
     /// A device's counters over time.
     #[must_use]
     pub fn series(&self, device: DeviceId) -> Option<&Series> {
-        self.overview.series.get(&device)
+        self.overview.courses.get(&device).map(|course| &course.series)
+    }
+
+    /// A device's metrics over time.
+    #[must_use]
+    pub fn metrics(&self, device: DeviceId) -> Option<&MetricsSeries> {
+        self.overview.courses.get(&device).map(|course| &course.metrics)
     }
 }

@@ -127,7 +127,7 @@ fn begin(index: Index) -> Step {
     overview.lost = index.lost;
     overview.start_ns = Some(index.start_ns);
     overview.incidents = index.incidents;
-    overview.series = index.series;
+    overview.courses = index.courses;
     Step::Parts { recording: Box::new(recording), wanted }
 }
 

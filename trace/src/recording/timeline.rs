@@ -45,7 +45,7 @@ impl Recording {
         let mut replay = Replay::new();
         let state = replay.seek(self, first)?;
         let mut column = Column::still(state.event(), counters(state));
-        replay.walk(self, last, |state| {
+        replay.advance::<true>(self, last, |state| {
             while columns.len() < width && state.time_ns() > slice_end(from_ns, to_ns, width, columns.len()) {
                 columns.push(column);
                 column = Column::still(column.event, column.last);
