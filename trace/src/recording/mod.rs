@@ -218,10 +218,9 @@ impl Recording {
         if self.source.0.is_some() || from == self.end_event() {
             return Vec::new();
         }
-        let state = self.state_chunks.partition_point(|stored| stored.first_event <= from).saturating_sub(1);
-        let states = self.state_chunks[state.min(self.state_chunks.len())..].iter();
-        let states = states.take_while(|stored| stored.first_event <= to);
-        let base = self.state_chunks.get(state).map_or(0, |stored| stored.first_event).min(from);
+        let state = self.state_chunks.partition_point(|stored| stored.first_event <= from).checked_sub(1);
+        let base = state.map_or(self.first_event(), |state| self.state_chunks[state].first_event);
+        let states = self.state_chunks[state.unwrap_or(0)..].iter().take_while(|stored| stored.first_event <= to);
         let first = self.event_chunks.partition_point(|stored| stored.end_event() <= base);
         let events = self.event_chunks[first..].iter().take_while(|stored| stored.first_event <= to);
         let away = states.chain(events).filter(|stored| stored.packed.is_none());
@@ -292,6 +291,14 @@ impl Recording {
     pub fn next_event(&self, number: u64) -> Option<u64> {
         let chunk = self.event_chunks.partition_point(|stored| stored.end_event() <= number);
         self.event_chunks.get(chunk).map(|stored| stored.first_event.max(number))
+    }
+
+    /// Whether a full state stands at the moment `number` that is not what the events before it lead to. Who applies events one by one goes on
+    /// from there.
+    #[must_use]
+    pub fn is_news(&self, number: u64) -> bool {
+        let state = self.state_chunks.partition_point(|stored| stored.first_event < number);
+        self.state_chunks[state..].iter().take_while(|stored| stored.first_event == number).any(|stored| stored.is_news)
     }
 
     /// How many events there are. Those known to be missing do not count.
