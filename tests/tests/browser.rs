@@ -269,7 +269,12 @@ fn hostile_recording() -> Vec<u8> {
     (0..MARKUP.len()).for_each(|index| encoder.define(&Definition::String(text(index))));
     encoder.define(&Definition::Frame(Frame { function: StringId(1), file: StringId(2), line: 7 }));
     encoder.define(&Definition::Stack(Stack { frame: FrameId(1), caller: StackId(0) }));
-    encoder.define(&Definition::Site(Site { stack: StackId(1), scope: StringId(3), category: Category::Parameter, ..Site::default() }));
+    encoder.define(&Definition::Site(Site {
+        stack: StackId(1),
+        scope: StringId(3),
+        category: Category::Parameter,
+        ..Site::default()
+    }));
     let (address, stream, pool, site) = (0x7f00_0000_0000, StreamId(0), Pool::default_of(PoolKind::Small), SiteId(1));
     let size = 2 << 20;
     let kinds = [
@@ -335,4 +340,32 @@ fn no_request_leaves_the_pages_own_origin() {
         const violated = new Promise(done => addEventListener('securitypolicyviolation', event => done(event.effectiveDirective)));
         return fetch(arguments[0], { mode: 'no-cors' }).then(() => 'reached', () => violated)";
     assert_eq!(browser.run(script, &[serde_json::json!(other.url())]), "connect-src");
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn an_exported_page_works_from_a_disk() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let out = folder.path().join("a page.html");
+    let browser = Browser::start(Window::default());
+    for name in ["mlp_train", "graphs"] {
+        let fixture = Fixture::small(name);
+        let export = vramscope().arg("export").arg(&fixture.path).args(["--to", "html", "-o"]).arg(&out).output();
+        let export = export.expect("vramscope starts");
+        assert!(export.status.success(), "{name}: {}", String::from_utf8_lossy(&export.stderr));
+        let page = Page::open(&browser, &format!("file://{}", out.display()).replace(' ', "%20"));
+        check_end(page, &fixture);
+        let recording = imported(&fixture.path);
+        let events = random_events(0, recording.end_event(), 20, 7);
+        assert_eq!(page_digests(page, &events), digests(&recording, &events), "{name}");
+        let asked = page.run("return performance.getEntriesByType('resource').map(entry => entry.name)");
+        let outside = |url: &serde_json::Value| url.as_str().is_none_or(|url| !url.starts_with("data:"));
+        assert!(!asked.as_array().expect("a list").iter().any(outside), "it asks for {asked}");
+        let script = "
+            const violated = new Promise(done => addEventListener('securitypolicyviolation', event => done(event.effectiveDirective)));
+            return fetch(location.href, { mode: 'no-cors' }).then(() => 'reached', () => violated)";
+        assert_eq!(page.run(script), "connect-src");
+        let message = page.run("return document.getElementById('message').hidden");
+        assert_eq!(message, true, "nothing went wrong");
+    }
 }

@@ -5,6 +5,7 @@ mod diff;
 mod export;
 mod files;
 mod live;
+mod pictures;
 mod program;
 mod refusals;
 mod verify;

@@ -45,7 +45,7 @@ fn bad_usage() {
 #[test]
 fn what_is_not_built_yet_is_not_pretended() {
     check(&["demo", "--device", "cuda", "--no-open"], &["cuda"]);
-    for command in ["serve", "diagnose", "report"] {
+    for command in ["serve", "diagnose"] {
         check(&[command, "x"], &[command]);
     }
     let help = run(["--help"]);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vramscope_trace::{Counters, DeviceId, DeviceState, FormatError, Holder, Recording, Replay, holders};
+use vramscope_trace::{Counters, DeviceId, DeviceState, FormatError, Holder, Metrics, Recording, Replay, holders};
 
 use crate::timeline::PeakMark;
 
@@ -15,8 +15,8 @@ pub(super) struct Facts {
     pub(super) peak_event: u64,
     /// Its memory at that moment.
     pub(super) peak: DeviceState,
-    /// Free bytes at that moment in segments that hold a block as well.
-    pub(super) inactive_split_bytes: u64,
+    /// What there is to say of it in figures.
+    pub(super) metrics: Metrics,
     /// What holds the memory at that moment, the most first.
     pub(super) holders: Vec<Holder>,
     /// Its counters at the end.
@@ -49,7 +49,7 @@ impl Facts {
             peaks: Default::default(),
             peak_event: 0,
             peak: DeviceState::default(),
-            inactive_split_bytes: 0,
+            metrics: Metrics::default(),
             holders: Vec::new(),
             end: Counters::default(),
             events: 0,
@@ -64,7 +64,7 @@ impl Facts {
             facts.peak_event = series.peak_allocated().event;
         }
         if let Some(peak) = replay.seek(recording, facts.peak_event)?.device(device) {
-            facts.inactive_split_bytes = inactive_split_bytes(peak);
+            facts.metrics = Metrics::at(peak, |_, _| true);
             facts.holders = holders(peak);
             facts.peak = peak.clone();
         }
@@ -73,25 +73,4 @@ impl Facts {
         }
         Ok(facts)
     }
-
-    /// Bytes of live blocks at the peak that nobody asked for.
-    pub(super) fn rounding_bytes(&self) -> u64 {
-        let counters = self.peak.counters();
-        counters.active.saturating_sub(counters.requested)
-    }
-}
-
-/// Free bytes that the allocator cannot give back to the driver, because a block in the same segment is live.
-fn inactive_split_bytes(device: &DeviceState) -> u64 {
-    let in_segment = |segment| {
-        let (mut free, mut live) = (0u64, false);
-        for extent in device.extents(segment) {
-            match extent.block {
-                Some(_) => live = true,
-                None => free = free.saturating_add(extent.size),
-            }
-        }
-        if live { free } else { 0 }
-    };
-    device.segments().map(in_segment).fold(0, u64::saturating_add)
 }

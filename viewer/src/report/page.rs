@@ -377,10 +377,8 @@ fn tiles(report: &Report, facts: &Facts) -> Vec<Tile> {
         let share = if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         format!("{} of the reserved", units::percent(share))
     };
-    let (peak, free) = (facts.peak.counters(), facts.peak.free_space());
-    let rounding = facts.rounding_bytes();
+    let (peak, free, rounding) = (facts.metrics.counters, facts.metrics.free, facts.metrics.rounding_waste_bytes());
     let [allocated, reserved] = facts.peaks;
-    let segments = facts.peak.segments().len() as u64;
     vec![
         tile("peak allocated", units::bytes(allocated.bytes), moment(allocated.time_ns)),
         tile("peak reserved", units::bytes(reserved.bytes), moment(reserved.time_ns)),
@@ -392,8 +390,8 @@ fn tiles(report: &Report, facts: &Facts) -> Vec<Tile> {
         tile("largest free at the peak", units::bytes(free.largest), share(free.largest, peak.reserved)),
         tile(
             "inactive split at the peak",
-            units::bytes(facts.inactive_split_bytes),
-            share(facts.inactive_split_bytes, peak.reserved),
+            units::bytes(facts.metrics.inactive_split_bytes),
+            share(facts.metrics.inactive_split_bytes, peak.reserved),
         ),
         tile("rounding at the peak", units::bytes(rounding), share(rounding, peak.reserved)),
         tile(
@@ -406,7 +404,11 @@ fn tiles(report: &Report, facts: &Facts) -> Vec<Tile> {
             alarming: facts.ooms > 0,
             ..tile("out of memory", counted(facts.ooms, "time", "times"), "requests that failed".to_owned())
         },
-        tile("segments at the peak", units::count(segments), format!("{} reserved", units::bytes(peak.reserved))),
+        tile(
+            "segments at the peak",
+            units::count(facts.metrics.segments),
+            format!("{} reserved", units::bytes(peak.reserved)),
+        ),
         tile(
             "blocks at the peak",
             units::count(facts.peak.blocks().len() as u64),
