@@ -14,7 +14,7 @@ use crate::units;
 /// Arguments of `import`.
 #[derive(Args, Debug)]
 pub(crate) struct ImportOptions {
-    /// A PyTorch snapshot (.pickle, .json) or a .vram; each also with .gz or .zst
+    /// A PyTorch snapshot (.pickle, .json), an RMM log (.csv) or a .vram; each also with .gz or .zst
     #[arg(value_name = "IN")]
     input: PathBuf,
     /// The recording to write

@@ -27,11 +27,11 @@ const NO_DEVICE: u16 = DeviceId::HOST.0;
 /// An entry whose fields are still coming.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryDraft {
-    address: u64,
-    size: u64,
-    time_us: i64,
-    action: Action,
-    context: Context,
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) time_us: i64,
+    pub(crate) action: Action,
+    pub(crate) context: Context,
     pub(crate) stack: StackId,
 }
 
@@ -40,6 +40,11 @@ impl Default for EntryDraft {
         let (context, stack) = Default::default();
         Self { address: 0, size: 0, time_us: NO_TIME, action: Action::Other, context, stack }
     }
+}
+
+/// Whether a text is what stands where there is nothing to say.
+pub(crate) fn says_nothing(text: &str) -> bool {
+    matches!(text, "" | "N/A")
 }
 
 /// A rough price of a definition: its row, its copy in the interner, and the interner's table.
@@ -139,8 +144,8 @@ impl Builder {
     /// What a field says in words; nothing where it says that there is nothing to say.
     fn words(&mut self, value: Scalar<'_>) -> Result<StringId, OutOfBudget> {
         match value.text() {
-            None | Some("" | "N/A") => Ok(StringId(0)),
-            Some(text) => self.string(text),
+            Some(text) if !says_nothing(text) => self.string(text),
+            _ => Ok(StringId(0)),
         }
     }
 

@@ -4,6 +4,7 @@ mod common;
 mod hostile;
 mod json;
 mod late;
+mod pickler;
 mod recorded;
 mod shapes;
 mod tolerance;

@@ -6,6 +6,7 @@ use vramscope_formats::Imported;
 use vramscope_trace::{Counters, DeviceId, Memory, MemoryState};
 
 use crate::common::import_all;
+use crate::pickler::pickled;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -119,54 +120,6 @@ impl Case {
         assert_eq!(imported.misfits, self.misfits, "{name}: misfits");
         for words in self.notes {
             assert!(imported.notes.iter().any(|note| note.contains(words)), "{name}: no {words:?}");
-        }
-    }
-}
-
-/// A pickle of protocol 4 as a program would put it together by hand.
-fn pickled(value: &Value) -> Vec<u8> {
-    let mut out = b"\x80\x04".to_vec();
-    put(&mut out, value);
-    out.push(b'.');
-    out
-}
-
-fn put(out: &mut Vec<u8>, value: &Value) {
-    match value {
-        Value::Null => out.push(b'N'),
-        Value::Bool(value) => out.push(if *value { 0x88 } else { 0x89 }),
-        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
-            (Some(number), _) => {
-                out.extend([0x8a, 8]);
-                out.extend(number.to_le_bytes());
-            }
-            (None, Some(number)) => {
-                out.extend([0x8a, 9]);
-                out.extend(number.to_le_bytes());
-                out.push(0);
-            }
-            (None, None) => {
-                out.push(b'G');
-                out.extend(number.as_f64().expect("a number").to_be_bytes());
-            }
-        },
-        Value::String(text) => {
-            out.push(b'X');
-            out.extend(u32::try_from(text.len()).expect("a short text").to_le_bytes());
-            out.extend(text.as_bytes());
-        }
-        Value::Array(values) => {
-            out.extend(b"](");
-            values.iter().for_each(|value| put(out, value));
-            out.push(b'e');
-        }
-        Value::Object(values) => {
-            out.extend(b"}(");
-            for (key, value) in values {
-                put(out, &json!(key));
-                put(out, value);
-            }
-            out.push(b'u');
         }
     }
 }
@@ -392,7 +345,16 @@ fn times() -> Vec<Case> {
         case("times that are no numbers", json!({"device_traces": [[with(entry("oom", 0, 1), "time_us", "noon")]]}), [0; 4])
             .has(0, 0, 1)
             .misfits(0, &["have no times"]),
-        case("times at both ends of what there is", history([]), [0; 4]),
+        case(
+            "times for annotations only",
+            json!({"device_traces": [[entry("oom", 0, 1), entry("oom", 0, 1)]],
+                "external_annotations": [{"stage": "START", "name": "step", "device": 0, "time_us": 5},
+                    {"stage": "END", "name": "step", "device": 0, "time_us": 6}]}),
+            [0; 4],
+        )
+        .has(0, 0, 2)
+        .misfits(0, &["have no times", "2 annotations from before"]),
+        case("no entries", history([]), [0; 4]),
         case(
             "times further apart than can be said",
             json!({"device_traces": [[with(entry("oom", 0, 1), "time_us", i64::MAX), with(entry("oom", 0, 1), "time_us", i64::MIN + 1)]]}),

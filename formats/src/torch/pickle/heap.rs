@@ -9,15 +9,18 @@ use vramscope_trace::{FrameId, StackId, StringId};
 
 use super::value::{DictId, ListId, TextId, Value};
 use crate::limits::{Budget, OutOfBudget};
-use crate::torch::builder::Builder;
+use crate::torch::builder::{Builder, says_nothing};
 use crate::torch::key::Key;
 use crate::torch::scalar::{Refusal, Scalar};
+use crate::torch::snapshot::Action;
 
 /// A text as it stands in the pickle.
 #[derive(Debug)]
 struct Text<'a> {
     text: Cow<'a, str>,
     key: Option<Key>,
+    /// What it means as the name of an action; none where it is of no known one.
+    action: Option<Action>,
     /// Its number in the recording, once something needed it.
     string: Option<StringId>,
 }
@@ -69,7 +72,8 @@ impl<'a> Texts<'a> {
         // Python may write half of a surrogate pair, which is no text elsewhere.
         let text = String::from_utf8_lossy(bytes);
         budget.take(TEXT_BYTES + if matches!(text, Cow::Owned(_)) { text.len() } else { 0 })?;
-        self.list.push(Text { key: Key::of(&text), text, string: None });
+        let action = Some(Action::of(&text)).filter(|&action| action != Action::Other);
+        self.list.push(Text { key: Key::of(&text), action, text, string: None });
         self.numbers.insert(bytes, number);
         Ok(TextId(number))
     }
@@ -84,6 +88,15 @@ impl<'a> Texts<'a> {
 
     pub(super) fn key(&self, id: TextId) -> Option<Key> {
         self.entry(id).key
+    }
+
+    pub(super) fn action(&self, id: TextId) -> Option<Action> {
+        self.entry(id).action
+    }
+
+    /// The number of words, which may say that there is nothing to say.
+    pub(super) fn words(&mut self, id: TextId, builder: &mut Builder) -> Result<StringId, OutOfBudget> {
+        if says_nothing(self.text(id)) { Ok(StringId(0)) } else { self.string(id, builder) }
     }
 
     fn string(&mut self, id: TextId, builder: &mut Builder) -> Result<StringId, OutOfBudget> {

@@ -55,6 +55,12 @@ impl<'a> Input<'a> {
         self.at
     }
 
+    /// Goes back to where it stood once.
+    pub(super) fn go_back(&mut self, at: usize) {
+        debug_assert!(at <= self.at);
+        self.at = at;
+    }
+
     /// What is not read yet.
     pub(super) fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]

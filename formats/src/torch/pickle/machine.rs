@@ -20,14 +20,14 @@ const MAX_NAME_LEN: usize = 100;
 /// A pickle being read.
 #[derive(Debug)]
 pub(super) struct Machine<'a> {
-    input: Input<'a>,
+    pub(super) input: Input<'a>,
     pub(super) heap: Heap<'a>,
     pub(super) builder: Builder,
     stack: Vec<Value>,
     /// Heights of the stack at the open marks.
-    marks: Vec<usize>,
-    memo: Memo,
-    max_depth: usize,
+    pub(super) marks: Vec<usize>,
+    pub(super) memo: Memo,
+    pub(super) max_depth: usize,
 }
 
 impl<'a> Machine<'a> {
@@ -107,7 +107,10 @@ impl<'a> Machine<'a> {
                 self.marks.push(self.stack.len());
                 Ok(())
             }
-            op::EMPTY_DICT => self.push(Value::NewDict(None)),
+            op::EMPTY_DICT => match self.entry()? {
+                true => Ok(()),
+                false => self.push(Value::NewDict(None)),
+            },
             op::SETITEMS => {
                 let mark = self.pop_mark()?;
                 self.set_items(mark)
@@ -276,7 +279,7 @@ impl<'a> Machine<'a> {
     // The stack.
 
     #[inline]
-    fn push(&mut self, value: Value) -> Done<()> {
+    pub(super) fn push(&mut self, value: Value) -> Done<()> {
         Ok(self.builder.budget.push(&mut self.stack, value)?)
     }
 

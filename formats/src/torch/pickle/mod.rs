@@ -4,6 +4,7 @@
 //! snapshot in what the machine leaves.
 
 mod convert;
+mod entry;
 mod heap;
 mod input;
 mod machine;

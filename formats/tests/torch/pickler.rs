@@ -1,0 +1,81 @@
+//! A value as a pickle.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+/// A pickle of protocol 4 as Python writes it: everything but numbers goes to the memo, and a text is written once.
+pub(crate) fn pickled(value: &Value) -> Vec<u8> {
+    let mut pickler = Pickler { out: b"\x80\x04".to_vec(), texts: HashMap::new(), places: 0 };
+    pickler.put(value);
+    pickler.out.push(b'.');
+    pickler.out
+}
+
+struct Pickler {
+    out: Vec<u8>,
+    texts: HashMap<String, u32>,
+    places: u32,
+}
+
+impl Pickler {
+    fn memoize(&mut self) {
+        self.out.push(0x94);
+        self.places += 1;
+    }
+
+    fn text(&mut self, text: &str) {
+        match self.texts.get(text) {
+            Some(place) => {
+                self.out.push(b'j');
+                self.out.extend(place.to_le_bytes());
+            }
+            None => {
+                self.texts.insert(text.to_owned(), self.places);
+                self.out.extend([0x8c, u8::try_from(text.len()).expect("a short text")]);
+                self.out.extend(text.as_bytes());
+                self.memoize();
+            }
+        }
+    }
+
+    fn put(&mut self, value: &Value) {
+        match value {
+            Value::Null => self.out.push(b'N'),
+            Value::Bool(value) => self.out.push(if *value { 0x88 } else { 0x89 }),
+            Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+                (Some(number), _) => {
+                    self.out.extend([0x8a, 8]);
+                    self.out.extend(number.to_le_bytes());
+                }
+                (None, Some(number)) => {
+                    self.out.extend([0x8a, 9]);
+                    self.out.extend(number.to_le_bytes());
+                    self.out.push(0);
+                }
+                (None, None) => {
+                    self.out.push(b'G');
+                    self.out.extend(number.as_f64().expect("a number").to_be_bytes());
+                }
+            },
+            Value::String(text) => self.text(text),
+            Value::Array(values) => {
+                self.out.push(b']');
+                self.memoize();
+                self.out.push(b'(');
+                values.iter().for_each(|value| self.put(value));
+                self.out.push(b'e');
+            }
+            Value::Object(values) => {
+                self.out.push(b'}');
+                self.memoize();
+                self.out.push(b'(');
+                for (key, value) in values {
+                    self.text(key);
+                    self.put(value);
+                }
+                self.out.push(b'u');
+            }
+        }
+    }
+}
