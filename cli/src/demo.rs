@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use vramscope_collector::{Assets, Content, Hub, Outputs, Recorder};
+use vramscope_collector::{Assets, Content, FileError, Hub, Outputs, Recorder};
 use vramscope_demo::{Options, Step};
 use vramscope_trace::{DeviceInfo, Info};
 
@@ -86,7 +86,9 @@ pub(crate) fn run(options: &DemoOptions) -> Outcome {
         screen::note(format_args!("{steps} done; {} stays there until Ctrl-C", server.url()));
         interrupts.wait();
     }
-    summary.file_error.map_or(Ok(()), |error| Err(Failure::new(format_args!("{error}; not all was written"))))
+    summary.file_error.map_or(Ok(()), |FileError { name, error }| {
+        Err(Failure::new(format_args!("{name}: not all was written: {error}")))
+    })
 }
 
 fn info(training: &Options) -> Info {

@@ -1,12 +1,13 @@
 //! `demo`, `record` and `view`.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use vramscope_trace::{Recording, digest};
+use vramscope_trace::{Annotation, Decoder, Definitions, Item, Recording, digest};
 
 use crate::program::{Server, fixture, interrupt, vramscope, wait, wait_until};
 
@@ -15,6 +16,16 @@ fn recording(bytes: &[u8]) -> Recording {
     recording.push(bytes).expect("a recording");
     recording.finish().expect("a whole one");
     recording
+}
+
+/// What a recording says, however it is cut into chunks.
+fn said(bytes: &[u8]) -> (Vec<Item>, Definitions, Vec<Annotation>) {
+    let mut decoder = Decoder::new();
+    decoder.push(bytes);
+    let items = std::iter::from_fn(|| decoder.next_item().expect("a recording"));
+    let events = items.filter(|item| matches!(item, Item::Event(_) | Item::Info(_))).collect();
+    let recording = recording(bytes);
+    (events, recording.definitions().clone(), recording.annotations().to_vec())
 }
 
 fn record(server: &Server, out: &Path, more: &[&str]) -> Child {
@@ -34,8 +45,10 @@ fn the_file_the_socket_and_the_download_are_the_same_recording() {
     let (head, download) = demo.get("/trace.vram");
     assert!(head.contains("application/vnd.vramscope.trace"), "{head}");
     let written = fs::read(&file).expect("the demo has recorded");
-    assert!(written == fs::read(&copy).expect("record has written"), "the file and the socket");
-    assert!(written == download, "the file and the download");
+    // In other chunks, for viewers get small ones.
+    let copied = fs::read(&copy).expect("record has written");
+    assert!(said(&written) == said(&copied), "the file and the socket");
+    assert!(said(&written) == said(&download), "the file and the download");
     let recording = recording(&written);
     assert!(recording.end_event() > 1000, "{} events", recording.end_event());
     assert_eq!((recording.first_event(), recording.lost_events()), (0, 0));
@@ -90,6 +103,7 @@ fn a_recording_that_cannot_be_written_fails_the_demo() {
     let (status, said) = demo.interrupt();
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("/dev/full: not all was written"), "{said}");
+    assert!(said.contains("the file ends here, the live view goes on"), "{said}");
 }
 
 #[test]
@@ -108,4 +122,42 @@ fn view_serves_what_it_was_given() {
     assert_ne!(digest(recording(&first).end_state()), digest(recording(&second).end_state()));
     assert!(view.get("/ws").0.contains(" 404 "));
     assert!(view.interrupt().0.success());
+}
+
+#[test]
+fn a_recording_can_go_through_a_pipe() {
+    let mut demo = Server::start(["demo"]);
+    let mut recorder = record(&demo, Path::new("-"), &["--for=0.5s"]);
+    let mut bytes = Vec::new();
+    recorder.stdout.take().expect("it is piped").read_to_end(&mut bytes).expect("bytes come");
+    assert!(wait(&mut recorder).success());
+    assert!(recording(&bytes).end_event() > 0);
+    assert!(demo.interrupt().0.success());
+}
+
+#[test]
+fn the_newest_part_alone_is_kept_where_that_is_asked_for() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("newest.vram");
+    let mut demo = Server::start(["demo"]);
+    let mut recorder = record(&demo, &file, &["--for=6s", "--keep=1s", "--keep-bytes=1G"]);
+    assert!(wait(&mut recorder).success());
+    let recording = recording(&fs::read(&file).expect("written"));
+    let kept_ns = recording.end_ns() - recording.start_ns();
+    assert!(recording.first_event() > 0);
+    assert!((800_000_000..3_000_000_000).contains(&kept_ns), "{kept_ns} ns");
+    assert_eq!(recording.lost_events(), 0);
+    assert!(demo.interrupt().0.success());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_ends_what_follows_and_not_what_is_followed() {
+    let mut demo = Server::start(["demo"]);
+    let recorder = record(&demo, Path::new("/dev/full"), &[]).wait_with_output().expect("it ends by itself");
+    let said = String::from_utf8(recorder.stderr).expect("text");
+    assert_eq!(recorder.status.code(), Some(2));
+    assert!(said.contains("/dev/full: No space left on device"), "{said}");
+    assert!(demo.get("/healthz").0.contains(" 200 "));
+    assert!(demo.interrupt().0.success());
 }
