@@ -80,17 +80,25 @@ pub fn walk<E: From<FormatError>>(
 ) -> Result<(), E> {
     let total = recording.events();
     let mut replay = Replay::new();
+    // Events are applied here and not sought one by one: a seek costs a good part of a chunk, however near it goes.
+    let mut state = MemoryState::default();
     let mut number = recording.first_event();
     let mut done = 0;
     while let Some(next) = recording.next_event(number) {
-        if let Some(event) = replay.event(recording, next)? {
-            visit(replay.seek(recording, next)?, next, &event)?;
-            done += 1;
-            if done % PROGRESS_EVENTS == 0 {
-                progress(done, total);
-            }
+        let Some(event) = replay.event(recording, next)? else {
+            number = next + 1;
+            continue;
+        };
+        if done == 0 || next != number || recording.is_news(next) {
+            state = replay.seek(recording, next)?.clone();
         }
+        visit(&state, next, &event)?;
+        state.apply(&event);
         number = next + 1;
+        done += 1;
+        if done % PROGRESS_EVENTS == 0 {
+            progress(done, total);
+        }
     }
     progress(total, total);
     Ok(())

@@ -1,9 +1,11 @@
 //! Recordings that PyTorch did not make: with marks, samples, gaps, categories, several devices, and from the middle of a run.
 
 use serde_json::{Value, json};
+use vramscope_formats::export;
 use vramscope_trace::{
-    Annotation, Block, Category, DeviceId, DeviceInfo, Encoder, Event, EventKind, Frame, Info, Interner, MemoryState,
-    MempoolId, Pool, PoolKind, Recording, Segment, Sink, Site, SiteId, StackId, Stage, StreamId, StringId,
+    Annotation, Block, Category, DeviceId, DeviceInfo, Encoder, Event, EventKind, FormatError, Frame, Info, Interner,
+    MemoryState, MempoolId, Pool, PoolKind, Recording, Replay, Segment, Sink, Site, SiteId, StackId, Stage, StreamId,
+    StringId,
 };
 
 use crate::common::{WRITERS, exported, imported, recording_of};
@@ -261,6 +263,32 @@ fn events_that_are_missing_are_missing() {
     assert_eq!(actions.collect::<Vec<_>>(), twice.map(Some));
     assert_eq!(snapshot["allocator_settings"]["trace_alloc_overflowed"], true);
     assert_eq!(snapshot["segments"][0]["blocks"][0]["state"], "active_pending_free");
+}
+
+#[test]
+fn a_walk_shows_what_a_replay_shows() {
+    let mut draft = Draft::new(&[0]);
+    let site = SiteId(0);
+    draft.event(0, segment(BASE, site));
+    draft.event(0, block(BASE, site));
+    draft.event(0, EventKind::Gap { lost: 3 });
+    let mut state = draft.encoder.state().clone();
+    state.apply(&Event { device: DeviceId(0), time_ns: 9, kind: block(BASE + 8 * MIB, site) });
+    draft.encoder.full_state(&state);
+    draft.event(0, block(BASE + 4 * MIB, site));
+    draft.encoder.skip_to(100);
+    draft.encoder.full_state(&state);
+    draft.event(0, EventKind::FreeRequested { address: BASE, site });
+    let recording = draft.finish();
+    let (mut replay, mut numbers) = (Replay::new(), Vec::new());
+    let each = |before: &MemoryState, number: u64, event: &Event| {
+        assert_eq!(before, replay.seek(&recording, number)?, "before event {number}");
+        assert_eq!(replay.event(&recording, number)?.as_ref(), Some(event));
+        numbers.push(number);
+        Ok::<_, FormatError>(())
+    };
+    export::walk(&recording, &mut |_, _| {}, each).expect("a recording");
+    assert_eq!(numbers, [0, 1, 2, 3, 100]);
 }
 
 #[test]

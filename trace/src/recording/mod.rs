@@ -194,8 +194,9 @@ impl Recording {
         if self.is_indexed { Ok(()) } else { self.reader.finish() }
     }
 
-    /// Bytes up to the end of the last whole chunk.
-    fn taken_bytes(&self) -> u64 {
+    /// Bytes up to the end of the last whole chunk that was taken in: where the [index](Self::index) is to stand.
+    #[must_use]
+    pub fn taken_bytes(&self) -> u64 {
         self.reader.offset()
     }
 

@@ -170,7 +170,7 @@ fn write_trace(
         if next != Some(number) {
             leftover = Leftover::new(before);
         }
-        next = Some(number + 1);
+        next = (!matches!(event.kind, EventKind::Gap { .. })).then_some(number + 1);
         if event.device == id {
             traces.write(out, event, before)?;
             leftover.apply(&event.kind, before);
