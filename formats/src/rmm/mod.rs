@@ -114,7 +114,7 @@ impl Survey {
                 }
             };
             survey.take(&row, &mut calendar, &mut live, budget).map_err(|error| at(&line, error))?;
-            if survey.rows % PROGRESS_LINES == 0 {
+            if survey.rows.is_multiple_of(PROGRESS_LINES) {
                 progress(line.offset);
             }
         }
@@ -197,7 +197,7 @@ pub(crate) fn import<S: Sink>(
         let Ok(row) = line.read else { continue };
         let time_ns = u64::try_from(calendar.ns(row.time).saturating_sub(survey.epoch_ns)).unwrap_or(0);
         teller.tell(&row, time_ns).map_err(|error| at(&line, error))?;
-        if teller.rows % PROGRESS_LINES == 0 {
+        if teller.rows.is_multiple_of(PROGRESS_LINES) {
             progress(half + line.offset, 2 * half);
         }
     }
