@@ -13,6 +13,9 @@ const LIBRARIES: [&str; 5] = ["site-packages/", "dist-packages/", "lib/python", 
 const MACHINERY: [&str; 4] =
     ["torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::", "c10::cuda::CUDACachingAllocator::"];
 
+/// What the C++ functions that go through a backward pass have in their names.
+const BACKWARD: &str = "autograd::generated::";
+
 /// The memory that one site holds at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
@@ -85,7 +88,9 @@ pub fn site_name(definitions: &Definitions, id: SiteId) -> String {
         |frame: &Frame| MACHINERY.iter().any(|part| definitions.string(frame.function).starts_with(part));
     let shown = |frame: &Frame| if has_script { is_script(frame) } else { !is_machinery(frame) };
     let innermost = definitions.stack(site.stack).find(shown);
-    let own = definitions.stack(site.stack).find(|frame| shown(frame) && is_own(frame));
+    // A backward pass runs on threads of its own, where no script is on the stack; there it is the operation that says most.
+    let is_backward = |frame: &Frame| !has_script && definitions.string(frame.function).contains(BACKWARD);
+    let own = definitions.stack(site.stack).find(|frame| shown(frame) && (is_own(frame) || is_backward(frame)));
     let mut parts = Vec::new();
     let scope = definitions.string(site.scope);
     if !scope.is_empty() {
@@ -143,6 +148,8 @@ mod tests {
         check("", unknown, &[main, adam], "adam.py:182 _init_group ← train.py:151 <module>");
         check("", unknown, &[main, ("", 0, "at::empty")], "train.py:151 <module>");
         check("", unknown, &[("??", 0, "outer"), ("", 0, "at::empty")], "at::empty");
+        let frames = [("", 0, "torch::autograd::generated::MmBackward0::apply(X&&)"), ("", 0, "at::empty(long)")];
+        check("", unknown, &frames, "at::empty ← torch::autograd::generated::MmBackward0::apply");
         let frames = [
             ("??", 0, "at::(anonymous namespace)::mm(at::Tensor const&)"),
             ("CUDACachingAllocator.cpp", 0, "c10::cuda::CUDACachingAllocator::Native::allocate(unsigned long)"),

@@ -7,13 +7,13 @@ use std::ops::Range;
 
 use plotters::prelude::*;
 use plotters::style::Color as _;
-use vramscope_trace::{Column, Counters, DeviceId, Recording};
+use vramscope_trace::{Column, Counters, DeviceId, IncidentKind, Recording};
 
 use crate::axis::Axis;
 use crate::backend::Backend;
 use crate::bands::{self, Bands};
 use crate::frame::{Color, Frame, Rect};
-use crate::marks::{IncidentKind, Marks};
+use crate::marks::Marks;
 use crate::surface::{Canvas, Surface};
 use crate::text::{Align, Typesetter};
 use crate::theme::Theme;
@@ -270,6 +270,7 @@ fn draw_incidents(surface: &mut impl Surface, look: Look, geometry: &Geometry, c
     let plot = geometry.plot;
     let size = (TEXT - 1.0) * look.scale;
     let mut labelled_to = i32::MIN;
+    let mut labels = Vec::new();
     for incident in content.marks.incidents() {
         let (label, whole) = match incident.kind {
             IncidentKind::OutOfMemory { requested } => (format!("OOM {}", units::bytes(requested)), true),
@@ -292,7 +293,11 @@ fn draw_incidents(surface: &mut impl Surface, look: Look, geometry: &Geometry, c
             continue;
         }
         labelled_to = x0 + width + look.px(2.0);
-        let flag = Rect { x0, x1: x0 + width, ..geometry.flags };
+        labels.push((label, Rect { x0, x1: x0 + width, ..geometry.flags }));
+    }
+    // Above all the lines, so that none goes through a label.
+    for (label, flag) in labels {
+        let x0 = flag.x0;
         surface.fill(flag, theme.alarm);
         let at = ((x0 + look.px(4.0)) as f32, (flag.y0 + flag.y1) as f32 / 2.0);
         surface.text(&label, size, at, Align::Left, theme.background);

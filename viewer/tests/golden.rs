@@ -164,6 +164,8 @@ fn every_golden_picture_has_a_test() {
         "beginning_heatmap",
         "beginning_timeline",
         "crowd_heatmap",
+        "report_training",
+        "report_trouble",
         "shared_timeline_dark",
         "shared_timeline_others_dark",
         "shared_timeline_others_light_x2",

@@ -32,8 +32,10 @@ const TIMELINE: f32 = 230.0;
 const LANE: f32 = 15.0;
 /// Fragmentation over time.
 const CHART: f32 = 104.0;
-/// A segment at the peak, as long as there is room for it.
+/// A line of the segments at the peak, as long as there is room for it.
 const SEGMENT: f32 = 22.0;
+/// The bytes of a segment that get such a height, as long as there is room: a longer one is continued.
+const LONG_SEGMENT: u64 = 64 << 20;
 /// The height that segments get without need.
 const MAP: f32 = 380.0;
 /// The height that no number of segments goes beyond.
@@ -96,7 +98,9 @@ impl<'a> Page<'a> {
             let layout = |height: f32| {
                 Layout::new(&facts.peak, (px(WIDTH - 2.0 * MARGIN), px(height)), look.scale, View::default())
             };
-            let least = (Layout::HEADER + 4.0 + SEGMENT * facts.peak.segments().len() as f32).clamp(50.0, MAP);
+            let lines =
+                facts.peak.segments().map(|segment| segment.size.div_ceil(LONG_SEGMENT)).fold(0, u64::saturating_add);
+            let least = (Layout::HEADER + 4.0 + SEGMENT * lines as f32).clamp(50.0, MAP);
             let (mut map, mut map_height) = (layout(least), least);
             // Nobody can scroll a picture: it is as high as the segments need.
             for _ in 0..2 {
