@@ -250,3 +250,18 @@ fn a_private_pool_that_cannot_serve_is_named() {
     let error = MempoolError::Unknown(MempoolId(0, 7));
     assert_eq!(error.to_string(), "private pool (0, 7): there is no such pool");
 }
+
+#[test]
+fn pinned_memory_of_the_host_is_not_run_again() {
+    let snapshot = br#"{"device_traces": [[{"action": "segment_alloc", "addr": 33554432, "size": 2097152, "stream": 0, "time_us": 1}]],
+        "host_traces": [{"action": "segment_alloc", "addr": 4096, "size": 8192, "stream": 0, "time_us": 2}]}"#;
+    let encode = vramscope_trace::Encoder::new;
+    let (mut encoder, imported) =
+        import(snapshot, "pinned", &Limits::default(), &mut |_, _| {}, encode).expect("a snapshot");
+    assert_eq!(imported.info.devices.iter().map(|device| device.device).collect::<Vec<_>>(), [0, DeviceId::HOST.0]);
+    encoder.flush();
+    let mut recording = vramscope_trace::Recording::new();
+    encoder.take_output().iter().for_each(|chunk| recording.push(&chunk.bytes).expect("it was just encoded"));
+    let histories = vramscope_pool::rerun::History::all_of(&recording).expect("it can be read");
+    assert_eq!(histories.iter().map(|history| history.device()).collect::<Vec<_>>(), [DeviceId(0)]);
+}

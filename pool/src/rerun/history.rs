@@ -61,6 +61,7 @@ struct Collector {
 impl History {
     /// The histories of a recording: one of each device, or several where events are missing in between; each of those begins with
     /// the first state known again.
+    /// Pinned memory of the host has other rules than this pool's, and none is given for it.
     ///
     /// # Errors
     /// If a chunk cannot be read, which a [`Recording`] that took it in rules out.
@@ -69,7 +70,7 @@ impl History {
         let mut collectors = BTreeMap::new();
         let (first, end) = (recording.first_event(), recording.end_event());
         let begin = replay.seek(recording, first)?.clone();
-        for device in recording.devices() {
+        for device in recording.devices().filter(|&device| device != DeviceId::HOST) {
             let info = recording.info().devices.iter().find(|info| info.device == device.0);
             let start = begin.device(device).cloned().unwrap_or_default();
             let total_bytes = info.map_or(0, |info| info.total_bytes);
