@@ -7,13 +7,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use crate::device_state::DeviceState;
 use crate::error::FormatError;
 use crate::event::DeviceId;
 use crate::holders::{frame_name, holders, site_name};
 use crate::recording::Recording;
 use crate::replay::Replay;
 use crate::site::{Category, Definitions, Frame, Interner, Site, SiteId, Stack, StackId};
-use crate::state::{DeviceState, MemoryState};
+use crate::state::MemoryState;
 
 /// Frames of a call stack that are told; whole stacks are matched.
 const FRAMES: usize = 64;

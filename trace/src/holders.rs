@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::device_state::DeviceState;
 use crate::site::{Category, Definitions, Frame, SiteId};
-use crate::state::DeviceState;
 
 /// What is shown of a site about which nothing is known.
 const UNKNOWN: &str = "unknown site";

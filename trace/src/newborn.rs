@@ -5,9 +5,10 @@
 //! replay keeps the chunk's own blocks in the order of their allocation, and has to find a place among all live blocks for few of them.
 //! A chunk that says so and whose events do not fit is damaged.
 
+use crate::device_state::DeviceState;
 use crate::event::{DeviceId, Event, EventKind};
 use crate::event_code::{Allocated, Operation};
-use crate::state::{Block, DeviceState, MemoryState};
+use crate::state::{Block, MemoryState};
 
 /// Where a block of the chunk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

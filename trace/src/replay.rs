@@ -114,7 +114,7 @@ impl Replay {
 
     /// Unpacks a chunk of events, if that is not the one at hand.
     fn unpack(&mut self, recording: &Recording, stored: &Stored) -> Result<(), FormatError> {
-        if !self.columns.as_ref().is_some_and(|(first, _)| *first == stored.first_event) {
+        if self.columns.as_ref().is_none_or(|(first, _)| *first != stored.first_event) {
             let columns = unpack_events(&*recording.chunk(stored)?, &mut self.unpacker)?;
             self.columns = Some((stored.first_event, columns));
         }

@@ -11,11 +11,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::address_map::AddressMap;
 use crate::columns::{Columns, ColumnsWriter};
+use crate::device_state::DeviceState;
 use crate::event::{Pool, StreamId};
 use crate::event_code::{put_pool, read_device, read_pool};
 use crate::pack::{Packer, Unpacker};
 use crate::site::SiteId;
-use crate::state::{Block, Counters, DeviceState, MemorySample, MemoryState, Segment, is_range};
+use crate::state::{Block, Counters, MemorySample, MemoryState, Segment, is_range};
 use crate::varint::{self, Malformed, Reader, gcd};
 
 const COLUMNS: usize = 8;

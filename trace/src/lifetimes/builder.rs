@@ -6,8 +6,9 @@ use super::Lifetimes;
 use super::open::OpenAllocations;
 use super::queries::{DeviceLifetimes, LiveSets};
 use super::rows::{NewRow, Rows};
+use crate::device_state::DeviceState;
 use crate::event::{DeviceId, Event, EventKind};
-use crate::state::{Block, DeviceState, MemoryState, is_range};
+use crate::state::{Block, MemoryState, is_range};
 
 /// Rows after which the live set is noted again, at least.
 const LIVE_SET_ROWS: usize = 4096;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Metrics, class};
+use crate::device_state::DeviceState;
 use crate::event::{Pool, StreamId};
-use crate::state::{Block, DeviceState, Segment};
+use crate::state::{Block, Segment};
 
 /// The metrics of a device by pool and stream. What is reserved and free counts where the segment belongs, what is allocated where the
 /// block does; they are the same where a recording fits together.

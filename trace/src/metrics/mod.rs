@@ -11,9 +11,10 @@ pub(crate) use code::{put_metrics, read_metrics};
 pub use groups::metrics_by_group;
 pub use series::{Churn, MetricsSample, MetricsSeries};
 
+use crate::device_state::DeviceState;
 use crate::event::{Pool, StreamId};
 use crate::series::Series;
-use crate::state::{Counters, DeviceState, FreeSpace};
+use crate::state::{Counters, FreeSpace};
 
 /// Classes of free blocks by size: below 1 KiB, then by powers of two, the last from 4 GiB on.
 const CLASSES: usize = 24;

@@ -1,8 +1,8 @@
 //! The metrics over time: a bounded number of moments, each exact.
 
 use super::{Metrics, metrics_by_group};
+use crate::device_state::DeviceState;
 use crate::event::{Event, EventKind, Pool, StreamId};
-use crate::state::DeviceState;
 
 /// Moments kept of a device at most. Where there are more, every second is dropped and the next are taken half as often.
 pub(super) const MAX_SAMPLES: usize = 4096;

@@ -1,5 +1,7 @@
 //! Counters over slices of time, and moments by their time.
 
+use std::ops::Range;
+
 use super::Recording;
 use crate::buckets::Slice;
 use crate::decoder::each_event;
@@ -7,7 +9,7 @@ use crate::error::FormatError;
 use crate::event::DeviceId;
 use crate::pack::Unpacker;
 use crate::replay::Replay;
-use crate::series::{Column, slice_end};
+use crate::series::{Column, Series, slice_end};
 use crate::state::MemoryState;
 
 /// Columns of a timeline are exact while fewer events than this many a column are in view; beyond, a bucket of the series is narrower than a
@@ -22,15 +24,26 @@ impl Recording {
     #[must_use]
     pub fn columns(&self, device: DeviceId, from_ns: u64, to_ns: u64, width: usize) -> Vec<Column> {
         let Some(series) = self.series(device) else { return vec![Column::default(); width] };
+        // Where a chunk is not there yet, the series has to do.
+        self.exact_between(series, from_ns, to_ns, width)
+            .and_then(|between| self.exact_columns(device, between, (from_ns, to_ns), width).ok())
+            .unwrap_or_else(|| series.columns(from_ns, to_ns, width))
+    }
+
+    /// The bytes that are not here and that [`columns`](Self::columns) would be exact with; none where so many events are in view that it is
+    /// not exact anyway.
+    #[must_use]
+    pub fn missing_for_columns(&self, device: DeviceId, from_ns: u64, to_ns: u64, width: usize) -> Vec<Range<u64>> {
+        let between = self.series(device).and_then(|series| self.exact_between(series, from_ns, to_ns, width));
+        between.map_or_else(Vec::new, |(first, last)| self.missing_between(first, last))
+    }
+
+    /// The first and the last moment of a stretch of time, where so few events lie between them that its columns are exact.
+    fn exact_between(&self, series: &Series, from_ns: u64, to_ns: u64, width: usize) -> Option<(u64, u64)> {
         let (first, last) = (self.event_at_time(from_ns), self.event_at_time(to_ns));
         let exact_up_to = EXACT_EVENTS_PER_COLUMN.saturating_mul(width as u64);
-        let bucketed = || series.columns(from_ns, to_ns, width);
         let in_buckets = series.bucket_events().saturating_mul(width as u64).min(EXACT_EVENTS);
-        if last - first > exact_up_to.max(in_buckets) {
-            return bucketed();
-        }
-        // Where a chunk is not there yet, the series has to do.
-        self.exact_columns(device, (first, last), (from_ns, to_ns), width).unwrap_or_else(|_| bucketed())
+        (last - first <= exact_up_to.max(in_buckets)).then_some((first, last))
     }
 
     fn exact_columns(
