@@ -17,7 +17,7 @@ fn record(path: &Path, keep: Keep, hub: &Hub, rate: u64, time: Duration) -> Summ
     let outputs = Outputs { file: Some(file), hub: Some(hub.clone()), ..Outputs::default() };
     let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
     let clock = handle.clone();
-    Program::new(handle, move || clock.now_ns()).run(rate, time);
+    Program::new(handle, move || clock.now_ns()).run(rate, time, |_, _| ());
     recorder.stop()
 }
 
@@ -62,21 +62,45 @@ fn print_sizes(rates: &[u64], time: Duration, most: f64) {
     }
 }
 
-/// A disk that is full: `/dev/full` answers every write so, but is no file; a small file system would be one.
+/// In the child, a folder to mount a small file system at.
+#[cfg(target_os = "linux")]
+const SMALL_DISK: &str = "VRAMSCOPE_SMALL_DISK";
+
+/// Does nothing but in the child that the test below starts, which has the small disk.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_program_on_a_small_disk() {
+    let Some(folder) = std::env::var_os(SMALL_DISK) else { return };
+    let folder = Path::new(&folder);
+    for keep in [Keep::default(), Keep { bytes: Some(1 << 20), time: None }] {
+        let (path, hub) = (folder.join("a.vram"), Hub::default());
+        let summary = record(&path, keep, &hub, 1_000_000, Duration::from_secs(1));
+        let error = summary.file_error.expect("there is no room").to_string();
+        assert!(error.contains("a.vram: No space left on device"), "{error}");
+        let recording = open(&fs::read(&path).expect("it is there"), false);
+        assert!((1..summary.events).contains(&recording.events()));
+        let live: Vec<u8> = hub.everything().iter().flat_map(|chunk| chunk.bytes.clone()).collect();
+        assert_eq!(open(&live, false).events(), summary.events, "the viewers go on");
+        assert_eq!(fs::read_dir(folder).expect("it is there").count(), 1);
+        fs::remove_file(path).expect("it is there");
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_ends_the_file_and_not_the_program() {
-    let hub = Hub::default();
-    let file = RecordingFile::create(Path::new("/dev/full"), Keep::default()).expect("it opens");
-    let outputs = Outputs { file: Some(file), hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
-    let clock = handle.clone();
-    Program::new(handle, move || clock.now_ns()).run(100_000, Duration::from_millis(200));
-    let summary = recorder.stop();
-    let error = summary.file_error.expect("there is no room").to_string();
-    assert!(error.starts_with("/dev/full: No space left on device"), "{error}");
-    let live: Vec<u8> = hub.everything().iter().flat_map(|chunk| chunk.bytes.clone()).collect();
-    assert_eq!(open(&live, false).events(), summary.events);
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = std::env::current_exe().expect("this program");
+    let script = "mount -t tmpfs -o size=900k none \"$1\" || exit 77; \"$0\" --exact the_program_on_a_small_disk";
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", script]).arg(program).arg(folder.path());
+    let output = command.env(SMALL_DISK, folder.path()).output();
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match output {
+        Ok(output) if output.status.success() => assert!(said(&output.stdout).contains("1 passed")),
+        Ok(output) if said(&output.stdout).contains("FAILED") => panic!("{}", said(&output.stdout)),
+        _ => eprintln!("SKIPPED: this system lets nobody mount a small file system"),
+    }
 }
 
 #[cfg(unix)]

@@ -27,15 +27,17 @@ pub(crate) struct Program<S, C> {
     /// Addresses that are free, so that they come again as an allocator's do.
     free: Vec<u64>,
     blocks: u64,
+    events: u64,
 }
 
 impl<S: Sink, C: Fn() -> u64> Program<S, C> {
     pub(crate) fn new(sink: S, now_ns: C) -> Self {
         let free = (0..2 * LIVE as u64).rev().map(|place| 0x7f00_0000_0000 + place * (64 << 10)).collect();
-        Self { sink, now_ns, live: VecDeque::new(), free, blocks: 0 }
+        Self { sink, now_ns, live: VecDeque::new(), free, blocks: 0, events: 0 }
     }
 
     fn event(&mut self, kind: EventKind) {
+        self.events += 1;
         self.sink.event(&Event { device: DeviceId(0), time_ns: (self.now_ns)(), kind });
     }
 
@@ -58,14 +60,15 @@ impl<S: Sink, C: Fn() -> u64> Program<S, C> {
         }
     }
 
-    /// Goes on at about `rate` events a second, for that long.
-    pub(crate) fn run(&mut self, rate: u64, time: Duration) {
+    /// Goes on at about `rate` events a second, for that long. At every beat `tell` is given the time and how many events there were before.
+    pub(crate) fn run(&mut self, rate: u64, time: Duration, mut tell: impl FnMut(u64, u64)) {
         let (since, begun) = (Instant::now(), self.blocks);
         while since.elapsed() < time {
             let due = since.elapsed().as_nanos() as u64 * rate / EVENTS_A_BLOCK / 1_000_000_000;
             while self.blocks - begun < due {
                 self.block();
             }
+            tell((self.now_ns)(), self.events);
             std::thread::sleep(BEAT);
         }
     }
