@@ -134,7 +134,7 @@ fn time_of(text: &[u8]) -> Option<Time> {
     let fraction = parts.next().map_or(Some(0), fraction_ns)?;
     let (hour, minute, second) = (hour?, minute?, second?);
     let is_time = hour < 24 && minute < 60 && second <= 60 && parts.next().is_none();
-    is_time.then_some(Time::OfDay((hour * 3600 + minute * 60 + second) * NS + fraction))
+    is_time.then(|| Time::OfDay((hour * 3600 + minute * 60 + second) * NS + fraction))
 }
 
 /// Nanoseconds from the digits behind the point.
@@ -161,6 +161,9 @@ mod tests {
         {
             check(none, None);
         }
+        // No hour is so late that its nanoseconds overflow.
+        check("00:1700000000:00", None);
+        check("18446744073709551615:18446744073709551615:18446744073709551615", None);
     }
 
     #[test]

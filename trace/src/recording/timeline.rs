@@ -43,7 +43,8 @@ impl Recording {
         let (first, last) = (self.event_at_time(from_ns), self.event_at_time(to_ns));
         let exact_up_to = EXACT_EVENTS_PER_COLUMN.saturating_mul(width as u64);
         let in_buckets = series.bucket_events().saturating_mul(width as u64).min(EXACT_EVENTS);
-        (last - first <= exact_up_to.max(in_buckets)).then_some((first, last))
+        // Time may be asked for from its end to its beginning, and an index may say anything.
+        (last.checked_sub(first)? <= exact_up_to.max(in_buckets)).then_some((first, last))
     }
 
     fn exact_columns(
