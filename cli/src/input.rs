@@ -3,13 +3,16 @@
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use vramscope_formats::export::{self, Redactor};
 use vramscope_formats::{self as formats, Limits, Source};
 use vramscope_trace::{
-    Annotation, Definition, Encoder, Event, FORMAT_NAME, FORMAT_VERSION, Info, MemoryState, Recording, Sink,
+    Annotation, Definition, Encoder, Event, FORMAT_NAME, FORMAT_VERSION, Info, MAGIC, MemoryState, ReadAt, Recording,
+    Sink,
 };
 
 use crate::failure::{Failure, Outcome};
@@ -21,13 +24,47 @@ const ENDINGS: [&str; 6] = [".gz", ".zst", ".pickle", ".json", ".csv", ".vram"];
 /// Events between two looks at what the encoder has ready.
 const EVENTS_PER_PIECE: u32 = 1024;
 
-/// A file that was read, unpacked and recognized.
-#[derive(Debug)]
+/// Bytes of a recording that are copied at once.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// A file that was unpacked and recognized.
 pub(crate) struct Input {
     path: PathBuf,
-    bytes: Vec<u8>,
-    source: Source,
+    content: Content,
     redacts: bool,
+}
+
+/// What is in a file.
+enum Content {
+    /// A recording of so many bytes, which is read where it is wanted.
+    Recording(Arc<dyn ReadAt>, u64),
+    /// What another tool wrote, as a whole.
+    Foreign(Source, Vec<u8>),
+}
+
+/// A file that is read where it is wanted.
+struct OnDisk(Mutex<File>);
+
+impl ReadAt for OnDisk {
+    fn read_at(&self, range: Range<u64>) -> Result<Vec<u8>, String> {
+        // A place is looked for anew each time, so whoever panicked left nothing behind.
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = vec![0; usize::try_from(range.end - range.start).map_err(|error| error.to_string())?];
+        let read = file.seek(SeekFrom::Start(range.start)).and_then(|_| file.read_exact(&mut bytes));
+        read.map(|()| bytes).map_err(|error| error.to_string())
+    }
+}
+
+/// A file's name without the endings that only say how it is stored.
+pub(crate) fn name_of(path: &Path) -> String {
+    let file_name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
+    let mut name = &*file_name;
+    while let Some(shorter) =
+        ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)).filter(|name| !name.is_empty())
+    {
+        name = shorter;
+    }
+    name.to_owned()
 }
 
 /// What format a file has.
@@ -40,10 +77,19 @@ pub(crate) struct Format {
 }
 
 impl Input {
-    /// Reads the file at `path`.
+    /// Opens the file at `path`. A recording is read when it is wanted, anything else at once.
     pub(crate) fn open(path: &Path) -> Outcome<Self> {
+        let failed = |error| Failure::file(path, error);
         let limits = Limits::default();
-        let packed = read(path, limits.max_unpacked_bytes)?;
+        let mut file = File::open(path).map_err(failed)?;
+        let mut packed = Vec::new();
+        file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut packed).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if metadata.is_file() && formats::sniff(&packed) == Some(Source::Trace) {
+            let content = Content::Recording(Arc::new(OnDisk(Mutex::new(file))), metadata.len());
+            return Ok(Self { path: path.to_owned(), content, redacts: false });
+        }
+        read(file, &mut packed, limits.max_unpacked_bytes).map_err(|what| Failure::file(path, what))?;
         let unpacked = match formats::unpack(&packed, &limits).map_err(|error| Failure::file(path, error))? {
             Cow::Owned(bytes) => Some(bytes),
             Cow::Borrowed(_) => None,
@@ -54,8 +100,15 @@ impl Input {
         } else {
             "neither a vramscope recording nor a PyTorch snapshot nor an RMM log"
         };
-        let source = formats::sniff(&bytes).ok_or_else(|| Failure::file(path, format_args!("at byte 0: {what}")))?;
-        Ok(Self { path: path.to_owned(), bytes, source, redacts: false })
+        let content = match formats::sniff(&bytes) {
+            None => return Err(Failure::file(path, format_args!("at byte 0: {what}"))),
+            Some(Source::Trace) => {
+                let len = bytes.len() as u64;
+                Content::Recording(Arc::new(bytes), len)
+            }
+            Some(source) => Content::Foreign(source, bytes),
+        };
+        Ok(Self { path: path.to_owned(), content, redacts: false })
     }
 
     /// The same without its names, where that is wanted: everything made of it has placeholders for them.
@@ -65,18 +118,20 @@ impl Input {
 
     /// Whether another tool wrote it.
     pub(crate) fn is_foreign(&self) -> bool {
-        self.source != Source::Trace
+        matches!(self.content, Content::Foreign(..))
     }
 
     /// What it is.
     pub(crate) fn format(&self) -> Format {
-        match self.source {
-            Source::Trace => Format { name: FORMAT_NAME, version: Some(FORMAT_VERSION) },
-            Source::TorchPickle => {
-                Format { name: "pytorch-pickle", version: self.bytes.get(1).map(|&protocol| protocol.into()) }
+        match &self.content {
+            Content::Recording(..) | Content::Foreign(Source::Trace, _) => {
+                Format { name: FORMAT_NAME, version: Some(FORMAT_VERSION) }
             }
-            Source::TorchJson => Format { name: "pytorch-json", version: None },
-            Source::RmmLog => Format { name: "rmm-csv", version: None },
+            Content::Foreign(Source::TorchPickle, bytes) => {
+                Format { name: "pytorch-pickle", version: bytes.get(1).map(|&protocol| protocol.into()) }
+            }
+            Content::Foreign(Source::TorchJson, _) => Format { name: "pytorch-json", version: None },
+            Content::Foreign(Source::RmmLog, _) => Format { name: "rmm-csv", version: None },
         }
     }
 
@@ -85,35 +140,37 @@ impl Input {
         if self.redacts {
             return "recording".to_owned();
         }
-        let file_name = self.path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
-        let mut name = &*file_name;
-        while let Some(shorter) =
-            ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)).filter(|name| !name.is_empty())
-        {
-            name = shorter;
-        }
-        name.to_owned()
+        name_of(&self.path)
     }
 
-    /// Gives the recording that it is, or becomes when imported, to `take`, piece by piece. Returns the number of its events.
+    /// Gives the recording that it is, or becomes when imported, to `take`, piece by piece, with an index at its end. Returns the number
+    /// of its events.
     pub(crate) fn convert(self, mut take: impl FnMut(&[u8]) -> Outcome) -> Outcome<u64> {
-        if self.is_foreign() {
-            return self.import(take);
-        }
-        let (recording, whole) = self.check()?;
+        let (source, len) = match &self.content {
+            Content::Foreign(_, bytes) => return self.import(bytes, take),
+            Content::Recording(source, len) => (Arc::clone(source), *len),
+        };
+        let (recording, whole) = self.open_recording(&source, len)?;
+        let read = |range| source.read_at(range).map_err(|error| Failure::file(&self.path, error));
         if self.redacts {
             let begin = |info: &_| Pieces::new(info, take);
-            let redacted = export::redact(&self.bytes[..whole], begin);
+            let redacted = export::redact(&read(0..whole)?, begin);
             return redacted.map_err(|error| Failure::file(&self.path, error))?.map_or(Ok(0), Pieces::finish);
         }
-        take(&self.bytes[..whole])?;
+        for at in (0..whole).step_by(PIECE_BYTES as usize) {
+            take(&read(at..whole.min(at + PIECE_BYTES))?)?;
+        }
+        recording.index().iter().try_for_each(|chunk| take(&chunk.bytes))?;
         Ok(recording.events())
     }
 
     /// The recording that it is, or becomes when imported.
     pub(crate) fn recording(self) -> Outcome<Recording> {
-        if !self.is_foreign() && !self.redacts {
-            return self.check().map(|(recording, _)| recording);
+        match &self.content {
+            Content::Recording(source, len) if !self.redacts => {
+                return self.open_recording(source, *len).map(|(recording, _)| recording);
+            }
+            _ => {}
         }
         let mut recording = Recording::new();
         let path = self.path.clone();
@@ -121,25 +178,23 @@ impl Input {
         Ok(recording)
     }
 
-    /// Reads a recording, and says how much of the file is whole.
-    fn check(&self) -> Outcome<(Recording, usize)> {
-        let mut recording = Recording::new();
-        recording.push(&self.bytes).map_err(|error| Failure::file(&self.path, error))?;
-        match recording.finish() {
-            Ok(()) => Ok((recording, self.bytes.len())),
-            // The head is the first chunk; without it there is nothing to show.
-            Err(cut) if cut.offset == 0 || recording.info() == &Default::default() => {
-                Err(Failure::file(&self.path, cut))
-            }
-            Err(cut) => {
-                screen::note(Failure::file(&self.path, &cut));
-                let whole = usize::try_from(cut.offset).unwrap_or(usize::MAX).min(self.bytes.len());
-                Ok((recording, whole))
-            }
+    /// Opens a recording, and says how much of the file is whole.
+    fn open_recording(&self, source: &Arc<dyn ReadAt>, len: u64) -> Outcome<(Recording, u64)> {
+        let bar = screen::progress(name_of(&self.path));
+        let opened = Recording::open(Arc::clone(source), len, |done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        });
+        bar.finish_and_clear();
+        // Without the first chunk there is nothing to show.
+        let (recording, damage) = opened.map_err(|error| Failure::file(&self.path, error))?;
+        if let Some(damage) = &damage {
+            screen::note(Failure::file(&self.path, damage));
         }
+        Ok((recording, damage.map_or(len, |damage| damage.offset.min(len))))
     }
 
-    fn import(&self, take: impl FnMut(&[u8]) -> Outcome) -> Outcome<u64> {
+    fn import(&self, bytes: &[u8], take: impl FnMut(&[u8]) -> Outcome) -> Outcome<u64> {
         let file_name = self.path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
         let bar = screen::progress(file_name.clone().into_owned());
         let mut progress = |done, total| {
@@ -148,8 +203,7 @@ impl Input {
         };
         let tell = |opening: Opening| {
             let begin = |info: &_| opening.begin(info);
-            formats::import(&self.bytes, &file_name, &Limits::default(), &mut progress, begin)
-                .map(|(_, imported)| imported)
+            formats::import(bytes, &file_name, &Limits::default(), &mut progress, begin).map(|(_, imported)| imported)
         };
         let begin = |info: &_| Pieces::new(info, take);
         let (imported, pieces) = if self.redacts {
@@ -167,20 +221,21 @@ impl Input {
     }
 }
 
-fn read(path: &Path, limit: u64) -> Outcome<Vec<u8>> {
-    let failed = |error| Failure::file(path, error);
-    let file = File::open(path).map_err(failed)?;
-    let mut bytes = Vec::new();
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
+/// Reads the rest of a file, up to a limit for all of it.
+fn read(file: File, bytes: &mut Vec<u8>, limit: u64) -> Result<(), String> {
+    let rest = (limit + 1).saturating_sub(bytes.len() as u64);
+    file.take(rest).read_to_end(bytes).map_err(|error| error.to_string())?;
     if bytes.len() as u64 > limit {
-        return Err(Failure::file(path, format_args!("at byte {limit}: the file goes on, and more is not read")));
+        return Err(format!("at byte {limit}: the file goes on, and more is not read"));
     }
-    Ok(bytes)
+    Ok(())
 }
 
 /// Encodes events, and passes the recording on as it is made, so that little of it is held.
 struct Pieces<F> {
     encoder: Encoder,
+    /// What the index is made of; none where the recording outgrows what a reader takes in.
+    passed: Option<Recording>,
     take: F,
     outcome: Outcome,
     waiting: u32,
@@ -188,12 +243,14 @@ struct Pieces<F> {
 
 impl<F: FnMut(&[u8]) -> Outcome> Pieces<F> {
     fn new(info: &Info, take: F) -> Self {
-        Self { encoder: Encoder::new(info), take, outcome: Ok(()), waiting: 0 }
+        let encoder = Encoder::new(info);
+        Self { encoder, passed: Some(Recording::passing_by(None)), take, outcome: Ok(()), waiting: 0 }
     }
 
     fn pass_on(&mut self) {
         self.waiting = 0;
         for chunk in self.encoder.take_output() {
+            self.passed.take_if(|passed| passed.push(&chunk.bytes).is_err());
             if self.outcome.is_ok() {
                 self.outcome = (self.take)(&chunk.bytes);
             }
@@ -203,6 +260,11 @@ impl<F: FnMut(&[u8]) -> Outcome> Pieces<F> {
     fn finish(mut self) -> Outcome<u64> {
         self.encoder.flush();
         self.pass_on();
+        for chunk in self.passed.iter().flat_map(Recording::index) {
+            if self.outcome.is_ok() {
+                self.outcome = (self.take)(&chunk.bytes);
+            }
+        }
         self.outcome.map(|()| self.encoder.state().event())
     }
 }

@@ -83,7 +83,7 @@ pub(super) fn index_range(bytes: &[u8], file_len: u64) -> Option<std::ops::Range
 }
 
 impl Recording {
-    /// What is to be written behind a recording that was taken in as a whole, so that it opens at once. Nothing where nothing was taken in.
+    /// What is to be written behind a recording that was taken in as a whole, so that it opens at once. Nothing where nothing was taken in, or where it was opened by an index.
     #[must_use]
     pub fn index(&self) -> Vec<Chunk> {
         let moment = self.end_event();
@@ -91,7 +91,7 @@ impl Recording {
         let mut chunks = Vec::new();
         let mut all = self.chunks.clone();
         let mut at = self.taken_bytes();
-        if all.is_empty() {
+        if all.is_empty() || self.is_indexed {
             return chunks;
         }
         // A state of this moment that stands there already may have been followed by something that has no event number.
