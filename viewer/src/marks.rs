@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use vramscope_trace::{Annotation, DeviceId, EventKind, FormatError, Recording, Replay, Stage, StringId};
+use vramscope_trace::{Annotation, DeviceId, Incident, Recording, Stage, StringId};
 
 /// Nesting beyond this is not told apart.
 const DEEPEST: usize = 3;
@@ -20,32 +20,6 @@ pub struct Span {
     pub depth: usize,
 }
 
-/// Something that went wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Incident {
-    /// The GPU it concerns.
-    pub device: DeviceId,
-    /// When.
-    pub time_ns: u64,
-    /// What.
-    pub kind: IncidentKind,
-}
-
-/// What went wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IncidentKind {
-    /// A request could not be served.
-    OutOfMemory {
-        /// Bytes asked for.
-        requested: u64,
-    },
-    /// Events are missing.
-    Gap {
-        /// How many.
-        lost: u64,
-    },
-}
-
 /// Everything marked in a recording, kept up as it grows.
 #[derive(Debug, Default)]
 pub struct Marks {
@@ -54,7 +28,6 @@ pub struct Marks {
     annotations_taken: usize,
     last_taken: Option<Annotation>,
     incidents: Vec<Incident>,
-    events_scanned: u64,
 }
 
 impl Marks {
@@ -77,10 +50,7 @@ impl Marks {
     }
 
     /// Takes in what the recording has got since the last call.
-    ///
-    /// # Errors
-    /// If a chunk cannot be read.
-    pub fn update(&mut self, recording: &Recording, replay: &mut Replay) -> Result<(), FormatError> {
+    pub fn update(&mut self, recording: &Recording) {
         let annotations = recording.annotations();
         let before = self.annotations_taken.checked_sub(1).and_then(|last| annotations.get(last).copied());
         if before != self.last_taken {
@@ -94,9 +64,8 @@ impl Marks {
         }
         self.annotations_taken = annotations.len();
         self.last_taken = annotations.last().copied();
-        let troubled =
-            recording.lost_events() > 0 || recording.end_state().devices().any(|(_, device)| device.ooms() > 0);
-        if troubled { self.scan(recording, replay) } else { Ok(()) }
+        let known = self.incidents.len();
+        self.incidents.extend_from_slice(recording.incidents().get(known..).unwrap_or_default());
     }
 
     fn take(&mut self, annotation: &Annotation) {
@@ -117,33 +86,5 @@ impl Marks {
                 }
             }
         }
-    }
-
-    /// Reads the events that were not read before. Only recordings in which something went wrong are.
-    fn scan(&mut self, recording: &Recording, replay: &mut Replay) -> Result<(), FormatError> {
-        let mut number = self.events_scanned.max(recording.first_event());
-        let mut time_ns = recording.start_ns();
-        while number < recording.end_event() {
-            let Some(event) = replay.event(recording, number)? else {
-                // A hole: the first moment behind everything that had happened by then lies on its other side.
-                let behind = recording.event_at_time(time_ns).max(number + 1);
-                let kind = IncidentKind::Gap { lost: behind - number };
-                self.incidents.push(Incident { device: DeviceId(0), time_ns, kind });
-                number = behind;
-                continue;
-            };
-            time_ns = time_ns.max(event.time_ns);
-            let kind = match event.kind {
-                EventKind::OutOfMemory { requested, .. } => Some(IncidentKind::OutOfMemory { requested }),
-                EventKind::Gap { lost } => Some(IncidentKind::Gap { lost }),
-                _ => None,
-            };
-            if let Some(kind) = kind {
-                self.incidents.push(Incident { device: event.device, time_ns, kind });
-            }
-            number += 1;
-        }
-        self.events_scanned = number;
-        Ok(())
     }
 }

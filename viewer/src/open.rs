@@ -8,6 +8,9 @@ const EVENTS_PER_PIECE: u32 = 4096;
 
 /// What file names end with that are saved under another.
 const ENDINGS: [&str; 7] = [".vram", ".pickle", ".pkl", ".json", ".csv", ".gz", ".zst"];
+/// Bytes of a recording up to which it is read as a whole, whatever index it has: counters over time are finer then, and nothing is waited for
+/// later. Decoding so many takes the page TODO ms.
+pub const READ_WHOLE_UP_TO: u64 = 1 << 20;
 /// Letters of a saved file's name.
 const LONGEST_NAME: usize = 100;
 
@@ -60,6 +63,18 @@ pub struct Opened {
     pub notes: Vec<String>,
     /// The recording's bytes, where the file's own are others: it was packed, or something else was converted.
     pub converted: Vec<Vec<u8>>,
+}
+
+impl From<Recording> for Opened {
+    fn from(recording: Recording) -> Self {
+        Self { recording, warning: None, notes: Vec::new(), converted: Vec::new() }
+    }
+}
+
+/// Whether a file that begins with `bytes` is a recording of our own as it is, which can have an index.
+#[must_use]
+pub fn is_recording(bytes: &[u8]) -> bool {
+    sniff(bytes) == Some(Source::Trace)
 }
 
 /// The name under which the recording of something called `source` is saved.

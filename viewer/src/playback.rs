@@ -75,6 +75,13 @@ impl Playback {
         self.running = None;
     }
 
+    /// Stands still until the page's clock shows `clock_ms`, and runs on from where it is then.
+    pub fn hold(&mut self, clock_ms: f64) {
+        if let Some(running) = &mut self.running {
+            running.clock_ms = clock_ms;
+        }
+    }
+
     /// Where the recording is now, if it runs; `now_ns` is the moment on the screen.
     pub fn advance(&mut self, clock_ms: f64, now_ns: u64) -> Option<u64> {
         if !self.playing {

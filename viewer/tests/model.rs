@@ -4,11 +4,10 @@
 mod drawn;
 
 use drawn::{Drawing, bytes, recording, states};
-use vramscope_trace::{DeviceId, DeviceState, Recording, digest};
+use vramscope_trace::{DeviceId, DeviceState, IncidentKind, Recording, digest};
 use vramscope_viewer::frame::{Color, Frame};
 use vramscope_viewer::heatmap::{self, ColorBy};
 use vramscope_viewer::link::Link;
-use vramscope_viewer::marks::IncidentKind;
 use vramscope_viewer::model::{Model, Origin, PeakOf};
 use vramscope_viewer::open::Opening;
 use vramscope_viewer::text::Typesetter;

@@ -16,7 +16,7 @@ impl Model {
         }
         let has_data = self.recording.end_event() > 0;
         Link {
-            event: (has_data && !self.following).then(|| self.state().event()),
+            event: (has_data && !self.following).then(|| self.moment()),
             range: self.span.part(),
             device: (has_data && self.recording.devices().count() > 1).then_some(self.device),
             select: self.selection,

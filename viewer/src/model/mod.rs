@@ -2,10 +2,12 @@
 //! what it needs as arguments, the clock too; nothing here knows of a page.
 
 mod links;
+mod peaks;
+mod reads;
 
 use std::ops::Range;
 
-use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, MemoryState, Peak, Recording, Replay};
+use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, MemoryState, Recording, Replay};
 
 use crate::bands::{Band, Bands, Choice};
 use crate::heatmap::{ColorBy, Hit, View, hit_at};
@@ -15,6 +17,9 @@ use crate::open::Opened;
 use crate::playback::Playback;
 use crate::span::{TimeSpan, whole};
 use crate::timeline::PeakMark;
+use peaks::Found;
+pub use reads::Fetch;
+use reads::Wish;
 
 /// Where the recording comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,8 +61,8 @@ pub struct Model {
     /// Looks things up elsewhere in the recording without moving the moment.
     scout: Replay,
     marks: Marks,
-    peaks: [PeakMark; 2],
-    peak_events: [Peak; 2],
+    /// The peaks of the allocated and the reserved bytes.
+    peaks: [Found; 2],
     name: String,
     notes: Vec<String>,
     origin: Origin,
@@ -67,6 +72,16 @@ pub struct Model {
     /// Where a link leads, while the live recording has not come that far.
     awaited: Option<Link>,
     selection: Option<u64>,
+    /// The moment that is waited for, while its bytes are read.
+    wish: Option<Wish>,
+    /// Whether bytes could not be had.
+    gave_up: bool,
+    /// The timeline's device, range and width for which all is here that it is drawn from.
+    complete_view: Option<(DeviceId, Range<u64>, usize)>,
+    /// Whether the event that led to the moment was asked for before it was here.
+    lacks_last_event: bool,
+    /// How many pixels wide the timeline's chart is.
+    pub timeline_width: usize,
     /// How the transport runs.
     pub playback: Playback,
     /// What the color of a block says.
@@ -88,6 +103,7 @@ impl Model {
             following: origin == Origin::Live,
             color_by: self.color_by,
             band_choice: self.band_choice,
+            timeline_width: self.timeline_width,
             playback: Playback::at_speed(self.playback.speed()),
             stale: Stale { timeline: true, moment: true },
             ..Self::default()
@@ -119,13 +135,13 @@ impl Model {
 
     fn after_growth(&mut self) -> Result<(), FormatError> {
         self.stale.timeline = true;
-        self.marks.update(&self.recording, &mut self.scout)?;
+        self.marks.update(&self.recording);
         if self.recording.series(self.device).is_none()
             && let Some(first) = self.recording.devices().next()
         {
             self.device = first;
         }
-        self.find_peaks()?;
+        self.find_peaks();
         if let Some(link) = self.awaited.take() {
             self.go_to_link(&link)?;
         }
@@ -138,28 +154,6 @@ impl Model {
             return self.go_to(self.recording.first_event());
         }
         Ok(())
-    }
-
-    fn find_peaks(&mut self) -> Result<(), FormatError> {
-        let Some(series) = self.recording.series(self.device) else { return Ok(()) };
-        let events = [series.peak_allocated(), series.peak_reserved()];
-        for (index, peak) in events.into_iter().enumerate() {
-            if self.peak_events[index] != peak {
-                self.peak_events[index] = peak;
-                let time_ns = self.time_of(peak.event)?;
-                self.peaks[index] = PeakMark { time_ns, bytes: peak.bytes };
-            }
-        }
-        Ok(())
-    }
-
-    /// The time of a moment.
-    fn time_of(&mut self, moment: u64) -> Result<u64, FormatError> {
-        let last = match moment.checked_sub(1) {
-            Some(number) => self.scout.event(&self.recording, number)?,
-            None => None,
-        };
-        Ok(last.map_or(self.recording.start_ns(), |event| event.time_ns))
     }
 
     /// The connection to the training program ended; what it sent stays.
@@ -188,7 +182,11 @@ impl Model {
 
     // The moment.
 
+    /// Goes to a moment, now or when what it takes has come.
     fn go_to(&mut self, event: u64) -> Result<(), FormatError> {
+        if self.wait_for(Wish::Event(event)) {
+            return Ok(());
+        }
         self.replay.seek(&self.recording, event)?;
         self.stale.moment = true;
         self.stale.timeline |= self.span.show(self.replay.state().time_ns(), self.whole());
@@ -216,7 +214,11 @@ impl Model {
     /// # Errors
     /// If the recording cannot be read there.
     pub fn seek_time(&mut self, time_ns: u64) -> Result<(), FormatError> {
-        self.seek(self.recording.event_at_time(time_ns))
+        self.seek(self.recording.event_at_time(time_ns))?;
+        if self.is_waiting() {
+            self.wish = Some(Wish::Time(time_ns));
+        }
+        Ok(())
     }
 
     /// Goes forward or back by a number of events.
@@ -225,7 +227,7 @@ impl Model {
     /// If the recording cannot be read there.
     pub fn step(&mut self, events: i64) -> Result<(), FormatError> {
         self.playback.pause();
-        self.seek(self.state().event().saturating_add_signed(events))
+        self.seek(self.moment().saturating_add_signed(events))
     }
 
     /// Goes to the first or the last moment.
@@ -268,11 +270,14 @@ impl Model {
             self.playback.pause();
             return Ok(());
         }
-        if self.state().event() == self.recording.end_event() {
+        if self.moment() == self.recording.end_event() {
             self.go_to_edge(false)?;
         }
         self.stop_following();
         self.playback.play(clock_ms, self.time_ns());
+        if self.is_waiting() {
+            self.playback.settle();
+        }
         Ok(())
     }
 
@@ -281,6 +286,10 @@ impl Model {
     /// # Errors
     /// If the recording cannot be read there.
     pub fn tick(&mut self, clock_ms: f64) -> Result<bool, FormatError> {
+        if self.is_waiting() {
+            self.playback.hold(clock_ms);
+            return Ok(self.playback.is_playing());
+        }
         let now_ns = self.time_ns();
         let Some(time_ns) = self.playback.advance(clock_ms, now_ns) else { return Ok(false) };
         if time_ns >= self.recording.end_ns() {
@@ -289,7 +298,7 @@ impl Model {
             return Ok(false);
         }
         let event = self.recording.event_at_time(time_ns);
-        if event > self.state().event() {
+        if !self.wait_for(Wish::Time(time_ns)) && event > self.state().event() {
             self.go_to(event)?;
         }
         self.stale.moment = true;
@@ -312,6 +321,7 @@ impl Model {
     fn set_span(&mut self, change: impl FnOnce(&mut TimeSpan, Range<u64>)) {
         let whole = self.whole();
         change(&mut self.span, whole);
+        self.gave_up = false;
         self.redraw();
     }
 
@@ -348,9 +358,8 @@ impl Model {
             self.device = device;
             self.selection = None;
             self.heatmap_view = View::default();
-            self.peak_events = Default::default();
             self.peaks = Default::default();
-            self.find_peaks()?;
+            self.find_peaks();
             self.redraw();
         }
         Ok(())
@@ -417,7 +426,9 @@ impl Model {
     /// The event that led to the moment on the screen, with its number.
     pub fn last_event(&mut self) -> Option<(u64, Event)> {
         let number = self.state().event().checked_sub(1)?;
-        self.scout.event(&self.recording, number).ok().flatten().map(|event| (number, event))
+        let event = self.scout.event(&self.recording, number);
+        self.lacks_last_event = event.is_err();
+        event.ok().flatten().map(|event| (number, event))
     }
 
     /// Marks on the time axis.
@@ -429,7 +440,7 @@ impl Model {
     /// The peaks of the allocated and the reserved bytes.
     #[must_use]
     pub fn peaks(&self) -> [PeakMark; 2] {
-        self.peaks
+        self.peaks.map(|found| found.mark)
     }
 
     /// What is drawn of the memory outside of the pool.
@@ -441,7 +452,7 @@ impl Model {
     /// The first moment at which a peak is reached.
     #[must_use]
     pub fn peak_event(&self, of: PeakOf) -> u64 {
-        self.peak_events[usize::from(of == PeakOf::Reserved)].event
+        self.peaks[usize::from(of == PeakOf::Reserved)].peak.event
     }
 
     /// The recorded program, or else the file's name.

@@ -14,7 +14,7 @@ mod svg;
 use std::fmt;
 use std::ops::Range;
 
-use vramscope_trace::{DeviceId, FormatError, Recording, Replay};
+use vramscope_trace::{DeviceId, FormatError, Recording};
 
 use crate::frame::{Color, Frame};
 use crate::marks::Marks;
@@ -87,7 +87,7 @@ impl<'a> Report<'a> {
         }
         let range = span::whole(recording.start_ns(), recording.end_ns());
         let mut marks = Marks::default();
-        marks.update(recording, &mut Replay::new())?;
+        marks.update(recording);
         let facts: Result<Vec<Facts>, FormatError> =
             devices.into_iter().map(|device| Facts::of(recording, device, &range, MOMENTS)).collect();
         let told = recording.info().source.as_str();

@@ -32,9 +32,12 @@ pub(super) fn publish(app: &App) -> Result<(), JsValue> {
         let app = of.clone();
         future_to_promise(async move {
             // A number that is none becomes 0, and one beyond the end the end.
-            app.0.state.borrow_mut().model.seek(event as u64).map_err(|error| JsValue::from(error.to_string()))?;
-            app.drawn().await;
-            Ok(JsValue::UNDEFINED)
+            {
+                let mut state = app.0.state.borrow_mut();
+                state.model.seek(event as u64).map_err(|error| JsValue::from(error.to_string()))?;
+                app.read_on(&mut state);
+            }
+            app.drawn().await.map(|()| JsValue::UNDEFINED)
         })
     });
     set(&api, "seek", seek.into_js_value())?;

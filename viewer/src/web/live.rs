@@ -11,6 +11,7 @@ use web_sys::{BinaryType, Event, MessageEvent, Url, WebSocket};
 
 use super::input::on;
 use super::page::Stage;
+use super::ranges::Reads;
 use super::save::Kept;
 use super::{App, window};
 use crate::link::Link;
@@ -152,6 +153,7 @@ impl Incoming {
         self.app.change(|state| {
             state.model.begin("live", Origin::Live);
             state.kept = Kept::default();
+            state.reads = Reads::default();
             state.page.hide_message();
             state.page.set_stage(Stage::Loading, "Connected", "Waiting for the first events…");
             state.model.go_to_link(link)

@@ -7,6 +7,7 @@ mod keys;
 mod live;
 mod page;
 mod panel;
+mod ranges;
 mod save;
 mod screen;
 mod source;
@@ -17,11 +18,12 @@ use std::rc::Rc;
 
 use js_sys::{Function, Promise};
 use wasm_bindgen::prelude::*;
-use wasm_bindgen_futures::{JsFuture, future_to_promise};
+use wasm_bindgen_futures::future_to_promise;
 use web_sys::{Document, File, ResizeObserver, Window};
 
 use crate::model::{Model, Origin};
 use page::Page;
+use ranges::Reads;
 use save::Kept;
 use screen::Screen;
 
@@ -72,8 +74,10 @@ struct State {
     frame_ms: f64,
     /// The recording's bytes, for whoever wants to keep them.
     kept: Kept,
-    /// Called after the next frame.
-    waiting: Vec<Function>,
+    /// What reads it.
+    reads: Reads,
+    /// Called when the moment that is looked at is on the screen, or cannot be.
+    waiting: Vec<(Function, Function)>,
     link_written: String,
 }
 
@@ -92,6 +96,8 @@ struct Inner {
     opening: Cell<u64>,
     /// Counts live connections.
     connections: Cell<u64>,
+    /// Counts reads.
+    reads: Cell<u64>,
     draw: RefCell<Option<OnFrame>>,
     write_link: RefCell<Option<Closure<dyn FnMut()>>>,
     live: RefCell<Option<live::Live>>,
@@ -108,6 +114,7 @@ impl App {
             pending: Pending { resized: true, ..Pending::default() },
             frame_ms: 0.0,
             kept: Kept::default(),
+            reads: Reads::default(),
             waiting: Vec::new(),
             link_written: String::new(),
         };
@@ -117,6 +124,7 @@ impl App {
             link_wanted: Cell::new(false),
             opening: Cell::new(0),
             connections: Cell::new(0),
+            reads: Cell::new(0),
             draw: RefCell::new(None),
             write_link: RefCell::new(None),
             live: RefCell::new(None),
@@ -138,6 +146,7 @@ impl App {
         if let Err(error) = change(&mut state) {
             state.page.show_message(&error.to_string());
         }
+        self.read_on(&mut state);
         drop(state);
         self.want_frame();
     }
@@ -152,26 +161,22 @@ impl App {
         }
     }
 
-    /// Resolves when what has been changed so far is on the screen.
-    async fn drawn(&self) {
-        let promise = Promise::new(&mut |resolve, _| self.0.state.borrow_mut().waiting.push(resolve));
-        self.want_frame();
-        let _ = JsFuture::from(promise).await;
-    }
-
     fn frame(&self, clock_ms: f64) {
         self.0.frame_wanted.set(false);
         let mut state = self.0.state.borrow_mut();
         let state = &mut *state;
         let begun = now_ms();
         let again = state.update(clock_ms);
+        self.read_on(state);
         let drawn = state.draw();
         if let Err(error) = drawn {
             state.page.show_message(&format!("{error:?}"));
         }
         state.frame_ms = now_ms() - begun;
-        for resolve in state.waiting.drain(..) {
-            let _ = resolve.call0(&JsValue::UNDEFINED);
+        if !state.model.is_waiting() {
+            for (resolve, _) in state.waiting.drain(..) {
+                let _ = resolve.call0(&JsValue::UNDEFINED);
+            }
         }
         if again {
             self.want_frame();
@@ -251,7 +256,7 @@ impl State {
         let stale = self.model.take_stale();
         let hover_changed = std::mem::take(&mut self.pending.hover_changed);
         if stale.timeline || stale.moment {
-            self.screen.draw_timeline(&self.model, stale.timeline)?;
+            self.screen.draw_timeline(&mut self.model, stale.timeline)?;
         }
         if stale.timeline || stale.moment || hover_changed {
             let hover = self.pending.hover.map(|at| (at.x as i32, at.y as i32));

@@ -169,6 +169,8 @@ fn show_moment(page: &Page, model: &mut Model) {
             let text = details::of_event(&event, model.recording().definitions());
             if event.device == model.device() { text } else { format!("GPU {}: {text}", event.device.0) }
         }
+        // Its events are being read.
+        None if model.state().event() > model.recording().first_event() => "…".to_owned(),
         None => "the beginning of the recording".to_owned(),
     };
     page.set_text("moment-event", &text);

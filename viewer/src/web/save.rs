@@ -16,18 +16,29 @@ const MOST_PIECES: u32 = 1024;
 /// How long a saved file can be read by the browser: as long as a person may take to say where it goes.
 const READABLE_MS: i32 = 600_000;
 
-/// The bytes of the recording that is on the page, as pieces that the browser holds.
-#[derive(Default)]
-pub(super) struct Kept(Array);
+/// The bytes of the recording that is on the page.
+pub(super) enum Kept {
+    /// Pieces that the browser holds.
+    Pieces(Array),
+    /// They are a server's, and most of them were never read.
+    Url(String),
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self::Pieces(Array::new())
+    }
+}
 
 impl Kept {
     /// Adds a piece: bytes, or a file.
     pub(super) fn push(&mut self, piece: &JsValue) {
-        self.0.push(piece);
-        if self.0.length() >= MOST_PIECES
-            && let Ok(blob) = self.blob()
+        let Self::Pieces(pieces) = self else { return };
+        pieces.push(piece);
+        if pieces.length() >= MOST_PIECES
+            && let Ok(blob) = blob(pieces)
         {
-            self.0 = Array::of1(&blob);
+            *pieces = Array::of1(&blob);
         }
     }
 
@@ -40,16 +51,16 @@ impl Kept {
         kept
     }
 
-    fn blob(&self) -> Result<Blob, JsValue> {
-        let options = BlobPropertyBag::new();
-        options.set_type(MEDIA_TYPE);
-        Blob::new_with_blob_sequence_and_options(&self.0, &options)
-    }
-
     /// Whether there is nothing to be saved.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.length() == 0
+        matches!(self, Self::Pieces(pieces) if pieces.length() == 0)
     }
+}
+
+fn blob(pieces: &Array) -> Result<Blob, JsValue> {
+    let options = BlobPropertyBag::new();
+    options.set_type(MEDIA_TYPE);
+    Blob::new_with_blob_sequence_and_options(pieces, &options)
 }
 
 /// Gives the browser the recording as a file to keep.
@@ -65,7 +76,10 @@ pub(super) fn save(app: &App) {
 }
 
 fn download(document: &web_sys::Document, kept: &Kept, name: &str) -> Result<(), JsValue> {
-    let url = Url::create_object_url_with_blob(&kept.blob()?)?;
+    let url = match kept {
+        Kept::Pieces(pieces) => Url::create_object_url_with_blob(&blob(pieces)?)?,
+        Kept::Url(url) => url.clone(),
+    };
     let link: HtmlElement = document.create_element("a")?.unchecked_into();
     link.set_attribute("href", &url)?;
     link.set_attribute("download", name)?;
@@ -73,9 +87,11 @@ fn download(document: &web_sys::Document, kept: &Kept, name: &str) -> Result<(),
     document.body().ok_or("the page has no body")?.append_child(&link)?;
     link.click();
     link.remove();
-    live::after(READABLE_MS, move || {
-        // It fails only for a name that is none.
-        let _ = Url::revoke_object_url(&url);
-    });
+    if let Kept::Pieces(_) = kept {
+        live::after(READABLE_MS, move || {
+            // It fails only for a name that is none.
+            let _ = Url::revoke_object_url(&url);
+        });
+    }
     Ok(())
 }

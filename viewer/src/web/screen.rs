@@ -114,7 +114,7 @@ impl Screen {
     }
 
     /// Draws the timeline; all of it only if it has changed, else only the moment.
-    pub(super) fn draw_timeline(&mut self, model: &Model, changed: bool) -> Result<(), JsValue> {
+    pub(super) fn draw_timeline(&mut self, model: &mut Model, changed: bool) -> Result<(), JsValue> {
         let look = Look { theme: &self.theme, scale: self.scale };
         let surface = &mut self.timeline;
         if changed || self.geometry.is_none() {
@@ -126,7 +126,9 @@ impl Screen {
                 bands: model.bands(),
                 range: model.range(),
             };
-            self.geometry = Some(timeline::draw(&mut surface.base, &mut self.type_, look, &content));
+            let geometry = timeline::draw(&mut surface.base, &mut self.type_, look, &content);
+            model.timeline_width = usize::try_from(geometry.plot.width()).unwrap_or(0);
+            self.geometry = Some(geometry);
         }
         surface.shown.copy_from(&surface.base);
         if let Some(geometry) = &self.geometry {
