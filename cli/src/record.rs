@@ -22,8 +22,8 @@ use crate::units;
 
 /// How long one wait for bytes lasts before the clock and Ctrl-C are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long events may wait before their chunk is cut. The chunks that come are for the eye, so small that they take several times as many
-/// bytes; with what came before and comes after, events are in the file within 250 ms.
+/// How long events may wait before their chunk is cut. The chunks that come are for the eye, so small that they take
+/// several times as many bytes; with what came before and comes after, events are in the file within 250 ms.
 const CUT_EVERY: Duration = Duration::from_millis(100);
 /// How long the collector may take to answer.
 const CONNECT_TIME: Duration = Duration::from_secs(5);

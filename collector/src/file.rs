@@ -1,14 +1,16 @@
 //! The file of a recording: the one way in which recordings are written while they are made.
 //!
-//! - Chunks are added at the end, each completely or not at all. At every moment the file opens, and so it does when the process is killed.
-//! - Nothing waits in this process: a chunk is passed to the operating system as soon as that takes it. (The file outlives the process so, not
-//!   the machine's loss of power.)
-//! - A thread of its own writes. While a disk is slow, or a pipe full, chunks wait in a queue; when that is full whoever appends waits;
-//!   and when nothing has been taken for some seconds then, the file ends there. The recording goes on without it.
+//! - Chunks are added at the end, each completely or not at all. At every moment the file opens, and so it does when
+//!   the process is killed.
+//! - Nothing waits in this process: a chunk is passed to the operating system as soon as that takes it. (The file
+//!   outlives the process so, not the machine's loss of power.)
+//! - A thread of its own writes. While a disk is slow, or a pipe full, chunks wait in a queue; when that is full
+//!   whoever appends waits; and when nothing has been taken for some seconds then, the file ends there. The recording
+//!   goes on without it.
 //! - When writing fails the file ends with the last chunk that was written, and [`FileError`] says why, once.
-//! - With [`Keep`] the file's beginning goes when it is too much. The newest part is copied beside it, some of it after each chunk, so that
-//!   no chunk waits for long, and takes its place at one stroke: there is one whole recording at every moment. That takes up to as many
-//!   bytes again as are kept.
+//! - With [`Keep`] the file's beginning goes when it is too much. The newest part is copied beside it, some of it after
+//!   each chunk, so that no chunk waits for long, and takes its place at one stroke: there is one whole recording at
+//!   every moment. That takes up to as many bytes again as are kept.
 //!
 //! `storage.rs` is all that may fail, `writer.rs` what is done then, `window.rs` what is kept.
 
@@ -125,7 +127,8 @@ impl State {
     }
 }
 
-/// A file that a recording is written to. Dropping it writes what waits; [`finish`](Self::finish) says how that went, too.
+/// A file that a recording is written to. Dropping it writes what waits; [`finish`](Self::finish) says how that went,
+/// too.
 pub struct RecordingFile {
     name: String,
     shared: Arc<Shared>,
@@ -201,8 +204,8 @@ impl RecordingFile {
         &self.name
     }
 
-    /// Takes the recording's next chunk. Waits only where very much waits to be written already. Once the file has failed, nothing more
-    /// is taken.
+    /// Takes the recording's next chunk. Waits only where very much waits to be written already. Once the file has
+    /// failed, nothing more is taken.
     pub fn append(&self, chunk: Arc<Chunk>) {
         let len = chunk.bytes.len();
         let mut state = self
@@ -221,7 +224,8 @@ impl RecordingFile {
         drop(self.shared.wait_while(|state| state.is_writing || !state.waiting.is_empty()));
     }
 
-    /// Whether a [full state](vramscope_trace::Sink::full_state) should come next, at which the file's beginning can be cut off.
+    /// Whether a [full state](vramscope_trace::Sink::full_state) should come next, at which the file's beginning can be
+    /// cut off.
     #[must_use]
     pub fn wants_state(&self) -> bool {
         self.shared.lock().wants_state

@@ -1,8 +1,9 @@
 //! The recorder: a thread that turns what happened into a recording and hands it to a file and to the [`Hub`].
 //!
-//! The program that is recorded puts events into a bounded queue through a [`RecorderHandle`]. Each handle has a queue of its own,
-//! which takes no lock; between handles the events' times say the order. When a queue is full the program waits: nothing is lost.
-//! Everything slow is done elsewhere: encoding and compression on the recorder's own thread, writing on the [file](RecordingFile)'s.
+//! The program that is recorded puts events into a bounded queue through a [`RecorderHandle`]. Each handle has a queue
+//! of its own, which takes no lock; between handles the events' times say the order. When a queue is full the program
+//! waits: nothing is lost. Everything slow is done elsewhere: encoding and compression on the recorder's own thread,
+//! writing on the [file](RecordingFile)'s.
 //!
 //! This is the only place that reads a clock; everything else is told the time.
 
@@ -32,8 +33,8 @@ use handle::Shared;
 use merge::Merge;
 use streams::Streams;
 
-/// How long events may wait in their queues, and what is sent to viewers before it is. A viewer draws at most every 16 ms and a person
-/// sees a delay from about 100 ms on; a shorter wait makes smaller chunks, which compress worse.
+/// How long events may wait in their queues, and what is sent to viewers before it is. A viewer draws at most every 16
+/// ms and a person sees a delay from about 100 ms on; a shorter wait makes smaller chunks, which compress worse.
 const ROUND_EVERY: Duration = Duration::from_millis(20);
 
 /// Is told why a file could not be written.
@@ -138,7 +139,8 @@ impl Drop for CloseOnDrop {
 
 fn run(shared: &Shared, clock: &Clock, mut streams: Streams) -> Summary {
     let mut merge = Merge::default();
-    // When the last two rounds began. What is taken in one was put after the beginning of the last but one, which may have left it.
+    // When the last two rounds began. What is taken in one was put after the beginning of the last but one, which may
+    // have left it.
     let mut begun = [Instant::now(); 2];
     loop {
         // Handles end the wait when there is much to do.

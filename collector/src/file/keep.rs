@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-/// The least number of bytes that a recording may be held to. Full states come every 16,384 events or so, a program's sites take some
-/// bytes themselves, and the window must have room for several states.
+/// The least number of bytes that a recording may be held to. Full states come every 16,384 events or so, a program's
+/// sites take some bytes themselves, and the window must have room for several states.
 const MIN_BYTES: u64 = 1 << 20;
 
-/// How much of a recording a file keeps: everything, or its newest part. That part is a whole recording: what the file said of itself,
-/// everything that was ever defined, and all from a full state on.
+/// How much of a recording a file keeps: everything, or its newest part. That part is a whole recording: what the file
+/// said of itself, everything that was ever defined, and all from a full state on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
-    /// Bytes that the file never has more of, at least 1 MiB; it holds the newest quarter of them or more. It is larger only where what must be
-    /// there is: the definitions, and what came since the newest full state.
+    /// Bytes that the file never has more of, at least 1 MiB; it holds the newest quarter of them or more. It is larger
+    /// only where what must be there is: the definitions, and what came since the newest full state.
     pub bytes: Option<u64>,
     /// What is younger than this stays, and no more than twice as much, but for the time since a full state.
     pub time: Option<Duration>,

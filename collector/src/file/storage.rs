@@ -14,8 +14,8 @@ pub(super) enum Place {
     Next,
 }
 
-/// Where bytes go, each call as the operating system would answer it. Everything that can fail while a recording is written is here, so
-/// that tests can make it fail.
+/// Where bytes go, each call as the operating system would answer it. Everything that can fail while a recording is
+/// written is here, so that tests can make it fail.
 pub(super) trait Storage: Send {
     /// Adds some of the bytes at the end; says how many.
     fn append(&mut self, place: Place, bytes: &[u8]) -> io::Result<usize>;

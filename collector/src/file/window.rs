@@ -106,8 +106,8 @@ impl Layout {
         self.states.iter().find(fits).map(|state| state.at)
     }
 
-    /// Where to cut when there is no room left: where the least is kept. Nowhere, where little would be gained by it: copying a file to
-    /// save little of it would be done again and again.
+    /// Where to cut when there is no room left: where the least is kept. Nowhere, where little would be gained by it:
+    /// copying a file to save little of it would be done again and again.
     pub(super) fn last_cut(&self) -> Option<u64> {
         self.states.back().map(|state| state.at).filter(|&cut| self.len_after(cut) <= self.len / 8 * 7)
     }

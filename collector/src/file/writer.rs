@@ -15,7 +15,8 @@ use super::window::{Layout, is_of_the_recording};
 const PAUSE: Duration = Duration::from_millis(1);
 /// After so many attempts in vain something is wrong: 5 seconds.
 const ATTEMPTS: u32 = 5000;
-/// Bytes that are copied before the next chunk is written. A disk takes them in some milliseconds, so that no chunk waits for long.
+/// Bytes that are copied before the next chunk is written. A disk takes them in some milliseconds, so that no chunk
+/// waits for long.
 const SLICE: usize = 1 << 20;
 
 /// The newest part of the file on its way into another.
@@ -62,9 +63,8 @@ impl<S: Storage> Writer<S> {
 
     /// Writes a chunk.
     ///
-    /// # Errors
-    /// What the operating system said. The file ends with the chunk before then, unless that could not be had either; nothing may be
-    /// written after it.
+    /// # Errors What the operating system said. The file ends with the chunk before then, unless that could not be had
+    /// either; nothing may be written after it.
     pub(super) fn append(&mut self, chunk: &Chunk, now: Instant) -> io::Result<()> {
         let len = chunk.bytes.len() as u64;
         if !self.keep.is_everything() {

@@ -1,7 +1,8 @@
 //! What the recorder makes of the events: chunks for the viewers and chunks for the file.
 //!
-//! A viewer wants chunks at once, a file wants large ones, for those of a quiet program compress badly when they are cut often. So long as
-//! nobody watches, both get the same chunks. While somebody does, and there is a file, events are encoded twice.
+//! A viewer wants chunks at once, a file wants large ones, for those of a quiet program compress badly when they are
+//! cut often. So long as nobody watches, both get the same chunks. While somebody does, and there is a file, events are
+//! encoded twice.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,8 +13,8 @@ use super::{Outputs, Summary};
 use crate::file::{RecordingFile, is_of_the_recording};
 use crate::hub::Hub;
 
-/// How long events may wait before their chunk is cut for the file. With a round of the recorder at either end, and what else the machine has
-/// to do, they are with the operating system within 250 ms.
+/// How long events may wait before their chunk is cut for the file. With a round of the recorder at either end, and
+/// what else the machine has to do, they are with the operating system within 250 ms.
 const CUT_EVERY: Duration = Duration::from_millis(150);
 
 /// The encoders, and where their chunks go.
@@ -38,8 +39,8 @@ impl Streams {
         streams
     }
 
-    /// What a round brought has been taken. `since` is before the first of it, `None` where it was nothing; `at_once` says that all of it must be
-    /// passed on.
+    /// What a round brought has been taken. `since` is before the first of it, `None` where it was nothing; `at_once`
+    /// says that all of it must be passed on.
     pub(super) fn round(&mut self, since: Option<Instant>, at_once: bool) {
         let is_watched = self.outputs.hub.as_ref().is_some_and(Hub::is_watched);
         self.split_or_join(is_watched);

@@ -28,7 +28,8 @@ fn open(bytes: &[u8], may_be_cut: bool) -> Recording {
     recording
 }
 
-/// `cargo test --release -p vramscope-collector --test file sizes -- --nocapture --ignored` prints more of them, over a longer time.
+/// `cargo test --release -p vramscope-collector --test file sizes -- --nocapture --ignored` prints more of them, over a
+/// longer time.
 #[test]
 fn sizes_do_not_depend_on_who_watches() {
     print_sizes(&[10_000], Duration::from_secs(1), 6.0);
@@ -54,9 +55,7 @@ fn print_sizes(rates: &[u64], time: Duration, most: f64) {
             let each = summary.bytes as f64 / summary.events as f64;
             let live: usize = hub.everything().iter().map(|chunk| chunk.bytes.len()).sum();
             let live = live as f64 / summary.events as f64;
-            println!(
-                "{rate:>8} events/s, watched: {watched:<5} {each:6.2} bytes an event in the file, {live:6.2} for viewers"
-            );
+            println!("{rate:>8} events/s, watched: {watched:<5} {each:6.2} bytes an event, {live:6.2} for viewers");
             assert!(each < most);
         }
     }

@@ -60,7 +60,8 @@ impl<S: Sink, C: Fn() -> u64> Program<S, C> {
         }
     }
 
-    /// Goes on at about `rate` events a second, for that long. At every beat `tell` is given the time and how many events there were before.
+    /// Goes on at about `rate` events a second, for that long. At every beat `tell` is given the time and how many
+    /// events there were before.
     pub(crate) fn run(&mut self, rate: u64, time: Duration, mut tell: impl FnMut(u64, u64)) {
         let (since, begun) = (Instant::now(), self.blocks);
         while since.elapsed() < time {

@@ -1,4 +1,5 @@
-//! A recorded program that is killed at any moment leaves a file that opens, and that holds everything older than 250 ms.
+//! A recorded program that is killed at any moment leaves a file that opens, and that holds everything older than 250
+//! ms.
 //!
 //! `VRAMSCOPE_KILLS=200 cargo test --release -p vramscope-collector --test killed -- --nocapture` kills 200.
 
@@ -189,8 +190,8 @@ fn tell(left: Vec<Left>) -> f64 {
     let seconds: f64 = left.iter().map(|left| left.seconds).sum();
     let bytes: u64 = left.iter().map(|left| left.bytes).sum();
     println!(
-        "{} kills of programs that made {:.0} events/s; all files open, {bytes} bytes in all; the oldest event that is not there was {median:.0} ms \
-         old in the median, {worst:.0} ms at worst",
+        "{} kills of programs that made {:.0} events/s; all files open, {bytes} bytes in all; the oldest event that is \
+         not there was {median:.0} ms old in the median, {worst:.0} ms at worst",
         left.len(),
         events as f64 / seconds,
     );
