@@ -31,6 +31,8 @@ const PIECE_BYTES: u64 = 1 << 20;
 pub(crate) struct Input {
     path: PathBuf,
     content: Content,
+    /// Whether the file is the recording itself, and not one that is packed.
+    is_plain: bool,
     redacts: bool,
 }
 
@@ -87,7 +89,7 @@ impl Input {
         let metadata = file.metadata().map_err(failed)?;
         if metadata.is_file() && formats::sniff(&packed) == Some(Source::Trace) {
             let content = Content::Recording(Arc::new(OnDisk(Mutex::new(file))), metadata.len());
-            return Ok(Self { path: path.to_owned(), content, redacts: false });
+            return Ok(Self { path: path.to_owned(), content, is_plain: true, redacts: false });
         }
         read(file, &mut packed, limits.max_unpacked_bytes).map_err(|what| Failure::file(path, what))?;
         let unpacked = match formats::unpack(&packed, &limits).map_err(|error| Failure::file(path, error))? {
@@ -108,7 +110,7 @@ impl Input {
             }
             Some(source) => Content::Foreign(source, bytes),
         };
-        Ok(Self { path: path.to_owned(), content, redacts: false })
+        Ok(Self { path: path.to_owned(), content, is_plain: false, redacts: false })
     }
 
     /// The same without its names, where that is wanted: everything made of it has placeholders for them.
@@ -162,6 +164,17 @@ impl Input {
         }
         recording.index().iter().try_for_each(|chunk| take(&chunk.bytes))?;
         Ok(recording.events())
+    }
+
+    /// How many bytes of the file are a recording, and the index that is to stand behind them, nothing where one stands there; `None` where the
+    /// file is something else, or one that is packed.
+    pub(crate) fn stored(&self) -> Outcome<Option<(u64, Vec<u8>)>> {
+        let Content::Recording(source, len) = &self.content else { return Ok(None) };
+        if !self.is_plain {
+            return Ok(None);
+        }
+        let (recording, whole) = self.open_recording(source, *len)?;
+        Ok(Some((whole, recording.index().into_iter().flat_map(|chunk| chunk.bytes).collect())))
     }
 
     /// The recording that it is, or becomes when imported.

@@ -1,11 +1,12 @@
 //! `vramscope view`: the page on complete recordings.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use vramscope_collector::{Assets, Content, Recorded, page_address};
+use vramscope_collector::{Assets, Content, Recorded, RecordedBytes, page_address};
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::input::Input;
 use crate::interrupt::Interrupts;
 use crate::screen;
@@ -23,17 +24,7 @@ pub(crate) struct ViewOptions {
 
 /// Serves the files until it is interrupted.
 pub(crate) fn run(options: &ViewOptions) -> Outcome {
-    let mut files = Vec::new();
-    for path in &options.files {
-        let input = Input::open(path)?;
-        let name = format!("{}.vram", input.name());
-        let mut bytes = Vec::new();
-        input.convert(|piece| {
-            bytes.extend_from_slice(piece);
-            Ok(())
-        })?;
-        files.push(Recorded { name, bytes: bytes.into() });
-    }
+    let files: Vec<Recorded> = options.files.iter().map(|path| recorded(path)).collect::<Outcome<_>>()?;
     let names: Vec<_> = files.iter().map(|file| file.name.clone()).collect();
     let interrupts = Interrupts::listen()?;
     let server = options.serve.start(Content { assets: Assets::page(), live: None, files })?;
@@ -45,4 +36,26 @@ pub(crate) fn run(options: &ViewOptions) -> Outcome {
     }
     interrupts.wait();
     Ok(())
+}
+
+/// The recording that a file is, left where it is, or that it becomes when it is imported. Either has an index, so that a page opens it by
+/// ranges.
+fn recorded(path: &Path) -> Outcome<Recorded> {
+    let input = Input::open(path)?;
+    let name = format!("{}.vram", input.name());
+    let bytes = match input.stored()? {
+        Some((len, index)) => {
+            let file = File::open(path).map_err(|error| Failure::file(path, error))?;
+            RecordedBytes::of_file(file, len, index)
+        }
+        None => {
+            let mut bytes = Vec::new();
+            input.convert(|piece| {
+                bytes.extend_from_slice(piece);
+                Ok(())
+            })?;
+            RecordedBytes::of_memory(bytes)
+        }
+    };
+    Ok(Recorded { name, bytes })
 }

@@ -48,7 +48,9 @@ pub use observer::recording_at_out_of_memory;
 pub use pool::{DevicePool, HostPool, Span};
 pub use recorder::{FileErrorCallback, Outputs, Recorder, RecorderHandle, Summary};
 pub use scope::Scope;
-pub use server::{Asset, Assets, Content, DEFAULT_PORT, MEDIA_TYPE, Recorded, Server, StartError, page_address};
+pub use server::{
+    Asset, Assets, Content, DEFAULT_PORT, MEDIA_TYPE, Recorded, RecordedBytes, Server, StartError, page_address,
+};
 pub use snapshot::{SegmentType, SnapshotBlock, SnapshotFrame, SnapshotSegment, SnapshotState};
 pub use stream::PoolStream;
 pub use torch::InvalidFraction;

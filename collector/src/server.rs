@@ -5,6 +5,7 @@
 mod assets;
 mod guard;
 mod live;
+mod ranges;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -15,10 +16,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Bytes;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Path, State, WebSocketUpgrade};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
@@ -26,6 +26,7 @@ use axum::serve::ListenerExt;
 use tokio::sync::{mpsc, watch};
 
 pub use assets::{Asset, Assets};
+pub use ranges::RecordedBytes;
 
 use crate::hub::Hub;
 
@@ -45,7 +46,7 @@ pub struct Recorded {
     /// The name it is served under.
     pub name: String,
     /// Its bytes.
-    pub bytes: Bytes,
+    pub bytes: RecordedBytes,
 }
 
 /// What is served.
@@ -243,9 +244,18 @@ async fn everything(State(site): Shared) -> Response {
     site.content.live.as_ref().map_or_else(not_found, live::download)
 }
 
-async fn file(State(site): Shared, Path((number, name)): Path<(usize, String)>) -> Response {
+async fn file(
+    State(site): Shared,
+    Path((number, name)): Path<(usize, String)>,
+    method: Method,
+    headers: HeaderMap,
+) -> Response {
     match site.content.files.get(number) {
-        Some(file) if file.name == name => ([(header::CONTENT_TYPE, MEDIA_TYPE)], file.bytes.clone()).into_response(),
+        Some(file) if file.name == name => {
+            // Whoever only asks what there is asks for no range of it. And what is served has no version that `If-Range` could name.
+            let counts = method == Method::GET && !headers.contains_key(header::IF_RANGE);
+            ranges::answer(&file.bytes, headers.get(header::RANGE).filter(|_| counts))
+        }
         _ => not_found(),
     }
 }

@@ -1,5 +1,6 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::ops::Range;
 
 use tungstenite::client::IntoClientRequest;
 use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Info, Recording, Sink, digest};
@@ -187,7 +188,8 @@ fn a_server_that_stops_says_so() {
 
 #[test]
 fn complete_recordings_are_served_under_their_names() {
-    let recorded = |name: &str, bytes: &'static [u8]| Recorded { name: name.into(), bytes: Bytes::from_static(bytes) };
+    let recorded =
+        |name: &str, bytes: &[u8]| Recorded { name: name.into(), bytes: RecordedBytes::of_memory(bytes.to_vec()) };
     let files = vec![recorded("a b%?#\u{fc}.vram", b"first"), recorded("second.vram", b"second")];
     let server = start(Content { assets: ASSETS, live: None, files });
     check(&ask(&server, "/"), 307, &["location: ?trace=files/0/a%2520b%2525%253f%2523%25c3%25bc.vram"]);
@@ -200,6 +202,67 @@ fn complete_recordings_are_served_under_their_names() {
         let status = ask(&server, path).status;
         assert!(matches!(status, 400 | 404), "{path} gave {status}");
     }
+}
+
+/// A file that is gone when it is closed.
+fn file_of(bytes: &[u8]) -> std::fs::File {
+    let mut file = tempfile::tempfile().expect("a temporary file");
+    file.write_all(bytes).expect("room for it");
+    file
+}
+
+#[test]
+fn ranges_of_a_recording_are_served_from_wherever_it_is() {
+    let bytes: Vec<u8> = (0..1_000_000u32).map(|n| (n / 7) as u8).collect();
+    let (on_disk, behind) = bytes.split_at(700_000);
+    let file = RecordedBytes::of_file(file_of(on_disk), on_disk.len() as u64, behind.to_vec());
+    let files = vec![
+        Recorded { name: "disk.vram".into(), bytes: file },
+        Recorded { name: "memory.vram".into(), bytes: RecordedBytes::of_memory(bytes.clone()) },
+        Recorded { name: "empty.vram".into(), bytes: RecordedBytes::default() },
+    ];
+    let server = start(Content { assets: ASSETS, live: None, files });
+    let ask_for = |method: &str, path: &str, header: &str| {
+        let host = server.address();
+        send(&server, &format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{header}Connection: close\r\n\r\n"))
+    };
+    for path in ["/files/0/disk.vram", "/files/1/memory.vram"] {
+        let everything = ask_for("GET", path, "");
+        check(&everything, 200, &["accept-ranges: bytes", "content-length: 1000000"]);
+        assert!(everything.body == bytes);
+        let check_range = |header: &str, expected: Range<usize>| {
+            let part = ask_for("GET", path, &format!("Range: bytes={header}\r\n"));
+            let (start, end, len) = (expected.start, expected.end - 1, expected.len());
+            let place = format!("content-range: bytes {start}-{end}/1000000");
+            check(&part, 206, &[&place, &format!("content-length: {len}"), "accept-ranges: bytes"]);
+            assert!(part.body == bytes[expected], "{header} of {path}");
+        };
+        check_range("0-0", 0..1);
+        check_range("699990-700009", 699_990..700_010);
+        check_range("100000-900000", 100_000..900_001);
+        check_range("999999-", 999_999..1_000_000);
+        check_range("-40", 999_960..1_000_000);
+        let beyond = ask_for("GET", path, "Range: bytes=1000000-\r\n");
+        check(&beyond, 416, &["content-range: bytes */1000000"]);
+        for header in ["Range: bytes=0-1,5-6\r\n", "Range: bytes=0-9\r\nIf-Range: \"a\"\r\n"] {
+            assert!(ask_for("GET", path, header).body == bytes, "{header}");
+        }
+        let head = ask_for("HEAD", path, "Range: bytes=0-9\r\n");
+        check(&head, 200, &["content-length: 1000000", "accept-ranges: bytes"]);
+        assert!(head.body.is_empty());
+    }
+    check(&ask_for("GET", "/files/2/empty.vram", ""), 200, &["content-length: 0"]);
+    check(&ask_for("GET", "/files/2/empty.vram", "Range: bytes=0-63\r\n"), 416, &["content-range: bytes */0"]);
+}
+
+#[test]
+fn a_file_that_has_become_shorter_is_cut_off() {
+    let file = RecordedBytes::of_file(file_of(&[7; 5000]), 1 << 20, Vec::new());
+    let files = vec![Recorded { name: "cut.vram".into(), bytes: file }];
+    let server = start(Content { assets: ASSETS, live: None, files });
+    let answer = ask(&server, "/files/0/cut.vram");
+    check(&answer, 200, &["content-length: 1048576"]);
+    assert!(answer.body.len() < 1 << 20, "nobody takes it for whole");
 }
 
 #[test]
