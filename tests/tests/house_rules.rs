@@ -10,7 +10,7 @@ use serde_json::Value;
 use vramscope_tests::fixtures::workspace_root;
 
 /// Which of the house's crates each crate may import. A crate that is not here may import none.
-const MAY_IMPORT: [(&str, &[&str]); 8] = [
+const MAY_IMPORT: [(&str, &[&str]); 9] = [
     ("vramscope-pool", &["trace"]),
     ("vramscope-formats", &["trace", "pool"]),
     ("vramscope-collector", &["trace", "pool"]),
@@ -19,6 +19,7 @@ const MAY_IMPORT: [(&str, &[&str]); 8] = [
     ("vramscope-viewer", &["trace", "pool", "formats"]),
     ("vramscope", &["trace", "pool", "formats", "collector", "demo", "viewer"]),
     ("vramscope-tests", &["trace", "pool", "formats", "collector", "demo", "viewer"]),
+    ("vramscope-fuzz", &["trace", "pool", "formats", "viewer"]),
 ];
 
 /// A file of code with its path from the workspace's root, `/` between the parts.

@@ -1,0 +1,165 @@
+//! The decoder, the recording and the encoder must say the same of the same bytes.
+
+use std::collections::BTreeMap;
+
+use vramscope_trace::{Decoder, Encoder, Event, FormatError, Info, Item, MemoryState, Recording, Replay, Sink};
+
+use crate::random::Random;
+
+/// Moments of each recording that are compared.
+const MOMENTS: usize = 6;
+
+/// What a decoder makes of a recording.
+#[derive(Default)]
+struct Decoded {
+    items: Vec<Item>,
+    error: Option<FormatError>,
+    /// The state at every moment that there is one of; the last, where full states say another.
+    states: BTreeMap<u64, MemoryState>,
+    events: BTreeMap<u64, Event>,
+    first_event: Option<u64>,
+}
+
+impl Decoded {
+    fn of(bytes: &[u8], random: &mut Random) -> Self {
+        let mut decoded = Self::default();
+        let mut decoder = Decoder::new();
+        let mut state = MemoryState::default();
+        let mut rest = bytes;
+        while !rest.is_empty() && decoded.error.is_none() {
+            let (now, later) = rest.split_at(1 + random.index(rest.len()));
+            rest = later;
+            decoder.push(now);
+            loop {
+                match decoder.next_item() {
+                    Ok(Some(item)) => decoded.take(item, &mut state),
+                    Ok(None) => break,
+                    Err(error) => {
+                        decoded.error = Some(error);
+                        break;
+                    }
+                }
+            }
+        }
+        decoded.error = decoded.error.or(decoder.finish().err());
+        decoded
+    }
+
+    fn take(&mut self, item: Item, state: &mut MemoryState) {
+        match &item {
+            Item::Event(event) => {
+                self.first_event.get_or_insert(state.event());
+                self.states.entry(state.event()).or_insert_with(|| state.clone());
+                self.events.insert(state.event(), *event);
+                state.apply(event);
+                self.states.insert(state.event(), state.clone());
+            }
+            Item::FullState(full) => {
+                self.first_event.get_or_insert(full.event());
+                *state = (**full).clone();
+                self.states.insert(state.event(), state.clone());
+            }
+            _ => {}
+        }
+        self.items.push(item);
+    }
+}
+
+/// Compares what a decoder and a recording make of `bytes`. Those that are `sound` must be taken by both.
+pub(crate) fn check(bytes: &[u8], sound: bool, random: &mut Random) {
+    let mut recording = Recording::new();
+    let mut result = Ok(());
+    let mut rest = bytes;
+    while !rest.is_empty() && result.is_ok() {
+        let (now, later) = rest.split_at(1 + random.index(rest.len()));
+        rest = later;
+        result = recording.push(now);
+    }
+    let result = result.and_then(|()| recording.finish());
+    assert!(!sound || result.is_ok(), "what an encoder wrote is refused: {result:?}");
+    // What the decoder refuses the recording must refuse too; it sees more, for it knows the memory.
+    let decoded = Decoded::of(bytes, random);
+    match (&result, &decoded.error) {
+        (Ok(()), Some(error)) => panic!("a recording takes what a decoder refuses: {error}"),
+        (Ok(()), None) => same(bytes, &recording, &decoded, random),
+        (Err(error), Some(refused)) => assert!(error.offset <= refused.offset, "{error} came after {refused}"),
+        (Err(_), None) => {}
+    }
+}
+
+fn same(bytes: &[u8], recording: &Recording, decoded: &Decoded, random: &mut Random) {
+    assert_eq!(recording.events(), decoded.events.len() as u64, "the number of events");
+    assert_eq!(recording.first_event(), decoded.first_event.unwrap_or(0), "the first event");
+    if let Some((_, end)) = decoded.states.last_key_value() {
+        assert_eq!(recording.end_state(), end, "the state at the end");
+    }
+    let mut replay = Replay::new();
+    let moments: Vec<_> = decoded.states.iter().collect();
+    for _ in 0..MOMENTS.min(moments.len()) {
+        let (&moment, state) = *random.pick(&moments);
+        let found = replay.seek(recording, moment).expect("all chunks are here");
+        assert_eq!(found, state, "the state at moment {moment}");
+        let found = replay.event(recording, moment).expect("all chunks are here");
+        assert_eq!(found.as_ref(), decoded.events.get(&moment), "event {moment}");
+    }
+    let encoded = encode(&decoded.items);
+    let again = Decoded::of(&encoded, random);
+    assert_eq!(again.error, None, "what was decoded and encoded again is sound");
+    let same_kinds = |of: &Decoded| {
+        let definitions = of.items.iter().filter(|item| matches!(item, Item::Define(_))).count();
+        let annotations: Vec<_> = of.items.iter().filter(|item| matches!(item, Item::Annotation(_))).cloned().collect();
+        (definitions, annotations)
+    };
+    assert_eq!(same_kinds(&again), same_kinds(decoded), "definitions and annotations");
+    assert!(again.events.iter().eq(&decoded.events), "the events");
+    let end = |of: &Decoded| of.states.last_key_value().map(|(_, state)| state.clone());
+    assert_eq!(end(&again), end(decoded), "the state at the end");
+    indexed(bytes, recording, random);
+}
+
+/// A recording and its index opens as the same.
+fn indexed(bytes: &[u8], recording: &Recording, random: &mut Random) {
+    let index = recording.index().into_iter().flat_map(|chunk| chunk.bytes);
+    let whole: Vec<u8> = bytes.iter().copied().chain(index).collect();
+    let len = whole.len() as u64;
+    let (opened, error) = Recording::open(std::sync::Arc::new(whole), len, |_, _| {}).expect("it opens");
+    assert_eq!(error, None, "nothing is wrong with a recording and its index");
+    assert_eq!(opened.end_state(), recording.end_state(), "the state at the end");
+    let numbers = |of: &Recording| [of.events(), of.lost_events(), of.first_event(), of.start_ns(), of.end_ns()];
+    assert_eq!(numbers(&opened), numbers(recording), "the numbers of the index");
+    assert_eq!(opened.incidents(), recording.incidents(), "the incidents");
+    assert!(opened.annotations() == recording.annotations() || has_marks(recording), "the annotations");
+    let (mut of_opened, mut of_whole) = (Replay::new(), Replay::new());
+    for _ in 0..MOMENTS {
+        let span = (recording.end_event() - recording.first_event()).saturating_add(1).max(1);
+        let moment = recording.first_event() + random.below(span);
+        let found = of_opened.seek(&opened, moment).expect("all chunks can be read");
+        assert_eq!(found, of_whole.seek(recording, moment).expect("all chunks are here"), "moment {moment}");
+    }
+}
+
+/// Marks among the events count as annotations only where the events were read.
+fn has_marks(recording: &Recording) -> bool {
+    recording.events() > 0
+}
+
+/// Encodes what was decoded.
+fn encode(items: &[Item]) -> Vec<u8> {
+    let none = Info::default();
+    let info = items.iter().find_map(|item| if let Item::Info(info) = item { Some(info) } else { None });
+    let mut encoder = Encoder::new(info.unwrap_or(&none));
+    for item in items {
+        match item {
+            Item::Info(_) => {}
+            Item::Define(definition) => encoder.define(definition),
+            Item::FullState(state) => {
+                encoder.skip_to(state.event());
+                encoder.full_state(state);
+            }
+            Item::Event(event) => encoder.event(event),
+            Item::Annotation(annotation) => encoder.annotation(annotation),
+        }
+    }
+    encoder.flush();
+    encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
+}

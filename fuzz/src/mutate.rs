@@ -1,0 +1,43 @@
+//! Changes to an input, for where there is no fuzzer that watches what they lead to.
+
+use crate::random::Random;
+
+/// Numbers at whose edges things break.
+const EDGES: [u64; 8] = [0, 1, 0x7f, 0x80, 0xff, 0xffff, 1 << 31, u64::MAX];
+/// The longest input.
+const MAX_LEN: usize = 64 << 10;
+
+/// Changes `input` in some places; `other` is another input that parts are taken from.
+pub fn mutate(input: &mut Vec<u8>, other: &[u8], words: &[&[u8]], random: &mut Random) {
+    for _ in 0..=random.below(6) {
+        let at = random.index(input.len() + 1);
+        let end = (at + 1 + random.index(16)).min(input.len());
+        match random.below(10) {
+            0 | 1 if at < input.len() => input[at] ^= 1 << random.below(8),
+            2 if at < input.len() => input[at] = random.next() as u8,
+            3 => insert(input, at, &random.next().to_le_bytes()[..1 + random.index(8)]),
+            4 => drop(input.drain(at.min(end)..end)),
+            5 => {
+                let edge = random.pick(&EDGES).to_le_bytes();
+                input.iter_mut().skip(at).zip(&edge[..1 << random.below(4)]).for_each(|(byte, edge)| *byte = *edge);
+            }
+            6 => {
+                let again = input[at.min(end)..end].repeat(1 + random.index(4));
+                insert(input, at, &again);
+            }
+            7 if !words.is_empty() => insert(input, at, words[random.index(words.len())]),
+            8 if !other.is_empty() => {
+                let from = random.index(other.len());
+                let to = (from + 1 + random.index(64)).min(other.len());
+                insert(input, at, &other[from..to]);
+            }
+            _ if random.below(8) == 0 => input.truncate(at),
+            _ => {}
+        }
+    }
+    input.truncate(MAX_LEN);
+}
+
+fn insert(input: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    input.splice(at..at, bytes.iter().copied());
+}
