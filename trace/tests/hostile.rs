@@ -4,7 +4,9 @@
 mod common;
 
 use common::program;
-use vramscope_trace::{DeviceId, Encoder, Event, Info, Recording, Sink};
+use vramscope_trace::{
+    DeviceId, Encoder, Event, EventKind, Info, MemoryState, Metrics, Pool, Recording, Sink, SiteId, StreamId, peak_use,
+};
 
 fn recording(events: &[Event]) -> Recording {
     let mut encoder = Encoder::new(&Info::default());
@@ -23,4 +25,30 @@ fn a_timeline_from_its_end_to_its_beginning_is_drawn() {
         assert_eq!(recording.columns(DeviceId(0), from, to, 7).len(), 7);
         assert!(recording.missing_for_columns(DeviceId(0), from, to, 7).is_empty());
     }
+}
+
+fn event(kind: EventKind) -> Event {
+    Event { device: DeviceId(0), time_ns: 1, kind }
+}
+
+fn segment(address: u64, size: u64) -> Event {
+    let (stream, pool, site) = (StreamId(0), Pool::default(), SiteId(0));
+    event(EventKind::SegmentAllocated { address, size, stream, pool, site })
+}
+
+fn block(address: u64, size: u64) -> Event {
+    let (stream, pool, site) = (StreamId(0), Pool::default(), SiteId(0));
+    event(EventKind::BlockAllocated { address, size, requested: size, stream, pool, site })
+}
+
+#[test]
+fn shares_are_never_more_than_one() {
+    // More is active than was ever reserved, for a block lies in no segment.
+    let outside = recording(&[segment(0, 4096), block(1 << 20, 1 << 20)]);
+    assert_eq!(outside.series(DeviceId(0)).map(peak_use), Some(1.0));
+    // The sum of squares and the square of the sum round differently.
+    let mut state = MemoryState::default();
+    state.apply(&segment(0, (1 << 60) + 127));
+    let metrics = state.device(DeviceId(0)).map(|device| Metrics::at(device, |_, _| true)).expect("a device");
+    assert_eq!(metrics.free_space_index(), 1.0);
 }

@@ -68,7 +68,8 @@ impl Metrics {
     #[must_use]
     pub fn free_space_index(&self) -> f64 {
         let total = self.free.total as f64;
-        if self.free.total == 0 { 1.0 } else { self.free_squares as f64 / (total * total) }
+        // Rounding may lead beyond 1 by a hair.
+        if self.free.total == 0 { 1.0 } else { (self.free_squares as f64 / (total * total)).min(1.0) }
     }
 
     /// The share of the free bytes that lies in blocks smaller than a request of `request` bytes; 0 where nothing is free. Exact for powers
@@ -139,8 +140,9 @@ pub fn unusable_share(device: &DeviceState, request: u64, mut select: impl FnMut
 }
 
 /// The greatest number of active bytes over the greatest number of reserved ones, which need not be of the same moment: 1 where all that
-/// was ever held was needed at once, and where nothing was held.
+/// was ever held was needed at once, and where nothing was held; also where a history that contradicts itself has blocks in no segment, and so
+/// more active than reserved.
 #[must_use]
 pub fn peak_use(series: &Series) -> f64 {
-    share(series.peak_active().bytes, series.peak_reserved().bytes, 1.0)
+    share(series.peak_active().bytes, series.peak_reserved().bytes, 1.0).min(1.0)
 }
