@@ -137,12 +137,17 @@ fn take_parts(
     offset: u64,
     bytes: &[u8],
 ) -> Result<Step, FormatError> {
+    let count = wanted.len();
     let mut rest = wanted.into_iter();
     while let Some(stored) = rest.next() {
         let place = |at: u64| at.checked_sub(offset).and_then(|at| usize::try_from(at).ok());
         let chunk = place(stored.range.start).zip(place(stored.range.end)).and_then(|(from, to)| bytes.get(from..to));
         let Some(chunk) = chunk else {
-            let wanted = std::iter::once(stored).chain(rest).collect();
+            let wanted: Vec<_> = std::iter::once(stored).chain(rest).collect();
+            // Who answers with less than was wanted is not asked for the same again.
+            if wanted.len() == count {
+                return Err(FormatError::new(offset, "fewer bytes came than were wanted"));
+            }
             return Ok(Step::Parts { recording, wanted });
         };
         take_part(&mut recording, &stored, chunk)?;
