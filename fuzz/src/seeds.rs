@@ -91,10 +91,9 @@ pub(crate) fn indices() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (number, recording) in recordings().iter().enumerate() {
         let index = opened(recording).index().into_iter().flat_map(|chunk| chunk.bytes).collect::<Vec<u8>>();
-        let chunks = sketch::chunks(&index);
-        let (_, payload) = chunks.iter().find(|(header, _)| header[0] == sketch::INDEX).expect("an index");
+        let payload = sketch::index_payload(&index).expect("an index");
         for how in [0, 0b1000_0000, 0b1100_1010] {
-            seeds.push([vec![number as u8, how], sketch::of_payload(sketch::INDEX, payload)].concat());
+            seeds.push([vec![number as u8, how], sketch::of_payload(sketch::INDEX, &payload)].concat());
         }
     }
     seeds

@@ -12,6 +12,8 @@
 //! (bits 2 and 3) are packed, that a preamble stands before it (bit 4), and that it lies about its unpacked length (bit 5). `repeat` is the
 //! power of two by which the bytes of a column are repeated, up to a limit, so that a short sketch makes a large column.
 
+use std::ops::Range;
+
 use xxhash_rust::xxh3::Xxh3;
 
 const CHUNK_MARK: [u8; 3] = *b"\xfe#K";
@@ -196,21 +198,64 @@ pub fn of_payload(kind: u8, payload: &[u8]) -> Vec<u8> {
     sketch
 }
 
-/// The chunks of a sound recording: of each the bytes of its header, and its payload unpacked.
-#[must_use]
-pub fn chunks(recording: &[u8]) -> Vec<([u8; HEADER_LEN], Vec<u8>)> {
-    let mut parts = Parts(recording);
-    let mut chunks = Vec::new();
-    while !parts.0.is_empty() {
-        if parts.0[0] == vramscope_trace::MAGIC[0] {
-            parts.bytes(PREAMBLE_LEN);
-            continue;
-        }
-        let header: [u8; HEADER_LEN] = Fields(parts.bytes(HEADER_LEN)).take();
-        let length = |at: usize| u32::from_le_bytes(Fields(&header[at..]).take()) as usize;
-        chunks.push((header, unpack(header[1], parts.bytes(length(4)), length(8))));
+/// A chunk as it stands in a recording.
+struct Stored<'a> {
+    header: [u8; HEADER_LEN],
+    bytes: &'a [u8],
+}
+
+impl Stored<'_> {
+    fn events(&self) -> u32 {
+        u32::from_le_bytes(Fields(&self.header[12..]).take())
     }
-    chunks
+
+    fn first_event(&self) -> u64 {
+        u64::from_le_bytes(Fields(&self.header[16..]).take())
+    }
+
+    fn payload(&self) -> Vec<u8> {
+        unpack(self.header[1], self.bytes, u32::from_le_bytes(Fields(&self.header[8..]).take()) as usize)
+    }
+}
+
+/// The chunks of a sound recording.
+fn stored(recording: &[u8]) -> impl Iterator<Item = Stored<'_>> {
+    let mut parts = Parts(recording);
+    std::iter::from_fn(move || {
+        while parts.0.first() == Some(&vramscope_trace::MAGIC[0]) {
+            parts.bytes(PREAMBLE_LEN);
+        }
+        (!parts.0.is_empty()).then(|| {
+            let header: [u8; HEADER_LEN] = Fields(parts.bytes(HEADER_LEN)).take();
+            let bytes = parts.bytes(u32::from_le_bytes(Fields(&header[4..]).take()) as usize);
+            Stored { header, bytes }
+        })
+    })
+}
+
+/// The payload of the index of a sound recording, unpacked; that of the first, if it has several.
+#[must_use]
+pub fn index_payload(recording: &[u8]) -> Option<Vec<u8>> {
+    stored(recording).find(|chunk| chunk.header[0] == INDEX).map(|chunk| chunk.payload())
+}
+
+/// The numbers of the events of chunks which say that all of theirs fit what was known before; of a recording whose chunks can be read.
+pub(crate) fn fitting(recording: &[u8]) -> Vec<Range<u64>> {
+    /// The kind of a chunk of events, and the bit by which it says so.
+    const EVENTS: u8 = 3;
+    const FITS: u8 = 2;
+    let of_chunk = |chunk: Stored<'_>| {
+        if chunk.header[0] != EVENTS {
+            return None;
+        }
+        let payload = chunk.payload();
+        let mut parts = Parts(&payload);
+        parts.varint();
+        parts.varint();
+        let (first, count) = (chunk.first_event(), u64::from(chunk.events()));
+        (parts.byte() & FITS != 0).then(|| first..first + count)
+    };
+    stored(recording).filter_map(of_chunk).collect()
 }
 
 /// The sketch of a sound recording, to be packed anew as `how` says.
@@ -218,17 +263,15 @@ pub fn chunks(recording: &[u8]) -> Vec<([u8; HEADER_LEN], Vec<u8>)> {
 pub fn of(recording: &[u8], how: u8) -> Vec<u8> {
     let mut sketch = Vec::new();
     let mut next_event = 0u64;
-    for (header, payload) in chunks(recording) {
-        let kind = header[0];
-        let events = u32::from_le_bytes(Fields(&header[12..]).take());
-        let first_event = u64::from_le_bytes(Fields(&header[16..]).take());
+    for chunk in stored(recording) {
+        let kind = chunk.header[0];
         sketch.extend(CHUNK_MARK);
         sketch.extend([kind, how]);
-        sketch.extend(events.to_le_bytes());
-        sketch.extend(first_event.wrapping_sub(next_event).to_le_bytes());
-        sketch.extend(of_payload(kind, &payload));
+        sketch.extend(chunk.events().to_le_bytes());
+        sketch.extend(chunk.first_event().wrapping_sub(next_event).to_le_bytes());
+        sketch.extend(of_payload(kind, &chunk.payload()));
         if matches!(kind, 3 | 4) {
-            next_event = first_event.wrapping_add(u64::from(events));
+            next_event = chunk.first_event().wrapping_add(u64::from(chunk.events()));
         }
     }
     sketch
