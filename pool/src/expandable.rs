@@ -108,7 +108,9 @@ impl<D: Device> Pool<D> {
             PoolKind::Large => self.settings.large_segment_size,
         };
         let total = self.device.memory().total_bytes.min(MAX_DEVICE_BYTES);
-        ((total + total / 8).max(at_least).next_multiple_of(page_bytes), page_bytes)
+        let bytes = (total + total / 8).max(at_least);
+        // A recording may claim segments of any size; no more pages than these have addresses.
+        (bytes.checked_next_multiple_of(page_bytes).unwrap_or(u64::MAX / page_bytes * page_bytes), page_bytes)
     }
 
     /// The segment that holds `address`, by its first address.

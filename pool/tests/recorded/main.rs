@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 mod files;
+mod hostile;
 mod readings;
 mod simulate;
 mod verify;
