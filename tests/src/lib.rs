@@ -5,11 +5,12 @@
 //!
 //! - [`Program`] is a running `vramscope`, known by the URL that it printed.
 //! - [`Browser`] is a headless Chromium; [`Page`] is the viewer in it, reached through `window.vramscope`.
-//! - [`fixtures`] are the recordings with their ground truth; [`verify`] runs the pool against one.
+//! - [`fixtures`] are the recordings with their ground truth; [`verify`] runs the pool against one. [`made`] are recordings of any length.
 #![forbid(unsafe_code)]
 
 mod browser;
 pub mod fixtures;
+pub mod made;
 mod page;
 mod program;
 mod verified;

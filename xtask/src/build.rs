@@ -101,13 +101,35 @@ fn replace_this_process(mut command: Command) -> std::io::Error {
     }
 }
 
+/// Builds what measures recordings in wasm, and gives back the folder in which it is: a script for pages, and its wasm file.
+pub(crate) fn measured() -> Result<PathBuf> {
+    Tool::WasmTarget.ensure()?;
+    let build = ["build", "--package", "vramscope-viewer", "--example", "measured", "--target", tools::WASM_TARGET];
+    shell::run(cargo().args(build).args(Profile::Release.flags()))?;
+    let built = workspace::target_dir()?.join(tools::WASM_TARGET).join(Profile::Release.folder()).join("examples");
+    let (wasm, folder) = (built.join("measured.wasm"), workspace::target_dir()?.join("measured"));
+    let generated = Bindgen::new()
+        .input_path(&wasm)
+        .no_modules(true)
+        .and_then(|bindgen| bindgen.typescript(false).generate(&folder));
+    generated.map_err(|error| format!("wasm-bindgen on {}: {error:#}", wasm.display()))?;
+    Ok(folder)
+}
+
+/// Builds everything, then measures it in a real browser.
+pub(crate) fn bench_browser() -> Result<()> {
+    with_browser("bench_browser", &[(MEASURED_VARIABLE, measured()?)])
+}
+
 /// Builds everything, then runs a program of the `tests` crate that drives the real binary in a real browser.
-pub(crate) fn with_browser(program: &str) -> Result<()> {
+pub(crate) fn with_browser(program: &str, variables: &[(&str, PathBuf)]) -> Result<()> {
     Tool::Chromium.ensure()?;
     let binary = everything(Profile::Release)?;
     let run = ["run", "--package", "vramscope-tests", "--bin", program];
-    shell::run(cargo().args(run).env(BINARY_VARIABLE, binary))
+    shell::run(cargo().args(run).env(BINARY_VARIABLE, binary).envs(variables.iter().map(|(name, path)| (name, path))))
 }
 
+/// Tells the benchmark where what measures recordings in wasm is.
+pub(crate) const MEASURED_VARIABLE: &str = "VRAMSCOPE_MEASURED";
 /// Tells the `tests` crate which binary to start.
 pub(crate) const BINARY_VARIABLE: &str = "VRAMSCOPE_BINARY";

@@ -69,12 +69,14 @@ fn clippy_wasm() -> Result<()> {
         "vramscope-formats",
         "--lib",
     ])?;
-    clippy(&["--package", "vramscope-viewer", "--lib", "--tests"])
+    clippy(&["--package", "vramscope-viewer", "--lib", "--tests", "--examples"])
 }
 
 /// The tests that are ignored elsewhere because they need a browser and the binary built for release.
 fn end_to_end() -> Result<()> {
     // --workspace: the same features as in the other native tests, so that nothing is compiled twice.
     let test = ["test", "--workspace", "--test", "browser*", "--", "--ignored", "--test-threads", "1"];
-    shell::run(cargo().args(test).env(build::BINARY_VARIABLE, build::binary_path(Profile::Release)?))
+    let binary = build::binary_path(Profile::Release)?;
+    let variables = [(build::BINARY_VARIABLE, binary), (build::MEASURED_VARIABLE, build::measured()?)];
+    shell::run(cargo().args(test).envs(variables))
 }

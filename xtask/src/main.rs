@@ -47,8 +47,8 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         (Some("build"), ["--release"]) => build::everything(Profile::Release).map(|_| ExitCode::SUCCESS),
         (Some("test"), []) => checks::run(),
         (Some("gpu"), []) => gpu::gather().map(|()| ExitCode::SUCCESS),
-        (Some("bench-browser"), []) => build::with_browser("bench_browser").map(|()| ExitCode::SUCCESS),
-        (Some("screenshots"), []) => build::with_browser("screenshots").map(|()| ExitCode::SUCCESS),
+        (Some("bench-browser"), []) => build::bench_browser().map(|()| ExitCode::SUCCESS),
+        (Some("screenshots"), []) => build::with_browser("screenshots", &[]).map(|()| ExitCode::SUCCESS),
         (None | Some("help" | "--help" | "-h"), []) => {
             eprintln!("{USAGE}");
             Ok(ExitCode::SUCCESS)

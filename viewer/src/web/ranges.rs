@@ -181,11 +181,14 @@ impl App {
         });
         if let Some(message) = failed {
             state.reads.in_flight.clear();
+            // Whoever waits for a moment that is there waits for nothing but the next frame.
+            if state.model.is_waiting() {
+                for (_, reject) in state.waiting.drain(..) {
+                    let _ = reject.call1(&JsValue::UNDEFINED, &JsValue::from(message.as_str()));
+                }
+            }
             state.model.give_up();
             state.page.show_message(&message);
-            for (_, reject) in state.waiting.drain(..) {
-                let _ = reject.call1(&JsValue::UNDEFINED, &JsValue::from(message.as_str()));
-            }
         }
         self.want_frame();
         self.read_on(state);

@@ -1,0 +1,137 @@
+//! What is timed, in the page itself. Each returns a list of milliseconds unless it says otherwise.
+
+/// Opens the file again and again; milliseconds from the call until the frame after the promise is on the screen.
+pub(crate) const OPEN: &str = "
+    const frame = () => new Promise(requestAnimationFrame);
+    const times = [];
+    for (let i = 0; i < arguments[0]; i++) {
+        await frame();
+        const start = performance.now();
+        await window.vramscope.open(window.benchFile);
+        await frame();
+        times.push(performance.now() - start);
+    }
+    return times;";
+
+/// Drops the file; milliseconds until the whole recording can be asked for.
+pub(crate) const DROP: &str = "
+    const dataTransfer = new DataTransfer();
+    dataTransfer.items.add(window.benchFile);
+    const target = document.elementFromPoint(innerWidth / 2, innerHeight / 2);
+    const frame = () => new Promise(requestAnimationFrame);
+    const start = performance.now();
+    for (const type of ['dragenter', 'dragover', 'drop']) {
+        target.dispatchEvent(new DragEvent(type, { dataTransfer, bubbles: true, cancelable: true, composed: true }));
+    }
+    const name = window.benchFile.name.split('.')[0];
+    const isOpen = state => state.source.includes(name) && state.events === arguments[0];
+    while (!isOpen(window.vramscope.state())) await frame();
+    await frame();
+    return [performance.now() - start];";
+
+/// Seeks to random events, one after the other; milliseconds from the call until its promise says that it is on the screen.
+pub(crate) const SEEK: &str = "
+    const events = window.vramscope.state().events;
+    const times = [];
+    let random = 1;
+    for (let i = 0; i < arguments[0]; i++) {
+        random = (random * 48271) % 2147483647;
+        const event = random % (events + 1);
+        const start = performance.now();
+        await window.vramscope.seek(event);
+        times.push(performance.now() - start);
+        if (window.vramscope.state().event !== event) throw new Error(`asked for ${event}`);
+    }
+    return times;";
+
+/// Drags the pointer over the timeline, forth and back, a little every frame; milliseconds between frames.
+pub(crate) const SCRUB: &str = "
+    const timeline = document.getElementById('timeline');
+    const box = timeline.getBoundingClientRect();
+    const frame = () => new Promise(requestAnimationFrame);
+    const point = (type, part) => timeline.dispatchEvent(new PointerEvent(type, {
+        clientX: box.left + 1 + (box.width - 2) * part, clientY: box.top + box.height / 2,
+        pointerId: 1, button: 0, buttons: 1, isPrimary: true, bubbles: true, cancelable: true, composed: true,
+    }));
+    const gaps = [];
+    const seen = new Set();
+    point('pointerdown', 0);
+    const start = await frame();
+    let before = start;
+    while (before - start < arguments[0]) {
+        const turn = (before - start) / arguments[0] * 2;
+        point('pointermove', turn < 1 ? turn : 2 - turn);
+        const now = await frame();
+        gaps.push(now - before);
+        before = now;
+        seen.add(window.vramscope.state().event);
+    }
+    point('pointerup', 0);
+    if (seen.size < 5) throw new Error(`${gaps.length} frames showed ${seen.size} moments`);
+    return gaps;";
+
+/// Opens what the page was opened at again and again, over the network of this machine.
+pub(crate) const OPEN_URL: &str = "
+    const url = new URLSearchParams(location.search).get('trace');
+    const frame = () => new Promise(requestAnimationFrame);
+    const times = [];
+    for (let i = 0; i < arguments[0]; i++) {
+        await frame();
+        const start = performance.now();
+        await window.vramscope.open(url);
+        await frame();
+        times.push(performance.now() - start);
+    }
+    return times;";
+
+/// Zooms the timeline in and out by the wheel; milliseconds from the turn of the wheel until it is on the screen.
+pub(crate) const ZOOM: &str = "
+    const timeline = document.getElementById('timeline');
+    const box = timeline.getBoundingClientRect();
+    const frame = () => new Promise(requestAnimationFrame);
+    const times = [];
+    for (let i = 0; i < arguments[0]; i++) {
+        await frame();
+        const start = performance.now();
+        timeline.dispatchEvent(new WheelEvent('wheel', {
+            clientX: box.left + box.width / 3, clientY: box.top + 9, deltaY: i % 20 < 10 ? -300 : 300, bubbles: true, cancelable: true,
+        }));
+        await window.vramscope.seek(window.vramscope.state().event);
+        times.push(performance.now() - start);
+    }
+    return times;";
+
+/// Bytes of memory: of the page's scripts, and of the viewer's wasm.
+pub(crate) const MEMORY: &str = "
+    const viewer = await import(new URL('pkg/vramscope_viewer.js', location.href));
+    const exports = await viewer.default();
+    return [performance.memory.usedJSHeapSize, exports.memory.buffer.byteLength];";
+
+/// Bytes that were asked of the server since the last call.
+pub(crate) const REQUESTED: &str = "
+    const entries = performance.getEntriesByType('resource').filter(entry => entry.name.includes('/files/'));
+    performance.clearResourceTimings();
+    return [entries.reduce((sum, entry) => sum + entry.encodedBodySize, 0), entries.length];";
+
+/// Does all that is measured without a page. What does it has to stand before this: `wasm_bindgen`. The arguments are its wasm, how often to
+/// open, and how many moments to look at.
+pub(crate) const WASM: &str = "
+    const bytes = text => Uint8Array.from(text, character => character.charCodeAt(0));
+    const exports = await wasm_bindgen({ module_or_path: bytes(arguments[0]) });
+    const recording = new Uint8Array(await window.benchFile.arrayBuffer());
+    const it = new wasm_bindgen.Measured(recording);
+    const time = (count, action) => Array.from({ length: count }, () => {
+        const start = performance.now();
+        action();
+        return performance.now() - start;
+    });
+    let events = 0, read = 0;
+    const taken = time(arguments[1], () => { events = it.take_in(); });
+    const played = time(arguments[1], () => it.play());
+    const opened = time(arguments[1], () => { read = it.open(); });
+    let random = 1;
+    const sought = time(arguments[2], () => {
+        random = (random * 48271) % 2147483647;
+        it.seek(random % (events + 1));
+    });
+    return { events, read, taken, played, opened, sought, memory: exports.memory.buffer.byteLength };";
