@@ -148,7 +148,7 @@ impl RecordingFile {
     pub fn create(path: &Path, keep: Keep) -> Result<Self, FileError> {
         let name = path.display().to_string();
         let wrong = |error| FileError { name: name.clone(), error };
-        match Disk::create(path, !keep.is_everything()).map_err(wrong)? {
+        match Disk::create(path).map_err(wrong)? {
             Some(disk) => Self::start(name.clone(), Writer::new(disk, keep)).map_err(wrong),
             None if keep.is_everything() => {
                 let pipe = OpenOptions::new().write(true).open(path).map_err(wrong)?;
@@ -289,8 +289,13 @@ fn write<S: Storage>(shared: &Shared, mut writer: Writer<S>) {
             state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.ended || (state.closed && state.waiting.is_empty()) {
+            let is_whole = !state.ended;
             drop(state);
             writer.close();
+            if is_whole {
+                writer.append_index();
+            }
+            shared.lock().bytes = writer.len();
             return;
         }
         let chunk = state.waiting.pop_front();

@@ -47,11 +47,11 @@ pub(super) struct Disk {
 
 impl Disk {
     /// Makes the file empty; `None` where there is something that is no file, and can only take bytes.
-    pub(super) fn create(path: &Path, will_be_read: bool) -> io::Result<Option<Self>> {
+    pub(super) fn create(path: &Path) -> io::Result<Option<Self>> {
         if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
             return Ok(None);
         }
-        let file = OpenOptions::new().read(will_be_read).write(true).create(true).truncate(false).open(path)?;
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         lock(&file)?;
         file.set_len(0)?;
         // Through a link to the file itself, which is what will be replaced.

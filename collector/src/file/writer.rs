@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use vramscope_trace::Chunk;
+use vramscope_trace::{Chunk, Recording};
 
 use super::keep::Keep;
 use super::storage::{Place, Storage};
@@ -15,6 +15,9 @@ use super::window::{Layout, is_of_the_recording};
 const PAUSE: Duration = Duration::from_millis(1);
 /// After so many attempts in vain something is wrong: 5 seconds.
 const ATTEMPTS: u32 = 5000;
+/// Bytes of a file that gets an index. Making one of so many takes a second or two, in which the program waits for its end; a longer file
+/// is indexed by whoever opens it.
+const INDEXED_UP_TO: u64 = 32 << 20;
 /// Bytes that are copied before the next chunk is written. A disk takes them in some milliseconds, so that no chunk
 /// waits for long.
 const SLICE: usize = 1 << 20;
@@ -38,6 +41,8 @@ pub(super) struct Writer<S> {
     layout: Layout,
     copying: Option<Copying>,
     slice: Vec<u8>,
+    /// Bytes of the index at the end.
+    index_len: u64,
 }
 
 impl<S: Storage> Writer<S> {
@@ -48,12 +53,12 @@ impl<S: Storage> Writer<S> {
             None if keep.is_everything() => 0,
             None => SLICE,
         };
-        Self { storage, keep, layout: Layout::default(), copying: None, slice: vec![0; slice] }
+        Self { storage, keep, layout: Layout::default(), copying: None, slice: vec![0; slice], index_len: 0 }
     }
 
     /// Bytes of the file.
     pub(super) fn len(&self) -> u64 {
-        self.layout.len()
+        self.layout.len() + self.index_len
     }
 
     /// Whether the file wants a full state soon, at which it can be cut.
@@ -143,6 +148,36 @@ impl<S: Storage> Writer<S> {
         if self.is_copying() {
             self.give_up();
         }
+    }
+
+    /// Puts an index at the end of a recording that has come to one, if that can be had: nobody needs it. Nothing may be written after it.
+    pub(super) fn append_index(&mut self) {
+        let begin = self.layout.len();
+        if let Some(index) = self.index() {
+            match put(&mut self.storage, Place::Current, &index) {
+                Ok(()) => self.index_len = index.len() as u64,
+                Err(_) => {
+                    let _ = self.storage.cut(Place::Current, begin);
+                }
+            }
+        }
+    }
+
+    /// The chunks that let the file open at once. It is read once more for them.
+    fn index(&mut self) -> Option<Vec<u8>> {
+        let len = self.layout.len();
+        let mut piece = vec![0; usize::try_from(len.min(SLICE as u64)).ok()?];
+        let mut recording = Recording::passing_by(None);
+        let mut at = 0;
+        while at < len && len <= INDEXED_UP_TO {
+            piece.truncate(usize::try_from(len - at).unwrap_or(usize::MAX));
+            let read = attempt(&mut self.storage, |storage| storage.read(at, &mut piece)).ok()?;
+            recording.push(piece.get(..read).filter(|piece| !piece.is_empty())?).ok()?;
+            at += read as u64;
+        }
+        let index: Vec<u8> = recording.index().into_iter().flat_map(|chunk| chunk.bytes).collect();
+        let fits = self.keep.bytes.is_none_or(|limit| len + index.len() as u64 <= limit);
+        (fits && at == len && !index.is_empty()).then_some(index)
     }
 
     fn give_up(&mut self) {
