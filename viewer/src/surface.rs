@@ -20,6 +20,7 @@ pub(crate) trait Surface {
     fn line(&mut self, points: &[(i32, i32)], stroke: u32, color: Color, alpha: f32);
 
     /// Letters from here on have this weight.
+    #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "only reports ask for it"))]
     fn set_weight(&mut self, weight: Weight);
 
     /// Draws `text` so that its digits are vertically centered on `center_y`.
@@ -32,6 +33,7 @@ pub(crate) trait Surface {
     fn pixels(&mut self, behind: Color, draw: impl FnOnce(&mut Frame));
 
     /// What `draw` draws, as on a surface of its own that is as large as `at` and of the color `behind`, at that place.
+    #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "only reports ask for it"))]
     fn panel(&mut self, at: Rect, behind: Color, draw: impl FnOnce(&mut Self));
 
     /// All of it.

@@ -18,6 +18,8 @@ mod draw;
 mod layout;
 mod slices;
 
+// Only reports draw on anything but frames.
+#[cfg(not(target_arch = "wasm32"))]
 pub(crate) use draw::draw_on;
 pub use draw::{ColorBy, Content, Highlight, categories, draw, draw_highlight};
 pub(crate) use layout::hit_at;

@@ -172,20 +172,19 @@ mod tests {
 
     #[test]
     fn chunks_near_each_other_are_read_at_once() {
-        let check = |chunks: &[Range<u64>], expected: &[Range<u64>]| {
-            let fetches = joined(chunks.to_vec());
-            assert_eq!(fetches.iter().map(|fetch| fetch.range.clone()).collect::<Vec<_>>(), expected);
+        let check = |chunks: &[(u64, u64)], expected: &[(u64, u64)]| {
+            let fetches = joined(chunks.iter().map(|&(start, end)| start..end).collect());
+            let ranges: Vec<_> = fetches.iter().map(|fetch| (fetch.range.start, fetch.range.end)).collect();
+            assert_eq!(ranges, expected);
             let wanted: usize = fetches.iter().map(|fetch| fetch.chunks.len()).sum();
             assert_eq!(wanted, chunks.len());
         };
         check(&[], &[]);
-        check(&[5..9, 0..5], &[0..9]);
-        check(&[0..5, 5 + BRIDGED..7 + BRIDGED], &[0..7 + BRIDGED]);
-        check(&[0..5, 6 + BRIDGED..8 + BRIDGED], &[0..5, 6 + BRIDGED..8 + BRIDGED]);
-        check(
-            &[0..5, 5..READ_AT_ONCE, READ_AT_ONCE..READ_AT_ONCE + 1],
-            &[0..READ_AT_ONCE, READ_AT_ONCE..READ_AT_ONCE + 1],
-        );
-        check(&[0..2 * READ_AT_ONCE], &[0..2 * READ_AT_ONCE]);
+        check(&[(5, 9), (0, 5)], &[(0, 9)]);
+        check(&[(0, 5), (5 + BRIDGED, 7 + BRIDGED)], &[(0, 7 + BRIDGED)]);
+        check(&[(0, 5), (6 + BRIDGED, 8 + BRIDGED)], &[(0, 5), (6 + BRIDGED, 8 + BRIDGED)]);
+        let end = READ_AT_ONCE;
+        check(&[(0, 5), (5, end), (end, end + 1)], &[(0, end), (end, end + 1)]);
+        check(&[(0, 2 * end)], &[(0, 2 * end)]);
     }
 }
