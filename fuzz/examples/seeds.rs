@@ -30,7 +30,10 @@ fn main() -> io::Result<()> {
         for (number, seed) in (target.seeds)().into_iter().enumerate() {
             fs::write(own.join(format!("seed-{number:02}")), seed)?;
         }
-        fs::write(folder.join(format!("{}.dict", target.name)), dictionary(&target))?;
+        // An empty dictionary is none that libFuzzer takes.
+        if !target.words.is_empty() {
+            fs::write(folder.join(format!("{}.dict", target.name)), dictionary(&target))?;
+        }
     }
     Ok(())
 }

@@ -54,7 +54,7 @@ pub const TARGETS: [Target; 14] = [
     Target { name: "json", run: json, seeds: seeds::jsons, words: KEYS },
     Target { name: "rmm", run: rmm, seeds: seeds::rmm_logs, words: LOG_WORDS },
     Target { name: "unpacking", run: unpacking, seeds: seeds::packed, words: &[b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"] },
-    Target { name: "round_trip", run: round_trip, seeds: seeds::jsons, words: KEYS },
+    Target { name: "round_trip", run: round_trip, seeds: seeds::round_trips, words: KEYS },
     Target { name: "settings", run: settings, seeds: seeds::confs, words: SETTINGS },
     Target { name: "link", run: link, seeds: seeds::links, words: &[b"event=", b"&", b"select=0x", b"color="] },
 ];

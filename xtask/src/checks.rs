@@ -25,6 +25,14 @@ pub(crate) fn run() -> Result<ExitCode> {
     plan.step("clippy, native", &[clippy], || {
         shell::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))
     });
+    if shell::is_on_path("c++") {
+        // Their programs link a library in C++. What they run is in the native tests, for a moment each.
+        let fuzz_targets = ["clippy", "--package", "vramscope-fuzz", "--features", "libfuzzer", "--bins"];
+        let clippy_fuzz = || shell::run(cargo().args(fuzz_targets).args(["--", "--deny", "warnings"]));
+        plan.step("clippy, fuzz targets", &[clippy], clippy_fuzz);
+    } else {
+        plan.skip("clippy, fuzz targets", "there is no C++ compiler");
+    }
     plan.step("clippy, wasm32", &[clippy, wasm_target], clippy_wasm);
     plan.step("tests, native", &[], || shell::run(cargo().args(["test", "--workspace", "--no-fail-fast"])));
     if !workspace::root().join("../shared/snapshots").is_dir() {

@@ -8,6 +8,7 @@
 //! - [`plan`] runs named steps in order and says in the end what passed, what failed and what was not run.
 //! - [`checks`] is the list of steps of `cargo xtask test`.
 //! - [`exports`] reads what the binary exports with the Python packages of the tools that it is for.
+//! - [`fuzz`] runs the fuzz targets.
 //! - [`gpu`] gathers what is run on a machine with a GPU.
 //!
 //! Everything goes to stderr; stdout belongs to the program that `cargo xtask demo` turns into.
@@ -16,6 +17,7 @@
 mod build;
 mod checks;
 mod exports;
+mod fuzz;
 mod gpu;
 mod plan;
 mod shell;
@@ -33,6 +35,8 @@ Usage: cargo xtask COMMAND
   demo [ARGS]        set up, build, and run the demo; ARGS are those of `vramscope demo`
   build [--release]  build the viewer and the `vramscope` binary that embeds it
   test               set up and test everything
+  fuzz [--seconds N] [TARGETS]
+                     give every reader, or those named, hostile input for so many seconds each (300)
   gpu                gather in target/gpu what tests/gpu/run.sh runs on a machine with a GPU, where no Rust is needed
   bench-browser      measure opening, seeking and scrubbing in headless Chromium
   screenshots        take the pictures of the README anew, into docs/images
@@ -46,6 +50,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         (Some("build"), []) => build::everything(Profile::Dev).map(|_| ExitCode::SUCCESS),
         (Some("build"), ["--release"]) => build::everything(Profile::Release).map(|_| ExitCode::SUCCESS),
         (Some("test"), []) => checks::run(),
+        (Some("fuzz"), arguments) => fuzz::run(arguments).map(|()| ExitCode::SUCCESS),
         (Some("gpu"), []) => gpu::gather().map(|()| ExitCode::SUCCESS),
         (Some("bench-browser"), []) => build::bench_browser().map(|()| ExitCode::SUCCESS),
         (Some("screenshots"), []) => build::with_browser("screenshots", &[]).map(|()| ExitCode::SUCCESS),

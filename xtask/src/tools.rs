@@ -21,6 +21,8 @@ pub(crate) enum Tool {
     Python,
     /// `wasm-pack`.
     WasmPack,
+    /// `cargo fuzz`.
+    CargoFuzz,
     /// `wasm-bindgen-test-runner`, of the version that the viewer is built with.
     TestRunner,
 }
@@ -51,6 +53,7 @@ impl Tool {
             Self::Chromium => "Chromium with chromedriver",
             Self::Python => "Python 3.11 or newer with venv",
             Self::WasmPack => "wasm-pack",
+            Self::CargoFuzz => "cargo-fuzz",
             Self::TestRunner => "wasm-bindgen-test-runner",
         }
     }
@@ -70,6 +73,7 @@ impl Tool {
                 shell::output(command("python3").args(["-c", check])).is_some()
             }
             Self::WasmPack => is_on_path("wasm-pack"),
+            Self::CargoFuzz => is_on_path("cargo-fuzz"),
             Self::TestRunner => {
                 let wanted = workspace::locked_version("wasm-bindgen")?;
                 shell::output(command("wasm-bindgen-test-runner").arg("--version"))
@@ -97,6 +101,7 @@ impl Tool {
             Self::Chromium => apt_install(["chromium", "chromium-driver"]),
             Self::Python => apt_install(["python3", "python3-venv"]),
             Self::WasmPack => cargo_install(&["wasm-pack", "--locked"]),
+            Self::CargoFuzz => cargo_install(&["cargo-fuzz", "--locked"]),
             Self::TestRunner => {
                 let version = workspace::locked_version("wasm-bindgen")?;
                 // Not --locked: with the lock file that this package was published with it does not build.
