@@ -10,6 +10,7 @@
 //! - [`model::Model`] takes bytes, clicks and keys as method calls and says what must be drawn anew.
 //! - [`timeline::draw`] and [`heatmap::draw`] paint on a [`frame::Frame`]; `timeline` uses plotters, with a backend of our own.
 //! - [`heatmap::Layout`] says which row is where, and what is under a pixel.
+//! - [`model::Model::wants`] says which bytes of a large recording are wanted; whoever has them calls [`supply`](model::Model::supply).
 //! - [`open::Opening`] recognizes what a file is while its bytes come.
 #![forbid(unsafe_code)]
 
