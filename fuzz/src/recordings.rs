@@ -83,7 +83,7 @@ fn bases() -> &'static [Base] {
 pub fn index(data: &[u8]) {
     let Some((&[which, how], sketch)) = data.split_first_chunk() else { return };
     let base = &bases()[usize::from(which) % bases().len()];
-    let payload = sketch::build_payload(sketch, how >> 2);
+    let payload = sketch::build_payload(sketch, if how & 3 == 0 { how >> 2 } else { 0 });
     let index = sketch::chunk(sketch::INDEX, how & 3, (0, 0), &payload, 0);
     let at = (base.bytes.len() + index.len()) as u64;
     let end = [(index.len() as u64).to_le_bytes(), at.to_le_bytes()].concat();

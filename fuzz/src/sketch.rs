@@ -9,7 +9,8 @@
 //! ```
 //!
 //! `first event` is a difference from the end of the chunk before, 0 where it follows. `how` says how the chunk (bits 0 and 1) and its columns
-//! (bits 2 and 3) are packed, that a preamble stands before it (bit 4), and that it lies about its unpacked length (bit 5). `repeat` is the
+//! (bits 2 and 3; only where the chunk is not, unless bit 6 is set) are packed, that a preamble stands before it (bit 4), and that it lies about
+//! its unpacked length (bit 5). `repeat` is the
 //! power of two by which the bytes of a column are repeated, up to a limit, so that a short sketch makes a large column.
 
 use std::ops::Range;
@@ -124,7 +125,9 @@ pub fn build(sketch: &[u8]) -> Vec<u8> {
         let [kind, how] = fields.take();
         let events = u32::from_le_bytes(fields.take());
         let first_event = next_event.wrapping_add(u64::from_le_bytes(fields.take()));
-        let raw = payload(fields.0, how >> 2, &mut room);
+        // In a chunk that is packed as a whole no column may be.
+        let within = if how & 0x43 == 0 || how & 0x40 != 0 { how >> 2 } else { 0 };
+        let raw = payload(fields.0, within, &mut room);
         if how & 0x10 != 0 {
             bytes.extend(preamble());
         }
@@ -275,4 +278,45 @@ pub fn of(recording: &[u8], how: u8) -> Vec<u8> {
         }
     }
     sketch
+}
+
+#[cfg(test)]
+mod tests {
+    use vramscope_trace::Recording;
+
+    use super::*;
+
+    #[test]
+    fn a_sketch_is_of_its_recording() {
+        for bytes in crate::seeds::recordings() {
+            let open = |bytes: &[u8]| {
+                let mut recording = Recording::new();
+                recording.push(bytes).expect("a sound recording");
+                recording.finish().expect("a whole one");
+                recording
+            };
+            let recording = open(&bytes);
+            for how in [0, 0b0100, 0b1000, 0b1101, 0b1_1100, 0b10] {
+                let built = open(&build(&of(&bytes, how)));
+                assert_eq!(built.end_state(), recording.end_state(), "{how}");
+                assert_eq!(built.definitions(), recording.definitions(), "{how}");
+                assert_eq!(built.events(), recording.events(), "{how}");
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_sketch() {
+        for bytes in [
+            &b""[..],
+            b"\xfe#K",
+            b"\xfe#K\x03\xff\xfe#C",
+            b"\xfe#C\x01\x0fx",
+            b"\xfe#K\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\xfe#C\0\x0fab",
+        ] {
+            let _ = Recording::new().push(&build(bytes));
+        }
+        let long = build(b"\xfe#K\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\xfe#C\0\x0fab");
+        assert!(long.len() > 2 << 15 && long.len() < 2 * MAX_BUILT_LEN, "columns are repeated, up to a limit");
+    }
 }
