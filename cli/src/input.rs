@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use vramscope_formats::export::{self, Redactor};
 use vramscope_formats::{self as formats, Limits, Source};
 use vramscope_trace::{
-    Annotation, Definition, Encoder, Event, FORMAT_NAME, FORMAT_VERSION, Info, MAGIC, MemoryState, ReadAt, Recording,
-    Sink,
+    Annotation, Definition, Encoder, Event, FORMAT_NAME, FORMAT_VERSION, FormatError, Info, MAGIC, MemoryState, ReadAt,
+    Recording, Sink,
 };
 
 use crate::failure::{Failure, Outcome};
@@ -35,6 +35,9 @@ pub(crate) struct Input {
     is_plain: bool,
     redacts: bool,
 }
+
+/// A way to open a recording of so many bytes.
+type Open = fn(Arc<dyn ReadAt>, u64, &mut dyn FnMut(u64, u64)) -> Result<(Recording, Option<FormatError>), FormatError>;
 
 /// What is in a file.
 enum Content {
@@ -152,7 +155,9 @@ impl Input {
             Content::Foreign(_, bytes) => return self.import(bytes, take),
             Content::Recording(source, len) => (Arc::clone(source), *len),
         };
-        let (recording, whole) = self.open_recording(&source, len)?;
+        // All of it, for what is damaged is not to be copied.
+        let (recording, whole) =
+            self.open_recording(&source, len, |source, len, progress| Recording::read_through(source, len, progress))?;
         let read = |range| source.read_at(range).map_err(|error| Failure::file(&self.path, error));
         if self.redacts {
             let begin = |info: &_| Pieces::new(info, take);
@@ -162,7 +167,9 @@ impl Input {
         for at in (0..whole).step_by(PIECE_BYTES as usize) {
             take(&read(at..whole.min(at + PIECE_BYTES))?)?;
         }
-        recording.index().iter().try_for_each(|chunk| take(&chunk.bytes))?;
+        if whole < len || Self::has_no_index(&source, len) {
+            recording.index().iter().try_for_each(|chunk| take(&chunk.bytes))?;
+        }
         Ok(recording.events())
     }
 
@@ -173,7 +180,8 @@ impl Input {
         if !self.is_plain {
             return Ok(None);
         }
-        let (recording, whole) = self.open_recording(source, *len)?;
+        let (recording, whole) =
+            self.open_recording(source, *len, |source, len, progress| Recording::open(source, len, progress))?;
         Ok(Some((whole, recording.index().into_iter().flat_map(|chunk| chunk.bytes).collect())))
     }
 
@@ -181,7 +189,9 @@ impl Input {
     pub(crate) fn recording(self) -> Outcome<Recording> {
         match &self.content {
             Content::Recording(source, len) if !self.redacts => {
-                return self.open_recording(source, *len).map(|(recording, _)| recording);
+                return self
+                    .open_recording(source, *len, |source, len, progress| Recording::open(source, len, progress))
+                    .map(|(recording, _)| recording);
             }
             _ => {}
         }
@@ -191,10 +201,19 @@ impl Input {
         Ok(recording)
     }
 
+    fn has_no_index(source: &Arc<dyn ReadAt>, len: u64) -> bool {
+        let mut opening = vramscope_trace::Opening::new(len);
+        while let Some(range) = opening.wants() {
+            let Ok(bytes) = source.read_at(range.clone()) else { return true };
+            opening.supply(range.start, &bytes);
+        }
+        opening.finish().is_none()
+    }
+
     /// Opens a recording, and says how much of the file is whole.
-    fn open_recording(&self, source: &Arc<dyn ReadAt>, len: u64) -> Outcome<(Recording, u64)> {
+    fn open_recording(&self, source: &Arc<dyn ReadAt>, len: u64, open: Open) -> Outcome<(Recording, u64)> {
         let bar = screen::progress(name_of(&self.path));
-        let opened = Recording::open(Arc::clone(source), len, |done, total| {
+        let opened = open(Arc::clone(source), len, &mut |done, total| {
             bar.set_length(total);
             bar.set_position(done);
         });
@@ -204,7 +223,8 @@ impl Input {
         if let Some(damage) = &damage {
             screen::note(Failure::file(&self.path, damage));
         }
-        Ok((recording, damage.map_or(len, |damage| damage.offset.min(len))))
+        let whole = if damage.is_some() { recording.taken_bytes() } else { len };
+        Ok((recording, whole))
     }
 
     fn import(&self, bytes: &[u8], take: impl FnMut(&[u8]) -> Outcome) -> Outcome<u64> {

@@ -7,11 +7,11 @@
 //! preamble   0        8          10      12
 //!            | magic  | version  | zero  |
 //!
-//! chunk      0      1       2      4         8       12       16            24         32
-//!            | kind | codec | zero | stored  | raw   | events | first event | checksum | payload (stored bytes) |
+//! chunk      0      1         2      4         8       12       16            24         32
+//!            | kind | packing | zero | stored  | raw   | events | first event | checksum | payload (stored bytes) |
 //! ```
 //!
-//! All integers are little-endian. `stored` and `raw` are the payload's bytes as it stands and after decompression; `codec` is 0 for
+//! All integers are little-endian. `stored` and `raw` are the payload's bytes as it stands and after decompression; `packing` is 0 for
 //! as it is, 1 for an LZ4 block, 2 for a Zstandard frame. `first event` is the number of the first event in the chunk, or the moment that it speaks
 //! of, and `events` how many it holds. The checksum is XXH3 (64 bit) of the 24 bytes before it and the payload.
 
@@ -19,6 +19,7 @@ use std::borrow::Cow;
 
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::columns::expanded;
 use crate::error::FormatError;
 use crate::pack::{Packer, Packing, Unpacker};
 
@@ -80,7 +81,7 @@ impl ChunkKind {
 
     /// The largest payload that a reader takes, decompressed. A writer stays far below; the bound keeps a few hostile bytes from
     /// becoming gigabytes.
-    const fn max_raw(self) -> usize {
+    pub(crate) const fn max_raw(self) -> usize {
         match self {
             Self::State | Self::Index => MAX_CHUNK_LEN,
             _ => 2 << 20,
@@ -119,7 +120,13 @@ pub(crate) fn preamble() -> [u8; PREAMBLE_LEN] {
 impl Chunk {
     /// Packs a payload, as a whole where its columns are not packed already.
     pub(crate) fn pack(kind: ChunkKind, first_event: u64, events: u32, raw: &[u8], packer: &mut Packer) -> Self {
-        let (packing, stored) = packer.pack(raw);
+        let (packing, stored) = match std::mem::take(&mut packer.has_packed_columns) {
+            true => (Packing::Plain, raw),
+            false => packer.pack(raw),
+        };
+        // So regular that a reader would refuse it.
+        let (packing, stored) =
+            if raw.len() > expanded(stored.len()) { (Packing::Plain, raw) } else { (packing, stored) };
         Self::of(kind, packing, (first_event, events), raw.len(), stored)
     }
 
@@ -244,6 +251,9 @@ impl Header {
         }
         if header.packing == Some(Packing::Plain) && kind.is_some() && header.stored != header.raw as usize {
             return Err(FormatError::new(offset, "a chunk that is not packed and yet has two lengths"));
+        }
+        if kind.is_some() && header.packing != Some(Packing::Plain) && header.raw as usize > expanded(header.stored) {
+            return Err(FormatError::new(offset, "a chunk of very many bytes packed into very few"));
         }
         if header.first_event.checked_add(u64::from(header.events)).is_none() {
             return Err(FormatError::new(offset, "event numbers of more than 64 bits"));
@@ -372,11 +382,6 @@ impl ChunkReader {
     fn advance(&mut self, by: usize) {
         self.used += by;
         self.offset += by as u64;
-    }
-
-    /// Where the next chunk begins.
-    pub(crate) fn offset(&self) -> u64 {
-        self.offset
     }
 
     /// An error if the bytes so far end inside the preamble or a chunk.

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Columns stand in order of their ids, and one of no bytes is left out. A reader skips one whose id is 64 or more and that it does not
-//! know; one below it must know. In a chunk of few bytes no column is packed, for the chunk is packed as a whole.
+//! know; one below it must know. In a chunk of few bytes no column is packed, for the chunk is packed as a whole; in one that is packed as a
+//! whole no column may be. Packed bytes may stand for [`expanded`] bytes at most, so that a small file does not become a large one.
 
 use crate::pack::{Packer, Packing, Unpacker};
 use crate::varint::{self, Malformed, Reader};
@@ -16,8 +17,15 @@ use crate::varint::{self, Malformed, Reader};
 const WHOLE_UP_TO: usize = 4 << 10;
 /// Column ids from here on may be skipped.
 const OPTIONAL_FROM: u8 = 0x40;
-/// Unpacked bytes of all columns of a chunk; a hostile one could promise any number.
-const MAX_LEN: usize = 64 << 20;
+/// Unpacked bytes that any number of packed ones may stand for.
+const FREE: usize = 64 << 10;
+/// Unpacked bytes that each packed one may stand for beyond that. What real programs do packs to a twentieth at best.
+const PER_BYTE: usize = 128;
+
+/// How many bytes so many packed ones may stand for.
+pub(crate) const fn expanded(packed: usize) -> usize {
+    FREE.saturating_add(packed.saturating_mul(PER_BYTE))
+}
 
 /// The columns of a chunk that is being written, by id.
 #[derive(Clone, Debug)]
@@ -45,8 +53,23 @@ impl<const N: usize> ColumnsWriter<N> {
 
     /// Appends the columns, each packed by itself where there is something to do it with and it is worth it, and empties them.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>, packer: Option<&mut Packer>) {
-        let mut packer = packer.filter(|_| self.len() > WHOLE_UP_TO);
-        for (id, column) in self.columns.iter_mut().enumerate().filter(|(_, column)| !column.is_empty()) {
+        let len = self.len();
+        let start = out.len();
+        let mut packer = packer.filter(|_| len > WHOLE_UP_TO);
+        self.put(out, packer.as_deref_mut());
+        if let Some(packer) = packer {
+            packer.has_packed_columns = true;
+            if len > expanded(out.len() - start) {
+                // So regular that a reader would refuse it.
+                out.truncate(start);
+                self.put(out, None);
+            }
+        }
+        self.columns.iter_mut().for_each(Vec::clear);
+    }
+
+    fn put(&self, out: &mut Vec<u8>, mut packer: Option<&mut Packer>) {
+        for (id, column) in self.columns.iter().enumerate().filter(|(_, column)| !column.is_empty()) {
             let (packing, bytes) = match &mut packer {
                 Some(packer) => packer.pack(column),
                 None => (Packing::Plain, column.as_slice()),
@@ -57,7 +80,6 @@ impl<const N: usize> ColumnsWriter<N> {
                 varint::put(out, bytes.len() as u64);
             }
             out.extend_from_slice(bytes);
-            column.clear();
         }
     }
 }
@@ -83,6 +105,7 @@ pub(crate) struct Columns<const N: usize> {
 impl<const N: usize> Columns<N> {
     /// Reads all columns that are left of a payload. Where no more than `max_len` unpacked bytes are expected, more are refused.
     pub(crate) fn read(reader: &mut Reader<'_>, unpacker: &mut Unpacker, max_len: usize) -> Result<Self, Malformed> {
+        let max_len = max_len.min(expanded(reader.remaining()));
         let mut found: [Option<Found<'_>>; N] = [None; N];
         let mut next = 0u16;
         let mut len = 0usize;
@@ -101,7 +124,10 @@ impl<const N: usize> Columns<N> {
             let raw_len = usize::try_from(raw_len).unwrap_or(usize::MAX);
             if let Some(place) = found.get_mut(usize::from(id)) {
                 len = len.saturating_add(raw_len);
-                if len > max_len.min(MAX_LEN) {
+                if reader.is_unpacked() && packing != Packing::Plain {
+                    return Err(reader.malformed("a packed column in a chunk that is packed as a whole"));
+                }
+                if len > max_len {
                     return Err(reader.malformed("columns of more bytes than their chunk may have"));
                 }
                 *place = Some(Found { packing, stored, raw_len, at });

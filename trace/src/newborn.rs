@@ -75,6 +75,9 @@ impl Newborn {
         }
         match *operation {
             Operation::Allocated { allocated, time_ns } => {
+                if allocated.requested > allocated.size {
+                    return Err(Misfit);
+                }
                 let device = state.device_mut(allocated.device);
                 device.count(1);
                 device.add(&allocated);

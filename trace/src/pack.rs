@@ -45,6 +45,8 @@ pub(crate) struct Packer {
     #[cfg(not(target_arch = "wasm32"))]
     zstd: Option<zstd::bulk::Compressor<'static>>,
     packed: Vec<u8>,
+    /// Columns were packed that are on their way into a chunk, which is not to be packed once more.
+    pub(crate) has_packed_columns: bool,
 }
 
 impl std::fmt::Debug for Packer {

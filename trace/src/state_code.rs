@@ -7,6 +7,7 @@
 //! `unit` is the number of nanoseconds that the ages of all blocks are multiples of. Addresses are differences from the end of the one before,
 //! ages differences from the state's own moment.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use crate::address_map::AddressMap;
@@ -20,8 +21,11 @@ use crate::state::{Block, Counters, MemorySample, MemoryState, Segment, is_range
 use crate::varint::{self, Malformed, Reader, gcd};
 
 const COLUMNS: usize = 8;
-/// The most unpacked bytes of a state. 150,000 blocks take one MiB.
-const MAX_COLUMNS_LEN: usize = 64 << 20;
+/// The most unpacked bytes of a state.
+const MAX_COLUMNS_LEN: usize = 32 << 20;
+/// The most segments and blocks of a state, which take 100 MB of memory. Real programs have some thousands, and a GPU of 140 GB could have so
+/// many of 140 KB.
+pub(crate) const MAX_RANGES: u64 = 1 << 20;
 
 mod column {
     /// Of a device: number, events, failed requests, misfits, [sample], segments, blocks.
@@ -127,8 +131,8 @@ fn put_blocks(
 }
 
 /// Reads what [`put_state`] wrote.
-pub(crate) fn read_state(payload: &[u8], unpacker: &mut Unpacker) -> Result<MemoryState, Malformed> {
-    let mut reader = Reader::new(payload);
+pub(crate) fn read_state(payload: &Cow<'_, [u8]>, unpacker: &mut Unpacker) -> Result<MemoryState, Malformed> {
+    let mut reader = Reader::of_payload(payload);
     let mut state = MemoryState { event: reader.u64()?, time_ns: reader.u64()?, devices: BTreeMap::new() };
     let unit = reader.u64()?;
     let columns = Columns::<COLUMNS>::read(&mut reader, unpacker, MAX_COLUMNS_LEN)?;
@@ -143,6 +147,7 @@ pub(crate) fn read_state(payload: &[u8], unpacker: &mut Unpacker) -> Result<Memo
         times_since: columns.column(column::TIMES_SINCE),
         unit,
     };
+    let mut ranges = 0u64;
     while devices.remaining() > 0 {
         let id = read_device(&mut devices)?;
         let mut device = DeviceState {
@@ -159,6 +164,10 @@ pub(crate) fn read_state(payload: &[u8], unpacker: &mut Unpacker) -> Result<Memo
             });
         }
         let (segment_count, block_count) = (devices.u64()?, devices.u64()?);
+        ranges = ranges.saturating_add(segment_count).saturating_add(block_count);
+        if ranges > MAX_RANGES {
+            return Err(devices.malformed("more segments and blocks than a state may have"));
+        }
         device.segments = read_segments(&mut segments, segment_count, &state, &mut device.counters)?;
         device.blocks = blocks.read(block_count, &state, &mut device.counters)?;
         if state.devices.insert(id, device).is_some() {

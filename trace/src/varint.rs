@@ -1,6 +1,8 @@
 //! Integers of as many bytes as they need: seven bits a byte, lowest first, the top bit set on all but the last (LEB128). Signed
 //! ones are folded so that small magnitudes stay small (zigzag).
 
+use std::borrow::Cow;
+
 /// Appends an unsigned integer.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -54,22 +56,34 @@ pub(crate) struct Malformed {
 }
 
 /// Takes values off the front of a payload.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
     /// Where what is wrong is said to be, for bytes that were unpacked from there; else it is told to the byte.
     within: Option<usize>,
+    /// Whether the bytes were packed as a whole.
+    is_unpacked: bool,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0, within: None }
+        Self { bytes, at: 0, within: None, is_unpacked: false }
+    }
+
+    /// A reader of a chunk's payload, which was packed as a whole if it is owned.
+    pub(crate) fn of_payload(payload: &'a Cow<'_, [u8]>) -> Self {
+        Self { is_unpacked: matches!(payload, Cow::Owned(_)), ..Self::new(payload) }
+    }
+
+    /// Whether the bytes were packed as a whole.
+    pub(crate) fn is_unpacked(&self) -> bool {
+        self.is_unpacked
     }
 
     /// A reader of bytes that were unpacked from those at `at` of a payload.
     pub(crate) fn within(bytes: &'a [u8], at: usize) -> Self {
-        Self { bytes, at: 0, within: Some(at) }
+        Self { bytes, at: 0, within: Some(at), is_unpacked: true }
     }
 
     #[cold]
@@ -179,7 +193,7 @@ impl<'a> Reader<'a> {
         let start = self.at;
         let bytes = self.bytes(length)?;
         std::str::from_utf8(bytes).map_err(|_| {
-            let before = Reader { bytes: self.bytes, at: start, within: self.within };
+            let before = Reader { at: start, ..*self };
             before.malformed("a text that is not UTF-8")
         })
     }

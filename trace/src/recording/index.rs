@@ -9,6 +9,7 @@
 //! index is believed only where the second says that the recording begins where the file does and nothing was added behind it.
 //! Right before the index stands the full state of the end.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::Recording;
@@ -22,11 +23,11 @@ use crate::event_code::read_device;
 use crate::metrics::{put_metrics, read_metrics};
 use crate::pack::{Packer, Unpacker};
 use crate::series_code::{put_series, read_series};
-use crate::state_code::put_state;
+use crate::state_code::{MAX_RANGES, put_state};
 use crate::varint::{self, Malformed, Reader};
 
 const COLUMNS: usize = 9;
-const MAX_COLUMNS_LEN: usize = 256 << 20;
+const MAX_COLUMNS_LEN: usize = 64 << 20;
 const END_PAYLOAD_LEN: usize = 16;
 /// Bytes of the last chunk.
 pub(super) const END_LEN: usize = HEADER_LEN + END_PAYLOAD_LEN;
@@ -91,7 +92,10 @@ impl Recording {
         let mut chunks = Vec::new();
         let mut all = self.chunks.clone();
         let mut at = self.taken_bytes();
-        if all.is_empty() || self.is_indexed {
+        let ranges: u64 = (self.end_state().devices())
+            .map(|(_, device)| (device.blocks().len() + device.segments().len()) as u64)
+            .sum();
+        if all.is_empty() || self.is_indexed || self.is_incomplete || ranges > MAX_RANGES {
             return chunks;
         }
         // A state of this moment that stands there already may have been followed by something that has no event number.
@@ -180,8 +184,8 @@ pub(super) fn read_index(bytes: &[u8], range: std::ops::Range<u64>) -> Result<In
     index.map_err(|error| packed.error(format!("in the index, {} bytes into its payload: {}", error.at, error.what)))
 }
 
-fn parse_index(payload: &[u8], unpacker: &mut Unpacker, recording_len: u64) -> Result<Index, Malformed> {
-    let mut reader = Reader::new(payload);
+fn parse_index(payload: &Cow<'_, [u8]>, unpacker: &mut Unpacker, recording_len: u64) -> Result<Index, Malformed> {
+    let mut reader = Reader::of_payload(payload);
     let mut number = || reader.u64();
     let (first_event, end_event) = (number()?, number()?);
     let (events, lost, start_ns) = (number()?, number()?, number()?);
@@ -190,6 +194,10 @@ fn parse_index(payload: &[u8], unpacker: &mut Unpacker, recording_len: u64) -> R
         return Err(reader.malformed("a recording that ends before it begins"));
     }
     let chunks = read_chunks(&columns, recording_len, start_ns)?;
+    let counted = chunks.iter().filter(|chunk| chunk.kind == ChunkKind::Events).map(|chunk| u64::from(chunk.events));
+    if counted.sum::<u64>() != events {
+        return Err(reader.malformed("other events than the chunks hold"));
+    }
     // Everything can begin from it.
     if !chunks.last().is_some_and(|last| last.kind == ChunkKind::State && last.first_event == end_event) {
         return Err(reader.malformed("the last chunk is not the state of the end"));
@@ -233,7 +241,8 @@ fn read_chunks(columns: &Columns<COLUMNS>, recording_len: u64, start_ns: u64) ->
         let kind = ChunkKind::from_code(kinds.byte()?).ok_or(kinds.malformed("a chunk of an unknown kind"))?;
         let start = at.checked_add(places.u64()?);
         let end = start.and_then(|start| start.checked_add(places.u64().ok()?));
-        let range = start.zip(end).filter(|&(start, end)| end <= recording_len && end - start >= HEADER_LEN as u64);
+        let sizes = HEADER_LEN as u64..=(HEADER_LEN + kind.max_raw()) as u64;
+        let range = start.zip(end).filter(|&(start, end)| end <= recording_len && sizes.contains(&(end - start)));
         let Some((start, end)) = range else {
             return Err(places.malformed("a chunk that lies outside of the recording"));
         };
@@ -267,7 +276,11 @@ fn read_incidents(mut reader: Reader<'_>) -> Result<Vec<Incident>, Malformed> {
     let (mut at_event, mut time_ns) = (0, 0);
     while reader.remaining() > 0 {
         let device = read_device(&mut reader)?;
-        at_event = reader.delta(at_event)?;
+        let before = at_event;
+        at_event = reader.delta(before)?;
+        if at_event < before {
+            return Err(reader.malformed("incidents that are not in order"));
+        }
         time_ns = reader.delta(time_ns)?;
         let kind = match (reader.byte()?, reader.u64()?) {
             (0, requested) => IncidentKind::OutOfMemory { requested },
@@ -277,4 +290,17 @@ fn read_incidents(mut reader: Reader<'_>) -> Result<Vec<Incident>, Malformed> {
         incidents.push(Incident { device, at_event, time_ns, kind });
     }
     Ok(incidents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn incidents_that_go_back_are_refused() {
+        // Of device 0, 3 events later and at once, 9 bytes that could not be had; then 1 event earlier.
+        let (later, earlier) = ([0, 6, 0, 0, 9], [0, 1, 0, 0, 9]);
+        assert_eq!(read_incidents(Reader::new(&later)).map(|incidents| incidents.len()), Ok(1));
+        assert!(read_incidents(Reader::new(&[later, earlier].concat())).is_err());
+    }
 }

@@ -61,6 +61,12 @@ pub struct Recording {
     raw_bytes: u64,
     /// Whether it was opened by its index.
     is_indexed: bool,
+    /// Head, definitions and annotations, to be taken in again.
+    others: Vec<Packed>,
+    /// Where the last chunk that was taken in ends.
+    taken_bytes: u64,
+    /// A part of a chunk that is damaged was taken in, and could not be taken back.
+    is_incomplete: bool,
 }
 
 impl Recording {
@@ -86,7 +92,7 @@ impl Recording {
     pub fn open(
         source: Arc<dyn ReadAt>,
         len: u64,
-        mut progress: impl FnMut(u64, u64),
+        progress: impl FnMut(u64, u64),
     ) -> Result<(Self, Option<FormatError>), FormatError> {
         let read =
             |range: Range<u64>| source.read_at(range.clone()).map_err(|error| FormatError::new(range.start, error));
@@ -99,6 +105,18 @@ impl Recording {
             recording.source = Source(Some(source));
             return Ok((recording, None));
         }
+        Self::read_through(source, len, progress)
+    }
+
+    /// Opens the recording of `len` bytes that `source` reads by reading all of it, in pieces, whatever index it has: every chunk is checked.
+    ///
+    /// # Errors
+    /// See [`open`](Self::open).
+    pub fn read_through(
+        source: Arc<dyn ReadAt>,
+        len: u64,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<(Self, Option<FormatError>), FormatError> {
         /// Bytes that are read at once.
         const PIECE: u64 = 1 << 20;
         let mut recording = Self::passing_by(Some(Arc::clone(&source)));
@@ -106,7 +124,8 @@ impl Recording {
         let mut result = Ok(());
         while at < len && result.is_ok() {
             let end = len.min(at + PIECE);
-            result = recording.push(&read(at..end)?);
+            let piece = source.read_at(at..end).map_err(|error| FormatError::new(at, error))?;
+            result = recording.push(&piece);
             at = end;
             progress(at, len);
         }
@@ -126,8 +145,35 @@ impl Recording {
         self.overview.sort_annotations();
         if let Err(error) = &result {
             self.reader.fail(error.clone());
+            self.take_back();
         }
         result
+    }
+
+    /// Undoes what was taken in of a chunk that turned out to be damaged, by taking in again what came before it.
+    fn take_back(&mut self) {
+        let (mut fresh, reader) = (Self { source: self.source.clone(), ..Self::default() }, &mut self.reader);
+        std::mem::swap(&mut fresh.reader, reader);
+        fresh.passes_by = self.passes_by;
+        let mut others = std::mem::take(&mut self.others).into_iter();
+        let taken = self.chunks.iter().try_for_each(|place| {
+            let list = match place.kind {
+                ChunkKind::Events => &self.event_chunks,
+                ChunkKind::State => &self.state_chunks,
+                _ => return others.next().map_or(Ok(()), |packed| fresh.take(packed)),
+            };
+            let at = list.partition_point(|stored| stored.range.start < place.range.start);
+            let packed = list.get(at).map(|stored| stored.chunk(&self.source).map(Cow::into_owned));
+            packed.map_or(Ok(()), |packed| fresh.take(packed?))
+        });
+        if taken.is_ok() {
+            fresh.overview.sort_annotations();
+            *self = fresh;
+        } else {
+            // Nothing reads it any more: this is a look in passing, or the file is gone.
+            std::mem::swap(&mut fresh.reader, &mut self.reader);
+            self.is_incomplete = true;
+        }
     }
 
     fn take_chunks(&mut self) -> Result<(), FormatError> {
@@ -165,7 +211,11 @@ impl Recording {
             let packed = (!self.passes_by).then_some(packed);
             self.held_bytes += size_of::<Stored>() + packed.as_ref().map_or(0, Packed::size_in_memory);
             list.push(Stored { packed, ..place.clone() });
+        } else {
+            self.held_bytes += packed.size_in_memory();
+            self.others.push(packed);
         }
+        self.taken_bytes = place.range.end;
         self.held_bytes += size_of::<Stored>();
         self.chunks.push(place);
         Ok(())
@@ -197,7 +247,7 @@ impl Recording {
     /// Bytes up to the end of the last whole chunk that was taken in: where the [index](Self::index) is to stand.
     #[must_use]
     pub fn taken_bytes(&self) -> u64 {
-        self.reader.offset()
+        self.taken_bytes
     }
 
     /// The chunk that was found, from wherever it is.

@@ -15,6 +15,9 @@ use crate::state::MemoryState;
 /// Columns of a timeline are exact while fewer events than this many a column are in view; beyond, a bucket of the series is narrower than a
 /// column anyway, in a recording that was read as a whole.
 const EXACT_EVENTS_PER_COLUMN: u64 = 32;
+/// Stretches without events that are looked into, of this share of the width at least.
+const MENDED_GAPS: usize = 8;
+const GAP_SHARE: usize = 64;
 /// Events in view up to which columns are exact where buckets are wider, as they are in an index. Replaying these takes 4 ms.
 const EXACT_EVENTS: u64 = 150_000;
 
@@ -27,7 +30,40 @@ impl Recording {
         // Where a chunk is not there yet, the series has to do.
         self.exact_between(series, from_ns, to_ns, width)
             .and_then(|between| self.exact_columns(device, between, (from_ns, to_ns), width).ok())
-            .unwrap_or_else(|| series.columns(from_ns, to_ns, width))
+            .unwrap_or_else(|| {
+                let mut columns = series.columns(from_ns, to_ns, width);
+                self.mend_gaps(device, &mut columns, from_ns, to_ns);
+                columns
+            })
+    }
+
+    /// A bucket counts where it ends, so where nothing happens for long in the middle of one, its first events would be seen only after that. Of
+    /// stretches that are so long that one sees it, they are looked up.
+    fn mend_gaps(&self, device: DeviceId, columns: &mut [Column], from_ns: u64, to_ns: u64) {
+        let width = columns.len();
+        let shortest = (width / GAP_SHARE).max(4);
+        let mut replay = Replay::new();
+        let mut at = 1;
+        for _ in 0..MENDED_GAPS {
+            let is_idle = |index: &usize| columns[*index].event == columns[*index - 1].event;
+            let idle = |from: usize| (from..width).take_while(is_idle).count();
+            while at < width && idle(at) < shortest {
+                at += idle(at) + 1;
+            }
+            if at >= width {
+                return;
+            }
+            let end = at + idle(at);
+            let event = self.event_at_time(slice_end(from_ns, to_ns, width, at));
+            // Where a chunk is not there yet, it stays as it is.
+            if let (true, Ok(state)) = (event > columns[at].event, replay.seek(self, event)) {
+                let counters = state.device(device).map(|device| device.counters()).unwrap_or_default();
+                let still = Column::still(event, counters);
+                columns[at].extend(&still);
+                columns[at + 1..end].fill(still);
+            }
+            at = end;
+        }
     }
 
     /// The bytes that are not here and that [`columns`](Self::columns) would be exact with; none where so many events are in view that it is

@@ -38,10 +38,11 @@ impl Facts {
         moments: usize,
     ) -> Result<Self, FormatError> {
         let mut replay = Replay::new();
-        let columns = recording.columns(device, range.start, range.end, moments);
-        let mut fragmentation = Vec::with_capacity(columns.len());
-        for column in &columns {
-            let state = replay.seek(recording, column.event)?;
+        let mut fragmentation = Vec::with_capacity(moments);
+        let span = u128::from(range.end.saturating_sub(range.start));
+        for moment in 1..=moments {
+            let time_ns = range.start + (span * moment as u128 / moments as u128) as u64;
+            let state = replay.seek(recording, recording.event_at_time(time_ns))?;
             fragmentation.push(state.device(device).map_or(0.0, |device| device.free_space().fragmentation()));
         }
         let mut facts = Self {
