@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use vramscope_trace::{Annotation, Decoder, Definitions, Item, Recording, digest};
+use vramscope_trace::{Annotation, Decoder, Definitions, Item, Opening, Recording, digest};
 
 use crate::program::{Server, fixture, interrupt, vramscope, wait, wait_until};
 
@@ -122,6 +122,37 @@ fn view_serves_what_it_was_given() {
     assert_ne!(digest(recording(&first).end_state()), digest(recording(&second).end_state()));
     assert!(view.get("/ws").0.contains(" 404 "));
     assert!(view.interrupt().0.success());
+}
+
+#[test]
+fn whatever_view_serves_opens_by_an_index() {
+    let folder = TempDir::new().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let (snapshot, whole) = (fixture("frag_a_expandable.pickle.zst"), path("whole.vram"));
+    let import = ["import".as_ref(), snapshot.as_os_str(), "-o".as_ref(), whole.as_os_str()];
+    assert!(vramscope(import).output().expect("the binary starts").status.success());
+    let bytes = fs::read(&whole).expect("import has written");
+    let end = recording(&bytes).end_event();
+    // As a program that was killed leaves it: without an index, and the second one in the middle of a chunk.
+    fs::write(path("ended.vram"), &bytes[..bytes.len() - 7]).expect("room");
+    fs::write(path("killed.vram"), &bytes[..bytes.len() / 3]).expect("room");
+    let files = [whole.clone(), path("ended.vram"), path("killed.vram"), snapshot];
+    let mut view = Server::start(std::iter::once("view".as_ref()).chain(files.iter().map(|file| file.as_os_str())));
+    let served = |name: &str| {
+        let (head, served) = view.get(name);
+        assert!(head.contains("accept-ranges: bytes"), "{head}");
+        let mut opening = Opening::new(served.len() as u64);
+        while let Some(range) = opening.wants() {
+            opening.supply(range.start, &served[range.start as usize..range.end as usize]);
+        }
+        (opening.finish().unwrap_or_else(|| panic!("{name} has no index")).end_event(), served)
+    };
+    assert!(served("/files/0/whole.vram") == (end, bytes), "what has an index is served as it is");
+    assert_eq!(served("/files/1/ended.vram").0, end);
+    assert!(served("/files/2/killed.vram").0 < end);
+    assert_eq!(served("/files/3/frag_a_expandable.vram").0, end);
+    let (status, said) = view.interrupt();
+    assert!(status.success() && said.contains("killed.vram") && !said.contains("whole.vram"), "{said}");
 }
 
 #[test]
