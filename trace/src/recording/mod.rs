@@ -32,7 +32,7 @@ use crate::site::Definitions;
 use crate::state::MemoryState;
 
 /// Bytes of memory that a recording may take while it is open; more is refused. Hostile bytes can promise a great deal.
-const MEMORY_LIMIT: usize = 3 << 30;
+const MEMORY_LIMIT: usize = if cfg!(target_arch = "wasm32") { 1 << 30 } else { 3 << 30 };
 /// Unpacked bytes after which the memory taken is counted again.
 const CHECK_EVERY_BYTES: u64 = 4 << 20;
 /// Bytes of chunks that are kept of those that were [supplied](Recording::supply).
