@@ -22,6 +22,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::columns::expanded;
 use crate::error::FormatError;
 use crate::pack::{Packer, Packing, Unpacker};
+use crate::varint::Reader;
 
 /// The version of the format that this crate writes and reads.
 pub const FORMAT_VERSION: u16 = 1;
@@ -149,6 +150,21 @@ impl Chunk {
     }
 }
 
+/// What a chunk holds; owned where it was packed as a whole.
+pub(crate) struct Payload<'a>(Cow<'a, [u8]>);
+
+impl Payload<'_> {
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Reads from the first byte.
+    pub(crate) fn reader(&self) -> Reader<'_> {
+        Reader::of_payload(&self.0, matches!(self.0, Cow::Owned(_)))
+    }
+}
+
 /// A chunk as read: checked, its payload still compressed.
 #[derive(Clone, Debug)]
 pub(crate) struct Packed {
@@ -181,14 +197,14 @@ impl Packed {
     }
 
     /// The payload.
-    pub(crate) fn payload(&self, unpacker: &mut Unpacker) -> Result<Cow<'_, [u8]>, FormatError> {
+    pub(crate) fn payload(&self, unpacker: &mut Unpacker) -> Result<Payload<'_>, FormatError> {
         if self.packing == Packing::Plain {
-            return Ok(Cow::Borrowed(&self.stored));
+            return Ok(Payload(Cow::Borrowed(&self.stored)));
         }
         let mut raw = Vec::new();
         let unpacked = unpacker.unpack(self.packing, &self.stored, self.raw_len as usize, &mut raw);
         unpacked.map_err(|what| self.error(format!("the payload is damaged: {what}")))?;
-        Ok(Cow::Owned(raw))
+        Ok(Payload(Cow::Owned(raw)))
     }
 
     pub(crate) fn error(&self, what: impl Into<String>) -> FormatError {

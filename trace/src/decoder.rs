@@ -72,7 +72,7 @@ fn misplaced(packed: &Packed, error: &Malformed) -> FormatError {
 /// Unpacks a chunk of events.
 pub(crate) fn unpack_events(packed: &Packed, unpacker: &mut Unpacker) -> Result<EventColumns, FormatError> {
     let payload = packed.payload(unpacker)?;
-    EventColumns::read(&payload, packed.events, unpacker).map_err(|error| misplaced(packed, &error))
+    EventColumns::read(payload.reader(), packed.events, unpacker).map_err(|error| misplaced(packed, &error))
 }
 
 /// What is wrong with the events of a chunk.
@@ -126,7 +126,7 @@ pub(crate) fn each_event(
 /// Reads a chunk of a full state.
 pub(crate) fn unpack_state(packed: &Packed, unpacker: &mut Unpacker) -> Result<MemoryState, FormatError> {
     let payload = packed.payload(unpacker)?;
-    let state = read_state(&payload, unpacker).map_err(|error| misplaced(packed, &error))?;
+    let state = read_state(payload.reader(), unpacker).map_err(|error| misplaced(packed, &error))?;
     if state.event != packed.first_event {
         return Err(packed.error("a full state of another moment than its chunk says"));
     }
@@ -139,7 +139,7 @@ impl Context {
         let wrong = |error| misplaced(packed, &error);
         match packed.kind {
             ChunkKind::Head => {
-                let info = serde_json::from_slice(&packed.payload(&mut self.unpacker)?);
+                let info = serde_json::from_slice(packed.payload(&mut self.unpacker)?.bytes());
                 visitor
                     .info(info.map_err(|error| packed.error(format!("the head is not what it should be: {error}")))?);
             }
@@ -147,12 +147,12 @@ impl Context {
                 let payload = packed.payload(&mut self.unpacker)?;
                 let each = |definition: &Definition| visitor.define(definition);
                 let (counts, definitions) = (&mut self.counts, &mut self.definitions);
-                read_definitions(&payload, &mut self.unpacker, counts, definitions, each).map_err(wrong)?;
+                read_definitions(payload.reader(), &mut self.unpacker, counts, definitions, each).map_err(wrong)?;
             }
             ChunkKind::Annotations => {
                 let payload = packed.payload(&mut self.unpacker)?;
                 let each = |annotation| visitor.annotation(annotation);
-                read_annotations(&payload, &mut self.unpacker, each).map_err(wrong)?;
+                read_annotations(payload.reader(), &mut self.unpacker, each).map_err(wrong)?;
             }
             ChunkKind::State => {
                 self.check_order(packed, true)?;

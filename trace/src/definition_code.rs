@@ -8,8 +8,6 @@
 //! A chunk of definitions begins with how many of each kind came before it, so that one which repeats what a reader has (a newcomer's
 //! greeting, sent to someone who was here before) is understood. Numbers are differences from the one before in their column.
 
-use std::borrow::Cow;
-
 use crate::columns::{Columns, ColumnsWriter};
 use crate::event::Annotation;
 use crate::event_code::{read_device, read_stage, stage_code};
@@ -148,13 +146,12 @@ impl<'a> Numbers<'a> {
 
 /// Adds a chunk's definitions to `known`; `each` sees those that are new.
 pub(crate) fn read_definitions(
-    payload: &Cow<'_, [u8]>,
+    mut reader: Reader<'_>,
     unpacker: &mut Unpacker,
     known: &mut DefinitionCounts,
     definitions: &mut Definitions,
     mut each: impl FnMut(&Definition),
 ) -> Result<(), Malformed> {
-    let mut reader = Reader::of_payload(payload);
     let mut at = [0; 4];
     for (count, known) in at.iter_mut().zip(known.0) {
         *count = reader.u64()?;
@@ -220,11 +217,10 @@ pub(crate) fn put_annotations(out: &mut Vec<u8>, annotations: &[Annotation], pac
 
 /// Reads a chunk's annotations.
 pub(crate) fn read_annotations(
-    payload: &Cow<'_, [u8]>,
+    mut reader: Reader<'_>,
     unpacker: &mut Unpacker,
     mut each: impl FnMut(Annotation),
 ) -> Result<(), Malformed> {
-    let mut reader = Reader::of_payload(payload);
     let unit = reader.u64()?;
     let columns = Columns::<ANNOTATION_COLUMNS>::read(&mut reader, unpacker, MAX_COLUMNS_LEN)?;
     let mut devices = columns.column(column::DEVICES);

@@ -7,7 +7,6 @@
 //! `unit` is the number of nanoseconds that the ages of all blocks are multiples of. Addresses are differences from the end of the one before,
 //! ages differences from the state's own moment.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use crate::address_map::AddressMap;
@@ -131,8 +130,7 @@ fn put_blocks(
 }
 
 /// Reads what [`put_state`] wrote.
-pub(crate) fn read_state(payload: &Cow<'_, [u8]>, unpacker: &mut Unpacker) -> Result<MemoryState, Malformed> {
-    let mut reader = Reader::of_payload(payload);
+pub(crate) fn read_state(mut reader: Reader<'_>, unpacker: &mut Unpacker) -> Result<MemoryState, Malformed> {
     let mut state = MemoryState { event: reader.u64()?, time_ns: reader.u64()?, devices: BTreeMap::new() };
     let unit = reader.u64()?;
     let columns = Columns::<COLUMNS>::read(&mut reader, unpacker, MAX_COLUMNS_LEN)?;

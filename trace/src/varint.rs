@@ -1,8 +1,6 @@
 //! Integers of as many bytes as they need: seven bits a byte, lowest first, the top bit set on all but the last (LEB128). Signed
 //! ones are folded so that small magnitudes stay small (zigzag).
 
-use std::borrow::Cow;
-
 /// Appends an unsigned integer.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -71,9 +69,9 @@ impl<'a> Reader<'a> {
         Self { bytes, at: 0, within: None, is_unpacked: false }
     }
 
-    /// A reader of a chunk's payload, which was packed as a whole if it is owned.
-    pub(crate) fn of_payload(payload: &'a Cow<'_, [u8]>) -> Self {
-        Self { is_unpacked: matches!(payload, Cow::Owned(_)), ..Self::new(payload) }
+    /// A reader of a chunk's payload; `is_unpacked` says that it was packed as a whole.
+    pub(crate) fn of_payload(payload: &'a [u8], is_unpacked: bool) -> Self {
+        Self { is_unpacked, ..Self::new(payload) }
     }
 
     /// Whether the bytes were packed as a whole.

@@ -1,7 +1,5 @@
 //! Reads the events of one chunk.
 
-use std::borrow::Cow;
-
 use super::{COLUMNS, Candidates, MAX_COLUMNS_LEN, MAX_EVENTS, Shape, column, operation, rest};
 use crate::columns::Columns;
 use crate::event::{DeviceId, Event, EventKind, Pool, StreamId};
@@ -98,8 +96,7 @@ pub(crate) struct EventColumns {
 }
 
 impl EventColumns {
-    pub(crate) fn read(payload: &Cow<'_, [u8]>, count: u32, unpacker: &mut Unpacker) -> Result<Self, Malformed> {
-        let mut reader = Reader::of_payload(payload);
+    pub(crate) fn read(mut reader: Reader<'_>, count: u32, unpacker: &mut Unpacker) -> Result<Self, Malformed> {
         if count > MAX_EVENTS {
             return Err(reader.malformed("a chunk of more events than one may have"));
         }

@@ -9,7 +9,6 @@
 //! index is believed only where the second says that the recording begins where the file does and nothing was added behind it.
 //! Right before the index stands the full state of the end.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::Recording;
@@ -77,7 +76,7 @@ pub(super) fn index_range(bytes: &[u8], file_len: u64) -> Option<std::ops::Range
     let end_at = file_len.checked_sub(END_LEN as u64)?;
     let packed = crate::chunk::Packed::parse(bytes, end_at).ok()?;
     let payload = packed.payload(&mut Unpacker::default()).ok()?;
-    let (index_len, rest) = payload.split_first_chunk()?;
+    let (index_len, rest) = payload.bytes().split_first_chunk()?;
     let recording_len = u64::from_le_bytes(*rest.first_chunk()?);
     let index_at = end_at.checked_sub(u64::from_le_bytes(*index_len))?;
     (packed.kind == ChunkKind::End && recording_len == end_at).then_some(index_at..end_at)
@@ -180,12 +179,11 @@ pub(super) fn read_index(bytes: &[u8], range: std::ops::Range<u64>) -> Result<In
     }
     let mut unpacker = Unpacker::default();
     let payload = packed.payload(&mut unpacker)?;
-    let index = parse_index(&payload, &mut unpacker, range.start);
+    let index = parse_index(payload.reader(), &mut unpacker, range.start);
     index.map_err(|error| packed.error(format!("in the index, {} bytes into its payload: {}", error.at, error.what)))
 }
 
-fn parse_index(payload: &Cow<'_, [u8]>, unpacker: &mut Unpacker, recording_len: u64) -> Result<Index, Malformed> {
-    let mut reader = Reader::of_payload(payload);
+fn parse_index(mut reader: Reader<'_>, unpacker: &mut Unpacker, recording_len: u64) -> Result<Index, Malformed> {
     let mut number = || reader.u64();
     let (first_event, end_event) = (number()?, number()?);
     let (events, lost, start_ns) = (number()?, number()?, number()?);
