@@ -42,6 +42,11 @@ pub fn block_size(settings: &Settings, bytes: u64) -> u64 {
     }
 }
 
+/// The same for a request that stands in a recording, where it may be of any size.
+pub(crate) fn recorded_block_size(settings: &Settings, bytes: u64) -> u64 {
+    block_size(settings, bytes.min(MAX_REQUEST_BYTES))
+}
+
 /// The next of the `divisions` equal steps between two powers of two. A number of divisions that is no power of two counts as the
 /// one below it.
 #[cold]

@@ -132,8 +132,10 @@ impl Gatherer<'_> {
             }
             let area = self.areas.follow(place, &entry.kind);
             match entry.kind {
-                EventKind::SegmentAllocated { address, size, .. } => {
+                EventKind::SegmentAllocated { address, .. } => {
                     if let Some(area) = area {
+                        // As far as there are addresses.
+                        let size = self.areas.all[area].bytes();
                         self.insert(address, Free { size, area, since: place });
                         self.make(area);
                     }
@@ -209,10 +211,13 @@ impl Gatherer<'_> {
         let is_new = made.is_some_and(|made| made >= call);
         // While it waited, what was free may have become more, which it did not see when it looked.
         let seen_until = if waited { call.saturating_sub(1) } else { usize::MAX };
-        self.compare_better(at, (chosen.size, address), is_new, size::block_size(self.settings, requested), seen_until);
+        let wanted = size::recorded_block_size(self.settings, requested);
+        self.compare_better(at, (chosen.size, address), is_new, wanted, seen_until);
         self.remove(address);
-        if let Some(rest) = chosen.size.checked_sub(size).filter(|&rest| rest > 0) {
-            self.insert(address + size, Free { size: rest, ..chosen });
+        // A history that contradicts itself may have more allocated than was free.
+        let size = size.min(chosen.size);
+        if size < chosen.size {
+            self.insert(address + size, Free { size: chosen.size - size, ..chosen });
         }
         self.live.insert(address, size);
     }

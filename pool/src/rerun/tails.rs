@@ -29,9 +29,9 @@ pub(super) fn with_tail(history: &History, settings: &Settings, got: &EventKind)
         return None;
     }
     // What does not hold the request is smaller by a step of sizes at least.
-    let left = size::block_size(settings, requested).checked_sub(MIN_BLOCK_BYTES)?;
+    let left = size::recorded_block_size(settings, requested).checked_sub(MIN_BLOCK_BYTES)?;
     let grown = below.size + found.checked_sub(left)?;
-    if grown - size::block_size(settings, below.requested) > SMALL_REQUEST_BYTES {
+    if grown.saturating_sub(size::recorded_block_size(settings, below.requested)) > SMALL_REQUEST_BYTES {
         return None;
     }
     let mut history = history.clone();
