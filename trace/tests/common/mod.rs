@@ -196,3 +196,34 @@ pub(crate) fn program(events: usize, seed: u64) -> Vec<Event> {
     }
     out
 }
+
+/// A chunk that no encoder wrote, its checksum right.
+pub(crate) fn chunk(kind: u8, first_event: u64, events: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![kind, 0, 0, 0];
+    bytes.extend((payload.len() as u32).to_le_bytes());
+    bytes.extend((payload.len() as u32).to_le_bytes());
+    bytes.extend(events.to_le_bytes());
+    bytes.extend(first_event.to_le_bytes());
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    hash.update(&bytes);
+    hash.update(payload);
+    bytes.extend(hash.digest().to_le_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// An integer of as many bytes as it needs.
+pub(crate) fn varint(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+    bytes
+}
+
+/// A column that is not packed.
+pub(crate) fn column(id: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[id, 0], varint(bytes.len() as u64).as_slice(), bytes].concat()
+}
