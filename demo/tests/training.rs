@@ -30,7 +30,9 @@ impl Sink for Recorded {
         record.state.apply(event);
         let record = &mut *record;
         match event.kind {
-            EventKind::Mark { stage, name, .. } => record.marks.push((stage, record.definitions.string(name).to_owned())),
+            EventKind::Mark { stage, name, .. } => {
+                record.marks.push((stage, record.definitions.string(name).to_owned()))
+            }
             EventKind::BlockAllocated { site, .. } => {
                 let site = record.definitions.site(site);
                 record.uses.insert((record.definitions.string(site.scope).to_owned(), site.category));
