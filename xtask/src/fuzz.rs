@@ -12,9 +12,9 @@ const SECONDS: u32 = 300;
 /// What no input may exceed: seconds; MiB of the whole process; MiB at once. Inputs are up to 64 KiB long, as the longest seeds are.
 const LIMITS: [&str; 4] = ["-timeout=10", "-rss_limit_mb=512", "-malloc_limit_mb=256", "-max_len=65536"];
 /// A stable compiler instruments for coverage, and not for sanitizers. What is fuzzed is in safe Rust, so that those would find little.
-const BUILD: [&str; 5] = ["--sanitizer", "none", "--debug-assertions", "--features", "libfuzzer"];
-/// Keeps the names in a panic's backtrace.
-const KEEP_NAMES: (&str, &str) = ("CARGO_PROFILE_RELEASE_STRIP", "none");
+/// In one unit, as cargo-fuzz would have it, a crate takes longer to build.
+const BUILD: [&str; 7] =
+    ["--sanitizer", "none", "--debug-assertions", "--codegen-units", "16", "--features", "libfuzzer"];
 
 /// Runs the targets that are named, or all, each for `--seconds`.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     Tool::CargoFuzz.ensure()?;
     let corpus = folder.join("corpus");
     shell::run(cargo().args(["run", "--package", "vramscope-fuzz", "--example", "seeds", "--"]).arg(&corpus))?;
-    shell::run(cargo().args(["fuzz", "build"]).args(BUILD).env(KEEP_NAMES.0, KEEP_NAMES.1))?;
+    shell::run(cargo().args(["fuzz", "build"]).args(BUILD))?;
     // One that finds something ends, and does not keep the others from being run.
     let of_interest = all.iter().filter(|target| names.is_empty() || names.contains(&target.as_str()));
     let found: Vec<&str> =
@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
 fn fuzz(target: &str, seconds: u32, corpus: &Path) -> Result<()> {
     let mut fuzz = cargo();
     fuzz.args(["fuzz", "run"]).args(BUILD).arg(target).arg(corpus.join(target)).arg("--").args(LIMITS);
-    fuzz.arg(format!("-max_total_time={seconds}")).arg("-print_final_stats=1").env(KEEP_NAMES.0, KEEP_NAMES.1);
+    fuzz.arg(format!("-max_total_time={seconds}")).arg("-print_final_stats=1");
     let words = corpus.join(format!("{target}.dict"));
     if words.is_file() {
         fuzz.arg(format!("-dict={}", words.display()));
