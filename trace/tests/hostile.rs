@@ -1,72 +1,99 @@
-//! Bytes that no writer wrote: what they say is refused, and what came before them stays.
+//! What fuzzing found: recordings, and questions about them, that once did harm.
 
 #[allow(dead_code, reason = "each file of tests uses a part")]
 mod common;
 
-use common::{chunk, column, program, varint};
-use vramscope_trace::{DeviceId, Encoder, Info, Recording, Replay, Sink};
+use std::ops::Range;
+use std::sync::Arc;
 
-/// A chunk that says that its events fit, and whose last does not: it allocates a block and then frees one that is not there.
-fn liar(first_event: u64) -> Vec<u8> {
-    let segment = [vec![0, 0], varint(2 * (1 << 41)), varint(2 * 4096), vec![0, 0, 0]].concat();
-    let columns = [
-        column(0, &[4, 0, 2]),
-        column(1, &[0, 1, 1]),
-        column(3, &[0]),
-        column(4, &[0]),
-        column(5, &varint(2 * (1 << 41))),
-        column(6, &[0]),
-        column(7, &[0]),
-        column(8, &[0, 2]),
-        column(9, &[0]),
-        column(10, &[0, 0, 0, 2, 0]),
-        column(11, &segment),
-    ];
-    chunk(3, first_event, 3, &[varint(1_000_000), vec![1, 2], columns.concat()].concat())
-}
+use common::program;
+use vramscope_trace::{
+    DeviceId, Encoder, Event, EventKind, Info, MemoryState, Metrics, Opening, Pool, ReadAt, Recording, Sink, SiteId,
+    StreamId, peak_use,
+};
 
-#[test]
-fn a_damaged_chunk_leaves_nothing_behind() {
-    let events = program(20_000, 5);
+fn encode(events: &[Event]) -> Vec<u8> {
     let mut encoder = Encoder::new(&Info::default());
     events.iter().for_each(|event| encoder.event(event));
     encoder.flush();
-    let whole: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
-    let mut expected = Recording::new();
-    expected.push(&whole).unwrap();
-    for piece in [1 << 20, 777] {
-        let mut recording = Recording::new();
-        let bytes = [whole.clone(), liar(20_000)].concat();
-        let result = bytes.chunks(piece).try_for_each(|bytes| recording.push(bytes));
-        assert!(result.unwrap_err().to_string().contains("fit"));
-        assert_eq!(recording.events(), 20_000);
-        assert_eq!(recording.end_state(), expected.end_state());
-        assert_eq!(recording.taken_bytes(), whole.len() as u64);
-        assert_eq!(recording.definitions(), expected.definitions());
-        assert_eq!(recording.end_ns(), expected.end_ns());
-        let series = |recording: &Recording| recording.series(DeviceId(0)).map(|series| series.columns(0, 1 << 20, 50));
-        assert_eq!(series(&recording), series(&expected));
-        assert_eq!(Replay::new().seek(&recording, 20_000).unwrap(), expected.end_state());
+    encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
+}
+
+fn recording(events: &[Event]) -> Recording {
+    let mut recording = Recording::new();
+    recording.push(&encode(events)).expect("it is sound");
+    recording
+}
+
+#[test]
+fn a_timeline_from_its_end_to_its_beginning_is_drawn() {
+    let recording = recording(&program(300, 3));
+    let end = recording.end_ns();
+    for (from, to) in [(end, 0), (u64::MAX, 0), (end / 2, end / 3)] {
+        assert_eq!(recording.columns(DeviceId(0), from, to, 7).len(), 7);
+        assert!(recording.missing_for_columns(DeviceId(0), from, to, 7).is_empty());
     }
 }
 
-/// A few bytes that stand for very many are refused before anything is made of them.
+fn event(kind: EventKind) -> Event {
+    Event { device: DeviceId(0), time_ns: 1, kind }
+}
+
+fn segment(address: u64, size: u64) -> Event {
+    let (stream, pool, site) = (StreamId(0), Pool::default(), SiteId(0));
+    event(EventKind::SegmentAllocated { address, size, stream, pool, site })
+}
+
+fn block(address: u64, size: u64) -> Event {
+    let (stream, pool, site) = (StreamId(0), Pool::default(), SiteId(0));
+    event(EventKind::BlockAllocated { address, size, requested: size, stream, pool, site })
+}
+
 #[test]
-fn small_files_do_not_become_large() {
-    let head = Encoder::new(&Info::default()).take_output().remove(0).bytes;
-    let refused = |chunk: Vec<u8>| {
-        let mut recording = Recording::new();
-        recording.push(&head).unwrap();
-        recording.push(&chunk).unwrap_err().to_string()
-    };
-    let device = [vec![0, 0, 0, 0, 0], varint(0), varint(2 << 20)].concat();
-    let state = chunk(4, 0, 0, &[vec![0, 0, 1], column(0, &device)].concat());
-    assert!(refused(state).contains("more segments and blocks"));
-    // Zeros by LZ4: a literal, a match as long as can be, an end of five literals.
-    let mut packed = vec![0x1f, 0, 1, 0];
-    packed.extend([255; 4000]);
-    packed.extend([0, 0x50, 0, 0, 0, 0, 0]);
-    let raw_len = 1 + 4 + 15 + 255 * 4000 + 5u64;
-    let lengths = [vec![0, 1], varint(raw_len), varint(packed.len() as u64), packed].concat();
-    assert!(refused(chunk(2, 0, 0, &[vec![0; 4], lengths].concat())).contains("more bytes than their chunk may have"));
+fn shares_are_never_more_than_one() {
+    // More is active than was ever reserved, for a block lies in no segment.
+    let outside = recording(&[segment(0, 4096), block(1 << 20, 1 << 20)]);
+    assert_eq!(outside.series(DeviceId(0)).map(peak_use), Some(1.0));
+    // The sum of squares and the square of the sum round differently.
+    let mut state = MemoryState::default();
+    state.apply(&segment(0, (1 << 60) + 127));
+    let metrics = state.device(DeviceId(0)).map(|device| Metrics::at(device, |_, _| true)).expect("a device");
+    assert_eq!(metrics.free_space_index(), 1.0);
+}
+
+/// A file of which less is there than there was, but for its end, where the index is.
+struct Cut {
+    bytes: Vec<u8>,
+    whole_from: u64,
+}
+
+impl ReadAt for Cut {
+    fn read_at(&self, range: Range<u64>) -> Result<Vec<u8>, String> {
+        let mut bytes = self.bytes.read_at(range.clone())?;
+        if range.start < self.whole_from {
+            bytes.pop();
+        }
+        Ok(bytes)
+    }
+}
+
+#[test]
+fn who_answers_with_less_than_was_wanted_is_not_asked_for_ever() {
+    let events = program(300, 3);
+    let mut bytes = encode(&events);
+    let index = recording(&events).index();
+    let whole_from = (bytes.len() + index[0].bytes.len()) as u64;
+    bytes.extend(index.into_iter().flat_map(|chunk| chunk.bytes));
+    let len = bytes.len() as u64;
+    let cut = Cut { bytes, whole_from };
+    let mut opening = Opening::new(len);
+    let mut asked = 0;
+    while let Some(range) = opening.wants() {
+        opening.supply(range.start, &cut.read_at(range).expect("it is there"));
+        asked += 1;
+        assert!(asked < 10, "it asks for the same again");
+    }
+    assert!(opening.finish().is_none());
+    // From the first byte to the last it cannot be read either.
+    assert!(Recording::open(Arc::new(cut), len, |_, _| {}).map_or(true, |(_, error)| error.is_some()));
 }
