@@ -28,6 +28,8 @@ struct Story {
     events: Vec<Event>,
     /// What was there before the first event.
     start: MemoryState,
+    /// What is there after the last.
+    end: MemoryState,
 }
 
 fn story(is_whole: bool) -> Story {
@@ -40,15 +42,24 @@ fn story(is_whole: bool) -> Story {
     let (mut memory, _) =
         import(&bytes, "it", &Limits::default(), &mut |_, _| {}, |_| Memory::default()).expect("it imports");
     let start = memory.states.drain(..).next().map(|(_, state)| state).unwrap_or_default();
-    let mut story = Story { name: String::new(), events: memory.events, start };
+    let end = after(&start, &memory.events);
+    let mut story = Story { name: String::new(), events: memory.events, start, end };
     let once = story.events.len();
     while story.events.len() < wanted {
         let mut more = Memory::default();
         story.again(&mut more, story.events.len() / once, once);
         story.events.append(&mut more.events);
     }
+    story.end = after(&story.start, &story.events);
     story.name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     story
+}
+
+/// What is there after events.
+fn after(start: &MemoryState, events: &[Event]) -> MemoryState {
+    let mut state = start.clone();
+    events.iter().for_each(|event| state.apply(event));
+    state
 }
 
 impl Story {
@@ -60,7 +71,7 @@ impl Story {
         if time == 0 {
             sink.full_state(&self.start);
         } else {
-            self.begin_anew(sink, events, at);
+            self.begin_anew(sink, at);
         }
         for event in events {
             sink.event(&Event { time_ns: event.time_ns + at, ..*event });
@@ -68,12 +79,10 @@ impl Story {
     }
 
     /// Frees what is live at the end, gives all segments back, and makes those of the beginning and what was live there.
-    fn begin_anew(&self, sink: &mut impl Sink, events: &[Event], time_ns: u64) {
-        let mut end = self.start.clone();
-        events.iter().for_each(|event| end.apply(event));
+    fn begin_anew(&self, sink: &mut impl Sink, time_ns: u64) {
         let mut tell = |device: DeviceId, kind: EventKind| sink.event(&Event { device, time_ns, kind });
         let site = SiteId(0);
-        for (id, device) in end.devices() {
+        for (id, device) in self.end.devices() {
             for block in device.blocks() {
                 if !block.pending_free {
                     tell(id, EventKind::FreeRequested { address: block.address, site });
