@@ -8,7 +8,7 @@
 //!
 //! Columns stand in order of their ids, and one of no bytes is left out. A reader skips one whose id is 64 or more and that it does not
 //! know; one below it must know. In a chunk of few bytes no column is packed, for the chunk is packed as a whole; in one that is packed as a
-//! whole no column may be. Packed bytes may stand for [`expanded`] bytes at most, so that a small file does not become a large one.
+//! whole no column may be. Packed bytes may stand for so many at most (`expanded`), so that a small file does not become a large one.
 
 use crate::pack::{Packer, Packing, Unpacker};
 use crate::varint::{self, Malformed, Reader};

@@ -115,7 +115,7 @@ pub struct Counters {
     pub requested: u64,
 }
 
-/// What the driver last said of a device, see [`EventKind::MemorySample`].
+/// What the driver last said of a device, see [`EventKind::MemorySample`](crate::EventKind::MemorySample).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySample {
     /// Bytes held by this process outside the allocator.

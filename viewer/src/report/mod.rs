@@ -1,7 +1,7 @@
 //! A recording on one page, for an issue or a mail: an SVG or a PNG picture, made without a browser.
 //!
 //! The drawing belongs here and not beside the other exports, because it is the viewer's: the same timeline, the same heatmap, the
-//! same font and colors, drawn on another [`Surface`](crate::surface::Surface). The page is light, 1000 units wide and as high as it needs to be; each device has a block of
+//! same font and colors, drawn on another `Surface`. The page is light, 1000 units wide and as high as it needs to be; each device has a block of
 //! key figures, its memory and fragmentation over time, its segments at the peak of the allocated bytes, and the sites that hold the
 //! most then. The same recording gives the same bytes.
 
