@@ -167,7 +167,8 @@ impl Input {
         for at in (0..whole).step_by(PIECE_BYTES as usize) {
             take(&read(at..whole.min(at + PIECE_BYTES))?)?;
         }
-        if whole < len || Self::has_no_index(&source, len) {
+        let has_index = whole == len && matches!(Recording::open_by_index(&source, len), Ok(Some(_)));
+        if !has_index {
             recording.index().iter().try_for_each(|chunk| take(&chunk.bytes))?;
         }
         Ok(recording.events())
@@ -199,15 +200,6 @@ impl Input {
         let path = self.path.clone();
         self.convert(|piece| recording.push(piece).map_err(|error| Failure::file(&path, error)))?;
         Ok(recording)
-    }
-
-    fn has_no_index(source: &Arc<dyn ReadAt>, len: u64) -> bool {
-        let mut opening = vramscope_trace::Opening::new(len);
-        while let Some(range) = opening.wants() {
-            let Ok(bytes) = source.read_at(range.clone()) else { return true };
-            opening.supply(range.start, &bytes);
-        }
-        opening.finish().is_none()
     }
 
     /// Opens a recording, and says how much of the file is whole.

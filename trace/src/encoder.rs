@@ -2,7 +2,6 @@
 
 use crate::chunk::{Chunk, ChunkKind, preamble};
 use crate::definition_code::{DefinitionWriter, put_annotations};
-use crate::device_state::DeviceState;
 use crate::event::{Annotation, Event, EventKind};
 use crate::event_code::EventWriter;
 use crate::info::Info;
@@ -10,7 +9,7 @@ use crate::pack::Packer;
 use crate::sink::Sink;
 use crate::site::Definition;
 use crate::state::MemoryState;
-use crate::state_code::{MAX_RANGES, put_state};
+use crate::state_code::{is_readable, put_state};
 
 /// Events of a full chunk. A seek decodes part of one, so fewer make seeking faster and files larger.
 pub(crate) const EVENTS_PER_CHUNK: u32 = 16_384;
@@ -117,9 +116,8 @@ impl Encoder {
 
     fn write_state(&mut self) {
         self.last_state = self.state.event;
-        let ranges = |device: &DeviceState| (device.blocks().len() + device.segments().len()) as u64;
-        if self.state.devices().map(|(_, device)| ranges(device)).sum::<u64>() > MAX_RANGES {
-            // No reader would take it; seeking is slow then.
+        if !is_readable(&self.state) {
+            // Seeking is slow then.
             return;
         }
         put_state(&mut self.payload, &self.state, Some(&mut self.packer));

@@ -24,7 +24,13 @@ const COLUMNS: usize = 8;
 const MAX_COLUMNS_LEN: usize = 32 << 20;
 /// The most segments and blocks of a state, which take 100 MB of memory. Real programs have some thousands, and a GPU of 140 GB could have so
 /// many of 140 KB.
-pub(crate) const MAX_RANGES: u64 = 1 << 20;
+const MAX_RANGES: u64 = 1 << 20;
+
+/// Whether a reader takes the state, of which more segments and blocks than that are refused.
+pub(crate) fn is_readable(state: &MemoryState) -> bool {
+    let ranges = |device: &DeviceState| (device.blocks.len() + device.segments.len()) as u64;
+    state.devices.values().map(ranges).sum::<u64>() <= MAX_RANGES
+}
 
 mod column {
     /// Of a device: number, events, failed requests, misfits, [sample], segments, blocks.

@@ -22,7 +22,7 @@ use crate::event_code::read_device;
 use crate::metrics::{put_metrics, read_metrics};
 use crate::pack::{Packer, Unpacker};
 use crate::series_code::{put_series, read_series};
-use crate::state_code::{MAX_RANGES, put_state};
+use crate::state_code::{is_readable, put_state};
 use crate::varint::{self, Malformed, Reader};
 
 const COLUMNS: usize = 9;
@@ -91,10 +91,7 @@ impl Recording {
         let mut chunks = Vec::new();
         let mut all = self.chunks.clone();
         let mut at = self.taken_bytes();
-        let ranges: u64 = (self.end_state().devices())
-            .map(|(_, device)| (device.blocks().len() + device.segments().len()) as u64)
-            .sum();
-        if all.is_empty() || self.is_indexed || self.is_incomplete || ranges > MAX_RANGES {
+        if all.is_empty() || self.is_indexed || self.is_incomplete || !is_readable(self.end_state()) {
             return chunks;
         }
         // A state of this moment that stands there already may have been followed by something that has no event number.

@@ -94,18 +94,24 @@ impl Recording {
         len: u64,
         progress: impl FnMut(u64, u64),
     ) -> Result<(Self, Option<FormatError>), FormatError> {
-        let read =
-            |range: Range<u64>| source.read_at(range.clone()).map_err(|error| FormatError::new(range.start, error));
+        match Self::open_by_index(&source, len)? {
+            Some(recording) => Ok((recording, None)),
+            None => Self::read_through(source, len, progress),
+        }
+    }
+
+    /// Opens the recording of `len` bytes that `source` reads by its index; `None` where it has none.
+    ///
+    /// # Errors
+    /// Where the bytes cannot be read.
+    pub fn open_by_index(source: &Arc<dyn ReadAt>, len: u64) -> Result<Option<Self>, FormatError> {
         let mut opening = Opening::new(len);
         while let Some(range) = opening.wants() {
-            let bytes = read(range.clone())?;
+            let bytes = source.read_at(range.clone()).map_err(|error| FormatError::new(range.start, error))?;
             opening.supply(range.start, &bytes);
         }
-        if let Some(mut recording) = opening.finish() {
-            recording.source = Source(Some(source));
-            return Ok((recording, None));
-        }
-        Self::read_through(source, len, progress)
+        let source = Source(Some(Arc::clone(source)));
+        Ok(opening.finish().map(|recording| Self { source, ..recording }))
     }
 
     /// Opens the recording of `len` bytes that `source` reads by reading all of it, in pieces, whatever index it has: every chunk is checked.
