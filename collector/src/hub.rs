@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use vramscope_trace::{Chunk, ChunkKind};
 
+use crate::figures::Figures;
+
 /// Bytes of history that are held by default. An event takes four to ten.
 const DEFAULT_HISTORY_BYTES: u64 = 256 << 20;
 /// A viewer may fall behind by this many bytes more than the least it was behind before: about a minute of a busy program, after
@@ -120,6 +122,7 @@ struct Shared {
     limits: HubLimits,
     history: Mutex<History>,
     tip: watch::Sender<Tip>,
+    figures: Mutex<Arc<Figures>>,
 }
 
 impl Shared {
@@ -149,7 +152,8 @@ impl Hub {
     /// A hub that nothing was published to.
     #[must_use]
     pub fn new(limits: HubLimits) -> Self {
-        Self(Arc::new(Shared { limits, history: Mutex::default(), tip: watch::Sender::default() }))
+        let (history, tip, figures) = (Mutex::default(), watch::Sender::default(), Mutex::default());
+        Self(Arc::new(Shared { limits, history, tip, figures }))
     }
 
     /// Takes the recording's next chunks. Never waits for a viewer.
@@ -174,6 +178,17 @@ impl Hub {
     pub fn is_watched(&self) -> bool {
         // Nobody else looks at the tip.
         self.0.tip.receiver_count() > 0
+    }
+
+    /// What the recording came to so far.
+    #[must_use]
+    pub fn figures(&self) -> Arc<Figures> {
+        Arc::clone(&self.0.figures.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Says what the recording came to so far.
+    pub fn set_figures(&self, figures: Figures) {
+        *self.0.figures.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(figures);
     }
 
     /// Everything that is held, as one recording.
