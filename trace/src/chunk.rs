@@ -191,6 +191,11 @@ impl Packed {
         Ok(header.packed(kind, packing, chunk, offset))
     }
 
+    /// The chunk as it stands in the recording.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        Chunk::of(self.kind, self.packing, (self.first_event, self.events), self.raw_len as usize, &self.stored).bytes
+    }
+
     /// Bytes of the chunk in the recording.
     pub(crate) fn len(&self) -> usize {
         HEADER_LEN + self.stored.len()

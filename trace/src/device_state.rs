@@ -170,6 +170,31 @@ impl DeviceState {
         }
     }
 
+    /// Takes the segments and blocks of `seen` in the place of its own, because events are missing and whoever has the memory looked. What
+    /// looks just as it was known is taken for the same, and keeps its beginning; all else began at the latest with event `event`, at
+    /// `time_ns`. The counts of events, of requests that found no room and of misfits are not touched.
+    pub fn resume(&mut self, seen: &Self, event: u64, time_ns: u64) {
+        let mut resumed = Self { events: self.events, ooms: self.ooms, misfits: self.misfits, ..Self::default() };
+        for &segment in seen.segments() {
+            let known = self.segment_at(segment.address).filter(|known| {
+                (known.stream, known.pool, known.expandable) == (segment.stream, segment.pool, segment.expandable)
+            });
+            let since_event = known.map_or(event, |known| known.since_event);
+            resumed.insert_segment(Segment { since_event, ..segment });
+        }
+        for &block in seen.blocks() {
+            let known = self.block(block.address).filter(|known| {
+                (known.size, known.requested, known.site) == (block.size, block.requested, block.site)
+                    && (known.stream, known.pool) == (block.stream, block.pool)
+                    && (block.pending_free || !known.pending_free)
+            });
+            let (since_event, since_ns) = known.map_or((event, time_ns), |known| (known.since_event, known.since_ns));
+            resumed.insert_block(Block { since_event, since_ns, ..block });
+        }
+        resumed.sample = seen.sample.or(self.sample);
+        *self = resumed;
+    }
+
     /// Counts an event that contradicts what is known.
     fn misfit(&mut self) {
         self.misfits = self.misfits.saturating_add(1);

@@ -40,16 +40,16 @@ pub struct Encoder {
     payload: Vec<u8>,
 }
 
-fn head(info: &Info, packer: &mut Packer) -> Chunk {
+fn head(info: &Info, moment: u64, packer: &mut Packer) -> Chunk {
     let mut info = info.clone();
-    let names = info.devices.iter_mut().map(|device| &mut device.name);
+    let names = info.devices.iter_mut().flat_map(|device| [&mut device.name, &mut device.process]);
     for text in
         [&mut info.source, &mut info.writer, &mut info.alloc_conf, &mut info.source_settings].into_iter().chain(names)
     {
         text.truncate(shortened(text).len());
     }
     let json = serde_json::to_vec(&info).expect("plain strings and numbers always serialize");
-    let mut chunk = Chunk::pack(ChunkKind::Head, 0, 0, &json, packer);
+    let mut chunk = Chunk::pack(ChunkKind::Head, moment, 0, &json, packer);
     chunk.bytes.splice(0..0, preamble());
     chunk
 }
@@ -76,10 +76,16 @@ impl Encoder {
             annotations: Vec::new(),
             last_state: 0,
             misfits_before: 0,
-            output: vec![head(info, &mut packer)],
+            output: vec![head(info, 0, &mut packer)],
             packer,
             payload: Vec::new(),
         }
+    }
+
+    /// Says anew what the recording says of itself, because more is known: another device, say. It holds for all of the recording.
+    pub fn head(&mut self, info: &Info) {
+        self.flush();
+        self.output.push(head(info, self.first_event, &mut self.packer));
     }
 
     /// Closes the open chunks, so that everything taken so far is in the output.

@@ -32,6 +32,7 @@ mod metrics;
 mod newborn;
 mod pack;
 mod recording;
+mod renumber;
 mod replay;
 mod series;
 mod series_code;

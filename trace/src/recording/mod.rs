@@ -5,6 +5,7 @@
 //! [`ReadAt`] or by whoever asks [`Recording::missing`] first and then hands them in.
 
 mod directory;
+mod forget;
 mod index;
 mod opening;
 mod overview;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 pub use directory::ReadAt;
 use directory::Source;
 pub(crate) use directory::Stored;
+use forget::Forgetting;
 pub use opening::Opening;
 use overview::Overview;
 pub use overview::{Incident, IncidentKind};
@@ -67,6 +69,8 @@ pub struct Recording {
     taken_bytes: u64,
     /// A part of a chunk that is damaged was taken in, and could not be taken back.
     is_incomplete: bool,
+    /// What stays, while the oldest part is being forgotten.
+    forgetting: Option<Forgetting>,
 }
 
 impl Recording {
@@ -368,6 +372,13 @@ impl Recording {
     #[must_use]
     pub fn lost_events(&self) -> u64 {
         self.overview.lost
+    }
+
+    /// How many of the events that are known to be missing were made and left out on the way here: a full state of a later moment came
+    /// instead. The others were never recorded.
+    #[must_use]
+    pub fn skipped_events(&self) -> u64 {
+        self.overview.skipped
     }
 
     /// The time of the first moment.

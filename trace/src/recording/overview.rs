@@ -90,7 +90,9 @@ pub(super) struct Overview {
     pub(super) start_ns: Option<u64>,
     pub(super) courses: BTreeMap<DeviceId, Course>,
     pub(super) lost: u64,
-    text_bytes: usize,
+    /// Those of them in whose place a full state came.
+    pub(super) skipped: u64,
+    pub(super) text_bytes: usize,
     newborn: Newborn,
     /// Whether it is time to tell some device's metrics.
     is_due: bool,
@@ -197,6 +199,7 @@ impl Visitor for Overview {
     fn full_state(&mut self, state: MemoryState) {
         let lost = state.event().saturating_sub(self.state.event());
         self.lost = self.lost.saturating_add(lost);
+        self.skipped = self.skipped.saturating_add(lost);
         self.start_ns.get_or_insert(state.time_ns());
         if lost > 0 {
             let device = state.devices().next().map(|(id, _)| id).unwrap_or_default();
