@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use vramscope_collector::{Assets, Content, FileError, Hub, Outputs, Recorder};
+use vramscope_collector::{Content, FileError, Hub, Outputs, Recorder};
 use vramscope_demo::{Options, Step};
 use vramscope_trace::{DeviceInfo, Info};
 
@@ -58,7 +58,7 @@ pub(crate) fn run(options: &DemoOptions) -> Outcome {
     let interrupts = Interrupts::listen()?;
     let hub = Hub::default();
     // What can fail comes first, so that a mistake costs no earlier recording.
-    let server = options.serve.start(Content { assets: Assets::page(), live: Some(hub.clone()), files: Vec::new() })?;
+    let server = options.serve.start(Content::live(hub.clone()))?;
     let recorder = Recorder::start(info(&training), outputs(options, hub)?);
     let (recorder, handle) = recorder.map_err(|error| Failure::new(format_args!("the recorder: {error}")))?;
     options.serve.announce(&server)?;

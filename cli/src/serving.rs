@@ -4,7 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::{Command, Stdio};
 
 use clap::Args;
-use vramscope_collector::{Content, DEFAULT_PORT, Server, StartError};
+use vramscope_collector::{Content, DEFAULT_PORT, Server, ServerOptions, StartError};
 
 use crate::failure::{Failure, Outcome};
 use crate::screen;
@@ -32,9 +32,11 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 impl ServeOptions {
     /// Starts the server.
     pub(crate) fn start(&self, content: Content) -> Outcome<Server> {
-        Server::start(self.listen, content).map_err(|error| match error {
-            StartError::NotLoopback(_) => Failure::new(format_args!("--listen: {error}")),
-            StartError::Io(..) => Failure::new(error),
+        Server::start(ServerOptions { listen: self.listen, ..ServerOptions::default() }, content).map_err(|error| {
+            match error {
+                StartError::NotLoopback(_) => Failure::new(format_args!("--listen: {error}")),
+                StartError::Io(..) => Failure::new(error),
+            }
         })
     }
 

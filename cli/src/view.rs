@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use vramscope_collector::{Assets, Content, Recorded, RecordedBytes, page_address};
+use vramscope_collector::{Content, Recorded, RecordedBytes, page_address};
 
 use crate::failure::{Failure, Outcome};
 use crate::input::Input;
@@ -27,7 +27,7 @@ pub(crate) fn run(options: &ViewOptions) -> Outcome {
     let files: Vec<Recorded> = options.files.iter().map(|path| recorded(path)).collect::<Outcome<_>>()?;
     let names: Vec<_> = files.iter().map(|file| file.name.clone()).collect();
     let interrupts = Interrupts::listen()?;
-    let server = options.serve.start(Content { assets: Assets::page(), live: None, files })?;
+    let server = options.serve.start(Content::files(files))?;
     options.serve.announce(&server)?;
     if let [_, _, ..] = names.as_slice() {
         for (number, name) in names.iter().enumerate() {

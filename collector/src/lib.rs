@@ -13,6 +13,7 @@
 
 mod buffer;
 mod callback;
+mod controls;
 mod cuda;
 mod env;
 mod figures;
@@ -36,6 +37,7 @@ mod time;
 mod torch;
 
 pub use buffer::PoolSlice;
+pub use controls::{Controls, Done};
 pub use cuda::{CudaBuffer, CudaDevice, CudaError, CudaPool, PoolView, PoolViewMut};
 pub use env::{EnvError, settings_from_env};
 pub use figures::{DeviceFigures, Figures};
@@ -48,10 +50,11 @@ pub use mempool::graph_pool_handle;
 pub use monitor::{Listen, Monitor, MonitorError, MonitorOptions};
 pub use observer::recording_at_out_of_memory;
 pub use pool::{DevicePool, HostPool, Span};
-pub use recorder::{FileErrorCallback, Outputs, Recorder, RecorderHandle, Summary};
+pub use recorder::{FileErrorCallback, Outputs, Overflow, Recorder, RecorderHandle, Summary};
 pub use scope::Scope;
 pub use server::{
-    Asset, Assets, Content, DEFAULT_PORT, MEDIA_TYPE, Recorded, RecordedBytes, Server, StartError, page_address,
+    Asset, Assets, Content, DEFAULT_PORT, MEDIA_TYPE, Recorded, RecordedBytes, Server, ServerLimits, ServerOptions,
+    StartError, TlsFiles, Token, TokenError, page_address,
 };
 pub use snapshot::{SegmentType, SnapshotBlock, SnapshotFrame, SnapshotSegment, SnapshotState};
 pub use stream::PoolStream;

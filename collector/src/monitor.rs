@@ -14,7 +14,7 @@ use crate::hub::Hub;
 use crate::memory::MemoryDevice;
 use crate::observer;
 use crate::recorder::{Outputs, Recorder, RecorderHandle, Summary};
-use crate::server::{Assets, Content, Server, StartError};
+use crate::server::{Content, Server, ServerOptions, StartError};
 
 /// What is recorded, and where it can be seen.
 #[derive(Clone, Debug, Default)]
@@ -74,8 +74,8 @@ impl Monitor {
         let hub = Hub::default();
         // Before the file, so that a mistake costs no earlier recording.
         let serve = |address| {
-            let content = Content { assets: Assets::page(), live: Some(hub.clone()), files: Vec::new() };
-            Server::start(address, content).map(Some).map_err(MonitorError::Listen)
+            let options = ServerOptions { listen: address, ..ServerOptions::default() };
+            Server::start(options, Content::live(hub.clone())).map(Some).map_err(MonitorError::Listen)
         };
         let server = match listen {
             Listen::AnyPort => serve(None)?,

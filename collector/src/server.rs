@@ -2,9 +2,11 @@
 //!
 //! It runs on a thread of its own, so that a program that knows nothing of asynchronous code can embed it.
 
+mod access;
 mod assets;
 mod guard;
 mod live;
+mod options;
 mod ranges;
 
 use std::convert::Infallible;
@@ -25,9 +27,12 @@ use axum::routing::get;
 use axum::serve::ListenerExt;
 use tokio::sync::{mpsc, watch};
 
+pub use access::{Token, TokenError};
 pub use assets::{Asset, Assets};
+pub use options::{ServerLimits, ServerOptions, TlsFiles};
 pub use ranges::RecordedBytes;
 
+use crate::controls::Controls;
 use crate::hub::Hub;
 
 /// The media type of a recording.
@@ -58,6 +63,22 @@ pub struct Content {
     pub live: Option<Hub>,
     /// Complete recordings, at `/files/NUMBER/NAME`. Where there is nothing live, the page opens the first.
     pub files: Vec<Recorded>,
+    /// What the program lets those do who have the token.
+    pub controls: Option<Controls>,
+}
+
+impl Content {
+    /// The page on a live recording.
+    #[must_use]
+    pub fn live(hub: Hub) -> Self {
+        Self { assets: Assets::page(), live: Some(hub), files: Vec::new(), controls: None }
+    }
+
+    /// The page on complete recordings.
+    #[must_use]
+    pub fn files(files: Vec<Recorded>) -> Self {
+        Self { assets: Assets::page(), live: None, files, controls: None }
+    }
 }
 
 /// Why a server could not start.
@@ -94,12 +115,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server on `address`, port 0 being any free one; or, where no address is given, on this machine's
-    /// [`DEFAULT_PORT`] or the next free port after it.
+    /// Starts a server.
     ///
     /// # Errors
     /// If the address is not this machine's alone, or is taken.
-    pub fn start(address: Option<SocketAddr>, content: Content) -> Result<Self, StartError> {
+    pub fn start(options: ServerOptions, content: Content) -> Result<Self, StartError> {
+        let address = options.listen;
         let listener = listen(address)?;
         let asked = address.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT));
         let wrong = |error| StartError::Io(asked, error);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use vramscope_collector::{
-    AllocateError, Assets, Content, DevicePool, FreeError, Hub, Keep, MemoryDevice, Server, Settings, StartError,
+    AllocateError, Content, DevicePool, FreeError, Hub, Keep, MemoryDevice, Server, ServerOptions, Settings, StartError,
 };
 use vramscope_pool::Diverted;
 use vramscope_trace::{DeviceId, DeviceInfo, MempoolId, Null, StreamId};
@@ -268,8 +268,8 @@ impl<S: Devices> Process<S> {
 /// Serves the page, and says where.
 fn serve(address: std::net::SocketAddr, tell: &Tell) -> (Option<Hub>, Option<Server>) {
     let hub = Hub::default();
-    let content = Content { assets: Assets::page(), live: Some(hub.clone()), files: Vec::new() };
-    match Server::start(Some(address), content) {
+    let options = ServerOptions { listen: Some(address), ..ServerOptions::default() };
+    match Server::start(options, Content::live(hub.clone())) {
         Ok(server) => {
             tell(&format!("listening: {}", server.url()));
             (Some(hub), Some(server))

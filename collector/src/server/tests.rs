@@ -35,12 +35,13 @@ fn hub_of(count: u64) -> (Hub, Vec<u8>) {
 }
 
 fn start(content: Content) -> Server {
-    Server::start(Some(SocketAddr::from(([127, 0, 0, 1], 0))), content).expect("a free port")
+    Server::start(ServerOptions { listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))), ..Default::default() }, content)
+        .expect("a free port")
 }
 
 fn live_server(count: u64) -> (Server, Hub, Vec<u8>) {
     let (hub, bytes) = hub_of(count);
-    (start(Content { assets: ASSETS, live: Some(hub.clone()), files: Vec::new() }), hub, bytes)
+    (start(Content { assets: ASSETS, ..Content::live(hub.clone()) }), hub, bytes)
 }
 
 struct Answer {
@@ -191,7 +192,7 @@ fn complete_recordings_are_served_under_their_names() {
     let recorded =
         |name: &str, bytes: &[u8]| Recorded { name: name.into(), bytes: RecordedBytes::of_memory(bytes.to_vec()) };
     let files = vec![recorded("a b%?#\u{fc}.vram", b"first"), recorded("second.vram", b"second")];
-    let server = start(Content { assets: ASSETS, live: None, files });
+    let server = start(Content { assets: ASSETS, ..Content::files(files) });
     check(&ask(&server, "/"), 307, &["location: ?trace=files/0/a%2520b%2525%253f%2523%25c3%25bc.vram"]);
     check(&ask(&server, "/?trace=files/1/second.vram"), 200, &["text/html"]);
     let first = ask(&server, "/files/0/a%20b%25%3F%23%C3%BC.vram");
@@ -221,7 +222,7 @@ fn ranges_of_a_recording_are_served_from_wherever_it_is() {
         Recorded { name: "memory.vram".into(), bytes: RecordedBytes::of_memory(bytes.clone()) },
         Recorded { name: "empty.vram".into(), bytes: RecordedBytes::default() },
     ];
-    let server = start(Content { assets: ASSETS, live: None, files });
+    let server = start(Content { assets: ASSETS, ..Content::files(files) });
     let ask_for = |method: &str, path: &str, header: &str| {
         let host = server.address();
         send(&server, &format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{header}Connection: close\r\n\r\n"))
@@ -259,7 +260,7 @@ fn ranges_of_a_recording_are_served_from_wherever_it_is() {
 fn a_file_that_has_become_shorter_is_cut_off() {
     let file = RecordedBytes::of_file(file_of(&[7; 5000]), 1 << 20, Vec::new());
     let files = vec![Recorded { name: "cut.vram".into(), bytes: file }];
-    let server = start(Content { assets: ASSETS, live: None, files });
+    let server = start(Content { assets: ASSETS, ..Content::files(files) });
     let answer = ask(&server, "/files/0/cut.vram");
     check(&answer, 200, &["content-length: 1048576"]);
     assert!(answer.body.len() < 1 << 20, "nobody takes it for whole");
@@ -267,21 +268,23 @@ fn a_file_that_has_become_shorter_is_cut_off() {
 
 #[test]
 fn other_machines_are_not_listened_to() {
-    let content = || Content { assets: ASSETS, live: None, files: Vec::new() };
+    let content = || Content { assets: ASSETS, ..Content::files(Vec::new()) };
     for address in ["0.0.0.0:0", "192.0.2.1:7791", "[::]:0"] {
-        let error = Server::start(Some(address.parse().expect("an address")), content()).expect_err("not loopback");
+        let options = ServerOptions { listen: Some(address.parse().expect("an address")), ..Default::default() };
+        let error = Server::start(options, content()).expect_err("not loopback");
         assert!(matches!(error, StartError::NotLoopback(_)), "{error}");
     }
     let first = start(content());
-    let error = Server::start(Some(first.address()), content()).expect_err("taken");
+    let options = ServerOptions { listen: Some(first.address()), ..Default::default() };
+    let error = Server::start(options, content()).expect_err("taken");
     assert!(matches!(error, StartError::Io(..)), "{error}");
 }
 
 #[test]
 fn the_next_port_is_taken_where_the_default_one_is_not_free() {
-    let content = || Content { assets: ASSETS, live: None, files: Vec::new() };
-    let first = Server::start(None, content()).expect("a port of many");
-    let second = Server::start(None, content()).expect("a port of many");
+    let content = || Content { assets: ASSETS, ..Content::files(Vec::new()) };
+    let first = Server::start(ServerOptions::default(), content()).expect("a port of many");
+    let second = Server::start(ServerOptions::default(), content()).expect("a port of many");
     assert_ne!(first.address(), second.address());
     assert!((DEFAULT_PORT..=DEFAULT_PORT + PORTS_TRIED).contains(&second.address().port()));
 }
@@ -290,7 +293,7 @@ fn the_next_port_is_taken_where_the_default_one_is_not_free() {
 fn a_client_that_does_not_read_holds_nobody_up() {
     let mut source = Source::new(HubLimits { lag_bytes: 1 << 20, ..HubLimits::default() });
     source.run(1000);
-    let server = start(Content { assets: ASSETS, live: Some(source.hub.clone()), files: Vec::new() });
+    let server = start(Content { assets: ASSETS, ..Content::live(source.hub.clone()) });
     let connect = || {
         let stream = TcpStream::connect(server.address()).expect("the server listens");
         tungstenite::client(format!("ws://{}/ws", server.address()), stream).expect("a socket").0
@@ -326,7 +329,7 @@ fn an_event_is_with_a_viewer_within_a_tenth_of_a_second() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
     let (_recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
-    let server = start(Content { assets: ASSETS, live: Some(hub), files: Vec::new() });
+    let server = start(Content { assets: ASSETS, ..Content::live(hub) });
     let stream = TcpStream::connect(server.address()).expect("the server listens");
     let (mut socket, _) = tungstenite::client(format!("ws://{}/ws", server.address()), stream).expect("a socket");
     let mut recording = Recording::new();
