@@ -101,6 +101,7 @@ fn info() -> Info {
             total_bytes: 150_000_000_000,
             history_complete: false,
             uncertain_events: 3,
+            ..DeviceInfo::default()
         }],
     }
 }

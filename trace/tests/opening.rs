@@ -11,8 +11,8 @@ use common::Random;
 use program::{Shape, program};
 use proptest::prelude::*;
 use vramscope_trace::{
-    Annotation, DeviceId, Encoder, Event, EventKind, IncidentKind, Info, Interner, MemoryState, Opening, Recording,
-    Replay, Sink, Site, Stage, StringId,
+    Annotation, DeviceId, DeviceInfo, Encoder, Event, EventKind, IncidentKind, Info, Interner, MemoryState, Opening,
+    Recording, Replay, Sink, Site, Stage, StringId,
 };
 
 /// A recording of `events`, with some definitions and annotations on the way, in chunks of at most `flush_every` events.
@@ -210,4 +210,23 @@ fn what_went_wrong_is_in_the_index() {
     let kinds: Vec<_> = recording.incidents().iter().map(|incident| (incident.time_ns, incident.kind)).collect();
     assert_eq!(kinds, [(5, IncidentKind::OutOfMemory { requested: 77 }), (9, IncidentKind::Gap { lost: 12 })]);
     assert_eq!(recording.lost_events(), 12);
+}
+
+#[test]
+fn a_head_that_comes_later_holds_for_all_of_the_recording() {
+    let info = |count: u16| Info {
+        devices: (0..count).map(|device| DeviceInfo { device, ..DeviceInfo::default() }).collect(),
+        ..Info::default()
+    };
+    let mut encoder = Encoder::new(&info(1));
+    let event = |device, time_ns| Event { device: DeviceId(device), time_ns, kind: EventKind::Gap { lost: 0 } };
+    encoder.event(&event(0, 1));
+    encoder.head(&info(2));
+    encoder.event(&event(1, 2));
+    encoder.head(&info(3));
+    encoder.flush();
+    let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
+    for recording in [taken_in(&bytes), by_index(&with_index(&bytes)).unwrap()] {
+        assert_eq!((recording.info(), recording.end_event()), (&info(3), 2));
+    }
 }

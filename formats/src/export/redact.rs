@@ -126,6 +126,9 @@ fn redacted(info: &Info) -> Info {
         total_bytes: device.total_bytes,
         history_complete: device.history_complete,
         uncertain_events: device.uncertain_events,
+        rank: device.rank,
+        // Left out: the program's name stands in it.
+        process: String::new(),
     };
     Info {
         source: "redacted".to_owned(),
