@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,13 +23,18 @@ fn binary() -> PathBuf {
     if let Some(path) = env::var_os("VRAMSCOPE_BINARY") {
         return PathBuf::from(path);
     }
+    let name = PathBuf::from(format!("vramscope{}", env::consts::EXE_SUFFIX));
+    newest_built(&name).expect("no vramscope binary: run `cargo xtask build` first")
+}
+
+/// What was built last of a program, whose path in cargo's folder for a profile this is.
+pub(crate) fn newest_built(name: &Path) -> Option<PathBuf> {
     let this = env::current_exe().expect("a running program has a path");
     let target = this.ancestors().find(|folder| folder.ends_with("debug") || folder.ends_with("release"));
     let target = target.and_then(|folder| folder.parent()).expect("cargo builds tests into target/PROFILE");
-    let name = format!("vramscope{}", env::consts::EXE_SUFFIX);
-    let built = ["debug", "release"].map(|profile| target.join(profile).join(&name));
+    let built = ["debug", "release"].map(|profile| target.join(profile).join(name));
     let newest = built.into_iter().filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path))).max();
-    newest.map(|(_, path)| path).expect("no vramscope binary: run `cargo xtask build` first")
+    newest.map(|(_, path)| path)
 }
 
 /// A running `vramscope demo` or `vramscope view`. It ends when this is dropped.

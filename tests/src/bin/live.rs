@@ -1,0 +1,63 @@
+//! Measures and shows what live recordings promise, at full length: `cargo run --release -p vramscope-tests --bin live -- RIG [NAME=NUMBER…]`,
+//! where each rig says what its numbers are. The tests run each for a moment.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use vramscope_tests::live::throughput::{self, throughput};
+
+const USAGE: &str = "\
+Usage: live RIG [NAME=NUMBER…]
+
+  throughput rate=1000000 seconds=60     events to a native viewer and a file, and whether any is lost";
+
+/// The numbers that were given, by their names.
+struct Numbers(BTreeMap<String, u64>);
+
+impl Numbers {
+    fn parse(arguments: &[String]) -> Option<Self> {
+        let number = |argument: &String| {
+            let (name, number) = argument.split_once('=')?;
+            Some((name.to_owned(), number.parse().ok()?))
+        };
+        arguments.iter().map(number).collect::<Option<_>>().map(Self)
+    }
+
+    /// The one of a name, or what it is where it was not given.
+    fn take(&mut self, name: &str, usual: u64) -> u64 {
+        self.0.remove(name).unwrap_or(usual)
+    }
+}
+
+fn run(rig: &str, numbers: &mut Numbers) -> Option<Result<String, String>> {
+    Some(match rig {
+        "throughput" => {
+            let rate = numbers.take("rate", 1_000_000);
+            let time = Duration::from_secs(numbers.take("seconds", 60));
+            throughput(throughput::Plan { rate, time }).map(|figures| figures.to_string())
+        }
+        _ => return None,
+    })
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let parsed = arguments.split_first().and_then(|(rig, rest)| Some((rig, Numbers::parse(rest)?)));
+    let answer = parsed.and_then(|(rig, mut numbers)| run(rig, &mut numbers).filter(|_| numbers.0.is_empty()));
+    match answer {
+        Some(Ok(figures)) => {
+            println!("{figures}");
+            ExitCode::SUCCESS
+        }
+        Some(Err(error)) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+        None => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
