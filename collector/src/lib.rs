@@ -44,7 +44,7 @@ pub use figures::{DeviceFigures, Figures};
 pub use file::{FileError, Keep, RecordingFile, parse_keep_bytes, parse_time};
 pub use host::HostDevice;
 pub use host_memory::HostBuffer;
-pub use hub::{Hub, HubLimits, Viewer};
+pub use hub::{Begin, Hub, HubLimits, Identity, NotAPosition, Position, Taken, Viewer};
 pub use memory::{DeviceUsage, Element, MemoryDevice};
 pub use mempool::graph_pool_handle;
 pub use monitor::{Listen, Monitor, MonitorError, MonitorOptions};

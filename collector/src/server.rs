@@ -33,7 +33,7 @@ pub use options::{ServerLimits, ServerOptions, TlsFiles};
 pub use ranges::RecordedBytes;
 
 use crate::controls::Controls;
-use crate::hub::Hub;
+use crate::hub::{Begin, Hub};
 
 /// The media type of a recording.
 pub const MEDIA_TYPE: &str = "application/vnd.vramscope.trace";
@@ -253,7 +253,7 @@ async fn stream(State(site): Shared, upgrade: Result<WebSocketUpgrade, WebSocket
         Ok(upgrade) => upgrade,
         Err(rejection) => return rejection.into_response(),
     };
-    let viewer = hub.viewer();
+    let viewer = hub.viewer(Begin::Newest);
     let (stopping, open) = (site.stopping.clone(), site.open.clone());
     upgrade.on_upgrade(async move |socket| {
         live::follow(socket, viewer, stopping).await;

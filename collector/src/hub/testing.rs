@@ -1,5 +1,7 @@
 //! A program to be watched.
 
+use std::collections::VecDeque;
+
 use vramscope_trace::{Definition, DeviceId, Encoder, Event, EventKind, Info, Pool, PoolKind, Sink, SiteId, StreamId};
 
 use super::*;

@@ -1,4 +1,4 @@
-use vramscope_trace::{Recording, StringId, digest};
+use vramscope_trace::{ChunkKind, Recording, StringId, digest};
 
 use super::testing::Source;
 use super::*;
@@ -6,7 +6,7 @@ use super::*;
 fn all(viewer: &mut Viewer, recording: &mut Recording) -> usize {
     let mut taken = 0;
     loop {
-        let chunks = viewer.take(10_000);
+        let chunks = viewer.take(10_000).chunks;
         if chunks.is_empty() {
             return taken;
         }
@@ -29,10 +29,10 @@ fn check_same(recording: &Recording, source: &Source) {
 #[test]
 fn everyone_sees_the_same_whenever_they_come() {
     let mut source = Source::new(HubLimits::default());
-    let mut early = (source.hub.viewer(), Recording::new());
+    let mut early = (source.hub.viewer(Begin::Oldest), Recording::new());
     source.run(30_000);
     all(&mut early.0, &mut early.1);
-    let mut late = (source.hub.viewer(), Recording::new());
+    let mut late = (source.hub.viewer(Begin::Oldest), Recording::new());
     source.run(30_000);
     for (viewer, recording) in [&mut early, &mut late] {
         all(viewer, recording);
@@ -44,7 +44,7 @@ fn everyone_sees_the_same_whenever_they_come() {
 #[test]
 fn a_slow_viewer_goes_on_from_the_newest_state_and_knows_what_it_missed() {
     let mut source = Source::new(HubLimits { history_bytes: u64::MAX, lag_bytes: 100_000 });
-    let mut viewer = source.hub.viewer();
+    let mut viewer = source.hub.viewer(Begin::Oldest);
     let mut recording = Recording::new();
     source.run(1000);
     all(&mut viewer, &mut recording);
@@ -66,11 +66,11 @@ fn a_slow_viewer_goes_on_from_the_newest_state_and_knows_what_it_missed() {
 fn a_newcomer_may_take_its_time_over_the_history() {
     let mut source = Source::new(HubLimits { history_bytes: u64::MAX, lag_bytes: 100_000 });
     source.run(200_000);
-    let mut viewer = source.hub.viewer();
+    let mut viewer = source.hub.viewer(Begin::Oldest);
     let mut recording = Recording::new();
     for _ in 0..10 {
         source.run(1000);
-        for chunk in viewer.take(10_000) {
+        for chunk in viewer.take(10_000).chunks {
             recording.push(&chunk.bytes).expect("a recording");
         }
     }
@@ -83,7 +83,7 @@ fn a_newcomer_may_take_its_time_over_the_history() {
 fn the_history_is_bounded_and_what_is_left_is_a_recording() {
     let limits = HubLimits { history_bytes: 300_000, lag_bytes: u64::MAX };
     let mut source = Source::new(limits);
-    let mut sleeper = (source.hub.viewer(), Recording::new());
+    let mut sleeper = (source.hub.viewer(Begin::Oldest), Recording::new());
     source.run(1000);
     all(&mut sleeper.0, &mut sleeper.1);
     for _ in 0..50 {
@@ -102,7 +102,7 @@ fn the_history_is_bounded_and_what_is_left_is_a_recording() {
     }
     check_same(&file, &source);
     assert!(file.first_event() > 0);
-    let mut newcomer = (source.hub.viewer(), Recording::new());
+    let mut newcomer = (source.hub.viewer(Begin::Oldest), Recording::new());
     all(&mut newcomer.0, &mut newcomer.1);
     check_same(&newcomer.1, &source);
     assert_eq!(newcomer.1.first_event(), file.first_event());

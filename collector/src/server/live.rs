@@ -25,7 +25,7 @@ const CLOSING_TIME: Duration = Duration::from_millis(500);
 /// Sends a viewer its chunks until the recording ends, the viewer leaves or the server stops.
 pub(super) async fn follow(mut socket: WebSocket, mut viewer: Viewer, mut stopping: watch::Receiver<bool>) {
     let (code, reason) = loop {
-        let chunks = viewer.take(MESSAGE_BYTES);
+        let chunks = viewer.take(MESSAGE_BYTES).chunks;
         if !chunks.is_empty() {
             if socket.send(Message::Binary(joined(&chunks))).await.is_err() {
                 return;

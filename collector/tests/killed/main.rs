@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use vramscope_collector::{Hub, Keep, Outputs, Recorder, RecordingFile};
+use vramscope_collector::{Begin, Hub, Keep, Outputs, Recorder, RecordingFile};
 use vramscope_trace::{Decoder, Event, Info, Item, Memory, Recording};
 
 #[path = "../file/program.rs"]
@@ -44,7 +44,7 @@ fn the_program_that_is_killed() {
     let keep = Keep { bytes: (mode == "newest").then_some(NEWEST_BYTES), time: None };
     let file = RecordingFile::create(Path::new(&path), keep).expect("a new file");
     let hub = Hub::default();
-    let _viewer = (mode == "watched").then(|| hub.viewer());
+    let _viewer = (mode == "watched").then(|| hub.viewer(Begin::Newest));
     let outputs = Outputs { file: Some(file), hub: Some(hub), ..Outputs::default() };
     let (_recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
     let clock = handle.clone();
