@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vramscope_trace::{Counters, DeviceInfo, FreeSpace, MemorySample};
+use vramscope_trace::{Counters, DeviceInfo, DeviceState, FreeSpace, MemorySample};
 
 /// What a recording came to so far. The recorder says so about once a second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,4 +40,20 @@ pub struct DeviceFigures {
     pub blocks: u64,
     /// Requests that there was no room for.
     pub out_of_memory: u64,
+}
+
+impl DeviceFigures {
+    /// A device whose memory is in this state. It costs a look at every block.
+    #[must_use]
+    pub fn of(info: DeviceInfo, state: &DeviceState) -> Self {
+        Self {
+            info,
+            counters: state.counters(),
+            free_space: state.free_space(),
+            sample: state.sample(),
+            segments: state.segments().len() as u64,
+            blocks: state.blocks().len() as u64,
+            out_of_memory: state.ooms(),
+        }
+    }
 }

@@ -2,13 +2,13 @@
 
 use std::any::Any;
 
-use vramscope_pool::Pool;
-use vramscope_trace::{Definition, Definitions, Event, EventKind, Null, Sink};
+use vramscope_pool::{BlockState, LaidBlock, LaidSegment, Pool};
+use vramscope_trace::{Block, Definition, DeviceState, Event, EventKind, Null, Segment, Sink};
 
 use crate::callback::FreeMemoryCallbacks;
 use crate::memory::{DeviceUsage, MemoryDevice};
-use crate::recorder::RecorderHandle;
-use crate::scope::Sites;
+use crate::recorder::{RecorderHandle, Unit};
+use crate::sites::{Numbers, Says, Sites};
 use crate::time::Time;
 
 /// What the driver says of the device's memory is asked at most so often while segments come and go: often enough to be seen in a picture,
@@ -20,8 +20,6 @@ const SAMPLE_EVERY_NS: u64 = 100_000_000;
 pub(crate) struct Inner<D> {
     pub(crate) pool: Pool<D>,
     pub(crate) sites: Sites,
-    /// What the sink was told, for whoever reads the pool.
-    pub(crate) definitions: Definitions,
     pub(crate) log: Log,
     pub(crate) callbacks: FreeMemoryCallbacks,
     time: Time,
@@ -29,11 +27,10 @@ pub(crate) struct Inner<D> {
 }
 
 impl<D: MemoryDevice> Inner<D> {
-    pub(crate) fn new(pool: Pool<D>, log: Log) -> Self {
+    pub(crate) fn new(pool: Pool<D>, log: Log, says: Says) -> Self {
         Self {
             pool,
-            sites: Sites::default(),
-            definitions: Definitions::default(),
+            sites: Sites::new(log.numbers(), says),
             log,
             callbacks: FreeMemoryCallbacks::default(),
             time: Time::default(),
@@ -41,9 +38,13 @@ impl<D: MemoryDevice> Inner<D> {
         }
     }
 
-    #[inline]
-    pub(crate) fn tell_definitions(&mut self) {
-        self.sites.tell_fresh(&mut Kept { log: &mut self.log, definitions: &mut self.definitions });
+    /// Has the recording catch up, where events were dropped and there is room again.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn catch_up(&mut self) {
+        let time = self.now();
+        let Self { pool, log: Log::Recording { handle }, .. } = self else { return };
+        handle.catch_up(pool.id(), (time, Unit::Ticks), || Some(seen(pool)));
     }
 
     /// The time in the log's unit; never goes back.
@@ -55,7 +56,7 @@ impl<D: MemoryDevice> Inner<D> {
     /// The time of a call that changes the pool.
     #[inline]
     pub(crate) fn time_of_call(&mut self) -> u64 {
-        if let Log::Recording { handle, .. } = &self.log { self.time.of_call(|| handle.ticks()) } else { self.now() }
+        if let Log::Recording { handle } = &self.log { self.time.of_call(|| handle.ticks()) } else { self.now() }
     }
 
     /// Records what the driver says of the device's memory as a whole, where it says anything.
@@ -81,6 +82,35 @@ impl<D: MemoryDevice> Inner<D> {
     }
 }
 
+/// What a pool's memory looks like. The recorder knows when what was there already began.
+fn seen<D: MemoryDevice>(pool: &Pool<D>) -> DeviceState {
+    let mut seen = DeviceState::default();
+    let laid = pool.segments();
+    for segment in &laid {
+        let &LaidSegment { address, size, stream, pool, expandable, site, .. } = segment;
+        seen.insert_segment(Segment { address, size, stream, pool, expandable, site, since_event: 0 });
+    }
+    for segment in &laid {
+        for block in segment.blocks.iter().filter(|block| block.state != BlockState::Inactive) {
+            let &LaidBlock { address, size, requested, site, state } = block;
+            let pending_free = state == BlockState::PendingFree;
+            let (stream, pool, since_event, since_ns) = (segment.stream, segment.pool, 0, 0);
+            seen.insert_block(Block {
+                address,
+                size,
+                requested,
+                stream,
+                pool,
+                site,
+                pending_free,
+                since_event,
+                since_ns,
+            });
+        }
+    }
+    seen
+}
+
 /// Who is told of a pool's events.
 pub(crate) enum Log {
     /// Nobody, and so nobody asks when and where.
@@ -89,12 +119,14 @@ pub(crate) enum Log {
     Recording {
         /// Its way in.
         handle: RecorderHandle,
-        /// Whether it is said where memory was asked for.
-        sites: bool,
     },
     /// Anyone else, by another clock, which tells nanoseconds.
-    Other(Box<dyn Sink + Send>, Box<dyn Fn() -> u64 + Send + Sync>),
+    Other(Box<dyn AnySink>, Box<dyn Fn() -> u64 + Send + Sync>),
 }
+
+/// A sink of which it can be asked what it is.
+pub(crate) trait AnySink: Sink + Any + Send {}
+impl<S: Sink + Any + Send> AnySink for S {}
 
 impl Log {
     pub(crate) fn new(sink: impl Sink + Send + 'static, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
@@ -102,10 +134,32 @@ impl Log {
         if is_null { Self::Nobody } else { Self::Other(Box::new(sink), Box::new(clock)) }
     }
 
+    /// The numbers of what it is told, which others may tell the same recording.
+    fn numbers(&self) -> Numbers {
+        match self {
+            Self::Recording { handle } => handle.numbers(),
+            Self::Other(sink, _) => {
+                let sink: &dyn Any = &**sink;
+                sink.downcast_ref::<RecorderHandle>().map(RecorderHandle::numbers).unwrap_or_default()
+            }
+            Self::Nobody => Numbers::default(),
+        }
+    }
+
+    /// Whether events are being dropped that need not be any more.
+    #[inline]
+    pub(crate) fn may_catch_up(&self) -> bool {
+        matches!(self, Self::Recording { handle } if handle.may_catch_up())
+    }
+
     /// Whether anybody wants to know where memory was asked for.
     #[inline]
     pub(crate) fn wants_sites(&self) -> bool {
-        matches!(self, Self::Recording { sites: true, .. } | Self::Other(..))
+        match self {
+            Self::Nobody => false,
+            Self::Recording { handle } => !handle.is_paused(),
+            Self::Other(..) => true,
+        }
     }
 
     /// What the clock says, in nanoseconds or ticks.
@@ -113,14 +167,14 @@ impl Log {
     fn read_clock(&self) -> u64 {
         match self {
             Self::Nobody => 0,
-            Self::Recording { handle, .. } => handle.ticks(),
+            Self::Recording { handle } => handle.ticks(),
             Self::Other(_, clock) => clock(),
         }
     }
 
     /// The nanoseconds when the clock said so.
     fn ns_at(&self, time: u64) -> u64 {
-        if let Self::Recording { handle, .. } = self { handle.ns_at(time) } else { time }
+        if let Self::Recording { handle } = self { handle.ns_at(time) } else { time }
     }
 }
 
@@ -130,14 +184,14 @@ impl Sink for Log {
     fn event(&mut self, event: &Event) {
         match self {
             Self::Nobody => {}
-            Self::Recording { handle, .. } => handle.event_at_ticks(event),
+            Self::Recording { handle } => handle.event_at_ticks(event),
             Self::Other(sink, _) => sink.event(event),
         }
     }
     fn define(&mut self, definition: &Definition) {
         match self {
             Self::Nobody => {}
-            Self::Recording { handle, .. } => handle.define(definition),
+            Self::Recording { handle } => handle.define(definition),
             Self::Other(sink, _) => sink.define(definition),
         }
     }
@@ -167,22 +221,6 @@ impl Sink for Told<'_> {
                 | EventKind::SegmentUnmapped { .. }
         );
         self.log.event(event);
-    }
-}
-
-/// Passes definitions on and keeps them.
-struct Kept<'a> {
-    log: &'a mut Log,
-    definitions: &'a mut Definitions,
-}
-
-impl Sink for Kept<'_> {
-    fn event(&mut self, event: &Event) {
-        self.log.event(event);
-    }
-    fn define(&mut self, definition: &Definition) {
-        self.definitions.define(definition.clone());
-        self.log.define(definition);
     }
 }
 

@@ -31,6 +31,7 @@ mod raw;
 mod recorder;
 mod scope;
 mod server;
+mod sites;
 mod snapshot;
 mod stream;
 mod time;
@@ -51,10 +52,10 @@ pub use monitor::{Listen, Monitor, MonitorError, MonitorOptions};
 pub use observer::recording_at_out_of_memory;
 pub use pool::{DevicePool, HostPool, Span};
 pub use recorder::{FileErrorCallback, Outputs, Overflow, Recorder, RecorderHandle, Summary};
-pub use scope::Scope;
+pub use scope::{Scope, ScopeLayer, enter_scope, leave_scope};
 pub use server::{
     Asset, Assets, Content, DEFAULT_PORT, MEDIA_TYPE, Recorded, RecordedBytes, Server, ServerLimits, ServerOptions,
-    StartError, TlsFiles, Token, TokenError, page_address,
+    StartError, TlsError, TlsFiles, Token, TokenError, page_address,
 };
 pub use snapshot::{SegmentType, SnapshotBlock, SnapshotFrame, SnapshotSegment, SnapshotState};
 pub use stream::PoolStream;

@@ -13,6 +13,7 @@ use crate::inner::{Inner, Log, Told};
 use crate::memory::MemoryDevice;
 use crate::recorder::RecorderHandle;
 use crate::scope::{Context, Scope, unique_number};
+use crate::sites::Says;
 
 /// A caching allocator over the memory of a device. Clones are the same pool.
 ///
@@ -38,7 +39,7 @@ pub struct DevicePool<D: MemoryDevice> {
 pub type HostPool = DevicePool<HostDevice>;
 
 struct Shared<D: MemoryDevice> {
-    /// Tells this pool's scopes from those of others.
+    /// Tells this pool from others.
     number: u64,
     default_stream: D::Stream,
     inner: Mutex<Inner<D>>,
@@ -69,12 +70,12 @@ impl<D: MemoryDevice> DevicePool<D> {
         sink: impl Sink + Send + 'static,
         clock: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
-        Self::with_log(device, settings, Log::new(sink, clock))
+        Self::with_log(device, settings, Log::new(sink, clock), Says::Lines)
     }
 
-    fn with_log(device: D, settings: Settings, log: Log) -> Self {
+    fn with_log(device: D, settings: Settings, log: Log, says: Says) -> Self {
         let (id, default_stream) = (DeviceId(device.info().device), device.default_stream());
-        let mut inner = Inner::new(Pool::new(id, settings, device), log);
+        let mut inner = Inner::new(Pool::new(id, settings, device), log, says);
         inner.sample();
         Self {
             shared: Arc::new(Shared {
@@ -88,13 +89,13 @@ impl<D: MemoryDevice> DevicePool<D> {
 
     /// A pool over `device` that is recorded. That costs less than to [make](Self::new) one with a clone of the handle as sink and clock.
     pub fn recorded(device: D, settings: Settings, recorder: &RecorderHandle) -> Self {
-        Self::with_log(device, settings, Log::Recording { handle: recorder.clone(), sites: true })
+        Self::with_log(device, settings, Log::Recording { handle: recorder.saying_state() }, Says::Lines)
     }
 
-    /// The same, but its events have no sites: for a library that stands between a program and the pool, whose own lines would say nothing.
-    /// Without sites to define, several such pools can share a recording although each numbers its own.
-    pub fn recorded_without_sites(device: D, settings: Settings, recorder: &RecorderHandle) -> Self {
-        Self::with_log(device, settings, Log::Recording { handle: recorder.clone(), sites: false })
+    /// The same, but of where memory was asked for its events say the scope alone: for a library that stands between a program and the pool, whose
+    /// own lines would say nothing.
+    pub fn recorded_by_scope(device: D, settings: Settings, recorder: &RecorderHandle) -> Self {
+        Self::with_log(device, settings, Log::Recording { handle: recorder.saying_state() }, Says::Scopes)
     }
 
     /// # Panics
@@ -117,24 +118,39 @@ impl<D: MemoryDevice> DevicePool<D> {
         &self.shared.default_stream
     }
 
-    /// Opens a scope: until it is dropped, what this thread asks for is said to be asked for in `name`, inside the scopes that are
-    /// open already.
+    /// [`Scope::open`], for whoever has a pool at hand; the scope holds for every pool.
     pub fn scope(&self, name: &str) -> Scope {
-        let category = Context::current(self.shared.number).category;
-        self.scope_with(name, category)
+        Scope::open(name)
     }
 
-    /// Opens a scope, and says what memory asked for in it is for.
+    /// [`Scope::open_with`], likewise.
     pub fn scope_with(&self, name: &str, category: Category) -> Scope {
-        let outer = Context::current(self.shared.number);
-        let path = self.lock().sites.path(outer.path, name);
-        Scope::open(self.shared.number, Context { path, category })
+        Scope::open_with(name, category)
     }
 
-    /// Says what memory asked for from now on is for, until it is dropped, without opening a scope of another name.
+    /// [`Scope::of`], likewise.
     pub fn category(&self, category: Category) -> Scope {
-        let context = Context { category, ..Context::current(self.shared.number) };
-        Scope::open(self.shared.number, context)
+        Scope::of(category)
+    }
+
+    /// Whether what happens is recorded, as it is from the beginning. While it is not, events are counted. When it is again, the recording is told how
+    /// many there were, as events that were lost, and what the pool looks like.
+    pub fn set_recording(&self, recording: bool) {
+        let mut inner = self.lock();
+        let device = inner.pool.id();
+        if let Log::Recording { handle } = &mut inner.log {
+            handle.set_paused(device, !recording);
+        }
+        if recording {
+            inner.catch_up();
+        }
+    }
+
+    /// From now on what is recorded of a request says not the line that asked alone but the functions around it, up to `max_frames` of
+    /// them; 0 ends that. It costs some microseconds a request, and some milliseconds at the first through a function, whose name is looked up
+    /// then: `docs/benchmarks.md` has the figures. The names are those that the program was built with; without `debug` there are no lines.
+    pub fn record_native_stacks(&self, max_frames: usize) {
+        self.lock().sites.record_stacks(max_frames);
     }
 
     /// Records a named moment.
@@ -150,8 +166,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 
     fn put_mark(&self, inner: &mut Inner<D>, stage: Stage, name: &str) {
-        let name = inner.sites.string(name);
-        inner.tell_definitions();
+        let name = inner.sites.string(name, &mut inner.log);
         let (device, time_ns) = (inner.pool.id(), inner.now());
         inner.log.event(&Event { device, time_ns, kind: EventKind::Mark { stage, name, address: 0, site: SiteId(0) } });
     }
@@ -189,9 +204,11 @@ impl<D: MemoryDevice> DevicePool<D> {
     #[inline]
     fn origin(&self, inner: &mut Inner<D>, location: &'static Location<'static>) -> Origin {
         let mut origin = Origin::default();
+        if inner.log.may_catch_up() {
+            inner.catch_up();
+        }
         if inner.log.wants_sites() {
-            origin.site = inner.sites.site(Context::current(self.shared.number), location);
-            inner.tell_definitions();
+            origin.site = inner.sites.site(Context::current(), location, &mut inner.log);
         }
         origin.time_ns = inner.time_of_call();
         origin

@@ -2,7 +2,7 @@
 //!
 //! The program that is recorded puts events into a bounded queue through a [`RecorderHandle`]. Each handle has a queue
 //! of its own, which takes no lock; between handles the events' times say the order. When a queue is full the program
-//! waits: nothing is lost. Everything slow is done elsewhere: encoding and compression on the recorder's own thread,
+//! waits, and nothing is lost, or events are dropped, as [`Overflow`] says. Everything slow is done elsewhere: encoding and compression on the recorder's own thread,
 //! writing on the [file](RecordingFile)'s.
 //!
 //! This is the only place that reads a clock; everything else is told the time.
@@ -21,6 +21,8 @@ use crate::hub::Hub;
 mod clock;
 mod handle;
 mod merge;
+#[cfg(test)]
+mod overflow_tests;
 mod record;
 mod ring;
 mod streams;
@@ -28,9 +30,10 @@ mod streams;
 mod tests;
 
 use clock::Clock;
-pub use handle::RecorderHandle;
 use handle::Shared;
+pub use handle::{Overflow, RecorderHandle};
 use merge::Merge;
+pub(crate) use record::Unit;
 use streams::Streams;
 
 /// How long events may wait in their queues, and what is sent to viewers before it is. A viewer draws at most every 16
@@ -49,13 +52,17 @@ pub struct Outputs {
     pub hub: Option<Hub>,
     /// Called, once, when the file could not be written. The recording goes on for the viewers.
     pub on_file_error: Option<FileErrorCallback>,
+    /// What is done when the program is faster than all this.
+    pub overflow: Overflow,
 }
 
 /// What was recorded.
 #[derive(Debug, Default)]
 pub struct Summary {
-    /// How many events.
+    /// How many events, gaps among them.
     pub events: u64,
+    /// How many events were dropped, all of which a gap tells of.
+    pub lost_events: u64,
     /// Bytes of the file, where there is one; else of the recording.
     pub bytes: u64,
     /// Why the file ends before the recording.
@@ -83,7 +90,7 @@ impl Recorder {
             let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             info.epoch_unix_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
         }
-        let shared = Arc::new(Shared::new());
+        let shared = Arc::new(Shared::new(outputs.overflow));
         let hub = outputs.hub.clone();
         let streams = Streams::new(&info, outputs);
         let (theirs, their_clock) = (Arc::clone(&shared), clock.clone());
@@ -149,10 +156,10 @@ fn run(shared: &Shared, clock: &Clock, mut streams: Streams) -> Summary {
         begun = [last, Instant::now()];
         let round = merge.round(shared, clock, &mut streams);
         streams.summary.events += round.events;
+        (streams.summary.waits, streams.summary.waited) = shared.waits();
         streams.round((!round.idle).then_some(before_last), round.last || shared.is_flush_wanted());
         shared.round_is_done();
         if round.last {
-            (streams.summary.waits, streams.summary.waited) = shared.waits();
             return streams.finish();
         }
     }

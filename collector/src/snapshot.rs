@@ -89,7 +89,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     #[must_use]
     pub fn memory_snapshot(&self) -> Vec<SnapshotSegment> {
         let inner = self.lock();
-        let (device, segments, definitions) = (inner.pool.id().0, inner.pool.segments(), inner.definitions.clone());
+        let (device, segments, definitions) = (inner.pool.id().0, inner.pool.segments(), inner.sites.definitions());
         // The strings are made without the lock: other threads need not wait for them.
         drop(inner);
         segments.iter().map(|segment| snapshot_segment(device, segment, &definitions)).collect()

@@ -26,7 +26,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use vramscope_collector::settings_from_env;
+use vramscope_collector::{Category, enter_scope, leave_scope, settings_from_env};
 use vramscope_trace::{MempoolId, StreamId};
 
 use crate::console::tell;
@@ -267,6 +267,38 @@ pub unsafe extern "C" fn vramscope_mark(name: *const c_char) {
             // SAFETY: It is not null, and the caller guarantees the rest.
             let name = unsafe { CStr::from_ptr(name) };
             process.mark(&name.to_string_lossy());
+        }
+    });
+}
+
+/// Begins a scope on this thread, a module's forward pass say: until [`vramscope_scope_end`], what the thread asks for is recorded as asked for in
+/// it, inside of those that have begun before. `category` is null or the name of a [`Category`], `activation` say; any other name is as null.
+///
+/// # Safety
+/// Each is null or points at a string that ends with a 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vramscope_scope_begin(name: *const c_char, category: *const c_char) {
+    // SAFETY: It is not null, and the caller guarantees the rest.
+    let text = |text: *const c_char| (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
+    guarded("vramscope_scope_begin", (), || {
+        let category = text(category).and_then(|name| Category::ALL.into_iter().find(|one| one.name() == name));
+        enter_scope(&text(name).unwrap_or_default(), category);
+    });
+}
+
+/// Ends the scope that began last on this thread, if there is one.
+#[unsafe(no_mangle)]
+pub extern "C" fn vramscope_scope_end() {
+    guarded("vramscope_scope_end", (), leave_scope);
+}
+
+/// Whether what happens is recorded from now on (0: no), on every GPU that is used so far. While it is not, events are counted; when it is again, the
+/// recording has a gap that says how many there were, and right after it what memory looks like.
+#[unsafe(no_mangle)]
+pub extern "C" fn vramscope_set_recording(recording: c_int) {
+    guarded("vramscope_set_recording", (), || {
+        if let Some(process) = begun_process() {
+            process.set_recording(recording != 0);
         }
     });
 }

@@ -154,8 +154,8 @@ impl<S: Devices> Process<S> {
         });
         Ok(match recording {
             Some(recording) => {
-                // PyTorch does not tell an allocator where in the program a request came from.
-                DevicePool::recorded_without_sites(device, settings, &recording.handle())
+                // PyTorch does not tell an allocator where in the program a request came from; the program may, by scopes.
+                DevicePool::recorded_by_scope(device, settings, &recording.handle())
             }
             // Nobody asks when it was.
             None => DevicePool::new(device, settings, Null, || 0),
@@ -246,6 +246,11 @@ impl<S: Devices> Process<S> {
         if let Some(Some(recording)) = self.recording.get() {
             recording.mark(name, self.pools().map(|(number, _)| DeviceId(number)));
         }
+    }
+
+    /// Whether what happens is recorded, on the devices that are used so far.
+    pub(crate) fn set_recording(&self, recording: bool) {
+        self.pools().for_each(|(_, pool)| pool.set_recording(recording));
     }
 
     /// Ends the recording; says whether its file is whole. Memory is handed out and taken back as before.

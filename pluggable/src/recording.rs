@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vramscope_collector::{Hub, Keep, Outputs, Recorder, RecorderHandle, RecordingFile};
-use vramscope_trace::{DeviceId, DeviceInfo, Event, EventKind, Info, Interner, Sink, SiteId, Stage};
+use vramscope_trace::{DeviceId, DeviceInfo, Info};
 
 use crate::console::Tell;
 
@@ -17,7 +17,7 @@ pub(crate) struct Recording {
     /// `None` once it has been ended.
     recorder: Mutex<Option<Recorder>>,
     /// A handle to clone, and to put marks through.
-    marks: Mutex<(RecorderHandle, Interner)>,
+    marks: Mutex<RecorderHandle>,
 }
 
 impl Recording {
@@ -44,31 +44,19 @@ impl Recording {
         let info = Info { source: program(env::args_os()), writer, alloc_conf, devices, ..Info::default() };
         let (recorder, handle) =
             Recorder::start(info, outputs).map_err(|error| tell(&format!("the recorder: {error}"))).ok()?;
-        let marks = Mutex::new((handle, Interner::default()));
+        let marks = Mutex::new(handle);
         Some(Self { name, tell: Arc::clone(tell), recorder: Mutex::new(Some(recorder)), marks })
     }
 
     /// A handle for a pool to put events through.
     pub(crate) fn handle(&self) -> RecorderHandle {
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Records a named moment on each of the devices.
     pub(crate) fn mark(&self, name: &str, devices: impl Iterator<Item = DeviceId>) {
         let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let (handle, names) = &mut *marks;
-        let name = names.string(name);
-        for definition in names.take_fresh() {
-            handle.define(&definition);
-        }
-        for device in devices {
-            let time_ns = handle.now_ns();
-            handle.event(&Event {
-                device,
-                time_ns,
-                kind: EventKind::Mark { stage: Stage::Instant, name, address: 0, site: SiteId(0) },
-            });
-        }
+        devices.for_each(|device| marks.mark(device, name));
     }
 
     /// Ends it, if it has not been ended; says whether the file, where there is one, is whole.

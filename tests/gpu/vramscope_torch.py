@@ -40,6 +40,18 @@ class Vramscope:
     def mark(self, name):
         self.library.vramscope_mark(name.encode())
 
+    def scopes(self, net):
+        """From now on, says of each block which module's forward pass asked for it."""
+        begin, end = self.library.vramscope_scope_begin, self.library.vramscope_scope_end
+        for path, module in net.named_modules():
+            if path:
+                name = path.rpartition(".")[2].encode()
+                module.register_forward_pre_hook(lambda *_, name=name: begin(name, b"activation"))
+                module.register_forward_hook(lambda *_: end(), always_call=True)
+
+    def set_recording(self, recording):
+        self.library.vramscope_set_recording(int(recording))
+
     def stop(self):
         """Ends the recording; whether its file is whole."""
         return self.library.vramscope_stop() == 0

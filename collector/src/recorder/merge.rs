@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use vramscope_trace::{Definition, Event, Sink};
+use vramscope_trace::{Definition, DeviceId, DeviceState, Event, EventKind, Sink};
 
 use super::clock::Clock;
 use super::handle::{Aside, Shared};
@@ -15,6 +15,12 @@ const TELL_EVERY: u64 = RING_LEN / 4;
 /// A processor may read the clock before what it put earlier can be seen by others: until the lines of the cache are there that it
 /// writes to, for which this is more than enough.
 const UNSEEN_NS: u64 = 20_000;
+
+/// What takes what came through the handles.
+pub(super) trait Taker: Sink {
+    /// Right after a gap: what the memory of a device looks like.
+    fn seen(&mut self, device: DeviceId, seen: &DeviceState);
+}
 
 /// A ring out of which events are taken.
 pub(super) struct Source {
@@ -113,7 +119,7 @@ impl Merge {
     /// Rings are looked at one after another, and meanwhile a program may put one event into a ring that was looked at and then
     /// another into one that was not. So that the second does not come out a round before the first, what is later than the
     /// beginning of the look is left for the next round. That is done once, for the times may also be those of another clock.
-    pub(super) fn round(&mut self, shared: &Shared, clock: &Clock, sink: &mut impl Sink) -> Round {
+    pub(super) fn round(&mut self, shared: &Shared, clock: &Clock, sink: &mut impl Taker) -> Round {
         let last = shared.take_sources(&mut self.sources);
         let horizon_ns =
             if last || self.sources.len() < 2 { u64::MAX } else { clock.now_ns().saturating_sub(UNSEEN_NS) };
@@ -146,6 +152,12 @@ impl Merge {
                 }
             }
         }
+        if last {
+            for (device, lost) in shared.take_dropped().into_iter().filter(|(_, lost)| *lost > 0) {
+                events += 1;
+                sink.event(&Event { device, time_ns: clock.now_ns(), kind: EventKind::Gap { lost } });
+            }
+        }
         self.sources.iter_mut().for_each(Source::give_back);
         shared.tell_room();
         self.sources.retain(|source| {
@@ -176,10 +188,11 @@ impl Merge {
     }
 }
 
-fn tell_aside(waiting: &mut VecDeque<(u64, Aside)>, ring: u64, sink: &mut impl Sink) {
+fn tell_aside(waiting: &mut VecDeque<(u64, Aside)>, ring: u64, sink: &mut impl Taker) {
     let place = waiting.iter().position(|(number, _)| *number == ring);
     match place.and_then(|place| waiting.remove(place)).expect("it was put there before its place was marked").1 {
         Aside::Annotation(annotation) => sink.annotation(&annotation),
         Aside::FullState(state) => sink.full_state(&state),
+        Aside::Seen(device, seen) => sink.seen(device, &seen),
     }
 }

@@ -45,7 +45,7 @@ pub(super) enum Record {
 
 /// What the time of an event is counted in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(crate) enum Unit {
     #[default]
     Nanoseconds,
     /// Of the recording's own clock.
@@ -177,6 +177,14 @@ impl Packer {
         let in_ticks = if unit == Unit::Ticks { SETTING_IN_TICKS } else { 0 };
         let head = OTHER | in_ticks | u64::from(event.device.0) << DEVICE_SHIFT;
         out.put([head, event.time_ns, stream.0, owner.0, owner.1]) && self.event(event, unit, out)
+    }
+
+    /// Something was not taken: what the ring has as its setting is not known any more.
+    #[cold]
+    pub(super) fn forget(&mut self) {
+        // No counter gets as far in a century.
+        self.setting.time = 1 << 63;
+        self.free = (0, 0);
     }
 
     /// Puts a place for what stands beside the events.

@@ -7,15 +7,23 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vramscope_trace::{Annotation, Chunk, Definition, Encoder, Event, Info, MemoryState, Sink};
+use vramscope_trace::{
+    Annotation, Chunk, Definition, DeviceId, DeviceInfo, DeviceState, Encoder, Event, EventKind, Info, MemoryState,
+    Sink,
+};
 
+use super::merge::Taker;
 use super::{Outputs, Summary};
+use crate::figures::{DeviceFigures, Figures};
 use crate::file::{RecordingFile, is_of_the_recording};
 use crate::hub::Hub;
 
 /// How long events may wait before their chunk is cut for the file. With a round of the recorder at either end, and
 /// what else the machine has to do, they are with the operating system within 250 ms.
 const CUT_EVERY: Duration = Duration::from_millis(150);
+
+/// How often the hub is told what the recording came to. It costs a look at every block.
+const FIGURES_EVERY: Duration = Duration::from_secs(1);
 
 /// The encoders, and where their chunks go.
 pub(super) struct Streams {
@@ -27,13 +35,17 @@ pub(super) struct Streams {
     /// A time before the first event that is in no chunk of the main encoder.
     since: Option<Instant>,
     pub(super) summary: Summary,
+    info: Info,
+    /// When the hub was last told what the recording came to.
+    figures_at: Option<Instant>,
 }
 
 impl Streams {
     /// Begins a recording; its head is written, so that there is one for whoever asks from now on.
     pub(super) fn new(info: &Info, outputs: Outputs) -> Self {
         let (main, summary) = (Encoder::new(info), Summary::default());
-        let mut streams = Self { outputs, main, live: None, since: None, summary };
+        let (info, figures_at) = (info.clone(), None);
+        let mut streams = Self { outputs, main, live: None, since: None, summary, info, figures_at };
         streams.pass_on();
         streams.flush_file();
         streams
@@ -62,6 +74,28 @@ impl Streams {
             self.flush_file();
         }
         self.look_for_failure();
+        if at_once || self.figures_at.is_none_or(|at| at.elapsed() >= FIGURES_EVERY) {
+            self.tell_figures();
+        }
+    }
+
+    /// Tells the hub what the recording came to so far.
+    fn tell_figures(&mut self) {
+        self.figures_at = Some(Instant::now());
+        let Some(hub) = &self.outputs.hub else { return };
+        let devices = self.main.state().devices().map(|(id, state)| {
+            let info = self.info.devices.iter().find(|info| info.device == id.0).cloned();
+            DeviceFigures::of(info.unwrap_or_else(|| DeviceInfo { device: id.0, ..DeviceInfo::default() }), state)
+        });
+        hub.set_figures(Figures {
+            program: self.info.source.clone(),
+            events: self.summary.events,
+            lost_events: self.summary.lost_events,
+            waits: self.summary.waits,
+            waited: self.summary.waited,
+            file_bytes: self.outputs.file.as_ref().map(RecordingFile::bytes),
+            devices: devices.collect(),
+        });
     }
 
     /// An encoder for the viewers comes with the first and goes with the last.
@@ -147,8 +181,20 @@ impl Streams {
     }
 }
 
+impl Taker for Streams {
+    fn seen(&mut self, device: DeviceId, seen: &DeviceState) {
+        let mut state = self.main.state().clone();
+        let (event, time_ns) = (state.event(), state.time_ns());
+        state.device_mut(device).resume(seen, event, time_ns);
+        self.full_state(&state);
+    }
+}
+
 impl Sink for Streams {
     fn event(&mut self, event: &Event) {
+        if let EventKind::Gap { lost } = event.kind {
+            self.summary.lost_events += lost;
+        }
         self.main.event(event);
         if let Some(live) = &mut self.live {
             live.event(event);

@@ -2,12 +2,15 @@ use std::io::Write;
 use std::sync::{Mutex, mpsc};
 
 use vramscope_trace::{
-    Annotation, Definition, DeviceId, Event, EventKind, Item, Memory, MemoryState, Sink, SiteId, Stage, StringId,
+    Annotation, Definition, DeviceId, DeviceState, Event, EventKind, Item, Memory, MemoryState, Sink, SiteId, Stage,
+    StringId,
 };
 
 use super::handle::MAX_RINGS;
+use super::merge::Taker;
 use super::*;
 use crate::file::stream_with_queue;
+use crate::hub::Begin;
 
 /// A file in memory, which is full after so many bytes.
 #[derive(Clone)]
@@ -40,7 +43,7 @@ impl Write for Disk {
     }
 }
 
-fn mark(time_ns: u64, name: u32) -> Event {
+pub(super) fn mark(time_ns: u64, name: u32) -> Event {
     Event {
         device: DeviceId(0),
         time_ns,
@@ -48,7 +51,7 @@ fn mark(time_ns: u64, name: u32) -> Event {
     }
 }
 
-fn items(bytes: &[u8]) -> Vec<Item> {
+pub(super) fn items(bytes: &[u8]) -> Vec<Item> {
     let mut decoder = vramscope_trace::Decoder::new();
     decoder.push(bytes);
     let items = std::iter::from_fn(|| decoder.next_item().expect("a recording")).collect();
@@ -56,7 +59,7 @@ fn items(bytes: &[u8]) -> Vec<Item> {
     items
 }
 
-fn sent(hub: &Hub) -> Vec<u8> {
+pub(super) fn sent(hub: &Hub) -> Vec<u8> {
     hub.everything().iter().flat_map(|chunk| chunk.bytes.clone()).collect()
 }
 
@@ -116,6 +119,7 @@ fn a_full_disk_is_told_once_and_the_viewers_go_on() {
         file: disk.file(),
         hub: Some(hub.clone()),
         on_file_error: Some(Box::new(move |error| tell.send(error.error.kind()).expect("the test listens"))),
+        ..Outputs::default()
     };
     let (recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
     for n in 0..100_000 {
@@ -127,6 +131,12 @@ fn a_full_disk_is_told_once_and_the_viewers_go_on() {
     assert_eq!(items(&sent(&hub)).iter().filter(|item| matches!(item, Item::Event(_))).count(), 100_000);
     // What was written ends with a whole chunk.
     items(&disk.bytes.lock().expect("no panic"));
+}
+
+impl Taker for Memory {
+    fn seen(&mut self, device: DeviceId, seen: &DeviceState) {
+        panic!("nothing was dropped, and device {device:?} was seen: {seen:?}");
+    }
 }
 
 /// The numbers of the marks among what was sent, in order.
@@ -195,10 +205,19 @@ fn recorded_to_stuck_disk(
     queue_bytes: usize,
     patience: Duration,
 ) -> (mpsc::Sender<()>, Recorder, RecorderHandle) {
+    with_stuck_disk(hub, queue_bytes, patience, Overflow::Wait)
+}
+
+pub(super) fn with_stuck_disk(
+    hub: &Hub,
+    queue_bytes: usize,
+    patience: Duration,
+    overflow: Overflow,
+) -> (mpsc::Sender<()>, Recorder, RecorderHandle) {
     let (go_on, told) = mpsc::channel();
     go_on.send(()).expect("the disk listens: the head is written at once");
     let file = Some(stream_with_queue(Stuck(told), queue_bytes, patience));
-    let outputs = Outputs { file, hub: Some(hub.clone()), ..Outputs::default() };
+    let outputs = Outputs { file, hub: Some(hub.clone()), overflow, ..Outputs::default() };
     let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
     (go_on, recorder, handle)
 }
@@ -266,7 +285,7 @@ fn what_the_file_and_a_viewer_get_in_other_chunks_is_the_same() {
         }
         // Somebody comes and goes, at any moment of the file's chunks.
         match n % 20 {
-            5 => viewer = Some(hub.viewer()),
+            5 => viewer = Some(hub.viewer(Begin::Newest)),
             15 => viewer = None,
             _ => {}
         }
@@ -336,7 +355,7 @@ fn any_number_of_handles_may_come_and_go() {
 
 #[test]
 fn what_stands_beside_the_events_keeps_its_place() {
-    let (shared, mut merge, mut memory) = (Arc::new(Shared::new()), Merge::default(), Memory::default());
+    let (shared, mut merge, mut memory) = (Arc::new(Shared::new(Overflow::Wait)), Merge::default(), Memory::default());
     let clock = Clock::start();
     let mut handle = RecorderHandle::new(Arc::clone(&shared), clock.clone(), std::thread::current());
     let annotation =

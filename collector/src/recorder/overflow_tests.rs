@@ -1,0 +1,178 @@
+//! What a recording says of events that were dropped.
+
+use vramscope_pool::Settings;
+use vramscope_trace::{DeviceId, Event, EventKind, Item, MemoryState, Sink, StreamId};
+
+use super::tests::{items, mark, sent, with_stuck_disk};
+use super::*;
+use crate::host::HostDevice;
+use crate::pool::HostPool;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a recording comes to: its events but for gaps, what gaps say, and the state at its end.
+fn read(hub: &Hub) -> (u64, u64, MemoryState) {
+    let (mut events, mut lost, mut state) = (0, 0, MemoryState::default());
+    for item in items(&sent(hub)) {
+        match item {
+            Item::Event(event) => {
+                match event.kind {
+                    EventKind::Gap { lost: more } => lost += more,
+                    _ => events += 1,
+                }
+                state.apply(&event);
+            }
+            Item::FullState(full) => state = *full,
+            _ => {}
+        }
+    }
+    (events, lost, state)
+}
+
+/// Asks a pool for blocks and frees them, in an order that leaves some.
+struct Program {
+    pool: HostPool,
+    live: Vec<u64>,
+    random: u64,
+}
+
+impl Program {
+    fn new(pool: &HostPool) -> Self {
+        Self { pool: pool.clone(), live: Vec::new(), random: 1 }
+    }
+
+    fn run(&mut self, calls: u64) {
+        for _ in 0..calls {
+            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let random = self.random >> 33;
+            if self.live.len() > 200 || (!self.live.is_empty() && random.is_multiple_of(2)) {
+                let address = self.live.swap_remove(random as usize / 2 % self.live.len());
+                // SAFETY: It was handed out, is given back once, and nobody uses it.
+                unsafe { self.pool.caching_allocator_delete(address) }.expect("it is live");
+            } else {
+                let bytes = 512 << (random % 12);
+                let address = self.pool.caching_allocator_alloc(bytes, StreamId(random % 3)).expect("room");
+                self.live.push(address.expect("bytes were asked for"));
+            }
+        }
+    }
+
+    /// Whether the recording ends with what the pool has.
+    #[track_caller]
+    fn check(&self, recorded: &MemoryState) {
+        let stats = self.pool.stats();
+        let state = recorded.device(DeviceId(0)).expect("it was recorded");
+        let counters = state.counters();
+        assert_eq!(counters.allocated, stats.allocated_bytes.all.current);
+        assert_eq!(counters.reserved, stats.reserved_bytes.all.current);
+        assert_eq!(counters.requested, stats.requested_bytes.all.current);
+        assert!(state.blocks().map(|block| block.address).eq(sorted(&self.live)));
+        assert_eq!(state.misfits(), 0);
+    }
+}
+
+fn sorted(addresses: &[u64]) -> Vec<u64> {
+    let mut sorted = addresses.to_vec();
+    sorted.sort_unstable();
+    sorted
+}
+
+fn pool(handle: &RecorderHandle) -> HostPool {
+    HostPool::recorded(HostDevice::new(1 << 30), Settings::default(), handle)
+}
+
+#[test]
+fn after_dropped_events_the_state_is_right_again() {
+    let hub = Hub::default();
+    let (go_on, recorder, handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
+    let mut program = Program::new(&pool(&handle));
+    let since = Instant::now();
+    program.run(300_000);
+    assert!(since.elapsed() < PATIENCE / 3, "nobody waits for the disk");
+    drop(go_on);
+    handle.flush();
+    program.run(10);
+    let summary = recorder.stop();
+    assert_eq!(summary.waits, 0);
+    let (events, lost, state) = read(&hub);
+    assert!(lost > 100_000, "{lost}");
+    assert_eq!((summary.events, summary.lost_events), (events + 1, lost), "there is one gap");
+    program.check(&state);
+    // Segments and blocks that looks confirmed keep their beginning, others began at the gap at the latest.
+    let device = state.device(DeviceId(0)).expect("it was recorded");
+    assert!(device.blocks().all(|block| block.since_event < state.event()));
+}
+
+#[test]
+fn every_event_is_recorded_or_counted() {
+    let hub = Hub::default();
+    let (go_on, recorder, handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
+    let mut program = Program::new(&pool(&handle));
+    let mut unlimited =
+        Program::new(&HostPool::new(HostDevice::new(1 << 30), Settings::default(), Count(Arc::default()), || 0));
+    let count = Count(Arc::default());
+    unlimited.pool = HostPool::new(HostDevice::new(1 << 30), Settings::default(), count.clone(), || 0);
+    for round in 0..20 {
+        program.run(20_000);
+        unlimited.run(20_000);
+        // The disk takes a little now and then, so that events are dropped again and again.
+        let _ = go_on.send(());
+        if round % 4 == 3 {
+            std::thread::sleep(2 * ROUND_EVERY);
+        }
+    }
+    drop(go_on);
+    handle.flush();
+    program.run(1);
+    unlimited.run(1);
+    recorder.stop();
+    let (events, lost, state) = read(&hub);
+    assert_eq!(events + lost, count.0.load(std::sync::atomic::Ordering::Relaxed));
+    program.check(&state);
+}
+
+/// Counts events.
+#[derive(Clone)]
+struct Count(Arc<std::sync::atomic::AtomicU64>);
+
+impl Sink for Count {
+    fn event(&mut self, _: &Event) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn what_was_dropped_at_the_end_is_told_too() {
+    let hub = Hub::default();
+    let (go_on, recorder, mut handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
+    for n in 1..=300_000 {
+        handle.event(&mark(handle.now_ns(), n));
+    }
+    drop(go_on);
+    let summary = recorder.stop();
+    let (events, lost, _) = read(&hub);
+    assert_eq!(events + lost, 300_000);
+    assert!(lost > 0);
+    assert_eq!(summary.lost_events, lost);
+}
+
+#[test]
+fn handles_that_say_no_state_go_on_after_a_gap() {
+    let hub = Hub::default();
+    let (go_on, recorder, mut handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
+    // So many that all but some share a ring.
+    let mut handles: Vec<_> = (0..20).map(|_| handle.clone()).collect();
+    for n in 0..20 * 150_000 {
+        handles[n % 20].event(&mark(handle.now_ns(), 1));
+    }
+    drop(go_on);
+    handle.flush();
+    for handle in &mut handles {
+        handle.event(&mark(handle.now_ns(), 2));
+    }
+    handle.mark(DeviceId(3), "by name");
+    recorder.stop();
+    let (events, lost, _) = read(&hub);
+    assert_eq!(events + lost, 20 * 150_000 + 20 + 1);
+    assert!(lost > 0);
+}

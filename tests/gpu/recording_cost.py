@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""What recording costs a training step, with scopes as sites and one viewer connected: steps recorded and not, by turns in one process.
+
+    recording_cost.py LIBVRAMSCOPE_PLUGGABLE.SO VRAMSCOPE [--turns N] [--steps N] [--scopes blocks|all|none]
+
+Processes that do the same differ by more than recording costs, so one process is compared with itself: a turn is so many steps that are
+recorded and as many that are not, in one order and then in the other. While recording is off, each event is still counted, which costs some
+nanoseconds; the hooks of the scopes are called in both. Printed: the median of all steps of either kind, the median of the turns' ratios with
+its 95 % interval (by resampling turns), and the events a second.
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import torch
+import train
+
+LISTENING = "vramscope: listening: "
+
+
+def follow(options, folder, read_end):
+    """Starts a viewer once the page is served."""
+    with os.fdopen(read_end) as lines:
+        for line in lines:
+            if line.startswith(LISTENING):
+                address = line[len(LISTENING) :].strip()
+                break
+        else:
+            raise SystemExit("no page is served")
+        # What else is told there must not fill the pipe.
+        threading.Thread(target=lambda: [sys.stdout.write(line) for line in lines], daemon=True).start()
+        command = [options.vramscope, "record", address, "-o", os.path.join(folder, "live.vram")]
+        viewer = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        time.sleep(1)
+        return viewer, lines
+
+
+def steps(net, optimizer, tokens, count):
+    times = []
+    for _ in range(count):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        train.step(net, optimizer, tokens)
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - begin))
+    return times
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("library")
+    parser.add_argument("vramscope")
+    parser.add_argument("--turns", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--scopes", choices=["blocks", "all", "none"], default="all")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["VRAMSCOPE_RECORD"] = os.path.join(folder, "a.vram")
+        os.environ["VRAMSCOPE_LISTEN"] = "127.0.0.1:0"
+        read_end, write_end = os.pipe()
+        kept = os.dup(2)
+        os.dup2(write_end, 2)
+        os.close(write_end)
+        from vramscope_torch import Vramscope
+
+        vramscope = Vramscope(options.library)
+        net, optimizer = train.prepare()
+        if options.scopes != "none":
+            vramscope.scopes(net if options.scopes == "all" else net.blocks)
+        tokens = torch.randint(0, train.VOCABULARY, (2, 129), generator=torch.Generator().manual_seed(7)).cuda()
+        steps(net, optimizer, tokens, 1)
+        viewer, lines = follow(options, folder, read_end)
+        steps(net, optimizer, tokens, 30)
+        times = {True: [], False: []}
+        ratios = []
+        for turn in range(options.turns):
+            medians = {}
+            for recorded in (turn % 2 == 0, turn % 2 == 1):
+                vramscope.set_recording(recorded)
+                # The first step after a change is the one that says what memory looks like.
+                steps(net, optimizer, tokens, 1)
+                these = steps(net, optimizer, tokens, options.steps)
+                times[recorded] += these
+                medians[recorded] = statistics.median(these)
+            ratios.append(medians[True] / medians[False])
+        vramscope.set_recording(True)
+        is_whole = vramscope.stop()
+        viewer.terminate()
+        viewer.wait(timeout=20)
+        os.dup2(kept, 2)
+        info = subprocess.run(
+            [options.vramscope, "info", "--json", os.path.join(folder, "a.vram")], capture_output=True, check=True
+        )
+        info = json.loads(info.stdout)
+        live_bytes = os.path.getsize(os.path.join(folder, "live.vram"))
+    recorded_s = sum(times[True]) / 1e3
+    # Events that are in the file, of the timed steps and of the others, by the time that all recorded steps took.
+    all_recorded = len(times[True]) + options.turns + 31
+    rate = info["events"] / (recorded_s * all_recorded / len(times[True]))
+    draw = random.Random(1)
+    means = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
+    print(
+        f"scopes {options.scopes}: recorded {statistics.median(times[True]):.3f} ms a step, not recorded"
+        f" {statistics.median(times[False]):.3f} ms; ratio {statistics.median(ratios):.4f}"
+        f" (95 %: {means[50]:.4f} to {means[1949]:.4f}) in {len(ratios)} turns of {options.steps};"
+        f" {rate:,.0f} events a second; {info['events']:,} events recorded, a viewer took {live_bytes:,} bytes;"
+        f" file whole: {is_whole}"
+    )
+    return 0 if is_whole and live_bytes > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
