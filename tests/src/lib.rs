@@ -12,6 +12,7 @@
 
 mod browser;
 pub mod fixtures;
+pub mod http;
 pub mod live;
 mod load;
 pub mod made;

@@ -8,12 +8,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tungstenite::stream::MaybeTlsStream;
 use tungstenite::{Error, Message, WebSocket};
 use vramscope_trace::Recording;
 
 /// How often a viewer that hears nothing looks whether it is to do something else.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long the server may take to answer a newcomer.
+const HANDSHAKE_TIME: Duration = Duration::from_millis(1000);
 /// How long after a lost connection the next is tried.
 const RETRY: Duration = Duration::from_millis(40);
 
@@ -156,7 +157,7 @@ pub fn stream_url(page: &str) -> String {
     format!("{address}/ws?{query}")
 }
 
-type Socket = WebSocket<MaybeTlsStream<TcpStream>>;
+type Socket = WebSocket<TcpStream>;
 
 struct Follower {
     url: String,
@@ -195,9 +196,12 @@ impl Follower {
             url += &format!("&resume={}:{next}", seen.identity);
         }
         drop(seen);
-        let (mut socket, _) = tungstenite::connect(url).ok()?;
-        let MaybeTlsStream::Plain(stream) = socket.get_mut() else { return None };
-        stream.set_read_timeout(Some(LOOK_EVERY)).ok()?;
+        let address = url.split('/').nth(2)?.to_owned();
+        let stream = TcpStream::connect(address).ok()?;
+        // A network that falls silent during the handshake has lost it.
+        stream.set_read_timeout(Some(HANDSHAKE_TIME)).ok()?;
+        let (socket, _) = tungstenite::client(url, stream).ok()?;
+        socket.get_ref().set_read_timeout(Some(LOOK_EVERY)).ok()?;
         let mut seen = self.shared.lock();
         seen.connections += 1;
         // What says nothing of itself is a new beginning.

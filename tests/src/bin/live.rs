@@ -6,12 +6,17 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use vramscope_tests::live::chaos::{self, chaos};
+use vramscope_tests::live::soak::{self, soak};
 use vramscope_tests::live::throughput::{self, throughput};
 
 const USAGE: &str = "\
 Usage: live RIG [NAME=NUMBER…]
 
-  throughput rate=1000000 seconds=60     events to a native viewer and a file, and whether any is lost";
+  throughput rate=1000000 seconds=60     events to a native viewer and a file, and whether any is lost
+  chaos incidents=500 viewers=12 rate=100000 seed=1   viewers that come, go, stall and are cut off
+  soak seconds=3600 rate=100000 viewers=6 keep=67108864 seed=1
+                                         what the program takes over time; the table goes to soak.csv";
 
 /// The numbers that were given, by their names.
 struct Numbers(BTreeMap<String, u64>);
@@ -37,6 +42,25 @@ fn run(rig: &str, numbers: &mut Numbers) -> Option<Result<String, String>> {
             let rate = numbers.take("rate", 1_000_000);
             let time = Duration::from_secs(numbers.take("seconds", 60));
             throughput(throughput::Plan { rate, time }).map(|figures| figures.to_string())
+        }
+        "chaos" => {
+            let (seed, incidents) = (numbers.take("seed", 1), numbers.take("incidents", 500));
+            let (viewers, rate) = (numbers.take("viewers", 12) as usize, numbers.take("rate", 100_000));
+            chaos(chaos::Plan { seed, incidents, viewers, rate }).map(|figures| figures.to_string())
+        }
+        "soak" => {
+            let plan = soak::Plan {
+                seed: numbers.take("seed", 1),
+                time: Duration::from_secs(numbers.take("seconds", 3600)),
+                rate: numbers.take("rate", 100_000),
+                viewers: numbers.take("viewers", 6) as usize,
+                keep_bytes: numbers.take("keep", 64 << 20),
+                table: Some("soak.csv".into()),
+            };
+            soak(&plan).and_then(|soak| {
+                let figures = soak.to_string();
+                if soak.is_flat() { Ok(figures) } else { Err(figures) }
+            })
         }
         _ => return None,
     })
