@@ -31,6 +31,7 @@ mod storage;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod view;
 mod window;
 mod writer;
 
@@ -38,6 +39,7 @@ pub use keep::{Keep, parse_keep_bytes, parse_time};
 use storage::{Disk, Storage, Stream};
 #[cfg(test)]
 pub(crate) use testing::stream_with_queue;
+pub(crate) use view::{FileView, read};
 pub(crate) use window::is_of_the_recording;
 use writer::Writer;
 
@@ -132,6 +134,8 @@ impl State {
 pub struct RecordingFile {
     name: String,
     shared: Arc<Shared>,
+    /// The same file to read from, where it is one and keeps everything.
+    reader: Option<Arc<Mutex<File>>>,
 }
 
 impl fmt::Debug for RecordingFile {
@@ -149,7 +153,12 @@ impl RecordingFile {
         let name = path.display().to_string();
         let wrong = |error| FileError { name: name.clone(), error };
         match Disk::create(path).map_err(wrong)? {
-            Some(disk) => Self::start(name.clone(), Writer::new(disk, keep)).map_err(wrong),
+            Some(disk) => {
+                let reader = if keep.is_everything() { disk.reader() } else { None };
+                let mut file = Self::start(name.clone(), Writer::new(disk, keep)).map_err(wrong)?;
+                file.reader = reader.map(|reader| Arc::new(Mutex::new(reader)));
+                Ok(file)
+            }
             None if keep.is_everything() => {
                 let pipe = OpenOptions::new().write(true).open(path).map_err(wrong)?;
                 Self::stream(name.clone(), pipe)
@@ -195,7 +204,7 @@ impl RecordingFile {
             let ending = EndOnDrop(&theirs);
             write(ending.0, writer);
         })?;
-        Ok(Self { name, shared })
+        Ok(Self { name, shared, reader: None })
     }
 
     /// What the file is called.
@@ -242,6 +251,11 @@ impl RecordingFile {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.shared.lock().bytes
+    }
+
+    /// What reads the file while it is written, where it can be read and nothing of it is given up.
+    pub(crate) fn view(&self) -> Option<FileView> {
+        self.reader.as_ref().map(|reader| FileView::new(Arc::clone(reader), Arc::clone(&self.shared)))
     }
 
     /// Writes what waits, and ends the file; says how many bytes it has.

@@ -15,12 +15,18 @@ use tokio::sync::watch;
 use vramscope_trace::Chunk;
 
 use crate::figures::Figures;
+use crate::file::FileView;
 
+mod held;
 mod history;
+mod joint;
 mod position;
+mod reading;
 mod viewer;
 
+pub(crate) use held::Held;
 use history::History;
+use joint::{Joint, Junction};
 pub use position::{Identity, NotAPosition, Position};
 pub use viewer::{Begin, Taken, Viewer};
 
@@ -106,10 +112,44 @@ impl Hub {
         for chunk in chunks {
             history.push(Arc::clone(chunk));
         }
-        history.trim(self.0.limits.history_bytes, u64::MAX);
+        let needed = history.needed();
+        history.trim(self.0.limits.history_bytes, needed);
         let end = history.end;
         drop(history);
         self.0.tip.send_modify(|tip| tip.end = end);
+    }
+
+    /// Says that the recording is written to a file, too, where its whole history is to be had.
+    pub(crate) fn set_file(&self, view: FileView) {
+        self.0.lock().joint = Some(Joint::new(view));
+    }
+
+    /// Notes how far the file is written. `offset` is how many bytes were given to it, if they say the same as all chunks that were
+    /// published.
+    pub(crate) fn join(&self, offset: Option<u64>) {
+        let mut history = self.0.lock();
+        let chunk = history.end;
+        if let Some(joint) = &mut history.joint {
+            joint.advance(offset.map(|offset| Junction { offset, chunk }));
+        }
+    }
+
+    /// Says that the file has ended before the recording.
+    pub(crate) fn file_is_over(&self) {
+        if let Some(joint) = &mut self.0.lock().joint {
+            joint.is_over = true;
+        }
+    }
+
+    /// The file that the whole recording is in, so far.
+    pub(crate) fn file(&self) -> Option<FileView> {
+        let history = self.0.lock();
+        history.joint.as_ref().filter(|joint| !joint.is_over).map(|joint| joint.view.clone())
+    }
+
+    /// Everything that is held now, or was when its [version](Held::version) was another; `None` where some of that is gone.
+    pub(crate) fn held(&self, version: Option<(u64, u64)>) -> Option<Held> {
+        Held::new(self, version)
     }
 
     /// Says that nothing more will be published.

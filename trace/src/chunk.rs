@@ -136,6 +136,26 @@ impl Chunk {
         Self::of(kind, Packing::Plain, (moment, 0), payload.len(), payload)
     }
 
+    /// The chunk that `bytes` begin with, and the preamble where one stands before it; `None` where they end inside it. They stand at
+    /// `offset` in the recording.
+    ///
+    /// # Errors
+    /// Where they are no chunk of a kind that is known, or it is damaged.
+    pub fn read(bytes: &[u8], offset: u64) -> Result<Option<Self>, FormatError> {
+        let begin = if bytes.first() == Some(&MAGIC[0]) { PREAMBLE_LEN } else { 0 };
+        if begin > 0 && !ChunkReader::check_preamble(bytes, offset)? {
+            return Ok(None);
+        }
+        let chunk = bytes.get(begin..).unwrap_or_default();
+        let Some(header) = chunk.first_chunk() else { return Ok(None) };
+        let (offset, header) = (offset + begin as u64, Header::parse(header, offset + begin as u64)?);
+        let Some(chunk) = chunk.get(..HEADER_LEN + header.stored) else { return Ok(None) };
+        header.check(chunk, offset)?;
+        let kind = header.kind.ok_or_else(|| FormatError::new(offset, "a chunk of a kind that is not known"))?;
+        let bytes = bytes[..begin + chunk.len()].to_vec();
+        Ok(Some(Self { kind, first_event: header.first_event, events: u64::from(header.events), bytes }))
+    }
+
     fn of(kind: ChunkKind, packing: Packing, (first_event, events): (u64, u32), raw_len: usize, stored: &[u8]) -> Self {
         let mut bytes = Vec::with_capacity(HEADER_LEN + stored.len());
         bytes.extend_from_slice(&[kind.code(), packing.code(), 0, 0]);

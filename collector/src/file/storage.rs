@@ -61,6 +61,12 @@ impl Disk {
         Ok(Some(disk))
     }
 
+    /// The file once more, to be read at any place.
+    pub(super) fn reader(&self) -> Option<File> {
+        // Where locks keep everyone out, they keep out this one, too.
+        if cfg!(windows) { None } else { File::open(&self.path).ok() }
+    }
+
     /// Beside the file, since only there can it take the file's place at one stroke.
     fn next_path(&self) -> PathBuf {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vramscope_trace::{Chunk, ChunkKind};
 
 use super::Begin;
+use super::joint::Joint;
 
 /// What a chunk takes beside its bytes: its entry here, its own fields and those of the allocator. It counts where a quiet program
 /// makes many small chunks.
@@ -20,6 +21,8 @@ pub(super) struct Entry {
     pub(super) number: u64,
     /// How many bytes of memory the chunks before it take.
     offset: u64,
+    /// How many bytes the chunks before it have; of what is lasting, only such chunks count.
+    at: u64,
     /// The moment that the recording had come to with it.
     end_event: u64,
     pub(super) chunk: Arc<Chunk>,
@@ -41,6 +44,7 @@ pub(super) fn end_event(chunk: &Chunk) -> Option<u64> {
 pub(super) struct History {
     /// Head and definitions from before `chunks`.
     lasting: Vec<Entry>,
+    /// Bytes of memory that they take.
     lasting_bytes: u64,
     /// Everything since; begins with the recording's head or with a full state.
     chunks: VecDeque<Entry>,
@@ -52,7 +56,11 @@ pub(super) struct History {
     pub(super) end: u64,
     /// Bytes of memory of all chunks ever published.
     end_offset: u64,
+    /// Bytes of all chunks ever published.
+    end_at: u64,
     end_event: u64,
+    /// The file beside, where there is one.
+    pub(super) joint: Option<Joint>,
 }
 
 impl History {
@@ -72,13 +80,14 @@ impl History {
     }
 
     pub(super) fn push(&mut self, chunk: Arc<Chunk>) {
-        let (number, offset) = (self.end, self.end_offset);
+        let (number, offset, at) = (self.end, self.end_offset, self.end_at);
         if chunk.kind == ChunkKind::State {
             self.states.push_back(number);
         }
         self.end_event = end_event(&chunk).unwrap_or(self.end_event);
         self.end_offset += (chunk.bytes.len() + CHUNK_OVERHEAD) as u64;
-        self.chunks.push_back(Entry { number, offset, end_event: self.end_event, chunk });
+        self.end_at += chunk.bytes.len() as u64;
+        self.chunks.push_back(Entry { number, offset, at, end_event: self.end_event, chunk });
         self.end += 1;
     }
 
@@ -95,8 +104,9 @@ impl History {
                 }
                 self.ends.push_back(entry.end_event);
                 if entry.is_lasting() {
+                    let (_, at) = self.lasting();
                     self.lasting_bytes += (entry.chunk.bytes.len() + CHUNK_OVERHEAD) as u64;
-                    self.lasting.push(entry);
+                    self.lasting.push(Entry { at, ..entry });
                 }
             }
             while self.states.pop_front_if(|state| *state < next).is_some() {}
@@ -145,6 +155,29 @@ impl History {
     pub(super) fn lasting_from(&self, from: u64) -> impl Iterator<Item = &Entry> {
         let at = self.lasting.partition_point(|entry| entry.number < from);
         self.lasting[at..].iter().chain(self.held_from(from).filter(|entry| entry.is_lasting()))
+    }
+
+    /// How many heads and chunks of definitions there are from before what is held, and how many bytes they have.
+    pub(super) fn lasting(&self) -> (usize, u64) {
+        let bytes = self.lasting.last().map_or(0, |entry| entry.at + entry.chunk.bytes.len() as u64);
+        (self.lasting.len(), bytes)
+    }
+
+    /// Which of the first `count` of those has the byte at a place, and where in itself.
+    pub(super) fn lasting_at(&self, at: u64, count: usize) -> Option<(&Entry, u64)> {
+        let number = self.lasting.get(..count)?.partition_point(|entry| entry.at <= at).checked_sub(1)?;
+        self.lasting.get(number).map(|entry| (entry, at - entry.at))
+    }
+
+    /// The chunk that is held and has the byte at a place, and where in itself; places count from the first chunk ever published.
+    pub(super) fn chunk_at(&self, at: u64) -> Option<(&Entry, u64)> {
+        let number = self.chunks.partition_point(|entry| entry.at <= at).checked_sub(1)?;
+        self.chunks.get(number).map(|entry| (entry, at - entry.at))
+    }
+
+    /// Bytes of the chunks before number `from`, which is held or the next one.
+    pub(super) fn bytes_before(&self, from: u64) -> u64 {
+        self.held_from(from).next().map_or(self.end_at, |entry| entry.at)
     }
 
     /// Everything that is held, in order.

@@ -1,12 +1,14 @@
 //! Someone who watches.
 
+use std::io;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 use vramscope_trace::Chunk;
 
 use super::history::{Entry, History, end_event};
-use super::{Hub, Position, Tip};
+use super::reading::Reading;
+use super::{Hub, Position, Tip, position};
 
 /// Where a newcomer begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,10 +54,14 @@ pub struct Viewer {
     missed: u64,
     /// The least number of bytes that it was ever behind.
     least_lag: u64,
+    /// The file, as long as it is given what stands there.
+    reading: Option<Reading>,
+    failure: Option<io::Error>,
 }
 
 impl Viewer {
     pub(super) fn new(hub: &Hub, begin: Begin) -> Self {
+        let reading = if begin == Begin::Oldest { Reading::from(hub, 0) } else { None };
         Self {
             hub: hub.clone(),
             tip: hub.0.tip.subscribe(),
@@ -68,15 +74,22 @@ impl Viewer {
             end_event: None,
             missed: 0,
             least_lag: u64::MAX,
+            reading,
+            failure: None,
         }
     }
 
     pub(super) fn resume(hub: &Hub, at: Position, or: Begin) -> Self {
         let mut viewer = Self::new(hub, or);
+        if at.recording == hub.identity()
+            && let Some(reading) = position::in_file(at.next).and_then(|at| Reading::from(hub, at))
+        {
+            return Self { is_resumed: true, reading: Some(reading), ..viewer };
+        }
         let history = hub.0.lock();
         if at.recording == hub.identity() && (1..=history.end).contains(&at.next) {
             (viewer.had, viewer.defined, viewer.next) = (at.next, at.next, at.next);
-            (viewer.is_resumed, viewer.has_begun) = (true, true);
+            (viewer.is_resumed, viewer.has_begun, viewer.reading) = (true, true, None);
             viewer.end_event = Some(history.event_after(at.next)).filter(|&event| event > 0);
         }
         drop(history);
@@ -92,12 +105,54 @@ impl Viewer {
     /// What to [resume](Hub::resume) with after everything that was taken so far; 0 is where nothing is to be had yet.
     #[must_use]
     pub fn next(&self) -> u64 {
+        if let Some(reading) = &self.reading {
+            return reading.next();
+        }
         // Who has some of the definitions and not yet what they are for has gained nothing.
         if self.defined < self.next { self.had } else { self.next }
     }
 
-    /// The next chunks: at least one if there is any, and then as many as `max_bytes` has room for.
+    /// Whether [`take`](Self::take) reads from a file.
+    #[must_use]
+    pub fn reads_file(&self) -> bool {
+        self.reading.is_some()
+    }
+
+    /// Why it was given nothing more, where the recording's file cannot be read.
+    #[must_use]
+    pub fn failure(&self) -> Option<&io::Error> {
+        self.failure.as_ref()
+    }
+
+    /// The next chunks: at least one if there is any, and then as many as `max_bytes` has room for. As long as it
+    /// [reads from a file](Self::reads_file) this may wait for a disk.
     pub fn take(&mut self, max_bytes: usize) -> Taken {
+        match &mut self.reading {
+            Some(reading) => match reading.take(&self.hub, max_bytes) {
+                Ok(chunks) if chunks.is_empty() => self.leave_file(),
+                Ok(chunks) => {
+                    self.end_event = chunks.iter().rev().find_map(|chunk| end_event(chunk)).or(self.end_event);
+                    return Taken { chunks, missed: 0, next: self.next() };
+                }
+                Err(error) => {
+                    self.failure = Some(error);
+                    return Taken { next: self.next(), ..Taken::default() };
+                }
+            },
+            None => {}
+        }
+        self.take_held(max_bytes)
+    }
+
+    /// Goes on with the hub's chunks, after all that stands in the file.
+    fn leave_file(&mut self) {
+        if let Some(reading) = self.reading.take() {
+            let next = reading.chunk();
+            (self.had, self.defined, self.next, self.has_begun) = (next, next, next, true);
+        }
+    }
+
+    fn take_held(&mut self, max_bytes: usize) -> Taken {
         let shared = Arc::clone(&self.hub.0);
         let history = shared.lock();
         self.aim(&history);
@@ -162,7 +217,10 @@ impl Viewer {
 
     /// Waits until there is something to take; `false` if everything was taken and nothing more will come.
     pub async fn wait(&mut self) -> bool {
-        if self.defined < self.next {
+        if self.failure.is_some() {
+            return false;
+        }
+        if self.reads_file() || self.defined < self.next {
             return true;
         }
         let next = self.next;

@@ -32,6 +32,8 @@ pub(super) struct Streams {
     main: Encoder,
     /// For the hub, while somebody watches.
     live: Option<Encoder>,
+    /// Bytes that were given to the file.
+    appended: u64,
     /// A time before the first event that is in no chunk of the main encoder.
     since: Option<Instant>,
     pub(super) summary: Summary,
@@ -45,9 +47,14 @@ impl Streams {
     pub(super) fn new(info: &Info, outputs: Outputs) -> Self {
         let (main, summary) = (Encoder::new(info), Summary::default());
         let (info, figures_at) = (info.clone(), None);
-        let mut streams = Self { outputs, main, live: None, since: None, summary, info, figures_at };
+        let mut streams = Self { outputs, main, live: None, appended: 0, since: None, summary, info, figures_at };
+        let view = streams.outputs.file.as_ref().and_then(RecordingFile::view);
+        if let Some((hub, view)) = streams.outputs.hub.as_ref().zip(view) {
+            hub.set_file(view);
+        }
         streams.pass_on();
         streams.flush_file();
+        streams.join(true);
         streams
     }
 
@@ -62,7 +69,8 @@ impl Streams {
             self.main.full_state(&state);
         }
         let shared = is_watched && self.live.is_none();
-        if at_once || shared || self.since.is_some_and(|since| since.elapsed() >= CUT_EVERY) {
+        let is_cut = at_once || shared || self.since.is_some_and(|since| since.elapsed() >= CUT_EVERY);
+        if is_cut {
             self.main.flush();
             self.since = None;
         }
@@ -74,6 +82,7 @@ impl Streams {
             self.flush_file();
         }
         self.look_for_failure();
+        self.join(is_cut || self.live.is_none());
         if at_once || self.figures_at.is_none_or(|at| at.elapsed() >= FIGURES_EVERY) {
             self.tell_figures();
         }
@@ -139,8 +148,16 @@ impl Streams {
         }
         for chunk in chunks {
             if let Some(file) = &self.outputs.file {
+                self.appended += chunk.bytes.len() as u64;
                 file.append(chunk);
             }
+        }
+    }
+
+    /// Lets the hub know how far the file is; `is_junction` says that it and the hub were given the same, in whatever chunks.
+    fn join(&self, is_junction: bool) {
+        if let Some(hub) = self.outputs.hub.as_ref().filter(|_| self.outputs.file.is_some()) {
+            hub.join(is_junction.then_some(self.appended));
         }
     }
 
@@ -156,6 +173,9 @@ impl Streams {
         let Some(error) = file.failure() else { return };
         self.summary.bytes = file.bytes();
         self.outputs.file = None;
+        if let Some(hub) = &self.outputs.hub {
+            hub.file_is_over();
+        }
         if let Some(tell) = self.outputs.on_file_error.take() {
             tell(&error);
         }
