@@ -157,6 +157,12 @@ impl Hub {
         self.0.tip.send_modify(|tip| tip.ended = true);
     }
 
+    /// Whether nothing more will be published.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.0.tip.borrow().ended
+    }
+
     /// Whether there is any viewer.
     #[must_use]
     pub fn is_watched(&self) -> bool {
