@@ -3,6 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use fantoccini::actions::{InputSource, KeyAction, KeyActions};
 use fantoccini::wd::Capabilities;
 use fantoccini::{Client, ClientBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -112,6 +113,17 @@ impl Browser {
     pub fn run(&self, script: &str, arguments: &[Value]) -> Value {
         let result = self.runtime.block_on(self.client().execute(script, arguments.to_vec()));
         result.unwrap_or_else(|error| panic!("in the page: {error}\n{script}"))
+    }
+
+    /// Presses a key and lets it go, as a person would. WebDriver's numbers for keys that are no characters are characters of Unicode's
+    /// private area.
+    ///
+    /// # Panics
+    /// Where the browser takes no keys.
+    pub fn press(&self, key: char) {
+        let actions = KeyActions::new("keyboard".to_owned()).then(KeyAction::Down { value: key });
+        let pressed = self.runtime.block_on(self.client().perform_actions(actions.then(KeyAction::Up { value: key })));
+        pressed.unwrap_or_else(|error| panic!("cannot press {key:?}: {error}"));
     }
 
     /// A picture of the page, as PNG.

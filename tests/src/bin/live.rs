@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use vramscope_tests::Browser;
 use vramscope_tests::live::chaos::{self, chaos};
+use vramscope_tests::live::page;
 use vramscope_tests::live::soak::{self, soak};
 use vramscope_tests::live::throughput::{self, throughput};
 
@@ -16,7 +18,10 @@ Usage: live RIG [NAME=NUMBER…]
   throughput rate=1000000 seconds=60     events to a native viewer and a file, and whether any is lost
   chaos incidents=500 viewers=12 rate=100000 seed=1   viewers that come, go, stall and are cut off
   soak seconds=3600 rate=100000 viewers=6 keep=67108864 seed=1
-                                         what the program takes over time; the table goes to soak.csv";
+                                         what the program takes over time; the table goes to soak.csv
+  keys rate=300000 seconds=60            the page in a browser, while somebody types
+  screen rate=100000 seconds=60          how soon an event is on the screen
+  moments rate=100000 count=100 seed=1   page, native viewer and pool at random moments";
 
 /// The numbers that were given, by their names.
 struct Numbers(BTreeMap<String, u64>);
@@ -61,6 +66,16 @@ fn run(rig: &str, numbers: &mut Numbers) -> Option<Result<String, String>> {
                 let figures = soak.to_string();
                 if soak.is_flat() { Ok(figures) } else { Err(figures) }
             })
+        }
+        "keys" | "screen" => {
+            let usual = if rig == "keys" { 300_000 } else { 100_000 };
+            let rate = numbers.take("rate", usual);
+            let plan = page::Plan { rate, time: Duration::from_secs(numbers.take("seconds", 60)) };
+            page::follow(&Browser::start(page::window()), plan, rig == "keys").map(|figures| figures.to_string())
+        }
+        "moments" => {
+            let (rate, count) = (numbers.take("rate", 100_000), numbers.take("count", 100));
+            page::moments(&Browser::start(page::window()), rate, count, numbers.take("seed", 1))
         }
         _ => return None,
     })

@@ -1,6 +1,7 @@
 //! What is measured and shown of live recordings. Each has a short form, which tests run, and a long one, which the program `live` runs.
 
 pub mod chaos;
+pub mod page;
 pub mod soak;
 pub mod throughput;
 
