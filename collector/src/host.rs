@@ -13,6 +13,7 @@ const SEGMENT_ALIGNMENT: usize = 2 << 20;
 /// The memory of this machine, up to a capacity. Work on it is done at once, so that events in its streams pass at once.
 #[derive(Debug)]
 pub struct HostDevice {
+    number: u16,
     capacity_bytes: u64,
     used_bytes: u64,
     /// What is reserved, by the address handed out for it.
@@ -34,7 +35,18 @@ impl HostDevice {
     /// A device that gives out at most `capacity_bytes`. The operating system provides pages as they are first written.
     #[must_use]
     pub fn new(capacity_bytes: u64) -> Self {
-        Self { capacity_bytes, used_bytes: 0, maps: BTreeMap::new(), ranges: BTreeMap::new() }
+        Self { number: 0, capacity_bytes, used_bytes: 0, maps: BTreeMap::new(), ranges: BTreeMap::new() }
+    }
+
+    /// The same as a device of another number than 0: several stand for the several GPUs of a machine.
+    #[must_use]
+    pub fn with_number(self, number: u16) -> Self {
+        Self { number, ..self }
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> u16 {
+        self.number
     }
 
     /// What would be in use with `bytes` more.

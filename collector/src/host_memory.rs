@@ -45,7 +45,7 @@ impl MemoryDevice for HostDevice {
 
     fn info(&self) -> DeviceInfo {
         DeviceInfo {
-            device: 0,
+            device: self.number(),
             name: "host memory".to_owned(),
             total_bytes: self.memory().total_bytes,
             history_complete: true,
