@@ -185,6 +185,18 @@ fn of_sample(sample: &MemorySample) -> Section {
     Section { heading: "Outside the pool, by the driver's last sample", rows }
 }
 
+/// What a GPU is called where there are several. The devices of a hub of several processes have names that tell which is which; those of one
+/// process are told apart by their numbers.
+#[must_use]
+pub fn name_of_device(recording: &Recording, id: DeviceId) -> String {
+    let about = recording.info().devices.iter().find(|about| about.device == id.0);
+    match about {
+        Some(about) if about.rank.is_some() || !about.process.is_empty() => about.name.clone(),
+        Some(about) if !about.name.trim().is_empty() => format!("GPU {} · {}", id.0, about.name),
+        _ => format!("GPU {}", id.0),
+    }
+}
+
 /// What is known of a GPU as a whole.
 #[must_use]
 pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, notes: &[String]) -> Details {
@@ -195,6 +207,9 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
     let about = info.devices.iter().find(|about| about.device == id.0);
     if let Some(about) = about.filter(|about| !about.name.is_empty()) {
         rows.push(("name", about.name.clone()));
+    }
+    if let Some(about) = about.filter(|about| !about.process.is_empty()) {
+        rows.push(("process", about.process.clone()));
     }
     if let Some(about) = about.filter(|about| about.total_bytes > 0) {
         rows.push(("memory", size(about.total_bytes)));

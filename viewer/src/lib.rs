@@ -11,6 +11,7 @@
 //! - [`timeline::draw`] and [`heatmap::draw`] paint on a [`frame::Frame`]; `timeline` uses plotters, with a backend of our own.
 //! - [`heatmap::Layout`] says which row is where, and what is under a pixel.
 //! - [`model::Model::wants`] says which bytes of a large recording are wanted; whoever has them calls [`supply`](model::Model::supply).
+//! - [`following::Following`] knows how far a live recording has come, and what to ask the server for.
 //! - [`open::Opening`] recognizes what a file is while its bytes come.
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,7 @@ mod axis;
 mod backend;
 pub mod bands;
 pub mod details;
+pub mod following;
 pub mod frame;
 pub mod heatmap;
 pub mod link;

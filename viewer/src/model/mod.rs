@@ -1,6 +1,7 @@
 //! What is being looked at: the recording, the moment, the range of time, the selection. Every change is a method here that takes
 //! what it needs as arguments, the clock too; nothing here knows of a page.
 
+mod growth;
 mod links;
 mod peaks;
 mod reads;
@@ -17,6 +18,8 @@ use crate::open::Opened;
 use crate::playback::Playback;
 use crate::span::{TimeSpan, whole};
 use crate::timeline::PeakMark;
+use growth::Growth;
+pub use growth::{LIVE_LIMIT_BYTES, WHOLE_LIMIT_BYTES};
 use peaks::Found;
 pub use reads::Fetch;
 use reads::Wish;
@@ -57,6 +60,7 @@ pub struct Stale {
 #[derive(Default)]
 pub struct Model {
     recording: Recording,
+    growth: Growth,
     replay: Replay,
     /// Looks things up elsewhere in the recording without moving the moment.
     scout: Replay,
@@ -110,16 +114,6 @@ impl Model {
         };
     }
 
-    /// Takes the next bytes of the recording.
-    ///
-    /// # Errors
-    /// Where they are not a recording's; what came before stays usable.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
-        let taken = self.recording.push(bytes);
-        let grown = self.after_growth();
-        taken.and(grown)
-    }
-
     /// Shows the recording of the file called `name`.
     ///
     /// # Errors
@@ -131,38 +125,6 @@ impl Model {
         self.after_growth()?;
         // What a person opens a recording for is most often where its memory went.
         self.seek(self.peak_event(PeakOf::Allocated))
-    }
-
-    fn after_growth(&mut self) -> Result<(), FormatError> {
-        self.stale.timeline = true;
-        self.marks.update(&self.recording);
-        if self.recording.series(self.device).is_none()
-            && let Some(first) = self.recording.devices().next()
-        {
-            self.device = first;
-        }
-        self.find_peaks();
-        if let Some(link) = self.awaited.take() {
-            self.go_to_link(&link)?;
-        }
-        if self.following {
-            self.span.slide_to_end(self.whole());
-            return self.go_to(self.recording.end_event());
-        }
-        // The first moment may be a full state, which has to be gone to like any other.
-        if self.state().event() <= self.recording.first_event() {
-            return self.go_to(self.recording.first_event());
-        }
-        Ok(())
-    }
-
-    /// The connection to the training program ended; what it sent stays.
-    pub fn disconnect(&mut self) {
-        if self.origin == Origin::Live {
-            self.origin = Origin::Disconnected;
-            self.following = false;
-            self.stale.moment = true;
-        }
     }
 
     /// What must be drawn anew since the last call.

@@ -61,7 +61,7 @@ fn describe(state: &State) -> Result<Object, JsValue> {
     set(&object, "source", model.source())?;
     set(&object, "live", model.origin() == Origin::Live)?;
     set(&object, "events", model.recording().end_event() as f64)?;
-    set(&object, "lost_events", model.recording().lost_events() as f64)?;
+    set(&object, "lost_events", model.lost_events() as f64)?;
     set(&object, "event", model.state().event() as f64)?;
     set(&object, "time_ns", model.time_ns() as f64)?;
     set(&object, "device", model.device().0)?;
@@ -73,7 +73,22 @@ fn describe(state: &State) -> Result<Object, JsValue> {
     set(&object, "fragmentation", device.free_space().fragmentation())?;
     set(&object, "view", describe_view(state)?)?;
     set(&object, "frame_ms", state.frame_ms)?;
+    describe_connection(&object, state)?;
     Ok(object)
+}
+
+/// How the recording comes, for who measures: the newest event's age when it was last drawn, and that of the oldest that came on the screen then.
+fn describe_connection(object: &Object, state: &State) -> Result<(), JsValue> {
+    let model = &state.model;
+    set(object, "connection", state.connection.name())?;
+    set(object, "received_bytes", state.arrivals.received_bytes)?;
+    set(object, "waiting_bytes", state.arrivals.waiting_bytes())?;
+    set(object, "held_bytes", model.recording().held_bytes() as f64)?;
+    set(object, "first_event", model.recording().first_event() as f64)?;
+    set(object, "missed_events", model.missed_events() as f64)?;
+    let [newest, most] = state.age.latency_ms().map_or([JsValue::NULL; 2], |latency_ms| latency_ms.map(JsValue::from));
+    set(object, "latency_ms", newest)?;
+    set(object, "latency_most_ms", most)
 }
 
 /// What is looked at. Addresses are strings: a JavaScript number does not hold all of them.

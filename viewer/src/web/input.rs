@@ -5,7 +5,7 @@ use web_sys::{DragEvent, Event, EventTarget, HashChangeEvent, PointerEvent, Whee
 
 use super::panel::BANDS;
 use super::save::save;
-use super::{App, Pointer, State, keys, live, source, window};
+use super::{App, Pointer, State, controls, keys, live, source, window};
 use crate::bands::Band;
 use crate::heatmap::{ColorBy, View};
 use crate::link::Link;
@@ -43,6 +43,7 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     listen_to_heatmap(app)?;
     listen_to_controls(app)?;
     listen_to_files(app)?;
+    controls::listen(app)?;
     keys::listen(app)?;
     let on_link = app.clone();
     on(window()?.as_ref(), "hashchange", move |event: HashChangeEvent| {
@@ -195,7 +196,7 @@ fn listen_to_heatmap(app: &App) -> Result<(), JsValue> {
 }
 
 /// Runs `action` when the button `id` is pressed.
-fn on_button(app: &App, id: &str, action: impl Fn(&App) + 'static) -> Result<(), JsValue> {
+pub(super) fn on_button(app: &App, id: &str, action: impl Fn(&App) + 'static) -> Result<(), JsValue> {
     let button = app.0.state.borrow().page.element(id)?;
     let app = app.clone();
     on(&button, "click", move |_: Event| action(&app))
@@ -211,6 +212,7 @@ fn listen_to_controls(app: &App) -> Result<(), JsValue> {
     on_button(app, "peak-reserved", |app| app.change(|state| state.model.go_to_peak(PeakOf::Reserved)))?;
     on_button(app, "fit", |app| change_model(app, Model::fit))?;
     on_button(app, "live", follow)?;
+    on_button(app, "load-all", live::load_everything)?;
     on_button(app, "color", |app| change_model(app, toggle_color))?;
     for (band, [_, button, _]) in Band::ALL.into_iter().zip(BANDS) {
         on_button(app, button, move |app| change_model(app, |model| model.toggle_band(band)))?;

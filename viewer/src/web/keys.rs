@@ -3,6 +3,7 @@
 use wasm_bindgen::prelude::*;
 use web_sys::KeyboardEvent;
 
+use super::controls::ask_for_mark;
 use super::input::{change_model, change_speed, follow, on, pick_file, play_or_pause, toggle_color, toggle_help};
 use super::save::save;
 use super::{App, window};
@@ -73,6 +74,7 @@ fn react(app: &App, key: &str, shift: bool) -> bool {
         "Escape" => change_model(app, |model| model.select(None)),
         "c" | "C" => change_model(app, toggle_color),
         "o" | "O" => pick_file(app),
+        "m" | "M" => return ask_for_mark(app),
         "?" => toggle_help(app),
         _ => return false,
     }

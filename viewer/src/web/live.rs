@@ -1,31 +1,66 @@
-//! The live connection to a running program.
+//! The live connection to a running program: made, lost, made again.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use js_sys::{ArrayBuffer, Promise, Uint8Array};
+use js_sys::{ArrayBuffer, JSON, Promise, Reflect, Uint8Array};
 use vramscope_trace::{Info, Recording};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
-use web_sys::{BinaryType, Event, MessageEvent, Url, WebSocket};
+use web_sys::{BinaryType, CloseEvent, Event, MessageEvent, Url, WebSocket};
 
+use super::arrivals::{Arrivals, decode};
 use super::input::on;
 use super::page::Stage;
 use super::ranges::Reads;
 use super::save::Kept;
-use super::{App, window};
+use super::{App, controls, window};
+use crate::following::{Following, History, Note, Reunion};
 use crate::link::Link;
-use crate::model::Origin;
+use crate::model::{LIVE_LIMIT_BYTES, Origin, WHOLE_LIMIT_BYTES};
 
-/// How long after a lost connection the next is tried.
-const RETRY_MS: i32 = 1500;
-
-/// How long bytes are collected before they are shown: as often as the eye can follow, and no oftener.
-const BATCH_MS: i32 = 50;
+/// How long a resumed stream may be silent before it counts as live: a recording that has ended is closed at once.
+const SILENCE_MS: i32 = 700;
+/// Bytes of a first message in which the recording's head is looked for.
+const HEAD_BYTES: u32 = 256 << 10;
 
 /// What a page says that follows a program which has ended, when it finds another in its place.
 const ANOTHER: &str =
     "The program ended; what it recorded stays on the page. Another one runs here now: Live goes to it.";
+/// What it says where going on would replace what somebody looks at.
+const NOT_RESUMED: &str = "The connection is back, but it cannot go on where it ended. What is on the page stays; Live begins with what the server holds.";
+const NO_TOKEN: &str = "The server wants its token: open the page by the address that the program printed.";
+const TOO_MANY: &str = "So many pages follow this program that the server takes no more; trying again.";
+const TOO_SLOW: &str =
+    "This page could not keep up with the program. It goes on with what is newest; what it missed is counted.";
+
+/// What the badge tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Connection {
+    /// There was none.
+    #[default]
+    None,
+    Live,
+    /// It was lost, and is tried again.
+    Reconnecting,
+    /// The recording has ended.
+    Ended,
+    /// It was lost and is not tried again by itself.
+    Disconnected,
+}
+
+impl Connection {
+    /// Its name for scripts.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Live => "live",
+            Self::Reconnecting => "reconnecting",
+            Self::Ended => "ended",
+            Self::Disconnected => "disconnected",
+        }
+    }
+}
 
 /// A connection; it is closed when this is dropped.
 pub(super) struct Live {
@@ -41,10 +76,11 @@ impl Drop for Live {
     }
 }
 
-fn address() -> Result<String, JsValue> {
+fn address(query: &str) -> Result<String, JsValue> {
     let page = window()?.location().href()?;
     let url = Url::new_with_base("ws", &page)?;
     url.set_protocol(if url.protocol() == "https:" { "wss:" } else { "ws:" });
+    url.set_search(query);
     Ok(url.href())
 }
 
@@ -52,20 +88,37 @@ fn address() -> Result<String, JsValue> {
 #[derive(Clone)]
 pub(super) enum Purpose {
     /// To show whatever program runs, and there what a link says.
-    Show(Link),
+    Show(Link, History),
     /// To go on with the program that this was said of. Another may have taken its place.
     Resume(Info),
 }
 
-/// Connects because somebody asks for it, and shows what comes.
+/// Goes to what runs because somebody asks for it: on with the program that was followed, if it is still there and no other was found.
 pub(super) fn connect(app: &App) {
     let app = app.clone();
     spawn_local(async move {
-        connect_for(&app, Purpose::Show(Link::default())).await;
+        let purpose = {
+            let mut state = app.0.state.borrow_mut();
+            state.followed = true;
+            match state.following.is_known() {
+                true => Purpose::Resume(state.model.recording().info().clone()),
+                false => Purpose::Show(Link::default(), History::Recent),
+            }
+        };
+        connect_for(&app, purpose).await;
         let state = app.0.state.borrow();
-        if state.model.origin() == Origin::Disconnected {
+        if state.model.origin() == Origin::Disconnected && state.connection != Connection::Live {
             state.page.show_message("No program is running here now. What the last one recorded stays on the page.");
         }
+    });
+}
+
+/// Begins again with everything that was recorded.
+pub(super) fn load_everything(app: &App) {
+    let app = app.clone();
+    spawn_local(async move {
+        let link = app.0.state.borrow().model.link_to_resume();
+        connect_for(&app, Purpose::Show(link, History::All)).await;
     });
 }
 
@@ -97,22 +150,48 @@ impl App {
 fn listen(app: &App, purpose: Purpose, settled: js_sys::Function) -> Result<(), JsValue> {
     let number = app.0.connections.get() + 1;
     app.0.connections.set(number);
-    let socket = WebSocket::new(&address()?)?;
+    let query = match &purpose {
+        Purpose::Show(_, history) => Following::new(*history).query(),
+        Purpose::Resume(_) => app.0.state.borrow().following.query(),
+    };
+    let socket = WebSocket::new(&address(&query)?)?;
     socket.set_binary_type(BinaryType::Arraybuffer);
-    let incoming = Incoming { app: app.clone(), number, purpose, settled, begun: Rc::default(), bytes: Rc::default() };
-
+    let incoming = Incoming {
+        app: app.clone(),
+        number,
+        purpose,
+        settled,
+        begun: Rc::default(),
+        next: Rc::default(),
+        note: Rc::default(),
+    };
     let on_open = incoming.clone();
     on(&socket, "open", move |_: Event| on_open.opened())?;
     let on_message = incoming.clone();
     on(&socket, "message", move |event: MessageEvent| {
-        if let Ok(buffer) = event.data().dyn_into::<ArrayBuffer>() {
-            on_message.take(&Uint8Array::new(&buffer).to_vec());
+        let data = event.data();
+        if let Some(text) = data.as_string() {
+            on_message.noted(&text);
+        } else if let Ok(buffer) = data.dyn_into::<ArrayBuffer>() {
+            on_message.take(Uint8Array::new(&buffer));
         }
     })?;
-    on(&socket, "close", move |_: Event| incoming.closed())?;
+    on(&socket, "close", move |event: CloseEvent| incoming.closed(event.code()))?;
     app.hang_up();
     *app.0.live.borrow_mut() = Some(Live { socket, number });
     Ok(())
+}
+
+/// What a text message says; nothing where it is not the object that it should be.
+fn parse_note(text: &str) -> Option<Note> {
+    let object = JSON::parse(text).ok().filter(JsValue::is_object)?;
+    let field = |name: &str| Reflect::get(&object, &name.into()).unwrap_or_default();
+    let number = |name: &str| field(name).as_f64().filter(|number| *number >= 0.0).map(|number| number as u64);
+    Some(Note {
+        recording: field("recording").as_string(),
+        resumed: field("resumed").is_truthy(),
+        next: number("next"),
+    })
 }
 
 /// What comes over one connection.
@@ -125,8 +204,10 @@ struct Incoming {
     settled: js_sys::Function,
     /// Whether it is shown.
     begun: Rc<Cell<bool>>,
-    /// What has come and is not shown yet.
-    bytes: Rc<RefCell<Vec<u8>>>,
+    /// The number of the chunk after the next message.
+    next: Rc<Cell<Option<u64>>>,
+    /// What was said of the recording before the first bytes.
+    note: Rc<RefCell<Option<Note>>>,
 }
 
 impl Incoming {
@@ -139,76 +220,159 @@ impl Incoming {
     }
 
     fn opened(&self) {
-        // Whoever resumes is told by the first bytes who is there.
-        if let Purpose::Show(link) = &self.purpose {
+        // Whoever resumes is told by the first message who is there.
+        if let Purpose::Show(link, history) = &self.purpose {
             if self.is_wanted() {
-                self.begin(link);
+                self.begin(link, Following::new(*history), false);
             }
             self.settle();
         }
     }
 
-    fn begin(&self, link: &Link) {
+    /// Shows what comes from now on, from its beginning; `again` where it is the recording that is on the page.
+    fn begin(&self, link: &Link, following: Following, again: bool) {
         self.begun.set(true);
         self.app.change(|state| {
-            state.model.begin("live", Origin::Live);
-            state.kept = Kept::default();
+            match again {
+                true => state.model.begin_again(),
+                false => state.model.begin("live", Origin::Live),
+            }
+            let is_whole = following.history == History::All;
+            state.model.hold_at_most(if is_whole { WHOLE_LIMIT_BYTES } else { LIVE_LIMIT_BYTES });
+            state.following = following;
+            state.arrivals = Arrivals::default();
+            state.kept = Kept::Live;
             state.reads = Reads::default();
             state.page.hide_message();
             state.page.set_stage(Stage::Loading, "Connected", "Waiting for the first events…");
+            state.connect();
             state.model.go_to_link(link)
         });
+        controls::ask(&self.app);
     }
 
-    fn take(&self, bytes: &[u8]) {
-        let is_first = self.bytes.borrow().is_empty();
-        self.bytes.borrow_mut().extend_from_slice(bytes);
-        if is_first {
-            let incoming = self.clone();
-            after(BATCH_MS, move || incoming.show());
-        }
-    }
-
-    fn show(&self) {
-        let bytes = self.bytes.take();
-        if bytes.is_empty() || !self.is_wanted() || !self.resume(&bytes) {
+    /// Goes on where the connection before ended.
+    fn go_on(&self) {
+        if self.begun.replace(true) || !self.is_wanted() {
             return;
         }
         self.app.change(|state| {
-            state.kept.push(&Uint8Array::from(bytes.as_slice()));
-            state.model.push(&bytes)
+            let followed = state.followed;
+            state.model.reconnect(followed);
+            state.page.hide_message();
+            state.connect();
+            Ok::<_, String>(())
+        });
+        controls::ask(&self.app);
+    }
+
+    fn noted(&self, text: &str) {
+        let Some(note) = parse_note(text).filter(|_| self.is_wanted()) else { return };
+        if note.next.is_some() {
+            self.next.set(note.next);
+        }
+        if note.recording.is_none() {
+            return;
+        }
+        if self.begun.get() {
+            self.app.0.state.borrow_mut().following.identify(&note);
+            return;
+        }
+        let reunion = self.app.0.state.borrow().following.reunion(Some(&note));
+        *self.note.borrow_mut() = Some(note);
+        match reunion {
+            // What has ended is told so at once, and is not live for a blink.
+            Reunion::GoesOn if self.app.0.state.borrow().connection == Connection::Ended => {
+                let incoming = self.clone();
+                after(SILENCE_MS, move || {
+                    incoming.go_on();
+                    incoming.settle();
+                });
+                return;
+            }
+            Reunion::GoesOn => self.go_on(),
+            Reunion::BeginsAgain => self.begin_again(),
+            Reunion::Another => self.refuse(ANOTHER),
+            Reunion::Unsaid => {}
+        }
+        self.settle();
+    }
+
+    /// Begins again, unless somebody looks at what is here.
+    fn begin_again(&self) {
+        let (followed, link, following) = {
+            let state = self.app.0.state.borrow();
+            let mut following = Following::new(state.following.history);
+            if let Some(note) = self.note.borrow().as_ref() {
+                following.identify(note);
+            }
+            let has_nothing = state.model.recording().end_event() == 0;
+            (state.followed || has_nothing, state.model.link_to_resume(), following)
+        };
+        match followed {
+            true => self.begin(&link, following, true),
+            false => self.refuse(NOT_RESUMED),
+        }
+    }
+
+    /// Leaves what is on the page, and says why.
+    fn refuse(&self, why: &str) {
+        self.app.hang_up();
+        self.app.change(|state| {
+            state.connection = Connection::Disconnected;
+            // Whoever asks again wants what is there.
+            state.following = Following::default();
+            state.page.show_message(why);
+            state.model.redraw_moment();
+            Ok::<_, String>(())
         });
     }
 
-    /// Begins, if that is still to be done, where these first bytes are of the program that was looked for. Says whether they are.
-    fn resume(&self, first: &[u8]) -> bool {
-        let Purpose::Resume(expected) = &self.purpose else { return true };
-        if self.begun.get() {
-            return true;
+    fn take(&self, bytes: Uint8Array) {
+        if !self.is_wanted() {
+            return;
+        }
+        if !self.begun.get() {
+            self.meet(&bytes);
+        }
+        // It may have been found to be another program's.
+        if !self.is_wanted() || !self.begun.get() {
+            return;
+        }
+        let has_room = self.app.0.state.borrow_mut().arrivals.push(bytes, self.next.take());
+        if !has_room {
+            skip_forward(&self.app);
+            return;
+        }
+        decode(&self.app);
+    }
+
+    /// Finds out by the first bytes whether they are of the program that was looked for, where nobody has said so, and shows them.
+    fn meet(&self, bytes: &Uint8Array) {
+        let Purpose::Resume(expected) = &self.purpose else { return };
+        let reunion = self.app.0.state.borrow().following.reunion(self.note.borrow().as_ref());
+        if reunion == Reunion::GoesOn {
+            self.go_on();
+            return;
         }
         let mut begun = Recording::new();
         // What is wrong with it is said when it is shown.
-        let _ = begun.push(first);
-        let found = begun.info() == expected;
-        if found {
-            // The server holds what it sent before, so nothing is lost by beginning again.
-            let link = self.app.0.state.borrow().model.link_to_resume();
-            self.begin(&link);
+        let _ = begun.push(&bytes.subarray(0, bytes.length().min(HEAD_BYTES)).to_vec());
+        if begun.info() == expected {
+            self.begin_again();
         } else {
-            self.app.hang_up();
-            self.app.0.state.borrow().page.show_message(ANOTHER);
+            self.refuse(ANOTHER);
         }
         self.settle();
-        found
     }
 
-    fn closed(&self) {
+    fn closed(&self, code: u16) {
         if self.is_wanted() {
-            self.show();
-        }
-        // Not the same: the last bytes may have been another program's.
-        if self.is_wanted() {
-            disconnected(&self.app);
+            let mut state = self.app.0.state.borrow_mut();
+            state.arrivals.closed = Some(code);
+            drop(state);
+            // What has come is shown first.
+            decode(&self.app);
         }
         self.settle();
     }
@@ -223,42 +387,95 @@ pub(super) fn after(delay_ms: i32, then: impl FnOnce() + 'static) {
     }
 }
 
-fn disconnected(app: &App) {
-    let (was_live, followed) = {
-        let state = app.0.state.borrow();
-        (state.model.origin() == Origin::Live, state.model.is_following())
-    };
+impl super::State {
+    /// There is a connection.
+    fn connect(&mut self) {
+        self.connection = Connection::Live;
+        self.following.succeeded();
+        self.model.redraw_moment();
+    }
+}
+
+/// More has come than can be decoded: all of it is left out, and what is newest shown.
+fn skip_forward(app: &App) {
+    app.hang_up();
+    app.0.state.borrow_mut().arrivals.clear();
+    let app = app.clone();
+    spawn_local(async move {
+        let info = {
+            let mut state = app.0.state.borrow_mut();
+            let following = state.model.is_following();
+            state.followed = following;
+            state.model.disconnect();
+            state.connection = Connection::Reconnecting;
+            state.following.leave_out();
+            state.model.recording().info().clone()
+        };
+        connect_for(&app, Purpose::Resume(info)).await;
+        app.0.state.borrow().page.show_message(TOO_SLOW);
+    });
+}
+
+/// Ends the connection after something that another try would not mend.
+pub(super) fn give_up(app: &App) {
+    app.hang_up();
     app.change(|state| {
         state.model.disconnect();
-        if state.model.recording().end_event() == 0 {
+        state.connection = Connection::Disconnected;
+        Ok::<_, String>(())
+    });
+}
+
+/// The connection has ended, and all that came over it is in the recording.
+pub(super) fn lost(app: &App, code: u16) {
+    let mut again = false;
+    app.change(|state| {
+        if state.model.origin() == Origin::Live {
+            state.followed = state.model.is_following();
+        }
+        state.model.disconnect();
+        if state.model.origin() != Origin::Disconnected {
+            return Ok(());
+        }
+        let before = state.connection;
+        let has_ended = code == 1000 || before == Connection::Ended;
+        // Without the recording's identity going on means to begin again, which is not what somebody wants who looks at an earlier moment.
+        again = state.following.is_known() || (state.followed && !has_ended);
+        state.connection = match has_ended {
+            true => Connection::Ended,
+            false if again => Connection::Reconnecting,
+            false => Connection::Disconnected,
+        };
+        match code {
+            4401 => {
+                (again, state.connection) = (false, Connection::Disconnected);
+                state.page.show_message(NO_TOKEN);
+            }
+            1013 => state.page.show_message(TOO_MANY),
+            _ => {}
+        }
+        if state.model.recording().end_event() == 0 && !again {
             state.page.set_stage(Stage::Empty, "Drop a recording here", super::source::EMPTY);
         }
         Ok::<_, String>(())
     });
-    // Whoever looks at an earlier moment keeps it; the button connects again. Whoever followed wants to go on.
-    if was_live && followed {
+    if again {
         retry(app);
     }
 }
 
 fn retry(app: &App) {
+    let delay_ms = app.0.state.borrow_mut().following.retry_ms(js_sys::Math::random());
     let (app, number) = (app.clone(), app.0.connections.get());
-    after(RETRY_MS, move || {
+    after(delay_ms, move || {
         let is_waiting = app.0.state.borrow().model.origin() == Origin::Disconnected;
         if app.is_connection(number) && is_waiting {
-            reconnect(&app);
-        }
-    });
-}
-
-/// Tries until the program is there again, or something else is.
-fn reconnect(app: &App) {
-    let app = app.clone();
-    spawn_local(async move {
-        let info = app.0.state.borrow().model.recording().info().clone();
-        connect_for(&app, Purpose::Resume(info)).await;
-        if app.0.state.borrow().model.origin() == Origin::Disconnected {
-            retry(&app);
+            let app = app.clone();
+            spawn_local(async move {
+                let info = app.0.state.borrow().model.recording().info().clone();
+                // Where there is nothing to connect to, its end leads back to the next try.
+                connect_for(&app, Purpose::Resume(info)).await;
+            });
         }
     });
 }

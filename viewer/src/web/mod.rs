@@ -1,7 +1,10 @@
 //! The page: the one module that knows of a browser. It turns what a person does into calls of the [`Model`], and what the model shows
 //! into pixels on two canvases and text in elements. A frame is drawn only when something has changed.
 
+mod age;
 mod api;
+mod arrivals;
+mod controls;
 mod input;
 mod keys;
 mod live;
@@ -21,7 +24,12 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::future_to_promise;
 use web_sys::{Document, File, ResizeObserver, Window};
 
+use crate::following::Following;
 use crate::model::{Model, Origin};
+use age::Age;
+use arrivals::Arrivals;
+use controls::Controls;
+use live::Connection;
 use page::Page;
 use ranges::Reads;
 use save::Kept;
@@ -29,6 +37,9 @@ use screen::Screen;
 
 /// How long after a change the address is brought up to date. Browsers refuse more than a few changes a second.
 const LINK_DELAY_MS: i32 = 400;
+
+/// How long after a frame the next one is begun at the earliest and at the latest, where only what comes live asks for it: twice as long as it took.
+const FRAMES_APART_MS: [f64; 2] = [16.0, 60.0];
 
 /// Starts the viewer on the page's document. The promise resolves when `file` is open; where there is none, when what the address names
 /// is, or the live connection.
@@ -79,6 +90,16 @@ struct State {
     /// Called when the moment that is looked at is on the screen, or cannot be.
     waiting: Vec<(Function, Function)>,
     link_written: String,
+    /// What is known of the live recording and of the way to it.
+    following: Following,
+    connection: Connection,
+    arrivals: Arrivals,
+    controls: Controls,
+    /// Whether the newest event was followed when the connection ended.
+    followed: bool,
+    age: Age,
+    /// When the last frame was begun, by the browser's clock.
+    drawn_ms: f64,
 }
 
 /// What the browser calls to have a frame drawn, with its clock.
@@ -91,6 +112,8 @@ struct App(Rc<Inner>);
 struct Inner {
     state: RefCell<State>,
     frame_wanted: Cell<bool>,
+    /// Whether one will be wanted soon.
+    frame_due: Cell<bool>,
     link_wanted: Cell<bool>,
     /// Counts what was opened, so that what comes late from an earlier one is not shown.
     opening: Cell<u64>,
@@ -117,10 +140,18 @@ impl App {
             reads: Reads::default(),
             waiting: Vec::new(),
             link_written: String::new(),
+            following: Following::default(),
+            connection: Connection::default(),
+            arrivals: Arrivals::default(),
+            controls: Controls::default(),
+            followed: true,
+            age: Age::default(),
+            drawn_ms: 0.0,
         };
         let app = Self(Rc::new(Inner {
             state: RefCell::new(state),
             frame_wanted: Cell::new(false),
+            frame_due: Cell::new(false),
             link_wanted: Cell::new(false),
             opening: Cell::new(0),
             connections: Cell::new(0),
@@ -173,6 +204,8 @@ impl App {
             state.page.show_message(&format!("{error:?}"));
         }
         state.frame_ms = now_ms() - begun;
+        state.drawn_ms = begun;
+        state.age.drawn(&state.model);
         if !state.model.is_waiting() {
             for (resolve, _) in state.waiting.drain(..) {
                 let _ = resolve.call0(&JsValue::UNDEFINED);
@@ -182,6 +215,25 @@ impl App {
             self.want_frame();
         }
         self.want_link(state);
+    }
+
+    /// Has a frame drawn, but not so often that the page does nothing else: what comes live comes all the time.
+    fn want_frame_soon(&self) {
+        let (drawn_ms, frame_ms) = {
+            let state = self.0.state.borrow();
+            (state.drawn_ms, state.frame_ms)
+        };
+        let [least, most] = FRAMES_APART_MS;
+        let wait_ms = drawn_ms + (2.0 * frame_ms).clamp(least, most) - now_ms();
+        if wait_ms <= 1.0 {
+            self.want_frame();
+        } else if !self.0.frame_due.replace(true) {
+            let app = self.clone();
+            live::after(wait_ms as i32, move || {
+                app.0.frame_due.set(false);
+                app.want_frame();
+            });
+        }
     }
 
     fn watch_size(&self) -> Result<(), JsValue> {
@@ -239,11 +291,14 @@ impl State {
             self.screen.measure(&self.page);
             self.model.redraw();
         }
-        let mut result = Ok(());
+        let mut result = self.model.settle();
+        if let Some(notice) = self.model.take_notice() {
+            self.page.show_message(notice);
+        }
         if let Some(x) = self.pending.scrub.take()
             && let Some(geometry) = self.screen.geometry()
         {
-            result = self.model.seek_time(geometry.time_ns(x));
+            result = result.and(self.model.seek_time(geometry.time_ns(x)));
         }
         let again = self.model.tick(clock_ms);
         if let Err(error) = result.and(again.clone().map(|_| ())) {
@@ -261,7 +316,8 @@ impl State {
         if stale.timeline || stale.moment || hover_changed {
             let hover = self.pending.hover.map(|at| (at.x as i32, at.y as i32));
             let hit = self.screen.draw_heatmap(&mut self.model, hover, stale.timeline || stale.moment)?;
-            panel::show(&self.page, &mut self.model, hit, &self.screen)?;
+            panel::show(&self.page, &mut self.model, hit, &self.screen, self.connection)?;
+            controls::show(&self.page, &self.controls, self.model.origin());
         }
         Ok(())
     }

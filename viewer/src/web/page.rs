@@ -31,6 +31,7 @@ pub(super) struct Page {
     pub(super) veil: HtmlElement,
     message: HtmlElement,
     details_shown: RefCell<String>,
+    devices_shown: RefCell<Vec<String>>,
     /// What elements say now, so that only what changes is set.
     texts: RefCell<HashMap<&'static str, (Element, String)>>,
 }
@@ -56,6 +57,7 @@ impl Page {
             veil: find(document, "veil")?,
             message: find(document, "message")?,
             details_shown: RefCell::default(),
+            devices_shown: RefCell::default(),
             texts: RefCell::default(),
         })
     }
@@ -115,6 +117,12 @@ impl Page {
     pub(super) fn details_shown(&self, what: &str) -> bool {
         let before = self.details_shown.replace(what.to_owned());
         before == what
+    }
+
+    /// Remembers what the device chooser offers; whether it has offered that before.
+    pub(super) fn devices_shown(&self, names: &[String]) -> bool {
+        let before = self.devices_shown.replace(names.to_vec());
+        before == names
     }
 
     pub(super) fn show_message(&self, text: &str) {

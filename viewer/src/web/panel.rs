@@ -3,6 +3,7 @@
 use vramscope_trace::{Category, DeviceId};
 use wasm_bindgen::prelude::*;
 
+use super::live::Connection;
 use super::page::{Page, Stage};
 use super::screen::{Screen, css};
 use crate::bands::Band;
@@ -18,33 +19,46 @@ pub(super) const BANDS: [[&str; 3]; 2] =
     [["band-outside", "show-outside", "count-outside"], ["band-others", "show-others", "count-others"]];
 
 /// Brings all text up to date; `hit` is what is under the pointer.
-pub(super) fn show(page: &Page, model: &mut Model, hit: Option<Hit>, screen: &Screen) -> Result<(), JsValue> {
+pub(super) fn show(
+    page: &Page,
+    model: &mut Model,
+    hit: Option<Hit>,
+    screen: &Screen,
+    connection: Connection,
+) -> Result<(), JsValue> {
     // A live recording without events is still being waited for; a file without any is shown as what it is.
     if model.origin() == Origin::File || model.recording().devices().next().is_some() {
         page.set_stage(Stage::Shown, "", "");
     }
-    show_source(page, model);
+    show_source(page, model, connection);
     show_counters(page, model);
     show_bands(page, model)?;
     show_transport(page, model);
     show_devices(page, model)?;
+    show_chosen_device(page, model);
     show_legend(page, model, screen)?;
     page.set_hidden("save", model.origin() == Origin::Nowhere);
     show_moment(page, model);
     show_details(page, model, hit)
 }
 
-fn show_source(page: &Page, model: &Model) {
+fn show_source(page: &Page, model: &Model, connection: Connection) {
     page.set_text("source", model.source());
-    let (badge, kind) = match (model.origin(), model.is_following()) {
-        (Origin::Live, true) => ("LIVE", "live"),
-        (Origin::Live, false) => ("live, held", "held"),
-        (Origin::Disconnected, _) => ("disconnected", "ended"),
-        _ => ("", ""),
+    let (badge, kind) = match (connection, model.is_following()) {
+        _ if model.origin() == Origin::File => ("", ""),
+        (Connection::None, _) => ("", ""),
+        (Connection::Live, true) => ("Live", "live"),
+        (Connection::Live, false) => ("Live · held", "held"),
+        (Connection::Reconnecting, _) => ("Reconnecting…", "lost"),
+        (Connection::Ended, _) => ("Ended", "ended"),
+        (Connection::Disconnected, _) => ("Disconnected", "lost"),
     };
     page.set_text("badge", badge);
     page.set_data("badge", "kind", kind);
     page.set_hidden("badge", badge.is_empty());
+    let missed = model.missed_events();
+    page.set_text("missed", &format!("{} missed", units::count(missed)));
+    page.set_hidden("missed", missed == 0 || model.origin() == Origin::File);
     let title =
         if model.source().is_empty() { "vramscope".to_owned() } else { format!("{} · vramscope", model.source()) };
     if page.document.title() != title {
@@ -62,8 +76,11 @@ fn show_counters(page: &Page, model: &Model) {
     page.set_text("count-segments", &units::count(device.segments().len() as u64));
     page.set_text("count-blocks", &units::count(device.blocks().len() as u64));
     page.set_text("count-events", &units::count(model.recording().end_event()));
-    page.set_text("count-lost", &units::count(model.recording().lost_events()));
-    page.set_hidden("lost", model.recording().lost_events() == 0);
+    // In a file nobody knows who left them out; of what is followed live the page knows which it did not get.
+    let missed = if model.origin() == Origin::File { 0 } else { model.missed_events() };
+    let lost = model.lost_events() - missed;
+    page.set_text("count-lost", &units::count(lost));
+    page.set_hidden("lost", lost == 0);
 }
 
 /// The legend of the bands: what each is at the moment, and whether it is drawn. Nothing where the driver was not asked.
@@ -98,6 +115,10 @@ fn show_transport(page: &Page, model: &Model) {
     if !being_typed && page.event.value() != event {
         page.event.set_value(&event);
     }
+    let first = model.recording().first_event();
+    let begins_late = model.origin() == Origin::Live && first > 0;
+    page.set_hidden("since", !begins_late);
+    page.set_text("since-event", &format!("since event {}", units::count(first)));
     page.set_text("event-of", &format!("of {}", units::count(model.recording().end_event())));
     page.set_text("time", &timeline::moment(model.recording(), model.time_ns()));
 }
@@ -105,19 +126,25 @@ fn show_transport(page: &Page, model: &Model) {
 fn show_devices(page: &Page, model: &Model) -> Result<(), JsValue> {
     let devices: Vec<DeviceId> = model.recording().devices().collect();
     page.set_hidden("device", devices.len() < 2);
-    if page.device.options().length() as usize != devices.len() {
-        page.device.set_text_content(None);
-        for DeviceId(device) in &devices {
-            let option = page.make("option", "", &format!("GPU {device}"))?;
-            option.set_attribute("value", &device.to_string())?;
-            page.device.append_child(&option)?;
-        }
+    // A process that joins brings devices, and names for them.
+    let names: Vec<String> = devices.iter().map(|&device| details::name_of_device(model.recording(), device)).collect();
+    if page.devices_shown(&names) {
+        return Ok(());
     }
+    page.device.set_text_content(None);
+    for (DeviceId(device), name) in devices.iter().zip(&names) {
+        let option = page.make("option", "", name)?;
+        option.set_attribute("value", &device.to_string())?;
+        page.device.append_child(&option)?;
+    }
+    Ok(())
+}
+
+fn show_chosen_device(page: &Page, model: &Model) {
     let value = model.device().0.to_string();
     if page.device.value() != value {
         page.device.set_value(&value);
     }
-    Ok(())
 }
 
 fn show_legend(page: &Page, model: &Model, screen: &Screen) -> Result<(), JsValue> {

@@ -1,10 +1,12 @@
 //! Saving what is on the page as a file.
 
 use js_sys::{Array, Uint8Array};
+use vramscope_trace::Recording;
 use wasm_bindgen::prelude::*;
 use web_sys::{Blob, BlobPropertyBag, HtmlElement, Url};
 
 use super::{App, live};
+use crate::model::Origin;
 use crate::open::saved_name;
 
 /// The recording's media type.
@@ -22,7 +24,12 @@ pub(super) enum Kept {
     Pieces(Array),
     /// They are a server's, and most of them were never read.
     Url(String),
+    /// The recording on the page is live: the server has all of it, and while there is no connection, the page has a part.
+    Live,
 }
+
+/// Where a server has everything that was recorded live.
+const EVERYTHING: &str = "trace.vram";
 
 impl Default for Kept {
     fn default() -> Self {
@@ -51,6 +58,15 @@ impl Kept {
         kept
     }
 
+    /// What the page holds of a recording.
+    fn held(recording: &Recording) -> Self {
+        let mut kept = Self::default();
+        for piece in recording.held() {
+            kept.push(&Uint8Array::from(piece.as_slice()));
+        }
+        kept
+    }
+
     /// Whether there is nothing to be saved.
     pub(super) fn is_empty(&self) -> bool {
         matches!(self, Self::Pieces(pieces) if pieces.length() == 0)
@@ -70,8 +86,12 @@ pub(super) fn save(app: &App) {
             return Ok(());
         }
         let name = saved_name(state.model.source());
-        download(&state.page.document, &state.kept, &name)
-            .map_err(|error| format!("the recording cannot be saved: {error:?}"))
+        let kept = match &state.kept {
+            Kept::Live if state.model.origin() == Origin::Live => &Kept::Url(EVERYTHING.to_owned()),
+            Kept::Live => &Kept::held(state.model.recording()),
+            kept => kept,
+        };
+        download(&state.page.document, kept, &name).map_err(|error| format!("the recording cannot be saved: {error:?}"))
     });
 }
 
@@ -79,6 +99,7 @@ fn download(document: &web_sys::Document, kept: &Kept, name: &str) -> Result<(),
     let url = match kept {
         Kept::Pieces(pieces) => Url::create_object_url_with_blob(&blob(pieces)?)?,
         Kept::Url(url) => url.clone(),
+        Kept::Live => return Ok(()),
     };
     let link: HtmlElement = document.create_element("a")?.unchecked_into();
     link.set_attribute("href", &url)?;

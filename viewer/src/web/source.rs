@@ -8,10 +8,12 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use web_sys::{Blob, File, ReadableStream, ReadableStreamDefaultReader, Response, Url, UrlSearchParams};
 
+use super::arrivals::Arrivals;
 use super::page::Stage;
 use super::ranges::{Answer, Ranged, Reads, ask};
 use super::save::Kept;
 use super::{App, live, window};
+use crate::following::History;
 use crate::link::Link;
 use crate::model::Origin;
 use crate::open::{Opened, Opening, READ_WHOLE_UP_TO, is_recording};
@@ -60,7 +62,7 @@ impl App {
         match trace {
             // What goes wrong has been shown on the page.
             Some(url) => drop(open(self, url.into(), &link).await),
-            None => live::connect_for(self, live::Purpose::Show(link)).await,
+            None => live::connect_for(self, live::Purpose::Show(link, History::Recent)).await,
         }
         if self.0.state.borrow().model.origin() == Origin::Nowhere {
             self.0.state.borrow().page.set_stage(Stage::Empty, "Drop a recording here", EMPTY);
@@ -188,6 +190,7 @@ fn show(app: &App, name: &str, link: &Link, loaded: Loaded) -> Result<(), JsValu
     let shown = state.model.show(name, opened);
     shown.map_err(|error| JsValue::from(format!("{name}: {error}")))?;
     (state.kept, state.reads) = (kept, reads);
+    (state.connection, state.arrivals) = (live::Connection::None, Arrivals::default());
     if let Some(warning) = warning {
         state.page.show_message(&format!("{name}: {warning}. What comes before is shown."));
     }
