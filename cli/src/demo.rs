@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use vramscope_collector::{Content, FileError, Hub, Outputs, Recorder};
+use vramscope_collector::{
+    Content, Controls, FileError, HostDevice, HostPool, Hub, MemoryDevice, Outputs, Recorder, Settings,
+};
 use vramscope_demo::{Options, Step};
-use vramscope_trace::{DeviceInfo, Info};
+use vramscope_trace::{DeviceId, DeviceInfo, Info};
 
 use crate::failure::{Failure, Outcome};
 use crate::file::FileOptions;
@@ -16,6 +18,10 @@ use crate::units;
 
 /// Steps between two lines that say how the training goes.
 const STEPS_PER_LINE: u64 = 10;
+/// The most memory that the training may take from the machine.
+const CAPACITY_BYTES: u64 = 512 << 20;
+/// What it is recorded as.
+const DEVICE: DeviceId = DeviceId(0);
 
 /// Arguments of `demo`.
 #[derive(Args, Debug)]
@@ -56,21 +62,25 @@ pub(crate) fn run(options: &DemoOptions) -> Outcome {
     }
     let training = Options { steps: options.steps, ..Options::default() };
     let interrupts = Interrupts::listen()?;
-    let hub = Hub::default();
+    let (hub, controls) = (Hub::default(), Controls::default());
     // What can fail comes first, so that a mistake costs no earlier recording.
-    let server = options.serve.start(Content::live(hub.clone()))?;
-    let recorder = Recorder::start(info(&training), outputs(options, hub)?);
+    let content = Content { controls: Some(controls.clone()), ..Content::live(hub.clone()) };
+    let server = options.serve.start(content)?;
+    let (device, settings) = (HostDevice::new(CAPACITY_BYTES), Settings::default());
+    let recorder = Recorder::start(info(&device, &settings), outputs(options, hub.clone())?);
     let (recorder, handle) = recorder.map_err(|error| Failure::new(format_args!("the recorder: {error}")))?;
+    let pool = HostPool::recorded(device, settings, &handle);
+    controls.offer_recording(&hub, &handle, DEVICE, PathBuf::new());
+    controls.offer_empty_cache_of(&pool);
     options.serve.announce(&server)?;
 
-    let clock = handle.clone();
     let mut printed = Ok(());
     let mut tell = |step| {
         if printed.is_ok() {
             printed = tell_step(step, options.steps);
         }
     };
-    let trained = vramscope_demo::run(&training, handle, move || clock.now_ns(), &interrupts.flag(), &mut tell);
+    let trained = vramscope_demo::run(&training, pool, &interrupts.flag(), &mut tell);
     // Whoever watches is given the rest and told that it is the end; then the server may go.
     let summary = recorder.stop();
     if let Some(path) = &options.record
@@ -91,18 +101,12 @@ pub(crate) fn run(options: &DemoOptions) -> Outcome {
     })
 }
 
-fn info(training: &Options) -> Info {
-    let device = DeviceInfo {
-        device: 0,
-        name: "host memory".to_owned(),
-        total_bytes: training.capacity_bytes,
-        history_complete: true,
-        ..DeviceInfo::default()
-    };
+fn info(device: &HostDevice, settings: &Settings) -> Info {
     Info {
         source: "vramscope demo".to_owned(),
         writer: concat!("vramscope ", env!("CARGO_PKG_VERSION")).to_owned(),
-        devices: vec![device],
+        alloc_conf: settings.to_conf(),
+        devices: vec![DeviceInfo { device: DEVICE.0, ..device.info() }],
         ..Info::default()
     }
 }

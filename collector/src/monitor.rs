@@ -7,14 +7,16 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use vramscope_pool::{OutOfMemory, Settings};
-use vramscope_trace::{DeviceInfo, Info};
+use vramscope_trace::{DeviceId, DeviceInfo, Info};
 
+use crate::controls::Controls;
 use crate::file::{FileError, Keep, RecordingFile};
 use crate::hub::Hub;
 use crate::memory::MemoryDevice;
 use crate::observer;
+use crate::pool::DevicePool;
 use crate::recorder::{Outputs, Recorder, RecorderHandle, Summary};
-use crate::server::{Content, Server, ServerOptions, StartError};
+use crate::server::{Content, Server, ServerOptions, StartError, TlsFiles, Token};
 
 /// What is recorded, and where it can be seen.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +33,14 @@ pub struct MonitorOptions {
     pub record: Option<PathBuf>,
     /// How much of the recording the file keeps.
     pub keep: Keep,
+    /// What whoever asks for the page must say; see [`ServerOptions::token`].
+    pub token: Option<Token>,
+    /// Other names under which browsers reach the page.
+    pub allow_hosts: Vec<String>,
+    /// The certificate to serve the page by HTTPS with.
+    pub tls: Option<TlsFiles>,
+    /// The folder for recordings that somebody at the page asks for; the program's own where it is empty.
+    pub folder: PathBuf,
 }
 
 impl MonitorOptions {
@@ -48,7 +58,7 @@ pub enum Listen {
     /// On this machine's [`DEFAULT_PORT`](crate::DEFAULT_PORT), or the next free port after it.
     #[default]
     AnyPort,
-    /// At this address, which must be this machine's alone.
+    /// At this address, or the next free port after it. Where other machines reach it, it takes a token.
     At(SocketAddr),
     /// Nowhere.
     Nowhere,
@@ -61,6 +71,7 @@ pub struct Monitor {
     recorder: Recorder,
     handle: RecorderHandle,
     hub: Hub,
+    controls: Controls,
     server: Option<Server>,
 }
 
@@ -70,12 +81,14 @@ impl Monitor {
     /// # Errors
     /// When the page cannot be served, the file not be made, or the operating system gives no thread.
     pub fn start(options: MonitorOptions) -> Result<Self, MonitorError> {
-        let MonitorOptions { program, settings, devices, listen, record, keep } = options;
-        let hub = Hub::default();
+        let MonitorOptions { program, settings, devices, listen, record, keep, token, allow_hosts, tls, folder } =
+            options;
+        let (hub, controls) = (Hub::default(), Controls::default());
         // Before the file, so that a mistake costs no earlier recording.
-        let serve = |address| {
-            let options = ServerOptions { listen: address, ..ServerOptions::default() };
-            Server::start(options, Content::live(hub.clone())).map(Some).map_err(MonitorError::Listen)
+        let serve = |listen| {
+            let options = ServerOptions { listen, token, allow_hosts, tls, ..ServerOptions::default() };
+            let content = Content { controls: Some(controls.clone()), ..Content::live(hub.clone()) };
+            Server::start(options, content).map(Some).map_err(MonitorError::Listen)
         };
         let server = match listen {
             Listen::AnyPort => serve(None)?,
@@ -89,6 +102,7 @@ impl Monitor {
             outputs.on_file_error =
                 Some(Box::new(|error| eprintln!("vramscope: {error}; the recording ends here, the program goes on")));
         }
+        let device = DeviceId(devices.first().map_or(0, |info| info.device));
         let info = Info {
             source: program,
             writer: concat!("vramscope-collector ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -97,7 +111,8 @@ impl Monitor {
             ..Info::default()
         };
         let (recorder, handle) = Recorder::start(info, outputs).map_err(MonitorError::Thread)?;
-        Ok(Self { recorder, handle, hub, server })
+        controls.offer_recording(&hub, &handle, device, folder);
+        Ok(Self { recorder, handle, hub, controls, server })
     }
 
     /// What [`DevicePool::recorded`](crate::DevicePool::recorded) takes.
@@ -112,7 +127,12 @@ impl Monitor {
         &self.hub
     }
 
-    /// The address of the page, where one is served.
+    /// Lets those at the page who have the token give every unused segment of `pool` back to the device.
+    pub fn allow_empty_cache<D: MemoryDevice>(&self, pool: &DevicePool<D>) {
+        self.controls.offer_empty_cache_of(pool);
+    }
+
+    /// The address of the page, where one is served, with the token that commands take. Whoever has it may give them.
     #[must_use]
     pub fn url(&self) -> Option<String> {
         self.server.as_ref().map(Server::url)

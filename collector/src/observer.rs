@@ -23,13 +23,14 @@ pub fn recording_at_out_of_memory(
     move |_| {
         if !written.swap(true, Ordering::Relaxed) {
             recorder.flush();
-            tell(write(&hub, &path).map(|()| path.as_path()));
+            tell(write(&hub, &path).map(|_| path.as_path()));
         }
     }
 }
 
-fn write(hub: &Hub, path: &Path) -> io::Result<()> {
+/// Writes everything that `hub` holds; returns how many bytes that are.
+pub(crate) fn write(hub: &Hub, path: &Path) -> io::Result<u64> {
     let file = RecordingFile::create(path, Keep::default()).map_err(|error| error.error)?;
     hub.everything().into_iter().for_each(|chunk| file.append(chunk));
-    file.finish().map(drop).map_err(|error| error.error)
+    file.finish().map_err(|error| error.error)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::panic::{Location, resume_unwind};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use vramscope_pool::{AllocateError, Allocated, DeviceError, FreeError, Origin, OutOfMemory, Pool, Settings, Stats};
 use vramscope_trace::{Category, DeviceId, Event, EventKind, MempoolId, Sink, SiteId, Stage, StreamId};
@@ -112,6 +112,10 @@ impl<D: MemoryDevice> DevicePool<D> {
         }
         let broken = "a thread panicked half way through a change of the pool, which can hand out no memory since";
         self.shared.inner.lock().map_err(|_| failed(broken))
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakPool<D> {
+        WeakPool(Arc::downgrade(&self.shared))
     }
 
     pub(crate) fn default_stream(&self) -> &D::Stream {
@@ -322,6 +326,16 @@ impl<D: MemoryDevice> DevicePool<D> {
 #[cold]
 fn failed(reason: &str) -> DeviceError {
     DeviceError::Failed(reason.to_owned())
+}
+
+/// A pool, for whoever should not be the one that keeps it.
+pub(crate) struct WeakPool<D: MemoryDevice>(Weak<Shared<D>>);
+
+impl<D: MemoryDevice> WeakPool<D> {
+    /// The pool, where there is somebody else who has it.
+    pub(crate) fn upgrade(&self) -> Option<DevicePool<D>> {
+        self.0.upgrade().map(|shared| DevicePool { shared })
+    }
 }
 
 impl<D: MemoryDevice> Clone for DevicePool<D> {

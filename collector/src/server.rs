@@ -2,46 +2,49 @@
 //!
 //! It runs on a thread of its own, so that a program that knows nothing of asynchronous code can embed it.
 
+mod accept;
 mod access;
 mod assets;
+mod commands;
 mod guard;
+mod listen;
 mod live;
+mod metrics;
 mod options;
 mod ranges;
+mod routes;
+mod sockets;
+mod tls;
 
-use std::convert::Infallible;
 use std::fmt;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{Path, State, WebSocketUpgrade};
-use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware;
-use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::get;
-use axum::serve::ListenerExt;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio_rustls::TlsAcceptor;
 
+use accept::{Accept, Counts};
+use access::Access;
 pub use access::{Token, TokenError};
 pub use assets::{Asset, Assets};
+use guard::{Guard, Hosts};
+pub use listen::StartError;
 pub use options::{ServerLimits, ServerOptions, TlsFiles};
 pub use ranges::RecordedBytes;
+use routes::Site;
+pub use tls::TlsError;
 
 use crate::controls::Controls;
-use crate::hub::{Begin, Hub};
+use crate::hub::Hub;
 
 /// The media type of a recording.
 pub const MEDIA_TYPE: &str = "application/vnd.vramscope.trace";
 
 /// The port that is used where none was asked for, if it is free.
 pub const DEFAULT_PORT: u16 = 7791;
-/// How many ports are tried after it.
-const PORTS_TRIED: u16 = 20;
 /// How long answers that are under way may take when the server stops.
 const STOPPING_TIME: Duration = Duration::from_secs(2);
 
@@ -81,35 +84,10 @@ impl Content {
     }
 }
 
-/// Why a server could not start.
-#[derive(Debug)]
-pub enum StartError {
-    /// The address can be reached from other machines, and there is no protection against those yet.
-    NotLoopback(SocketAddr),
-    /// The operating system refused.
-    Io(SocketAddr, io::Error),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotLoopback(address) => write!(
-                f,
-                "{address} can be reached from other machines; listen on 127.0.0.1 and, to watch from elsewhere, forward \
-                 the port: ssh -L {port}:127.0.0.1:{port} THIS_MACHINE",
-                port = if address.port() == 0 { DEFAULT_PORT } else { address.port() }
-            ),
-            Self::Io(address, error) => write!(f, "cannot listen on {address}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
 /// A running server. Dropping it stops it.
-#[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    url: String,
     stopping: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -118,19 +96,29 @@ impl Server {
     /// Starts a server.
     ///
     /// # Errors
-    /// If the address is not this machine's alone, or is taken.
+    /// If the address cannot be listened on, or what the options name cannot be used.
     pub fn start(options: ServerOptions, content: Content) -> Result<Self, StartError> {
-        let address = options.listen;
-        let listener = listen(address)?;
-        let asked = address.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT));
+        // What can be wrong with the options comes before anybody can connect.
+        let tls = options.tls.as_ref().map(tls::acceptor).transpose().map_err(StartError::Tls)?;
+        let listener = listen::bind(options.listen)?;
+        let asked = options.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)));
         let wrong = |error| StartError::Io(asked, error);
         listener.set_nonblocking(true).map_err(wrong)?;
         let address = listener.local_addr().map_err(wrong)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(wrong)?;
+        let hosts = Hosts::new(address, &options.allow_hosts).map_err(StartError::Host)?;
+        let access = Access::new(options.token.clone(), address.ip().is_loopback(), content.controls.is_some());
+        let access = Arc::new(access.map_err(StartError::Random)?);
+        let url = listen::url(address, &options, access.token());
+        let guard = Guard { hosts, access: Arc::clone(&access), is_secure: tls.is_some() };
         let (stopping, until) = watch::channel(false);
-        let thread = std::thread::Builder::new().name("vramscope-server".into());
-        let thread = thread.spawn(move || runtime.block_on(serve(listener, address, content, until))).map_err(wrong)?;
-        Ok(Self { address, stopping, thread: Some(thread) })
+        let serving = Serving { listener, tls, guard, access, content, limits: options.limits, stopping: until };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(wrong)?;
+        let thread = std::thread::Builder::new().name("vramscope-server".into()).spawn(move || {
+            runtime.block_on(serving.run());
+            // A command may be under way, which nobody waits for any longer than for an answer.
+            runtime.shutdown_timeout(STOPPING_TIME);
+        });
+        Ok(Self { address, url, stopping, thread: Some(thread.map_err(wrong)?) })
     }
 
     /// Where it listens.
@@ -139,10 +127,17 @@ impl Server {
         self.address
     }
 
-    /// The address of the page.
+    /// The address of the page, with the token where there is one: whoever has it may do all that can be done.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://{}/", self.address)
+        self.url.clone()
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not its address for people, in which the token is.
+        f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
@@ -156,128 +151,41 @@ impl Drop for Server {
     }
 }
 
-fn listen(address: Option<SocketAddr>) -> Result<TcpListener, StartError> {
-    if let Some(address) = address {
-        if !address.ip().is_loopback() {
-            return Err(StartError::NotLoopback(address));
-        }
-        return TcpListener::bind(address).map_err(|error| StartError::Io(address, error));
-    }
-    let mut port = DEFAULT_PORT;
-    loop {
-        let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-        match TcpListener::bind(address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && port < DEFAULT_PORT + PORTS_TRIED => port += 1,
-            result => return result.map_err(|error| StartError::Io(address, error)),
-        }
-    }
-}
-
-struct Site {
+/// What the server's thread is given.
+struct Serving {
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    guard: Guard,
+    access: Arc<Access>,
     content: Content,
+    limits: ServerLimits,
     stopping: watch::Receiver<bool>,
-    /// Held by every open WebSocket, so that the server can wait for them; nothing is ever sent.
-    open: mpsc::Sender<Infallible>,
 }
 
-type Shared = State<Arc<Site>>;
-
-async fn serve(listener: TcpListener, address: SocketAddr, content: Content, mut stopping: watch::Receiver<bool>) {
-    let listener =
-        tokio::net::TcpListener::from_std(listener).expect("a socket that listens and does not block is one for tokio");
-    let (open, mut closed) = mpsc::channel(1);
-    // Chunks are sent when they are made; waiting for more to fill a packet would only delay them.
-    let listener = listener.tap_io(|connection| {
-        // Without it everything still works, a little later.
-        let _ = connection.set_nodelay(true);
-    });
-    let site = Arc::new(Site { content, stopping: stopping.clone(), open });
-    let guard = middleware::from_fn(move |request, next| guard::guard(address, request, next));
-    let router = router(site).layer(guard);
-    let mut until = stopping.clone();
-    let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
-        let _ = until.wait_for(|&stopping| stopping).await;
-    });
-    let deadline = async {
-        let _ = stopping.wait_for(|&stopping| stopping).await;
-        tokio::time::sleep(STOPPING_TIME).await;
-    };
-    let finished = async {
-        // The listener is bound, and accept errors are retried, so there is no error that could come here.
-        let _ = serving.await;
-        closed.recv().await;
-    };
-    tokio::select! {
-        () = finished => {}
-        () = deadline => {}
-    }
-}
-
-fn router(site: Arc<Site>) -> Router {
-    Router::new()
-        .route("/", get(page))
-        .route("/healthz", get(async || "ok\n"))
-        .route("/ws", get(stream))
-        .route("/trace.vram", get(everything))
-        .route("/files/{number}/{name}", get(file))
-        .route("/{*path}", get(asset))
-        .with_state(site)
-}
-
-fn not_found() -> Response {
-    (StatusCode::NOT_FOUND, "there is nothing here\n").into_response()
-}
-
-async fn page(State(site): Shared, uri: axum::http::Uri) -> Response {
-    match site.content.files.first() {
-        // The page knows what to open by its address alone, so that a copied address opens the same.
-        Some(first) if site.content.live.is_none() && uri.query().is_none() => {
-            Redirect::temporary(&page_address(0, &first.name)).into_response()
+impl Serving {
+    async fn run(self) {
+        let Self { listener, tls, guard, access, content, limits, mut stopping } = self;
+        let listener = tokio::net::TcpListener::from_std(listener)
+            .expect("a socket that listens and does not block is one for tokio");
+        let (open, mut closed) = mpsc::channel(1);
+        let (counts, places) = (Arc::<Counts>::default(), Arc::new(Semaphore::new(limits.sockets)));
+        let site =
+            Site { content, access, limits, counts: Arc::clone(&counts), stopping: stopping.clone(), places, open };
+        let guard = middleware::from_fn_with_state(Arc::new(guard), guard::guard);
+        let router = routes::router(Arc::new(site)).layer(guard);
+        let accept = Accept { listener, tls, limits, counts, router, stopping: stopping.clone() };
+        let deadline = async {
+            let _ = stopping.wait_for(|&stopping| stopping).await;
+            tokio::time::sleep(STOPPING_TIME).await;
+        };
+        let finished = async {
+            accept.run().await;
+            closed.recv().await;
+        };
+        tokio::select! {
+            () = finished => {}
+            () = deadline => {}
         }
-        _ => serve_asset(site.content.assets, ""),
-    }
-}
-
-async fn asset(State(site): Shared, Path(path): Path<String>) -> Response {
-    serve_asset(site.content.assets, &path)
-}
-
-fn serve_asset(assets: Assets, path: &str) -> Response {
-    let Some((media_type, bytes)) = assets.get(path) else { return not_found() };
-    ([(header::CONTENT_TYPE, media_type)], bytes).into_response()
-}
-
-async fn stream(State(site): Shared, upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>) -> Response {
-    let Some(hub) = &site.content.live else { return not_found() };
-    let upgrade = match upgrade {
-        Ok(upgrade) => upgrade,
-        Err(rejection) => return rejection.into_response(),
-    };
-    let viewer = hub.viewer(Begin::Newest);
-    let (stopping, open) = (site.stopping.clone(), site.open.clone());
-    upgrade.on_upgrade(async move |socket| {
-        live::follow(socket, viewer, stopping).await;
-        drop(open);
-    })
-}
-
-async fn everything(State(site): Shared) -> Response {
-    site.content.live.as_ref().map_or_else(not_found, live::download)
-}
-
-async fn file(
-    State(site): Shared,
-    Path((number, name)): Path<(usize, String)>,
-    method: Method,
-    headers: HeaderMap,
-) -> Response {
-    match site.content.files.get(number) {
-        Some(file) if file.name == name => {
-            // Whoever only asks what there is asks for no range of it. And what is served has no version that `If-Range` could name.
-            let counts = method == Method::GET && !headers.contains_key(header::IF_RANGE);
-            ranges::answer(&file.bytes, headers.get(header::RANGE).filter(|_| counts))
-        }
-        _ => not_found(),
     }
 }
 

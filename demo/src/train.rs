@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vramscope_collector::{AllocateError, HostDevice, HostPool, Settings};
-use vramscope_trace::{Category, Sink};
+use vramscope_collector::{AllocateError, HostPool};
+use vramscope_trace::Category;
 
 use crate::adam::Adam;
 use crate::data::{Batch, Dataset};
@@ -23,8 +23,6 @@ const BATCHES_READY: usize = 8;
 pub struct Options {
     /// Stop after so many steps; `None` goes on until told to stop.
     pub steps: Option<u64>,
-    /// The most memory that the pool may take from the machine.
-    pub capacity_bytes: u64,
     /// A step takes at least so long, so that a viewer can follow it.
     pub min_step_time: Duration,
     /// Digits to learn from.
@@ -43,7 +41,6 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             steps: None,
-            capacity_bytes: 512 << 20,
             min_step_time: Duration::from_millis(40),
             training_digits: 16_384,
             held_out_digits: 1024,
@@ -113,8 +110,7 @@ impl From<AllocateError> for DemoError {
     }
 }
 
-/// Trains until the steps are done or `stop` is set, calling `on_step` after each step. What memory does goes to `recorder`, with
-/// the times that `clock` says.
+/// Trains on `pool` until the steps are done or `stop` is set, calling `on_step` after each step.
 ///
 /// # Errors
 /// When the pool's capacity is not enough.
@@ -123,12 +119,10 @@ impl From<AllocateError> for DemoError {
 /// When a number of digits or a width in `options` is 0.
 pub fn run(
     options: &Options,
-    recorder: impl Sink + Send + 'static,
-    clock: impl Fn() -> u64 + Send + Sync + 'static,
+    pool: HostPool,
     stop: &AtomicBool,
     on_step: &mut dyn FnMut(Step),
 ) -> Result<Summary, DemoError> {
-    let pool = HostPool::new(HostDevice::new(options.capacity_bytes), Settings::default(), recorder, clock);
     let counts = [options.training_digits, options.held_out_digits, options.batch.0];
     assert!(counts.iter().chain(&options.hidden).all(|&count| count > 0), "there is nothing to train: {options:?}");
     let training = Training::new(pool, options, stop)?;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use vramscope_collector::{HostDevice, HostPool, Settings};
 use vramscope_demo::{DemoError, Options, Step, Summary, run};
 use vramscope_trace::{Category, Definition, Definitions, DeviceId, Event, EventKind, MemoryState, Sink, Stage};
 
@@ -66,10 +67,20 @@ fn train(
     stop: &AtomicBool,
     on_step: &mut dyn FnMut(Step),
 ) -> (Result<Summary, DemoError>, Recorded) {
+    train_with(512 << 20, options, stop, on_step)
+}
+
+fn train_with(
+    capacity_bytes: u64,
+    options: &Options,
+    stop: &AtomicBool,
+    on_step: &mut dyn FnMut(Step),
+) -> (Result<Summary, DemoError>, Recorded) {
     let recorded = Recorded::default();
-    let ticks = AtomicU64::new(0);
-    let result = run(options, recorded.clone(), move || ticks.fetch_add(1, Ordering::Relaxed), stop, on_step);
-    (result, recorded)
+    let (device, ticks) = (HostDevice::new(capacity_bytes), AtomicU64::new(0));
+    let clock = move || ticks.fetch_add(1, Ordering::Relaxed);
+    let pool = HostPool::new(device, Settings::default(), recorded.clone(), clock);
+    (run(options, pool, stop, on_step), recorded)
 }
 
 #[test]
@@ -131,8 +142,7 @@ fn it_stops_when_told() {
 
 #[test]
 fn too_little_memory_is_an_error() {
-    let (summary, recorded) =
-        train(&Options { capacity_bytes: 24 << 20, ..Options::default() }, &AtomicBool::new(false), &mut |_| {});
+    let (summary, recorded) = train_with(24 << 20, &Options::default(), &AtomicBool::new(false), &mut |_| {});
     let error = summary.unwrap_err();
     assert!(error.to_string().starts_with("training stopped: out of memory"), "{error}");
     assert_eq!(recorded.0.lock().unwrap().state.device(DeviceId(0)).unwrap().ooms(), 1);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use vramscope_collector::{
-    AllocateError, Content, DevicePool, FreeError, Hub, Keep, MemoryDevice, Server, ServerOptions, Settings, StartError,
+    AllocateError, Content, DevicePool, FreeError, Hub, Keep, MemoryDevice, Server, ServerOptions, Settings,
 };
 use vramscope_pool::Diverted;
 use vramscope_trace::{DeviceId, DeviceInfo, MempoolId, Null, StreamId};
@@ -278,10 +278,6 @@ fn serve(address: std::net::SocketAddr, tell: &Tell) -> (Option<Hub>, Option<Ser
         Ok(server) => {
             tell(&format!("listening: {}", server.url()));
             (Some(hub), Some(server))
-        }
-        Err(error @ StartError::NotLoopback(_)) => {
-            tell(&format!("VRAMSCOPE_LISTEN: {error}"));
-            (None, None)
         }
         Err(error) => {
             tell(&format!("{error}; there is no live page"));

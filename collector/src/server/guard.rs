@@ -1,17 +1,20 @@
 //! Who may ask, and what a browser may do with the answer.
 //!
-//! The server has no password: it listens on this machine only, and what keeps other people out is that they are not on it. What
-//! remains is a browser on this machine that shows somebody else's page. Such a page can send requests here under a name of its
-//! own that it made point to this machine (DNS rebinding), which the `Host` header tells, or open a WebSocket, which the `Origin`
-//! header tells.
+//! Three things are looked at in every request. `Host`: a page of somebody else can send requests here under a name of its own that it
+//! made point to this machine (DNS rebinding), so only names that are known to be this machine's are answered. `Origin`: such a page
+//! can open a WebSocket or post a form, so what comes from another page is refused. And the token, where there is one.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use axum::http::{StatusCode, uri::Authority};
+use axum::http::uri::{Authority, Uri};
+use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+
+use super::access::Access;
 
 /// Nothing but this server's own files is loaded, run, connected to or framed.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; \
@@ -26,11 +29,28 @@ const SECURITY_HEADERS: [(&str, &str); 5] = [
     ("cross-origin-opener-policy", "same-origin"),
 ];
 
+/// What can be had without a token: whether the server lives, and what asks for the token itself.
+const OPEN: [&str; 3] = ["/healthz", "/ws", "/push"];
+
+/// What a browser shows that was not given the token.
+const WANTED: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>vramscope</title>\
+    <h1>This page wants its token</h1><p>The program that serves it has printed a line that begins with \
+    <code>listening:</code>. Open the whole address that stands there, with <code>?token=\u{2026}</code> at its end.</p></html>\n";
+
+/// What every request has to pass.
+#[derive(Debug)]
+pub(super) struct Guard {
+    pub(super) hosts: Hosts,
+    pub(super) access: Arc<Access>,
+    /// Whether browsers come by HTTPS.
+    pub(super) is_secure: bool,
+}
+
 /// Answers a request, if it may be asked, with the security headers on the answer.
-pub(super) async fn guard(listening: SocketAddr, request: Request, next: Next) -> Response {
-    let mut response = match check(listening, request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(why) => (StatusCode::FORBIDDEN, format!("{why}\n")).into_response(),
+pub(super) async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let mut response = match guard.refuse(&request) {
+        Some(refused) => refused,
+        None => guard.pass(request, next).await,
     };
     let headers = response.headers_mut();
     for (name, value) in SECURITY_HEADERS {
@@ -41,44 +61,143 @@ pub(super) async fn guard(listening: SocketAddr, request: Request, next: Next) -
     response
 }
 
-fn check(listening: SocketAddr, headers: &HeaderMap) -> Result<(), &'static str> {
-    let host = headers.get(header::HOST).and_then(|value| value.to_str().ok());
-    let host = host.and_then(|host| host.parse::<Authority>().ok()).ok_or("the request names no host")?;
-    if !is_this_machine(listening, host.host()) {
-        return Err("this server answers to localhost and to the address it listens on, and to no other name");
+impl Guard {
+    /// What a request gets whose kind is none of this server's, or that somebody else's page has made.
+    fn refuse(&self, request: &Request) -> Option<Response> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD | Method::POST) {
+            let allowed = [(header::ALLOW, "GET, HEAD, POST")];
+            return Some((StatusCode::METHOD_NOT_ALLOWED, allowed, "there is no such method here\n").into_response());
+        }
+        let why = self.hosts.check(request.uri(), request.headers()).err()?;
+        Some((StatusCode::FORBIDDEN, format!("{why}\n")).into_response())
     }
-    // The port is not compared with the server's own: it may be reached through a forwarded one.
-    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
-    let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-    if origin
-        .is_some_and(|(scheme, from)| matches!(scheme, "http" | "https") && from.eq_ignore_ascii_case(host.as_str()))
-    {
-        return Ok(());
+
+    /// Answers those who have the right, and tells the others what they lack.
+    async fn pass(&self, mut request: Request, next: Next) -> Response {
+        let rights = self.access.rights(request.uri(), request.headers());
+        let (is_post, path) = (request.method() == Method::POST, request.uri().path());
+        if path == "/"
+            && !is_post
+            && let Some(address) = self.access.address_without_token(request.uri())
+            && let Some(cookie) = self.access.cookie(request.headers(), self.is_secure)
+        {
+            let headers = [(header::LOCATION, address), (header::SET_COOKIE, cookie)];
+            return (StatusCode::SEE_OTHER, headers).into_response();
+        }
+        if !rights.watch && !OPEN.contains(&path) {
+            let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
+            let page = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
+            return match path {
+                "/" => (StatusCode::UNAUTHORIZED, challenge, page, WANTED).into_response(),
+                _ => (StatusCode::UNAUTHORIZED, challenge, UNAUTHORIZED).into_response(),
+            };
+        }
+        request.extensions_mut().insert(rights);
+        next.run(request).await
     }
-    Err("the request comes from a page of another origin")
 }
 
-fn is_this_machine(listening: SocketAddr, host: &str) -> bool {
-    let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-    match address.parse::<IpAddr>() {
-        Ok(ip) => ip.is_loopback() || ip == listening.ip(),
-        Err(_) => host.eq_ignore_ascii_case("localhost"),
+/// What a program is told that asks without the token.
+pub(super) const UNAUTHORIZED: &str =
+    "this takes the token that the program printed: as `Authorization: Bearer TOKEN` or as `?token=TOKEN`\n";
+
+/// Under which names the server may be asked.
+#[derive(Debug)]
+pub(super) struct Hosts {
+    listening: IpAddr,
+    allowed: Vec<String>,
+}
+
+impl Hosts {
+    /// Those of `listening`, and `allowed`; or that of them which is no name.
+    pub(super) fn new(listening: SocketAddr, allowed: &[String]) -> Result<Self, String> {
+        let is_name = |name: &str| {
+            let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            without_brackets(name).parse::<IpAddr>().is_ok()
+                || (!name.is_empty() && name.len() < 254 && name.bytes().all(is_fine))
+        };
+        match allowed.iter().find(|name| !is_name(name)) {
+            Some(wrong) => Err(wrong.clone()),
+            None => {
+                let allowed = allowed.iter().map(|name| without_brackets(name).to_ascii_lowercase()).collect();
+                Ok(Self { listening: listening.ip(), allowed })
+            }
+        }
     }
+
+    fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), &'static str> {
+        let mut hosts = headers.get_all(header::HOST).into_iter().map(authority);
+        let (Some(Some(host)), None) = (hosts.next(), hosts.next()) else {
+            return Err("the request does not name one host");
+        };
+        // Who asks as one asks a proxy names it twice, and the one in the address is the one that counts.
+        if !self.is_own(host.host()) || !uri.authority().is_none_or(|asked| self.is_own(asked.host())) {
+            return Err("this server answers to localhost, to the address it listens on and to names given by \
+                        --allow-host, and to no other name");
+        }
+        let mut origins = headers.get_all(header::ORIGIN).into_iter();
+        // The port is not compared with the server's own: it may be reached through a forwarded one.
+        let is_same = match (origins.next(), origins.next()) {
+            (None, _) => true,
+            (Some(origin), None) => origin.to_str().is_ok_and(|origin| self.is_own_origin(origin, &host)),
+            (Some(_), Some(_)) => false,
+        };
+        if is_same { Ok(()) } else { Err("the request comes from a page of another origin") }
+    }
+
+    fn is_own(&self, host: &str) -> bool {
+        let host = without_brackets(host);
+        let is_allowed = self.allowed.iter().any(|name| name.eq_ignore_ascii_case(host));
+        is_allowed
+            || match host.parse::<IpAddr>() {
+                // Where every address is listened on, any may be this machine's; only names can be made to point here.
+                Ok(ip) => ip.is_loopback() || ip == self.listening || self.listening.is_unspecified(),
+                Err(_) => host.eq_ignore_ascii_case("localhost"),
+            }
+    }
+
+    fn is_own_origin(&self, origin: &str, host: &Authority) -> bool {
+        let Some(("http" | "https", from)) = origin.split_once("://") else { return false };
+        // A proxy may tell its own name as `Host` without the port that the browser sees.
+        let from_allowed = || {
+            let from = from.parse::<Authority>().ok().filter(|from| !from.as_str().contains('@'));
+            from.is_some_and(|from| {
+                self.allowed.iter().any(|name| name.eq_ignore_ascii_case(without_brackets(from.host())))
+            })
+        };
+        from.eq_ignore_ascii_case(host.as_str()) || from_allowed()
+    }
+}
+
+/// The host that a header names, and its port; nobody has a user's name before it.
+fn authority(header: &HeaderValue) -> Option<Authority> {
+    let host = header.to_str().ok()?.parse::<Authority>().ok()?;
+    (!host.as_str().contains('@')).then_some(host)
+}
+
+fn without_brackets(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn answers(listening: &str, allowed: &[&str], uri: &str, headers: &[(HeaderName, &str)]) -> bool {
+        let allowed: Vec<String> = allowed.iter().map(|&name| name.to_owned()).collect();
+        let hosts = Hosts::new(listening.parse().expect("an address"), &allowed).expect("names");
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(name, HeaderValue::from_str(value).expect("a header value"));
+        }
+        hosts.check(&uri.parse().expect("an address"), &map).is_ok()
+    }
+
     #[track_caller]
     fn check_request(host: &str, origin: Option<&str>, allowed: bool) {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::HOST, HeaderValue::from_str(host).expect("a header value"));
-        if let Some(origin) = origin {
-            headers.insert(header::ORIGIN, HeaderValue::from_str(origin).expect("a header value"));
-        }
-        let listening = SocketAddr::from(([127, 0, 0, 1], 7791));
-        assert_eq!(check(listening, &headers).is_ok(), allowed, "host {host}, origin {origin:?}");
+        let headers: Vec<_> =
+            [(header::HOST, host)].into_iter().chain(origin.map(|origin| (header::ORIGIN, origin))).collect();
+        assert_eq!(answers("127.0.0.1:7791", &[], "/ws", &headers), allowed, "host {host}, origin {origin:?}");
     }
 
     #[test]
@@ -92,6 +211,7 @@ mod tests {
         check_request("evil.example:7791", None, false);
         check_request("localhost.evil.example:7791", None, false);
         check_request("127.0.0.1.evil.example", None, false);
+        check_request("evil.example@localhost", None, false);
         check_request("192.168.1.5:7791", None, false);
         check_request("", None, false);
         check_request("a b", None, false);
@@ -109,7 +229,49 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_a_host_is_refused() {
-        assert!(check(SocketAddr::from(([127, 0, 0, 1], 1)), &HeaderMap::new()).is_err());
+    fn names_that_are_allowed_are_hosts_and_origins() {
+        let allowed = ["gpu1.example.org", "192.0.2.7", "[2001:db8::1]"];
+        let check = |listening: &str, host: &str, origin: Option<&str>, expected: bool| {
+            let headers: Vec<_> =
+                [(header::HOST, host)].into_iter().chain(origin.map(|origin| (header::ORIGIN, origin))).collect();
+            assert_eq!(answers(listening, &allowed, "/", &headers), expected, "{listening} {host} {origin:?}");
+        };
+        for listening in ["127.0.0.1:7791", "192.168.1.5:7791"] {
+            check(listening, "GPU1.example.org", None, true);
+            check(listening, "gpu1.example.org:8443", Some("https://gpu1.example.org:8443"), true);
+            check(listening, "gpu1.example.org", Some("https://gpu1.example.org:8443"), true);
+            check(listening, "127.0.0.1:7791", Some("https://gpu1.example.org"), true);
+            check(listening, "192.0.2.7", None, true);
+            check(listening, "[2001:db8::1]:80", None, true);
+            check(listening, "gpu1.example.org", Some("https://evil.example"), false);
+            check(listening, "gpu1.example.org", Some("https://gpu1.example.org@evil.example"), false);
+            check(listening, "gpu1.example.org", Some("https://evil.example@gpu1.example.org"), false);
+            check(listening, "gpu1.example.org.evil.example", None, false);
+            check(listening, "gpu2.example.org", None, false);
+            check(listening, "192.168.1.6", None, false);
+        }
+        check("192.168.1.5:7791", "192.168.1.5:7791", Some("http://192.168.1.5:7791"), true);
+        check("0.0.0.0:7791", "192.168.1.5:7791", Some("http://192.168.1.5:7791"), true);
+        check("[::]:7791", "[2001:db8::2]:7791", None, true);
+        check("0.0.0.0:7791", "rebound.example:7791", None, false);
+        for wrong in ["", "http://a.example", "a.example/", "a b", "a.example:443", "*"] {
+            let refused = Hosts::new("127.0.0.1:1".parse().expect("an address"), &[wrong.to_owned()]);
+            assert_eq!(refused.err().as_deref(), Some(wrong));
+        }
+    }
+
+    #[test]
+    fn one_host_is_named_once() {
+        let own = (header::HOST, "localhost:7791");
+        let check = |uri: &str, headers: &[(HeaderName, &str)], expected: bool| {
+            assert_eq!(answers("127.0.0.1:7791", &[], uri, headers), expected, "{uri} {headers:?}");
+        };
+        check("/", &[], false);
+        check("/", &[own.clone(), (header::HOST, "evil.example")], false);
+        check("http://localhost:7791/", std::slice::from_ref(&own), true);
+        check("http://evil.example/", std::slice::from_ref(&own), false);
+        let origin = (header::ORIGIN, "http://localhost:7791");
+        check("/", &[own.clone(), origin.clone(), (header::ORIGIN, "http://evil.example")], false);
+        check("/", &[own, origin], true);
     }
 }

@@ -267,26 +267,12 @@ fn a_file_that_has_become_shorter_is_cut_off() {
 }
 
 #[test]
-fn other_machines_are_not_listened_to() {
-    let content = || Content { assets: ASSETS, ..Content::files(Vec::new()) };
-    for address in ["0.0.0.0:0", "192.0.2.1:7791", "[::]:0"] {
-        let options = ServerOptions { listen: Some(address.parse().expect("an address")), ..Default::default() };
-        let error = Server::start(options, content()).expect_err("not loopback");
-        assert!(matches!(error, StartError::NotLoopback(_)), "{error}");
-    }
-    let first = start(content());
-    let options = ServerOptions { listen: Some(first.address()), ..Default::default() };
-    let error = Server::start(options, content()).expect_err("taken");
-    assert!(matches!(error, StartError::Io(..)), "{error}");
-}
-
-#[test]
 fn the_next_port_is_taken_where_the_default_one_is_not_free() {
     let content = || Content { assets: ASSETS, ..Content::files(Vec::new()) };
     let first = Server::start(ServerOptions::default(), content()).expect("a port of many");
     let second = Server::start(ServerOptions::default(), content()).expect("a port of many");
     assert_ne!(first.address(), second.address());
-    assert!((DEFAULT_PORT..=DEFAULT_PORT + PORTS_TRIED).contains(&second.address().port()));
+    assert!((DEFAULT_PORT..=DEFAULT_PORT + listen::PORTS_TRIED).contains(&second.address().port()));
 }
 
 #[test]
