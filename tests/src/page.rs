@@ -47,6 +47,14 @@ pub struct PageState {
     pub view: Value,
     /// How long the last frame took to draw.
     pub frame_ms: f64,
+    /// How the recording comes: `none`, `live`, `reconnecting`, `ended`, `disconnected`.
+    pub connection: String,
+    /// The oldest moment that is held.
+    pub first_event: u64,
+    /// Events that were left out for this page.
+    pub missed_events: u64,
+    /// Bytes of memory that the recording takes.
+    pub held_bytes: u64,
 }
 
 /// The viewer's page.
@@ -92,6 +100,18 @@ impl<'b> Page<'b> {
                 return state;
             }
             assert!(Instant::now() < deadline, "waited {PATIENCE:?} until {what}; the page is at {state:?}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Waits until the body of a JavaScript function returns what counts as true.
+    ///
+    /// # Panics
+    /// Where that takes too long.
+    pub fn wait(&self, what: &str, script: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.run(&format!("return Boolean((() => {{ {script} }})())")) != json!(true) {
+            assert!(Instant::now() < deadline, "waited {PATIENCE:?} until {what}; the page is at {:?}", self.state());
             thread::sleep(Duration::from_millis(50));
         }
     }

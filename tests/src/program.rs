@@ -51,8 +51,16 @@ impl Program {
     /// # Panics
     /// Where it cannot be started, or its first line on stdout is not `listening: URL`.
     pub fn start<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
+        Self::start_at(arguments, "127.0.0.1:0")
+    }
+
+    /// The same, at an address of this machine.
+    ///
+    /// # Panics
+    /// See [`start`](Self::start).
+    pub fn start_at<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>, listen: &str) -> Self {
         let mut command = vramscope();
-        command.args(arguments).args(["--no-open", "--listen", "127.0.0.1:0"]);
+        command.args(arguments).args(["--no-open", "--listen", listen]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let messages = Arc::new(Mutex::new(String::new()));

@@ -1,0 +1,148 @@
+//! The page's connection to a running program: lost and found again, through other addresses, and used to ask the program for something.
+//!
+//! These tests need Chromium, chromedriver and a binary with the page embedded, so they are ignored unless asked for;
+//! `cargo xtask test` sets all of that up and asks for them.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use vramscope_tests::{Browser, Fault, Page, PageState, Program, Proxy, Random, Window};
+use vramscope_trace::{Recording, Replay, digest};
+
+/// The demo, recorded into `folder`.
+fn demo(folder: &Path) -> Program {
+    let file = folder.join("live.vram");
+    Program::start(["demo".as_ref(), "--device".as_ref(), "host".as_ref(), "--record".as_ref(), file.as_os_str()])
+}
+
+/// The address of `program`'s page, through `proxy`.
+fn through(proxy: SocketAddr, program: &Program) -> String {
+    program.url().replace(&address(program).to_string(), &proxy.to_string())
+}
+
+fn address(program: &Program) -> SocketAddr {
+    let address = program.url().trim_start_matches("http://").split('/').next().unwrap_or_default();
+    address.parse().unwrap_or_else(|error| panic!("{}: {error}", program.url()))
+}
+
+fn text(page: Page<'_>, id: &str) -> String {
+    let text = page.run(&format!("const e = document.getElementById('{id}'); return e.hidden ? '' : e.innerText"));
+    text.as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn a_lost_connection_goes_on_where_it_ended() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let mut demo = demo(folder.path());
+    let proxy = Proxy::start(address(&demo));
+    let browser = Browser::start(Window::default());
+    let page = Page::open(&browser, &through(proxy.address(), &demo));
+    let begun = page.wait_until("live events come", |state| state.live && state.events > 1000);
+    assert_eq!((begun.connection.as_str(), text(page, "badge").as_str()), ("live", "Live"));
+    let mut random = Random::new(5);
+    for round in 0..6 {
+        // Somebody who looks at an earlier moment goes on, too, and stays there.
+        let held = (round % 2 == 1).then(|| page.seek(begun.events / 2));
+        let before = page.state();
+        for _ in 0..proxy.connections() {
+            proxy.afflict(random.below(16), [Fault::Cut, Fault::Reset][round % 2]);
+        }
+        (0..16).for_each(|choice| proxy.afflict(choice, Fault::Cut));
+        let more = before.events + 2000;
+        let after = page.wait_until("it goes on", |state| state.live && state.events > more);
+        assert_eq!(after.first_event, begun.first_event, "what the page had it has still");
+        assert_eq!((after.lost_events, after.missed_events), (0, 0));
+        match held {
+            Some(held) => assert_eq!((after.event, after.allocated_bytes), (held.event, held.allocated_bytes)),
+            None => assert_eq!(after.view["following"], json!(true)),
+        }
+        page.run("document.getElementById('live').click()");
+    }
+    assert!(demo.interrupt().success());
+    let ended = page.wait_until("the page has seen the end", |state| state.connection == "ended");
+    check_against(page, &ended, &folder.path().join("live.vram"));
+    assert_eq!(text(page, "badge"), "Ended");
+}
+
+/// Asserts that the page holds what the file does, from its first event on.
+fn check_against(page: Page<'_>, state: &PageState, file: &Path) {
+    let mut recording = Recording::new();
+    recording.push(&fs::read(file).expect("the program has recorded")).expect("a good recording");
+    assert_eq!(state.events, recording.end_event());
+    let (mut random, mut replay) = (Random::new(1), Replay::new());
+    for _ in 0..50 {
+        let event = random.between(state.first_event, state.events + 1);
+        let expected = digest(replay.seek(&recording, event).expect("a moment of the recording"));
+        assert_eq!(page.seek(event).event, event);
+        assert_eq!(page.digest(), expected, "at event {event}");
+    }
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn another_program_in_its_place_is_said_to_be_another() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let mut demo = demo(folder.path());
+    let browser = Browser::start(Window::default());
+    let page = Page::open(&browser, demo.url());
+    page.wait_until("live events come", |state| state.live && state.events > 0);
+    let listen = address(&demo).to_string();
+    demo.interrupt();
+    let ended = page.wait_until("the page has seen the end", |state| !state.live);
+    let _other = Program::start_at(["demo", "--device", "host"], &listen);
+    page.wait_until("the other one is found", |state| state.connection == "disconnected");
+    assert!(text(page, "message").contains("Another one runs here now"), "{}", text(page, "message"));
+    assert_eq!(page.state().events, ended.events, "what the page had it has still");
+    page.run("document.getElementById('live').click()");
+    page.wait_until("it goes to it", |state| state.live && state.events > 0 && state.events < ended.events + 100_000);
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn whoever_has_the_token_may_ask_the_program() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let demo = demo(folder.path());
+    let browser = Browser::start(Window::default());
+    let page = Page::open(&browser, demo.url());
+    page.wait_until("live events come", |state| state.live && state.events > 0);
+    assert_eq!(page.run("return location.search"), json!(""), "the token is out of the address");
+    page.wait("the program offers something", "return !document.getElementById('program').hidden");
+    page.run("document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'm', bubbles: true }))");
+    assert_eq!(page.run("return document.activeElement.id"), json!("mark-name"));
+    assert_eq!(text(page, "controls-why"), "");
+    page.run("document.getElementById('mark-name').value = '<b>here</b>'; document.getElementById('mark-now').click()");
+    page.wait("the mark is made", "const said = document.getElementById('control-said'); return said.dataset.kind === 'done' && said.innerText.length > 1");
+    page.run("document.getElementById('record-now').click()");
+    page.wait("it is written", "return document.getElementById('control-said').innerText.includes('.vram')");
+    let said = text(page, "control-said");
+    let written = said
+        .split_whitespace()
+        .find(|word| word.contains(".vram"))
+        .unwrap_or_default()
+        .trim_matches(['"', '.', ',', '`']);
+    let bytes = fs::read(written).unwrap_or_else(|error| panic!("{said}: {error}"));
+    let mut recording = Recording::new();
+    recording.push(&bytes).expect("a good recording");
+    let names: Vec<_> = recording.annotations().iter().map(|mark| recording.definitions().string(mark.name)).collect();
+    assert!(names.contains(&"<b>here</b>"), "the mark is among {} of the recording", names.len());
+    fs::remove_file(written).expect("it can be removed");
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn whoever_has_no_token_is_told_what_it_takes() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let demo = demo(folder.path());
+    let browser = Browser::start(Window::default());
+    let page = Page::open(&browser, &format!("http://{}/", address(&demo)));
+    page.wait_until("live events come", |state| state.live && state.events > 0);
+    page.wait("the program offers something", "return !document.getElementById('program').hidden");
+    page.run("document.getElementById('program').click()");
+    assert!(text(page, "controls-why").contains("token"), "it says why");
+    let disabled =
+        page.run("return ['record-now', 'mark-name', 'mark-now'].map(id => document.getElementById(id).disabled)");
+    assert_eq!(disabled, Value::from(vec![true; 3]));
+}
