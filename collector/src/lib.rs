@@ -18,6 +18,8 @@ mod cuda;
 mod env;
 mod figures;
 mod file;
+mod follow;
+mod gather;
 mod host;
 mod host_memory;
 mod hub;
@@ -27,12 +29,15 @@ mod mempool;
 mod monitor;
 mod observer;
 mod pool;
+mod process;
+mod push;
 mod raw;
 mod recorder;
 mod scope;
 mod server;
 mod sites;
 mod snapshot;
+mod socket;
 mod stream;
 mod time;
 mod torch;
@@ -43,6 +48,8 @@ pub use cuda::{CudaBuffer, CudaDevice, CudaError, CudaPool, PoolView, PoolViewMu
 pub use env::{EnvError, settings_from_env};
 pub use figures::{DeviceFigures, Figures};
 pub use file::{FileError, Keep, RecordingFile, parse_keep_bytes, parse_time};
+pub use follow::{FollowError, FollowFrom, FollowOptions, Followed, Follower};
+pub use gather::Gather;
 pub use host::HostDevice;
 pub use host_memory::HostBuffer;
 pub use hub::{Begin, Hub, HubLimits, Identity, NotAPosition, Position, Taken, Viewer};
@@ -51,6 +58,7 @@ pub use mempool::graph_pool_handle;
 pub use monitor::{Listen, Monitor, MonitorError, MonitorOptions};
 pub use observer::recording_at_out_of_memory;
 pub use pool::{DevicePool, HostPool, Span};
+pub use push::{PUSH_VARIABLE, Push, push_from_env};
 pub use recorder::{FileErrorCallback, Outputs, Overflow, Recorder, RecorderHandle, Summary};
 pub use scope::{Scope, ScopeLayer, enter_scope, leave_scope};
 pub use server::{
@@ -58,6 +66,7 @@ pub use server::{
     StartError, TlsError, TlsFiles, Token, TokenError, page_address,
 };
 pub use snapshot::{SegmentType, SnapshotBlock, SnapshotFrame, SnapshotSegment, SnapshotState};
+pub use socket::Address;
 pub use stream::PoolStream;
 pub use torch::InvalidFraction;
 pub use vramscope_pool::{

@@ -34,7 +34,7 @@ use handle::Shared;
 pub use handle::{Overflow, RecorderHandle};
 use merge::Merge;
 pub(crate) use record::Unit;
-use streams::Streams;
+pub(crate) use streams::Streams;
 
 /// How long events may wait in their queues, and what is sent to viewers before it is. A viewer draws at most every 16
 /// ms and a person sees a delay from about 100 ms on; a shorter wait makes smaller chunks, which compress worse.

@@ -26,7 +26,7 @@ const CUT_EVERY: Duration = Duration::from_millis(150);
 const FIGURES_EVERY: Duration = Duration::from_secs(1);
 
 /// The encoders, and where their chunks go.
-pub(super) struct Streams {
+pub(crate) struct Streams {
     outputs: Outputs,
     /// For the file, and for the hub unless there is the other.
     main: Encoder,
@@ -36,7 +36,7 @@ pub(super) struct Streams {
     appended: u64,
     /// A time before the first event that is in no chunk of the main encoder.
     since: Option<Instant>,
-    pub(super) summary: Summary,
+    pub(crate) summary: Summary,
     info: Info,
     /// When the hub was last told what the recording came to.
     figures_at: Option<Instant>,
@@ -44,7 +44,7 @@ pub(super) struct Streams {
 
 impl Streams {
     /// Begins a recording; its head is written, so that there is one for whoever asks from now on.
-    pub(super) fn new(info: &Info, outputs: Outputs) -> Self {
+    pub(crate) fn new(info: &Info, outputs: Outputs) -> Self {
         let (main, summary) = (Encoder::new(info), Summary::default());
         let (info, figures_at) = (info.clone(), None);
         let mut streams = Self { outputs, main, live: None, appended: 0, since: None, summary, info, figures_at };
@@ -60,7 +60,7 @@ impl Streams {
 
     /// What a round brought has been taken. `since` is before the first of it, `None` where it was nothing; `at_once`
     /// says that all of it must be passed on.
-    pub(super) fn round(&mut self, since: Option<Instant>, at_once: bool) {
+    pub(crate) fn round(&mut self, since: Option<Instant>, at_once: bool) {
         let is_watched = self.outputs.hub.as_ref().is_some_and(Hub::is_watched);
         self.split_or_join(is_watched);
         self.since = self.since.or(since);
@@ -183,7 +183,7 @@ impl Streams {
     }
 
     /// Ends the recording.
-    pub(super) fn finish(mut self) -> Summary {
+    pub(crate) fn finish(mut self) -> Summary {
         self.look_for_failure();
         if let Some(file) = self.outputs.file.take() {
             self.summary.bytes = file.bytes();
@@ -198,6 +198,22 @@ impl Streams {
             }
         }
         self.summary
+    }
+}
+
+impl Streams {
+    /// What the recording says of itself from now on.
+    pub(crate) fn head(&mut self, info: &Info) {
+        self.main.head(info);
+        if let Some(live) = &mut self.live {
+            live.head(info);
+        }
+        self.info = info.clone();
+    }
+
+    /// The memory after everything taken so far.
+    pub(crate) fn state(&self) -> &MemoryState {
+        self.main.state()
     }
 }
 

@@ -1,0 +1,1 @@
+//! Following what is served, however the connection breaks.

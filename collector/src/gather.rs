@@ -1,0 +1,204 @@
+//! The recordings of several processes as one: what `vramscope serve` does.
+//!
+//! Each process pushes its recording here, and says who it is. Its devices become devices of the one recording, its sites are known by the
+//! numbers of all, and its events take their place on the machine's clock. What comes of it goes to a [`Hub`](crate::Hub) and a file, as
+//! a single program's recording does. Nothing that one process says touches what is known of another.
+//!
+//! `numbers.rs` is what sites and strings are called, `source.rs` one process, `merge.rs` the order of all.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use vramscope_trace::{Info, MemoryState};
+
+use crate::hub::Hub;
+use crate::process::Process;
+use crate::recorder::{Outputs, Streams, Summary};
+
+mod merge;
+mod numbers;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use merge::{Joined, Merge, Output};
+
+/// How often what is ready is told. As a recorder does.
+const ROUND_EVERY: Duration = Duration::from_millis(20);
+
+/// Is told, in a sentence, that a process has come or gone.
+type Tell = Box<dyn Fn(&str) + Send + Sync>;
+
+struct Shared {
+    /// `None` once it has been stopped.
+    merge: Mutex<Option<Merge<Streams>>>,
+    /// A time and the same since 1970, so that a clock that is set has no say.
+    began: (Instant, u64),
+    hub: Option<Hub>,
+    tell: Tell,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Option<Merge<Streams>>> {
+        // Whoever panicked here did so over one process; the others go on.
+        self.merge.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_unix_ns(&self) -> u64 {
+        let (began, unix_ns) = self.began;
+        unix_ns.saturating_add(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// Several processes' recordings on their way into one. Clones are the same.
+#[derive(Clone)]
+pub struct Gather(Arc<Shared>);
+
+impl fmt::Debug for Gather {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gather").finish_non_exhaustive()
+    }
+}
+
+impl Gather {
+    /// Begins; nobody is there yet. `tell` is told, in a sentence, that a process has come or gone.
+    ///
+    /// # Errors
+    /// If the operating system gives no thread.
+    pub fn start(outputs: Outputs, tell: impl Fn(&str) + Send + Sync + 'static) -> io::Result<Self> {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
+        let info = Info { epoch_unix_ns: unix_ns, source: "vramscope serve".to_owned(), ..Info::default() };
+        let hub = outputs.hub.clone();
+        let merge = Merge::new(Streams::new(&info, outputs), unix_ns);
+        let shared =
+            Shared { hub, merge: Mutex::new(Some(merge)), began: (Instant::now(), unix_ns), tell: Box::new(tell) };
+        let shared = Arc::new(shared);
+        let theirs = Arc::downgrade(&shared);
+        std::thread::Builder::new().name("vramscope-gather".into()).spawn(move || rounds(&theirs))?;
+        Ok(Self(shared))
+    }
+
+    /// A process is there that said `json` of itself.
+    ///
+    /// # Errors
+    /// Where it may not come.
+    pub(crate) fn join(&self, process: Process) -> Result<Pushed, String> {
+        let name = format!("{} ({process})", process.short());
+        let name = if process.rank.is_some() { name } else { process.to_string() };
+        let now_unix_ns = self.0.now_unix_ns();
+        let mut merge = self.0.lock();
+        let joined = merge.as_mut().ok_or(STOPPED)?.join(process, now_unix_ns)?;
+        let connected = merge.as_ref().map_or(0, Merge::connected);
+        drop(merge);
+        let came = if joined.is_back { "is back" } else { "is here" };
+        self.tell(&format!("{name} {came}; {connected} connected"));
+        Ok(Pushed { gather: self.clone(), joined, name, failed: None })
+    }
+
+    fn tell(&self, sentence: &str) {
+        (self.0.tell)(sentence);
+    }
+
+    /// Ends the recording; says what was recorded, and what became of the file. `None` where that was done before.
+    pub fn stop(&self) -> Option<Summary> {
+        let merge = self.0.lock().take()?;
+        let mut streams = merge.finish(self.0.now_unix_ns());
+        streams.summary.events = streams.state().event();
+        streams.round(None, true);
+        let summary = streams.finish();
+        if let Some(hub) = &self.0.hub {
+            hub.end();
+        }
+        Some(summary)
+    }
+}
+
+const STOPPED: &str = "the hub stops";
+
+/// A process that is connected. It is gone when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Pushed {
+    gather: Gather,
+    joined: Joined,
+    name: String,
+    failed: Option<String>,
+}
+
+impl Pushed {
+    /// The number of the first chunk that was not taken.
+    pub(crate) fn resume(&self) -> u64 {
+        self.joined.resume
+    }
+
+    /// Takes whole chunks; the next one will be number `next`. It may take a while, but waits for nobody.
+    ///
+    /// # Errors
+    /// Where they cannot be taken, and nothing more will be.
+    pub(crate) fn take(&mut self, bytes: &[u8], next: u64) -> Result<(), String> {
+        let now_unix_ns = self.gather.0.now_unix_ns();
+        let mut merge = self.gather.0.lock();
+        let taken = match merge.as_mut() {
+            Some(merge) => merge.take(&self.joined, bytes, next, now_unix_ns),
+            None => Err(STOPPED.to_owned()),
+        };
+        drop(merge);
+        self.failed = taken.as_ref().err().cloned();
+        taken
+    }
+
+    /// That was all.
+    pub(crate) fn end(&mut self) {
+        let now_unix_ns = self.gather.0.now_unix_ns();
+        if let Some(merge) = self.gather.0.lock().as_mut() {
+            merge.end(&self.joined, now_unix_ns);
+        }
+    }
+}
+
+impl Drop for Pushed {
+    fn drop(&mut self) {
+        let now_unix_ns = self.gather.0.now_unix_ns();
+        let mut merge = self.gather.0.lock();
+        let Some(merge_now) = merge.as_mut() else { return };
+        let left = merge_now.leave(&self.joined, now_unix_ns);
+        let connected = merge_now.connected();
+        drop(merge);
+        let Some(left) = left else { return };
+        let why = match &self.failed {
+            Some(reason) => format!(" is not listened to any more: {reason}"),
+            None if left.has_ended => " has ended".to_owned(),
+            None => " has gone, and may come back".to_owned(),
+        };
+        let lost = if left.lost > 0 { format!("; {} of its events are missing", left.lost) } else { String::new() };
+        self.gather.tell(&format!("{}{why}{lost}; {connected} connected", self.name));
+    }
+}
+
+/// Tells what is ready, again and again, until nobody has the recordings any more.
+fn rounds(shared: &Weak<Shared>) {
+    let mut begun = Instant::now();
+    loop {
+        std::thread::sleep(ROUND_EVERY);
+        let Some(shared) = shared.upgrade() else { return };
+        let now_unix_ns = shared.now_unix_ns();
+        let mut merge = shared.lock();
+        let Some(merge) = merge.as_mut() else { return };
+        let before = std::mem::replace(&mut begun, Instant::now());
+        merge.turn(now_unix_ns, false);
+        let events = merge.output.state().event();
+        let is_new = std::mem::replace(&mut merge.output.summary.events, events) != events;
+        merge.output.round(is_new.then_some(before), false);
+    }
+}
+
+impl Output for Streams {
+    fn head(&mut self, info: &Info) {
+        Streams::head(self, info);
+    }
+    fn state(&self) -> &MemoryState {
+        Streams::state(self)
+    }
+}

@@ -1,0 +1,1 @@
+//! How a recording reaches the hub, whatever becomes of the way there.
