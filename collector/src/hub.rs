@@ -225,6 +225,8 @@ impl Hub {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use super::joint::Joint;
 /// What a chunk takes beside its bytes: its entry here, its own fields and those of the allocator. It counts where a quiet program
 /// makes many small chunks.
 const CHUNK_OVERHEAD: usize = size_of::<Entry>() + size_of::<Chunk>() + 48;
-/// Of so many chunks that are no longer held it is known up to which event they went: an hour of them, in half a megabyte.
+/// Of so many chunks that are no longer held it is known up to which event they went: an hour of them, in a megabyte.
 const MAX_ENDS: usize = 1 << 16;
 
 /// A chunk and where in the recording it stands.
@@ -23,8 +23,8 @@ pub(super) struct Entry {
     offset: u64,
     /// How many bytes the chunks before it have; of what is lasting, only such chunks count.
     at: u64,
-    /// The moment that the recording had come to with it.
-    end_event: u64,
+    /// The moment that the recording had come to with it, if it had begun.
+    end_event: Option<u64>,
     pub(super) chunk: Arc<Chunk>,
 }
 
@@ -51,14 +51,15 @@ pub(super) struct History {
     /// The numbers of the full states among them.
     states: VecDeque<u64>,
     /// The moments after those chunks that were dropped last.
-    ends: VecDeque<u64>,
+    ends: VecDeque<Option<u64>>,
     /// The number that the next chunk will have.
     pub(super) end: u64,
     /// Bytes of memory of all chunks ever published.
     end_offset: u64,
     /// Bytes of all chunks ever published.
     end_at: u64,
-    end_event: u64,
+    /// The newest moment.
+    end_event: Option<u64>,
     /// The file beside, where there is one.
     pub(super) joint: Option<Joint>,
 }
@@ -84,7 +85,7 @@ impl History {
         if chunk.kind == ChunkKind::State {
             self.states.push_back(number);
         }
-        self.end_event = end_event(&chunk).unwrap_or(self.end_event);
+        self.end_event = end_event(&chunk).or(self.end_event);
         self.end_offset += (chunk.bytes.len() + CHUNK_OVERHEAD) as u64;
         self.end_at += chunk.bytes.len() as u64;
         self.chunks.push_back(Entry { number, offset, at, end_event: self.end_event, chunk });
@@ -133,16 +134,14 @@ impl History {
     }
 
     /// The moment after the first `count` chunks. Where that is no longer known, the oldest that is.
-    pub(super) fn event_after(&self, count: u64) -> u64 {
-        let Some(number) = count.checked_sub(1) else { return 0 };
-        match self.first().checked_sub(number + 1) {
-            None => self.held_from(number).next().map_or(self.end_event, |entry| entry.end_event),
-            Some(before) => {
-                let before = usize::try_from(before).unwrap_or(usize::MAX);
-                let known = self.ends.len().checked_sub(before.saturating_add(1)).unwrap_or(0);
-                self.ends.get(known).copied().unwrap_or(0)
-            }
-        }
+    pub(super) fn event_after(&self, count: u64) -> Option<u64> {
+        let number = count.checked_sub(1)?;
+        let Some(dropped) = self.first().checked_sub(count) else {
+            return self.held_from(number).next()?.end_event;
+        };
+        // The last of them is that of the chunk before the first that is held.
+        let from_end = usize::try_from(dropped).unwrap_or(usize::MAX).saturating_add(1);
+        self.ends.get(self.ends.len().saturating_sub(from_end)).copied().flatten()
     }
 
     /// The chunks from number `from` on that are held.

@@ -47,12 +47,16 @@ impl Reading {
                 self.until = joint.newest;
             }
         }
-        let mut want = (max_bytes as u64).max(1);
+        let room = (max_bytes as u64).max(1);
+        let mut want = room;
         while self.at < self.until.offset {
             let range = self.at..self.until.offset.min(self.at.saturating_add(want));
             let is_all = range.end == self.until.offset;
-            let chunks = self.whole(&self.view.read(range)?)?;
+            let mut chunks = self.whole(&self.view.read(range)?)?;
             if !chunks.is_empty() {
+                if want > room {
+                    chunks.truncate(1);
+                }
                 self.at += chunks.iter().map(|chunk| chunk.bytes.len() as u64).sum::<u64>();
                 return Ok(chunks);
             }

@@ -1,10 +1,12 @@
 //! A program to be watched.
 
 use std::collections::VecDeque;
+use std::path::Path;
 
 use vramscope_trace::{Definition, DeviceId, Encoder, Event, EventKind, Info, Pool, PoolKind, Sink, SiteId, StreamId};
 
 use super::*;
+use crate::file::{Keep, RecordingFile};
 
 const BLOCK: u64 = 512;
 
@@ -22,6 +24,25 @@ pub(crate) struct Source {
     live: VecDeque<u64>,
     count: u64,
     pub(crate) names: usize,
+    file: Option<InFile>,
+    /// Where events are lost for everyone, and how many.
+    pub(crate) gaps: Vec<(u64, u64)>,
+}
+
+/// The same in a file, in other chunks.
+struct InFile {
+    encoder: Encoder,
+    file: RecordingFile,
+    appended: u64,
+}
+
+impl InFile {
+    fn pass_on(&mut self) {
+        for chunk in self.encoder.take_output() {
+            self.appended += chunk.bytes.len() as u64;
+            self.file.append(Arc::new(chunk));
+        }
+    }
 }
 
 impl Source {
@@ -32,18 +53,67 @@ impl Source {
             live: VecDeque::new(),
             count: 0,
             names: 0,
+            file: None,
+            gaps: Vec::new(),
         }
     }
 
+    /// One that is written to a file, too.
+    pub(crate) fn with_file(limits: HubLimits, path: &Path) -> Self {
+        let file = RecordingFile::create(path, Keep::default()).expect("a file");
+        let source = Self::new(limits);
+        source.hub.set_file(file.view().expect("a file that keeps everything"));
+        let file = InFile { encoder: source.encoder.clone(), file, appended: 0 };
+        Self { file: Some(file), ..source }
+    }
+
+    fn encoders(&mut self) -> impl Iterator<Item = &mut Encoder> {
+        let in_file = self.file.as_mut().map(|file| &mut file.encoder);
+        std::iter::once(&mut self.encoder).chain(in_file)
+    }
+
     fn event(&mut self, kind: EventKind) {
-        self.encoder.event(&Event { device: DeviceId(0), time_ns: self.count * 1000, kind });
+        let event = Event { device: DeviceId(0), time_ns: self.count * 1000, kind };
+        self.encoders().for_each(|encoder| encoder.event(&event));
         self.count += 1;
+    }
+
+    pub(crate) fn full_state(&mut self) {
+        let state = self.encoder.state().clone();
+        self.encoders().for_each(|encoder| encoder.full_state(&state));
+        self.publish();
+    }
+
+    /// Loses events.
+    pub(crate) fn gap(&mut self, events: u64) {
+        let end = self.encoder.state().event();
+        self.gaps.push((end, events));
+        self.encoders().for_each(|encoder| encoder.skip_to(end + events));
+        self.full_state();
+    }
+
+    /// Ends a chunk of the file, too, so that it and the hub have come to the same; `is_written` says whether that can be known already.
+    pub(crate) fn cut(&mut self, is_written: bool) {
+        self.encoders().for_each(Encoder::flush);
+        self.publish();
+        let Some(file) = &mut self.file else { return };
+        if is_written {
+            file.file.flush();
+        }
+        self.hub.join(Some(file.appended));
+    }
+
+    /// The file is given up.
+    pub(crate) fn lose_file(&mut self) {
+        self.file = None;
+        self.hub.file_is_over();
     }
 
     pub(crate) fn run(&mut self, events: u64) {
         for n in 0..events {
             if n % 1000 == 0 {
-                self.encoder.define(&Definition::String(format!("name {}", self.count)));
+                let name = Definition::String(format!("name {}", self.count));
+                self.encoders().for_each(|encoder| encoder.define(&name));
                 self.names += 1;
             }
             if self.live.len() > 20
@@ -74,5 +144,9 @@ impl Source {
         self.encoder.flush();
         let chunks: Vec<_> = self.encoder.take_output().into_iter().map(Arc::new).collect();
         self.hub.publish(&chunks);
+        if let Some(file) = &mut self.file {
+            file.pass_on();
+        }
+        self.hub.join(None);
     }
 }

@@ -90,7 +90,7 @@ impl Viewer {
         if at.recording == hub.identity() && (1..=history.end).contains(&at.next) {
             (viewer.had, viewer.defined, viewer.next) = (at.next, at.next, at.next);
             (viewer.is_resumed, viewer.has_begun, viewer.reading) = (true, true, None);
-            viewer.end_event = Some(history.event_after(at.next)).filter(|&event| event > 0);
+            viewer.end_event = history.event_after(at.next);
         }
         drop(history);
         viewer
@@ -149,6 +149,8 @@ impl Viewer {
         if let Some(reading) = self.reading.take() {
             let next = reading.chunk();
             (self.had, self.defined, self.next, self.has_begun) = (next, next, next, true);
+            // Of one that came back with a place in the file it is not known otherwise.
+            self.end_event = self.end_event.or(self.hub.0.lock().event_after(next));
         }
     }
 

@@ -1,10 +1,10 @@
-//! Complete recordings, whole or by ranges of their bytes, from memory or from a disk.
+//! Recordings, whole or by ranges of their bytes, from memory or from a disk.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
@@ -12,30 +12,87 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body::{Frame, SizeHint};
 use tokio::task::JoinHandle;
+use vramscope_trace::Chunk;
 
 use super::MEDIA_TYPE;
+use crate::file::{self, FileView};
+use crate::hub::Held;
 
 /// Bytes of a file that are in memory at once for one answer.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// The bytes of a complete recording: the beginning of a file that is read when it is asked for, what is in memory, or that one behind the other.
+/// The bytes of a recording: the beginning of a file that is read when it is asked for, what is in memory, or that one behind the other.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedBytes {
     file: Option<(Arc<Mutex<File>>, u64)>,
-    memory: Bytes,
+    memory: InMemory,
+}
+
+#[derive(Clone, Debug)]
+enum InMemory {
+    Bytes(Bytes),
+    /// What a hub holds, for as long as it does.
+    Held(Held),
+}
+
+impl Default for InMemory {
+    fn default() -> Self {
+        Self::Bytes(Bytes::new())
+    }
+}
+
+impl InMemory {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Held(held) => held.len(),
+        }
+    }
+
+    /// The first bytes of a range that is not empty.
+    fn begin(&self, range: Range<u64>) -> io::Result<Bytes> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
+            Self::Held(held) => {
+                let (chunk, at) = held.chunk_at(range.start).ok_or(io::ErrorKind::NotFound)?;
+                let bytes = Bytes::from_owner(Shared(chunk)).slice(at..);
+                let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+                Ok(bytes.slice(..bytes.len().min(len)))
+            }
+        }
+    }
+}
+
+/// A chunk that is sent as it is, without a copy for everyone who is sent it.
+pub(super) struct Shared(pub(super) Arc<Chunk>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.bytes
+    }
 }
 
 impl RecordedBytes {
     /// The first `len` bytes of a file, and `behind` after them.
     #[must_use]
     pub fn of_file(file: File, len: u64, behind: Vec<u8>) -> Self {
-        Self { file: Some((Arc::new(Mutex::new(file)), len)), memory: behind.into() }
+        Self { file: Some((Arc::new(Mutex::new(file)), len)), memory: InMemory::Bytes(behind.into()) }
     }
 
     /// Bytes in memory.
     #[must_use]
     pub fn of_memory(bytes: Vec<u8>) -> Self {
-        Self { file: None, memory: bytes.into() }
+        Self { file: None, memory: InMemory::Bytes(bytes.into()) }
+    }
+
+    /// The first `len` bytes of a file that is being written.
+    pub(super) fn of_view(view: &FileView, len: u64) -> Self {
+        Self { file: Some((view.file(), len)), memory: InMemory::default() }
+    }
+
+    /// What a hub holds.
+    pub(super) fn of_held(held: Held) -> Self {
+        Self { file: None, memory: InMemory::Held(held) }
     }
 
     fn file_len(&self) -> u64 {
@@ -45,7 +102,7 @@ impl RecordedBytes {
     /// How many bytes there are.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.file_len() + self.memory.len() as u64
+        self.file_len() + self.memory.len()
     }
 
     /// Whether there are none.
@@ -64,29 +121,17 @@ impl RecordedBytes {
             Some((file, len)) if range.start < *len => {
                 let (file, range) = (Arc::clone(file), range.start..range.end.min(*len).min(range.start + PIECE_BYTES));
                 // A disk may take its time, and the server has but one thread.
-                Piece::Coming(tokio::task::spawn_blocking(move || read(&file, &range)))
+                Piece::Coming(tokio::task::spawn_blocking(move || file::read(&file, range).map(Bytes::from)))
             }
-            _ => {
-                let place = |at: u64| (at - self.file_len()) as usize;
-                Piece::Here(self.memory.slice(place(range.start)..place(range.end)))
-            }
+            _ => Piece::Here(self.memory.begin(range.start - self.file_len()..range.end - self.file_len())),
         }
     }
-}
-
-fn read(file: &Mutex<File>, range: &Range<u64>) -> io::Result<Bytes> {
-    // One that panicked while it read has left the file where the next one does not expect it anyway.
-    let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-    file.seek(SeekFrom::Start(range.start))?;
-    let mut bytes = vec![0; (range.end - range.start) as usize];
-    file.read_exact(&mut bytes)?;
-    Ok(bytes.into())
 }
 
 /// Bytes that are sent next.
 #[derive(Debug)]
 enum Piece {
-    Here(Bytes),
+    Here(io::Result<Bytes>),
     Coming(JoinHandle<io::Result<Bytes>>),
 }
 
@@ -108,7 +153,7 @@ impl http_body::Body for Reading {
         }
         let piece = self.piece.take().unwrap_or_else(|| self.content.begin(&self.left));
         let bytes = match piece {
-            Piece::Here(bytes) => Ok(bytes),
+            Piece::Here(bytes) => bytes,
             Piece::Coming(mut reading) => match Pin::new(&mut reading).poll(context) {
                 Poll::Pending => {
                     self.piece = Some(Piece::Coming(reading));

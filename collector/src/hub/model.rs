@@ -1,0 +1,169 @@
+//! Whatever viewers do, and whenever: each sees what happened, and knows what it does not see.
+
+use proptest::prelude::*;
+use vramscope_trace::{ChunkKind, Decoder, Recording, digest};
+
+use super::testing::Source;
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Act {
+    /// Events happen.
+    Run(u64),
+    /// The encoder writes a full state.
+    State,
+    /// Events are lost for everyone.
+    Gap(u64),
+    /// A junction; the file may be behind.
+    Cut(bool),
+    LoseFile,
+    Join(Begin),
+    /// A viewer takes some of what there is.
+    Take(usize, usize),
+    TakeAll(usize),
+    /// A viewer's connection breaks while it is sent something, and it comes back.
+    Break(usize, Begin),
+    Leave(usize),
+}
+
+fn begin() -> impl Strategy<Value = Begin> {
+    prop_oneof![Just(Begin::Newest), (0u64..60_000).prop_map(Begin::Recent), Just(Begin::Oldest)]
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => (1u64..1500).prop_map(Act::Run),
+        3 => Just(Act::State),
+        1 => (1u64..100).prop_map(Act::Gap),
+        4 => any::<bool>().prop_map(Act::Cut),
+        1 => Just(Act::LoseFile),
+        3 => begin().prop_map(Act::Join),
+        8 => (any::<usize>(), 0usize..20_000).prop_map(|(who, bytes)| Act::Take(who, bytes)),
+        3 => any::<usize>().prop_map(Act::TakeAll),
+        3 => (any::<usize>(), begin()).prop_map(|(who, begin)| Act::Break(who, begin)),
+        1 => any::<usize>().prop_map(Act::Leave),
+    ]
+}
+
+/// A client, and what it knows.
+struct Client {
+    viewer: Viewer,
+    recording: Recording,
+    bytes: Vec<u8>,
+    next: u64,
+    missed: u64,
+    /// Lost for everyone, and it was there.
+    gaps: u64,
+    /// Whether it was sent any moment.
+    has_begun: bool,
+}
+
+impl Client {
+    fn new(viewer: Viewer) -> Self {
+        let (recording, bytes) = (Recording::new(), Vec::new());
+        Self { viewer, recording, bytes, next: 0, missed: 0, gaps: 0, has_begun: false }
+    }
+
+    /// Says whether there was anything.
+    fn take(&mut self, source: &Source, max_bytes: usize) -> bool {
+        let taken = self.viewer.take(max_bytes);
+        let size: usize = taken.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
+        assert!(size <= max_bytes || taken.chunks.len() == 1, "{size} of {max_bytes} bytes");
+        assert!(self.viewer.failure().is_none(), "{:?}", self.viewer.failure());
+        for chunk in &taken.chunks {
+            let had = self.recording.end_event();
+            let is_gap = source.gaps.contains(&(had, chunk.first_event.saturating_sub(had)));
+            if chunk.kind == ChunkKind::State && is_gap && self.has_begun {
+                self.gaps += chunk.first_event - had;
+            }
+            self.has_begun |= matches!(chunk.kind, ChunkKind::State | ChunkKind::Events);
+            self.recording.push(&chunk.bytes).expect("what a viewer is sent is a recording");
+            self.bytes.extend_from_slice(&chunk.bytes);
+        }
+        self.missed += taken.missed;
+        self.next = taken.next;
+        !taken.chunks.is_empty()
+    }
+
+    /// The connection breaks.
+    fn come_back(&mut self, hub: &Hub, begin: Begin) {
+        // This was under way, and never arrived.
+        self.viewer.take(5000);
+        let viewer = hub.resume(Position { recording: hub.identity(), next: self.next }, begin);
+        if viewer.is_resumed() {
+            assert_eq!(viewer.next(), self.next);
+            self.viewer = viewer;
+        } else {
+            *self = Self::new(viewer);
+        }
+    }
+
+    fn check(&self, source: &Source) {
+        let recording = &self.recording;
+        assert_eq!(recording.end_event(), source.encoder.state().event());
+        assert_eq!(digest(recording.end_state()), digest(source.encoder.state()));
+        recording.finish().expect("whole chunks");
+        assert_eq!(recording.lost_events(), self.missed + self.gaps, "events that are missing");
+        let mut decoder = Decoder::new();
+        decoder.push(&self.bytes);
+        while decoder.next_item().expect("a recording").is_some() {}
+        decoder.finish().expect("whole chunks");
+    }
+}
+
+#[track_caller]
+fn check(acts: &[Act], limits: HubLimits, has_file: bool) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.vram");
+    let mut source = if has_file { Source::with_file(limits, &path) } else { Source::new(limits) };
+    source.cut(true);
+    let mut clients: Vec<Client> = Vec::new();
+    for act in acts {
+        let count = clients.len();
+        let of = |who: usize| (count > 0).then(|| who % count.max(1));
+        match *act {
+            Act::Run(events) => source.run(events),
+            Act::State => source.full_state(),
+            Act::Gap(events) => source.gap(events),
+            Act::Cut(is_written) => source.cut(is_written),
+            Act::LoseFile => source.lose_file(),
+            Act::Join(begin) => clients.push(Client::new(source.hub.viewer(begin))),
+            Act::Take(who, bytes) => {
+                of(who).map(|who| clients[who].take(&source, bytes));
+            }
+            Act::TakeAll(who) => {
+                if let Some(who) = of(who) {
+                    while clients[who].take(&source, 10_000) {}
+                    clients[who].check(&source);
+                }
+            }
+            Act::Break(who, begin) => {
+                if let Some(who) = of(who) {
+                    clients[who].come_back(&source.hub, begin);
+                }
+            }
+            Act::Leave(who) => {
+                of(who).map(|who| clients.swap_remove(who));
+            }
+        }
+        assert_eq!(source.hub.viewers(), clients.len());
+    }
+    for client in &mut clients {
+        while client.take(&source, 10_000) {}
+        client.check(&source);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn every_viewer_sees_what_happened_and_knows_what_it_does_not_see(
+        acts in prop::collection::vec(act(), 1..60),
+        history_bytes in 1000u64..200_000,
+        lag_bytes in 1000u64..100_000,
+        has_file in any::<bool>(),
+    ) {
+        check(&acts, HubLimits { history_bytes, lag_bytes }, has_file);
+    }
+}
