@@ -15,7 +15,9 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use vramscope_collector::{Category, HostDevice, HostPool, Listen, Monitor, MonitorOptions, Scope, Settings, StreamId};
+use vramscope_collector::{
+    Category, HostDevice, HostPool, Listen, Monitor, MonitorOptions, Overflow, Scope, Settings, StreamId,
+};
 use vramscope_trace::ChunkKind;
 
 /// Layers of the model.
@@ -40,6 +42,7 @@ struct Options {
 fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Box<dyn Error>> {
     let settings = Settings::default();
     let mut monitor = MonitorOptions::of("load", &settings, &device());
+    monitor.overflow = Some(Overflow::Wait);
     let mut rate = 100_000;
     monitor.listen = Listen::At("127.0.0.1:0".parse()?);
     while let Some(option) = arguments.next() {
@@ -48,6 +51,9 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Box<d
             "--rate" => rate = value.parse()?,
             "--listen" => monitor.listen = Listen::At(value.parse()?),
             "--record" => monitor.record = Some(PathBuf::from(value)),
+            "--overflow" => {
+                monitor.overflow = Some(if value == "drop" { Overflow::Drop } else { Overflow::Wait });
+            }
             "--keep-bytes" => monitor.keep.bytes = Some(value.parse()?),
             _ => return Err(format!("unknown option {option}").into()),
         }
@@ -136,9 +142,9 @@ impl Program {
     }
 
     fn passing(&mut self, length: u64) -> Result<(), Stopped> {
-        // No two layers have the same, so that a recording does not repeat itself more than that of a real run.
-        let length = length + self.random() % 100;
         for bytes in PASSING {
+            // No two are the same, so that a recording repeats itself less than that of a real run.
+            let length = length + self.random() % 100;
             let address = self.allocate(Self::scaled(bytes, length));
             self.free(address);
             self.pace()?;

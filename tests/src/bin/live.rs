@@ -16,7 +16,7 @@ const USAGE: &str = "\
 Usage: live RIG [NAME=NUMBER…]
 
   throughput rate=1000000 seconds=60     events to a native viewer and a file, and whether any is lost
-  chaos incidents=500 viewers=12 rate=100000 seed=1   viewers that come, go, stall and are cut off
+  chaos incidents=500 viewers=12 rate=500000 seed=1   viewers that come, go, stall and are cut off
   soak seconds=3600 rate=100000 viewers=6 keep=67108864 seed=1
                                          what the program takes over time; the table goes to soak.csv
   keys rate=300000 seconds=60            the page in a browser, while somebody types
@@ -50,7 +50,7 @@ fn run(rig: &str, numbers: &mut Numbers) -> Option<Result<String, String>> {
         }
         "chaos" => {
             let (seed, incidents) = (numbers.take("seed", 1), numbers.take("incidents", 500));
-            let (viewers, rate) = (numbers.take("viewers", 12) as usize, numbers.take("rate", 100_000));
+            let (viewers, rate) = (numbers.take("viewers", 12) as usize, numbers.take("rate", 500_000));
             chaos(chaos::Plan { seed, incidents, viewers, rate }).map(|figures| figures.to_string())
         }
         "soak" => {

@@ -108,7 +108,7 @@ impl World<'_> {
                 return "reconnected";
             }
             3 | 4 => {
-                let (at, time) = (self.anyone(), ms(&mut self.random, 100, 3000));
+                let (at, time) = (self.anyone(), ms(&mut self.random, 100, 6000));
                 self.viewers[at].stall(time);
                 return "stalled reader";
             }
@@ -164,7 +164,7 @@ pub fn chaos(plan: Plan) -> Result<Chaos, String> {
         *happened.entry(world.incident()).or_insert(0) += 1;
         thread::sleep(Duration::from_millis(world.random.below(100)));
         // What stands still is mended now and then, or in the end everything would.
-        if number % 20 == 19 {
+        if number % 60 == 59 {
             proxy.heal();
         }
     }
