@@ -232,6 +232,7 @@ fn one_thread(plan: Plan) {
     let long = Plan { pairs: plan.long_pairs, ..plan };
     let case = Case::new("hit, recorded, while the recorder is at work", |pairs| hit(&recorded, pairs));
     compare(long, [case.recorded(&handle)]);
+    stacks(plan, &handle);
 
     let (plain, recorded) = (unrecorded_pool(), recorded_pool(&handle));
     let _step = recorded.scope("step");
@@ -247,6 +248,20 @@ fn one_thread(plan: Plan) {
     );
     of_recorded.with(of_plain, added).print("churn, what recording adds an event (there are three)");
     println!("{:<58} {:>19}", "how often a recorded program waited (0 unless too fast)", recorder.stop().waits);
+}
+
+/// Recording that is paused, and recording that looks at the call stack.
+fn stacks(plan: Plan, handle: &RecorderHandle) {
+    let (paused, with_stacks) = (recorded_pool(handle), recorded_pool(handle));
+    paused.set_recording(false);
+    with_stacks.record_native_stacks(32);
+    compare(
+        Plan { turns: plan.turns.div_ceil(4), ..plan },
+        [
+            Case::new("hit, recording paused", |pairs| hit(&paused, pairs)),
+            Case::new("hit, recorded with call stacks", |pairs| hit(&with_stacks, pairs)).recorded(handle),
+        ],
+    );
 }
 
 /// What a pair is made of, each alone: together they take more or less than the sum, since a processor does several things at once.

@@ -56,7 +56,11 @@ impl<D: MemoryDevice> Inner<D> {
     /// The time of a call that changes the pool.
     #[inline]
     pub(crate) fn time_of_call(&mut self) -> u64 {
-        if let Log::Recording { handle } = &self.log { self.time.of_call(|| handle.ticks()) } else { self.now() }
+        match &self.log {
+            Log::Recording { handle } if handle.is_paused() => self.time.latest(),
+            Log::Recording { handle } => self.time.of_call(|| handle.ticks()),
+            Log::Nobody | Log::Other(..) => self.now(),
+        }
     }
 
     /// Records what the driver says of the device's memory as a whole, where it says anything.

@@ -51,7 +51,15 @@ pub enum Overflow {
 /// Events of a handle that is behind, and are in no gap yet.
 struct Dropped {
     device: DeviceId,
+    /// The handle alone writes it.
     events: AtomicU64,
+}
+
+impl Dropped {
+    #[inline]
+    fn count(&self) {
+        self.events.store(self.events.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
 }
 
 /// What the handles and the recorder share, but for the rings.
@@ -432,7 +440,7 @@ impl RecorderHandle {
         match std::mem::replace(&mut self.place, Place::Closed) {
             Place::Closed | Place::Unused => {}
             Place::Behind(behind) => {
-                behind.dropped.events.fetch_add(1, Ordering::Relaxed);
+                behind.dropped.count();
                 self.place = Place::Behind(behind);
             }
             place @ (Place::Own(_) | Place::Common(_)) => {
@@ -511,6 +519,7 @@ impl RecorderHandle {
                     self.not_taken(event.device);
                 }
             }
+            Place::Behind(behind) if self.paused => behind.dropped.count(),
             Place::Unused | Place::Common(_) | Place::Behind(_) | Place::Closed => self.event_elsewhere(event, unit),
         }
     }
