@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use vramscope_collector::{
-    Content, Controls, FileError, HostDevice, HostPool, Hub, MemoryDevice, Outputs, Recorder, Settings,
+    Content, Controls, FileError, HostDevice, HostPool, Hub, MemoryDevice, Outputs, Overflow, PUSH_VARIABLE, Push,
+    Recorder, Settings, push_from_env,
 };
 use vramscope_demo::{Options, Step};
 use vramscope_trace::{DeviceId, DeviceInfo, Info};
@@ -35,6 +36,9 @@ pub(crate) struct DemoOptions {
     /// Write the recording to a file, too
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// When the training is faster than the recorder: wait for it, or drop events and say how many [default: wait where there is a file]
+    #[arg(long, value_enum)]
+    overflow: Option<OverflowChoice>,
     #[command(flatten)]
     file: FileOptions,
     #[command(flatten)]
@@ -50,6 +54,13 @@ enum Device {
     Cuda,
     /// This machine's processor and memory
     Host,
+}
+
+/// What is done when a queue is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OverflowChoice {
+    Wait,
+    Drop,
 }
 
 /// Trains, records and serves until it is interrupted.
@@ -72,6 +83,9 @@ pub(crate) fn run(options: &DemoOptions) -> Outcome {
     let pool = HostPool::recorded(device, settings, &handle);
     controls.offer_recording(&hub, &handle, DEVICE, PathBuf::new());
     controls.offer_empty_cache_of(&pool);
+    let address = push_from_env().map_err(Failure::new)?;
+    let push = address.map(|address| Push::start(address, "vramscope demo", &hub, |what| screen::note(what)));
+    let push = push.transpose().map_err(|error| Failure::new(format_args!("{PUSH_VARIABLE}: {error}")))?;
     options.serve.announce(&server)?;
 
     let mut printed = Ok(());
@@ -83,6 +97,7 @@ pub(crate) fn run(options: &DemoOptions) -> Outcome {
     let trained = vramscope_demo::run(&training, pool, &interrupts.flag(), &mut tell);
     // Whoever watches is given the rest and told that it is the end; then the server may go.
     let summary = recorder.stop();
+    drop(push);
     if let Some(path) = &options.record
         && summary.file_error.is_none()
     {
@@ -112,7 +127,13 @@ fn info(device: &HostDevice, settings: &Settings) -> Info {
 }
 
 fn outputs(options: &DemoOptions, hub: Hub) -> Outcome<Outputs> {
-    let mut outputs = Outputs { hub: Some(hub), ..Outputs::default() };
+    let overflow = match options.overflow {
+        Some(OverflowChoice::Wait) => Overflow::Wait,
+        Some(OverflowChoice::Drop) => Overflow::Drop,
+        None if options.record.is_some() => Overflow::Wait,
+        None => Overflow::Drop,
+    };
+    let mut outputs = Outputs { hub: Some(hub), overflow, ..Outputs::default() };
     if let Some(path) = &options.record {
         outputs.file = Some(options.file.create(path)?);
         outputs.on_file_error = Some(Box::new(|error| {

@@ -1,7 +1,7 @@
 //! The `vramscope` command: arguments, files, progress and exit status around the other crates, and nothing that they could do.
 //!
-//! Each command is a module with its arguments and a `run`; [`input`] knows what can be read, [`serving`] what `demo` and `view`
-//! have in common.
+//! Each command is a module with its arguments and a `run`; [`input`] knows what can be read, [`serving`] what `demo`, `view` and
+//! `serve` have in common.
 #![forbid(unsafe_code)]
 
 mod demo;
@@ -19,6 +19,7 @@ mod record;
 mod relay;
 mod report;
 mod screen;
+mod serve;
 mod serving;
 mod simulate;
 mod units;
@@ -53,6 +54,8 @@ enum Command {
     View(view::ViewOptions),
     /// Follow a live program into a file
     Record(record::RecordOptions),
+    /// Show the programs that push their recordings here as one: set VRAMSCOPE_PUSH for each of them
+    Serve(serve::ServeArguments),
     /// Convert a snapshot to a recording
     Import(import::ImportOptions),
     /// Say what is in a recording
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(options),
         Command::View(options) => view::run(options),
         Command::Record(options) => record::run(options),
+        Command::Serve(options) => serve::run(options),
         Command::Import(options) => import::run(options),
         Command::Info(options) => info::run(options),
         Command::Verify(options) => match verify::run(options) {

@@ -1,23 +1,18 @@
 //! `vramscope record`: follows a live collector into a file.
 
-use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::Args;
-use tungstenite::client::IntoClientRequest;
-use tungstenite::http::Uri;
-use tungstenite::protocol::WebSocketConfig;
-use tungstenite::{Message, WebSocket};
-use vramscope_collector::{RecordingFile, parse_time};
+use clap::{Args, ValueEnum};
+use vramscope_collector::{Address, FollowFrom, FollowOptions, Followed, Follower, RecordingFile, parse_time};
 use vramscope_trace::{Decoder, Encoder, EventKind, Info, Item, Sink};
 
 use crate::failure::{Failure, Outcome};
 use crate::file::FileOptions;
 use crate::interrupt::Interrupts;
 use crate::screen;
+use crate::serving::given_token;
 use crate::units;
 
 /// How long one wait for bytes lasts before the clock and Ctrl-C are looked at.
@@ -25,15 +20,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long events may wait before their chunk is cut. The chunks that come are for the eye, so small that they take
 /// several times as many bytes; with what came before and comes after, events are in the file within 250 ms.
 const CUT_EVERY: Duration = Duration::from_millis(100);
-/// How long the collector may take to answer.
-const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// The largest message that is taken. A full state is the largest chunk there is, and a message holds at least one.
-const MAX_MESSAGE_BYTES: usize = 256 << 20;
+/// For how long a connection that is lost is tried again: longer than a network takes to come back, and a machine to wake up.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Over how long the rates of the progress line are taken.
+const RATE_OVER: Duration = Duration::from_secs(1);
 
 /// Arguments of `record`.
 #[derive(Args, Debug)]
 pub(crate) struct RecordOptions {
-    /// The address that a running vramscope printed, http://127.0.0.1:7791/
+    /// The address that a running vramscope printed, http://127.0.0.1:7791/, with its token
     #[arg(value_name = "URL")]
     url: String,
     /// The recording to write; it is usable at any time while it grows. - is standard output
@@ -44,87 +39,105 @@ pub(crate) struct RecordOptions {
     /// Stop after this long: 30s, 5m, 1h [default: at Ctrl-C, or when the program ends]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     duration: Option<Duration>,
+    /// Where to begin
+    #[arg(long, value_enum, default_value_t = History::All)]
+    history: History,
+    /// What the program wants to hear before it shows anything [default: the URL's own, or $VRAMSCOPE_TOKEN]
+    #[arg(long)]
+    token: Option<String>,
+    /// Certificates to believe beside the system's, in PEM: for https:// with one that was made at home
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+}
+
+/// Where a recording of something live begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum History {
+    /// With the program's first event, or the oldest that it still has
+    All,
+    /// With the memory as it is now
+    Newest,
 }
 
 /// Follows until the time is over, the recording ends, or it is interrupted.
 pub(crate) fn run(options: &RecordOptions) -> Outcome {
     let interrupts = Interrupts::listen()?;
-    let mut socket = connect(&options.url)?;
+    let failed = |what: &dyn std::fmt::Display| Failure::new(format_args!("{}: {what}", shown(&options.url)));
+    let mut follower = Follower::connect(follow_options(options)?).map_err(|error| failed(&error))?;
     let began = Instant::now();
     let mut following = Following::new(options);
     let ticker = screen::ticker();
+    let tell = |what: &str| ticker.suspend(|| screen::note(format_args!("{}: {what}", shown(&options.url))));
     let ending = loop {
-        if interrupts.requested() {
-            break "";
+        if interrupts.requested() || options.duration.is_some_and(|duration| began.elapsed() >= duration) {
+            break String::new();
         }
-        if options.duration.is_some_and(|duration| began.elapsed() >= duration) {
-            break "";
-        }
-        match socket.read() {
-            Ok(Message::Binary(bytes)) => following.take(&bytes)?,
-            Ok(Message::Close(_)) => break "; the recording has ended",
-            Ok(_) => {}
-            Err(tungstenite::Error::Io(error)) if is_pause(&error) => {}
+        match follower.next(LOOK_EVERY) {
+            Followed::Chunks(bytes) => following.take(&bytes)?,
+            Followed::Broken(why) => tell(&format!("the connection broke off ({why}); trying again")),
+            Followed::Resumed => tell("the connection is back, and nothing is missing"),
+            Followed::Rejoined => tell("the connection is back; part of what came between is missing"),
+            Followed::Another => break "; the program was started again: record its new recording anew".to_owned(),
+            Followed::Ended => break "; the recording has ended".to_owned(),
             // What came so far is a recording whatever became of the program that was recorded.
-            Err(_) if following.events > 0 => break "; the connection broke off",
-            Err(error) => return Err(Failure::new(format_args!("{}: {error}", options.url))),
+            Followed::GivenUp(why) if following.events > 0 => break format!("; the connection broke off: {why}"),
+            Followed::GivenUp(why) => return Err(failed(&why)),
+            // What is missing the recording itself says.
+            Followed::Missed(_) | Followed::Nothing => {}
         }
         following.pass_on(false)?;
-        ticker.set_message(following.progress(began.elapsed()));
+        ticker.set_message(following.progress());
     };
     ticker.finish_and_clear();
-    following.finish(began.elapsed(), ending)
+    following.finish(began.elapsed(), &ending)
 }
 
-fn is_pause(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+/// The address as it may be seen: the token in it is a secret.
+fn shown(url: &str) -> String {
+    url.split_once("token=")
+        .map_or_else(|| url.to_owned(), |(before, _)| before.trim_end_matches(['?', '&']).to_owned())
 }
 
-/// The WebSocket beside the page at `url`: the same address with `ws` as its last step, and with its token.
-fn socket_address(url: &str) -> Result<Uri, String> {
-    let with_scheme = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-    let page: Uri = with_scheme.parse().map_err(|error| format!("{error}"))?;
-    if !matches!(page.scheme_str(), Some("http" | "ws")) {
-        return Err("only http:// addresses can be followed".to_owned());
+fn follow_options(options: &RecordOptions) -> Outcome<FollowOptions> {
+    let wrong = |error: String| Failure::new(format_args!("{}: {error}", shown(&options.url)));
+    let address = Address::parse(&options.url).map_err(wrong)?;
+    // The environment's is for whatever is started there, the URL's for this one.
+    let given = if options.token.is_none() && address.token().is_some() {
+        None
+    } else {
+        given_token(options.token.as_deref())?
+    };
+    Ok(FollowOptions {
+        address: address.with_token(given.map(|token| token.secret().to_owned())),
+        from: if options.history == History::All { FollowFrom::All } else { FollowFrom::Newest },
+        ca: options.ca.clone(),
+        patience: PATIENCE,
+    })
+}
+
+/// How fast something grew over the last while.
+struct Rate {
+    since: Instant,
+    events: u64,
+    bytes: u64,
+    /// Events and bytes a second.
+    last: (u64, u64),
+}
+
+impl Rate {
+    fn new() -> Self {
+        Self { since: Instant::now(), events: 0, bytes: 0, last: (0, 0) }
     }
-    let host = page.authority().ok_or("it names no host")?;
-    let folder = page.path().strip_suffix("/ws").unwrap_or(page.path());
-    let folder = folder.trim_end_matches('/');
-    let query = page.query().map(|query| format!("?{query}")).unwrap_or_default();
-    format!("ws://{host}{folder}/ws{query}").parse().map_err(|error| format!("{error}"))
-}
 
-/// Tries each address that the name has, none for longer than a person would wait.
-fn reach(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, CONNECT_TIME) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failure = error,
+    fn of(&mut self, events: u64, bytes: u64) -> (u64, u64) {
+        let took = self.since.elapsed();
+        if took >= RATE_OVER {
+            let grown = |now: u64, before: u64| (now.saturating_sub(before) as f64 / took.as_secs_f64()) as u64;
+            let last = (grown(events, self.events), grown(bytes, self.bytes));
+            *self = Self { since: Instant::now(), events, bytes, last };
         }
+        self.last
     }
-    Err(failure)
-}
-
-fn connect(url: &str) -> Outcome<WebSocket<TcpStream>> {
-    let failed = |what: &dyn std::fmt::Display| Failure::new(format_args!("{url}: {what}"));
-    let address = socket_address(url).map_err(|why| failed(&format_args!("not an address to follow: {why}")))?;
-    let host = address.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let stream = reach(host, address.port_u16().unwrap_or(80)).map_err(|error| failed(&error))?;
-    stream.set_read_timeout(Some(CONNECT_TIME)).map_err(|error| failed(&error))?;
-    let request = address.clone().into_client_request().map_err(|error| failed(&error))?;
-    let config = WebSocketConfig::default();
-    let config = config.max_message_size(Some(MAX_MESSAGE_BYTES)).max_frame_size(Some(MAX_MESSAGE_BYTES));
-    let (socket, _) =
-        tungstenite::client::client_with_config(request, stream, Some(config)).map_err(|error| match error {
-            tungstenite::HandshakeError::Failure(tungstenite::Error::Http(answer)) => {
-                failed(&format_args!("no live recording is served there ({})", answer.status()))
-            }
-            tungstenite::HandshakeError::Failure(error) => failed(&error),
-            tungstenite::HandshakeError::Interrupted(_) => failed(&"no answer"),
-        })?;
-    socket.get_ref().set_read_timeout(Some(LOOK_EVERY)).map_err(|error| failed(&error))?;
-    Ok(socket)
 }
 
 /// The file, and what went into it.
@@ -136,12 +149,26 @@ struct Following<'a> {
     /// When the first came of what is in no chunk yet.
     since: Option<Instant>,
     events: u64,
+    /// Events that are missing, and in how many places.
     lost: u64,
+    gaps: u64,
+    rate: Rate,
+    info: Info,
 }
 
 impl<'a> Following<'a> {
     fn new(options: &'a RecordOptions) -> Self {
-        Self { options, decoder: Decoder::new(), out: None, since: None, events: 0, lost: 0 }
+        Self {
+            options,
+            decoder: Decoder::new(),
+            out: None,
+            since: None,
+            events: 0,
+            lost: 0,
+            gaps: 0,
+            rate: Rate::new(),
+            info: Info::default(),
+        }
     }
 
     /// Takes a message, which is whole chunks.
@@ -151,7 +178,10 @@ impl<'a> Following<'a> {
         self.decoder.push(bytes);
         while let Some(item) = self.decoder.next_item().map_err(|error| Failure::new(format_args!("{url}: {error}")))? {
             match item {
-                Item::Info(info) => self.begin(&info)?,
+                Item::Info(info) => {
+                    self.begin(&info)?;
+                    self.info = info;
+                }
                 item => self.put(&item),
             }
         }
@@ -159,7 +189,12 @@ impl<'a> Following<'a> {
     }
 
     fn begin(&mut self, info: &Info) -> Outcome {
-        if self.out.is_none() {
+        if let Some((encoder, _)) = &mut self.out {
+            // One that comes again after a break says nothing new.
+            if *info != self.info {
+                encoder.head(info);
+            }
+        } else {
             let (path, file) = (&self.options.output, &self.options.file);
             let file = if path.as_os_str() != "-" {
                 file.create(path)?
@@ -183,12 +218,15 @@ impl<'a> Following<'a> {
                 self.events += 1;
                 if let EventKind::Gap { lost } = event.kind {
                     self.lost = self.lost.saturating_add(lost);
+                    self.gaps += 1;
                 }
             }
             Item::FullState(state) => {
                 let next = encoder.state().event();
-                if self.events > 0 {
-                    self.lost = self.lost.saturating_add(state.event().saturating_sub(next));
+                let lost = state.event().saturating_sub(next);
+                if self.events > 0 && lost > 0 {
+                    self.lost = self.lost.saturating_add(lost);
+                    self.gaps += 1;
                 }
                 // Events keep the numbers that they have for everyone else who watches.
                 encoder.skip_to(state.event());
@@ -217,30 +255,44 @@ impl<'a> Following<'a> {
 
     fn finish(mut self, took: Duration, ending: &str) -> Outcome {
         self.pass_on(true)?;
-        let done = self.progress(took);
-        let Some((_, file)) = self.out else {
+        let Some((_, file)) = self.out.take() else {
             return Err(Failure::file(&self.options.output, "not written, for nothing was received"));
         };
+        let seconds = took.as_secs_f64().max(0.001);
+        let a_second = (file.bytes() as f64 / seconds) as u64;
+        let done = format!(
+            "{} in {}, {}; {} events/s, {}/s",
+            units::counted(self.events, "event", "events"),
+            units::bytes(file.bytes()),
+            units::duration(took),
+            units::count((self.events as f64 / seconds) as u64),
+            units::bytes(a_second),
+        );
         let name = file.name().to_owned();
         file.finish().map_err(Failure::new)?;
         screen::note(format_args!("{name}: {done}{ending}"));
         if self.lost > 0 {
             let lost = units::counted(self.lost, "event is", "events are");
-            screen::note(format_args!("{name}: {lost} missing: the program or the connection was too slow"));
+            let gaps = units::counted(self.gaps, "place", "places");
+            screen::note(format_args!("{name}: {lost} missing, in {gaps}: the program or the connection was too slow"));
         }
         Ok(())
     }
 
-    fn progress(&self, took: Duration) -> String {
-        let seconds = took.as_secs_f64().max(0.001);
+    /// Rate, size and gaps.
+    fn progress(&mut self) -> String {
         let bytes = self.out.as_ref().map_or(0, |(_, file)| file.bytes());
+        let (events_a_second, bytes_a_second) = self.rate.of(self.events, bytes);
+        let gaps = match self.lost {
+            0 => "nothing missing".to_owned(),
+            lost => format!("{} missing", units::counted(lost, "event", "events")),
+        };
         format!(
-            "{} in {}, {}; {} events/s, {}/s",
+            "{} in {}; {} events/s, {}/s; {gaps}",
             units::counted(self.events, "event", "events"),
             units::bytes(bytes),
-            units::duration(took),
-            units::count((self.events as f64 / seconds) as u64),
-            units::bytes((bytes as f64 / seconds) as u64),
+            units::count(events_a_second),
+            units::bytes(bytes_a_second),
         )
     }
 }
@@ -250,18 +302,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_socket_is_beside_the_page() {
-        for (page, socket) in [
-            ("http://127.0.0.1:7791/", "ws://127.0.0.1:7791/ws"),
-            ("http://127.0.0.1:7791", "ws://127.0.0.1:7791/ws"),
-            ("127.0.0.1:7791", "ws://127.0.0.1:7791/ws"),
-            ("ws://localhost:1/ws", "ws://localhost:1/ws"),
-            ("http://[::1]:7791/gpu/?token=x", "ws://[::1]:7791/gpu/ws?token=x"),
+    fn a_token_is_not_shown() {
+        for (url, expected) in [
+            ("http://127.0.0.1:7791/", "http://127.0.0.1:7791/"),
+            ("http://127.0.0.1:7791/?token=secret", "http://127.0.0.1:7791/"),
+            ("http://127.0.0.1:7791/gpu/?a=b&token=secret", "http://127.0.0.1:7791/gpu/?a=b"),
         ] {
-            assert_eq!(socket_address(page).map(|uri| uri.to_string()), Ok(socket.to_owned()));
-        }
-        for wrong in ["https://example.org/", "ftp://example.org", "", "http://", "a b"] {
-            assert!(socket_address(wrong).is_err(), "{wrong:?}");
+            assert_eq!(shown(url), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What `demo` and `view` share: starting the server, saying where, and opening a browser.
+//! What `demo`, `view` and `serve` share: starting the server, saying where, and opening a browser.
 
 use std::ffi::OsString;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -56,10 +56,15 @@ fn parse_token(given: Option<&str>, variable: Option<OsString>) -> Outcome<Optio
     Token::new(text).map(Some).map_err(|error| Failure::new(format_args!("{source}: {error}")))
 }
 
+/// The token that is wanted, from the command line or else from the environment.
+pub(crate) fn given_token(given: Option<&str>) -> Outcome<Option<Token>> {
+    parse_token(given, std::env::var_os(TOKEN))
+}
+
 impl ServeOptions {
     /// Starts the server.
     pub(crate) fn start(&self, content: Content) -> Outcome<Server> {
-        let token = parse_token(self.token.as_deref(), std::env::var_os(TOKEN))?;
+        let token = given_token(self.token.as_deref())?;
         let files = self.tls_cert.clone().zip(self.tls_key.clone());
         let tls = files.map(|(certificate, key)| TlsFiles { certificate, key });
         let (listen, allow_hosts) = (self.listen, self.allow_host.clone());

@@ -31,19 +31,24 @@ const ROUND_EVERY: Duration = Duration::from_millis(20);
 /// Is told, in a sentence, that a process has come or gone.
 type Tell = Box<dyn Fn(&str) + Send + Sync>;
 
+/// Everything, once it has begun and until it has been stopped.
+enum Stage {
+    Before,
+    Now(Box<Merge<Streams>>, Option<Hub>),
+    After,
+}
+
 struct Shared {
-    /// `None` once it has been stopped.
-    merge: Mutex<Option<Merge<Streams>>>,
+    stage: Mutex<Stage>,
     /// A time and the same since 1970, so that a clock that is set has no say.
     began: (Instant, u64),
-    hub: Option<Hub>,
     tell: Tell,
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Option<Merge<Streams>>> {
+    fn lock(&self) -> MutexGuard<'_, Stage> {
         // Whoever panicked here did so over one process; the others go on.
-        self.merge.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now_unix_ns(&self) -> u64 {
@@ -63,22 +68,27 @@ impl fmt::Debug for Gather {
 }
 
 impl Gather {
-    /// Begins; nobody is there yet. `tell` is told, in a sentence, that a process has come or gone.
+    /// Nobody may come yet. `tell` is told, in a sentence, that a process has come or gone.
+    #[must_use]
+    pub fn new(tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
+        let (stage, began) = (Mutex::new(Stage::Before), (Instant::now(), unix_ns));
+        Self(Arc::new(Shared { stage, began, tell: Box::new(tell) }))
+    }
+
+    /// Begins the recording; from now on processes may come.
     ///
     /// # Errors
     /// If the operating system gives no thread.
-    pub fn start(outputs: Outputs, tell: impl Fn(&str) + Send + Sync + 'static) -> io::Result<Self> {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let unix_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
+    pub fn begin(&self, outputs: Outputs) -> io::Result<()> {
+        let unix_ns = self.0.now_unix_ns();
         let info = Info { epoch_unix_ns: unix_ns, source: "vramscope serve".to_owned(), ..Info::default() };
         let hub = outputs.hub.clone();
         let merge = Merge::new(Streams::new(&info, outputs), unix_ns);
-        let shared =
-            Shared { hub, merge: Mutex::new(Some(merge)), began: (Instant::now(), unix_ns), tell: Box::new(tell) };
-        let shared = Arc::new(shared);
-        let theirs = Arc::downgrade(&shared);
-        std::thread::Builder::new().name("vramscope-gather".into()).spawn(move || rounds(&theirs))?;
-        Ok(Self(shared))
+        *self.0.lock() = Stage::Now(Box::new(merge), hub);
+        let theirs = Arc::downgrade(&self.0);
+        std::thread::Builder::new().name("vramscope-gather".into()).spawn(move || rounds(&theirs)).map(drop)
     }
 
     /// A process is there that said `json` of itself.
@@ -89,10 +99,11 @@ impl Gather {
         let name = format!("{} ({process})", process.short());
         let name = if process.rank.is_some() { name } else { process.to_string() };
         let now_unix_ns = self.0.now_unix_ns();
-        let mut merge = self.0.lock();
-        let joined = merge.as_mut().ok_or(STOPPED)?.join(process, now_unix_ns)?;
-        let connected = merge.as_ref().map_or(0, Merge::connected);
-        drop(merge);
+        let mut stage = self.0.lock();
+        let merge = stage.merge()?;
+        let joined = merge.join(process, now_unix_ns)?;
+        let connected = merge.connected();
+        drop(stage);
         let came = if joined.is_back { "is back" } else { "is here" };
         self.tell(&format!("{name} {came}; {connected} connected"));
         Ok(Pushed { gather: self.clone(), joined, name, failed: None })
@@ -104,19 +115,27 @@ impl Gather {
 
     /// Ends the recording; says what was recorded, and what became of the file. `None` where that was done before.
     pub fn stop(&self) -> Option<Summary> {
-        let merge = self.0.lock().take()?;
+        let Stage::Now(merge, hub) = std::mem::replace(&mut *self.0.lock(), Stage::After) else { return None };
         let mut streams = merge.finish(self.0.now_unix_ns());
         streams.summary.events = streams.state().event();
         streams.round(None, true);
         let summary = streams.finish();
-        if let Some(hub) = &self.0.hub {
+        if let Some(hub) = hub {
             hub.end();
         }
         Some(summary)
     }
 }
 
-const STOPPED: &str = "the hub stops";
+impl Stage {
+    fn merge(&mut self) -> Result<&mut Merge<Streams>, String> {
+        match self {
+            Self::Before => Err("the hub has not begun yet".to_owned()),
+            Self::Now(merge, _) => Ok(merge),
+            Self::After => Err("the hub stops".to_owned()),
+        }
+    }
+}
 
 /// A process that is connected. It is gone when this is dropped.
 #[derive(Debug)]
@@ -139,12 +158,9 @@ impl Pushed {
     /// Where they cannot be taken, and nothing more will be.
     pub(crate) fn take(&mut self, bytes: &[u8], next: u64) -> Result<(), String> {
         let now_unix_ns = self.gather.0.now_unix_ns();
-        let mut merge = self.gather.0.lock();
-        let taken = match merge.as_mut() {
-            Some(merge) => merge.take(&self.joined, bytes, next, now_unix_ns),
-            None => Err(STOPPED.to_owned()),
-        };
-        drop(merge);
+        let mut stage = self.gather.0.lock();
+        let taken = stage.merge().and_then(|merge| merge.take(&self.joined, bytes, next, now_unix_ns));
+        drop(stage);
         self.failed = taken.as_ref().err().cloned();
         taken
     }
@@ -152,7 +168,7 @@ impl Pushed {
     /// That was all.
     pub(crate) fn end(&mut self) {
         let now_unix_ns = self.gather.0.now_unix_ns();
-        if let Some(merge) = self.gather.0.lock().as_mut() {
+        if let Ok(merge) = self.gather.0.lock().merge() {
             merge.end(&self.joined, now_unix_ns);
         }
     }
@@ -161,11 +177,11 @@ impl Pushed {
 impl Drop for Pushed {
     fn drop(&mut self) {
         let now_unix_ns = self.gather.0.now_unix_ns();
-        let mut merge = self.gather.0.lock();
-        let Some(merge_now) = merge.as_mut() else { return };
-        let left = merge_now.leave(&self.joined, now_unix_ns);
-        let connected = merge_now.connected();
-        drop(merge);
+        let mut stage = self.gather.0.lock();
+        let Ok(merge) = stage.merge() else { return };
+        let left = merge.leave(&self.joined, now_unix_ns);
+        let connected = merge.connected();
+        drop(stage);
         let Some(left) = left else { return };
         let why = match &self.failed {
             Some(reason) => format!(" is not listened to any more: {reason}"),
@@ -184,8 +200,8 @@ fn rounds(shared: &Weak<Shared>) {
         std::thread::sleep(ROUND_EVERY);
         let Some(shared) = shared.upgrade() else { return };
         let now_unix_ns = shared.now_unix_ns();
-        let mut merge = shared.lock();
-        let Some(merge) = merge.as_mut() else { return };
+        let mut stage = shared.lock();
+        let Ok(merge) = stage.merge() else { return };
         let before = std::mem::replace(&mut begun, Instant::now());
         merge.turn(now_unix_ns, false);
         let events = merge.output.state().event();

@@ -15,8 +15,10 @@ use crate::hub::Hub;
 use crate::memory::MemoryDevice;
 use crate::observer;
 use crate::pool::DevicePool;
-use crate::recorder::{Outputs, Recorder, RecorderHandle, Summary};
+use crate::push::{Push, push_from_env};
+use crate::recorder::{Outputs, Overflow, Recorder, RecorderHandle, Summary};
 use crate::server::{Content, Server, ServerOptions, StartError, TlsFiles, Token};
+use crate::socket::Address;
 
 /// What is recorded, and where it can be seen.
 #[derive(Clone, Debug, Default)]
@@ -33,12 +35,17 @@ pub struct MonitorOptions {
     pub record: Option<PathBuf>,
     /// How much of the recording the file keeps.
     pub keep: Keep,
+    /// What is done when the program is faster than the recorder: where this says nothing it waits for a file, so that the file has every
+    /// event, and for viewers alone it does not.
+    pub overflow: Option<Overflow>,
     /// What whoever asks for the page must say; see [`ServerOptions::token`].
     pub token: Option<Token>,
     /// Other names under which browsers reach the page.
     pub allow_hosts: Vec<String>,
     /// The certificate to serve the page by HTTPS with.
     pub tls: Option<TlsFiles>,
+    /// A hub to push the recording to; where this says nothing, the one that the environment names: see [`push_from_env`].
+    pub push: Option<Address>,
     /// The folder for recordings that somebody at the page asks for; the program's own where it is empty.
     pub folder: PathBuf,
 }
@@ -72,6 +79,8 @@ pub struct Monitor {
     handle: RecorderHandle,
     hub: Hub,
     controls: Controls,
+    /// Behind the recorder, so that what is left is sent when that has ended.
+    push: Option<Push>,
     server: Option<Server>,
 }
 
@@ -81,8 +90,20 @@ impl Monitor {
     /// # Errors
     /// When the page cannot be served, the file not be made, or the operating system gives no thread.
     pub fn start(options: MonitorOptions) -> Result<Self, MonitorError> {
-        let MonitorOptions { program, settings, devices, listen, record, keep, token, allow_hosts, tls, folder } =
-            options;
+        let MonitorOptions {
+            program,
+            settings,
+            devices,
+            listen,
+            record,
+            keep,
+            overflow,
+            token,
+            allow_hosts,
+            tls,
+            push,
+            folder,
+        } = options;
         let (hub, controls) = (Hub::default(), Controls::default());
         // Before the file, so that a mistake costs no earlier recording.
         let serve = |listen| {
@@ -95,13 +116,15 @@ impl Monitor {
             Listen::At(address) => serve(Some(address))?,
             Listen::Nowhere => None,
         };
-        let mut outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
+        let overflow = overflow.unwrap_or(if record.is_some() { Overflow::Wait } else { Overflow::Drop });
+        let mut outputs = Outputs { hub: Some(hub.clone()), overflow, ..Outputs::default() };
         if let Some(path) = record {
             outputs.file = Some(RecordingFile::create(&path, keep).map_err(MonitorError::Record)?);
             // The program goes on for hours maybe, and whoever watches it should not learn at its end that the disk was full.
             outputs.on_file_error =
                 Some(Box::new(|error| eprintln!("vramscope: {error}; the recording ends here, the program goes on")));
         }
+        let name = program.clone();
         let device = DeviceId(devices.first().map_or(0, |info| info.device));
         let info = Info {
             source: program,
@@ -112,7 +135,8 @@ impl Monitor {
         };
         let (recorder, handle) = Recorder::start(info, outputs).map_err(MonitorError::Thread)?;
         controls.offer_recording(&hub, &handle, device, folder);
-        Ok(Self { recorder, handle, hub, controls, server })
+        let push = start_push(push, &name, &hub);
+        Ok(Self { recorder, handle, hub, controls, push, server })
     }
 
     /// What [`DevicePool::recorded`](crate::DevicePool::recorded) takes.
@@ -149,8 +173,24 @@ impl Monitor {
 
     /// Ends the recording, and with it what the page shows; says what was recorded, and what became of the file.
     pub fn stop(self) -> Summary {
-        self.recorder.stop()
+        let Self { recorder, push, server, .. } = self;
+        let summary = recorder.stop();
+        drop(push);
+        drop(server);
+        summary
     }
+}
+
+/// Pushes to the hub that was named, or that the environment names. A program trains on whatever is wrong with that.
+fn start_push(named: Option<Address>, program: &str, hub: &Hub) -> Option<Push> {
+    let tell = |what: &str| eprintln!("vramscope: {what}");
+    let address = named.or_else(|| {
+        push_from_env().unwrap_or_else(|why| {
+            tell(&format!("{why}; nothing is pushed"));
+            None
+        })
+    })?;
+    Push::start(address, program, hub, tell).map_err(|error| tell(&format!("push: {error}"))).ok()
 }
 
 /// Why a program cannot be watched.

@@ -7,6 +7,7 @@
 //! `transport.rs` is the way there, of which there may be others; `websocket.rs` the one that there is.
 
 use std::env;
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -47,7 +48,12 @@ type Tell = Box<dyn Fn(&str) + Send>;
 /// # Errors
 /// When the variable holds no address.
 pub fn push_from_env() -> Result<Option<Address>, String> {
-    let Some(url) = env::var_os(PUSH_VARIABLE).filter(|url| !url.is_empty()) else { return Ok(None) };
+    push_from(env::var_os(PUSH_VARIABLE))
+}
+
+fn push_from(url: Option<OsString>) -> Result<Option<Address>, String> {
+    let Some(url) = url.filter(|url| !url.is_empty()) else { return Ok(None) };
+    // What was given is not repeated: a token may stand in it.
     let url = url.into_string().map_err(|_| format!("{PUSH_VARIABLE} is not Unicode text"))?;
     Address::parse(&url).map(Some).map_err(|error| format!("{PUSH_VARIABLE}: {error}"))
 }

@@ -11,18 +11,20 @@ mod listen;
 mod live;
 mod metrics;
 mod options;
+mod push;
 mod ranges;
 mod routes;
 mod sockets;
 mod tls;
 
 use std::fmt;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::middleware;
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
@@ -38,6 +40,7 @@ use routes::Site;
 pub use tls::TlsError;
 
 use crate::controls::Controls;
+use crate::gather::Gather;
 use crate::hub::Hub;
 
 /// The media type of a recording.
@@ -68,19 +71,21 @@ pub struct Content {
     pub files: Vec<Recorded>,
     /// What the program lets those do who have the token.
     pub controls: Option<Controls>,
+    /// What `/push` goes to.
+    pub gather: Option<Gather>,
 }
 
 impl Content {
     /// The page on a live recording.
     #[must_use]
     pub fn live(hub: Hub) -> Self {
-        Self { assets: Assets::page(), live: Some(hub), files: Vec::new(), controls: None }
+        Self { assets: Assets::page(), live: Some(hub), files: Vec::new(), controls: None, gather: None }
     }
 
     /// The page on complete recordings.
     #[must_use]
     pub fn files(files: Vec<Recorded>) -> Self {
-        Self { assets: Assets::page(), live: None, files, controls: None }
+        Self { assets: Assets::page(), live: None, files, controls: None, gather: None }
     }
 }
 
@@ -100,10 +105,13 @@ impl Server {
     pub fn start(options: ServerOptions, content: Content) -> Result<Self, StartError> {
         // What can be wrong with the options comes before anybody can connect.
         let tls = options.tls.as_ref().map(tls::acceptor).transpose().map_err(StartError::Tls)?;
-        let listener = listen::bind(options.listen)?;
         let asked = options.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)));
         let wrong = |error| StartError::Io(asked, error);
-        listener.set_nonblocking(true).map_err(wrong)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(wrong)?;
+        let listener = {
+            let _inside = runtime.enter();
+            listen::bind(asked)?
+        };
         let address = listener.local_addr().map_err(wrong)?;
         let hosts = Hosts::new(address, &options.allow_hosts).map_err(StartError::Host)?;
         let access = Access::new(options.token.clone(), address.ip().is_loopback(), content.controls.is_some());
@@ -112,7 +120,6 @@ impl Server {
         let guard = Guard { hosts, access: Arc::clone(&access), is_secure: tls.is_some() };
         let (stopping, until) = watch::channel(false);
         let serving = Serving { listener, tls, guard, access, content, limits: options.limits, stopping: until };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(wrong)?;
         let thread = std::thread::Builder::new().name("vramscope-server".into()).spawn(move || {
             runtime.block_on(serving.run());
             // A command may be under way, which nobody waits for any longer than for an answer.
@@ -165,8 +172,6 @@ struct Serving {
 impl Serving {
     async fn run(self) {
         let Self { listener, tls, guard, access, content, limits, mut stopping } = self;
-        let listener = tokio::net::TcpListener::from_std(listener)
-            .expect("a socket that listens and does not block is one for tokio");
         let (open, mut closed) = mpsc::channel(1);
         let (counts, places) = (Arc::<Counts>::default(), Arc::new(Semaphore::new(limits.sockets)));
         let site =

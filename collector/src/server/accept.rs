@@ -25,7 +25,7 @@ use super::options::ServerLimits;
 /// The most bytes of a request's head: that of a browser, behind two proxies and with the cookies of a dozen servers, takes 4 KiB.
 const HEAD_BYTES: usize = 16 << 10;
 /// How long a client may take nothing of what it is sent.
-const STALLED_TIME: Duration = Duration::from_secs(60);
+const STALLED_TIME: Duration = Duration::from_secs(45);
 /// How long the next connection waits after one that the operating system had nothing for: files are free again in a moment, or never.
 const BREATH: Duration = Duration::from_millis(50);
 /// What a TLS client says first.

@@ -2,15 +2,22 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use tokio::net::{TcpListener, TcpSocket};
 
 use super::access::Token;
+use super::escaped;
 use super::options::ServerOptions;
 use super::tls::TlsError;
-use super::{DEFAULT_PORT, escaped};
 
 /// How many ports are tried after one that is taken.
 pub(super) const PORTS_TRIED: u16 = 20;
+/// Bytes that the operating system holds for a connection until its client takes them. Left alone it holds up to 4 MB, which a
+/// slow client would see all that much later.
+const SEND_BYTES: u32 = 512 << 10;
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
 
 /// Why a server could not start.
 #[derive(Debug)]
@@ -38,13 +45,13 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Listens on `address`, or on this machine's own; where its port is taken, on the next that is free.
-pub(super) fn bind(address: Option<SocketAddr>) -> Result<TcpListener, StartError> {
-    let asked = address.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT));
+/// Listens on an address; where its port is taken, on the next that is free. Wants to be called where there is
+/// a runtime.
+pub(super) fn bind(asked: SocketAddr) -> Result<TcpListener, StartError> {
     let last = if asked.port() == 0 { 0 } else { asked.port().saturating_add(PORTS_TRIED) };
     let mut address = asked;
     loop {
-        match TcpListener::bind(address) {
+        match bind_to(address) {
             Ok(listener) => return Ok(listener),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && address.port() < last => {
                 address.set_port(address.port() + 1);
@@ -53,6 +60,17 @@ pub(super) fn bind(address: Option<SocketAddr>) -> Result<TcpListener, StartErro
             Err(error) => return Err(StartError::Io(asked, error)),
         }
     }
+}
+
+fn bind_to(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A port is free again as soon as its server is gone; where there still is one, Unix says so, and Windows would not.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    // Those that are accepted have it from the one that listens. A system that holds less is as good.
+    let _ = socket.set_send_buffer_size(SEND_BYTES);
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// The address of the page, for a person to open.
@@ -118,13 +136,15 @@ mod tests {
 
     #[test]
     fn the_next_free_port_takes_the_place_of_one_that_is_taken() {
-        let first = bind(Some(SocketAddr::from(([127, 0, 0, 1], 0)))).expect("any port");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+        let _inside = runtime.enter();
+        let first = bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("any port");
         let taken = first.local_addr().expect("an address");
-        let next = bind(Some(taken)).expect("a port of many").local_addr().expect("an address");
+        let next = bind(taken).expect("a port of many").local_addr().expect("an address");
         assert_eq!(next.ip(), taken.ip());
         assert!((taken.port() + 1..=taken.port() + PORTS_TRIED).contains(&next.port()), "{next} after {taken}");
         let elsewhere = SocketAddr::from(([192, 0, 2, 1], 7791));
-        let error = bind(Some(elsewhere)).expect_err("no address of this machine");
+        let error = bind(elsewhere).expect_err("no address of this machine");
         assert!(error.to_string().starts_with("cannot listen on 192.0.2.1:7791: "), "{error}");
     }
 }

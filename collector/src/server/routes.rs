@@ -15,7 +15,7 @@ use super::accept::Counts;
 use super::access::{Access, Rights};
 use super::options::ServerLimits;
 use super::sockets::{self, Place};
-use super::{Assets, Content, commands, live, metrics, page_address, ranges};
+use super::{Assets, Content, commands, live, metrics, page_address, push, ranges};
 
 /// What the answers are made from.
 pub(super) struct Site {
@@ -49,13 +49,14 @@ pub(super) fn router(site: Arc<Site>) -> Router {
         .route("/commands", get(commands::offered))
         .route("/commands/{name}", post(commands::obey))
         .route("/ws", get(stream))
+        .route("/push", get(push::push))
         .route("/trace.vram", get(everything))
         .route("/files/{number}/{name}", get(file))
         .route("/{*path}", get(asset))
         .with_state(site)
 }
 
-fn not_found() -> Response {
+pub(super) fn not_found() -> Response {
     (StatusCode::NOT_FOUND, "there is nothing here\n").into_response()
 }
 
