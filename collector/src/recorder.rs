@@ -23,17 +23,20 @@ mod handle;
 mod merge;
 #[cfg(test)]
 mod overflow_tests;
+mod place;
 mod record;
 mod ring;
+mod shared;
 mod streams;
 #[cfg(test)]
 mod tests;
 
 use clock::Clock;
-use handle::Shared;
-pub use handle::{Overflow, RecorderHandle};
+pub use handle::RecorderHandle;
 use merge::Merge;
 pub(crate) use record::Unit;
+pub use shared::Overflow;
+use shared::Shared;
 pub(crate) use streams::Streams;
 
 /// How long events may wait in their queues, and what is sent to viewers before it is. A viewer draws at most every 16

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use vramscope_trace::{Definition, DeviceId, DeviceState, Event, EventKind, Sink};
 
 use super::clock::Clock;
-use super::handle::{Aside, Shared};
 use super::record::{Record, Unit, Unpacker};
 use super::ring::{Outlet, RING_LEN};
+use super::shared::{Aside, Shared};
 
 /// After this many words those who wait for room are told. Telling is a call to the operating system.
 const TELL_EVERY: u64 = RING_LEN / 4;
