@@ -1,1 +1,229 @@
 //! Following what is served, however the connection breaks.
+
+use std::net::TcpListener;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+
+use tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tungstenite::protocol::CloseFrame;
+use tungstenite::protocol::frame::coding::CloseCode;
+use tungstenite::{Message, accept_hdr};
+
+use super::*;
+use crate::hub::Hub;
+use crate::server::{Content, Server, ServerOptions, TlsFiles};
+
+/// What a server does on a connection, one after the other.
+#[derive(Clone, Debug)]
+enum Does {
+    /// Answers the request with an error.
+    Refuse(u16),
+    Says(&'static str),
+    Sends(&'static [u8]),
+    Closes(u16, &'static str),
+    /// Is gone, as a network is.
+    Breaks,
+}
+use Does::{Breaks, Closes, Refuse, Says, Sends};
+
+const A: &str = "0123456789abcdef0123456789abcdef";
+const B: &str = "ffffffffffffffffffffffffffffffff";
+const BEGIN: Does = Says(r#"{"recording": "0123456789abcdef0123456789abcdef", "resumed": false}"#);
+const RESUME: Does = Says(r#"{"recording": "0123456789abcdef0123456789abcdef", "resumed": true}"#);
+const OTHER: Does = Says(r#"{"recording": "ffffffffffffffffffffffffffffffff", "resumed": false}"#);
+
+/// A server that does so, on one connection after the other; what it was asked each time: the target and the `Authorization`.
+fn serve(connections: Vec<Vec<Does>>) -> (String, Receiver<(String, Option<String>)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let (send, asked) = channel();
+    std::thread::spawn(move || {
+        for does in connections {
+            let (stream, _) = listener.accept().expect("somebody comes");
+            let refusal = if let Some(Refuse(status)) = does.first() { Some(*status) } else { None };
+            let look = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
+                let token =
+                    request.headers().get("authorization").map(|value| value.to_str().expect("text").to_owned());
+                send.send((request.uri().to_string(), token)).expect("the test listens");
+                let Some(status) = refusal else { return Ok(response) };
+                let mut refused = ErrorResponse::new(None);
+                *refused.status_mut() = status.try_into().expect("a status");
+                Err(refused)
+            };
+            let Ok(mut socket) = accept_hdr(stream, look) else { continue };
+            for step in does {
+                match step {
+                    Refuse(_) => unreachable!("it was refused"),
+                    Says(text) => socket.send(Message::text(text)).expect("somebody listens"),
+                    Sends(bytes) => socket.send(Message::binary(bytes)).expect("somebody listens"),
+                    Closes(code, reason) => {
+                        let (code, reason) = (CloseCode::from(code), reason.into());
+                        socket.close(Some(CloseFrame { code, reason })).expect("somebody listens");
+                        while socket.read().is_ok() {}
+                    }
+                    Breaks => {}
+                }
+            }
+        }
+    });
+    (format!("http://{address}/prefix/?token=secret"), asked)
+}
+
+fn options(url: &str) -> FollowOptions {
+    let address = Address::parse(url).expect("an address");
+    FollowOptions { address, from: FollowFrom::All, ca: None, patience: Duration::from_secs(5) }
+}
+
+/// Everything that is told until it is over, the reasons of breaks left out.
+fn told(follower: &mut Follower) -> Vec<Followed> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut all = Vec::new();
+    loop {
+        assert!(Instant::now() < deadline, "it does not end: {all:?}");
+        match follower.next(Duration::from_millis(20)) {
+            Followed::Nothing => {}
+            Followed::Broken(_) => all.push(Followed::Broken(String::new())),
+            over @ (Followed::Ended | Followed::GivenUp(_)) => {
+                all.push(over);
+                return all;
+            }
+            other => all.push(other),
+        }
+    }
+}
+
+fn chunks(bytes: &'static [u8]) -> Followed {
+    Followed::Chunks(Bytes::from_static(bytes))
+}
+
+fn broken() -> Followed {
+    Followed::Broken(String::new())
+}
+
+/// Checks what is told, and what was asked from the second connection on.
+#[track_caller]
+fn check(connections: Vec<Vec<Does>>, expected: &[Followed], asked_again: &[&str]) {
+    let (url, asked) = serve(connections);
+    let mut follower = Follower::connect(options(&url)).expect("it is served");
+    assert_eq!(told(&mut follower), expected);
+    assert_eq!(follower.next(Duration::ZERO), Followed::Nothing);
+    let asked: Vec<_> = asked.try_iter().collect();
+    assert_eq!(asked[0].0, "/prefix/ws?notes=1&history=all");
+    assert!(asked.iter().all(|(_, token)| token.as_deref() == Some("Bearer secret")), "{asked:?}");
+    let again: Vec<_> = asked[1..].iter().map(|(target, _)| target.as_str()).collect();
+    assert_eq!(again, asked_again);
+}
+
+#[test]
+fn it_goes_on_where_it_was() {
+    check(
+        vec![
+            vec![BEGIN, Says(r#"{"next": 3}"#), Sends(b"one"), Says(r#"{"next": 9}"#), Breaks],
+            vec![RESUME, Says(r#"{"next": 5, "news": {}}"#), Sends(b"two"), Closes(1001, "the server stops")],
+            vec![RESUME, Says("not even a note"), Closes(1000, "the recording has ended")],
+        ],
+        &[chunks(b"one"), broken(), Followed::Resumed, chunks(b"two"), broken(), Followed::Resumed, Followed::Ended],
+        &[&format!("/prefix/ws?notes=1&resume={A}:3"), &format!("/prefix/ws?notes=1&resume={A}:5")],
+    );
+}
+
+#[test]
+fn what_is_missing_is_told() {
+    check(
+        vec![
+            vec![BEGIN, Says(r#"{"next": 3}"#), Sends(b"one"), Breaks],
+            vec![BEGIN, Says(r#"{"next": 50, "missed": 7}"#), Sends(b"state"), Closes(1000, "")],
+        ],
+        &[chunks(b"one"), broken(), Followed::Rejoined, Followed::Missed(7), chunks(b"state"), Followed::Ended],
+        &[&format!("/prefix/ws?notes=1&resume={A}:3")],
+    );
+}
+
+#[test]
+fn a_program_that_was_started_again_is_another() {
+    check(
+        vec![
+            vec![BEGIN, Says(r#"{"next": 3}"#), Sends(b"one"), Breaks],
+            vec![OTHER, Says(r#"{"next": 2}"#), Sends(b"new"), Breaks],
+            vec![OTHER, Closes(1000, "")],
+        ],
+        &[chunks(b"one"), broken(), Followed::Another, chunks(b"new"), broken(), Followed::Rejoined, Followed::Ended],
+        &[&format!("/prefix/ws?notes=1&resume={A}:3"), &format!("/prefix/ws?notes=1&resume={B}:2")],
+    );
+}
+
+#[test]
+fn who_has_nothing_yet_begins_anew() {
+    check(
+        vec![
+            vec![BEGIN, Breaks],
+            vec![BEGIN, Says(r#"{"next": 0}"#), Sends(b"definitions"), Breaks],
+            vec![BEGIN, Closes(1000, "")],
+        ],
+        &[broken(), chunks(b"definitions"), broken(), Followed::Rejoined, Followed::Ended],
+        &["/prefix/ws?notes=1&history=all"; 2],
+    );
+}
+
+#[test]
+fn a_server_that_says_nothing_of_what_it_serves_is_not_tried_again() {
+    let (url, _asked) = serve(vec![vec![Sends(b"one"), Breaks]]);
+    let told = told(&mut Follower::connect(options(&url)).expect("it is served"));
+    assert_eq!(told[0], chunks(b"one"));
+    assert!(matches!(told.as_slice(), [_, Followed::GivenUp(_)]), "{told:?}");
+}
+
+#[test]
+fn what_will_not_change_is_not_tried_again() {
+    let check = |connections: Vec<Vec<Does>>, expected: &str| {
+        let (url, _asked) = serve(connections);
+        let why = match Follower::connect(options(&url)) {
+            Err(error) => error.to_string(),
+            Ok(mut follower) => match told(&mut follower).pop() {
+                Some(Followed::GivenUp(why)) => why,
+                other => panic!("{other:?}"),
+            },
+        };
+        assert!(why.contains(expected), "{why}");
+        assert!(!why.contains("secret"), "{why}");
+    };
+    check(vec![vec![Refuse(404)]], "no live recording is served there");
+    check(vec![vec![Refuse(401)]], "is the token right?");
+    check(vec![vec![Closes(4401, "the token is wrong")]], "the token is wrong");
+    check(vec![vec![Closes(1013, "there are too many clients")]], "too many clients");
+    check(vec![vec![BEGIN, Breaks], vec![Refuse(403)]], "is the token right?");
+}
+
+#[test]
+fn patience_has_an_end() {
+    let (url, _asked) = serve(vec![vec![BEGIN, Says(r#"{"next": 3}"#), Sends(b"one"), Breaks]]);
+    let options = FollowOptions { patience: Duration::from_millis(700), ..options(&url) };
+    let began = Instant::now();
+    let told = told(&mut Follower::connect(options).expect("it is served"));
+    assert!(matches!(told.as_slice(), [_, Followed::Broken(_), Followed::GivenUp(_)]), "{told:?}");
+    assert!((Duration::from_millis(700)..Duration::from_secs(5)).contains(&began.elapsed()));
+}
+
+#[test]
+fn tls_is_believed_where_its_maker_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).expect("a key");
+    let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    std::fs::write(&certificate, made.cert.pem()).expect("room");
+    std::fs::write(&key, made.signing_key.serialize_pem()).expect("room");
+    let hub = Hub::default();
+    let tls = Some(TlsFiles { certificate: certificate.clone(), key });
+    let listen = Some(([127, 0, 0, 1], 0).into());
+    let server = Server::start(ServerOptions { listen, tls, ..ServerOptions::default() }, Content::live(hub.clone()));
+    let server = server.expect("it serves");
+    let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::Info::default());
+    let head: Vec<_> = encoder.take_output().into_iter().map(std::sync::Arc::new).collect();
+    hub.publish(&head);
+    hub.end();
+    assert!(server.url().starts_with("https://"), "{}", server.url());
+    let error = Follower::connect(options(&server.url())).expect_err("nobody knows who made it");
+    assert!(error.to_string().contains("its certificate is not believed"), "{error}");
+    let options = FollowOptions { ca: Some(certificate), ..options(&server.url()) };
+    let told = told(&mut Follower::connect(options).expect("it is believed"));
+    assert_eq!(told, [Followed::Chunks(Bytes::copy_from_slice(&head[0].bytes)), Followed::Ended]);
+}
