@@ -14,8 +14,8 @@ use tungstenite::stream::MaybeTlsStream;
 use vramscope_tests::fixtures::{self, Fixture};
 use vramscope_tests::{Browser, Page, PageState, Program, Window, vramscope};
 use vramscope_trace::{
-    Category, Definition, DeviceId, Encoder, Event, EventKind, Frame, FrameId, Info, Pool, PoolKind, Recording, Replay,
-    Sink, Site, SiteId, Stack, StackId, Stage, StreamId, StringId, digest,
+    Category, Definition, DeviceId, DeviceInfo, Encoder, Event, EventKind, Frame, FrameId, Info, Pool, PoolKind,
+    Recording, Replay, Sink, Site, SiteId, Stack, StackId, Stage, StreamId, StringId, digest,
 };
 
 /// `count` numbers between `first` and `last`, the same ones for the same seed.
@@ -264,7 +264,10 @@ const MARKUP: [&str; 4] = [
 /// A recording in which everything that has a name has one of [`MARKUP`].
 fn hostile_recording() -> Vec<u8> {
     let text = |index: usize| MARKUP[index % MARKUP.len()].to_owned();
-    let info = Info { source: text(0), writer: text(1), alloc_conf: text(2), ..Info::default() };
+    let device =
+        |device| DeviceInfo { device, name: text(2), process: text(3), rank: Some(1), ..DeviceInfo::default() };
+    let devices = vec![device(0), device(1)];
+    let info = Info { source: text(0), writer: text(1), alloc_conf: text(2), devices, ..Info::default() };
     let mut encoder = Encoder::new(&info);
     (0..MARKUP.len()).for_each(|index| encoder.define(&Definition::String(text(index))));
     encoder.define(&Definition::Frame(Frame { function: StringId(1), file: StringId(2), line: 7 }));
@@ -287,6 +290,8 @@ fn hostile_recording() -> Vec<u8> {
     for (time_ns, kind) in (0..).step_by(1_000_000).zip(kinds) {
         encoder.event(&Event { device: DeviceId(0), time_ns, kind });
     }
+    let kind = EventKind::MemorySample { used_by_context: 0, used_by_others: 0, free: 1 };
+    encoder.event(&Event { device: DeviceId(1), time_ns: 9_000_000, kind });
     encoder.flush();
     encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
 }
@@ -303,11 +308,18 @@ fn names_from_a_recording_are_text_and_never_markup() {
         page.seek(event);
     }
     let shown = page.text_under_the_pointer();
-    for (what, text) in
-        [("file", file_name), ("function", MARKUP[0]), ("function's file", MARKUP[1]), ("scope", MARKUP[2])]
-    {
+    for (what, text) in [
+        ("file", file_name),
+        ("function", MARKUP[0]),
+        ("function's file", MARKUP[1]),
+        ("scope", MARKUP[2]),
+        ("device", MARKUP[2]),
+        ("process", MARKUP[3]),
+    ] {
         assert!(shown.contains(text), "the name of the {what} is not shown as it is; the page reads:\n{shown}");
     }
+    let chooser = page.run("return [...document.getElementById('device').options].map(option => option.text.trim())");
+    assert_eq!(chooser, serde_json::json!([MARKUP[2], MARKUP[2]]), "the device chooser");
     let made =
         page.run("return document.querySelectorAll('img[src=x], iframe, svg[onload], script:not([src])').length");
     assert_eq!(made, 0, "elements were made from names");

@@ -4,8 +4,11 @@
 //! `cargo xtask test` sets all of that up and asks for them.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 use serde_json::{Value, json};
 use vramscope_tests::{Browser, Fault, Page, PageState, Program, Proxy, Random, Window};
@@ -145,4 +148,83 @@ fn whoever_has_no_token_is_told_what_it_takes() {
     let disabled =
         page.run("return ['record-now', 'mark-name', 'mark-now'].map(id => document.getElementById(id).disabled)");
     assert_eq!(disabled, Value::from(vec![true; 3]));
+}
+
+/// Where a proxy like a notebook server's has the program's page.
+const PREFIX: &str = "/user/me/proxy/7777";
+
+/// A proxy that has `target` below [`PREFIX`], and nothing else. Gives its address, and the paths that were asked of it outside.
+fn below_a_prefix(target: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let outside = Arc::<Mutex<Vec<String>>>::default();
+    let theirs = Arc::clone(&outside);
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let outside = Arc::clone(&theirs);
+            // A connection that ends early is no concern of the others.
+            thread::spawn(move || drop(pass_on(client, target, &outside)));
+        }
+    });
+    (address, outside)
+}
+
+fn pass_on(mut client: TcpStream, target: SocketAddr, outside: &Mutex<Vec<String>>) -> io::Result<()> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && client.read(&mut byte)? > 0 {
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8_lossy(&head);
+    let path = head.split(' ').nth(1).unwrap_or_default();
+    let Some(below) = path.strip_prefix(PREFIX).filter(|below| below.starts_with('/')) else {
+        outside.lock().expect("nobody panics with it").push(path.to_owned());
+        return client.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    };
+    let mut head = head.replacen(path, below, 1);
+    if !head.to_ascii_lowercase().contains("\r\nupgrade:") {
+        // One request a connection, so that there is one path to change.
+        head = head.replace("keep-alive", "close");
+    }
+    let mut server = TcpStream::connect(target)?;
+    server.write_all(head.as_bytes())?;
+    let (mut from, mut to) = (server.try_clone()?, client.try_clone()?);
+    let back = thread::spawn(move || {
+        let passed = io::copy(&mut from, &mut to);
+        to.shutdown(Shutdown::Both).and(passed)
+    });
+    io::copy(&mut client, &mut server)?;
+    server.shutdown(Shutdown::Both)?;
+    back.join().map_or(Ok(()), |passed| passed.map(drop))
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn behind_a_path_prefix_everything_works() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let demo = demo(folder.path());
+    let (proxy, outside) = below_a_prefix(address(&demo));
+    let query = demo.url().split_once('?').map_or("", |(_, query)| query);
+    let browser = Browser::start(Window::default());
+    let page = Page::open(&browser, &format!("http://{proxy}{PREFIX}/?{query}"));
+    page.wait_until("live events come", |state| state.live && state.events > 0);
+    assert_eq!(page.run("return location.pathname + location.search"), json!(format!("{PREFIX}/")));
+    page.wait("the program offers something", "return !document.getElementById('program').hidden");
+    assert_eq!(text(page, "controls-why"), "", "the token came through");
+    page.run("document.getElementById('mark-name').value = 'here'; document.getElementById('mark-now').click()");
+    page.wait("the mark is made", "return document.getElementById('control-said').dataset.kind === 'done'");
+    let saved = page.run(
+        "let asked = null;
+         const look = event => { if (event.target.download) { asked = event.target.href; event.preventDefault(); } };
+         document.addEventListener('click', look);
+         document.getElementById('save').click();
+         document.removeEventListener('click', look);
+         return fetch(asked).then(answer => answer.arrayBuffer()).then(bytes => [asked, bytes.byteLength])",
+    );
+    assert!(saved[0].as_str().is_some_and(|url| url.ends_with(&format!("{PREFIX}/trace.vram"))), "{saved}");
+    assert!(saved[1].as_u64().is_some_and(|bytes| bytes > 1000), "{saved}");
+    let outside = outside.lock().expect("nobody panics with it");
+    // A browser asks for that by itself, of every server.
+    let ours: Vec<_> = outside.iter().filter(|path| *path != "/favicon.ico").collect();
+    assert!(ours.is_empty(), "asked outside of the prefix: {ours:?}");
 }

@@ -1,7 +1,7 @@
 //! What has come over a live connection and is not in the recording yet. It is decoded a slice at a time, so that the page answers in between, and
 //! where the page cannot keep up with what comes, it begins anew with the newest full state rather than to queue without end.
 //!
-//! A message is decoded from within the event that brings it, before the next is taken: a browser stops reading from a connection whose
+//! Where much waits, as much as a message brings is decoded from within the event that brings it: a browser stops reading from a connection whose
 //! events are not handled, and so the server learns that this page is slow and skips it forward.
 
 use std::collections::VecDeque;
@@ -17,6 +17,8 @@ const WAITING_LIMIT_BYTES: u32 = 64 << 20;
 const SLICE_BYTES: u32 = 16 << 10;
 /// How long is decoded before the page is given a turn.
 const TURN_MS: f64 = 10.0;
+/// Bytes that may wait while messages are taken as they come.
+const CALM_BYTES: u32 = 1 << 20;
 /// How long of that what is to stay is looked through, while the oldest part of the recording is forgotten; and how many events at once.
 const FORGETTING_MS: f64 = 4.0;
 const FORGETTING_EVENTS: u64 = 10_000;
@@ -81,15 +83,17 @@ impl Arrivals {
 }
 
 impl State {
-    /// Decodes what waits, for as long as a turn lasts.
-    fn decode(&mut self) -> Result<(), String> {
-        let begun = now_ms();
+    /// Decodes what waits, for as long as a turn lasts, and where much waits at least so many bytes.
+    fn decode(&mut self, least_bytes: u32) -> Result<(), String> {
+        let (begun, mut decoded) = (now_ms(), 0);
+        let least_bytes = if self.arrivals.waiting_bytes > CALM_BYTES { least_bytes } else { 0 };
         while let Some((bytes, next)) = self.arrivals.next_slice() {
             self.model.take(&bytes).map_err(|error| error.to_string())?;
+            decoded += bytes.len() as u32;
             if let Some(next) = next {
                 self.following.taken(next);
             }
-            if now_ms() - begun > TURN_MS {
+            if now_ms() - begun > TURN_MS && decoded >= least_bytes {
                 break;
             }
         }
@@ -101,10 +105,10 @@ impl State {
     }
 }
 
-/// Decodes a turn's worth of what waits, has it drawn, and goes on later where more does.
-pub(super) fn decode(app: &App) {
+/// Decodes a turn's worth of what waits, has it drawn, and goes on later where more does. `least_bytes` is what a message has just brought.
+pub(super) fn decode(app: &App, least_bytes: u32) {
     let mut state = app.0.state.borrow_mut();
-    if let Err(error) = state.decode() {
+    if let Err(error) = state.decode(least_bytes) {
         state.page.show_message(&error);
         state.arrivals.clear();
         drop(state);
@@ -121,7 +125,7 @@ pub(super) fn decode(app: &App) {
         let app = app.clone();
         after(0, move || {
             app.0.state.borrow_mut().arrivals.is_due = false;
-            decode(&app);
+            decode(&app, 0);
         });
     }
     if let Some(code) = closed {

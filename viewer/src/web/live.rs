@@ -339,12 +339,13 @@ impl Incoming {
         if !self.is_wanted() || !self.begun.get() {
             return;
         }
+        let came_bytes = bytes.length();
         let has_room = self.app.0.state.borrow_mut().arrivals.push(bytes, self.next.take());
         if !has_room {
             skip_forward(&self.app);
             return;
         }
-        decode(&self.app);
+        decode(&self.app, came_bytes);
     }
 
     /// Finds out by the first bytes whether they are of the program that was looked for, where nobody has said so, and shows them.
@@ -367,12 +368,14 @@ impl Incoming {
     }
 
     fn closed(&self, code: u16) {
+        // Nothing begins with it any more.
+        self.begun.set(true);
         if self.is_wanted() {
             let mut state = self.app.0.state.borrow_mut();
             state.arrivals.closed = Some(code);
             drop(state);
             // What has come is shown first.
-            decode(&self.app);
+            decode(&self.app, 0);
         }
         self.settle();
     }
