@@ -1,0 +1,90 @@
+//! The viewer on its own page, in the browser that runs the tests.
+
+use js_sys::{Array, Function, Object, Promise, Reflect, Uint8Array};
+use wasm_bindgen::JsCast;
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::JsFuture;
+use web_sys::{Document, DomParser, File, HtmlElement, KeyboardEvent, KeyboardEventInit, SupportedType};
+
+const PAGE: &str = include_str!("../../../www/index.html");
+
+pub(crate) fn document() -> Document {
+    web_sys::window().and_then(|window| window.document()).expect("a page")
+}
+
+/// The viewer, running on its own page, whose canvases have a size although the style sheet is missing.
+pub(crate) async fn start() -> Api {
+    let page = DomParser::new().expect("a parser").parse_from_string(PAGE, SupportedType::TextHtml).expect("the page");
+    let app = page.get_element_by_id("app").expect("the page has the viewer's elements");
+    let body = document().body().expect("a body");
+    if let Some(before) = document().get_element_by_id("app") {
+        before.remove();
+    }
+    body.append_child(&document().adopt_node(&app).expect("elements")).expect("a body takes elements");
+    for canvas in ["timeline", "heatmap"] {
+        let style = element(canvas).style();
+        style.set_property("width", "800px").expect("a property");
+        style.set_property("height", "300px").expect("a property");
+        style.set_property("display", "block").expect("a property");
+    }
+    web_sys::window().expect("a window").location().set_hash("").expect("a hash");
+    JsFuture::from(vramscope_viewer::web::start(None)).await.expect("the viewer starts");
+    let window = web_sys::window().expect("a window");
+    Api(Reflect::get(&window, &"vramscope".into()).expect("window.vramscope").unchecked_into())
+}
+
+pub(crate) fn element(id: &str) -> HtmlElement {
+    document().get_element_by_id(id).unwrap_or_else(|| panic!("#{id}")).unchecked_into()
+}
+
+pub(crate) fn text(id: &str) -> String {
+    element(id).text_content().unwrap_or_default()
+}
+
+/// `window.vramscope`.
+pub(crate) struct Api(Object);
+
+impl Api {
+    pub(crate) fn call(&self, name: &str, arguments: &[JsValue]) -> JsValue {
+        let function: Function = Reflect::get(&self.0, &name.into()).expect(name).unchecked_into();
+        function.apply(&JsValue::UNDEFINED, &arguments.iter().collect::<Array>()).expect(name)
+    }
+
+    pub(crate) async fn settle(&self, name: &str, argument: JsValue) -> Result<JsValue, JsValue> {
+        JsFuture::from(self.call(name, &[argument]).unchecked_into::<Promise>()).await
+    }
+
+    pub(crate) async fn open(&self, bytes: &[u8]) -> Result<JsValue, JsValue> {
+        let parts = Array::of1(&Uint8Array::from(bytes));
+        let file = File::new_with_u8_array_sequence(&parts, "drawn.vram").expect("a file");
+        self.settle("open", file.into()).await
+    }
+
+    pub(crate) async fn seek(&self, event: u64) {
+        self.settle("seek", (event as f64).into()).await.expect("a moment");
+    }
+
+    pub(crate) fn number(&self, field: &str) -> f64 {
+        let state = self.call("state", &[]);
+        Reflect::get(&state, &field.into()).ok().and_then(|value| value.as_f64()).unwrap_or_else(|| panic!("{field}"))
+    }
+}
+
+/// Lets time pass.
+pub(crate) async fn pass(time_ms: i32) {
+    let promise = Promise::new(&mut |resolve, _| {
+        let window = web_sys::window().expect("a window");
+        window.set_timeout_with_callback_and_timeout_and_arguments_0(&resolve, time_ms).expect("a timer");
+    });
+    JsFuture::from(promise).await.expect("time passes");
+}
+
+/// Presses a key, with Ctrl or without.
+pub(crate) fn press(key: &str, ctrl: bool) {
+    let init = KeyboardEventInit::new();
+    init.set_key(key);
+    init.set_ctrl_key(ctrl);
+    init.set_bubbles(true);
+    let event = KeyboardEvent::new_with_keyboard_event_init_dict("keydown", &init).expect("an event");
+    document().body().expect("a body").dispatch_event(&event).expect("a key");
+}
