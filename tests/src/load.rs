@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use vramscope_trace::{Definitions, DeviceId, MemoryState};
+use vramscope_trace::{Definitions, DeviceId, DeviceState, MemoryState};
 
 use crate::program::newest_built;
 
@@ -39,8 +39,17 @@ impl Load {
     /// Where it does not start.
     #[must_use]
     pub fn start(arguments: &[&str]) -> Self {
+        Self::start_in(arguments, &[])
+    }
+
+    /// The same with these variables in its environment.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    #[must_use]
+    pub fn start_in(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(binary());
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(arguments).envs(variables.iter().copied()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let (stdin, stdout) = (child.stdin.take().expect("it is piped"), child.stdout.take().expect("it is piped"));
         let mut load = Self { child, stdin, answers: lines(stdout), url: String::new() };
@@ -164,11 +173,15 @@ impl Moment {
     /// # Errors
     /// What differs first.
     pub fn check(&self, state: &MemoryState, definitions: &Definitions) -> Result<(), String> {
-        let same = |what: &str, here: u64, there: u64| {
-            if here == there { Ok(()) } else { Err(format!("{what}: {there}, and in the pool {here}")) }
-        };
         same("events", self.events(), state.event())?;
-        let device = state.device(DeviceId(0)).ok_or("no device")?;
+        self.check_device(state.device(DeviceId(0)).ok_or("no device")?, definitions)
+    }
+
+    /// The same of its device alone, whatever it is called there.
+    ///
+    /// # Errors
+    /// What differs first.
+    pub fn check_device(&self, device: &DeviceState, definitions: &Definitions) -> Result<(), String> {
         let counters = device.counters();
         same("bytes allocated", self.number("allocated_bytes"), counters.allocated)?;
         same("bytes active", self.number("active_bytes"), counters.active)?;
@@ -196,6 +209,10 @@ impl Moment {
             .collect();
         first_difference("block", &held, &read)
     }
+}
+
+fn same(what: &str, here: u64, there: u64) -> Result<(), String> {
+    if here == there { Ok(()) } else { Err(format!("{what}: {there}, and in the pool {here}")) }
 }
 
 fn first_difference<T: PartialEq + std::fmt::Debug>(what: &str, held: &[T], read: &[T]) -> Result<(), String> {

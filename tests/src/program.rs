@@ -90,6 +90,12 @@ impl Program {
         query.map_or_else(|| format!("{address}{path}"), |query| format!("{address}{path}?{query}"))
     }
 
+    /// Its process's number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has said on stderr so far.
     #[must_use]
     pub fn messages(&self) -> String {

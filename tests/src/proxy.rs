@@ -1,5 +1,6 @@
 //! A network that fails: a TCP proxy that delays, throttles, stalls, cuts and resets what goes through it, when it is told to.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -7,13 +8,15 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 
 /// Bytes that are passed on at once, so few that a message is cut in its middle more often than at its end.
 const PIECE: usize = 1500;
 /// And where nothing fails.
 const LARGE_PIECE: usize = 64 << 10;
+/// What the proxy's own end of a connection holds: little, so that whoever does not read is soon noticed at the other end.
+const BUFFER_BYTES: u32 = 64 << 10;
 
 /// What is wrong with a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +68,7 @@ impl Proxy {
     #[must_use]
     pub fn start(target: SocketAddr) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
+        let listener = runtime.block_on(async { bind() }).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let shared = Arc::new(Shared::default());
         let (stop, stopping) = watch::channel(false);
@@ -114,6 +117,19 @@ impl Drop for Proxy {
     }
 }
 
+fn small() -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_recv_buffer_size(BUFFER_BYTES)?;
+    socket.set_send_buffer_size(BUFFER_BYTES)?;
+    Ok(socket)
+}
+
+fn bind() -> io::Result<TcpListener> {
+    let socket = small()?;
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    socket.listen(1024)
+}
+
 async fn listen(listener: TcpListener, target: SocketAddr, shared: Arc<Shared>, mut stopping: watch::Receiver<bool>) {
     loop {
         tokio::select! {
@@ -130,7 +146,8 @@ async fn listen(listener: TcpListener, target: SocketAddr, shared: Arc<Shared>, 
 
 /// A connection until both ways have ended.
 async fn pass(client: TcpStream, target: SocketAddr, control: watch::Sender<Fault>, faults: watch::Receiver<Fault>) {
-    let Ok(server) = TcpStream::connect(target).await else { return };
+    let Ok(socket) = small() else { return };
+    let Ok(server) = socket.connect(target).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();

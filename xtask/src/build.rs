@@ -121,6 +121,22 @@ pub(crate) fn bench_browser() -> Result<()> {
     with_browser("bench_browser", &[(MEASURED_VARIABLE, measured()?)])
 }
 
+/// Builds the program that is watched where live recordings are measured, with the page in it, and gives back its path.
+pub(crate) fn load() -> Result<PathBuf> {
+    let build = ["build", "--package", "vramscope-collector", "--example", "load"];
+    shell::run(cargo().args(build).args(Profile::Release.flags()))?;
+    let name = format!("load{}", env::consts::EXE_SUFFIX);
+    Ok(workspace::target_dir()?.join(Profile::Release.folder()).join("examples").join(name))
+}
+
+/// Builds everything, then runs one of the measurements of live recordings, whose figure it prints.
+pub(crate) fn live(arguments: &[&str]) -> Result<()> {
+    Tool::Chromium.ensure()?;
+    let binary = everything(Profile::Release)?;
+    let run = ["run", "--package", "vramscope-tests", "--bin", "live", "--release", "--"];
+    shell::run(cargo().args(run).args(arguments).env(BINARY_VARIABLE, binary).env(LOAD_VARIABLE, load()?))
+}
+
 /// Builds everything, then runs a program of the `tests` crate that drives the real binary in a real browser.
 pub(crate) fn with_browser(program: &str, variables: &[(&str, PathBuf)]) -> Result<()> {
     Tool::Chromium.ensure()?;
@@ -133,3 +149,5 @@ pub(crate) fn with_browser(program: &str, variables: &[(&str, PathBuf)]) -> Resu
 pub(crate) const MEASURED_VARIABLE: &str = "VRAMSCOPE_MEASURED";
 /// Tells the `tests` crate which binary to start.
 pub(crate) const BINARY_VARIABLE: &str = "VRAMSCOPE_BINARY";
+/// Tells the `tests` crate which program to watch.
+pub(crate) const LOAD_VARIABLE: &str = "VRAMSCOPE_LOAD";

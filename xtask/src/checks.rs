@@ -85,6 +85,10 @@ fn end_to_end() -> Result<()> {
     // --workspace: the same features as in the other native tests, so that nothing is compiled twice.
     let test = ["test", "--workspace", "--test", "browser*", "--", "--ignored", "--test-threads", "1"];
     let binary = build::binary_path(Profile::Release)?;
-    let variables = [(build::BINARY_VARIABLE, binary), (build::MEASURED_VARIABLE, build::measured()?)];
+    let variables = [
+        (build::BINARY_VARIABLE, binary),
+        (build::LOAD_VARIABLE, build::load()?),
+        (build::MEASURED_VARIABLE, build::measured()?),
+    ];
     shell::run(cargo().args(test).envs(variables))
 }

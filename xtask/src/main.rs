@@ -39,6 +39,8 @@ Usage: cargo xtask COMMAND
                      give every reader, or those named, hostile input for so many seconds each (300)
   gpu                gather in target/gpu what tests/gpu/run.sh runs on a machine with a GPU, where no Rust is needed
   bench-browser      measure opening, seeking and scrubbing in headless Chromium
+  live RIG [NAME=NUMBER…]
+                     measure what live recordings promise, at full length; without a RIG, says which there are
   screenshots        take the pictures of the README anew, into docs/images
 
 A missing tool is installed where that can be done; else the message says which command to run by hand.";
@@ -53,6 +55,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         (Some("fuzz"), arguments) => fuzz::run(arguments).map(|()| ExitCode::SUCCESS),
         (Some("gpu"), []) => gpu::gather().map(|()| ExitCode::SUCCESS),
         (Some("bench-browser"), []) => build::bench_browser().map(|()| ExitCode::SUCCESS),
+        (Some("live"), arguments) => build::live(arguments).map(|()| ExitCode::SUCCESS),
         (Some("screenshots"), []) => build::with_browser("screenshots", &[]).map(|()| ExitCode::SUCCESS),
         (None | Some("help" | "--help" | "-h"), []) => {
             eprintln!("{USAGE}");

@@ -9,6 +9,7 @@ use std::time::Duration;
 use vramscope_tests::Browser;
 use vramscope_tests::live::chaos::{self, chaos};
 use vramscope_tests::live::page;
+use vramscope_tests::live::push::{self, push};
 use vramscope_tests::live::soak::{self, soak};
 use vramscope_tests::live::throughput::{self, throughput};
 
@@ -16,7 +17,10 @@ const USAGE: &str = "\
 Usage: live RIG [NAME=NUMBER…]
 
   throughput rate=1000000 seconds=60     events to a native viewer and a file, and whether any is lost
-  chaos incidents=500 viewers=12 rate=500000 seed=1   viewers that come, go, stall and are cut off
+  chaos incidents=500 viewers=12 rate=500000 stall=25 seed=1
+                                         viewers that come, go, stall and are cut off
+  push programs=4 rate=50000 incidents=500 seed=1
+                                         programs that push to a hub, and are cut off
   soak seconds=3600 rate=100000 viewers=6 keep=67108864 seed=1
                                          what the program takes over time; the table goes to soak.csv
   keys rate=300000 seconds=60            the page in a browser, while somebody types
@@ -51,7 +55,13 @@ fn run(rig: &str, numbers: &mut Numbers) -> Option<Result<String, String>> {
         "chaos" => {
             let (seed, incidents) = (numbers.take("seed", 1), numbers.take("incidents", 500));
             let (viewers, rate) = (numbers.take("viewers", 12) as usize, numbers.take("rate", 500_000));
-            chaos(chaos::Plan { seed, incidents, viewers, rate }).map(|figures| figures.to_string())
+            let longest_stall = Duration::from_secs(numbers.take("stall", 25));
+            chaos(chaos::Plan { seed, incidents, viewers, rate, longest_stall }).map(|figures| figures.to_string())
+        }
+        "push" => {
+            let (seed, incidents) = (numbers.take("seed", 1), numbers.take("incidents", 500));
+            let (programs, rate) = (numbers.take("programs", 4), numbers.take("rate", 50_000));
+            push(push::Plan { seed, programs, rate, incidents }).map(|figures| figures.to_string())
         }
         "soak" => {
             let plan = soak::Plan {

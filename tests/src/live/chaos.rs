@@ -28,6 +28,8 @@ pub struct Plan {
     pub viewers: usize,
     /// Events a second.
     pub rate: u64,
+    /// The longest that a viewer does not read.
+    pub longest_stall: Duration,
 }
 
 /// What happened, and what there was to see in the end.
@@ -80,6 +82,7 @@ struct World<'a> {
     page: &'a str,
     proxy: &'a Proxy,
     viewers: Vec<Watcher>,
+    longest_stall: Duration,
 }
 
 impl World<'_> {
@@ -108,7 +111,10 @@ impl World<'_> {
                 return "reconnected";
             }
             3 | 4 => {
-                let (at, time) = (self.anyone(), ms(&mut self.random, 100, 6000));
+                // Now and then for so long that the program has gone on without it.
+                let most = if self.random.below(6) == 0 { self.longest_stall } else { self.longest_stall / 8 };
+                let most_ms = most.as_millis() as u64;
+                let (at, time) = (self.anyone(), ms(&mut self.random, most_ms / 10, most_ms));
                 self.viewers[at].stall(time);
                 return "stalled reader";
             }
@@ -153,7 +159,8 @@ pub fn chaos(plan: Plan) -> Result<Chaos, String> {
     let mut load = Load::start(&["--rate", &plan.rate.to_string(), "--record", &path.to_string_lossy()]);
     let proxy = Proxy::start(address(load.url()));
     let page = through(&proxy, load.url());
-    let mut world = World { random: Random::new(plan.seed), page: &page, proxy: &proxy, viewers: Vec::new() };
+    let (random, longest_stall) = (Random::new(plan.seed), plan.longest_stall);
+    let mut world = World { random, page: &page, proxy: &proxy, viewers: Vec::new(), longest_stall };
     for _ in 0..plan.viewers {
         let newcomer = world.newcomer();
         world.viewers.push(newcomer);

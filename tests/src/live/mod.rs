@@ -2,6 +2,7 @@
 
 pub mod chaos;
 pub mod page;
+pub mod push;
 pub mod soak;
 pub mod throughput;
 
