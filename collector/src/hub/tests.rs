@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use vramscope_trace::{ChunkKind, Recording, StringId, digest};
 
 use super::testing::Source;
@@ -110,4 +112,154 @@ fn the_history_is_bounded_and_what_is_left_is_a_recording() {
     all(&mut sleeper.0, &mut sleeper.1);
     check_same(&sleeper.1, &source);
     assert!(sleeper.1.lost_events() > 0);
+}
+
+/// What newcomers are sent, all of it together.
+fn begun(hub: &Hub, begin: Begin) -> Recording {
+    let mut recording = Recording::new();
+    all(&mut hub.viewer(begin), &mut recording);
+    recording
+}
+
+#[test]
+fn newcomers_begin_where_they_like() {
+    let mut source = Source::new(HubLimits::default());
+    // With nothing there to begin with, everyone gets what there will be.
+    let mut early = (source.hub.viewer(Begin::Newest), Recording::new());
+    assert!(early.0.take(1000).chunks.is_empty());
+    for _ in 0..10 {
+        source.run(10_000);
+        source.full_state();
+    }
+    source.run(100);
+    let end = source.encoder.state().event();
+    let check = |begin: Begin, first_event: Range<u64>| {
+        let recording = begun(&source.hub, begin);
+        check_same(&recording, &source);
+        assert!(first_event.contains(&recording.first_event()), "{begin:?} at {}", recording.first_event());
+        assert_eq!((recording.lost_events(), recording.end_event()), (0, end));
+    };
+    check(Begin::Newest, end - 300..end);
+    check(Begin::Oldest, 0..1);
+    check(Begin::Recent(u64::MAX), 0..1);
+    check(Begin::Recent(0), end - 300..end);
+    check(Begin::Recent(source.hub.held_bytes() / 2), end / 2 - 30_000..end / 2 + 30_000);
+    all(&mut early.0, &mut early.1);
+    check_same(&early.1, &source);
+}
+
+#[test]
+fn whoever_was_away_goes_on_and_knows_what_it_missed() {
+    let limits = HubLimits { history_bytes: 300_000, lag_bytes: 100_000 };
+    let mut source = Source::new(limits);
+    source.run(1000);
+    let mut recording = Recording::new();
+    let mut viewer = source.hub.viewer(Begin::Oldest);
+    assert_eq!((viewer.next(), viewer.is_resumed()), (0, false));
+    all(&mut viewer, &mut recording);
+    let mut next = viewer.next();
+    drop(viewer);
+    let at = |next: u64| Position { recording: source.hub.identity(), next };
+    for next in [0, next + 1, u64::MAX] {
+        assert!(!source.hub.resume(at(next), Begin::Newest).is_resumed(), "there is no {next}");
+    }
+    let elsewhere = Position { recording: Identity::random(), next };
+    assert!(!source.hub.resume(elsewhere, Begin::Newest).is_resumed(), "another recording");
+    for (events, is_lost) in [(0, false), (100, false), (200_000, true), (100, false)] {
+        let (lost, had) = (recording.lost_events(), recording.end_event());
+        source.run(events);
+        let position = Position { recording: source.hub.identity(), next };
+        let mut viewer = source.hub.resume(position, Begin::Newest);
+        assert!(viewer.is_resumed());
+        let mut missed = 0;
+        loop {
+            let taken = viewer.take(10_000);
+            if taken.chunks.is_empty() {
+                break;
+            }
+            missed += taken.missed;
+            taken.chunks.iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a recording"));
+        }
+        check_same(&recording, &source);
+        assert_eq!((missed > 0, missed), (is_lost, recording.lost_events() - lost), "{events} after {had}");
+        next = viewer.next();
+    }
+    assert_eq!(source.hub.missed_events(), recording.lost_events());
+}
+
+#[test]
+fn a_hundred_who_do_not_take_anything_hold_nothing() {
+    let limits = HubLimits { history_bytes: 300_000, lag_bytes: 1 << 20 };
+    let mut source = Source::new(limits);
+    source.run(1000);
+    let mut viewers: Vec<_> = (0..100).map(|_| source.hub.viewer(Begin::Oldest)).collect();
+    viewers.iter_mut().for_each(|viewer| drop(viewer.take(1000)));
+    let early: Vec<_> = source.hub.everything().iter().map(Arc::downgrade).collect();
+    let definitions = source.hub.everything().iter().filter(|chunk| chunk.kind == ChunkKind::Definitions).count();
+    for _ in 0..20 {
+        source.run(10_000);
+    }
+    assert!(source.hub.held_bytes() < 3 * 300_000, "{} bytes are held", source.hub.held_bytes());
+    let held = early.iter().filter(|chunk| chunk.upgrade().is_some()).count();
+    assert_eq!(held, 1 + definitions, "only what is lasting is still held of the first chunks");
+    assert_eq!(source.hub.viewers(), 100);
+}
+
+#[test]
+fn the_whole_history_comes_from_the_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.vram");
+    let mut source = Source::with_file(HubLimits { history_bytes: 100_000, lag_bytes: 100_000 }, &path);
+    for _ in 0..20 {
+        source.run(10_000);
+        source.cut(true);
+    }
+    let mut early = (source.hub.viewer(Begin::Oldest), Recording::new());
+    assert!(early.0.reads_file());
+    for n in 0..20 {
+        for chunk in early.0.take(10_000).chunks {
+            early.1.push(&chunk.bytes).expect("a recording");
+        }
+        source.run(2000);
+        source.cut(n % 3 == 0);
+    }
+    all(&mut early.0, &mut early.1);
+    assert!(!early.0.reads_file());
+    let late = begun(&source.hub, Begin::Oldest);
+    for recording in [&early.1, &late] {
+        check_same(recording, &source);
+        assert_eq!((recording.first_event(), recording.lost_events()), (0, 0));
+    }
+    assert!(begun(&source.hub, Begin::Recent(u64::MAX)).first_event() > 0, "memory does not hold all of it");
+    // Somebody else does something to the file.
+    std::fs::write(&path, b"something else").expect("it can be written");
+    let mut viewer = source.hub.viewer(Begin::Oldest);
+    assert!(viewer.take(10_000).chunks.is_empty());
+    assert!(viewer.failure().is_some());
+}
+
+#[test]
+fn what_is_held_is_read_as_bytes_until_it_is_gone() {
+    let mut source = Source::new(HubLimits { history_bytes: 100_000, lag_bytes: 100_000 });
+    let mut check = |events: u64| {
+        source.run(events);
+        let bytes: Vec<u8> = source.hub.everything().iter().flat_map(|chunk| chunk.bytes.clone()).collect();
+        let held = source.hub.held(None).expect("it is held");
+        assert_eq!(held.len(), bytes.len() as u64);
+        for at in (0..held.len()).step_by(977) {
+            let (chunk, from) = held.chunk_at(at).expect("it is held");
+            assert!(bytes[at as usize..].starts_with(&chunk.bytes[from..]), "at {at}");
+        }
+        source.run(10);
+        let again = source.hub.held(Some(held.version())).expect("it is still held");
+        assert_eq!(again.len(), held.len());
+        let (first, end) = held.version();
+        assert!(source.hub.held(Some((first, end + 1000))).is_none());
+        assert!(source.hub.held(Some((first + 1, end))).is_none());
+        source.run(200_000);
+        assert!(source.hub.held(Some(held.version())).is_none());
+        assert!(held.chunk_at(held.len() - 1).is_none());
+    };
+    check(100);
+    check(10_000);
 }
