@@ -54,7 +54,12 @@ impl Server {
     /// Starts it on a free port, and waits for its address.
     #[track_caller]
     pub(crate) fn start<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
-        let mut command = vramscope(arguments);
+        Self::start_command(vramscope(arguments))
+    }
+
+    /// Likewise, with what the command has in its environment.
+    #[track_caller]
+    pub(crate) fn start_command(mut command: Command) -> Self {
         command.args(["--no-open", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));

@@ -101,7 +101,9 @@ pub(super) struct Source {
     title: String,
     decoder: Decoder,
     pub(super) numbers: Numbers,
-    /// What the devices are called here.
+    /// What it says of its devices.
+    told: Vec<DeviceInfo>,
+    /// What those of them are called here where something happened.
     pub(super) devices: BTreeMap<DeviceId, DeviceId>,
     /// From its time 0 to that of all.
     shift_ns: Option<i128>,
@@ -122,6 +124,8 @@ pub(super) struct Source {
     pub(super) failed: Option<String>,
     /// Events that are missing.
     pub(super) lost: u64,
+    /// None are, from its first event on.
+    is_whole: bool,
 }
 
 impl Source {
@@ -136,6 +140,7 @@ impl Source {
             title,
             decoder: Decoder::new(),
             numbers: Numbers::default(),
+            told: Vec::new(),
             devices: BTreeMap::new(),
             shift_ns: None,
             next: 0,
@@ -148,6 +153,7 @@ impl Source {
             has_ended: false,
             failed: None,
             lost: 0,
+            is_whole: true,
         }
     }
 
@@ -195,16 +201,33 @@ impl Source {
         if shared.alloc_conf.get_or_insert_with(|| info.alloc_conf.clone()) != &info.alloc_conf {
             shared.alloc_conf = Some(String::new());
         }
-        for told in &info.devices {
-            let device = self.device(DeviceId(told.device), shared)?;
-            let name = format!("{} · {}", self.title, plain(&told.name));
-            let (rank, process) = (self.process.rank, self.process.to_string());
-            let about = DeviceInfo { device: device.0, name, rank, process, ..told.clone() };
-            let known = &mut shared.devices[usize::from(device.0)];
+        // Of a machine's GPUs each process uses one, so they are among all devices once something happens there.
+        self.told = info.devices.clone();
+        self.tell_devices(shared);
+        Ok(())
+    }
+
+    /// What is known of the devices is told anew, where it has changed.
+    fn tell_devices(&self, shared: &mut Shared) {
+        for (&theirs, &ours) in &self.devices {
+            let about = self.about(theirs, ours);
+            let known = &mut shared.devices[usize::from(ours.0)];
             shared.is_news |= *known != about;
             *known = about;
         }
-        Ok(())
+    }
+
+    /// What is known of a device.
+    fn about(&self, theirs: DeviceId, ours: DeviceId) -> DeviceInfo {
+        let told = self.told.iter().find(|told| told.device == theirs.0).cloned().unwrap_or_default();
+        let name = match theirs {
+            _ if !told.name.is_empty() => plain(&told.name),
+            DeviceId::HOST => "host memory".to_owned(),
+            DeviceId(theirs) => format!("device {theirs}"),
+        };
+        let (name, process) = (format!("{} · {name}", self.title), self.process.to_string());
+        let history_complete = told.history_complete && self.is_whole;
+        DeviceInfo { device: ours.0, name, rank: self.process.rank, process, history_complete, ..told }
     }
 
     /// What a device is called here.
@@ -219,12 +242,7 @@ impl Source {
         if self.devices.len() == MAX_DEVICES {
             return Err(format!("it has more than {MAX_DEVICES} devices"));
         }
-        let name = match theirs {
-            DeviceId::HOST => format!("{} · host memory", self.title),
-            DeviceId(theirs) => format!("{} · device {theirs}", self.title),
-        };
-        let (rank, process) = (self.process.rank, self.process.to_string());
-        shared.devices.push(DeviceInfo { device: ours, name, rank, process, ..DeviceInfo::default() });
+        shared.devices.push(self.about(theirs, DeviceId(ours)));
         shared.is_news = true;
         self.devices.insert(theirs, DeviceId(ours));
         Ok(DeviceId(ours))
@@ -238,14 +256,13 @@ impl Source {
 
     fn state(&mut self, state: Box<MemoryState>, now_ns: u64, shared: &mut Shared) -> Result<(), String> {
         let lost = self.next_event.map_or(0, |next| state.event().saturating_sub(next));
-        let is_whole = state.event() == 0 || (self.next_event.is_some() && lost == 0);
+        self.is_whole &= state.event() == 0 || (self.next_event.is_some() && lost == 0);
         self.next_event = Some(state.event());
         self.lost = self.lost.saturating_add(lost);
         for (theirs, _) in state.devices() {
-            let ours = self.device(theirs, shared)?;
-            let known = &mut shared.devices[usize::from(ours.0)];
-            shared.is_news |= !is_whole && std::mem::take(&mut known.history_complete);
+            self.device(theirs, shared)?;
         }
+        self.tell_devices(shared);
         let time_ns = self.time(state.time_ns(), now_ns).max(self.until_ns);
         self.put(time_ns, now_ns, What::State { state, lost });
         Ok(())

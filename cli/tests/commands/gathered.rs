@@ -1,0 +1,133 @@
+//! `serve`, and what pushes to it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+use vramscope_trace::{DeviceId, Opening, Recording, site_name};
+
+use crate::program::{Server, vramscope, wait_until};
+
+fn recording(bytes: &[u8]) -> Recording {
+    let mut recording = Recording::new();
+    recording.push(bytes).expect("a recording");
+    recording.finish().expect("a whole one");
+    recording
+}
+
+/// The hub's recording so far.
+fn gathered(serve: &Server) -> Recording {
+    recording(&serve.get("/trace.vram").1)
+}
+
+/// A demo that pushes to the hub, as one rank of several.
+fn demo(serve: &Server, rank: u32, steps: u64, file: &Path) -> Server {
+    let (steps, rank) = (steps.to_string(), rank.to_string());
+    let mut command =
+        vramscope([OsStr::new("demo"), "--steps".as_ref(), steps.as_ref(), "--record".as_ref(), file.as_os_str()]);
+    command.env("VRAMSCOPE_PUSH", serve.url.replacen("http", "ws", 1)).env("RANK", &rank).env("LOCAL_RANK", &rank);
+    Server::start_command(command)
+}
+
+/// The number of the device of this name.
+#[track_caller]
+fn device(recording: &Recording, name: &str) -> DeviceId {
+    let devices = &recording.info().devices;
+    let found = devices.iter().find(|device| device.name == name);
+    DeviceId(found.unwrap_or_else(|| panic!("no {name} among {devices:?}")).device)
+}
+
+/// Everything that a device's memory is at the end, with the names of sites.
+fn memory(recording: &Recording, device: DeviceId) -> impl PartialEq + std::fmt::Debug {
+    let (state, definitions) = (recording.end_state().device(device).expect("it was used"), recording.definitions());
+    let segments = state.segments().map(|s| (s.address, s.size, s.stream, s.pool, site_name(definitions, s.site)));
+    let blocks = state
+        .blocks()
+        .map(|b| (b.address, b.size, b.requested, b.stream, b.pool, b.pending_free, site_name(definitions, b.site)));
+    (segments.collect::<Vec<_>>(), blocks.collect::<Vec<_>>(), state.counters())
+}
+
+fn marks(recording: &Recording, name: &str) -> usize {
+    recording.annotations().iter().filter(|mark| recording.definitions().string(mark.name) == name).count()
+}
+
+#[test]
+fn several_processes_are_one_recording() {
+    let folder = TempDir::new().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let all = path("all.vram");
+    let mut serve = Server::start([OsStr::new("serve"), "--record".as_ref(), all.as_os_str()]);
+    let mut other = demo(&serve, 1, 40, &path("1.vram"));
+    let killed = demo(&serve, 0, 10_000, &path("0.vram"));
+    wait_until("both are seen", || gathered(&serve).info().devices.len() == 2);
+    wait_until("the first has done something", || {
+        let so_far = gathered(&serve);
+        let device = device(&so_far, "rank 0 · host memory");
+        so_far.end_state().device(device).is_some_and(|device| device.events() > 500)
+    });
+    // As the operating system does it to a program that takes too much.
+    drop(killed);
+    wait_until("its going is seen", || marks(&gathered(&serve), "connection to the process lost") == 1);
+    let mut again = demo(&serve, 0, 30, &path("0again.vram"));
+    wait_until("both have ended", || marks(&gathered(&serve), "process ended") == 2);
+
+    let so_far = gathered(&serve);
+    for (file, name) in [("1.vram", "rank 1 · host memory"), ("0again.vram", "rank 0, run 2 · host memory")] {
+        let own = recording(&fs::read(path(file)).expect("it has recorded itself"));
+        let device = device(&so_far, name);
+        assert_eq!(memory(&so_far, device), memory(&own, DeviceId(0)), "{name}");
+        let about = so_far.info().devices.iter().find(|about| about.device == device.0).expect("it is known");
+        assert!(about.history_complete && about.process.starts_with("vramscope demo, process "), "{about:?}");
+        // All its events, and the mark of its end.
+        let events = so_far.end_state().device(device).expect("it was used").events();
+        assert_eq!(events, own.end_event() + 1);
+    }
+    assert_eq!((so_far.lost_events(), so_far.info().devices.len()), (0, 3));
+    assert!(other.interrupt().0.success() && again.interrupt().0.success());
+
+    let (status, said) = serve.interrupt();
+    assert!(status.success(), "{said}");
+    for expected in [
+        "VRAMSCOPE_PUSH=ws://127.0.0.1:",
+        "rank 0 (vramscope demo, process",
+        "is here; 2 connected",
+        "has gone, and may come back",
+        "has ended",
+    ] {
+        assert!(said.contains(expected), "{expected:?} is not in {said}");
+    }
+    let bytes = fs::read(&all).expect("the hub has recorded");
+    assert_eq!(recording(&bytes).info(), so_far.info());
+    let mut opening = Opening::new(bytes.len() as u64);
+    while let Some(range) = opening.wants() {
+        opening.supply(range.start, &bytes[range.start as usize..range.end as usize]);
+    }
+    let by_index = opening.finish().expect("the file has an index");
+    assert_eq!((by_index.end_event(), by_index.info().devices.len()), (so_far.end_event(), 3));
+}
+
+#[test]
+fn a_hub_with_a_token_says_it_in_its_address() {
+    let folder = TempDir::new().expect("a folder");
+    let mut serve = Server::start(["serve", "--token", "secret"]);
+    assert!(serve.url.ends_with("/?token=secret"), "{}", serve.url);
+    let mut demo = demo(&serve, 0, 5, &folder.path().join("0.vram"));
+    let ended = |said: &str| said.contains("trying again");
+    let (status, said) = demo.interrupt();
+    assert!(status.success() && !ended(&said), "{said}");
+    let (status, said) = serve.interrupt();
+    assert!(status.success() && said.contains("rank 0 (vramscope demo, process"), "{said}");
+    assert!(said.contains("/?token=secret"), "{said}");
+}
+
+#[test]
+fn a_demo_trains_whatever_becomes_of_the_hub() {
+    let mut command = vramscope(["demo", "--steps=5"]);
+    command.env("VRAMSCOPE_PUSH", "ws://127.0.0.1:9/");
+    let mut demo = Server::start_command(command);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let (status, said) = demo.interrupt();
+    assert!(status.success(), "{said}");
+    assert!(said.contains("push to http://127.0.0.1:9/: ") && said.contains("trying again"), "{said}");
+}
