@@ -20,12 +20,18 @@ use crate::hub::{Begin, Hub, Position, Taken, Viewer};
 const MESSAGE_BYTES: usize = 256 << 10;
 /// Bytes that `history=recent` begins with.
 const RECENT_BYTES: u64 = 16 << 20;
-/// How often a client is asked whether it is there.
-const PING_EVERY: Duration = Duration::from_secs(15);
-/// After so long without a sign of life a client is let go.
-const SILENCE: Duration = Duration::from_secs(45);
+const PATIENCE: Patience = Patience { ping_every: Duration::from_secs(15), silence: Duration::from_secs(45) };
 /// How long clients are given what there is to have after the server was told to stop.
 const LAST_TIME: Duration = Duration::from_secs(1);
+
+/// How long a client may say nothing.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// How often it is asked whether it is there.
+    ping_every: Duration,
+    /// After so long without a sign of life it is let go.
+    silence: Duration,
+}
 
 /// What a client wants to follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,7 +90,7 @@ pub(super) async fn follow(socket: WebSocket, hub: Hub, query: Option<String>, s
     let Some(asked) = Asked::read(query.as_deref().unwrap_or_default()) else {
         return sockets::close(socket, close_code::POLICY, "history is recent or all, resume RECORDING:CHUNK").await;
     };
-    let mut client = Client::new(socket, stopping);
+    let mut client = Client::new(socket, stopping, PATIENCE);
     if let Err(Left::Because(code, reason)) = client.send_all(&asked, &hub).await {
         sockets::close(client.socket, code, reason).await;
     }
@@ -104,6 +110,7 @@ const STOPPED: Left = Left::Because(close_code::AWAY, "the server stops");
 struct Client {
     socket: WebSocket,
     stopping: watch::Receiver<bool>,
+    silence: Duration,
     pings: Interval,
     /// When it last gave a sign of life.
     alive_at: Instant,
@@ -112,11 +119,11 @@ struct Client {
 }
 
 impl Client {
-    fn new(socket: WebSocket, stopping: watch::Receiver<bool>) -> Self {
+    fn new(socket: WebSocket, stopping: watch::Receiver<bool>, patience: Patience) -> Self {
         let now = Instant::now();
-        let mut pings = interval_at(now + PING_EVERY, PING_EVERY);
+        let mut pings = interval_at(now + patience.ping_every, patience.ping_every);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { socket, stopping, pings, alive_at: now, stops_at: None }
+        Self { socket, stopping, silence: patience.silence, pings, alive_at: now, stops_at: None }
     }
 
     async fn send_all(&mut self, asked: &Asked, hub: &Hub) -> Result<(), Left> {
@@ -179,7 +186,7 @@ impl Client {
     }
 
     async fn ping(&mut self) -> Result<(), Left> {
-        if self.alive_at.elapsed() >= SILENCE {
+        if self.alive_at.elapsed() >= self.silence {
             return Err(Left::Gone);
         }
         self.send(Message::Ping(Bytes::new())).await
@@ -314,3 +321,6 @@ impl Version {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
