@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-use vramscope_collector::{Keep, parse_keep_bytes, parse_time};
+use vramscope_collector::{Address, Keep, PUSH_VARIABLE, parse_keep_bytes, parse_time};
 
 /// Where to serve the live page, `127.0.0.1:7791`; port 0 is any free one.
 const LISTEN: &str = "VRAMSCOPE_LISTEN";
@@ -25,6 +25,8 @@ pub(crate) struct Wanted {
     pub(crate) record: Option<PathBuf>,
     /// How much of the recording it keeps.
     pub(crate) keep: Keep,
+    /// The hub of several programs to push to.
+    pub(crate) push: Option<Address>,
 }
 
 /// A variable that holds what it cannot mean.
@@ -51,7 +53,9 @@ pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> (Wanted, Vec<
     let kept = "all of the recording is kept";
     let bytes = understood(KEEP_BYTES, set(KEEP_BYTES), text(parse_keep_bytes), kept, &mut missets);
     let time = understood(KEEP, set(KEEP), text(parse_time), kept, &mut missets);
-    (Wanted { listen, record, keep: Keep { bytes, time } }, missets)
+    let push = set(PUSH_VARIABLE);
+    let push = understood(PUSH_VARIABLE, push, text(Address::parse), "nothing is pushed", &mut missets);
+    (Wanted { listen, record, keep: Keep { bytes, time }, push }, missets)
 }
 
 fn understood<T>(
@@ -107,7 +111,20 @@ mod tests {
         let listen = Some(SocketAddr::from(([127, 0, 0, 1], 7791)));
         let record = Some(PathBuf::from("a b.vram"));
         let keep = Keep { bytes: Some(1 << 30), time: Some(Duration::from_secs(3600)) };
-        assert_eq!(check("127.0.0.1:7791", "a b.vram", ["1G", "1h"]), Ok(Wanted { listen, record, keep }));
+        let expected = Wanted { listen, record, keep, push: None };
+        assert_eq!(check("127.0.0.1:7791", "a b.vram", ["1G", "1h"]), Ok(expected));
+    }
+
+    #[test]
+    fn the_hub_to_push_to_is_read_and_its_token_not_shown() {
+        let check = |url: &str| read(|name| (name == PUSH_VARIABLE).then(|| url.into()));
+        let (wanted, missets) = check("ws://127.0.0.1:7791/?token=secret");
+        assert_eq!((wanted.push, missets), (Address::parse("http://127.0.0.1:7791/?token=secret").ok(), Vec::new()));
+        let (wanted, missets) = check("ftp://127.0.0.1/?token=secret");
+        let [said] = missets.as_slice() else { panic!("{missets:?}") };
+        let said = said.to_string();
+        assert!(said.starts_with("VRAMSCOPE_PUSH: not an address") && said.ends_with("; nothing is pushed"), "{said}");
+        assert!(wanted.push.is_none() && !said.contains("secret"), "{said}");
     }
 
     #[test]

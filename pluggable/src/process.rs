@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use vramscope_collector::{
-    AllocateError, Content, DevicePool, FreeError, Hub, Keep, MemoryDevice, Server, ServerOptions, Settings,
+    Address, AllocateError, Content, DevicePool, FreeError, Hub, Keep, MemoryDevice, Server, ServerOptions, Settings,
 };
 use vramscope_pool::Diverted;
 use vramscope_trace::{DeviceId, DeviceInfo, MempoolId, Null, StreamId};
@@ -77,6 +77,7 @@ pub(crate) struct Process<S: Devices> {
     absent: String,
     record: Option<PathBuf>,
     keep: Keep,
+    push: Option<Address>,
     hub: Option<Hub>,
     server: Mutex<Option<Server>>,
     /// From the first pool on, since it says first what that pool's settings are.
@@ -108,7 +109,9 @@ impl<S: Devices> Process<S> {
             absent,
             record: wanted.record,
             keep: wanted.keep,
-            hub: hub.flatten(),
+            // What is pushed is seen from there, too.
+            hub: hub.flatten().or_else(|| wanted.push.is_some().then(Hub::default)),
+            push: wanted.push,
             server: Mutex::new(server.flatten()),
             recording: OnceLock::new(),
             tell,
@@ -150,7 +153,8 @@ impl<S: Devices> Process<S> {
         }
         let recording = self.recording.get_or_init(|| {
             let (path, hub) = (self.record.as_deref(), self.hub.as_ref());
-            Recording::begin(path, self.keep, hub, settings.to_conf(), self.devices.clone(), &self.tell)
+            let push = self.push.as_ref();
+            Recording::begin(path, self.keep, hub, push, settings.to_conf(), self.devices.clone(), &self.tell)
         });
         Ok(match recording {
             Some(recording) => {

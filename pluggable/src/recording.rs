@@ -1,10 +1,10 @@
-//! The one recording of a process: a file, the viewers, or both.
+//! The one recording of a process: a file, the viewers, a hub elsewhere, or all of them.
 
 use std::env;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vramscope_collector::{Hub, Keep, Outputs, Recorder, RecorderHandle, RecordingFile};
+use vramscope_collector::{Address, Hub, Keep, Outputs, Push, Recorder, RecorderHandle, RecordingFile};
 use vramscope_trace::{DeviceId, DeviceInfo, Info};
 
 use crate::console::Tell;
@@ -16,6 +16,8 @@ pub(crate) struct Recording {
     tell: Tell,
     /// `None` once it has been ended.
     recorder: Mutex<Option<Recorder>>,
+    /// What sends it to the hub that was named, likewise.
+    push: Mutex<Option<Push>>,
     /// A handle to clone, and to put marks through.
     marks: Mutex<RecorderHandle>,
 }
@@ -26,6 +28,7 @@ impl Recording {
         path: Option<&Path>,
         keep: Keep,
         hub: Option<&Hub>,
+        push: Option<&Address>,
         alloc_conf: String,
         devices: Vec<DeviceInfo>,
         tell: &Tell,
@@ -41,11 +44,17 @@ impl Recording {
         let theirs = Arc::clone(tell);
         outputs.on_file_error = Some(Box::new(move |error| theirs(&format!("{error}; the recording ends here"))));
         let writer = concat!("vramscope-pluggable ", env!("CARGO_PKG_VERSION")).to_owned();
-        let info = Info { source: program(env::args_os()), writer, alloc_conf, devices, ..Info::default() };
+        let program = program(env::args_os());
+        let info = Info { source: program.clone(), writer, alloc_conf, devices, ..Info::default() };
         let (recorder, handle) =
             Recorder::start(info, outputs).map_err(|error| tell(&format!("the recorder: {error}"))).ok()?;
-        let marks = Mutex::new(handle);
-        Some(Self { name, tell: Arc::clone(tell), recorder: Mutex::new(Some(recorder)), marks })
+        let push = push.zip(hub).and_then(|(address, hub)| {
+            let theirs = Arc::clone(tell);
+            let push = Push::start(address.clone(), &program, hub, move |what| theirs(what));
+            push.map_err(|error| tell(&format!("push: {error}"))).ok()
+        });
+        let (recorder, push, marks) = (Mutex::new(Some(recorder)), Mutex::new(push), Mutex::new(handle));
+        Some(Self { name, tell: Arc::clone(tell), recorder, push, marks })
     }
 
     /// A handle for a pool to put events through.
@@ -63,6 +72,8 @@ impl Recording {
     pub(crate) fn end(&self) -> bool {
         let recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(summary) = recorder.map(Recorder::stop) else { return true };
+        // What is left of it is sent, in so far as there is time.
+        drop(self.push.lock().unwrap_or_else(PoisonError::into_inner).take());
         if let (Some(name), None) = (&self.name, &summary.file_error) {
             (self.tell)(&format!("{name}: {} events, {} bytes", summary.events, summary.bytes));
         }

@@ -4,9 +4,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use vramscope_collector::HostDevice;
+use vramscope_collector::{Gather, HostDevice, Outputs};
 use vramscope_pool::rerun::{self, History};
-use vramscope_trace::{Decoder, Definition, EventKind, Info, Item, MempoolId, Pool, PoolKind, SiteId, Stage, StringId};
+use vramscope_trace::{
+    Decoder, Definition, EventKind, Info, Item, MempoolId, Pool, PoolKind, Recording, SiteId, Stage, StringId,
+};
 
 use super::*;
 
@@ -264,11 +266,34 @@ fn the_page_is_served_and_follows() {
 }
 
 #[test]
-fn an_address_that_others_can_reach_is_refused_with_a_way_out() {
+fn what_is_recorded_is_pushed_and_the_rest_of_it_at_the_end() {
+    let (hub, gather) = (Hub::default(), Gather::new(|_| {}));
+    gather.begin(Outputs { hub: Some(hub.clone()), ..Outputs::default() }).expect("a thread");
+    let options = ServerOptions { listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))), ..ServerOptions::default() };
+    let content = Content { gather: Some(gather.clone()), ..Content::live(hub.clone()) };
+    let server = Server::start(options, content).expect("it serves");
+    let push = Address::parse(&server.url()).ok();
+    let (process, heard) = begin(Ok(vec![64 * MIB, 64 * MIB]), Ok(""), Wanted { push, ..Wanted::default() });
+    process.allocate(1000, 1, STREAM).expect("room");
+    process.allocate(5 * MIB, 1, STREAM).expect("room");
+    assert!(process.stop());
+    gather.stop();
+    assert_eq!(take(&heard), [""; 0]);
+    let mut recording = Recording::new();
+    hub.everything().iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a recording"));
+    // One device, for nothing happened on the other.
+    let [about] = recording.info().devices.as_slice() else { panic!("{:?}", recording.info()) };
+    assert!(about.name.ends_with(" · host") && about.history_complete, "{about:?}");
+    let device = recording.end_state().device(DeviceId(about.device)).expect("something happened there");
+    assert_eq!((device.counters().allocated, device.blocks().len()), (1024 + 5 * MIB, 2));
+}
+
+#[test]
+fn an_address_that_others_can_reach_takes_a_token() {
     let listen = Some(SocketAddr::from(([0, 0, 0, 0], 0)));
     let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted { listen, ..Wanted::default() });
     let said = take(&heard);
-    assert!(said[0].starts_with("VRAMSCOPE_LISTEN: 0.0.0.0:0") && said[0].contains("ssh -L"), "{said:?}");
+    assert!(said[0].starts_with("listening: http://") && said[0].contains("/?token="), "{said:?}");
     assert!(matches!(process.allocate(512, 0, STREAM), Ok(Some(_))));
 }
 
