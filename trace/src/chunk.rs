@@ -443,3 +443,26 @@ impl ChunkReader {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Definition, Encoder, Info, Sink};
+
+    #[test]
+    fn chunks_are_read_as_they_were_made() {
+        let mut encoder = Encoder::new(&Info::default());
+        encoder.define(&Definition::String("a name".to_owned()));
+        encoder.flush();
+        for made in encoder.take_output() {
+            let with_more = [made.bytes.as_slice(), b"and more"].concat();
+            assert_eq!(Chunk::read(&with_more, 7), Ok(Some(made.clone())));
+            for len in 0..made.bytes.len() {
+                assert_eq!(Chunk::read(&made.bytes[..len], 7), Ok(None), "{len} bytes");
+            }
+            let mut damaged = made.bytes.clone();
+            damaged[made.bytes.len() - 1] ^= 1;
+            assert!(Chunk::read(&damaged, 7).is_err());
+        }
+    }
+}

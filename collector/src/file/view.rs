@@ -32,7 +32,7 @@ impl FileView {
     }
 
     /// Bytes that are written, whole chunks.
-    pub(crate) fn written(&self) -> u64 {
+    pub(crate) fn written_bytes(&self) -> u64 {
         self.shared.lock().bytes
     }
 

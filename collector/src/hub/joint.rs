@@ -34,7 +34,7 @@ impl Joint {
 
     /// Notes how far the file is written, and a junction, if there is one now.
     pub(super) fn advance(&mut self, junction: Option<Junction>) {
-        let written = self.view.written();
+        let written = self.view.written_bytes();
         for junction in [None, junction] {
             self.pending = self.pending.or(junction.filter(|junction| junction.offset > self.newest.offset));
             self.newest = self.pending.take_if(|pending| pending.offset <= written).unwrap_or(self.newest);

@@ -127,8 +127,8 @@ impl Viewer {
     /// The next chunks: at least one if there is any, and then as many as `max_bytes` has room for. As long as it
     /// [reads from a file](Self::reads_file) this may wait for a disk.
     pub fn take(&mut self, max_bytes: usize) -> Taken {
-        match &mut self.reading {
-            Some(reading) => match reading.take(&self.hub, max_bytes) {
+        if let Some(reading) = &mut self.reading {
+            match reading.take(&self.hub, max_bytes) {
                 Ok(chunks) if chunks.is_empty() => self.leave_file(),
                 Ok(chunks) => {
                     self.end_event = chunks.iter().rev().find_map(|chunk| end_event(chunk)).or(self.end_event);
@@ -138,8 +138,7 @@ impl Viewer {
                     self.failure = Some(error);
                     return Taken { next: self.next(), ..Taken::default() };
                 }
-            },
-            None => {}
+            }
         }
         self.take_held(max_bytes)
     }

@@ -284,7 +284,7 @@ impl Version {
     /// What there is now.
     fn newest(hub: &Hub) -> (RecordedBytes, Self) {
         if let Some(view) = hub.file() {
-            let len = view.written();
+            let len = view.written_bytes();
             return (RecordedBytes::of_view(&view, len), Self::File(len));
         }
         let held = hub.held(None).expect("everything that is held is held");
@@ -296,7 +296,7 @@ impl Version {
     fn bytes(self, hub: &Hub) -> Option<(RecordedBytes, Self)> {
         let bytes = match self {
             Self::File(len) => {
-                hub.file().filter(|view| len <= view.written()).map(|view| RecordedBytes::of_view(&view, len))
+                hub.file().filter(|view| len <= view.written_bytes()).map(|view| RecordedBytes::of_view(&view, len))
             }
             Self::Held(first, end) => hub.held(Some((first, end))).map(RecordedBytes::of_held),
         };
