@@ -138,12 +138,13 @@ fn a_resumed_connection_keeps_everything() {
     let (begin, rest) = chunks.split_at(chunks.len() / 2);
     for follows in [true, false] {
         let mut model = live();
-        begin.iter().for_each(|chunk| model.push(&chunk.bytes).expect("a recording"));
+        begin.iter().for_each(|chunk| model.take(&chunk.bytes).expect("a recording"));
         if !follows {
             model.seek(100).expect("a moment");
         }
         model.disconnect();
         assert_eq!(model.origin(), Origin::Disconnected);
+        assert_eq!(model.state().event(), if follows { model.recording().end_event() } else { 100 });
         model.reconnect(follows);
         rest.iter().for_each(|chunk| model.push(&chunk.bytes).expect("a recording"));
         assert_eq!((model.origin(), model.is_following()), (Origin::Live, follows));

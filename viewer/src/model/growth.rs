@@ -153,6 +153,8 @@ impl Model {
     /// The connection to the training program ended; what it sent stays.
     pub fn disconnect(&mut self) {
         if self.origin == Origin::Live {
+            // Whoever follows sees the last of it. It cannot fail: the state at the end is at hand.
+            drop(self.settle());
             self.origin = Origin::Disconnected;
             self.following = false;
             self.stale.moment = true;
