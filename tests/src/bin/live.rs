@@ -17,7 +17,7 @@ const USAGE: &str = "\
 Usage: live RIG [NAME=NUMBER…]
 
   throughput rate=1000000 seconds=60     events to a native viewer and a file, and whether any is lost
-  chaos incidents=500 viewers=12 rate=500000 stall=25 seed=1
+  chaos incidents=500 viewers=12 recorders=2 rate=500000 stall=25 seed=1
                                          viewers that come, go, stall and are cut off
   push programs=4 rate=50000 incidents=500 seed=1
                                          programs that push to a hub, and are cut off
@@ -56,7 +56,9 @@ fn run(rig: &str, numbers: &mut Numbers) -> Option<Result<String, String>> {
             let (seed, incidents) = (numbers.take("seed", 1), numbers.take("incidents", 500));
             let (viewers, rate) = (numbers.take("viewers", 12) as usize, numbers.take("rate", 500_000));
             let longest_stall = Duration::from_secs(numbers.take("stall", 25));
-            chaos(chaos::Plan { seed, incidents, viewers, rate, longest_stall }).map(|figures| figures.to_string())
+            let recorders = numbers.take("recorders", 2) as usize;
+            chaos(chaos::Plan { seed, incidents, viewers, recorders, rate, longest_stall })
+                .map(|figures| figures.to_string())
         }
         "push" => {
             let (seed, incidents) = (numbers.take("seed", 1), numbers.take("incidents", 500));

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use vramscope_trace::digest;
 
+use super::recorder::Recorder;
 use super::{PATIENCE, whole_file};
 use crate::load::{Load, Moment};
 use crate::process::Taken;
@@ -26,6 +27,8 @@ pub struct Plan {
     pub incidents: u64,
     /// How many viewers there are at once.
     pub viewers: usize,
+    /// How many `vramscope record` beside them.
+    pub recorders: usize,
     /// Events a second.
     pub rate: u64,
     /// The longest that a viewer does not read.
@@ -46,6 +49,8 @@ pub struct Chaos {
     pub resumed: u64,
     /// Events that viewers were told that they missed.
     pub missed: u64,
+    /// Events that `vramscope record` says are lost, of all that ran.
+    pub lost_by_recorders: u64,
     /// Bytes of memory of the program before and after.
     pub resident_bytes: (u64, u64),
     viewers: usize,
@@ -64,6 +69,7 @@ impl fmt::Display for Chaos {
             self.incidents()
         )?;
         write!(f, "resumed, show what the pool holds at event {events}, and were told of {missed} events missed; ")?;
+        write!(f, "what `record` wrote lacks {} events; ", self.lost_by_recorders)?;
         write!(f, "the file is whole; memory {} to {} MiB", before >> 20, after >> 20)
     }
 }
@@ -165,6 +171,8 @@ pub fn chaos(plan: Plan) -> Result<Chaos, String> {
         let newcomer = world.newcomer();
         world.viewers.push(newcomer);
     }
+    let copy = |number: usize| folder.path().join(format!("copy{number}.vram"));
+    let recorders: Vec<_> = (0..plan.recorders).map(|number| Recorder::start(&page, &copy(number))).collect();
     let before = Taken::by(load.pid()).unwrap_or_default();
     let mut happened = BTreeMap::new();
     for number in 0..plan.incidents {
@@ -185,6 +193,7 @@ pub fn chaos(plan: Plan) -> Result<Chaos, String> {
         connections: 0,
         resumed: 0,
         missed: 0,
+        lost_by_recorders: 0,
         resident_bytes: (before.resident_bytes, after.resident_bytes),
         viewers: world.viewers.len(),
     };
@@ -192,7 +201,13 @@ pub fn chaos(plan: Plan) -> Result<Chaos, String> {
     for (number, viewer) in world.viewers.iter().enumerate() {
         digests.push(look(viewer, &moment, &mut chaos).map_err(|error| format!("viewer {number}: {error}"))?);
     }
+    recorders.iter().try_for_each(|recorder| recorder.wait_for(&moment))?;
     load.stop();
+    for recorder in recorders {
+        let (digest, lost) = recorder.finish(&moment)?;
+        chaos.lost_by_recorders += lost;
+        digests.push(digest);
+    }
     digests.push(look_at_file(&path, &moment)?);
     digests.dedup();
     if digests.len() == 1 { Ok(chaos) } else { Err(format!("not all the same: {digests:x?}")) }

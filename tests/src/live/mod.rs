@@ -3,6 +3,7 @@
 pub mod chaos;
 pub mod page;
 pub mod push;
+mod recorder;
 pub mod soak;
 pub mod throughput;
 
