@@ -174,8 +174,9 @@ impl Serving {
         let Self { listener, tls, guard, access, content, limits, mut stopping } = self;
         let (open, mut closed) = mpsc::channel(1);
         let (counts, places) = (Arc::<Counts>::default(), Arc::new(Semaphore::new(limits.sockets)));
-        let site =
-            Site { content, access, limits, counts: Arc::clone(&counts), stopping: stopping.clone(), places, open };
+        let waiting = Arc::new(Semaphore::new(sockets::WAITING));
+        let (theirs, until) = (Arc::clone(&counts), stopping.clone());
+        let site = Site { content, access, limits, counts: theirs, stopping: until, places, waiting, open };
         let guard = middleware::from_fn_with_state(Arc::new(guard), guard::guard);
         let router = routes::router(Arc::new(site)).layer(guard);
         let accept = Accept { listener, tls, limits, counts, router, stopping: stopping.clone() };

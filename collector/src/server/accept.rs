@@ -9,6 +9,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -49,7 +51,7 @@ pub(super) struct Counts {
     pub(super) refused: AtomicU64,
 }
 
-/// Connections that have not asked for anything yet, the oldest first.
+/// Connections over which nobody has shown the right to anything yet, the oldest first.
 #[derive(Clone, Debug, Default)]
 struct Silent(Arc<Mutex<BTreeMap<u64, AbortHandle>>>);
 
@@ -102,7 +104,8 @@ impl Accept {
             tokio::task::yield_now().await;
         }
         self.counts.open.fetch_add(1, Ordering::Relaxed);
-        let place = Place { number, silent: silent.clone(), counts: Arc::clone(&self.counts) };
+        let heard = Heard { number, silent: silent.clone() };
+        let place = Place { heard, counts: Arc::clone(&self.counts) };
         let (tls, router) = (self.tls.clone(), self.router.clone());
         let serving = Serving { place, router, patience: self.limits.patience, stopping: self.stopping.clone() };
         // Registered before it runs: there is one thread, and it is here.
@@ -126,21 +129,26 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 /// A connection's place among the others, until it ends.
 struct Place {
-    number: u64,
-    silent: Silent,
+    heard: Heard,
     counts: Arc<Counts>,
 }
 
-impl Place {
-    /// It has asked for something, and makes room for nobody any more.
-    fn speaks(&self) {
+/// Takes note that somebody has the right to be there, whose connection makes room for nobody from then on. Goes with every request.
+#[derive(Clone, Debug)]
+pub(super) struct Heard {
+    number: u64,
+    silent: Silent,
+}
+
+impl Heard {
+    pub(super) fn has_the_right(&self) {
         self.silent.lock().remove(&self.number);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.speaks();
+        self.heard.has_the_right();
         self.counts.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -175,8 +183,8 @@ impl Serving {
     async fn http<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(self, stream: S) {
         let Self { place, router, patience, mut stopping } = self;
         let router = TowerToHyperService::new(router);
-        let service = service_fn(|request| {
-            place.speaks();
+        let service = service_fn(|mut request: Request<Incoming>| {
+            request.extensions_mut().insert(place.heard.clone());
             router.call(request)
         });
         let mut http = http1::Builder::new();

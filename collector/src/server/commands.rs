@@ -7,6 +7,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http_body::Body as _;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -17,6 +18,7 @@ use crate::controls::{Command, Controls, Obeyed};
 
 /// The most bytes of a command's body.
 const BODY_BYTES: usize = 4 << 10;
+const TOO_LONG: &str = "a command has at most 4096 bytes";
 /// The most characters of a mark's name.
 const NAME_CHARS: usize = 200;
 
@@ -40,9 +42,13 @@ pub(super) async fn obey(
     let Some(controls) = offered else {
         return wrong(StatusCode::NOT_FOUND, "this program offers no such command");
     };
+    // One that says how long it is need not be read to be too long.
+    if body.size_hint().lower() > BODY_BYTES as u64 {
+        return wrong(StatusCode::PAYLOAD_TOO_LARGE, TOO_LONG);
+    }
     let body = match tokio::time::timeout(site.limits.patience, to_bytes(body, BODY_BYTES)).await {
         Err(_) => return wrong(StatusCode::REQUEST_TIMEOUT, "the command took too long to say"),
-        Ok(Err(_)) => return wrong(StatusCode::PAYLOAD_TOO_LARGE, "a command has at most 4096 bytes"),
+        Ok(Err(_)) => return wrong(StatusCode::PAYLOAD_TOO_LARGE, TOO_LONG),
         Ok(Ok(body)) => body,
     };
     let mark = match mark_name(&body) {

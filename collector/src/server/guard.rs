@@ -14,6 +14,7 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::accept::Heard;
 use super::access::Access;
 
 /// Nothing but this server's own files is loaded, run, connected to or framed.
@@ -30,7 +31,7 @@ const SECURITY_HEADERS: [(&str, &str); 5] = [
 ];
 
 /// What can be had without a token: whether the server lives, and what asks for the token itself.
-const OPEN: [&str; 3] = ["/healthz", "/ws", "/push"];
+const OPEN: [&str; 2] = ["/healthz", "/ws"];
 
 /// What a browser shows that was not given the token.
 const WANTED: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>vramscope</title>\
@@ -68,6 +69,12 @@ impl Guard {
             let allowed = [(header::ALLOW, "GET, HEAD, POST")];
             return Some((StatusCode::METHOD_NOT_ALLOWED, allowed, "there is no such method here\n").into_response());
         }
+        if request.headers().contains_key(header::TRANSFER_ENCODING) {
+            // Bodies are small, and one whose length is told twice may hold a request that a proxy before this has not seen.
+            let close = [(header::CONNECTION, "close")];
+            let refused = (StatusCode::LENGTH_REQUIRED, close, "a body here has a Content-Length\n");
+            return Some(refused.into_response());
+        }
         let why = self.hosts.check(request.uri(), request.headers()).err()?;
         Some((StatusCode::FORBIDDEN, format!("{why}\n")).into_response())
     }
@@ -91,6 +98,11 @@ impl Guard {
                 "/" => (StatusCode::UNAUTHORIZED, challenge, page, WANTED).into_response(),
                 _ => (StatusCode::UNAUTHORIZED, challenge, UNAUTHORIZED).into_response(),
             };
+        }
+        if rights.watch
+            && let Some(heard) = request.extensions().get::<Heard>()
+        {
+            heard.has_the_right();
         }
         request.extensions_mut().insert(rights);
         next.run(request).await

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
@@ -138,6 +138,15 @@ const OF_DEVICES: [OfDevice; 13] = [
     }),
 ];
 
+fn write(encoder: &mut MetricEncoder<'_>, kind: MetricType, value: Value) -> fmt::Result {
+    match (kind, value) {
+        (MetricType::Counter, Value::Whole(value)) => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
+        (MetricType::Counter, Value::Part(value)) => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
+        (_, Value::Whole(value)) => encoder.encode_gauge(&value),
+        (_, Value::Part(value)) => encoder.encode_gauge(&value),
+    }
+}
+
 /// Writes numbers, one name after another.
 struct Writer<'a>(DescriptorEncoder<'a>);
 
@@ -155,12 +164,10 @@ impl Writer<'_> {
         let unit = (!unit.is_empty()).then(|| Unit::Other(unit.to_owned()));
         let mut encoder = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
         for (labels, value) in numbers {
-            let mut one = encoder.encode_family(labels)?;
-            match (kind, *value) {
-                (MetricType::Counter, Value::Whole(value)) => one.encode_counter::<NoLabelSet, _, u64>(&value, None)?,
-                (MetricType::Counter, Value::Part(value)) => one.encode_counter::<NoLabelSet, _, u64>(&value, None)?,
-                (_, Value::Whole(value)) => one.encode_gauge(&value)?,
-                (_, Value::Part(value)) => one.encode_gauge(&value)?,
+            if labels.is_empty() {
+                write(&mut encoder, kind, *value)?;
+            } else {
+                write(&mut encoder.encode_family(labels)?, kind, *value)?;
             }
         }
         Ok(())
@@ -287,7 +294,7 @@ mod tests {
     fn what_is_not_known_is_not_told() {
         let text = text(Numbers::default()).expect("text");
         assert!(text.contains("\nvramscope_connections 0\n"), "{text}");
-        for name in ["memory", "viewers", "process"] {
+        for name in ["memory", "viewers", "process_"] {
             assert!(!text.contains(name), "{name} in\n{text}");
         }
     }

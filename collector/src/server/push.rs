@@ -50,7 +50,7 @@ pub(super) async fn push(
     let upgrade = upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
     upgrade.on_upgrade(async move |mut socket| {
         let Some(_place) = place else {
-            return sockets::close(socket, close_code::AGAIN, "there are too many clients").await;
+            return sockets::close(socket, close_code::AGAIN, sockets::TOO_MANY).await;
         };
         let mut stopping = site.stopping.clone();
         let (code, reason) = match take(&mut socket, &gather, site.limits.patience, &mut stopping).await {

@@ -26,6 +26,8 @@ pub(super) struct Site {
     pub(super) stopping: watch::Receiver<bool>,
     /// Places for WebSockets.
     pub(super) places: Arc<Semaphore>,
+    /// Places for WebSockets that have not said their token yet.
+    pub(super) waiting: Arc<Semaphore>,
     /// Held by every open WebSocket, so that the server can wait for them; nothing is ever sent.
     pub(super) open: mpsc::Sender<Infallible>,
 }

@@ -18,6 +18,8 @@ use super::routes::Site;
 pub(super) const MESSAGE_BYTES: usize = 4 << 10;
 /// Where a client's token is wrong or does not come.
 const WRONG_TOKEN: u16 = 4401;
+/// Sockets at once whose first message is waited for.
+pub(super) const WAITING: usize = 32;
 /// How long a client may take to answer the closing of its socket.
 const CLOSING_TIME: Duration = Duration::from_millis(500);
 
@@ -31,20 +33,26 @@ pub(super) fn open<F>(
 where
     F: Future<Output = ()> + Send,
 {
-    let place = site.place();
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES).max_frame_size(MESSAGE_BYTES);
     upgrade.on_upgrade(async move |mut socket| {
-        let Some(_place) = place else {
-            return close(socket, close_code::AGAIN, "there are too many clients").await;
-        };
-        let patience = site.limits.patience;
-        if rights.watch || (!rights.is_wrong && is_said(&site.access, &mut socket, patience).await) {
-            then(socket).await;
-        } else {
-            close(socket, WRONG_TOKEN, "the token is wrong or was not said").await;
+        if !rights.watch {
+            // Whoever has not shown the right yet takes no place from those who have.
+            let Ok(_waiting) = Arc::clone(&site.waiting).try_acquire_owned() else {
+                return close(socket, close_code::AGAIN, TOO_MANY).await;
+            };
+            if rights.is_wrong || !is_said(&site.access, &mut socket, site.limits.patience).await {
+                return close(socket, WRONG_TOKEN, "the token is wrong or was not said").await;
+            }
         }
+        let Some(_place) = site.place() else {
+            return close(socket, close_code::AGAIN, TOO_MANY).await;
+        };
+        then(socket).await;
     })
 }
+
+/// Why a client is sent away that did nothing wrong.
+pub(super) const TOO_MANY: &str = "there are too many clients";
 
 /// A place among the open sockets, for as long as it is held.
 #[derive(Debug)]

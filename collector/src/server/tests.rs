@@ -162,7 +162,8 @@ fn everything_so_far_is_a_recording() {
 fn the_socket_gives_what_the_file_would_hold_and_says_how_it_ended() {
     let (server, hub, bytes) = live_server(50_000);
     let stream = TcpStream::connect(server.address()).expect("the server listens");
-    let (mut socket, _) = tungstenite::client(format!("ws://{}/ws", server.address()), stream).expect("a socket");
+    let (mut socket, _) =
+        tungstenite::client(format!("ws://{}/ws?history=all", server.address()), stream).expect("a socket");
     let mut received = Vec::new();
     while received.len() < bytes.len() {
         received.extend(socket.read().expect("a message").into_data());

@@ -1,0 +1,47 @@
+//! What was tried against the server, and what it does. `docs/security.md` has the same table for people; a test compares the two.
+
+#![allow(missing_docs)]
+
+mod house;
+mod requests;
+mod sockets;
+mod streams;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use house::{Door, House};
+
+/// Something that is tried.
+struct Attack {
+    /// As it stands in the table of `docs/security.md`.
+    what: &'static str,
+    door: Door,
+    /// Tries it; whatever should not be is a panic.
+    attempt: fn(&House),
+}
+
+/// Tries everything, each on a server that others watch meanwhile, and go on watching.
+fn check(attacks: &[Attack]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    for Attack { what, door, attempt } in attacks {
+        println!("{what} ({door:?})");
+        let mut house = House::new(*door, folder.path());
+        attempt(&house);
+        house.check_honest(what);
+        assert_eq!(*house.marks.lock().unwrap(), [""; 0], "{what}: a command was obeyed");
+    }
+}
+
+#[test]
+fn the_documentation_has_every_attack() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/security.md");
+    let text = std::fs::read_to_string(path).expect("the documentation");
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let told: BTreeSet<&str> = rows.skip_while(|row| *row != "attempt").skip(2).collect();
+    let tried: BTreeSet<&str> = [requests::TRIED, streams::TRIED, sockets::TRIED].concat().into_iter().collect();
+    let missing: Vec<_> = tried.difference(&told).collect();
+    assert!(missing.is_empty(), "not in docs/security.md: {missing:#?}");
+    let untried: Vec<_> = told.difference(&tried).collect();
+    assert!(untried.is_empty(), "in docs/security.md and not tried: {untried:#?}");
+}

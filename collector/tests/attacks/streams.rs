@@ -1,0 +1,149 @@
+//! Connections that say too little, too slowly, or come in hundreds.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::house::{CONNECTIONS, Door, House, PATIENCE, Stream, read_all};
+use crate::{Attack, check};
+
+/// The names of everything that is tried here.
+pub(crate) const TRIED: &[&str] = &[
+    "connections by the hundred that say nothing",
+    "TLS handshakes by the hundred that are never finished",
+    "requests by the hundred that are never finished",
+    "requests by the hundred without a token, over connections that are kept",
+    "a head that comes byte by byte",
+    "a body that comes byte by byte, or not at all",
+    "a connection that is kept and not used",
+    "HTTP where TLS is spoken",
+    "more clients with the right than there is room for",
+];
+
+/// More than may be open at once.
+const HUNDREDS: usize = 5 * CONNECTIONS;
+
+/// Connections that have all said `first`, and nothing after it.
+fn crowd(house: &House, first: &[u8]) -> Vec<TcpStream> {
+    let connect = |_| {
+        let mut stream = house.connect();
+        // The oldest are sent away while the newest come.
+        let _ = stream.write_all(first);
+        stream
+    };
+    (0..HUNDREDS).map(connect).collect()
+}
+
+/// Those who watch are served while the crowd is there; then it is gone.
+fn stand(house: &House, crowd: Vec<TcpStream>) {
+    let began = Instant::now();
+    let health = house.say("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    assert!(health.starts_with("HTTP/1.1 200 "), "{health}");
+    assert!(began.elapsed() < PATIENCE, "an honest client waited {:?}", began.elapsed());
+    for mut stream in crowd {
+        let answer = read_all(&mut stream);
+        assert!(!answer.contains(" 200 "), "{answer}");
+    }
+    assert!(began.elapsed() < 3 * PATIENCE, "the last was sent away after {:?}", began.elapsed());
+}
+
+fn silent(house: &House) {
+    stand(house, crowd(house, b""));
+}
+
+fn half_open_tls(house: &House) {
+    // The head of a handshake's record, and the beginning of what it should hold.
+    stand(house, crowd(house, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"));
+}
+
+fn half_a_head(house: &House) {
+    stand(house, crowd(house, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "));
+}
+
+fn without_a_token(house: &House) {
+    stand(house, crowd(house, house.filled("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()));
+}
+
+/// Says `text` a byte at a time until it is cut off; returns what was answered, and after how long.
+fn drip(stream: &mut Box<dyn Stream>, text: &str) -> (String, Duration) {
+    let began = Instant::now();
+    for byte in text.bytes() {
+        if stream.write_all(&[byte]).and_then(|()| stream.flush()).is_err() || began.elapsed() > 3 * PATIENCE {
+            break;
+        }
+        thread::sleep(PATIENCE / 20);
+    }
+    (read_all(stream), began.elapsed())
+}
+
+fn slow_head(house: &House) {
+    let head = "GET / HTTP/1.1\r\nHost: localhost\r\nX: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    let (answer, took) = drip(&mut house.open(), head);
+    assert!(!answer.contains(" 200 ") && took < 3 * PATIENCE + PATIENCE, "{answer} after {took:?}");
+}
+
+fn slow_body(house: &House) {
+    let head = "POST /commands/mark?token={token} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\n";
+    for body in ["", "{\"name\": \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"] {
+        let mut stream = house.open();
+        stream.write_all(house.filled(head).as_bytes()).expect("a head");
+        let (answer, took) = drip(&mut stream, body);
+        assert!(answer.starts_with("HTTP/1.1 408 ") && took < 4 * PATIENCE, "{answer} after {took:?}");
+    }
+}
+
+fn idle(house: &House) {
+    let mut stream = house.open();
+    stream.write_all(house.filled("GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).expect("a request");
+    let began = Instant::now();
+    let answer = read_all(&mut stream);
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("ok\n"), "{answer}");
+    assert!(began.elapsed() < 3 * PATIENCE, "kept for {:?}", began.elapsed());
+}
+
+fn plain_on_tls(house: &House) {
+    let mut stream = house.connect();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("a request");
+    let answer = read_all(&mut stream);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400 ") && answer.contains("https://"), "{answer}");
+}
+
+/// Everybody here may watch; who comes when all places are taken is told so at once, and served when there is one again.
+fn full(house: &House) {
+    let request = house.filled("GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let keep = |_| {
+        let mut stream = house.connect();
+        stream.write_all(request.as_bytes()).expect("a request");
+        // Until it is known to have been heard.
+        stream.read_exact(&mut [0; 12]).expect("an answer");
+        stream
+    };
+    let kept: Vec<TcpStream> = (0..CONNECTIONS).map(keep).collect();
+    for _ in 0..3 {
+        let answer = house.say("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    }
+    drop(kept);
+    // The server learns of it when it looks.
+    thread::sleep(PATIENCE / 5);
+}
+
+#[test]
+fn connections_that_hold_others_up() {
+    let names = TRIED.iter();
+    let attempts: [(Door, fn(&House)); 9] = [
+        (Door::Closed, silent),
+        (Door::Tls, half_open_tls),
+        (Door::Closed, half_a_head),
+        (Door::Closed, without_a_token),
+        (Door::Closed, slow_head),
+        (Door::Closed, slow_body),
+        (Door::Open, idle),
+        (Door::Tls, plain_on_tls),
+        (Door::Open, full),
+    ];
+    let attacks: Vec<Attack> =
+        names.zip(attempts).map(|(what, (door, attempt))| Attack { what, door, attempt }).collect();
+    check(&attacks);
+}
