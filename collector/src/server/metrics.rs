@@ -243,9 +243,14 @@ mod tests {
     use super::*;
 
     /// What is told of a program that trains on one device.
-    pub(crate) fn numbers() -> Numbers {
+    fn numbers() -> Numbers {
         let device = DeviceFigures {
-            info: DeviceInfo { device: 3, name: "NVIDIA \"H200\"\n</b>\\".into(), ..DeviceInfo::default() },
+            info: DeviceInfo {
+                device: 3,
+                total_bytes: 141 << 30,
+                name: "NVIDIA \"H200\"\n</b>\\".into(),
+                ..DeviceInfo::default()
+            },
             counters: Counters { allocated: 1 << 30, active: 2 << 30, reserved: 3 << 30, requested: 1 << 29 },
             free_space: FreeSpace { total: 400, largest: 100, blocks: 7 },
             sample: Some(MemorySample { used_by_context: 5, used_by_others: 6, free: 7 }),
@@ -297,5 +302,31 @@ mod tests {
         for name in ["memory", "viewers", "process_"] {
             assert!(!text.contains(name), "{name} in\n{text}");
         }
+    }
+
+    fn docs(name: &str) -> String {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+        std::fs::read_to_string(path).expect("the documentation")
+    }
+
+    /// The names of all metrics in a text.
+    fn names(text: &str) -> std::collections::BTreeSet<&str> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("vramscope_") || word.starts_with("process_")).collect()
+    }
+
+    #[test]
+    fn the_documentation_and_the_dashboard_name_what_there_is() {
+        let text = text(numbers()).expect("text");
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        let told: std::collections::BTreeSet<_> =
+            samples.filter_map(|line| line.split(['{', ' ']).next()).filter(|name| !name.is_empty()).collect();
+        let documentation = docs("monitoring.md");
+        assert_eq!(names(&documentation), told, "docs/monitoring.md names every metric");
+        let dashboard = docs("grafana/vramscope.json");
+        let parsed: serde_json::Value = serde_json::from_str(&dashboard).expect("the dashboard is JSON");
+        assert!(parsed["panels"].as_array().is_some_and(|panels| panels.len() > 10));
+        let unknown: Vec<_> = names(&dashboard).into_iter().filter(|name| !told.contains(name)).collect();
+        assert!(unknown.is_empty() && names(&dashboard).len() > 20, "in the dashboard alone: {unknown:?}");
     }
 }
