@@ -42,6 +42,8 @@ pub(crate) use streams::Streams;
 /// How long events may wait in their queues, and what is sent to viewers before it is. A viewer draws at most every 16
 /// ms and a person sees a delay from about 100 ms on; a shorter wait makes smaller chunks, which compress worse.
 const ROUND_EVERY: Duration = Duration::from_millis(20);
+/// The same while somebody watches: what is seen is as much fresher.
+const WATCHED_ROUND_EVERY: Duration = Duration::from_millis(10);
 
 /// Is told why a file could not be written.
 pub type FileErrorCallback = Box<dyn FnOnce(&FileError) + Send>;
@@ -154,7 +156,7 @@ fn run(shared: &Shared, clock: &Clock, mut streams: Streams) -> Summary {
     let mut begun = [Instant::now(); 2];
     loop {
         // Handles end the wait when there is much to do.
-        std::thread::park_timeout(ROUND_EVERY);
+        std::thread::park_timeout(if streams.is_watched() { WATCHED_ROUND_EVERY } else { ROUND_EVERY });
         let [before_last, last] = begun;
         begun = [last, Instant::now()];
         let round = merge.round(shared, clock, &mut streams);

@@ -4,12 +4,14 @@
     recording_cost.py LIBVRAMSCOPE_PLUGGABLE.SO VRAMSCOPE [--turns N] [--steps N] [--scopes blocks|all|none]
 
 Processes that do the same differ by more than recording costs, so one process is compared with itself: a turn is so many steps that are
-recorded and as many that are not, in one order and then in the other. While recording is off, each event is still counted, which costs some
-nanoseconds; the hooks of the scopes are called in both. Printed: the median of all steps of either kind, the median of the turns' ratios with
-its 95 % interval (by resampling turns), and the events a second.
+recorded and as many that are not, in one order and then in the other. While recording is off, each event is still counted, which costs about
+a nanosecond; the hooks of the scopes are called in both. The optimizer goes through the parameters one by one, which asks for more memory a
+second than PyTorch's other ways. Printed: the median of all steps of either kind, the median of the turns' ratios with its 95 % interval (by
+resampling turns), and the events a second.
 """
 
 import argparse
+import gc
 import json
 import os
 import random
@@ -17,30 +19,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 import torch
 import train
-
-LISTENING = "vramscope: listening: "
-
-
-def follow(options, folder, read_end):
-    """Starts a viewer once the page is served."""
-    with os.fdopen(read_end) as lines:
-        for line in lines:
-            if line.startswith(LISTENING):
-                address = line[len(LISTENING) :].strip()
-                break
-        else:
-            raise SystemExit("no page is served")
-        # What else is told there must not fill the pipe.
-        threading.Thread(target=lambda: [sys.stdout.write(line) for line in lines], daemon=True).start()
-        command = [options.vramscope, "record", address, "-o", os.path.join(folder, "live.vram")]
-        viewer = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        time.sleep(1)
-        return viewer, lines
+from step_times import listening
 
 
 def steps(net, optimizer, tokens, count):
@@ -54,53 +37,62 @@ def steps(net, optimizer, tokens, count):
     return times
 
 
+def measure(options, folder):
+    os.environ["VRAMSCOPE_RECORD"] = os.path.join(folder, "a.vram")
+    os.environ["VRAMSCOPE_LISTEN"] = "127.0.0.1:0"
+    from vramscope_torch import Vramscope
+
+    vramscope = Vramscope(options.library)
+    net, _ = train.prepare()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, foreach=False, fused=False)
+    if options.scopes != "none":
+        vramscope.scopes(net if options.scopes == "all" else net.blocks)
+    tokens = torch.randint(0, train.VOCABULARY, (2, 129), generator=torch.Generator().manual_seed(7)).cuda()
+    steps(net, optimizer, tokens, 1)
+    command = [options.vramscope, "record", listening(folder), "-o", os.path.join(folder, "live.vram")]
+    viewer = subprocess.Popen(command)
+    steps(net, optimizer, tokens, 30)
+    # Nothing that is left then makes garbage of its own.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    times = {True: [], False: []}
+    ratios = []
+    for turn in range(options.turns):
+        medians = {}
+        for recorded in (turn % 2 == 0, turn % 2 == 1):
+            vramscope.set_recording(recorded)
+            # The first step after a change is the one that says what memory looks like.
+            steps(net, optimizer, tokens, 1)
+            these = steps(net, optimizer, tokens, options.steps)
+            times[recorded] += these
+            medians[recorded] = statistics.median(these)
+        ratios.append(medians[True] / medians[False])
+    vramscope.set_recording(True)
+    is_whole = vramscope.stop()
+    viewer.wait(timeout=20)
+    info = [options.vramscope, "info", "--json", os.path.join(folder, "a.vram")]
+    info = json.loads(subprocess.run(info, capture_output=True, check=True).stdout)
+    return times, ratios, is_whole, info, os.path.getsize(os.path.join(folder, "live.vram"))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("library")
     parser.add_argument("vramscope")
-    parser.add_argument("--turns", type=int, default=60)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--turns", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--scopes", choices=["blocks", "all", "none"], default="all")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["VRAMSCOPE_RECORD"] = os.path.join(folder, "a.vram")
-        os.environ["VRAMSCOPE_LISTEN"] = "127.0.0.1:0"
-        read_end, write_end = os.pipe()
         kept = os.dup(2)
-        os.dup2(write_end, 2)
-        os.close(write_end)
-        from vramscope_torch import Vramscope
-
-        vramscope = Vramscope(options.library)
-        net, optimizer = train.prepare()
-        if options.scopes != "none":
-            vramscope.scopes(net if options.scopes == "all" else net.blocks)
-        tokens = torch.randint(0, train.VOCABULARY, (2, 129), generator=torch.Generator().manual_seed(7)).cuda()
-        steps(net, optimizer, tokens, 1)
-        viewer, lines = follow(options, folder, read_end)
-        steps(net, optimizer, tokens, 30)
-        times = {True: [], False: []}
-        ratios = []
-        for turn in range(options.turns):
-            medians = {}
-            for recorded in (turn % 2 == 0, turn % 2 == 1):
-                vramscope.set_recording(recorded)
-                # The first step after a change is the one that says what memory looks like.
-                steps(net, optimizer, tokens, 1)
-                these = steps(net, optimizer, tokens, options.steps)
-                times[recorded] += these
-                medians[recorded] = statistics.median(these)
-            ratios.append(medians[True] / medians[False])
-        vramscope.set_recording(True)
-        is_whole = vramscope.stop()
-        viewer.terminate()
-        viewer.wait(timeout=20)
-        os.dup2(kept, 2)
-        info = subprocess.run(
-            [options.vramscope, "info", "--json", os.path.join(folder, "a.vram")], capture_output=True, check=True
-        )
-        info = json.loads(info.stdout)
-        live_bytes = os.path.getsize(os.path.join(folder, "live.vram"))
+        os.dup2(os.open(os.path.join(folder, "errors"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        try:
+            times, ratios, is_whole, info, live_bytes = measure(options, folder)
+        finally:
+            os.dup2(kept, 2)
+            with open(os.path.join(folder, "errors")) as errors:
+                print(errors.read(), file=sys.stderr)
     recorded_s = sum(times[True]) / 1e3
     # Events that are in the file, of the timed steps and of the others, by the time that all recorded steps took.
     all_recorded = len(times[True]) + options.turns + 31

@@ -61,7 +61,7 @@ impl Streams {
     /// What a round brought has been taken. `since` is before the first of it, `None` where it was nothing; `at_once`
     /// says that all of it must be passed on.
     pub(crate) fn round(&mut self, since: Option<Instant>, at_once: bool) {
-        let is_watched = self.outputs.hub.as_ref().is_some_and(Hub::is_watched);
+        let is_watched = self.is_watched();
         self.split_or_join(is_watched);
         self.since = self.since.or(since);
         if self.outputs.file.as_ref().is_some_and(RecordingFile::wants_state) {
@@ -86,6 +86,11 @@ impl Streams {
         if at_once || self.figures_at.is_none_or(|at| at.elapsed() >= FIGURES_EVERY) {
             self.tell_figures();
         }
+    }
+
+    /// Whether there is any viewer.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.outputs.hub.as_ref().is_some_and(Hub::is_watched)
     }
 
     /// Tells the hub what the recording came to so far.
