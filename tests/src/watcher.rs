@@ -47,6 +47,8 @@ pub struct Seen {
     pub resumed: u64,
     /// Events that it was told that it missed, since its newest connection that was not resumed.
     pub missed: u64,
+    /// The same since it first connected.
+    pub missed_ever: u64,
     /// Whether the server has closed the last connection because the recording has ended.
     pub ended: bool,
     /// What was wrong with what the server sent.
@@ -266,7 +268,9 @@ impl Follower {
             seen.identity = identity.to_owned();
         }
         *next = note["next"].as_u64().or(*next);
-        seen.missed += note["missed"].as_u64().unwrap_or(0);
+        let missed = note["missed"].as_u64().unwrap_or(0);
+        seen.missed += missed;
+        seen.missed_ever += missed;
     }
 }
 

@@ -18,8 +18,9 @@ fn a_native_viewer_and_a_file_lose_nothing() {
 
 #[test]
 fn whoever_is_there_in_the_end_sees_what_the_pool_holds() {
-    let longest_stall = Duration::from_secs(2);
-    let plan = chaos::Plan { seed: 1, incidents: 60, viewers: 6, recorders: 2, rate: 20_000, longest_stall };
+    let (longest_stall, longest_pause) = (Duration::from_secs(2), Duration::from_millis(100));
+    let plan =
+        chaos::Plan { seed: 1, incidents: 60, viewers: 6, recorders: 2, rate: 20_000, longest_stall, longest_pause };
     println!("{}", chaos(plan).unwrap_or_else(|error| panic!("{plan:?}: {error}")));
 }
 

@@ -10,6 +10,7 @@ use vramscope_tests::Browser;
 use vramscope_tests::live::chaos::{self, chaos};
 use vramscope_tests::live::page;
 use vramscope_tests::live::push::{self, push};
+use vramscope_tests::live::slow::slow;
 use vramscope_tests::live::soak::{self, soak};
 use vramscope_tests::live::throughput::{self, throughput};
 
@@ -17,8 +18,9 @@ const USAGE: &str = "\
 Usage: live RIG [NAME=NUMBER…]
 
   throughput rate=1000000 seconds=60     events to a native viewer and a file, and whether any is lost
-  chaos incidents=500 viewers=12 recorders=2 rate=500000 stall=25 seed=1
+  chaos incidents=500 viewers=12 recorders=2 rate=500000 stall=25 pause_ms=300 seed=1
                                          viewers that come, go, stall and are cut off
+  slow rate=1000000 seconds=20           a viewer that sleeps until the program goes on without it
   push programs=4 rate=50000 incidents=500 seed=1
                                          programs that push to a hub, and are cut off
   soak seconds=3600 rate=100000 viewers=6 keep=67108864 seed=1
@@ -57,8 +59,13 @@ fn run(rig: &str, numbers: &mut Numbers) -> Option<Result<String, String>> {
             let (viewers, rate) = (numbers.take("viewers", 12) as usize, numbers.take("rate", 500_000));
             let longest_stall = Duration::from_secs(numbers.take("stall", 25));
             let recorders = numbers.take("recorders", 2) as usize;
-            chaos(chaos::Plan { seed, incidents, viewers, recorders, rate, longest_stall })
+            let longest_pause = Duration::from_millis(numbers.take("pause_ms", 300));
+            chaos(chaos::Plan { seed, incidents, viewers, recorders, rate, longest_stall, longest_pause })
                 .map(|figures| figures.to_string())
+        }
+        "slow" => {
+            let rate = numbers.take("rate", 1_000_000);
+            slow(rate, Duration::from_secs(numbers.take("seconds", 20)))
         }
         "push" => {
             let (seed, incidents) = (numbers.take("seed", 1), numbers.take("incidents", 500));

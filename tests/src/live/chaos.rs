@@ -33,6 +33,8 @@ pub struct Plan {
     pub rate: u64,
     /// The longest that a viewer does not read.
     pub longest_stall: Duration,
+    /// The longest time in which nothing happens.
+    pub longest_pause: Duration,
 }
 
 /// What happened, and what there was to see in the end.
@@ -47,7 +49,7 @@ pub struct Chaos {
     pub connections: u64,
     /// How many of those went on where the one before was.
     pub resumed: u64,
-    /// Events that viewers were told that they missed.
+    /// Events that viewers were told that they missed, of all that were ever there.
     pub missed: u64,
     /// Events that `vramscope record` says are lost, of all that ran.
     pub lost_by_recorders: u64,
@@ -89,6 +91,8 @@ struct World<'a> {
     proxy: &'a Proxy,
     viewers: Vec<Watcher>,
     longest_stall: Duration,
+    /// Events that those who left were told that they missed.
+    missed: u64,
 }
 
 impl World<'_> {
@@ -108,6 +112,7 @@ impl World<'_> {
             0 | 1 => {
                 // One leaves for good, and another comes.
                 let (at, newcomer) = (self.anyone(), self.newcomer());
+                self.missed += self.viewers[at].seen().missed_ever;
                 self.viewers[at] = newcomer;
                 return "replaced";
             }
@@ -166,7 +171,7 @@ pub fn chaos(plan: Plan) -> Result<Chaos, String> {
     let proxy = Proxy::start(address(load.url()));
     let page = through(&proxy, load.url());
     let (random, longest_stall) = (Random::new(plan.seed), plan.longest_stall);
-    let mut world = World { random, page: &page, proxy: &proxy, viewers: Vec::new(), longest_stall };
+    let mut world = World { random, page: &page, proxy: &proxy, viewers: Vec::new(), longest_stall, missed: 0 };
     for _ in 0..plan.viewers {
         let newcomer = world.newcomer();
         world.viewers.push(newcomer);
@@ -177,7 +182,7 @@ pub fn chaos(plan: Plan) -> Result<Chaos, String> {
     let mut happened = BTreeMap::new();
     for number in 0..plan.incidents {
         *happened.entry(world.incident()).or_insert(0) += 1;
-        thread::sleep(Duration::from_millis(world.random.below(100)));
+        thread::sleep(Duration::from_millis(world.random.below(plan.longest_pause.as_millis() as u64)));
         // What stands still is mended now and then, or in the end everything would.
         if number % 60 == 59 {
             proxy.heal();
@@ -192,7 +197,7 @@ pub fn chaos(plan: Plan) -> Result<Chaos, String> {
         events: moment.events(),
         connections: 0,
         resumed: 0,
-        missed: 0,
+        missed: world.missed,
         lost_by_recorders: 0,
         resident_bytes: (before.resident_bytes, after.resident_bytes),
         viewers: world.viewers.len(),
@@ -226,7 +231,7 @@ fn look(viewer: &Watcher, moment: &Moment, chaos: &mut Chaos) -> Result<u64, Str
     }
     chaos.connections += seen.connections;
     chaos.resumed += seen.resumed;
-    chaos.missed += seen.missed;
+    chaos.missed += seen.missed_ever;
     Ok(digest(seen.recording.end_state()))
 }
 

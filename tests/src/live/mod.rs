@@ -4,6 +4,7 @@ pub mod chaos;
 pub mod page;
 pub mod push;
 mod recorder;
+pub mod slow;
 pub mod soak;
 pub mod throughput;
 
