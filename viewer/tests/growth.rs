@@ -79,6 +79,19 @@ fn a_live_recording_forgets_and_goes_on() {
 }
 
 #[test]
+fn what_cannot_be_forgotten_in_time_is_noticed() {
+    let mut model = live();
+    model.hold_at_most(30_000);
+    let mut chunks = chunks(200_000).into_iter();
+    let overfull = chunks.position(|chunk| {
+        model.push(&chunk.bytes).expect("a recording");
+        model.is_overfull()
+    });
+    assert!(overfull.is_some() && model.is_forgetting(), "nobody has let it forget");
+    assert!(model.recording().held_bytes() < 60_000);
+}
+
+#[test]
 fn a_moment_that_is_forgotten_is_left_for_the_oldest() {
     let chunks = chunks(200_000);
     let mut model = live();

@@ -9,7 +9,7 @@ use crate::marks::Marks;
 /// of 100,000 events a second.
 pub const LIVE_LIMIT_BYTES: usize = 256 << 20;
 /// The same for who has asked for the whole history: near what a browser gives a page.
-pub const WHOLE_LIMIT_BYTES: usize = 640 << 20;
+pub const WHOLE_LIMIT_BYTES: usize = 512 << 20;
 
 /// What there is to say when the moment on the screen was forgotten.
 const MOMENT_FORGOTTEN: &str = "The moment that was on the screen is so old that the page does not hold it any more; this is the oldest that it holds.";
@@ -66,6 +66,12 @@ impl Model {
     #[must_use]
     pub fn is_forgetting(&self) -> bool {
         self.recording.is_forgetting()
+    }
+
+    /// Whether more has come than can be forgotten in time: the recording takes half as much again as it may.
+    #[must_use]
+    pub fn is_overfull(&self) -> bool {
+        self.growth.limit_bytes.is_some_and(|limit| self.recording.held_bytes() > limit + limit / 2)
     }
 
     /// Goes on with that, by so many events or so.

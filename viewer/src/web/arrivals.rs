@@ -19,8 +19,10 @@ const SLICE_BYTES: u32 = 16 << 10;
 const TURN_MS: f64 = 10.0;
 /// Bytes that may wait while messages are taken as they come.
 const CALM_BYTES: u32 = 1 << 20;
-/// How long of that what is to stay is looked through, while the oldest part of the recording is forgotten; and how many events at once.
+/// How long, and for how many times as many events as were decoded at least, what is to stay is looked through while the oldest part of the
+/// recording is forgotten, so that it comes to an end however fast more comes; and how many events at once.
 const FORGETTING_MS: f64 = 4.0;
+const FORGETTING_TIMES: u64 = 3;
 const FORGETTING_EVENTS: u64 = 10_000;
 
 /// A binary message.
@@ -85,21 +87,24 @@ impl Arrivals {
 impl State {
     /// Decodes what waits, for as long as a turn lasts, and where much waits at least so many bytes.
     fn decode(&mut self, least_bytes: u32) -> Result<(), String> {
-        let (begun, mut decoded) = (now_ms(), 0);
+        let (begun, mut decoded, before) = (now_ms(), 0, self.model.recording().events());
         let least_bytes = if self.arrivals.waiting_bytes > CALM_BYTES { least_bytes } else { 0 };
+        let turn_ms = if self.model.is_forgetting() { TURN_MS / 2.0 } else { TURN_MS };
         while let Some((bytes, next)) = self.arrivals.next_slice() {
             self.model.take(&bytes).map_err(|error| error.to_string())?;
             decoded += bytes.len() as u32;
             if let Some(next) = next {
                 self.following.taken(next);
             }
-            if now_ms() - begun > TURN_MS && decoded >= least_bytes {
+            if now_ms() - begun > turn_ms && decoded >= least_bytes {
                 break;
             }
         }
+        let mut left = self.model.recording().events().saturating_sub(before).saturating_mul(FORGETTING_TIMES);
         let begun = now_ms();
-        while self.model.is_forgetting() && now_ms() - begun < FORGETTING_MS {
+        while self.model.is_forgetting() && (left > 0 || now_ms() - begun < FORGETTING_MS) {
             self.model.forget_on(FORGETTING_EVENTS);
+            left = left.saturating_sub(FORGETTING_EVENTS);
         }
         Ok(())
     }
@@ -113,6 +118,11 @@ pub(super) fn decode(app: &App, least_bytes: u32) {
         state.arrivals.clear();
         drop(state);
         live::give_up(app);
+        return;
+    }
+    if state.model.is_overfull() {
+        drop(state);
+        live::skip_forward(app);
         return;
     }
     let more = !state.arrivals.is_empty() || state.model.is_forgetting();

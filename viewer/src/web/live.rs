@@ -399,8 +399,8 @@ impl super::State {
     }
 }
 
-/// More has come than can be decoded: all of it is left out, and what is newest shown.
-fn skip_forward(app: &App) {
+/// More has come than can be decoded or held: all of it is left out, and what is newest shown.
+pub(super) fn skip_forward(app: &App) {
     app.hang_up();
     app.0.state.borrow_mut().arrivals.clear();
     let app = app.clone();
