@@ -112,7 +112,7 @@ impl RecordedBytes {
     }
 
     fn body(&self, range: Range<u64>) -> Body {
-        Body::new(Reading { content: self.clone(), left: range, piece: None })
+        Body::new(Reading { content: self.clone(), left: range, piece: None, is_cut_off: false })
     }
 
     /// The first bytes of a range that is not empty.
@@ -141,6 +141,8 @@ struct Reading {
     content: RecordedBytes,
     left: Range<u64>,
     piece: Option<Piece>,
+    /// Whether what was sent before an error has had its time to leave.
+    is_cut_off: bool,
 }
 
 impl http_body::Body for Reading {
@@ -162,6 +164,12 @@ impl http_body::Body for Reading {
                 Poll::Ready(read) => read.unwrap_or_else(|stopped| Err(io::Error::other(stopped))),
             },
         };
+        if bytes.is_err() && !std::mem::replace(&mut self.is_cut_off, true) {
+            // An error ends the connection at once, with all that waits to be sent there.
+            self.piece = Some(Piece::Here(bytes));
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         // Whoever is sent an error is cut off, so that nobody takes a part for the whole.
         self.left.start = bytes.as_ref().map_or(self.left.end, |bytes| self.left.start + bytes.len() as u64);
         Poll::Ready(Some(bytes.map(Frame::data)))
