@@ -41,6 +41,7 @@ fn serve(connections: Vec<Vec<Does>>) -> (String, Receiver<(String, Option<Strin
         for does in connections {
             let (stream, _) = listener.accept().expect("somebody comes");
             let refusal = if let Some(Refuse(status)) = does.first() { Some(*status) } else { None };
+            #[expect(clippy::result_large_err, reason = "tungstenite calls it so")]
             let look = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
                 let token =
                     request.headers().get("authorization").map(|value| value.to_str().expect("text").to_owned());
