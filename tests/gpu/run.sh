@@ -224,6 +224,8 @@ part_torch() {
     step torch-killed 60 killed
     step torch-out-of-memory 40 oom
     step torch-step-times 90 python3 "$here/step_times.py" "$library" "$built/vramscope" && note "$(cat "$work/torch-step-times")"
+    step torch-recording-cost 90 python3 "$here/recording_cost.py" "$library" "$built/vramscope" --turns 100 \
+        && note "$(tail -n 1 "$work/torch-recording-cost")"
     [ -f "$work/torch-recorded.vram" ] && cp "$work/torch-recorded.vram" "$out/torch-recorded.vram"
     [ -f "$work/torch-expandable-recorded.vram" ] && cp "$work/torch-expandable-recorded.vram" "$out/torch-expandable-recorded.vram"
 }
