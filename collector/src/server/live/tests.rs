@@ -246,6 +246,27 @@ fn a_download_of_the_file_goes_on_where_it_broke_off() {
     check_download(&serve(&hub), run);
 }
 
+#[test]
+fn a_slow_download_of_what_is_dropped_meanwhile_is_cut_off() {
+    let mut source = Source::new(HubLimits { history_bytes: 24 << 20, ..HubLimits::default() });
+    (0..40).for_each(|_| source.run_incompressible(20_000));
+    let server = serve(&source.hub);
+    let len = source.hub.held(None).expect("it is held").len() as usize;
+    let mut stream = TcpStream::connect(server.address()).expect("the server listens");
+    let request = "GET /trace.vram HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).expect("the request is small");
+    let mut answer = vec![0; 1000];
+    stream.read_exact(&mut answer).expect("the beginning");
+    for _ in 0..60 {
+        source.run_incompressible(20_000);
+        source.full_state();
+    }
+    assert!(source.hub.held_bytes() < 32 << 20, "nobody keeps it");
+    // However the connection ends then.
+    let _ = stream.read_to_end(&mut answer);
+    assert!(len > 16 << 20 && answer.len() < len, "{} of {len} bytes", answer.len());
+}
+
 /// A server on a thread of its own that lets a client go when it is silent for that long.
 fn impatient(hub: Hub) -> SocketAddr {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
