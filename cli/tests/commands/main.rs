@@ -11,4 +11,5 @@ mod pictures;
 mod program;
 mod proxy;
 mod refusals;
+mod served;
 mod verify;

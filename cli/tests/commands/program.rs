@@ -60,7 +60,14 @@ impl Server {
     /// Likewise, with what the command has in its environment.
     #[track_caller]
     pub(crate) fn start_command(mut command: Command) -> Self {
-        command.args(["--no-open", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(["--listen", "127.0.0.1:0"]);
+        Self::of(command)
+    }
+
+    /// Likewise, of a command that says itself where it listens.
+    #[track_caller]
+    pub(crate) fn of(mut command: Command) -> Self {
+        command.arg("--no-open").stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let stderr = child.stderr.take();
@@ -87,12 +94,27 @@ impl Server {
         (status, said)
     }
 
+    /// The token in its address, if there is one.
+    pub(crate) fn token(&self) -> Option<&str> {
+        self.url.split_once("?token=").map(|(_, token)| token)
+    }
+
+    /// Its address and port.
+    pub(crate) fn address(&self) -> &str {
+        self.url.trim_start_matches("http://").split('/').next().expect("an address")
+    }
+
     /// The answer to a request for `path`: its head and its body.
     pub(crate) fn get(&self, path: &str) -> (String, Vec<u8>) {
-        let address = self.url.trim_start_matches("http://").split('/').next().expect("an address");
+        self.ask("GET", path, "")
+    }
+
+    /// The answer to a request: its head and its body.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (String, Vec<u8>) {
+        let (address, len) = (self.address(), body.len());
         let mut stream = TcpStream::connect(address).expect("the server listens");
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).expect("the request is small");
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len}\r\nConnection: close");
+        stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).expect("the request is small");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("the server answers");
         let end = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("a head");
