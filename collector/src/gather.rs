@@ -152,17 +152,20 @@ impl Pushed {
         self.joined.resume
     }
 
-    /// Takes whole chunks; the next one will be number `next`. It may take a while, but waits for nobody.
+    /// Takes whole chunks; the next one will be number `next`. It may take a while: what is not next among all must wait for its turn.
     ///
     /// # Errors
     /// Where they cannot be taken, and nothing more will be.
     pub(crate) fn take(&mut self, bytes: &[u8], next: u64) -> Result<(), String> {
-        let now_unix_ns = self.gather.0.now_unix_ns();
-        let mut stage = self.gather.0.lock();
-        let taken = stage.merge().and_then(|merge| merge.take(&self.joined, bytes, next, now_unix_ns));
-        drop(stage);
+        let shared = &self.gather.0;
+        let mut taken =
+            shared.lock().merge().and_then(|merge| merge.take(&self.joined, bytes, next, shared.now_unix_ns()));
+        while taken == Ok(false) {
+            std::thread::sleep(ROUND_EVERY / 4);
+            taken = shared.lock().merge().and_then(|merge| merge.go_on(&self.joined, shared.now_unix_ns()));
+        }
         self.failed = taken.as_ref().err().cloned();
-        taken
+        taken.map(drop)
     }
 
     /// That was all.

@@ -2,6 +2,9 @@
 //!
 //! An event waits until every process that is connected has said something later, or for [`WAIT_NS`]. What comes too late for its place
 //! gets the time of the last event that was told: time never goes back. What a process says is wrong with it alone.
+//!
+//! A hub that comes later than the programs is told what happened before it by all of them at once. It waits for [`HOLD_NS`] then before
+//! it tells anything, so that all have found it, and takes of each only as much as is next.
 
 use vramscope_trace::{Annotation, DeviceState, Event, EventKind, Info, MemoryState, Sink, SiteId, Stage};
 
@@ -11,6 +14,10 @@ use crate::process::Process;
 /// How long a process that says nothing holds the others up. A recorder tells what happened every 20 ms; what a busy machine and the way here
 /// add is well below.
 pub(super) const WAIT_NS: u64 = 200_000_000;
+/// How long a hub that began after the first process tells nothing: longer than it takes a process to find it.
+pub(super) const HOLD_NS: u64 = 6_000_000_000;
+/// How long after its coming a process that still speaks of long ago is waited for, for as long as it speaks.
+const CATCH_UP_NS: u64 = 30_000_000_000;
 /// Processes that are known, also those that are gone and may come back.
 const MAX_PROCESSES: usize = 256;
 /// Segments and blocks of all: as many as a full state may have.
@@ -56,12 +63,15 @@ pub(super) struct Merge<O> {
     /// The time of the last event told.
     last_ns: u64,
     connections: u64,
+    /// Nothing is told before.
+    hold_until_unix_ns: u64,
 }
 
 impl<O: Output> Merge<O> {
     /// Nothing yet; time 0 is there, or where the first process has its own if that is earlier.
     pub(super) fn new(output: O, epoch_unix_ns: u64) -> Self {
-        Self { output, shared: Shared::new(epoch_unix_ns), sources: Vec::new(), last_ns: 0, connections: 0 }
+        let shared = Shared::new(epoch_unix_ns);
+        Self { output, shared, sources: Vec::new(), last_ns: 0, connections: 0, hold_until_unix_ns: 0 }
     }
 
     fn now_ns(&self, now_unix_ns: u64) -> u64 {
@@ -95,7 +105,7 @@ impl<O: Output> Merge<O> {
                     && (source.process.rank, &source.process.host) == (process.rank, &process.host)
             };
             let run = 1 + self.sources.iter().filter(same).count();
-            self.sources.push(Source::new(process, run));
+            self.sources.push(Source::new(process, run, now_unix_ns));
         }
         self.connections += 1;
         let place = known.unwrap_or(self.sources.len() - 1);
@@ -118,16 +128,24 @@ impl<O: Output> Merge<O> {
         Ok(())
     }
 
-    /// Takes whole chunks of a process; the next one will be number `next`.
+    /// Takes whole chunks of a process; the next one will be number `next`. Says whether that was all, or must [go on](Self::go_on).
     ///
     /// # Errors
     /// Where they are no recording, or one of more than there is room for. The process is not listened to any more then; what it said
     /// before stays.
-    pub(super) fn take(&mut self, joined: &Joined, bytes: &[u8], next: u64, now_unix_ns: u64) -> Result<(), String> {
+    pub(super) fn take(&mut self, joined: &Joined, bytes: &[u8], next: u64, now_unix_ns: u64) -> Result<bool, String> {
         let source = self.source(joined).ok_or("it has come by another connection since")?;
         source.failed.clone().map_or(Ok(()), Err)?;
         source.push(bytes);
         source.next = next;
+        self.go_on(joined, now_unix_ns)
+    }
+
+    /// Goes on to take what there was no room for before.
+    ///
+    /// # Errors
+    /// See [`take`](Self::take).
+    pub(super) fn go_on(&mut self, joined: &Joined, now_unix_ns: u64) -> Result<bool, String> {
         let taken = self.take_pushed(joined, now_unix_ns);
         if let (Err(reason), Some(source)) = (&taken, self.source(joined)) {
             source.fail(reason.clone());
@@ -135,17 +153,23 @@ impl<O: Output> Merge<O> {
         taken
     }
 
-    fn take_pushed(&mut self, joined: &Joined, now_unix_ns: u64) -> Result<(), String> {
+    fn take_pushed(&mut self, joined: &Joined, now_unix_ns: u64) -> Result<bool, String> {
         loop {
+            let source = self.source(joined).ok_or("it has come by another connection since")?;
+            source.failed.clone().map_or(Ok(()), Err)?;
             let place = self.place(&joined.identity).ok_or("it is not known")?;
+            let was_early = self.shared.is_early;
             let is_all = self.sources[place].step(now_unix_ns, &mut self.shared)?;
-            self.turn(now_unix_ns, false);
+            if self.shared.is_early && !was_early {
+                self.hold_until_unix_ns = now_unix_ns.saturating_add(HOLD_NS);
+            }
+            let told = self.turn(now_unix_ns, false);
             if self.ranges() > MAX_RANGES {
                 self.show(place, &MemoryState::default());
                 return Err(format!("there are more than {MAX_RANGES} segments and blocks, of which it has too many"));
             }
-            if is_all {
-                return Ok(());
+            if is_all || told == 0 {
+                return Ok(is_all);
             }
         }
     }
@@ -185,6 +209,9 @@ impl<O: Output> Merge<O> {
 
     /// Tells what is ready; `all` says that nothing is waited for. Says how much that was.
     pub(super) fn turn(&mut self, now_unix_ns: u64, all: bool) -> u64 {
+        if now_unix_ns < self.hold_until_unix_ns && !all {
+            return 0;
+        }
         self.tell_news();
         let now_ns = self.now_ns(now_unix_ns);
         let mut told = 0;
@@ -196,8 +223,20 @@ impl<O: Output> Merge<O> {
                     break;
                 }
             }
+            self.refill(place, now_unix_ns);
         }
         told
+    }
+
+    /// Takes more of what a process has pushed, where nothing of it waits any more.
+    fn refill(&mut self, place: usize, now_unix_ns: u64) {
+        let source = &mut self.sources[place];
+        if source.has_more && source.pending.is_empty() {
+            if let Err(reason) = source.step(now_unix_ns, &mut self.shared) {
+                source.fail(reason);
+            }
+            self.tell_news();
+        }
     }
 
     /// Whose turn it is, and until when.
@@ -205,12 +244,19 @@ impl<O: Output> Merge<O> {
         let mut first: Option<(u64, usize)> = None;
         // The next one's beginning, and how far it is known of everyone what comes.
         let (mut second_ns, mut known_ns) = (u64::MAX, u64::MAX);
+        // When one that still speaks of long ago last said something.
+        let mut spoke_ns = 0;
         let mut is_full = false;
         for (place, source) in self.sources.iter().enumerate() {
             is_full |= source.weight >= MAX_WEIGHT;
             let Some(pending) = source.pending.front() else {
                 if source.is_awaited() {
                     known_ns = known_ns.min(source.until_ns);
+                    // Of what is told already nothing can be put into its place any more.
+                    let is_behind = !source.has_caught_up && source.until_ns >= self.last_ns;
+                    if is_behind && now_ns.saturating_sub(self.now_ns(source.joined_unix_ns)) < CATCH_UP_NS {
+                        spoke_ns = spoke_ns.max(source.spoke_ns);
+                    }
                 }
                 continue;
             };
@@ -228,7 +274,8 @@ impl<O: Output> Merge<O> {
         }
         let arrived_ns = self.sources[place].pending.front()?.arrived_ns;
         // One by one, where others are not waited for any longer.
-        let is_due = is_full || now_ns.saturating_sub(arrived_ns) >= WAIT_NS;
+        let is_heard = now_ns.saturating_sub(spoke_ns) < WAIT_NS;
+        let is_due = !is_heard && (is_full || now_ns.saturating_sub(arrived_ns) >= WAIT_NS);
         (time_ns <= known_ns || is_due).then_some((place, second_ns.min(known_ns)))
     }
 
@@ -254,7 +301,7 @@ impl<O: Output> Merge<O> {
             writer: concat!("vramscope-collector ", env!("CARGO_PKG_VERSION")).to_owned(),
             epoch_unix_ns: self.shared.epoch_unix_ns,
             alloc_conf: self.shared.alloc_conf.clone().unwrap_or_default(),
-            devices: self.shared.devices.clone(),
+            devices: self.shared.devices.values().cloned().collect(),
             ..Info::default()
         }
     }
@@ -305,6 +352,12 @@ impl<O: Output> Merge<O> {
 
     /// Nothing more will come: tells the rest.
     pub(super) fn finish(mut self, now_unix_ns: u64) -> O {
+        for place in 0..self.sources.len() {
+            // What is wrong with the rest of it nobody is there to hear.
+            while let Ok(false) = self.sources[place].step(now_unix_ns, &mut self.shared) {
+                self.turn(now_unix_ns, true);
+            }
+        }
         self.turn(now_unix_ns, true);
         self.output
     }

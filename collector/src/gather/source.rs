@@ -15,6 +15,8 @@ const MAX_DEVICES: usize = 64;
 pub(super) const MAX_WEIGHT: usize = 1 << 16;
 /// Devices of all processes that ever were.
 const MAX_ALL_DEVICES: usize = 2048;
+/// What is less than so long ago is now.
+const EARLY_NS: u64 = 1_000_000_000;
 /// How long before the hub the first process may have begun: a month. A clock that says more is wrong.
 const MAX_EARLIER_NS: u64 = 31 * 24 * 3600 * 1_000_000_000;
 
@@ -54,13 +56,15 @@ impl What {
 pub(super) struct Shared {
     pub(super) table: Table,
     /// The devices of all.
-    pub(super) devices: Vec<DeviceInfo>,
+    pub(super) devices: BTreeMap<u16, DeviceInfo>,
     /// Whether more is known than was told.
     pub(super) is_news: bool,
     /// Time 0 of all, in nanoseconds since 1970.
     pub(super) epoch_unix_ns: u64,
     /// Whether that is settled.
     has_begun: bool,
+    /// Whether the first process began well before the hub.
+    pub(super) is_early: bool,
     /// The allocator's settings, where all have the same.
     pub(super) alloc_conf: Option<String>,
 }
@@ -69,12 +73,20 @@ impl Shared {
     pub(super) fn new(epoch_unix_ns: u64) -> Self {
         Self {
             table: Table::default(),
-            devices: Vec::new(),
+            devices: BTreeMap::new(),
             is_news: true,
             epoch_unix_ns,
             has_begun: false,
+            is_early: false,
             alloc_conf: None,
         }
+    }
+
+    /// A number for one more device: that of its process's rank, so that they stand in that order; else the one after all others.
+    fn number(&self, rank: Option<u32>) -> u16 {
+        let rank = rank.and_then(|rank| u16::try_from(rank).ok());
+        let of_rank = rank.filter(|&rank| usize::from(rank) < MAX_ALL_DEVICES && !self.devices.contains_key(&rank));
+        of_rank.unwrap_or_else(|| self.devices.keys().next_back().map_or(0, |last| last + 1))
     }
 
     /// A time since 1970 on the clock of all.
@@ -87,7 +99,7 @@ impl Shared {
         let earlier_ns = self.epoch_unix_ns.saturating_sub(epoch_unix_ns);
         if !self.has_begun && (1..MAX_EARLIER_NS).contains(&earlier_ns) {
             self.epoch_unix_ns = epoch_unix_ns;
-            self.is_news = true;
+            (self.is_news, self.is_early) = (true, earlier_ns >= EARLY_NS);
         }
         self.has_begun = true;
     }
@@ -115,6 +127,14 @@ pub(super) struct Source {
     pub(super) weight: usize,
     /// The time of the newest that came of it.
     pub(super) until_ns: u64,
+    /// When it came for the first time.
+    pub(super) joined_unix_ns: u64,
+    /// When anything last came of it.
+    pub(super) spoke_ns: u64,
+    /// Whether there was no room for all that was pushed.
+    pub(super) has_more: bool,
+    /// Whether it has said anything of now.
+    pub(super) has_caught_up: bool,
     /// Which of its connections may speak; `None` while there is none.
     pub(super) connection: Option<u64>,
     /// When the last one ended.
@@ -130,7 +150,7 @@ pub(super) struct Source {
 
 impl Source {
     /// A process that is there for the first time; the `run`th one of its rank.
-    pub(super) fn new(process: Process, run: usize) -> Self {
+    pub(super) fn new(process: Process, run: usize, joined_unix_ns: u64) -> Self {
         let title = match run {
             1 => process.short(),
             _ => format!("{}, run {run}", process.short()),
@@ -148,6 +168,10 @@ impl Source {
             pending: VecDeque::new(),
             weight: 0,
             until_ns: 0,
+            joined_unix_ns,
+            spoke_ns: 0,
+            has_more: false,
+            has_caught_up: false,
             connection: None,
             gone_ns: 0,
             has_ended: false,
@@ -168,10 +192,12 @@ impl Source {
     /// # Errors
     /// Where it is no recording, or one of more than there is room for; nothing more can be taken then.
     pub(super) fn step(&mut self, now_unix_ns: u64, shared: &mut Shared) -> Result<bool, String> {
+        self.has_more = true;
         while self.weight < MAX_WEIGHT {
             // The first process may settle what time 0 is.
             let now_ns = shared.now_ns(now_unix_ns);
             let Some(item) = self.decoder.next_item().map_err(|error| error.to_string())? else {
+                self.has_more = false;
                 return self.decoder.finish().map(|()| true).map_err(|error| error.to_string());
             };
             match item {
@@ -211,9 +237,7 @@ impl Source {
     fn tell_devices(&self, shared: &mut Shared) {
         for (&theirs, &ours) in &self.devices {
             let about = self.about(theirs, ours);
-            let known = &mut shared.devices[usize::from(ours.0)];
-            shared.is_news |= *known != about;
-            *known = about;
+            shared.is_news |= shared.devices.insert(ours.0, about.clone()) != Some(about);
         }
     }
 
@@ -235,17 +259,17 @@ impl Source {
         if let Some(&known) = self.devices.get(&theirs) {
             return Ok(known);
         }
-        let number = shared.devices.len();
-        let Some(ours) = u16::try_from(number).ok().filter(|_| number < MAX_ALL_DEVICES) else {
+        if shared.devices.len() == MAX_ALL_DEVICES {
             return Err(format!("the hub has had {MAX_ALL_DEVICES} devices, and takes no more"));
-        };
+        }
         if self.devices.len() == MAX_DEVICES {
             return Err(format!("it has more than {MAX_DEVICES} devices"));
         }
-        shared.devices.push(self.about(theirs, DeviceId(ours)));
+        let ours = DeviceId(shared.number(self.process.rank));
+        shared.devices.insert(ours.0, self.about(theirs, ours));
         shared.is_news = true;
-        self.devices.insert(theirs, DeviceId(ours));
-        Ok(DeviceId(ours))
+        self.devices.insert(theirs, ours);
+        Ok(ours)
     }
 
     /// A time of its own clock on that of all.
@@ -281,7 +305,7 @@ impl Source {
 
     /// It is not listened to any more.
     pub(super) fn fail(&mut self, reason: String) {
-        self.decoder = Decoder::new();
+        (self.decoder, self.has_more) = (Decoder::new(), false);
         (self.failed, self.has_ended) = (Some(reason), true);
     }
 
@@ -289,6 +313,8 @@ impl Source {
     pub(super) fn put(&mut self, time_ns: u64, arrived_ns: u64, what: What) {
         // Within a process the order is its own.
         self.until_ns = self.until_ns.max(time_ns);
+        self.spoke_ns = arrived_ns;
+        self.has_caught_up |= self.until_ns.saturating_add(EARLY_NS) >= arrived_ns;
         self.weight += what.weight();
         self.pending.push_back(Pending { time_ns: self.until_ns, arrived_ns, what });
     }

@@ -7,7 +7,7 @@ use vramscope_trace::{
 
 mod walks;
 
-use super::merge::{Joined, Merge, Output, WAIT_NS};
+use super::merge::{HOLD_NS, Joined, Merge, Output, WAIT_NS};
 use crate::process::Process;
 
 /// A moment since 1970 at which every hub of these tests begins.
@@ -75,7 +75,8 @@ impl Program {
     #[track_caller]
     fn push(&mut self, hub: &mut Merge<Encoder>, joined: &Joined, at_ns: u64) {
         let (bytes, next) = self.chunks();
-        hub.take(joined, &bytes, next, BEGIN_NS + at_ns).expect("a recording");
+        let is_all = hub.take(joined, &bytes, next, BEGIN_NS + at_ns).expect("a recording");
+        assert!(is_all, "there is room");
     }
 
     fn device(&self) -> &DeviceState {
@@ -186,6 +187,51 @@ fn what_began_before_the_hub_keeps_its_time() {
     let recording = opened(hub.finish(LATE_NS));
     assert_eq!(recording.info().epoch_unix_ns, BEGIN_NS - 5000);
     assert_eq!((recording.start_ns(), recording.end_ns()), (1000, 5007));
+}
+
+#[test]
+fn a_hub_that_comes_late_puts_what_was_before_it_in_order() {
+    const SECOND: u64 = 1_000_000_000;
+    let (mut hub, count) = (hub(), 200_000);
+    // Both have run for 100 s; one finds the hub five seconds after the other, and each has more to say than may wait.
+    let mut programs = [1, 2].map(|number| {
+        let mut program = Program::new(number, Some(number), 0);
+        program.encoder = Encoder::new(&Info { epoch_unix_ns: BEGIN_NS - 100 * SECOND, ..Info::default() });
+        (0..count).for_each(|n| program.mark(2 * n * 200_000 + u64::from(number)));
+        program
+    });
+    let mut left = Vec::new();
+    for (program, at_ns) in programs.iter_mut().zip([0, 5 * SECOND]) {
+        let joined = program.join(&mut hub, at_ns);
+        let (bytes, next) = program.chunks();
+        assert_eq!(hub.take(&joined, &bytes, next, BEGIN_NS + at_ns), Ok(false));
+        left.push(joined);
+    }
+    assert_eq!(hub.output.state().event(), 0);
+    let mut now_ns = BEGIN_NS + HOLD_NS;
+    while !left.is_empty() {
+        now_ns += SECOND / 1000;
+        left.retain(|joined| !hub.go_on(joined, now_ns).expect("a recording"));
+    }
+    let order = order(hub.finish(LATE_NS));
+    let expected = (0..count).flat_map(|n| [1, 2].map(|number| (number, 2 * n * 200_000 + u64::from(number))));
+    assert!(order.into_iter().eq(expected));
+}
+
+#[test]
+fn devices_stand_in_the_order_of_ranks() {
+    let mut hub = hub();
+    for (number, rank) in [(1, Some(1)), (2, Some(0)), (3, Some(0)), (4, None), (5, Some(70_000))] {
+        let mut program = Program::new(number, rank, 0);
+        let joined = program.join(&mut hub, 0);
+        program.mark(1);
+        program.push(&mut hub, &joined, 10);
+    }
+    let recording = opened(hub.finish(LATE_NS));
+    let names: Vec<_> = recording.info().devices.iter().map(|device| device.name.as_str()).collect();
+    let expected =
+        ["rank 0 · H200", "rank 1 · H200", "rank 0, run 2 · H200", "train.py, process 4 · H200", "rank 70000 · H200"];
+    assert_eq!(names, expected);
 }
 
 #[test]
