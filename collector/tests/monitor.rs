@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use vramscope_collector::{HostDevice, HostPool, Listen, Monitor, MonitorError, MonitorOptions, Settings, StartError};
-use vramscope_trace::{DeviceId, Recording};
+use vramscope_trace::{Decoder, DeviceId, Event, EventKind, Item, Recording};
 
 const MIB: u64 = 1 << 20;
 
@@ -111,4 +111,57 @@ fn a_file_that_cannot_be_written_is_told() {
     }));
     assert!(pool.alloc_zeros::<u8>(1 << 30).is_err());
     assert_eq!(*told.lock().unwrap(), Some(Err(std::io::ErrorKind::NotFound)));
+}
+
+/// What the page of a program answers to a command: the status line and the body.
+fn command(monitor: &Monitor, method: &str, path: &str, body: &str) -> (String, String) {
+    let url = monitor.url().unwrap();
+    let (address, token) = url.trim_start_matches("http://").split_once("/?token=").unwrap();
+    let (mut answer, len) = (String::new(), body.len());
+    let mut connection = TcpStream::connect(address).unwrap();
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}");
+    write!(connection, "{head}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n{body}").unwrap();
+    connection.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+#[test]
+fn what_the_page_may_do_is_what_the_program_allows() {
+    let folder = tempfile::tempdir().unwrap();
+    let (device, settings) = (HostDevice::new(64 * MIB), Settings::default());
+    let listen = Listen::At("127.0.0.1:0".parse().unwrap());
+    let options = MonitorOptions::of("train", &settings, &device);
+    let folder_path = folder.path().to_owned();
+    let monitor = Monitor::start(MonitorOptions { listen, folder: folder_path, ..options }).unwrap();
+    let pool = HostPool::recorded(device, settings, monitor.recorder());
+    let offered = || command(&monitor, "GET", "/commands", "").1;
+    assert_eq!(offered(), "{\"allowed\":true,\"commands\":[\"record\",\"mark\"]}\n");
+    assert_eq!(command(&monitor, "POST", "/commands/empty-cache", "").0, "HTTP/1.1 404 Not Found");
+
+    drop(pool.alloc_zeros::<u8>(30 << 20).unwrap());
+    monitor.allow_empty_cache(&pool);
+    let (status, said) = command(&monitor, "POST", "/commands/empty-cache", "");
+    assert_eq!(
+        (status.as_str(), said.as_str()),
+        ("HTTP/1.1 200 OK", "{\"done\":\"30.0 MiB went back to the device\"}\n")
+    );
+    let (_, said) = command(&monitor, "POST", "/commands/mark", "{\"name\":\"here\"}");
+    assert_eq!(said, "{\"done\":\"the mark is in the recording\"}\n");
+    let (_, said) = command(&monitor, "POST", "/commands/record", "");
+    assert!(said.starts_with("{\"done\":\""), "{said}");
+    let file = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    let recording = open(&file);
+    assert_eq!(recording.end_state().device(DeviceId(0)).unwrap().counters().reserved, 0);
+    let mut decoder = Decoder::new();
+    decoder.push(&fs::read(&file).unwrap());
+    let items = std::iter::from_fn(|| decoder.next_item().unwrap());
+    let is_mark = |item: &Item| matches!(item, Item::Event(Event { kind: EventKind::Mark { name, .. }, .. }) if recording.definitions().string(*name) == "here");
+    assert_eq!(items.filter(is_mark).count(), 1);
+
+    // The pool is the program's, and goes when that lets it go.
+    drop(pool);
+    let (status, said) = command(&monitor, "POST", "/commands/empty-cache", "");
+    assert_eq!(status, "HTTP/1.1 500 Internal Server Error");
+    assert!(said.contains("no such pool"), "{said}");
 }
