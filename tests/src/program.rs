@@ -59,8 +59,20 @@ impl Program {
     /// # Panics
     /// See [`start`](Self::start).
     pub fn start_at<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>, listen: &str) -> Self {
+        Self::start_in(arguments, listen, &[])
+    }
+
+    /// The same, with variables in its environment.
+    ///
+    /// # Panics
+    /// See [`start`](Self::start).
+    pub fn start_in<A: AsRef<OsStr>>(
+        arguments: impl IntoIterator<Item = A>,
+        listen: &str,
+        variables: &[(&str, &str)],
+    ) -> Self {
         let mut command = vramscope();
-        command.args(arguments).args(["--no-open", "--listen", listen]);
+        command.args(arguments).args(["--no-open", "--listen", listen]).envs(variables.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let messages = Arc::new(Mutex::new(String::new()));

@@ -228,3 +228,34 @@ fn behind_a_path_prefix_everything_works() {
     let ours: Vec<_> = outside.iter().filter(|path| *path != "/favicon.ico").collect();
     assert!(ours.is_empty(), "asked outside of the prefix: {ours:?}");
 }
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn processes_that_join_a_hub_join_the_page() {
+    let hub = Program::start(["serve"]);
+    let push = hub.url().replacen("http", "ws", 1);
+    let rank = |rank: &str| {
+        let variables = [("VRAMSCOPE_PUSH", push.as_str()), ("RANK", rank), ("LOCAL_RANK", rank)];
+        Program::start_in(["demo", "--device", "host"], "127.0.0.1:0", &variables)
+    };
+    let browser = Browser::start(Window::default());
+    let page = Page::open(&browser, hub.url());
+    let names = "return [...document.getElementById('device').options].map(option => option.text)";
+    let _zero = rank("0");
+    page.wait_until("the first process is seen", |state| state.live && state.events > 100);
+    assert_eq!(page.run("return document.getElementById('device').hidden"), json!(true), "there is nothing to choose");
+    let _one = rank("1");
+    page.wait("the second one is", "return document.getElementById('device').options.length === 2");
+    let known = page.run(names);
+    assert_eq!(known, json!(["rank 0 · host memory", "rank 1 · host memory"]));
+    let check = |device: u16| {
+        page.run(&format!(
+            "const chooser = document.getElementById('device'); chooser.value = '{device}';
+             chooser.dispatchEvent(new Event('change'))"
+        ));
+        let state = page.wait_until("its memory is shown", |state| state.device == device && state.allocated_bytes > 0);
+        assert_eq!((state.lost_events, state.connection.as_str()), (0, "live"));
+    };
+    check(1);
+    check(0);
+}
