@@ -202,18 +202,23 @@ impl Program {
     }
 
     fn obey(&mut self, command: &str) -> Result<(), Stopped> {
-        match command {
+        let answer = match command {
             "moment" => {
                 let stopped = Instant::now();
                 say(&self.moment());
                 let next = self.commands.recv().map_err(|_| Stopped)?;
                 self.since += stopped.elapsed();
-                if next == "go" { Ok(say(&json!({ "done": "go" }))) } else { self.obey(&next) }
+                if next != "go" {
+                    return self.obey(&next);
+                }
+                json!({ "done": next })
             }
-            "figures" => Ok(say(&json!({ "events": self.events, "behind_ms": self.behind_ms() }))),
-            "stop" => Err(Stopped),
-            _ => Ok(say(&json!({ "error": format!("{command}: what is that?") }))),
-        }
+            "figures" => json!({ "events": self.events, "behind_ms": self.behind_ms() }),
+            "stop" => return Err(Stopped),
+            _ => json!({ "error": format!("{command}: what is that?") }),
+        };
+        say(&answer);
+        Ok(())
     }
 
     /// By how much the program is slower than it should be.

@@ -109,7 +109,6 @@ impl Watcher {
     }
 
     /// What it has seen so far; it waits meanwhile.
-    #[must_use]
     pub fn seen(&self) -> MutexGuard<'_, Seen> {
         self.shared.lock()
     }
