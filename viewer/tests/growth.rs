@@ -6,6 +6,7 @@ use vramscope_trace::{
     Stage, StreamId, StringId, digest,
 };
 use vramscope_viewer::details;
+use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Model, Origin, PeakOf};
 
 /// The chunks of a program that allocates ever more and frees it again, over and over, flushed every thousand events.
@@ -143,6 +144,26 @@ fn what_was_missed_is_told_from_what_was_lost() {
     let missed = model.recording().first_event() - end;
     assert_eq!((model.lost_events(), model.missed_events()), (missed, missed));
     assert_eq!(model.source(), "grown");
+}
+
+#[test]
+fn a_link_to_what_is_not_held_is_kept_until_it_is() {
+    let chunks = chunks(100_000);
+    let link = Link { event: Some(70), ..Link::default() };
+    let mut model = live();
+    model.go_to_link(&link).expect("a moment");
+    newest(&chunks).iter().for_each(|chunk| model.push(&chunk.bytes).expect("a recording"));
+    assert!(model.state().event() == model.recording().first_event() && model.state().event() > 70);
+    assert!(model.take_notice().is_some_and(|notice| notice.contains("link")));
+    let again = model.link_to_resume();
+    assert_eq!(again.event, Some(70));
+    let mut whole = live();
+    whole.go_to_link(&again).expect("a moment");
+    chunks.iter().for_each(|chunk| whole.push(&chunk.bytes).expect("a recording"));
+    assert_eq!((whole.state().event(), whole.take_notice()), (70, None));
+    // Whoever has looked elsewhere does not want to go there any more.
+    model.go_to_edge(true).expect("a moment");
+    assert_eq!(model.link_to_resume().event, None);
 }
 
 #[test]

@@ -14,6 +14,9 @@ pub const WHOLE_LIMIT_BYTES: usize = 512 << 20;
 /// What there is to say when the moment on the screen was forgotten.
 const MOMENT_FORGOTTEN: &str = "The moment that was on the screen is so old that the page does not hold it any more; this is the oldest that it holds.";
 
+/// What there is to say when a link leads to a moment before what is held.
+const LINK_LEADS_BEFORE: &str = "The link leads to an earlier moment than the page holds; this is the oldest that it holds. Load all brings the rest, and goes there.";
+
 /// How a recording came to the page, as far as it does not say so itself.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
@@ -29,6 +32,8 @@ pub(super) struct Growth {
     /// The moment with which an earlier connection ended, where this one could not go on there.
     expected: Option<u64>,
     notice: Option<&'static str>,
+    /// The moment to which a link leads, and which is not held.
+    pub(super) linked: Option<u64>,
 }
 
 impl Model {
@@ -132,6 +137,12 @@ impl Model {
             return self.go_to(self.recording.first_event());
         }
         Ok(())
+    }
+
+    /// A link leads to a moment before what is held.
+    pub(super) fn link_leads_before(&mut self, event: u64) {
+        self.growth.linked = Some(event);
+        self.growth.notice = Some(LINK_LEADS_BEFORE);
     }
 
     /// What is to be said, once.

@@ -31,7 +31,8 @@ impl Model {
     pub fn link_to_resume(&self) -> Link {
         let link = self.link();
         let was_at_end = self.state().event() == self.recording.end_event();
-        Link { event: link.event.filter(|_| !was_at_end), ..link }
+        let event = self.growth.linked.or(link.event.filter(|_| !was_at_end));
+        Link { event, ..link }
     }
 
     /// Goes where a link says. A live recording that has not come that far is followed until it has.
@@ -64,7 +65,13 @@ impl Model {
             self.set_span(|span, whole| span.set(range, whole));
         }
         match link.event {
-            Some(event) => self.seek(event),
+            Some(event) => {
+                self.seek(event)?;
+                if self.origin == Origin::Live && event < self.recording.first_event() {
+                    self.link_leads_before(event);
+                }
+                Ok(())
+            }
             None => Ok(()),
         }
     }

@@ -159,6 +159,7 @@ impl Model {
     fn stop_following(&mut self) {
         self.following = false;
         self.awaited = None;
+        self.growth.linked = None;
     }
 
     /// Goes to a moment by the number of events before it, and stops following.
