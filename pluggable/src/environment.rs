@@ -5,10 +5,12 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-use vramscope_collector::{Address, Keep, PUSH_VARIABLE, parse_keep_bytes, parse_time};
+use vramscope_collector::{Address, Keep, PUSH_VARIABLE, Token, parse_keep_bytes, parse_time};
 
 /// Where to serve the live page, `127.0.0.1:7791`; port 0 is any free one.
 const LISTEN: &str = "VRAMSCOPE_LISTEN";
+/// What whoever opens the page must say.
+const TOKEN: &str = "VRAMSCOPE_TOKEN";
 /// The file to write the recording to.
 const RECORD: &str = "VRAMSCOPE_RECORD";
 /// How many bytes the file may have, `500M`; the newest part of the recording is kept.
@@ -21,6 +23,8 @@ const KEEP: &str = "VRAMSCOPE_KEEP";
 pub(crate) struct Wanted {
     /// Where to serve the live page.
     pub(crate) listen: Option<SocketAddr>,
+    /// What whoever opens it must say.
+    pub(crate) token: Option<Token>,
     /// The file to write.
     pub(crate) record: Option<PathBuf>,
     /// How much of the recording it keeps.
@@ -49,13 +53,17 @@ pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> (Wanted, Vec<
     let set = |name| variable(name).filter(|value| !value.is_empty());
     let record = set(RECORD).map(PathBuf::from);
     let mut missets = Vec::new();
-    let listen = understood(LISTEN, set(LISTEN), address, "there is no live page", &mut missets);
+    let no_page = "there is no live page";
+    let listen = understood(LISTEN, set(LISTEN), address, no_page, &mut missets);
+    let token = understood(TOKEN, set(TOKEN), text(parse_token), no_page, &mut missets);
+    // Nobody is let in without the token that was wanted.
+    let listen = listen.filter(|_| token.is_some() || set(TOKEN).is_none());
     let kept = "all of the recording is kept";
     let bytes = understood(KEEP_BYTES, set(KEEP_BYTES), text(parse_keep_bytes), kept, &mut missets);
     let time = understood(KEEP, set(KEEP), text(parse_time), kept, &mut missets);
     let push = set(PUSH_VARIABLE);
     let push = understood(PUSH_VARIABLE, push, text(Address::parse), "nothing is pushed", &mut missets);
-    (Wanted { listen, record, keep: Keep { bytes, time }, push }, missets)
+    (Wanted { listen, token, record, keep: Keep { bytes, time }, push }, missets)
 }
 
 fn understood<T>(
@@ -73,6 +81,10 @@ fn understood<T>(
 
 fn text<T>(parse: impl FnOnce(&str) -> Result<T, String>) -> impl FnOnce(OsString) -> Result<T, String> {
     |value| parse(&value.to_string_lossy())
+}
+
+fn parse_token(text: &str) -> Result<Token, String> {
+    Token::new(text).map_err(|error| error.to_string())
 }
 
 fn address(value: OsString) -> Result<SocketAddr, String> {
@@ -111,8 +123,26 @@ mod tests {
         let listen = Some(SocketAddr::from(([127, 0, 0, 1], 7791)));
         let record = Some(PathBuf::from("a b.vram"));
         let keep = Keep { bytes: Some(1 << 30), time: Some(Duration::from_secs(3600)) };
-        let expected = Wanted { listen, record, keep, push: None };
+        let expected = Wanted { listen, record, keep, ..Wanted::default() };
         assert_eq!(check("127.0.0.1:7791", "a b.vram", ["1G", "1h"]), Ok(expected));
+    }
+
+    #[test]
+    fn nobody_is_let_in_without_the_token_that_was_wanted() {
+        let check = |token: &str| {
+            read(|name| match name {
+                LISTEN => Some("127.0.0.1:7791".into()),
+                TOKEN => Some(token.into()),
+                _ => None,
+            })
+        };
+        let (wanted, _) = check("a/secret");
+        assert_eq!((wanted.token, wanted.listen.is_some()), (Token::new("a/secret").ok(), true));
+        let (wanted, missets) = check("a secret");
+        assert_eq!((wanted.token, wanted.listen), (None, None));
+        let [said] = missets.as_slice() else { panic!("{missets:?}") };
+        let said = said.to_string();
+        assert!(said.starts_with("VRAMSCOPE_TOKEN: a token is") && said.ends_with("; there is no live page"), "{said}");
     }
 
     #[test]

@@ -3,11 +3,13 @@
 //! It is generic over where devices come from, so that all of it is tested on this machine's memory.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use vramscope_collector::{
-    Address, AllocateError, Content, DevicePool, FreeError, Hub, Keep, MemoryDevice, Server, ServerOptions, Settings,
+    Address, AllocateError, Content, Controls, DevicePool, FreeError, Hub, Keep, MemoryDevice, Server, ServerOptions,
+    Settings, Token,
 };
 use vramscope_pool::Diverted;
 use vramscope_trace::{DeviceId, DeviceInfo, MempoolId, Null, StreamId};
@@ -79,6 +81,8 @@ pub(crate) struct Process<S: Devices> {
     keep: Keep,
     push: Option<Address>,
     hub: Option<Hub>,
+    /// What may be asked for at the page.
+    controls: Controls,
     server: Mutex<Option<Server>>,
     /// From the first pool on, since it says first what that pool's settings are.
     recording: OnceLock<Option<Recording>>,
@@ -100,7 +104,10 @@ impl<S: Devices> Process<S> {
         };
         let place = |_: &DeviceInfo| Place { fraction: Mutex::new(None), pool: OnceLock::new() };
         let places = devices.iter().map(place).collect();
-        let (hub, server) = wanted.listen.filter(|_| absent.is_empty()).map(|address| serve(address, &tell)).unzip();
+        let controls = Controls::default();
+        let (hub, server) = (wanted.listen.filter(|_| absent.is_empty()))
+            .map(|address| serve(address, wanted.token, &controls, &tell))
+            .unzip();
         Self {
             source,
             settings,
@@ -112,6 +119,7 @@ impl<S: Devices> Process<S> {
             // What is pushed is seen from there, too.
             hub: hub.flatten().or_else(|| wanted.push.is_some().then(Hub::default)),
             push: wanted.push,
+            controls,
             server: Mutex::new(server.flatten()),
             recording: OnceLock::new(),
             tell,
@@ -154,7 +162,12 @@ impl<S: Devices> Process<S> {
         let recording = self.recording.get_or_init(|| {
             let (path, hub) = (self.record.as_deref(), self.hub.as_ref());
             let push = self.push.as_ref();
-            Recording::begin(path, self.keep, hub, push, settings.to_conf(), self.devices.clone(), &self.tell)
+            let recording =
+                Recording::begin(path, self.keep, hub, push, settings.to_conf(), self.devices.clone(), &self.tell);
+            if let (Some(recording), Some(hub)) = (&recording, hub) {
+                self.controls.offer_recording(hub, &recording.handle(), DeviceId(number), PathBuf::new());
+            }
+            recording
         });
         Ok(match recording {
             Some(recording) => {
@@ -275,10 +288,11 @@ impl<S: Devices> Process<S> {
 }
 
 /// Serves the page, and says where.
-fn serve(address: std::net::SocketAddr, tell: &Tell) -> (Option<Hub>, Option<Server>) {
+fn serve(address: SocketAddr, token: Option<Token>, controls: &Controls, tell: &Tell) -> (Option<Hub>, Option<Server>) {
     let hub = Hub::default();
-    let options = ServerOptions { listen: Some(address), ..ServerOptions::default() };
-    match Server::start(options, Content::live(hub.clone())) {
+    let options = ServerOptions { listen: Some(address), token, ..ServerOptions::default() };
+    let content = Content { controls: Some(controls.clone()), ..Content::live(hub.clone()) };
+    match Server::start(options, content) {
         Ok(server) => {
             tell(&format!("listening: {}", server.url()));
             (Some(hub), Some(server))
