@@ -74,22 +74,23 @@ fn a_server_that_wants_a_token_is_recorded_with_it_and_not_without() {
     let copy = folder.path().join("copy.vram");
     let mut demo = Server::start(["demo", "--token", "secret"]);
     let bare = demo.url.split('?').next().expect("an address").to_owned();
-    let record = |url: &str, token: Option<&str>| {
+    let record = |url: &str, token: Option<&str>, time: &str| {
         let mut command = vramscope(["record".as_ref(), url.as_ref(), "-o".as_ref(), copy.as_os_str()]);
-        command.args(["--for=0.5s"]).env_remove("VRAMSCOPE_TOKEN");
+        command.args(["--for", time]).env_remove("VRAMSCOPE_TOKEN");
         token.map(|token| command.env("VRAMSCOPE_TOKEN", token));
         let done = command.output().expect("the binary runs");
         (done.status.code(), String::from_utf8(done.stderr).expect("text"))
     };
     assert!(demo.url.ends_with("?token=secret"), "{}", demo.url);
-    for (url, token) in [(bare.as_str(), None), (&bare, Some("wrong"))] {
-        let (code, said) = record(url, token);
+    for (url, token) in [(bare.as_str(), None), (&bare, Some("not-this-one"))] {
+        // Whoever has said no token yet is given five seconds to say it.
+        let (code, said) = record(url, token, "30s");
         assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains("token") && !said.contains("wrong"), "{said}");
+        assert!(said.contains("the token is wrong, or is missing") && !said.contains("not-this-one"), "{said}");
         assert!(!copy.exists());
     }
     for (url, token) in [(demo.url.as_str(), Some("of-something-else")), (&bare, Some("secret"))] {
-        let (code, said) = record(url, token);
+        let (code, said) = record(url, token, "0.5s");
         assert_eq!(code, Some(0), "{said}");
         assert!(copy.exists() && !said.contains("secret"), "{said}");
         fs::remove_file(&copy).expect("it is there");
