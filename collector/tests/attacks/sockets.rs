@@ -8,15 +8,6 @@ use tungstenite::{Message, WebSocket};
 use crate::house::{Door, House, PATIENCE, Stream};
 use crate::{Attack, check};
 
-/// The names of everything that is tried here.
-pub(crate) const TRIED: &[&str] = &[
-    "a WebSocket without a token, with a wrong one, or that says nothing",
-    "WebSockets by the hundred that do not say their token",
-    "a frame that is too large, or says that it is",
-    "a frame that is none: not masked, reserved bits, an unknown kind, no UTF-8, a control frame in pieces",
-    "a message that never ends",
-];
-
 const OPENING: &str = "GET /ws?token={token} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
@@ -128,16 +119,24 @@ fn endless(house: &House) {
     break_off(house, "a message in 10,000 pieces", &pieces);
 }
 
+/// Everything that is tried here.
+pub(crate) const ATTACKS: &[Attack] = &[
+    Attack {
+        what: "a WebSocket without a token, with a wrong one, or that says nothing",
+        door: Door::Closed,
+        attempt: strangers,
+    },
+    Attack { what: "WebSockets by the hundred that do not say their token", door: Door::Closed, attempt: crowd },
+    Attack { what: "a frame that is too large, or says that it is", door: Door::Open, attempt: large },
+    Attack {
+        what: "a frame that is none: not masked, reserved bits, an unknown kind, no UTF-8, a control frame in pieces",
+        door: Door::Open,
+        attempt: malformed,
+    },
+    Attack { what: "a message that never ends", door: Door::Open, attempt: endless },
+];
+
 #[test]
 fn sockets_that_say_what_they_should_not() {
-    let attempts: [(Door, fn(&House)); 5] = [
-        (Door::Closed, strangers),
-        (Door::Closed, crowd),
-        (Door::Open, large),
-        (Door::Open, malformed),
-        (Door::Open, endless),
-    ];
-    let attacks: Vec<Attack> =
-        TRIED.iter().zip(attempts).map(|(what, (door, attempt))| Attack { what, door, attempt }).collect();
-    check(&attacks);
+    check(ATTACKS);
 }

@@ -8,19 +8,6 @@ use std::time::{Duration, Instant};
 use crate::house::{CONNECTIONS, Door, House, PATIENCE, Stream, read_all};
 use crate::{Attack, check};
 
-/// The names of everything that is tried here.
-pub(crate) const TRIED: &[&str] = &[
-    "connections by the hundred that say nothing",
-    "TLS handshakes by the hundred that are never finished",
-    "requests by the hundred that are never finished",
-    "requests by the hundred without a token, over connections that are kept",
-    "a head that comes byte by byte",
-    "a body that comes byte by byte, or not at all",
-    "a connection that is kept and not used",
-    "HTTP where TLS is spoken",
-    "more clients with the right than there is room for",
-];
-
 /// More than may be open at once.
 const HUNDREDS: usize = 5 * CONNECTIONS;
 
@@ -129,21 +116,24 @@ fn full(house: &House) {
     thread::sleep(PATIENCE / 5);
 }
 
+/// Everything that is tried here.
+pub(crate) const ATTACKS: &[Attack] = &[
+    Attack { what: "connections by the hundred that say nothing", door: Door::Closed, attempt: silent },
+    Attack { what: "TLS handshakes by the hundred that are never finished", door: Door::Tls, attempt: half_open_tls },
+    Attack { what: "requests by the hundred that are never finished", door: Door::Closed, attempt: half_a_head },
+    Attack {
+        what: "requests by the hundred without a token, over connections that are kept",
+        door: Door::Closed,
+        attempt: without_a_token,
+    },
+    Attack { what: "a head that comes byte by byte", door: Door::Closed, attempt: slow_head },
+    Attack { what: "a body that comes byte by byte, or not at all", door: Door::Closed, attempt: slow_body },
+    Attack { what: "a connection that is kept and not used", door: Door::Open, attempt: idle },
+    Attack { what: "HTTP where TLS is spoken", door: Door::Tls, attempt: plain_on_tls },
+    Attack { what: "more clients with the right than there is room for", door: Door::Open, attempt: full },
+];
+
 #[test]
 fn connections_that_hold_others_up() {
-    let names = TRIED.iter();
-    let attempts: [(Door, fn(&House)); 9] = [
-        (Door::Closed, silent),
-        (Door::Tls, half_open_tls),
-        (Door::Closed, half_a_head),
-        (Door::Closed, without_a_token),
-        (Door::Closed, slow_head),
-        (Door::Closed, slow_body),
-        (Door::Open, idle),
-        (Door::Tls, plain_on_tls),
-        (Door::Open, full),
-    ];
-    let attacks: Vec<Attack> =
-        names.zip(attempts).map(|(what, (door, attempt))| Attack { what, door, attempt }).collect();
-    check(&attacks);
+    check(ATTACKS);
 }
