@@ -104,7 +104,7 @@ impl Controls {
             let before = reserved_bytes();
             pool.empty_cache().map_err(|error| error.to_string())?;
             let given_bytes = before.saturating_sub(reserved_bytes());
-            Ok(format!("{:.1} MiB went back to the device", given_bytes as f64 / f64::from(1 << 20)))
+            Ok(format!("{} went back to the device", size(given_bytes)))
         });
     }
 
@@ -159,7 +159,15 @@ fn record(hub: &Hub, folder: &Path, now: SystemTime) -> Done {
     let (path, bytes) = unused_file(folder, &utc(now))
         .and_then(|path| observer::write(hub, &path).map(|bytes| (path, bytes)))
         .map_err(|error| format!("the recording was not written: {error}"))?;
-    Ok(format!("{:.1} MiB are in {}", bytes as f64 / f64::from(1 << 20), path.display()))
+    Ok(format!("{} are in {}", size(bytes), path.display()))
+}
+
+fn size(bytes: u64) -> String {
+    if bytes < 1 << 20 {
+        format!("{:.1} KiB", bytes as f64 / f64::from(1 << 10))
+    } else {
+        format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+    }
 }
 
 /// A file that there was not before, in the name of a moment.

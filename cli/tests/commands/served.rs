@@ -39,7 +39,7 @@ fn the_page_can_record_mark_and_empty_the_cache() {
         said
     };
     command("mark", "{\"name\": \"<b>here</b>\"}");
-    assert!(command("empty-cache", "").contains("MiB went back to the device"));
+    assert!(command("empty-cache", "").contains("iB went back to the device"));
     let said = command("record", "");
     let files: Vec<_> = fs::read_dir(folder.path()).expect("the folder").flatten().map(|file| file.path()).collect();
     let [file] = files.as_slice() else { panic!("{files:?}") };

@@ -37,7 +37,7 @@ const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 27\r\n\
     retry-after: 5\r\nconnection: close\r\n\r\nthere are too many clients\n";
 const NOT_HTTPS: &[u8] =
-    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 37\r\n\
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 38\r\n\
     connection: close\r\n\r\nthis is an HTTPS server: use https://\n";
 
 /// What there is of connections.
