@@ -58,7 +58,6 @@ fn small() -> Options {
         batch: (20, 40),
         hidden: vec![64, 32],
         evaluate_every: 100,
-        ..Options::default()
     }
 }
 
