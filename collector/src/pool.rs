@@ -77,13 +77,33 @@ impl<D: MemoryDevice> DevicePool<D> {
         let (id, default_stream) = (DeviceId(device.info().device), device.default_stream());
         let mut inner = Inner::new(Pool::new(id, settings, device), log, says);
         inner.sample();
-        Self {
+        let pool = Self {
             shared: Arc::new(Shared {
                 number: unique_number(),
                 default_stream,
                 inner: Mutex::new(inner),
                 observers: Observers::default(),
             }),
+        };
+        pool.let_recorder_look();
+        pool
+    }
+
+    /// Has the recorder look at this pool where events were dropped: the program may ask it for nothing for a long time.
+    fn let_recorder_look(&self) {
+        let weak = Arc::downgrade(&self.shared);
+        let look = move || {
+            let Some(shared) = weak.upgrade() else { return false };
+            // A program that is asking will catch up by itself.
+            if let Ok(mut inner) = shared.inner.try_lock()
+                && inner.log.may_catch_up()
+            {
+                inner.catch_up();
+            }
+            true
+        };
+        if let Log::Recording { handle } = &self.lock().log {
+            handle.let_recorder_call(Box::new(look));
         }
     }
 
@@ -170,7 +190,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 
     fn put_mark(&self, inner: &mut Inner<D>, stage: Stage, name: &str) {
-        let name = inner.sites.string(name, &mut inner.log);
+        let name = inner.sites.name(name, &mut inner.log);
         let (device, time_ns) = (inner.pool.id(), inner.now());
         inner.log.event(&Event { device, time_ns, kind: EventKind::Mark { stage, name, address: 0, site: SiteId(0) } });
     }

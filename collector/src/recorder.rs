@@ -162,6 +162,7 @@ fn run(shared: &Shared, clock: &Clock, mut streams: Streams) -> Summary {
         let round = merge.round(shared, clock, &mut streams);
         streams.summary.events += round.events;
         (streams.summary.waits, streams.summary.waited) = shared.waits();
+        streams.dropped = if round.last { 0 } else { shared.look_at_dropped() };
         streams.round((!round.idle).then_some(before_last), round.last || shared.is_flush_wanted());
         shared.round_is_done();
         if round.last {

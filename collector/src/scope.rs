@@ -51,6 +51,10 @@ impl PathId {
             return path;
         }
         let path = self.looked_up(name);
+        if path == self {
+            // There are too many, and this table must not become longer than the other.
+            return path;
+        }
         // When the thread is ending, the table may be gone already.
         let _ = KNOWN.try_with(|known| known.borrow_mut().entry(self).or_default().insert(name.into(), path));
         path

@@ -22,8 +22,19 @@ pub(crate) struct Numbers(Arc<Mutex<Numbering>>);
 #[derive(Debug, Default)]
 struct Numbering {
     interner: Interner,
+    /// How many names were given a number.
+    names: usize,
     /// What was told, for whoever reads a pool.
     definitions: Definitions,
+}
+
+/// Different names of moments that are kept apart. A program that numbers its steps has another name for each, and each is held for as long as the
+/// recording goes on, by everyone who has it: so many take some 60 MB.
+const MAX_NAMES: usize = 1 << 18;
+
+/// What is left of a name when there are too many: without the number at its end, of which there are few.
+fn unnumbered(name: &str) -> String {
+    format!("{}…", name.trim_end_matches(|c: char| c.is_ascii_digit()))
 }
 
 impl Numbers {
@@ -40,6 +51,26 @@ impl Numbers {
             numbering.definitions.define(definition);
         }
         numbered
+    }
+
+    /// The number of the name of a moment, of which `sink` is told where it is a new one. Where there are too many different ones,
+    /// a new one loses the number at its end.
+    pub(crate) fn name(&self, sink: &mut (impl Sink + ?Sized), name: &str) -> StringId {
+        let (known, names) = {
+            let numbering = self.lock();
+            (numbering.interner.find(name), numbering.names)
+        };
+        if let Some(known) = known {
+            return known;
+        }
+        let short = match names {
+            ..MAX_NAMES => name.to_owned(),
+            MAX_NAMES.. => unnumbered(name),
+        };
+        let text = if names < 2 * MAX_NAMES { short.as_str() } else { "…" };
+        let id = self.number(sink, |interner| interner.string(text));
+        self.lock().names += 1;
+        id
     }
 
     /// Everything that was defined.
@@ -139,9 +170,9 @@ impl Sites {
         site
     }
 
-    /// The number of any other string, of which `sink` is told where it is a new one.
-    pub(crate) fn string(&self, text: &str, sink: &mut (impl Sink + ?Sized)) -> StringId {
-        self.numbers.number(sink, |interner| interner.string(text))
+    /// The number of the name of a moment.
+    pub(crate) fn name(&self, name: &str, sink: &mut (impl Sink + ?Sized)) -> StringId {
+        self.numbers.name(sink, name)
     }
 
     /// Everything that was defined.
@@ -198,6 +229,26 @@ mod tests {
     }
 
     #[test]
+    fn names_that_are_numbered_lose_their_numbers_when_there_are_too_many() {
+        let (numbers, mut sink) = (Numbers::default(), Memory::default());
+        let first = numbers.name(&mut sink, "step 0");
+        numbers.lock().names = MAX_NAMES - 1;
+        let last = numbers.name(&mut sink, "step 1000");
+        let beyond = numbers.name(&mut sink, "step 1001");
+        assert_eq!(numbers.name(&mut sink, "step 1002"), beyond);
+        assert_eq!(numbers.name(&mut sink, "step 0"), first);
+        assert_ne!(numbers.name(&mut sink, "evaluation 7"), beyond);
+        numbers.lock().names = 2 * MAX_NAMES;
+        let others = numbers.name(&mut sink, "something else");
+        let definitions = told(&sink);
+        let text = |id| definitions.string(id);
+        assert_eq!([text(first), text(last), text(beyond), text(others)], ["step 0", "step 1000", "step …", "…"]);
+        // What is known keeps its name, and nothing is told twice.
+        assert_eq!(numbers.name(&mut sink, "step 1000"), last);
+        assert_eq!(sink.definitions.len(), 5);
+    }
+
+    #[test]
     fn pools_of_one_recording_agree_on_numbers() {
         let (numbers, mut sink) = (Numbers::default(), Memory::default());
         let (mut one, mut other) = (Sites::new(numbers.clone(), Says::Lines), Sites::new(numbers.clone(), Says::Lines));
@@ -207,7 +258,7 @@ mod tests {
         let second = other.site(Context::current(), here, &mut sink);
         assert_ne!(first, second);
         assert_eq!(one.site(Context::current(), here, &mut sink), second);
-        assert_eq!(one.string("a mark", &mut sink), other.string("a mark", &mut sink));
+        assert_eq!(one.name("a mark", &mut sink), other.name("a mark", &mut sink));
         assert_eq!(told(&sink), numbers.definitions());
     }
 }

@@ -216,6 +216,12 @@ impl Interner {
         id
     }
 
+    /// The number of `text`, if it has one.
+    #[must_use]
+    pub fn find(&self, text: &str) -> Option<StringId> {
+        if text.is_empty() { Some(StringId(0)) } else { self.strings.get(text).copied() }
+    }
+
     /// The number of a frame.
     pub fn frame(&mut self, frame: Frame) -> FrameId {
         let id = FrameId(next_id(self.frames.len()));

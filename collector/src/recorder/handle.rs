@@ -14,7 +14,7 @@ use super::merge::Source;
 use super::place::{Behind, Place, Ring, WAKE_LEN, Words};
 use super::record::{Packer, Unit};
 use super::ring::ring;
-use super::shared::{Aside, Dropped, MAX_ASIDE, Shared};
+use super::shared::{Aside, Dropped, Look, MAX_ASIDE, Shared};
 use crate::sites::Numbers;
 
 /// How many handles may have a ring of their own; the others share one more.
@@ -67,7 +67,7 @@ impl RecorderHandle {
     /// Records a named moment of a device.
     pub fn mark(&mut self, device: DeviceId, name: &str) {
         let numbers = self.numbers();
-        let name = numbers.number(self, |interner| interner.string(name));
+        let name = numbers.name(self, name);
         let kind = EventKind::Mark { stage: Stage::Instant, name, address: 0, site: SiteId(0) };
         self.event(&Event { device, time_ns: self.now_ns(), kind });
     }
@@ -181,6 +181,11 @@ impl RecorderHandle {
         if paused && matches!(self.place, Place::Own(_) | Place::Common(_)) {
             self.fall_behind(device, 0);
         }
+    }
+
+    /// Has the recorder call `look` now and then while events are dropped, until it says that there is nothing to look at any more.
+    pub(crate) fn let_recorder_call(&self, look: Look) {
+        self.shared.let_recorder_call(look);
     }
 
     /// Ends that events are dropped, once there is room again: the recording is told how many there were and what the device's memory

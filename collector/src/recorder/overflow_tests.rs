@@ -107,6 +107,31 @@ fn after_dropped_events_the_state_is_right_again() {
 }
 
 #[test]
+fn a_program_that_asks_for_nothing_more_is_looked_at() {
+    let hub = Hub::default();
+    let (go_on, recorder, handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
+    let mut program = Program::new(&pool(&handle));
+    program.run(300_000);
+    let since = Instant::now();
+    while hub.figures().lost_events == 0 {
+        assert!(since.elapsed() < PATIENCE, "what is dropped is counted while it is");
+        // Some of the recorder's chunks are taken, so that it goes round.
+        let _ = go_on.send(());
+        std::thread::sleep(ROUND_EVERY);
+    }
+    drop(go_on);
+    while read(&hub).2 == 0 {
+        assert!(since.elapsed() < PATIENCE, "the pool is asked, though the program does not ask it");
+        std::thread::sleep(ROUND_EVERY);
+    }
+    handle.flush();
+    let (events, gaps, lost, state) = read(&hub);
+    program.check(&state);
+    let summary = recorder.stop();
+    assert_eq!((summary.events, summary.lost_events), (events + gaps, lost));
+}
+
+#[test]
 fn every_event_is_recorded_or_counted() {
     let hub = Hub::default();
     let (go_on, recorder, handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);

@@ -33,6 +33,9 @@ pub enum Overflow {
     Drop,
 }
 
+/// Looks at a pool that may be behind; says whether it is still there.
+pub(crate) type Look = Box<dyn Fn() -> bool + Send>;
+
 /// Events of a handle that is behind, and are in no gap yet.
 pub(super) struct Dropped {
     pub(super) device: DeviceId,
@@ -80,6 +83,8 @@ pub(super) struct State {
     pub(super) common: Option<Arc<Mutex<Ring>>>,
     /// Of each handle that is behind.
     pub(super) dropped: Vec<Arc<Dropped>>,
+    /// What is called while events are dropped.
+    pub(super) looks: Vec<Look>,
     /// In the order of their numbers, whichever handles they came through.
     pub(super) definitions: Vec<Definition>,
     /// With the rings in which the places are marked where they stand.
@@ -181,6 +186,26 @@ impl Shared {
     pub(super) fn take_dropped(&self) -> Vec<(DeviceId, u64)> {
         let dropped = std::mem::take(&mut self.lock().dropped);
         dropped.iter().map(|dropped| (dropped.device, dropped.events.load(Ordering::Relaxed))).collect()
+    }
+
+    pub(super) fn let_recorder_call(&self, look: Look) {
+        self.lock().looks.push(look);
+    }
+
+    /// How many events were dropped that no gap tells of yet. Where there are any, those who can say what memory looks like are asked.
+    pub(super) fn look_at_dropped(&self) -> u64 {
+        let mut state = self.lock();
+        if state.dropped.is_empty() {
+            return 0;
+        }
+        let looks = std::mem::take(&mut state.looks);
+        drop(state);
+        // Not under the lock, which catching up takes.
+        let mut kept: Vec<_> = looks.into_iter().filter(|look| look()).collect();
+        let mut state = self.lock();
+        kept.append(&mut state.looks);
+        state.looks = kept;
+        state.dropped.iter().map(|dropped| dropped.events.load(Ordering::Relaxed)).sum()
     }
 
     /// A ring whose handle is gone has been emptied.

@@ -37,6 +37,8 @@ pub(crate) struct Streams {
     /// A time before the first event that is in no chunk of the main encoder.
     since: Option<Instant>,
     pub(crate) summary: Summary,
+    /// Events that were dropped and that no gap tells of yet.
+    pub(crate) dropped: u64,
     info: Info,
     /// When the hub was last told what the recording came to.
     figures_at: Option<Instant>,
@@ -47,7 +49,8 @@ impl Streams {
     pub(crate) fn new(info: &Info, outputs: Outputs) -> Self {
         let (main, summary) = (Encoder::new(info), Summary::default());
         let (info, figures_at) = (info.clone(), None);
-        let mut streams = Self { outputs, main, live: None, appended: 0, since: None, summary, info, figures_at };
+        let (live, since, appended, dropped) = (None, None, 0, 0);
+        let mut streams = Self { outputs, main, live, appended, since, summary, dropped, info, figures_at };
         let view = streams.outputs.file.as_ref().and_then(RecordingFile::view);
         if let Some((hub, view)) = streams.outputs.hub.as_ref().zip(view) {
             hub.set_file(view);
@@ -104,7 +107,7 @@ impl Streams {
         hub.set_figures(Figures {
             program: self.info.source.clone(),
             events: self.summary.events,
-            lost_events: self.summary.lost_events,
+            lost_events: self.summary.lost_events + self.dropped,
             waits: self.summary.waits,
             waited: self.summary.waited,
             file_bytes: self.outputs.file.as_ref().map(RecordingFile::bytes),
