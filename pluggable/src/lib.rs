@@ -2,7 +2,9 @@
 //!
 //! `libvramscope_pluggable.so` hands out and takes back GPU memory for PyTorch, from one pool a GPU in PyTorch's own CUDA context, and
 //! records what happens to it. `docs/pytorch.md` has the lines of Python. Everything else is told by environment variables:
-//! `VRAMSCOPE_RECORD` names the file of the recording, `VRAMSCOPE_KEEP_BYTES` and `VRAMSCOPE_KEEP` how much of it stays, `VRAMSCOPE_LISTEN` the address of the live page, `VRAMSCOPE_PUSH` the hub that several processes share, and the pool's settings are those
+//! `VRAMSCOPE_RECORD` names the file of the recording, `VRAMSCOPE_KEEP_BYTES` and `VRAMSCOPE_KEEP` how much of it stays, `VRAMSCOPE_OVERFLOW` what is
+//! done when the program is faster than the recorder, `VRAMSCOPE_LISTEN` the address of the live page (`VRAMSCOPE_TOKEN`, `VRAMSCOPE_ALLOW_HOST`,
+//! `VRAMSCOPE_TLS_CERT` and `VRAMSCOPE_TLS_KEY` for whom), `VRAMSCOPE_PUSH` the hub that several processes share, and the pool's settings are those
 //! that PyTorch reads (`PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_ALLOC_CONF`).
 //!
 //! It is no allocator (that is `vramscope-pool`), no device and no recorder (those are `vramscope-collector`): it is their C side.

@@ -8,8 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use vramscope_collector::{
-    Address, AllocateError, Content, Controls, DevicePool, FreeError, Hub, Keep, MemoryDevice, Server, ServerOptions,
-    Settings, Token,
+    AllocateError, Content, Controls, DevicePool, FreeError, Hub, MemoryDevice, Server, ServerOptions, Settings,
 };
 use vramscope_pool::Diverted;
 use vramscope_trace::{DeviceId, DeviceInfo, MempoolId, Null, StreamId};
@@ -77,9 +76,7 @@ pub(crate) struct Process<S: Devices> {
     places: Vec<Place<S::Device>>,
     /// Why there are none, where that has a reason.
     absent: String,
-    record: Option<PathBuf>,
-    keep: Keep,
-    push: Option<Address>,
+    wanted: Wanted,
     hub: Option<Hub>,
     /// What may be asked for at the page.
     controls: Controls,
@@ -106,7 +103,7 @@ impl<S: Devices> Process<S> {
         let places = devices.iter().map(place).collect();
         let controls = Controls::default();
         let (hub, server) = (wanted.listen.filter(|_| absent.is_empty()))
-            .map(|address| serve(address, wanted.token, &controls, &tell))
+            .map(|address| serve(address, &wanted, &controls, &tell))
             .unzip();
         Self {
             source,
@@ -114,11 +111,9 @@ impl<S: Devices> Process<S> {
             devices,
             places,
             absent,
-            record: wanted.record,
-            keep: wanted.keep,
             // What is pushed is seen from there, too.
             hub: hub.flatten().or_else(|| wanted.push.is_some().then(Hub::default)),
-            push: wanted.push,
+            wanted,
             controls,
             server: Mutex::new(server.flatten()),
             recording: OnceLock::new(),
@@ -160,10 +155,8 @@ impl<S: Devices> Process<S> {
             settings.per_process_memory_fraction = fraction;
         }
         let recording = self.recording.get_or_init(|| {
-            let (path, hub) = (self.record.as_deref(), self.hub.as_ref());
-            let push = self.push.as_ref();
-            let recording =
-                Recording::begin(path, self.keep, hub, push, settings.to_conf(), self.devices.clone(), &self.tell);
+            let hub = self.hub.as_ref();
+            let recording = Recording::begin(&self.wanted, hub, settings.to_conf(), self.devices.clone(), &self.tell);
             if let (Some(recording), Some(hub)) = (&recording, hub) {
                 self.controls.offer_recording(hub, &recording.handle(), DeviceId(number), PathBuf::new());
             }
@@ -275,7 +268,7 @@ impl<S: Devices> Process<S> {
         match self.recording.get() {
             Some(Some(recording)) => recording.end(),
             // Where a file was wanted and none could be written, there is none.
-            Some(None) => self.record.is_none(),
+            Some(None) => self.wanted.record.is_none(),
             None => true,
         }
     }
@@ -288,13 +281,18 @@ impl<S: Devices> Process<S> {
 }
 
 /// Serves the page, and says where.
-fn serve(address: SocketAddr, token: Option<Token>, controls: &Controls, tell: &Tell) -> (Option<Hub>, Option<Server>) {
+fn serve(address: SocketAddr, wanted: &Wanted, controls: &Controls, tell: &Tell) -> (Option<Hub>, Option<Server>) {
     let hub = Hub::default();
-    let options = ServerOptions { listen: Some(address), token, ..ServerOptions::default() };
+    let Wanted { token, allow_hosts, tls, .. } = wanted;
+    let (token, allow_hosts, tls) = (token.clone(), allow_hosts.clone(), tls.clone());
+    let options = ServerOptions { listen: Some(address), token, allow_hosts, tls, ..ServerOptions::default() };
     let content = Content { controls: Some(controls.clone()), ..Content::live(hub.clone()) };
     match Server::start(options, content) {
         Ok(server) => {
             tell(&format!("listening: {}", server.url()));
+            if wanted.token.is_none() && !wanted.allow_hosts.is_empty() && server.address().ip().is_loopback() {
+                tell("whoever comes through a proxy may watch; VRAMSCOPE_TOKEN wants a token of everyone");
+            }
             (Some(hub), Some(server))
         }
         Err(error) => {

@@ -4,10 +4,11 @@ use std::env;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vramscope_collector::{Address, Hub, Keep, Outputs, Push, Recorder, RecorderHandle, RecordingFile};
+use vramscope_collector::{Hub, Outputs, Push, Recorder, RecorderHandle, RecordingFile};
 use vramscope_trace::{DeviceId, DeviceInfo, Info};
 
 use crate::console::Tell;
+use crate::environment::Wanted;
 
 /// A recording that has begun.
 pub(crate) struct Recording {
@@ -25,22 +26,21 @@ pub(crate) struct Recording {
 impl Recording {
     /// Begins one. The file is written anew; where it cannot be, or there is nobody to record for, `None` or a recording without it.
     pub(crate) fn begin(
-        path: Option<&Path>,
-        keep: Keep,
+        wanted: &Wanted,
         hub: Option<&Hub>,
-        push: Option<&Address>,
         alloc_conf: String,
         devices: Vec<DeviceInfo>,
         tell: &Tell,
     ) -> Option<Self> {
-        let file = path.and_then(|path| {
-            RecordingFile::create(path, keep).map_err(|error| tell(&format!("{error}; nothing is written"))).ok()
+        let file = wanted.record.as_ref().and_then(|path| {
+            RecordingFile::create(path, wanted.keep).map_err(|error| tell(&format!("{error}; nothing is written"))).ok()
         });
         if file.is_none() && hub.is_none() {
             return None;
         }
         let name = file.as_ref().map(|file| file.name().to_owned());
-        let mut outputs = Outputs { file, hub: hub.cloned(), ..Outputs::default() };
+        let overflow = wanted.overflow(file.is_some());
+        let mut outputs = Outputs { file, hub: hub.cloned(), overflow, ..Outputs::default() };
         let theirs = Arc::clone(tell);
         outputs.on_file_error = Some(Box::new(move |error| theirs(&format!("{error}; the recording ends here"))));
         let writer = concat!("vramscope-pluggable ", env!("CARGO_PKG_VERSION")).to_owned();
@@ -48,7 +48,7 @@ impl Recording {
         let info = Info { source: program.clone(), writer, alloc_conf, devices, ..Info::default() };
         let (recorder, handle) =
             Recorder::start(info, outputs).map_err(|error| tell(&format!("the recorder: {error}"))).ok()?;
-        let push = push.zip(hub).and_then(|(address, hub)| {
+        let push = wanted.push.as_ref().zip(hub).and_then(|(address, hub)| {
             let theirs = Arc::clone(tell);
             let push = Push::start(address.clone(), &program, hub, move |what| theirs(what));
             push.map_err(|error| tell(&format!("push: {error}"))).ok()

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use vramscope_collector::{Gather, HostDevice, Outputs};
+use vramscope_collector::{Address, Gather, HostDevice, Outputs, TlsFiles, Token};
 use vramscope_pool::rerun::{self, History};
 use vramscope_trace::{
     Decoder, Definition, EventKind, Info, Item, MempoolId, Pool, PoolKind, Recording, SiteId, Stage, StringId,
@@ -294,6 +294,40 @@ fn an_address_that_others_can_reach_takes_a_token() {
     let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted { listen, ..Wanted::default() });
     let said = take(&heard);
     assert!(said[0].starts_with("listening: http://") && said[0].contains("/?token="), "{said:?}");
+    assert!(matches!(process.allocate(512, 0, STREAM), Ok(Some(_))));
+}
+
+#[test]
+fn a_page_behind_a_proxy_answers_to_its_name_and_says_whom_it_lets_in() {
+    let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let check = |token: Option<&str>, name: &str, expected: u16, lines: usize| {
+        let token = token.map(|token| Token::new(token).expect("a token"));
+        let allow_hosts = vec!["hub.example.org".to_owned()];
+        let wanted = Wanted { listen, token, allow_hosts, ..Wanted::default() };
+        let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), wanted);
+        let said = take(&heard);
+        assert_eq!(said.len(), lines, "{said:?}");
+        let address = said[0].strip_prefix("listening: http://").and_then(|url| url.split('/').next()).expect("a URL");
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n").expect("it is small");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers and closes");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {expected} ")), "{answer}");
+        process.exit();
+    };
+    check(None, "hub.example.org", 200, 2);
+    check(None, "evil.example", 403, 2);
+    check(Some("secret"), "hub.example.org", 401, 1);
+}
+
+#[test]
+fn a_page_that_cannot_be_encrypted_is_not_served() {
+    let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let tls = Some(TlsFiles { certificate: "/nowhere/a.pem".into(), key: "/nowhere/a.key".into() });
+    let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted { listen, tls, ..Wanted::default() });
+    let said = take(&heard);
+    let [said] = said.as_slice() else { panic!("{said:?}") };
+    assert!(said.starts_with("/nowhere/a.pem: ") && said.ends_with("; there is no live page"), "{said}");
     assert!(matches!(process.allocate(512, 0, STREAM), Ok(Some(_))));
 }
 
