@@ -92,10 +92,11 @@ pub(crate) fn run(options: &RecordOptions) -> Outcome {
     following.finish(began.elapsed(), &ending)
 }
 
-/// The address as it may be seen: the token in it is a secret.
+/// The address as it may be seen: the token in it is a secret, and so is a password before the host, wherever that is thought to end.
 fn shown(url: &str) -> String {
-    url.split_once("token=")
-        .map_or_else(|| url.to_owned(), |(before, _)| before.trim_end_matches(['?', '&']).to_owned())
+    let url = url.split_once("token=").map_or(url, |(before, _)| before.trim_end_matches(['?', '&']));
+    let Some((before, rest)) = url.rsplit_once('@') else { return url.to_owned() };
+    before.split_once("://").map_or_else(|| rest.to_owned(), |(scheme, _)| format!("{scheme}://{rest}"))
 }
 
 fn follow_options(options: &RecordOptions) -> Outcome<FollowOptions> {
@@ -173,10 +174,10 @@ impl<'a> Following<'a> {
 
     /// Takes a message, which is whole chunks.
     fn take(&mut self, bytes: &[u8]) -> Outcome {
-        let url = &self.options.url;
+        let wrong = |error| Failure::new(format_args!("{}: {error}", shown(&self.options.url)));
         self.since.get_or_insert_with(Instant::now);
         self.decoder.push(bytes);
-        while let Some(item) = self.decoder.next_item().map_err(|error| Failure::new(format_args!("{url}: {error}")))? {
+        while let Some(item) = self.decoder.next_item().map_err(wrong)? {
             match item {
                 Item::Info(info) => {
                     self.begin(&info)?;
@@ -307,6 +308,9 @@ mod tests {
             ("http://127.0.0.1:7791/", "http://127.0.0.1:7791/"),
             ("http://127.0.0.1:7791/?token=secret", "http://127.0.0.1:7791/"),
             ("http://127.0.0.1:7791/gpu/?a=b&token=secret", "http://127.0.0.1:7791/gpu/?a=b"),
+            ("https://me:secret@a.b/gpu/?token=secret", "https://a.b/gpu/"),
+            ("me:secret@a.b", "a.b"),
+            ("http://me:sec@r/e?t@a.b/", "http://a.b/"),
         ] {
             assert_eq!(shown(url), expected);
         }

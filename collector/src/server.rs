@@ -30,6 +30,7 @@ use tokio_rustls::TlsAcceptor;
 
 use accept::{Accept, Counts};
 use access::Access;
+pub(crate) use access::unescaped;
 pub use access::{Token, TokenError};
 pub use assets::{Asset, Assets};
 use guard::{Guard, Hosts};

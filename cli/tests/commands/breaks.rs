@@ -1,6 +1,7 @@
 //! `record` over a connection that breaks.
 
 use std::fs;
+use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -72,7 +73,7 @@ fn record_ends_where_the_program_is_started_again() {
 fn a_server_that_wants_a_token_is_recorded_with_it_and_not_without() {
     let folder = TempDir::new().expect("a folder");
     let copy = folder.path().join("copy.vram");
-    let mut demo = Server::start(["demo", "--token", "secret"]);
+    let mut demo = Server::start(["demo", "--token", "sec+ret/=="]);
     let bare = demo.url.split('?').next().expect("an address").to_owned();
     let record = |url: &str, token: Option<&str>, time: &str| {
         let mut command = vramscope(["record".as_ref(), url.as_ref(), "-o".as_ref(), copy.as_os_str()]);
@@ -81,7 +82,7 @@ fn a_server_that_wants_a_token_is_recorded_with_it_and_not_without() {
         let done = command.output().expect("the binary runs");
         (done.status.code(), String::from_utf8(done.stderr).expect("text"))
     };
-    assert!(demo.url.ends_with("?token=secret"), "{}", demo.url);
+    assert!(demo.url.ends_with("?token=sec%2Bret%2F%3D%3D"), "{}", demo.url);
     for (url, token) in [(bare.as_str(), None), (&bare, Some("not-this-one"))] {
         // Whoever has said no token yet is given five seconds to say it.
         let (code, said) = record(url, token, "30s");
@@ -89,11 +90,31 @@ fn a_server_that_wants_a_token_is_recorded_with_it_and_not_without() {
         assert!(said.contains("the token is wrong, or is missing") && !said.contains("not-this-one"), "{said}");
         assert!(!copy.exists());
     }
-    for (url, token) in [(demo.url.as_str(), Some("of-something-else")), (&bare, Some("secret"))] {
+    for (url, token) in [(demo.url.as_str(), Some("of-something-else")), (&bare, Some("sec+ret/=="))] {
         let (code, said) = record(url, token, "0.5s");
         assert_eq!(code, Some(0), "{said}");
-        assert!(copy.exists() && !said.contains("secret"), "{said}");
+        assert!(copy.exists() && !said.contains("ret"), "{said}");
         fs::remove_file(&copy).expect("it is there");
     }
     assert!(demo.interrupt().0.success());
+}
+
+#[test]
+fn what_is_no_recording_is_said_without_the_token() {
+    let folder = TempDir::new().expect("a folder");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let server = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("somebody comes");
+        let mut socket = tungstenite::accept(stream).expect("a WebSocket");
+        socket.send(tungstenite::Message::binary(vec![0; 100])).expect("somebody listens");
+        while socket.read().is_ok() {}
+    });
+    let url = format!("http://me:hidden@{address}/?token=secret");
+    let mut command = vramscope(["record".as_ref(), url.as_ref(), "-o".as_ref(), folder.path().join("a").as_os_str()]);
+    let done = command.output().expect("the binary runs");
+    let said = String::from_utf8(done.stderr).expect("text");
+    server.join().expect("no panic");
+    assert!(done.status.code() == Some(2) && said.contains(&format!("http://{address}/: at byte 0: not a")), "{said}");
+    assert!(!said.contains("secret") && !said.contains("hidden"), "{said}");
 }

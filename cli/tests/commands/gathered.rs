@@ -110,15 +110,15 @@ fn several_processes_are_one_recording() {
 #[test]
 fn a_hub_with_a_token_says_it_in_its_address() {
     let folder = TempDir::new().expect("a folder");
-    let mut serve = Server::start(["serve", "--token", "secret"]);
-    assert!(serve.url.ends_with("/?token=secret"), "{}", serve.url);
+    let mut serve = Server::start(["serve", "--token", "secret+/="]);
+    assert!(serve.url.ends_with("/?token=secret%2B%2F%3D"), "{}", serve.url);
     let mut demo = demo(&serve, 0, 5, &folder.path().join("0.vram"));
     let ended = |said: &str| said.contains("trying again");
     let (status, said) = demo.interrupt();
     assert!(status.success() && !ended(&said), "{said}");
     let (status, said) = serve.interrupt();
     assert!(status.success() && said.contains("rank 0 (vramscope demo, process"), "{said}");
-    assert!(said.contains("/?token=secret"), "{said}");
+    assert!(said.contains("/?token=secret%2B%2F%3D"), "{said}");
 }
 
 #[test]

@@ -172,7 +172,7 @@ fn said_in_cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 }
 
 /// Undoes what [`escaped`](super::escaped) does; what is no escape stays as it is.
-fn unescaped(text: &str) -> String {
+pub(crate) fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, behind @ ..] = rest {

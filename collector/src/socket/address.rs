@@ -4,6 +4,8 @@ use std::fmt;
 
 use tungstenite::http::Uri;
 
+use crate::server::unescaped;
+
 /// The address of a server: `http://127.0.0.1:7791/`, with the path that a proxy puts before it and the token that was printed with it.
 /// `https` and `wss` are TLS; without a scheme it is `http`. The token is not shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -45,7 +47,7 @@ impl Address {
         let (mut query, mut token) = (Vec::new(), None);
         for parameter in uri.query().unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
             match parameter.split_once('=') {
-                Some(("token", value)) => token = Some(value.to_owned()),
+                Some(("token", value)) => token = Some(unescaped(value)),
                 _ => query.push(parameter.to_owned()),
             }
         }
@@ -120,6 +122,8 @@ mod tests {
         check("ws://localhost:1/ws", "ws://localhost:1/ws?notes=1", "http://localhost:1/", None);
         check("http://[::1]:9/gpu/?token=x", "ws://[::1]:9/gpu/ws?notes=1", "http://[::1]:9/gpu/", Some("x"));
         check("https://a.b/c/ws?k=v&token=x", "wss://a.b/c/ws?k=v&notes=1", "https://a.b/c/", Some("x"));
+        check("http://a.b/?token=a%2Bb%2fc%3D%3D", "ws://a.b/ws?notes=1", "http://a.b/", Some("a+b/c=="));
+        check("http://a.b/?token=a+b/c==", "ws://a.b/ws?notes=1", "http://a.b/", Some("a+b/c=="));
         check("wss://me:secret@a.b/", "wss://a.b/ws?notes=1", "https://a.b/", None);
     }
 
