@@ -1,5 +1,6 @@
 //! `/metrics`: what a recording comes to, for Prometheus.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,19 +17,23 @@ use prometheus_client::registry::{Registry, Unit};
 use super::routes::Site;
 use crate::figures::{DeviceFigures, Figures};
 
-/// What Prometheus asks for where it knows it; the text is the same for those who ask for less.
+/// What Prometheus asks for where it knows it; those who do not are given Prometheus' older text.
 const OPEN_METRICS: &str = "application/openmetrics-text";
 
 /// Answers a request for the numbers.
 pub(super) async fn answer(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response {
     let asked = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let media_type = if asked.contains(OPEN_METRICS) {
+    let is_open = asked.contains(OPEN_METRICS);
+    let media_type = if is_open {
         "application/openmetrics-text; version=1.0.0; charset=utf-8"
     } else {
         "text/plain; version=0.0.4; charset=utf-8"
     };
     match text(Numbers::of(&site)) {
-        Ok(text) => ([(header::CONTENT_TYPE, media_type)], text).into_response(),
+        Ok(text) => {
+            let text = if is_open { text } else { older(&text) };
+            ([(header::CONTENT_TYPE, media_type)], text).into_response()
+        }
         // Writing to memory fails where there is none, and then nobody gets here.
         Err(fmt::Error) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
@@ -40,6 +45,25 @@ fn text(numbers: Numbers) -> Result<String, fmt::Error> {
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
+}
+
+/// The same numbers as Prometheus read them before OpenMetrics: a counter is there called what its numbers are, with `_total`, and neither units nor
+/// the end are told.
+fn older(text: &str) -> String {
+    let counter = |line: &str| Some(line.strip_prefix("# TYPE ")?.strip_suffix(" counter")?.to_owned());
+    let counters: HashSet<String> = text.lines().filter_map(counter).collect();
+    let mut older = String::with_capacity(text.len());
+    for line in text.lines().filter(|line| !line.starts_with("# UNIT ") && *line != "# EOF") {
+        let about = ["# HELP ", "# TYPE "].into_iter().find_map(|about| Some((about, line.strip_prefix(about)?)));
+        match about.and_then(|(about, rest)| Some((about, rest.split_once(' ')?))) {
+            Some((about, (name, rest))) if counters.contains(name) => {
+                older.extend([about, name, "_total ", rest]);
+            }
+            _ => older.push_str(line),
+        }
+        older.push('\n');
+    }
+    older
 }
 
 /// What is told, as it is at one moment.
@@ -293,6 +317,30 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
         }
+    }
+
+    #[test]
+    fn who_knows_no_open_metrics_is_told_the_same_numbers() {
+        let open = text(numbers()).expect("text");
+        let older = older(&open);
+        let samples = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+        };
+        assert_eq!(samples(&older), samples(&open));
+        for line in [
+            "# HELP vramscope_events_total Events recorded",
+            "# TYPE vramscope_events_total counter",
+            "# TYPE vramscope_recorder_waited_seconds_total counter",
+            "# TYPE vramscope_memory_allocated_bytes gauge",
+        ] {
+            assert!(older.lines().any(|found| found == line), "no {line} in\n{older}");
+        }
+        // Each name is explained once, in front of its numbers.
+        for name in samples(&older).iter().filter_map(|line| line.split(['{', ' ']).next()) {
+            let kinds = older.lines().filter(|line| line.starts_with(&format!("# TYPE {name} "))).count();
+            assert_eq!(kinds, 1, "{name} in\n{older}");
+        }
+        assert!(!older.contains("# UNIT ") && !older.contains("# EOF"), "{older}");
     }
 
     #[test]
