@@ -2,7 +2,8 @@
 //!
 //! Three things are looked at in every request. `Host`: a page of somebody else can send requests here under a name of its own that it
 //! made point to this machine (DNS rebinding), so only names that are known to be this machine's are answered. `Origin`: such a page
-//! can open a WebSocket or post a form, so what comes from another page is refused. And the token, where there is one.
+//! can open a WebSocket or post a form, so what comes from another page is refused; where browsers say no `Origin`, for an image say, `Sec-Fetch-Site`
+//! tells the same. And the token, where there is one.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -75,7 +76,8 @@ impl Guard {
             let refused = (StatusCode::LENGTH_REQUIRED, close, "a body here has a Content-Length\n");
             return Some(refused.into_response());
         }
-        let why = self.hosts.check(request.uri(), request.headers()).err()?;
+        let checked = self.hosts.check(request.uri(), request.headers());
+        let why = checked.and_then(|()| check_site(request)).err()?;
         Some((StatusCode::FORBIDDEN, format!("{why}\n")).into_response())
     }
 
@@ -181,6 +183,18 @@ impl Hosts {
     }
 }
 
+/// Refuses what a page of another site makes a browser ask for without an `Origin`, as for an image or a script. A link to the page is good wherever it
+/// stands, and who is no browser says nothing of this.
+fn check_site(request: &Request) -> Result<(), &'static str> {
+    let headers = request.headers();
+    let says = |name: &str, value: &str| headers.get_all(name).iter().any(|said| said == value);
+    let is_foreign = says("sec-fetch-site", "cross-site") || says("sec-fetch-site", "same-site");
+    // An origin that was looked at may be of another site: a name that is allowed.
+    let has_origin = headers.contains_key(header::ORIGIN);
+    let is_link = says("sec-fetch-mode", "navigate") && request.method() == Method::GET && request.uri().path() == "/";
+    if !is_foreign || has_origin || is_link { Ok(()) } else { Err("the request comes from a page of another site") }
+}
+
 /// The host that a header names, and its port; nobody has a user's name before it.
 fn authority(header: &HeaderValue) -> Option<Authority> {
     let host = header.to_str().ok()?.parse::<Authority>().ok()?;
@@ -269,6 +283,35 @@ mod tests {
         for wrong in ["", "http://a.example", "a.example/", "a b", "a.example:443", "*"] {
             let refused = Hosts::new("127.0.0.1:1".parse().expect("an address"), &[wrong.to_owned()]);
             assert_eq!(refused.err().as_deref(), Some(wrong));
+        }
+    }
+
+    #[test]
+    fn from_another_site_only_links_to_the_page_lead_here() {
+        let check = |asked: &str, site: &str, mode: &str, origin: Option<&str>, expected: bool| {
+            let (method, path) = asked.split_once(' ').expect("a method and a path");
+            let mut request = Request::builder().method(method).uri(path);
+            for (name, value) in [("sec-fetch-site", site), ("sec-fetch-mode", mode)] {
+                request = if value.is_empty() { request } else { request.header(name, value) };
+            }
+            let request = origin.into_iter().fold(request, |request, origin| request.header(header::ORIGIN, origin));
+            let request = request.body(axum::body::Body::empty()).expect("a request");
+            assert_eq!(check_site(&request).is_ok(), expected, "{asked} {site} {mode} {origin:?}");
+        };
+        for site in ["cross-site", "same-site"] {
+            check("GET /", site, "navigate", None, true);
+            check("GET /?trace=files/0/a.vram", site, "navigate", None, true);
+            check("GET /trace.vram", site, "no-cors", None, false);
+            check("GET /trace.vram", site, "navigate", None, false);
+            check("GET /healthz", site, "", None, false);
+            check("GET /", site, "no-cors", None, false);
+            check("HEAD /", site, "navigate", None, false);
+            check("POST /commands/mark", site, "navigate", None, false);
+            check("POST /commands/mark", site, "cors", Some("https://gpu1.example.org"), true);
+        }
+        for site in ["same-origin", "none", ""] {
+            check("GET /trace.vram", site, "cors", None, true);
+            check("POST /commands/mark", site, "cors", None, true);
         }
     }
 

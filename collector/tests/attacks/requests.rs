@@ -94,6 +94,18 @@ const KINDS: &[Kind] = &[
         ],
     ),
     Kind(
+        "what another site's page shows as its own, without an `Origin`: an image, a script, a download",
+        Door::Open,
+        &[
+            ("GET /trace.vram HTTP/1.1\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nHEAD", 403),
+            ("GET /trace.vram HTTP/1.1\r\nSec-Fetch-Site: same-site\r\nSec-Fetch-Mode: no-cors\r\nHEAD", 403),
+            ("GET /trace.vram HTTP/1.1\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nHEAD", 403),
+            ("GET /metrics HTTP/1.1\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nHEAD", 403),
+            ("GET / HTTP/1.1\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nHEAD", 403),
+            ("HEAD /trace.vram HTTP/1.1\r\nSec-Fetch-Site: cross-site\r\nHEAD", 403),
+        ],
+    ),
+    Kind(
         "a WebSocket opened by another site's page",
         Door::Closed,
         &[
