@@ -88,6 +88,12 @@ impl ServeOptions {
                 "other machines can reach this; without --tls-cert, what is sent can be read on the way, the token too",
             );
         }
+        let is_behind_proxy = server.address().ip().is_loopback() && !self.allow_host.is_empty();
+        if is_behind_proxy && given_token(self.token.as_deref())?.is_none() {
+            screen::note(
+                "whoever comes through a proxy may watch; VRAMSCOPE_TOKEN or --token wants a token of everyone",
+            );
+        }
         if self.wants_browser() && !open_browser(&server.url()) {
             screen::note("found no browser to open; the address above is for any browser on this machine");
         }

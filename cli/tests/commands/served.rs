@@ -93,3 +93,15 @@ fn what_other_machines_reach_has_a_token_and_says_so() {
     let (_, said) = demo.interrupt();
     assert!(said.contains("other machines can reach this"), "{said}");
 }
+
+#[test]
+fn what_a_proxy_lets_in_is_said_where_no_token_is_wanted() {
+    let check = |token: &str, expected: usize| {
+        let mut command = vramscope(["demo", "--allow-host", "hub.example.org"]);
+        command.env("VRAMSCOPE_TOKEN", token);
+        let (_, said) = Server::start_command(command).interrupt();
+        assert_eq!(said.matches("whoever comes through a proxy may watch").count(), expected, "{said}");
+    };
+    check("", 1);
+    check("secret", 0);
+}

@@ -21,6 +21,23 @@ struct Attack {
     attempt: fn(&House),
 }
 
+/// What is tried at `/push`, as it stands in the same table, and by which test in `tests/pushes.rs`.
+const PUSHES: &[(&str, &str)] = &[
+    (
+        "at `/push`: no process, no notes, no recording, half of one, or one that does not go on where it was",
+        "what_should_not_be_said_ends_the_one_who_says_it",
+    ),
+    (
+        "at `/push`: a message that is larger than a full state can be",
+        "what_should_not_be_said_ends_the_one_who_says_it",
+    ),
+    ("at `/push`: a program that says nothing", "who_says_nothing_is_let_go"),
+    (
+        "at `/push`: the identity of a process that is there",
+        "a_process_that_comes_twice_is_listened_to_where_it_came_last",
+    ),
+];
+
 /// Tries everything, each on a server that others watch meanwhile, and go on watching.
 fn check(attacks: &[Attack]) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -40,7 +57,12 @@ fn the_documentation_has_every_attack() {
     let rows = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
     let told: BTreeSet<&str> = rows.skip_while(|row| *row != "attempt").skip(2).collect();
     let others = streams::ATTACKS.iter().chain(sockets::ATTACKS).map(|attack| attack.what);
-    let tried: BTreeSet<&str> = requests::tried().chain(others).collect();
+    let pushes = include_str!("../pushes.rs");
+    let pushed = PUSHES.iter().map(|(what, test)| {
+        assert!(pushes.contains(&format!("#[test]\nfn {test}()")), "tests/pushes.rs does not try {what}");
+        *what
+    });
+    let tried: BTreeSet<&str> = requests::tried().chain(others).chain(pushed).collect();
     let missing: Vec<_> = tried.difference(&told).collect();
     assert!(missing.is_empty(), "not in docs/security.md: {missing:#?}");
     let untried: Vec<_> = told.difference(&tried).collect();
