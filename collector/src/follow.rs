@@ -94,6 +94,8 @@ struct Broken {
     /// When to try next, and how long to wait after that.
     try_at: Instant,
     wait: Duration,
+    /// When it was last made, though nothing of the recording has come by it yet.
+    made: Option<Instant>,
 }
 
 /// Follows a recording.
@@ -190,7 +192,6 @@ impl Follower {
     fn take(&mut self, note: &Note) {
         if let Some(recording) = note.recording.as_ref().and_then(|identity| identity.parse().ok()) {
             let is_same = self.recording == Some(recording);
-            self.broken = None;
             if std::mem::take(&mut self.is_uncertain) && self.has_chunks {
                 self.told.push_back(match note.resumed {
                     _ if !is_same => Followed::Another,
@@ -219,15 +220,22 @@ impl Follower {
             return;
         }
         let now = Instant::now();
+        let has_lasted = |broken: &mut Broken| broken.made.is_some_and(|made| made.elapsed() >= RETRY_AFTER.1);
+        // A program that does nothing says nothing.
+        self.broken.take_if(has_lasted);
         match &self.broken {
             // It was made, and brought nothing.
             Some(broken) if broken.since.elapsed() >= self.options.patience => {
                 self.end(Followed::GivenUp(error.to_string()));
             }
+            // It was said that it is back.
+            Some(_) if !self.is_uncertain && self.has_chunks => {
+                self.told.push_back(Followed::Broken(error.to_string()))
+            }
             Some(_) => {}
             None => {
                 let wait = RETRY_AFTER.0;
-                self.broken = Some(Broken { since: now, try_at: now + wait, wait });
+                self.broken = Some(Broken { since: now, try_at: now + wait, wait, made: None });
                 self.told.push_back(Followed::Broken(error.to_string()));
             }
         }
@@ -244,7 +252,11 @@ impl Follower {
         broken.wait = (broken.wait * 2).min(RETRY_AFTER.1);
         broken.try_at = now + broken.wait;
         let is_hopeless = broken.since.elapsed() >= self.options.patience;
-        match self.open() {
+        let opened = self.open();
+        if let Some(broken) = &mut self.broken {
+            broken.made = opened.is_ok().then(Instant::now);
+        }
+        match opened {
             Ok(socket) => {
                 (self.socket, self.is_uncertain, self.then) = (Some(socket), true, self.next);
             }

@@ -206,6 +206,20 @@ fn patience_has_an_end() {
 }
 
 #[test]
+fn a_server_that_greets_and_is_gone_is_not_tried_for_ever() {
+    let mut connections = vec![vec![BEGIN, Says(r#"{"next": 3}"#), Sends(b"one"), Breaks]];
+    connections.extend((0..50).map(|_| vec![RESUME, Closes(1011, "broken")]));
+    let (url, asked) = serve(connections);
+    let options = FollowOptions { patience: Duration::from_secs(1), ..options(&url) };
+    let told = told(&mut Follower::connect(options).expect("it is served"));
+    assert!(matches!(told.as_slice(), [_, .., Followed::GivenUp(_)]), "{told:?}");
+    let count = |what: &Followed| told.iter().filter(|told| *told == what).count();
+    assert_eq!(count(&broken()), count(&Followed::Resumed), "{told:?}");
+    // After 0.2 s, and 0.4 s, and 0.8 s.
+    assert_eq!(asked.try_iter().count(), 4, "{told:?}");
+}
+
+#[test]
 fn tls_is_believed_where_its_maker_is() {
     let folder = tempfile::tempdir().expect("a folder");
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).expect("a key");
