@@ -74,9 +74,15 @@ impl fmt::Display for Process {
     }
 }
 
-/// A name as it may be shown: of printable characters, and not long.
+/// A name as it may be shown: of printable characters that stand in the order in which they are seen, and not long.
 pub(crate) fn plain(name: &str) -> String {
-    name.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_NAME_CHARS).collect()
+    let is_odd = |c: char| {
+        // What begins a line, and what turns the writing around.
+        let turns =
+            matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        c.is_control() || turns
+    };
+    name.trim().chars().map(|c| if is_odd(c) { ' ' } else { c }).take(MAX_NAME_CHARS).collect()
 }
 
 /// The ranks that the environment names; a variable that holds no number is not believed.
@@ -118,5 +124,8 @@ mod tests {
             assert!(Process::parse(wrong).is_err(), "{wrong}");
         }
         assert!(Process::parse(&said.replace("2}", "-2}")).is_err());
+        for odd in "\u{61c}\u{200e}\u{200f}\u{2028}\u{202a}\u{202e}\u{2066}\u{2069}\u{7f}\u{9b}\n".chars() {
+            assert_eq!(plain(&format!("a{odd}b\u{e4}")), "a b\u{e4}", "{odd:?}");
+        }
     }
 }
