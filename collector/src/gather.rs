@@ -6,8 +6,10 @@
 //!
 //! `numbers.rs` is what sites and strings are called, `source.rs` one process, `merge.rs` the order of all.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -43,6 +45,8 @@ struct Shared {
     /// A time and the same since 1970, so that a clock that is set has no say.
     began: (Instant, u64),
     tell: Tell,
+    /// The devices of those that are connected, as of the last round: to be had without waiting for what is done to the stage.
+    here: Mutex<BTreeSet<u16>>,
 }
 
 impl Shared {
@@ -74,7 +78,7 @@ impl Gather {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
         let (stage, began) = (Mutex::new(Stage::Before), (Instant::now(), unix_ns));
-        Self(Arc::new(Shared { stage, began, tell: Box::new(tell) }))
+        Self(Arc::new(Shared { stage, began, tell: Box::new(tell), here: Mutex::default() }))
     }
 
     /// Begins the recording; from now on processes may come.
@@ -88,7 +92,13 @@ impl Gather {
         let merge = Merge::new(Streams::new(&info, outputs), unix_ns);
         *self.0.lock() = Stage::Now(Box::new(merge), hub);
         let theirs = Arc::downgrade(&self.0);
-        std::thread::Builder::new().name("vramscope-gather".into()).spawn(move || rounds(&theirs)).map(drop)
+        let run = move || or_tell(&theirs, || rounds(&theirs));
+        std::thread::Builder::new().name("vramscope-gather".into()).spawn(run).map(drop)
+    }
+
+    /// The devices of those that are connected. Waits for nothing.
+    pub(crate) fn here(&self) -> BTreeSet<u16> {
+        self.0.here.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A process is there that said `json` of itself.
@@ -196,6 +206,17 @@ impl Drop for Pushed {
     }
 }
 
+/// Does what must not end by a panic that nobody hears of.
+fn or_tell(shared: &Weak<Shared>, work: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(work)).is_err()
+        && let Some(shared) = shared.upgrade()
+    {
+        (shared.tell)(
+            "the hub is broken, which is a mistake in it; what is pushed comes late or not at all from now on, so start it again",
+        );
+    }
+}
+
 /// Tells what is ready, again and again, until nobody has the recordings any more.
 fn rounds(shared: &Weak<Shared>) {
     let mut begun = Instant::now();
@@ -207,9 +228,24 @@ fn rounds(shared: &Weak<Shared>) {
         let Ok(merge) = stage.merge() else { return };
         let before = std::mem::replace(&mut begun, Instant::now());
         merge.turn(now_unix_ns, false);
+        *shared.here.lock().unwrap_or_else(PoisonError::into_inner) = merge.here();
         let events = merge.output.state().event();
         let is_new = std::mem::replace(&mut merge.output.summary.events, events) != events;
         merge.output.round(is_new.then_some(before), false);
+    }
+}
+
+#[cfg(test)]
+impl Gather {
+    /// Does something while nobody else gets at the recordings.
+    pub(crate) fn while_busy(&self, work: impl FnOnce()) {
+        let _stage = self.0.lock();
+        work();
+    }
+
+    /// What is told of a thread that panics.
+    pub(crate) fn panic_in_a_thread(&self) {
+        or_tell(&Arc::downgrade(&self.0), || panic!("as it may"));
     }
 }
 

@@ -1,5 +1,6 @@
 //! What can be said at `/push` that should not be, and that it concerns nobody else.
 
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -137,6 +138,35 @@ fn what_should_not_be_said_ends_the_one_who_says_it() {
     assert_eq!(device.events(), 4, "three marks, and that of its end");
     let refused = house.told().iter().filter(|said| said.contains("is not listened to any more: ")).count();
     assert_eq!(refused, 3, "{:?}", house.told());
+}
+
+#[test]
+fn the_metrics_are_of_those_who_are_here() {
+    let house = house();
+    let mut program = house.connect();
+    program.send(hello(IDENTITY)).expect("it listens");
+    answer(&mut program).expect("where to begin");
+    program.send(Message::text(r#"{"next": 2}"#)).expect("it listens");
+    program.send(Message::binary(marks(3))).expect("it listens");
+    let metrics = || {
+        let mut stream = TcpStream::connect(house.server.address()).expect("it listens");
+        let request = "GET /metrics?token=secret HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).expect("it is small");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("text");
+        answer
+    };
+    let wait_until = |is_there: bool| {
+        let began = Instant::now();
+        while metrics().contains("vramscope_segments{device=\"1\",name=\"rank 1 · device 0\"} 0") != is_there {
+            assert!(began.elapsed() < Duration::from_secs(20), "{}", metrics());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait_until(true);
+    drop(program);
+    wait_until(false);
+    assert!(metrics().contains("vramscope_events_total "), "the recording goes on");
 }
 
 #[test]

@@ -241,6 +241,8 @@ impl Decoder {
             if let Err(error) = self.context.read(&packed, &mut self.items) {
                 self.chunks.fail(error);
             }
+            // They are among the items, and here nobody asks for them again.
+            self.context.definitions = Definitions::default();
         }
     }
 

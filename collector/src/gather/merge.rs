@@ -6,6 +6,8 @@
 //! A hub that comes later than the programs is told what happened before it by all of them at once. It waits for [`HOLD_NS`] then before
 //! it tells anything, so that all have found it, and takes of each only as much as is next.
 
+use std::collections::BTreeSet;
+
 use vramscope_trace::{Annotation, DeviceState, Event, EventKind, Info, MemoryState, Sink, SiteId, Stage};
 
 use super::source::{MAX_WEIGHT, Pending, Shared, Source, What};
@@ -348,6 +350,12 @@ impl<O: Output> Merge<O> {
     /// How many processes are connected.
     pub(super) fn connected(&self) -> usize {
         self.sources.iter().filter(|source| source.connection.is_some()).count()
+    }
+
+    /// The devices of those that are connected and go on.
+    pub(super) fn here(&self) -> BTreeSet<u16> {
+        let here = self.sources.iter().filter(|source| source.connection.is_some() && !source.has_ended);
+        here.flat_map(|source| source.devices.values().map(|device| device.0)).collect()
     }
 
     /// Nothing more will come: tells the rest.

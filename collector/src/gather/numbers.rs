@@ -24,6 +24,8 @@ pub(super) struct Numbers {
     stacks: Vec<StackId>,
     sites: Vec<SiteId>,
     bytes: usize,
+    /// There was no room for one; none after it is known either, for each is called by how many came before.
+    is_full: bool,
 }
 
 fn nth<T: Copy + Default>(list: &[T], number: u32) -> T {
@@ -32,15 +34,13 @@ fn nth<T: Copy + Default>(list: &[T], number: u32) -> T {
 }
 
 impl Numbers {
-    /// Takes the recording's next definition.
-    ///
-    /// # Errors
-    /// When it has very many.
-    pub(super) fn define(&mut self, definition: &Definition, table: &mut Table) -> Result<(), String> {
+    /// Takes the recording's next definition. Where it has very many, what it defines from then on is called unknown.
+    pub(super) fn define(&mut self, definition: &Definition, table: &mut Table) {
         let text = if let Definition::String(text) = definition { text.len() } else { 0 };
         let bytes = DEFINITION_OVERHEAD + text;
-        if self.bytes + bytes > MAX_PROCESS_BYTES || table.bytes + bytes > MAX_TABLE_BYTES {
-            return Err("it has more names and places in code than the hub has room for".to_owned());
+        self.is_full |= self.bytes + bytes > MAX_PROCESS_BYTES || table.bytes + bytes > MAX_TABLE_BYTES;
+        if self.is_full {
+            return;
         }
         self.bytes += bytes;
         table.bytes += bytes;
@@ -62,7 +62,6 @@ impl Numbers {
                 self.sites.push(interner.site(Site { stack, scope, category: site.category, compile_context }));
             }
         }
-        Ok(())
     }
 
     /// What the table calls the string `id`.

@@ -202,7 +202,7 @@ impl Source {
             };
             match item {
                 Item::Info(info) => self.info(&info, shared)?,
-                Item::Define(definition) => self.numbers.define(&definition, &mut shared.table)?,
+                Item::Define(definition) => self.numbers.define(&definition, &mut shared.table),
                 Item::FullState(state) => self.state(state, now_ns, shared)?,
                 Item::Event(event) => self.event(&event, now_ns, shared)?,
                 Item::Annotation(annotation) => {

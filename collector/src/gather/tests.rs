@@ -409,14 +409,52 @@ fn what_one_says_wrong_ends_that_one_alone() {
         },
         "more than 64 devices",
     );
-    check(
-        &|bad| {
-            let text = "x".repeat(60_000);
-            (0..1200).for_each(|number| bad.encoder.define(&Definition::String(format!("{number} {text}"))));
-            bad.chunks().0
-        },
-        "more names",
-    );
+}
+
+#[test]
+fn what_has_more_names_than_there_is_room_for_goes_on_without() {
+    let (mut hub, mut good, mut many) = (hub(), Program::new(1, None, 0), Program::new(2, None, 0));
+    let (joined_good, joined_many) = (good.join(&mut hub, 0), many.join(&mut hub, 0));
+    many.allocate(1, 4096, "early");
+    let text = "x".repeat(60_000);
+    for number in 0..1200 {
+        many.encoder.define(&Definition::String(format!("{number} {text}")));
+        many.encoder.define(&Definition::Site(Site::default()));
+    }
+    // Sites go by how many there were of them, and so do strings.
+    many.strings += 1200;
+    many.allocate(20, 8192, "late");
+    many.push(&mut hub, &joined_many, 30);
+    good.allocate(30, 4096, "other");
+    good.push(&mut hub, &joined_good, 40);
+    hub.turn(LATE_NS, true);
+    check_memory(&hub, &many);
+    check_memory(&hub, &good);
+    let recording = opened(hub.finish(LATE_NS));
+    let names = |device: u16| {
+        let device = recording.end_state().device(DeviceId(device)).expect("something is there");
+        device.blocks().map(|block| site_name(recording.definitions(), block.site)).collect::<Vec<_>>()
+    };
+    let unknown = site_name(recording.definitions(), SiteId(0));
+    assert_eq!((names(0), names(1)), (vec!["early".to_owned(), unknown], vec!["other".to_owned()]));
+}
+
+#[test]
+fn whose_devices_are_here() {
+    let (mut hub, mut a, mut b) = (hub(), Program::new(1, Some(0), 0), Program::new(2, Some(1), 0));
+    let (joined_a, joined_b) = (a.join(&mut hub, 0), b.join(&mut hub, 0));
+    assert!(hub.here().is_empty());
+    a.mark(1);
+    b.mark(1);
+    a.push(&mut hub, &joined_a, 10);
+    b.push(&mut hub, &joined_b, 10);
+    assert!(hub.here().into_iter().eq([0, 1]));
+    hub.end(&joined_a, BEGIN_NS + 20);
+    assert!(hub.here().into_iter().eq([1]));
+    hub.leave(&joined_b, BEGIN_NS + 20);
+    assert!(hub.here().is_empty());
+    b.join(&mut hub, 30);
+    assert!(hub.here().into_iter().eq([1]));
 }
 
 #[test]

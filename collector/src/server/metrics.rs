@@ -16,6 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::routes::Site;
 use crate::figures::{DeviceFigures, Figures};
+use crate::hub::Hub;
 
 /// What Prometheus asks for where it knows it; those who do not are given Prometheus' older text.
 const OPEN_METRICS: &str = "application/openmetrics-text";
@@ -87,8 +88,17 @@ struct Live {
 
 impl Numbers {
     fn of(site: &Site) -> Self {
+        let figures = |hub: &Hub| match &site.content.gather {
+            None => hub.figures(),
+            // A process that is gone holds nothing any more, whatever the recording last saw of it.
+            Some(gather) => {
+                let (mut figures, here) = (Figures::clone(&hub.figures()), gather.here());
+                figures.devices.retain(|device| here.contains(&device.info.device));
+                Arc::new(figures)
+            }
+        };
         let live = site.content.live.as_ref().map(|hub| Live {
-            figures: hub.figures(),
+            figures: figures(hub),
             viewers: hub.viewers() as u64,
             missed_events: hub.missed_events(),
             held_bytes: hub.held_bytes(),
