@@ -141,6 +141,11 @@ impl Hub {
         }
     }
 
+    /// Says that the file cannot be read, or is not what was written: whoever comes is given what is held.
+    fn file_is_broken(&self) {
+        self.0.lock().joint = None;
+    }
+
     /// The file that the whole recording is in, so far.
     pub(crate) fn file(&self) -> Option<FileView> {
         let history = self.0.lock();

@@ -13,7 +13,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use crate::hub::{Begin, Hub, Position, Viewer};
+use crate::hub::{Begin, Hub, Identity, Position, Viewer};
 use crate::process::Process;
 use crate::socket::Address;
 
@@ -199,9 +199,17 @@ impl<T: Transport> Pushing<T> {
     fn send_all(&mut self, resume: u64) -> Result<(), String> {
         let position = Position { recording: self.hub.identity(), next: resume };
         let mut viewer = self.hub.resume(position, Begin::Oldest);
+        if resume > 0 && !viewer.is_resumed() {
+            // As a run of its own it may be told from what is still held, whatever the other hub has of the one before.
+            self.process.identity = Identity::random().to_string();
+            return Err("it cannot be told how it goes on; it begins anew".to_owned());
+        }
         let mut untaken = 0;
         loop {
             let taken = viewer.take(MESSAGE_BYTES);
+            if let Some(error) = viewer.failure() {
+                return Err(format!("the recording's file cannot be read: {error}"));
+            }
             if taken.chunks.is_empty() {
                 untaken -= self.receive_ready(untaken)?;
                 if !self.more(&mut viewer)? {

@@ -231,11 +231,22 @@ fn the_whole_history_comes_from_the_file() {
         assert_eq!((recording.first_event(), recording.lost_events()), (0, 0));
     }
     assert!(begun(&source.hub, Begin::Recent(u64::MAX)).first_event() > 0, "memory does not hold all of it");
-    // Somebody else does something to the file.
+    // Somebody else does something to the file. Who is in the midst of it can only begin anew, and then, as all others, with what is held.
+    let mut amid = source.hub.viewer(Begin::Oldest);
+    assert_eq!(amid.take(1).chunks.len(), 1);
     std::fs::write(&path, b"something else").expect("it can be written");
-    let mut viewer = source.hub.viewer(Begin::Oldest);
-    assert!(viewer.take(10_000).chunks.is_empty());
-    assert!(viewer.failure().is_some());
+    let check_held = |viewer: &mut Viewer| {
+        let mut recording = Recording::new();
+        all(viewer, &mut recording);
+        check_same(&recording, &source);
+        assert!(viewer.failure().is_none() && recording.first_event() > 0);
+    };
+    check_held(&mut source.hub.viewer(Begin::Oldest));
+    assert!(amid.take(10_000).chunks.is_empty() && amid.failure().is_some());
+    let at = Position { recording: source.hub.identity(), next: amid.next() };
+    let mut again = source.hub.resume(at, Begin::Oldest);
+    assert!(!again.is_resumed() && source.hub.file().is_none());
+    check_held(&mut again);
 }
 
 #[test]

@@ -118,7 +118,7 @@ impl Viewer {
         self.reading.is_some()
     }
 
-    /// Why it was given nothing more, where the recording's file cannot be read.
+    /// Why it was given nothing more, where the recording's file cannot be read any further. A newcomer is given what is held then.
     #[must_use]
     pub fn failure(&self) -> Option<&io::Error> {
         self.failure.as_ref()
@@ -135,6 +135,12 @@ impl Viewer {
                     return Taken { chunks, missed: 0, next: self.next() };
                 }
                 Err(error) => {
+                    let is_new = reading.next() == 0;
+                    self.hub.file_is_broken();
+                    if is_new {
+                        self.reading = None;
+                        return self.take_held(max_bytes);
+                    }
                     self.failure = Some(error);
                     return Taken { next: self.next(), ..Taken::default() };
                 }

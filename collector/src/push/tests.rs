@@ -35,6 +35,11 @@ impl Transport for Way {
     fn connect(&mut self, process: &Process) -> Result<u64, String> {
         let mut there = self.there.lock().expect("no panic");
         there.connects += 1;
+        if there.hellos.last().is_some_and(|before| before.identity != process.identity) {
+            // Another process than before.
+            there.bytes.clear();
+            there.next = 0;
+        }
         there.hellos.push(process.clone());
         // Every other time nobody is there.
         if there.connects.is_multiple_of(2) {
@@ -165,6 +170,74 @@ fn a_hub_that_is_started_again_is_given_everything() {
     drop(push);
     gather.stop();
     assert_eq!(events(&hub), recorded(&source));
+}
+
+#[test]
+fn a_file_that_is_spoiled_is_left_for_what_is_held() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.vram");
+    let mut source = Source::with_file(HubLimits { history_bytes: 100_000, lag_bytes: u64::MAX }, &path);
+    for _ in 0..20 {
+        source.run(10_000);
+        source.cut(true);
+    }
+    let there = Arc::new(Mutex::new(There::default()));
+    // The way breaks in the midst of the file.
+    let way = Way { there: Arc::clone(&there), breaks_after: vec![1], left: 0, untold: Vec::new() };
+    let push = start(way, &source.hub);
+    wait_until("it breaks", || there.lock().expect("no panic").connects == 2);
+    std::fs::write(&path, b"something else").expect("it can be written");
+    source.hub.end();
+    wait_until("all that is held is there", || there.lock().expect("no panic").has_ended);
+    drop(push);
+    let there = there.lock().expect("no panic");
+    let mut decoder = Decoder::new();
+    decoder.push(&there.bytes);
+    let items = std::iter::from_fn(|| decoder.next_item().expect("a recording"));
+    let states = items.filter_map(|item| if let Item::FullState(state) = item { Some(state.event()) } else { None });
+    assert!(states.last().is_some_and(|event| event > 100_000));
+    let identities: std::collections::HashSet<_> = there.hellos.iter().map(|process| &process.identity).collect();
+    assert_eq!(identities.len(), 2, "what is held is another run");
+}
+
+/// Whether the server answers at once.
+fn answers(server: &Server) -> bool {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(server.address()).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a time");
+    let request = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address());
+    stream.write_all(request.as_bytes()).expect("it is small");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).is_ok() && answer.contains(" 200 ")
+}
+
+#[test]
+fn a_hub_that_is_busy_with_some_answers_the_others() {
+    let (gather, hub, server) = serve(([127, 0, 0, 1], 0).into(), None);
+    let start = |source: &Source| {
+        let address = Address::parse(&server.url()).expect("an address");
+        Push::start(address, "train.py", &source.hub, |_| {}).expect("a thread")
+    };
+    let (mut leaving, mut coming) = (Source::new(HubLimits::default()), Source::new(HubLimits::default()));
+    leaving.run(100);
+    coming.run(100);
+    let push = start(&leaving);
+    wait_until("the first is there", || events(&hub) > 0);
+    let before = events(&hub);
+    let mut second = None;
+    gather.while_busy(|| {
+        second = Some(start(&coming));
+        drop(push);
+        assert!(answers(&server));
+    });
+    wait_until("the other is there", || events(&hub) == 2 * before);
+}
+
+#[test]
+fn a_hub_that_is_broken_says_so() {
+    let (tell, told) = channel();
+    Gather::new(move |what| tell.send(what.to_owned()).expect("the test listens")).panic_in_a_thread();
+    assert!(told.try_recv().is_ok_and(|said| said.contains("the hub is broken")));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use axum::extract::{State, WebSocketUpgrade};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::access::Rights;
@@ -53,7 +54,10 @@ pub(super) async fn push(
             return sockets::close(socket, close_code::AGAIN, sockets::TOO_MANY).await;
         };
         let mut stopping = site.stopping.clone();
-        let (code, reason) = match take(&mut socket, &gather, site.limits.patience, &mut stopping).await {
+        let mut program = Program { gather, pushed: None };
+        let taken = take(&mut socket, &mut program, site.limits.patience, &mut stopping).await;
+        program.leave().await;
+        let (code, reason) = match taken {
             Ok(()) => (close_code::NORMAL, "that was all".to_owned()),
             Err(Left::Gone) => return,
             Err(Left::Stopping) => (close_code::AWAY, "the hub stops".to_owned()),
@@ -74,10 +78,63 @@ fn wrong(why: &str) -> Left {
     Left::Wrong(why.to_owned())
 }
 
+/// What is done about a program. All of it may have to wait for what is done about another, or be work, and so none of it is done on the
+/// server's one thread: the others who watch are not to wait.
+struct Program {
+    gather: Gather,
+    pushed: Option<Pushed>,
+}
+
+impl Program {
+    /// It is there; the answer is what it should go on with.
+    async fn join(&mut self, process: Process) -> Result<u64, Left> {
+        let gather = self.gather.clone();
+        let joined = tokio::task::spawn_blocking(move || gather.join(process)).await;
+        let pushed = self.pushed.insert(joined.map_err(|_| failed())?.map_err(Left::Wrong)?);
+        Ok(pushed.resume())
+    }
+
+    async fn with<T: Send + 'static>(
+        &mut self,
+        act: impl FnOnce(&mut Pushed) -> T + Send + 'static,
+    ) -> Result<T, Left> {
+        let mut pushed = self.pushed.take().ok_or(Left::Gone)?;
+        let work = move || {
+            let done = act(&mut pushed);
+            (pushed, done)
+        };
+        let (pushed, done) = tokio::task::spawn_blocking(work).await.map_err(|_| failed())?;
+        self.pushed = Some(pushed);
+        Ok(done)
+    }
+
+    async fn leave(mut self) {
+        let pushed = self.pushed.take();
+        // What became of it was said.
+        let _ = tokio::task::spawn_blocking(move || drop(pushed)).await;
+    }
+}
+
+/// The panic was printed when it happened; it concerns this program alone.
+fn failed() -> Left {
+    wrong("the hub cannot take this")
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Where the server stops in the midst of it.
+        if let Some(pushed) = self.pushed.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn_blocking(move || drop(pushed));
+        }
+    }
+}
+
 /// Takes what a program says until that was all.
 async fn take(
     socket: &mut WebSocket,
-    gather: &Gather,
+    program: &mut Program,
     patience: Duration,
     stopping: &mut watch::Receiver<bool>,
 ) -> Result<(), Left> {
@@ -85,32 +142,22 @@ async fn take(
         return Err(wrong("the first message says which process this is"));
     };
     let process = Process::parse(&hello).map_err(Left::Wrong)?;
-    let mut pushed = gather.join(process).map_err(Left::Wrong)?;
-    say(socket, &Answer { resume: Some(pushed.resume()), taken: None }).await?;
+    let resume = program.join(process).await?;
+    say(socket, &Answer { resume: Some(resume), taken: None }).await?;
     let mut next = None;
     loop {
         match hear(socket, SILENCE, stopping).await? {
             Said::Text(text) => {
                 let note: Note = serde_json::from_str(&text).map_err(|_| wrong("a text message is a note"))?;
                 if note.end {
-                    pushed.end();
-                    return Ok(());
+                    return program.with(Pushed::end).await;
                 }
                 next = note.next.or(next);
             }
             Said::Bytes(bytes) => {
                 let next =
                     next.take().ok_or_else(|| wrong("a note with `next` comes before every message of chunks"))?;
-                // Taking chunks apart is work, and the others who watch are not to wait for it.
-                let work = move || {
-                    let taken = pushed.take(&bytes, next);
-                    (pushed, taken)
-                };
-                let taken: Result<(Pushed, Result<(), String>), _> = tokio::task::spawn_blocking(work).await;
-                // The panic was printed when it happened; it concerns this program alone.
-                let (back, taken) = taken.map_err(|_| wrong("the hub cannot take this"))?;
-                pushed = back;
-                taken.map_err(Left::Wrong)?;
+                program.with(move |pushed| pushed.take(&bytes, next)).await?.map_err(Left::Wrong)?;
                 say(socket, &Answer { taken: Some(next), resume: None }).await?;
             }
         }
