@@ -10,8 +10,17 @@ use crate::build::{self, Profile};
 use crate::shell::{self, Result, cargo};
 use crate::workspace;
 
-/// Whose tests and benchmarks have something to do on a GPU, or beside one.
-const PACKAGES: [&str; 3] = ["vramscope-pool", "vramscope-collector", "vramscope-pluggable"];
+/// What has something to do on a GPU, or beside one: a package, what cargo is to build of it, and of which kind that is.
+const TARGETS: [(&str, &str, &[&str]); 4] = [
+    (
+        "vramscope-collector",
+        "tests",
+        &["--test", "cuda", "--test", "cuda_streams", "--test", "devices", "--test", "host_pool"],
+    ),
+    ("vramscope-collector", "tests", &["--example", "cudarc"]),
+    ("vramscope-pluggable", "tests", &["--lib", "--test", "library"]),
+    ("vramscope-collector", "benches", &["--bench", "record", "--bench", "speed", "--bench", "step"]),
+];
 /// What is copied out of `tests/gpu`.
 const SCRIPTS: [&str; 3] = ["sh", "py", "cpp"];
 /// The library that PyTorch loads.
@@ -21,8 +30,12 @@ const LIBRARY: &str = "libvramscope_pluggable.so";
 pub(crate) fn gather() -> Result<()> {
     let binary = build::everything(Profile::Release)?;
     shell::run(cargo().args(["build", "--release", "--package", "vramscope-pluggable"]))?;
-    let tests = executables(&["test", "--release", "--no-run"])?;
-    let benches = executables(&["bench", "--no-run", "--bench", "*"])?;
+    let mut built = Vec::new();
+    for (package, kind, targets) in TARGETS {
+        let command: &[&str] = if kind == "benches" { &["bench"] } else { &["test", "--release"] };
+        let found = executables(&[command, &["--no-run", "--package", package], targets].concat())?;
+        built.extend(found.into_iter().map(|(name, path)| (kind, name, path)));
+    }
     let target = workspace::target_dir()?;
     let folder = target.join("gpu");
     let wrong = |error| format!("{}: {error}", folder.display());
@@ -36,11 +49,8 @@ pub(crate) fn gather() -> Result<()> {
     fs::write(folder.join("built-at.txt"), format!("{}\n", workspace::root().display())).map_err(wrong)?;
     let mut copied = vec![copy(&binary, &folder.join("vramscope"))?];
     copied.push(copy(&target.join(Profile::Release.folder()).join(LIBRARY), &folder.join(LIBRARY))?);
-    for (name, path) in tests {
-        copied.push(copy(&path, &folder.join("tests").join(name))?);
-    }
-    for (name, path) in benches {
-        copied.push(copy(&path, &folder.join("benches").join(name))?);
+    for (kind, name, path) in built {
+        copied.push(copy(&path, &folder.join(kind).join(name))?);
     }
     let mut strip = shell::command("strip");
     shell::run(strip.arg("--strip-all").args(&copied))?;
@@ -66,9 +76,6 @@ fn scripts(folder: &Path) -> Result<Vec<PathBuf>> {
 fn executables(arguments: &[&str]) -> Result<Vec<(String, PathBuf)>> {
     let mut command = cargo();
     command.args(arguments);
-    for package in PACKAGES {
-        command.args(["--package", package]);
-    }
     eprintln!("$ {}", shell::shown(&command));
     let messages = stdout(command.args(["--message-format", "json-render-diagnostics"]))?;
     let mut found: Vec<_> = messages.lines().filter_map(executable).collect();

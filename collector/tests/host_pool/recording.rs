@@ -142,6 +142,11 @@ fn call_stacks_are_recorded_where_they_are_asked_for() {
         definitions.stack(site.stack).map(|frame| definitions.string(frame.function).to_owned()).collect()
     };
     let (deep, shallow) = (names(&found[0]), names(&found[1]));
+    if deep.iter().all(|name| name.starts_with("0x")) {
+        // This program was stripped of its symbols.
+        assert!(deep.len() > 1 && deep.len() <= 16);
+        return;
+    }
     assert!(deep.len() > 1 && deep.len() <= 16 && deep[0].ends_with("a_function_that_asks"), "{deep:?}");
     assert_eq!(shallow, [""]);
 }
