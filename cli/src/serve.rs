@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use vramscope_collector::{Content, FileError, Gather, Hub, Outputs, PUSH_VARIABLE};
+use vramscope_collector::{Content, Controls, FileError, Gather, Hub, Outputs, PUSH_VARIABLE};
 
 use crate::failure::{Failure, Outcome};
 use crate::file::FileOptions;
@@ -32,7 +32,10 @@ pub(crate) fn run(options: &ServeArguments) -> Outcome {
     let interrupts = Interrupts::listen()?;
     let (hub, gather) = (Hub::default(), Gather::new(|sentence| screen::note(sentence)));
     // What can fail comes first, so that a mistake costs no earlier recording.
-    let server = options.serve.start(Content { gather: Some(gather.clone()), ..Content::live(hub.clone()) })?;
+    let controls = Controls::default();
+    gather.offer_recording(&controls, &hub, PathBuf::new());
+    let content = Content { gather: Some(gather.clone()), controls: Some(controls), ..Content::live(hub.clone()) };
+    let server = options.serve.start(content)?;
     let mut outputs = Outputs { hub: Some(hub), ..Outputs::default() };
     if let Some(path) = &options.record {
         outputs.file = Some(options.file.create(path)?);
@@ -42,7 +45,11 @@ pub(crate) fn run(options: &ServeArguments) -> Outcome {
     }
     gather.begin(outputs).map_err(|error| Failure::new(format_args!("the hub: {error}")))?;
     options.serve.announce(&server)?;
-    let address = server.url().replacen("http", "ws", 1);
+    let url = server.url();
+    // A token that was made for commands alone is another one the next time, and the programs may be there for longer than this hub.
+    let is_open = !options.serve.has_token()? && server.address().ip().is_loopback();
+    let url = if is_open { url.split('?').next().unwrap_or_default() } else { &url };
+    let address = url.replacen("http", "ws", 1);
     screen::note(format_args!("programs with {PUSH_VARIABLE}={address} in their environment are shown here"));
 
     interrupts.wait();

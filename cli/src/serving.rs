@@ -75,6 +75,11 @@ impl ServeOptions {
         })
     }
 
+    /// Whether a token was given.
+    pub(crate) fn has_token(&self) -> Outcome<bool> {
+        Ok(given_token(self.token.as_deref())?.is_some())
+    }
+
     /// Says where it listens, in the first line on stdout, and shows the page where that is wanted.
     pub(crate) fn announce(&self, server: &Server) -> Outcome {
         screen::print(&format!("listening: {}\n", server.url()))?;

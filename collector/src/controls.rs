@@ -80,11 +80,8 @@ impl Controls {
     /// Offers to write what `hub` holds to a new file in `folder`, whose name says when that was, and to put marks among the events of
     /// `device`. `recorder` is a handle of the recorder that publishes to the hub.
     pub fn offer_recording(&self, hub: &Hub, recorder: &RecorderHandle, device: DeviceId, folder: impl Into<PathBuf>) {
-        let (theirs, handle, folder) = (hub.clone(), recorder.clone(), folder.into());
-        self.offer_record(move || {
-            handle.flush();
-            record(&theirs, &folder, SystemTime::now())
-        });
+        let handle = recorder.clone();
+        self.offer_file(hub, folder.into(), move || handle.flush());
         let (hub, handle) = (hub.clone(), recorder.clone());
         self.offer_mark(move |name| {
             if hub.is_ended() {
@@ -92,6 +89,15 @@ impl Controls {
             }
             handle.clone().mark(device, name);
             Ok("the mark is in the recording".to_owned())
+        });
+    }
+
+    /// Offers to write what `hub` holds to a new file in `folder`, once `flush` has seen to it that it holds everything.
+    pub(crate) fn offer_file(&self, hub: &Hub, folder: PathBuf, flush: impl Fn() + Send + Sync + 'static) {
+        let hub = hub.clone();
+        self.offer_record(move || {
+            flush();
+            record(&hub, &folder, SystemTime::now())
         });
     }
 

@@ -10,11 +10,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vramscope_trace::{Info, MemoryState};
 
+use crate::controls::Controls;
 use crate::hub::Hub;
 use crate::process::Process;
 use crate::recorder::{Outputs, Streams, Summary};
@@ -99,6 +101,26 @@ impl Gather {
     /// The devices of those that are connected. Waits for nothing.
     pub(crate) fn here(&self) -> BTreeSet<u16> {
         self.0.here.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Offers to write what `hub` holds, to which the recording goes, to a new file in `folder`, and to put a mark on the first device of every
+    /// process that is connected.
+    pub fn offer_recording(&self, controls: &Controls, hub: &Hub, folder: impl Into<PathBuf>) {
+        let theirs = self.clone();
+        controls.offer_file(hub, folder.into(), move || {
+            if let Ok(merge) = theirs.0.lock().merge() {
+                merge.output.round(None, true);
+            }
+        });
+        let theirs = self.clone();
+        controls.offer_mark(move |name| {
+            let now_unix_ns = theirs.0.now_unix_ns();
+            match theirs.0.lock().merge()?.mark_all(name, now_unix_ns) {
+                0 => Err("there is no process yet that did anything".to_owned()),
+                1 => Ok("the mark is in the recording".to_owned()),
+                count => Ok(format!("the mark is in the recording, for each of {count} processes")),
+            }
+        });
     }
 
     /// A process is there that said `json` of itself.

@@ -108,6 +108,29 @@ fn several_processes_are_one_recording() {
 }
 
 #[test]
+fn the_page_of_several_can_record_and_mark() {
+    let folder = TempDir::new().expect("a folder");
+    let mut command = vramscope(["serve", "--listen", "127.0.0.1:0"]);
+    command.current_dir(folder.path());
+    let mut serve = Server::of(command);
+    let token = serve.token().expect("commands take a token").to_owned();
+    assert_eq!(serve.get("/commands").1, b"{\"allowed\":false,\"commands\":[\"record\",\"mark\"]}\n");
+    let post = |name: &str, body: &str| serve.ask("POST", &format!("/commands/{name}?token={token}"), body).0;
+    assert!(post("mark", "{\"name\": \"early\"}").contains(" 500 "), "there is nobody yet");
+    let other = demo(&serve, 1, 1000, &folder.path().join("1"));
+    wait_until("it is seen", || gathered(&serve).info().devices.len() == 1);
+    assert!(post("mark", "{\"name\": \"here\"}").contains(" 200 "));
+    assert!(post("record", "").contains(" 200 "));
+    let files = fs::read_dir(folder.path()).expect("the folder").flatten().map(|file| file.path());
+    let files: Vec<_> = files.filter(|file| file.extension() == Some("vram".as_ref())).collect();
+    let [file] = files.as_slice() else { panic!("{files:?}") };
+    assert_eq!(marks(&recording(&fs::read(file).expect("written")), "here"), 1);
+    drop(other);
+    let (status, said) = serve.interrupt();
+    assert!(status.success() && said.contains("VRAMSCOPE_PUSH=ws://127.0.0.1:") && !said.contains(&token), "{said}");
+}
+
+#[test]
 fn a_hub_with_a_token_says_it_in_its_address() {
     let folder = TempDir::new().expect("a folder");
     let mut serve = Server::start(["serve", "--token", "secret+/="]);

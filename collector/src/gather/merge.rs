@@ -209,6 +209,25 @@ impl<O: Output> Merge<O> {
         }
     }
 
+    /// Puts a mark on the first device of everyone who is connected, where what comes is told now: a moment ago, so that none of what is
+    /// still on its way comes late because of it. Says how many that are.
+    pub(super) fn mark_all(&mut self, name: &str, now_unix_ns: u64) -> usize {
+        if now_unix_ns < self.hold_until_unix_ns {
+            return 0;
+        }
+        let here = self.sources.iter().filter(|source| source.connection.is_some() && !source.has_ended);
+        let devices: Vec<_> = here.filter_map(|source| source.devices.values().next().copied()).collect();
+        if !devices.is_empty() {
+            let name = self.shared.table.interner.string(name);
+            self.tell_news();
+            self.last_ns = self.last_ns.max(self.now_ns(now_unix_ns).saturating_sub(WAIT_NS));
+            let kind = EventKind::Mark { stage: Stage::Instant, name, address: 0, site: SiteId(0) };
+            let time_ns = self.last_ns;
+            devices.iter().for_each(|&device| self.output.event(&Event { device, time_ns, kind }));
+        }
+        devices.len()
+    }
+
     /// Tells what is ready; `all` says that nothing is waited for. Says how much that was.
     pub(super) fn turn(&mut self, now_unix_ns: u64, all: bool) -> u64 {
         if now_unix_ns < self.hold_until_unix_ns && !all {

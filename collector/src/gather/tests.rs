@@ -440,6 +440,28 @@ fn what_has_more_names_than_there_is_room_for_goes_on_without() {
 }
 
 #[test]
+fn a_mark_is_for_all_who_are_here_and_moves_nobody() {
+    let (mut hub, mut a, mut b) = (hub(), Program::new(1, Some(0), 0), Program::new(2, Some(1), 0));
+    let (joined_a, joined_b) = (a.join(&mut hub, 0), b.join(&mut hub, 0));
+    assert_eq!(hub.mark_all("nobody", BEGIN_NS), 0);
+    const NOW_NS: u64 = 2 * WAIT_NS;
+    a.mark(1);
+    b.mark(NOW_NS - 7);
+    a.push(&mut hub, &joined_a, NOW_NS);
+    b.push(&mut hub, &joined_b, NOW_NS);
+    assert_eq!(hub.mark_all("here", BEGIN_NS + NOW_NS), 2);
+    a.mark(NOW_NS - 10);
+    a.push(&mut hub, &joined_a, NOW_NS + 10);
+    hub.leave(&joined_b, BEGIN_NS + NOW_NS + 20);
+    assert_eq!(hub.mark_all("here", BEGIN_NS + NOW_NS + 20), 1);
+    hub.turn(LATE_NS, true);
+    let expected = [(0, 1), (0, WAIT_NS), (1, WAIT_NS), (0, WAIT_NS + 20)];
+    let order = order(hub.finish(LATE_NS));
+    assert_eq!(order[..3], expected[..3]);
+    assert!(order.contains(&(0, NOW_NS - 10)) && order.contains(&(1, NOW_NS - 7)), "{order:?}");
+}
+
+#[test]
 fn whose_devices_are_here() {
     let (mut hub, mut a, mut b) = (hub(), Program::new(1, Some(0), 0), Program::new(2, Some(1), 0));
     let (joined_a, joined_b) = (a.join(&mut hub, 0), b.join(&mut hub, 0));
