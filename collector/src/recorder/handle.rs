@@ -29,7 +29,7 @@ const MAX_DEFINITIONS: usize = 1 << 16;
 /// through several handles keeps its order too, where each has a later time than the one before, which [`now_ns`](Self::now_ns) told:
 /// processors may tell the same time for some 10 ns. Of what two threads do at the same moment either may come first. Definitions keep their order through whichever handles they come. A clone is dropped without a loss.
 ///
-/// Where events are [dropped](Overflow::Drop), a pool that is [recorded](crate::DevicePool::recorded) says after a gap what it looks like. One that has
+/// Where events are [dropped](crate::Overflow::Drop), a pool that is [recorded](crate::DevicePool::recorded) says after a gap what it looks like. One that has
 /// the handle as its [`Sink`] is not asked, and what it freed unseen stays in the recording.
 pub struct RecorderHandle {
     place: Place,
