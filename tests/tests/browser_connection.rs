@@ -118,6 +118,8 @@ fn whoever_has_the_token_may_ask_the_program() {
     assert_eq!(text(page, "controls-why"), "");
     page.run("document.getElementById('mark-name').value = '<b>here</b>'; document.getElementById('mark-now').click()");
     page.wait("the mark is made", "const said = document.getElementById('control-said'); return said.dataset.kind === 'done' && said.innerText.length > 1");
+    // One thing at a time: the buttons are there again with the next frame.
+    page.wait("it can be asked again", "return !document.getElementById('record-now').disabled");
     page.run("document.getElementById('record-now').click()");
     page.wait("it is written", "return document.getElementById('control-said').innerText.includes('.vram')");
     let said = text(page, "control-said");
