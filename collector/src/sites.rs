@@ -28,6 +28,16 @@ struct Numbering {
     definitions: Definitions,
 }
 
+impl Numbering {
+    /// Tells `sink` what is new.
+    fn tell(&mut self, sink: &mut (impl Sink + ?Sized)) {
+        for definition in self.interner.take_fresh() {
+            sink.define(&definition);
+            self.definitions.define(definition);
+        }
+    }
+}
+
 /// Different names of moments that are kept apart. A program that numbers its steps has another name for each, and each is held for as long as the
 /// recording goes on, by everyone who has it: so many take some 60 MB.
 const MAX_NAMES: usize = 1 << 18;
@@ -46,30 +56,25 @@ impl Numbers {
     pub(crate) fn number<R>(&self, sink: &mut (impl Sink + ?Sized), number: impl FnOnce(&mut Interner) -> R) -> R {
         let mut numbering = self.lock();
         let numbered = number(&mut numbering.interner);
-        for definition in numbering.interner.take_fresh() {
-            sink.define(&definition);
-            numbering.definitions.define(definition);
-        }
+        numbering.tell(sink);
         numbered
     }
 
     /// The number of the name of a moment, of which `sink` is told where it is a new one. Where there are too many different ones,
     /// a new one loses the number at its end.
     pub(crate) fn name(&self, sink: &mut (impl Sink + ?Sized), name: &str) -> StringId {
-        let (known, names) = {
-            let numbering = self.lock();
-            (numbering.interner.find(name), numbering.names)
-        };
-        if let Some(known) = known {
+        let mut numbering = self.lock();
+        if let Some(known) = numbering.interner.find(name) {
             return known;
         }
-        let short = match names {
+        let short = match numbering.names {
             ..MAX_NAMES => name.to_owned(),
             MAX_NAMES.. => unnumbered(name),
         };
-        let text = if names < 2 * MAX_NAMES { short.as_str() } else { "…" };
-        let id = self.number(sink, |interner| interner.string(text));
-        self.lock().names += 1;
+        let text = if numbering.names < 2 * MAX_NAMES { short.as_str() } else { "…" };
+        let id = numbering.interner.string(text);
+        numbering.tell(sink);
+        numbering.names += 1;
         id
     }
 

@@ -196,22 +196,31 @@ impl RecorderHandle {
         (time, unit): (u64, Unit),
         seen: impl FnOnce() -> Option<DeviceState>,
     ) {
-        let Place::Behind(behind) = &mut self.place else { return };
-        if behind.place.with_ring(Ring::is_half_free) != Some(true) {
-            return;
-        }
-        let mut state = self.shared.lock();
-        if state.closed || state.aside.len() >= MAX_ASIDE {
-            return;
-        }
-        state.dropped.retain(|dropped| !Arc::ptr_eq(dropped, &behind.dropped));
-        drop(state);
+        let Self { place: Place::Behind(behind), shared, .. } = self else { return };
         let lost = behind.dropped.events.load(Ordering::Relaxed);
-        if lost > 0 {
-            let gap = Event { device, time_ns: time, kind: EventKind::Gap { lost } };
-            let seen = seen().map(|seen| Aside::Seen(device, Box::new(seen)));
-            // Half a ring has room for both; and where the recording ends meanwhile, they are of no interest.
-            behind.place.with_ring(|ring| ring.event(&gap, unit) && seen.is_none_or(|seen| ring.aside(seen)));
+        let gap = Event { device, time_ns: time, kind: EventKind::Gap { lost } };
+        // The recorder itself comes here, which must wait for nothing: room is looked for and taken without letting go of it.
+        let is_told = behind.place.with_ring(|ring| {
+            if !ring.is_half_free() {
+                return false;
+            }
+            let seen = if lost > 0 { seen() } else { None };
+            let mut state = shared.lock();
+            if state.closed || state.aside.len() >= MAX_ASIDE {
+                return false;
+            }
+            state.dropped.retain(|dropped| !Arc::ptr_eq(dropped, &behind.dropped));
+            let is_seen = seen.is_some();
+            state.aside.extend(seen.map(|seen| (ring.number, Aside::Seen(device, Box::new(seen)))));
+            drop(state);
+            // Half a ring has room for both; where the recording ends meanwhile, they are of no interest.
+            if lost > 0 && ring.event(&gap, unit) && is_seen {
+                ring.packer.aside(&mut ring.words);
+            }
+            true
+        });
+        if is_told != Some(true) {
+            return;
         }
         let place = std::mem::replace(&mut *behind.place, Place::Closed);
         self.place = place;
