@@ -44,13 +44,13 @@ fn live_server(count: u64) -> (Server, Hub, Vec<u8>) {
     (start(Content { assets: ASSETS, ..Content::live(hub.clone()) }), hub, bytes)
 }
 
-struct Answer {
-    status: u16,
-    head: String,
-    body: Vec<u8>,
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) head: String,
+    pub(super) body: Vec<u8>,
 }
 
-fn send(server: &Server, request: &str) -> Answer {
+pub(super) fn send(server: &Server, request: &str) -> Answer {
     let mut stream = TcpStream::connect(server.address()).expect("the server listens");
     stream.write_all(request.as_bytes()).expect("the request is small");
     let mut answer = Vec::new();

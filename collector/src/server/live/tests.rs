@@ -13,6 +13,7 @@ use crate::file::{Keep, RecordingFile};
 use crate::hub::HubLimits;
 use crate::hub::testing::Source;
 use crate::recorder::{Outputs, Recorder, RecorderHandle};
+use crate::server::tests::{Answer, send};
 use crate::server::{Assets, Content, Server, ServerOptions};
 
 fn serve(hub: &Hub) -> Server {
@@ -168,12 +169,6 @@ fn the_whole_history_is_followed_while_it_grows() {
     }
 }
 
-struct Answer {
-    status: u16,
-    head: String,
-    body: Vec<u8>,
-}
-
 impl Answer {
     fn tag(&self) -> &str {
         let line = self.head.lines().find_map(|line| line.strip_prefix("etag: "));
@@ -183,15 +178,7 @@ impl Answer {
 
 fn ask(server: &Server, method: &str, headers: &str) -> Answer {
     let address = server.address();
-    let mut stream = TcpStream::connect(address).expect("the server listens");
-    let request = format!("{method} /trace.vram HTTP/1.1\r\nHost: {address}\r\n{headers}Connection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("the request is small");
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("the server answers and closes");
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("a head");
-    let head = String::from_utf8(answer[..end].to_vec()).expect("headers are text").to_lowercase();
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status line");
-    Answer { status, head, body: answer[end + 4..].to_vec() }
+    send(server, &format!("{method} /trace.vram HTTP/1.1\r\nHost: {address}\r\n{headers}Connection: close\r\n\r\n"))
 }
 
 /// Downloads in two parts, between which the recording grows.
