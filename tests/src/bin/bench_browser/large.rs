@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use vramscope_tests::fixtures::Fixture;
 use vramscope_tests::{Browser, Page, Program, made, vramscope};
 
-use crate::{Effort, Target, milliseconds, row, scripts, times};
+use crate::{Effort, Target, milliseconds, row, scripts, seek_and_scrub, times};
 
 /// What the page that PyTorch ships does with `big`, in the browser and on the machine named in `docs/benchmarks.md`: memory_viz as of May 2026.
 mod memory_viz {
@@ -53,16 +53,7 @@ fn times_of(value: &Value) -> Vec<f64> {
 fn on_the_page(browser: &Browser, page: Page<'_>, effort: Effort, is_big: bool) {
     let opened = times(browser, scripts::OPEN_URL, json!(effort.opens));
     row("open(URL) until usable", &opened, effort.target(Target::Longest(1000.0)));
-    row(
-        "seek until on the screen",
-        &times(browser, scripts::SEEK, json!(effort.seeks)),
-        effort.target(Target::Longest(50.0)),
-    );
-    row(
-        "scrub, between frames",
-        &times(browser, scripts::SCRUB, json!(effort.scrub_ms)),
-        effort.target(Target::Longest(50.0)),
-    );
+    seek_and_scrub(browser, effort);
     let zoomed = times(browser, scripts::ZOOM, json!(effort.seeks));
     row("one zoom step", &zoomed, None);
     let memory = times_of(&browser.run(&script(scripts::MEMORY), &[]));

@@ -77,6 +77,11 @@ fn measure(browser: &Browser, page: Page<'_>, fixture: &Fixture, other: &Fixture
     row("open(file) until usable", &open, effort.target(Target::Longest(1000.0)));
     page.open_file(&other.file_name(), &other.bytes());
     row("drop until usable", &times(browser, scripts::DROP, json!(events)), effort.target(Target::Longest(1000.0)));
+    seek_and_scrub(browser, effort);
+}
+
+/// To random moments of what is open, and through it.
+fn seek_and_scrub(browser: &Browser, effort: Effort) {
     row(
         "seek until on the screen",
         &times(browser, scripts::SEEK, json!(effort.seeks)),
