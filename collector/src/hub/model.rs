@@ -70,10 +70,12 @@ impl Client {
         let size: usize = taken.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
         assert!(size <= max_bytes || taken.chunks.len() == 1, "{size} of {max_bytes} bytes");
         assert!(self.viewer.failure().is_none(), "{:?}", self.viewer.failure());
+        // What is missed reaches up to a state, and a gap just before that is in it.
+        let mut is_moved_on = taken.missed > 0;
         for chunk in &taken.chunks {
             let had = self.recording.end_event();
             let is_gap = source.gaps.contains(&(had, chunk.first_event.saturating_sub(had)));
-            if chunk.kind == ChunkKind::State && is_gap && self.has_begun {
+            if chunk.kind == ChunkKind::State && !std::mem::take(&mut is_moved_on) && is_gap && self.has_begun {
                 self.gaps += chunk.first_event - had;
             }
             self.has_begun |= matches!(chunk.kind, ChunkKind::State | ChunkKind::Events);
