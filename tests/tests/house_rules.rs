@@ -282,3 +282,23 @@ fn links_of_the_docs_lead_somewhere() {
         });
     check("links of the docs lead somewhere", broken.collect::<Vec<_>>());
 }
+
+/// A file that `.gitignore` keeps out is here and in no clone: its tests would pass here alone.
+#[test]
+fn nothing_that_code_or_tests_need_is_ignored() {
+    let arguments = ["ls-files", "--others", "--ignored", "--exclude-standard", "-z"];
+    // The folders of code, so that what was built is not walked.
+    let rooms = packages().into_iter().filter_map(|package| {
+        let manifest = PathBuf::from(package["manifest_path"].as_str()?);
+        Some(from_root(manifest.parent()?))
+    });
+    let folders =
+        rooms.flat_map(|room| ["src", "tests", "data", "benches", "examples"].map(|of| format!("{room}/{of}")));
+    let listed = Command::new("git").args(arguments).arg("--").args(folders).current_dir(workspace_root()).output();
+    let Some(output) = listed.ok().filter(|output| output.status.success()) else {
+        println!("SKIPPED: this is not a checkout of git's");
+        return;
+    };
+    let listed = String::from_utf8(output.stdout).expect("paths of the house are text");
+    check("a file in a folder of code is not ignored", listed.split_terminator('\0').map(str::to_owned));
+}
