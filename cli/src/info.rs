@@ -43,6 +43,9 @@ struct FormatSummary {
 #[derive(Debug, Serialize)]
 struct DeviceSummary {
     device: u16,
+    name: String,
+    /// Of the process that it belongs to, in a recording of several.
+    rank: Option<u32>,
     events: u64,
     allocated_bytes: u64,
     reserved_bytes: u64,
@@ -95,9 +98,12 @@ fn device_summary(
     let counters = end.counters();
     let peak = |of: fn(&vramscope_trace::Series) -> Peak| recording.series(id).map_or(0, |series| of(series).bytes);
     let began_empty = begin.is_none_or(|begin| begin.segments().len() == 0 && begin.events() == 0);
-    let declared = device_info(recording, id).is_none_or(|info| info.history_complete);
+    let info = device_info(recording, id);
+    let declared = info.is_none_or(|info| info.history_complete);
     DeviceSummary {
         device: id.0,
+        name: info.map(|info| info.name.clone()).unwrap_or_default(),
+        rank: info.and_then(|info| info.rank),
         events: end.events() - begin.map_or(0, DeviceState::events).min(end.events()),
         allocated_bytes: counters.allocated,
         reserved_bytes: counters.reserved,

@@ -5,7 +5,7 @@
 #     bash tests/gpu/run.sh [PART...]          there: with target/gpu beside; or target/gpu/run.sh, with that folder alone
 #
 # Parts: tests, sanitizer, torch, bench; `all` is these four, and what is run where none is named. `snapshots` makes PyTorch snapshots
-# anew and verifies them. Each step has its own time and all have TOTAL_SECONDS (530) together; a step that fails does not keep the
+# anew and verifies them, `parallel` trains on two GPUs whose processes push to one hub. Each step has its own time and all have TOTAL_SECONDS (530) together; a step that fails does not keep the
 # others from being run. Ends with a line a step and the status 1 where one failed. Everything printed is in $OUT/gpu.log.
 
 set -u
@@ -230,6 +230,77 @@ part_torch() {
     [ -f "$work/torch-expandable-recorded.vram" ] && cp "$work/torch-expandable-recorded.vram" "$out/torch-expandable-recorded.vram"
 }
 
+parallel() {
+    python3 -m torch.distributed.run --standalone --nproc-per-node 2 "$here/parallel.py" "$@"
+}
+
+# The processes of a training push to a hub, which writes what all of them did, while somebody follows it.
+pushed() {
+    local address="" serve record
+    "$built/vramscope" serve --listen 127.0.0.1:0 --no-open --record "$work/merged.vram" >"$work/serve.out" 2>"$work/serve.err" &
+    serve=$!
+    for _ in $(seq 100); do
+        address=$(sed -n 's/^.*VRAMSCOPE_PUSH=\(ws[^ ]*\) .*$/\1/p' "$work/serve.err")
+        [ -n "$address" ] && break
+        sleep 0.1
+    done
+    "$built/vramscope" record "$(sed -n 's/^listening: //p' "$work/serve.out")" -o "$work/merged-live.vram" &
+    record=$!
+    VRAMSCOPE_PUSH=$address parallel "$work/pooled" --library "$library"
+    local trained=$?
+    # What the processes said last is on its way to the hub until their connections have ended.
+    sleep 1
+    kill -TERM $serve
+    wait $serve
+    local served=$?
+    wait $record
+    local recorded=$?
+    cat "$work/serve.err"
+    [ $trained -eq 0 ] && [ $served -eq 0 ] && [ $recorded -eq 0 ]
+}
+
+same_losses_of_ranks() {
+    diff <(grep '^loss ' "$1" | sort) <(grep '^loss ' "$2" | sort) && grep -c '^loss ' "$1"
+}
+
+# What one process recorded of its GPU must be what the hub has of its rank.
+same_devices() {
+    local rank
+    for rank in 0 1; do
+        "$built/vramscope" info --json "$work/pooled/rank$rank.vram" >"$work/pooled/rank$rank.info" || return 1
+    done
+    "$built/vramscope" info --json "$1" | python3 -c '
+import json, sys
+merged, wrong = json.load(sys.stdin), 0
+own = [json.load(open(path))["devices"] for path in sys.argv[1:]]
+for device in merged["devices"]:
+    rank = device["rank"]
+    [expected] = [it for it in own[rank] if it["events"] > 0]
+    differ = [key for key in expected if key not in ("device", "name", "rank") and expected[key] != device[key]]
+    events, peak = device["events"], device["peak_reserved_bytes"]
+    print(device["name"], events, "events, peak", peak, "differ:", differ)
+    wrong += len(differ)
+sys.exit(0 if wrong == 0 and len(merged["devices"]) == 2 and merged["lost_events"] == 0 else 1)
+' "$work/pooled/rank0.info" "$work/pooled/rank1.info"
+}
+
+part_parallel() {
+    local rank
+    mkdir -p "$work/native" "$work/pooled"
+    step parallel-native 120 parallel "$work/native"
+    step parallel-vramscope 150 pushed || return
+    step parallel-same-losses 5 same_losses_of_ranks "$work/parallel-native" "$work/parallel-vramscope"
+    for rank in 0 1; do
+        step "parallel-counters-$rank" 5 compare_stats "$work/native/rank$rank.json" "$work/pooled/rank$rank.json"
+        step "parallel-verify-$rank" 30 "$built/vramscope" verify "$work/pooled/rank$rank.vram"
+    done
+    step parallel-merged 10 same_devices "$work/merged.vram"
+    step parallel-merged-live 10 same_devices "$work/merged-live.vram"
+    step parallel-merged-verify 30 "$built/vramscope" verify "$work/merged.vram"
+    note "$(cat "$work/parallel-merged" "$work/parallel-merged-live" "$work/parallel-merged-verify")"
+    cp "$work/merged.vram" "$out/merged.vram"
+}
+
 build_torch_bench() {
     local runtime
     runtime=$(find ${LD_LIBRARY_PATH//:/ } -maxdepth 1 -name 'libcudart.so*' 2>/dev/null | head -n 1)
@@ -262,15 +333,15 @@ part_snapshots() {
     tar -C "$work" -cf "$out/snapshots.tar" snapshots
 }
 
-export -f with_gpu results same_results train followed events same_events killed oom compare_stats build_torch_bench
+export -f with_gpu results same_results train followed events same_events killed oom compare_stats parallel pushed same_losses_of_ranks same_devices build_torch_bench
 export here built library work torch_folder cuda
 
 parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=(all)
 for part in "${parts[@]}"; do
     case $part in
-        all | tests | sanitizer | torch | bench | snapshots) ;;
-        *) echo "no such part: $part; there are tests, sanitizer, torch, bench, all and snapshots" >&2; exit 2 ;;
+        all | tests | sanitizer | torch | bench | snapshots | parallel) ;;
+        *) echo "no such part: $part; there are tests, sanitizer, torch, bench, all, snapshots and parallel" >&2; exit 2 ;;
     esac
 done
 

@@ -5,8 +5,8 @@
     snapshot.py --list
 
 Into OUT go NAME.pickle.zst (.gz where Python has no zstandard), which is what torch.cuda.memory._snapshot() returned, and NAME.json:
-`steps` (bytes after each), `stats` (torch.cuda.memory_stats()), `summary`, `mem_get_info`, `limit_bytes`, `events` of each device.
-Needs one NVIDIA GPU and PyTorch 2.11. The programs draw from seeded generators, so that they ask for the same in every run; which
+`steps` (bytes after each), `stats` (torch.cuda.memory_stats()), `summary`, `mem_get_info`, `limit_bytes`, `events` and `device_stats` of
+each device, and what was `recorded`. Needs an NVIDIA GPU and PyTorch 2.11; two programs need two GPUs. The programs draw from seeded generators, so that they ask for the same in every run; which
 addresses they are given, and when another stream's work is seen to be done, the machine decides.
 """
 
@@ -19,8 +19,10 @@ import subprocess
 import sys
 import time
 
+from snapshot_models import HISTORY, Lacking
+from snapshot_models import PROGRAMS as MODELS
+
 MIB = 1 << 20
-HISTORY = 200_000
 
 
 class Program:
@@ -311,7 +313,7 @@ def train_streams(program):
         program.step(f"step {n}")
 
 
-# Name: program, settings, entries of history that are kept.
+# Name: program, settings, what is recorded.
 PROGRAMS = {
     "streams": (streams, "", HISTORY),
     "train_streams": (train_streams, "", HISTORY),
@@ -331,7 +333,8 @@ PROGRAMS = {
     "large_segments": (large_segments, "large_segment_size_mb:48", HISTORY),
     "large_segments_expandable": (large_segments, "expandable_segments:True,large_segment_size_mb:32", HISTORY),
     "non_split_rounding": (non_split_rounding, "large_segment_size_mb:64,max_split_size_mb:100", HISTORY),
-    "ring_small": (ring_small, "", 1500),
+    "ring_small": (ring_small, "", {**HISTORY, "max_entries": 1500}),
+    **MODELS,
 }
 
 
@@ -349,8 +352,12 @@ def run_one(out, name):
     program, _, history = PROGRAMS[name]
     noted = Program(torch)
     torch.cuda.init()
-    torch.cuda.memory._record_memory_history(max_entries=history, stacks="python", context=None)
-    program(noted)
+    torch.cuda.memory._record_memory_history(**history)
+    try:
+        program(noted)
+    except Lacking as what:
+        print(f"{name}: not made, the machine lacks {what}", flush=True)
+        return
     snapshot = torch.cuda.memory._snapshot()
     truth = {
         "scenario": name,
@@ -364,6 +371,8 @@ def run_one(out, name):
         "mem_get_info": list(torch.cuda.mem_get_info()),
         "limit_bytes": noted.limit_bytes,
         "events": [len(trace) for trace in snapshot["device_traces"]],
+        "recorded": history,
+        "device_stats": [dict(torch.cuda.memory_stats(device)) for device in range(torch.cuda.device_count())],
     }
     end, packed = pack(pickle.dumps(snapshot, protocol=4))
     with open(os.path.join(out, f"{name}.pickle.{end}"), "wb") as file:

@@ -1,0 +1,319 @@
+"""Programs for snapshot.py that are nearer to what people train than its own, and histories that begin, stop and are thrown away.
+
+Each takes a `Program`, which has begun to record as its line in `PROGRAMS` says: settings, and what `_record_memory_history` is given.
+One that needs what the machine lacks raises `Lacking`.
+"""
+
+import random
+import threading
+
+MIB = 1 << 20
+HISTORY = {"max_entries": 200_000, "stacks": "python", "context": None}
+STACKS = {**HISTORY, "context": "all"}
+ALL_STACKS = {**STACKS, "stacks": "all"}
+
+
+class Lacking(Exception):
+    """What a program needs and the machine does not have."""
+
+
+def small_net(torch, width=256, classes=16):
+    torch.manual_seed(5)
+    return torch.nn.Sequential(
+        torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width), torch.nn.LayerNorm(width),
+        torch.nn.Linear(width, classes),
+    ).cuda()
+
+
+def steps(program, net, count, batch=64, width=256, begin=0):
+    torch, rng = program.torch, random.Random(begin)
+    optimizer = torch.optim.AdamW(net.parameters())
+    for n in range(begin, begin + count):
+        x = torch.randn(batch * rng.randint(1, 6), width, device="cuda")
+        loss = net(x).float().logsumexp(-1).mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        program.step(f"step {n}")
+
+
+def amp_checkpoint(program):
+    """Mixed precision, activations computed anew, gradients gathered over two batches."""
+    torch = program.torch
+    from torch.utils.checkpoint import checkpoint_sequential
+
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(*[
+        torch.nn.TransformerEncoderLayer(128, 4, 512, batch_first=True) for _ in range(4)
+    ]).cuda()
+    optimizer, scaler = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9), torch.amp.GradScaler("cuda")
+    rng = random.Random(1)
+    for n in range(6):
+        for _ in range(2):
+            x = torch.randn(4, rng.randint(32, 256), 128, device="cuda", requires_grad=True)
+            with torch.autocast("cuda", torch.float16):
+                loss = checkpoint_sequential(net, 2, x, use_reentrant=False).square().mean()
+            scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        program.step(f"step {n}")
+
+
+def generate(program):
+    """A language model that writes: caches of keys and values that grow by a token at a time."""
+    torch = program.torch
+    try:
+        from transformers import GPT2Config, GPT2LMHeadModel
+    except ImportError as error:
+        raise Lacking("transformers") from error
+    torch.manual_seed(2)
+    net = GPT2LMHeadModel(GPT2Config(n_embd=128, n_layer=4, n_head=4, vocab_size=512, n_positions=256)).cuda().eval()
+    for n in range(3):
+        prompt = torch.randint(0, 512, (1 + n, 16), device="cuda")
+        net.generate(prompt, max_new_tokens=96, do_sample=False, pad_token_id=0)
+        program.step(f"text {n}")
+
+
+def compiled(program):
+    """A compiled net, whose requests say which compilation they belong to."""
+    steps(program, program.torch.compile(small_net(program.torch)), 5)
+
+
+def compiled_graphs(program):
+    """A compiled net in CUDA graphs that share a pool, which PyTorch sets back to earlier states."""
+    torch = program.torch
+    net = torch.compile(small_net(torch), mode="reduce-overhead")
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    for n in range(8):
+        torch.compiler.cudagraph_mark_step_begin()
+        net(torch.randn(64, 256, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        program.step(f"step {n}")
+
+
+def cudnn_benchmark(program):
+    """Convolutions that are tried in many ways, with workspaces that do not fit under the cap."""
+    torch = program.torch
+    torch.backends.cudnn.benchmark = True
+    torch.manual_seed(3)
+    program.limit(700 * MIB)
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 64, 7, padding=3), torch.nn.BatchNorm2d(64), torch.nn.ReLU(),
+        torch.nn.Conv2d(64, 64, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(64, 128, 5, stride=2),
+    ).cuda()
+    for n, size in enumerate((32, 64, 96, 64, 112)):
+        try:
+            net(torch.randn(8, 3, size, size, device="cuda", requires_grad=True)).sum().backward()
+        except torch.OutOfMemoryError as error:
+            program.ooms += 1
+            program.last_oom = str(error)
+        program.step(f"step {n}")
+
+
+def recurrent(program):
+    """An LSTM, whose cuDNN keeps weights in one block, and an embedding with sparse gradients."""
+    torch = program.torch
+    torch.manual_seed(4)
+    embed, net = torch.nn.Embedding(5000, 64, sparse=True).cuda(), torch.nn.LSTM(64, 128, 2, batch_first=True).cuda()
+    rng = random.Random(4)
+    for n in range(6):
+        out, _ = net(embed(torch.randint(0, 5000, (8, rng.randint(5, 120)), device="cuda")))
+        out.square().mean().backward()
+        for parameter in (*embed.parameters(), *net.parameters()):
+            parameter.grad = None
+        program.step(f"step {n}")
+
+
+def annotated(program):
+    """Annotations and metadata beside the requests."""
+    torch = program.torch
+    memory, net = torch.cuda.memory, small_net(program.torch)
+    for n in range(3):
+        with torch.profiler.record_function(f"step {n} \u2192 <b>forward</b>"):
+            if hasattr(memory, "_set_memory_metadata"):
+                memory._set_memory_metadata(f"epoch 0, \u00fcbung {n}")
+            loss = net(torch.randn(64, 256, device="cuda")).sum()
+        with torch.profiler.record_function("backward"):
+            loss.backward()
+        program.step(f"step {n}")
+
+
+def late(program):
+    """A history that begins in the middle of a program."""
+    torch = program.torch
+    torch.cuda.memory._record_memory_history(enabled=None)
+    net = small_net(torch)
+    steps(program, net, 4)
+    torch.cuda.memory._record_memory_history(**HISTORY)
+    steps(program, net, 6, begin=4)
+
+
+def stopped(program):
+    """A history that ends before the program does, and then goes on: what came between is in the segments alone."""
+    torch, net = program.torch, small_net(program.torch)
+    steps(program, net, 3)
+    torch.cuda.memory._record_memory_history(enabled=None)
+    steps(program, net, 3, batch=200, begin=3)
+    program.kept = [torch.empty(3 * MIB + n, dtype=torch.uint8, device="cuda") for n in range(5)]
+    torch.cuda.memory._record_memory_history(**HISTORY)
+    steps(program, net, 3, begin=6)
+    torch.cuda.memory._record_memory_history(enabled=None)
+    steps(program, net, 3, batch=300, begin=9)
+
+
+def cleared(program):
+    """A history that is thrown away in the middle."""
+    torch, net = program.torch, small_net(program.torch)
+    steps(program, net, 4)
+    torch.cuda.memory._record_memory_history(**HISTORY, clear_history=True)
+    steps(program, net, 4, begin=4)
+
+
+def unrecorded(program):
+    """No history at all: segments only."""
+    program.torch.cuda.memory._record_memory_history(enabled=None, clear_history=True)
+    steps(program, small_net(program.torch), 3)
+
+
+def state_only(program):
+    """What each live block was asked for by, and no history."""
+    program.torch.cuda.memory._record_memory_history(enabled="state", stacks="python")
+    steps(program, small_net(program.torch), 3)
+
+
+def settings_change(program):
+    """Settings that change while the program runs."""
+    torch, net = program.torch, small_net(program.torch)
+    steps(program, net, 3)
+    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    held = [program.bytes(n * MIB) for n in (30, 5, 1)]
+    steps(program, net, 3, batch=400, begin=3)
+    torch.cuda.memory._set_allocator_settings("expandable_segments:False")
+    steps(program, net, 3, batch=800, begin=6)
+    del held
+    torch.cuda.empty_cache()
+    program.step("emptied")
+
+
+def odd_pools(program):
+    """Pools that may be used when memory runs out, and pools whose blocks are not split."""
+    torch = program.torch
+    try:
+        pools = [torch.cuda.MemPool(use_on_oom=True), torch.cuda.MemPool(no_split=True)]
+    except TypeError as error:
+        raise Lacking("such pools") from error
+    program.limit(512 * MIB)
+    for pool in pools:
+        with torch.cuda.use_mem_pool(pool):
+            program.bytes(90 * MIB)
+            held = [program.bytes(n << 18) for n in (1, 7, 30)]
+        del held[1]
+        program.step("pool")
+    live = [program.try_bytes(60 * MIB) for _ in range(9)]
+    program.step("full")
+    del live, held
+    torch.cuda.empty_cache()
+    program.step("emptied")
+
+
+def threads(program):
+    """Four threads, each on a stream of its own, that hand blocks to one another."""
+    torch, shared, lock = program.torch, [], threading.Lock()
+
+    def run(number):
+        rng, live = random.Random(number), []
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(600):
+                if live and rng.random() < 0.5:
+                    live.pop(rng.randrange(len(live)))
+                else:
+                    live.append(torch.empty(rng.choice((600, 70_000, 3 * MIB)), dtype=torch.uint8, device="cuda"))
+                if live and rng.random() < 0.05:
+                    with lock:
+                        shared.append(live.pop())
+                        if len(shared) > 20:
+                            shared.pop(0)
+
+    running = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    program.step("joined")
+    shared.clear()
+    program.step("given back")
+
+
+def graphs(program):
+    """Private pools, for histories that overflow."""
+    torch, net = program.torch, small_net(program.torch)
+    kept = []
+    for n in range(3):
+        given = torch.randn(64 + 32 * n, 256, device="cuda")
+        with torch.no_grad():
+            net(given)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                kept.append(net(given))
+        kept.append(graph)
+        steps(program, net, 4, begin=4 * n)
+        if n == 1:
+            del kept[:2], graph
+            torch.cuda.empty_cache()
+
+
+def two_devices(program):
+    """A net cut in two over two GPUs, copies between them, and an empty default device at the end."""
+    torch = program.torch
+    if torch.cuda.device_count() < 2:
+        raise Lacking("two GPUs")
+    first, second = torch.nn.Linear(512, 2048).to("cuda:0"), torch.nn.Linear(2048, 64).to("cuda:1")
+    for n in range(5):
+        x = torch.randn(128 * (n + 1), 512, device="cuda:0")
+        second(first(x).relu().to("cuda:1")).square().mean().backward()
+        program.step(f"step {n}")
+    del x
+
+
+def second_device(program):
+    """Everything on the second GPU, as the processes of a data-parallel training have it."""
+    torch = program.torch
+    if torch.cuda.device_count() < 2:
+        raise Lacking("two GPUs")
+    with torch.cuda.device(1):
+        steps(program, small_net(torch), 5)
+
+
+# Name: program, settings, what is recorded.
+PROGRAMS = {
+    "amp_checkpoint": (amp_checkpoint, "", ALL_STACKS),
+    "generate": (generate, "", STACKS),
+    "compiled": (compiled, "", STACKS),
+    "compiled_graphs": (compiled_graphs, "", HISTORY),
+    "cudnn_benchmark": (cudnn_benchmark, "", HISTORY),
+    "cudnn_benchmark_all": (
+        cudnn_benchmark,
+        "max_split_size_mb:64,garbage_collection_threshold:0.5,roundup_power2_divisions:4,release_lock_on_cudamalloc:True",
+        HISTORY,
+    ),
+    "recurrent": (recurrent, "expandable_segments:True", HISTORY),
+    "annotated": (annotated, "", {**STACKS, "global_record_annotations": True}),
+    "late": (late, "", HISTORY),
+    "stopped": (stopped, "", HISTORY),
+    "cleared": (cleared, "", STACKS),
+    "unrecorded": (unrecorded, "", HISTORY),
+    "state_only": (state_only, "", HISTORY),
+    "alloc_stacks": (recurrent, "", {**STACKS, "context": "alloc"}),
+    "settings_change": (settings_change, "", HISTORY),
+    "odd_pools": (odd_pools, "", HISTORY),
+    "threads": (threads, "", HISTORY),
+    "threads_expandable": (threads, "expandable_segments:True", HISTORY),
+    "ring_graphs": (graphs, "", {**HISTORY, "max_entries": 700}),
+    "ring_graphs_expandable": (graphs, "expandable_segments:True", {**HISTORY, "max_entries": 700}),
+    "ring_threads": (threads, "expandable_segments:True", {**HISTORY, "max_entries": 2000}),
+    "two_devices": (two_devices, "", STACKS),
+    "second_device": (second_device, "expandable_segments:True", HISTORY),
+}
