@@ -1,8 +1,8 @@
 //! Histories made of bytes: any bytes are one, and most of what one says goes together.
 
 use vramscope_trace::{
-    Annotation, Category, Definition, DeviceId, Encoder, Event, EventKind, Frame, FrameId, Info, MempoolId, Pool,
-    PoolKind, Sink, Site, SiteId, Stack, StackId, Stage, StreamId, StringId,
+    Annotation, Category, Definition, DeviceId, DeviceInfo, Encoder, Event, EventKind, Frame, FrameId, Info, MempoolId,
+    Pool, PoolKind, Sink, Site, SiteId, Stack, StackId, Stage, StreamId, StringId,
 };
 
 /// Takes values off the front of bytes.
@@ -133,6 +133,11 @@ pub(crate) fn encode(bytes: &[u8]) -> (Vec<u8>, u64) {
                 let lost = Event { device, time_ns, kind: source.kind(0) };
                 state.apply(&lost);
                 encoder.full_state(&state);
+            }
+            29 => {
+                // A head comes again, for more is known now.
+                let known = DeviceInfo { device: device.0, rank: Some(source.byte().into()), ..DeviceInfo::default() };
+                encoder.head(&Info { source: "fuzz".to_owned(), devices: vec![known], ..Info::default() });
             }
             _ => time_ns = time_ns.wrapping_sub(u64::from(source.byte())),
         }

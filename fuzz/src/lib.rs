@@ -14,6 +14,7 @@
 mod agree;
 mod events;
 mod exports;
+mod growing;
 mod look;
 mod mutate;
 mod random;
@@ -23,6 +24,7 @@ mod seeds;
 pub mod sketch;
 
 pub use exports::{analyses, reruns, round_trip};
+pub use growing::growing;
 pub use mutate::mutate;
 pub use random::Random;
 pub use readers::{json, link, pickle, rmm, settings, unpacking};
@@ -42,9 +44,10 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 15] = [
     Target { name: "recording", run: recording, seeds: seeds::files, words: &[] },
     Target { name: "chunks", run: chunks, seeds: seeds::sketches, words: MARKS },
+    Target { name: "growing", run: growing, seeds: seeds::sketches, words: MARKS },
     Target { name: "index", run: index, seeds: seeds::indices, words: MARKS },
     Target { name: "agreement", run: agreement, seeds: seeds::sketches, words: MARKS },
     Target { name: "encoder", run: encoder, seeds: seeds::history_bytes, words: &[] },

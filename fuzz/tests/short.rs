@@ -63,4 +63,4 @@ macro_rules! targets {
     };
 }
 
-targets!(recording chunks index agreement encoder analyses reruns pickle json rmm unpacking round_trip settings link);
+targets!(recording chunks growing index agreement encoder analyses reruns pickle json rmm unpacking round_trip settings link);
