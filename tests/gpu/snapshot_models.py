@@ -289,7 +289,7 @@ def second_device(program):
 
 # Name: program, settings, what is recorded.
 PROGRAMS = {
-    "amp_checkpoint": (amp_checkpoint, "", ALL_STACKS),
+    "amp_checkpoint": (amp_checkpoint, "", STACKS),
     "generate": (generate, "", STACKS),
     "compiled": (compiled, "", STACKS),
     "compiled_graphs": (compiled_graphs, "", HISTORY),
@@ -306,7 +306,7 @@ PROGRAMS = {
     "cleared": (cleared, "", STACKS),
     "unrecorded": (unrecorded, "", HISTORY),
     "state_only": (state_only, "", HISTORY),
-    "alloc_stacks": (recurrent, "", {**STACKS, "context": "alloc"}),
+    "alloc_stacks": (recurrent, "", {**ALL_STACKS, "context": "alloc"}),
     "settings_change": (settings_change, "", HISTORY),
     "odd_pools": (odd_pools, "", HISTORY),
     "threads": (threads, "", HISTORY),
