@@ -260,8 +260,10 @@ impl Follower {
             Ok(socket) => {
                 (self.socket, self.is_uncertain, self.then) = (Some(socket), true, self.next);
             }
-            Err(error) if is_hopeless || matches!(error, SocketError::Lasting(_)) => {
-                self.end(Followed::GivenUp(error.to_string()));
+            Err(SocketError::Lasting(why)) => self.end(Followed::GivenUp(why)),
+            Err(SocketError::Passing(why)) if is_hopeless => {
+                let patience = self.options.patience.as_secs();
+                self.end(Followed::GivenUp(format!("it did not come back within {patience} s ({why})")));
             }
             Err(_) => {}
         }

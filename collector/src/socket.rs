@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tungstenite::client::IntoClientRequest;
+use tungstenite::error::ProtocolError;
 use tungstenite::handshake::client::ClientHandshake;
 use tungstenite::http::{HeaderValue, StatusCode, header};
 use tungstenite::protocol::WebSocketConfig;
@@ -127,6 +128,9 @@ impl Socket {
             Err(Error::Io(error)) if is_pause(&error) => {
                 self.ask()?;
                 Ok(Heard::Nothing)
+            }
+            Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => {
+                Err(passing("the other side went away without a word"))
             }
             Err(error) => Err(passing(error)),
         }

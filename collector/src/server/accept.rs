@@ -1,6 +1,7 @@
 //! Taking connections: not more than there is room for, and each no longer than it does something.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +19,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinSet, yield_now};
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -30,6 +31,8 @@ const HEAD_BYTES: usize = 16 << 10;
 const STALLED_TIME: Duration = Duration::from_secs(45);
 /// How long the next connection waits after one that the operating system had nothing for: files are free again in a moment, or never.
 const BREATH: Duration = Duration::from_millis(50);
+/// Bytes of one client that are read before everyone else has a turn: as many of the smallest frames as take less than a millisecond.
+const TURN_BYTES: usize = 4 << 10;
 /// What a TLS client says first.
 const HANDSHAKE: u8 = 0x16;
 
@@ -190,7 +193,7 @@ impl Serving {
         let mut http = http1::Builder::new();
         // The time for a head also runs while a connection waits for the next request.
         http.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(HEAD_BYTES);
-        let stream = TokioIo::new(Moving { stream, stalled: None });
+        let stream = TokioIo::new(Moving { stream, stalled: None, read_bytes: 0 });
         let mut connection = pin!(http.serve_connection(stream, service).with_upgrades());
         // How a connection ends is the client's affair.
         tokio::select! {
@@ -201,11 +204,13 @@ impl Serving {
     }
 }
 
-/// A connection that ends when its client takes nothing for [`STALLED_TIME`].
+/// A connection that ends when its client takes nothing for [`STALLED_TIME`], and whose client holds nobody up who says very much.
 struct Moving<S> {
     stream: S,
     /// Runs while the client takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
+    /// What was read since the others had their turn.
+    read_bytes: usize,
 }
 
 impl<S> Moving<S> {
@@ -222,7 +227,21 @@ impl<S> Moving<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Moving<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, into)
+        let this = &mut *self;
+        if this.read_bytes >= TURN_BYTES {
+            // There is one thread, and what reads goes on for as long as there is more: 100,000 frames that say nothing, and their senders
+            // have more. It is woken when everyone else has had a turn.
+            this.read_bytes = 0;
+            let _ = pin!(yield_now()).poll(context);
+            return Poll::Pending;
+        }
+        let room = into.remaining().min(TURN_BYTES - this.read_bytes);
+        let mut part = ReadBuf::new(into.initialize_unfilled_to(room));
+        let read = Pin::new(&mut this.stream).poll_read(context, &mut part);
+        let count = part.filled().len();
+        into.advance(count);
+        this.read_bytes = if read.is_ready() { this.read_bytes + count } else { 0 };
+        read
     }
 }
 

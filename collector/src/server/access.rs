@@ -166,8 +166,9 @@ fn cookie_name(headers: &HeaderMap) -> String {
 
 fn said_in_cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let name = cookie_name(headers);
-    let lines = headers.get_all(header::COOKIE).into_iter().filter_map(|line| line.to_str().ok());
-    let cookies = lines.flat_map(|line| line.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
+    // One by one: those of other servers at this host may be in any writing.
+    let all = headers.get_all(header::COOKIE).into_iter().flat_map(|line| line.as_bytes().split(|&byte| byte == b';'));
+    let cookies = all.filter_map(|cookie| std::str::from_utf8(cookie).ok()?.trim().split_once('='));
     cookies.filter(move |(this, _)| *this == name).map(|(_, token)| token)
 }
 
@@ -229,6 +230,7 @@ mod tests {
         // That of a server behind another port, and one from before.
         check("/ws", &[("cookie", "vramscope_7791=right-Token_1")], false, false);
         check("/ws", &[("cookie", "vramscope_9000=old")], false, false);
+        check("/ws", &[("cookie", "name=J\u{fc}rgen; vramscope_9000=right-Token_1")], true, false);
         check("/ws", &[("cookie", "vramscope_9000=old; vramscope_9000=right-Token_1")], true, false);
     }
 

@@ -191,9 +191,13 @@ enum Asked {
 
 /// Reads a `Range` header (RFC 9110, 14.1.2). One of several ranges, or in other units, may be taken as if it were not there, and so it is.
 fn asked(header: &str, len: u64) -> Asked {
-    let number =
-        |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
-    let Some((first, last)) = header.strip_prefix("bytes=").and_then(|range| range.trim().split_once('-')) else {
+    let number = |text: &str| {
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        // Digits alone fail for being too many, and then there is nothing that far.
+        is_number.then(|| text.parse().unwrap_or(u64::MAX))
+    };
+    let range = header.split_once('=').filter(|(unit, _)| unit.eq_ignore_ascii_case("bytes"));
+    let Some((first, last)) = range.and_then(|(_, range)| range.trim().split_once('-')) else {
         return Asked::Everything;
     };
     let range = match (first, number(first), last, number(last)) {
@@ -238,6 +242,10 @@ mod tests {
         check("bytes=0-18446744073709551615", Asked::Part(0..100));
         check("bytes=-10", Asked::Part(90..100));
         check("bytes=-1000", Asked::Part(0..100));
+        check("Bytes=0-9", Asked::Part(0..10));
+        check("bytes=90-99999999999999999999", Asked::Part(90..100));
+        check("bytes=-99999999999999999999", Asked::Part(0..100));
+        check("bytes=99999999999999999999-", Asked::Nothing);
         check("bytes=100-", Asked::Nothing);
         check("bytes=100-200", Asked::Nothing);
         check("bytes=-0", Asked::Nothing);

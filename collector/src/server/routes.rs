@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Path, RawQuery, State, WebSocketUpgrade};
 use axum::http::{HeaderMap, Method, StatusCode, header};
@@ -102,10 +103,12 @@ async fn everything(State(site): Shared, method: Method, headers: HeaderMap) -> 
 
 async fn file(
     State(site): Shared,
-    Path((number, name)): Path<(usize, String)>,
+    path: Result<Path<(usize, String)>, PathRejection>,
     method: Method,
     headers: HeaderMap,
 ) -> Response {
+    // What is no number is not told back.
+    let Ok(Path((number, name))) = path else { return not_found() };
     match site.content.files.get(number) {
         Some(file) if file.name == name => {
             // Whoever only asks what there is asks for no range of it. And what is served has no version that `If-Range` could name.

@@ -126,7 +126,7 @@ const KINDS: &[Kind] = &[
             ("GET /..\\..\\etc\\passwd HTTP/1.1\r\nHEAD", 404),
             ("GET //etc/passwd HTTP/1.1\r\nHEAD", 404),
             ("GET /files/0/..%2f..%2fetc%2fpasswd HTTP/1.1\r\nHEAD", 404),
-            ("GET /files/99999999999999999999/a HTTP/1.1\r\nHEAD", 400),
+            ("GET /files/99999999999999999999/a HTTP/1.1\r\nHEAD", 404),
             ("GET /index.html%00.css HTTP/1.1\r\nHEAD", 404),
         ],
     ),
@@ -283,7 +283,7 @@ fn markup(house: &House) {
     let metrics = ask(house, "GET /metrics?token={token} HTTP/1.1\r\nHEAD", 200);
     assert!(metrics.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{metrics}");
     // An address is not told back, nor is a name in it.
-    for path in ["/<script>alert(1)</script>", "/commands/<script>", "/?token=<script>"] {
+    for path in ["/<script>alert(1)</script>", "/commands/<script>", "/?token=<script>", "/files/<script>/a"] {
         let answer = house.say(&format!("GET {path} HTTP/1.1\r\nHost: {{host}}\r\nConnection: close\r\n\r\n"));
         assert!(!answer.contains("<script>") && !answer.contains("%3Cscript"), "{answer}");
     }

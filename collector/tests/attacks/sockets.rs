@@ -119,6 +119,30 @@ fn endless(house: &House) {
     break_off(house, "a message in 10,000 pieces", &pieces);
 }
 
+/// One who says nothing as often as can be, with the token and without; whoever asks meanwhile is answered.
+fn chatter(house: &House) {
+    let answers = frame(0x8a, b"").repeat(20_000);
+    let pieces = [frame(0x02, b""), frame(0, b"").repeat(20_000)].concat();
+    let stranger = OPENING.replace("?token={token}", "");
+    for (opening, said) in [(OPENING, &answers), (OPENING, &pieces), (&stranger, &answers)] {
+        let mut stream = house.connect();
+        let connection = stream.try_clone().expect("the same connection");
+        stream.write_all(house.filled(opening).as_bytes()).expect("an opening");
+        let said = said.clone();
+        let talker = std::thread::spawn(move || while stream.write_all(&said).is_ok() {});
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE / 2 {
+            let asked = Instant::now();
+            let health = house.say("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+            assert!(health.starts_with("HTTP/1.1 200 "), "{health}");
+            assert!(asked.elapsed() < PATIENCE / 2, "an answer took {:?}", asked.elapsed());
+        }
+        // A stranger has been sent away by now.
+        let _ = connection.shutdown(std::net::Shutdown::Both);
+        talker.join().expect("it only talks");
+    }
+}
+
 /// Everything that is tried here.
 pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
@@ -134,6 +158,11 @@ pub(crate) const ATTACKS: &[Attack] = &[
         attempt: malformed,
     },
     Attack { what: "a message that never ends", door: Door::Open, attempt: endless },
+    Attack {
+        what: "answers that nobody asked for, and pieces with nothing in them, as fast as they can be sent",
+        door: Door::Closed,
+        attempt: chatter,
+    },
 ];
 
 #[test]
