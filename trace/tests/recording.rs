@@ -228,6 +228,37 @@ fn a_long_series_keeps_its_extremes() {
     assert!(columns.is_sorted_by_key(|column| column.event));
 }
 
+/// Bursts of 5,007 events, which end in the middle of a bucket of a series, with pauses of 6 of 1,000 columns between them.
+#[test]
+fn pauses_that_can_be_seen_are_drawn_as_they_were() {
+    let (stream, pool, site) = (StreamId(0), Pool::default(), SiteId(0));
+    let (column_ns, width) = (1_000_000, 1000);
+    let segment = EventKind::SegmentAllocated { address: 0x7000_0000_0000, size: 32 << 20, stream, pool, site };
+    let mut events = vec![Event { device: DeviceId(0), time_ns: 0, kind: segment }];
+    for burst in 0..8 {
+        for number in 0..5007 {
+            let address = 0x7000_0000_0000 + number * 4096;
+            let kind = match number {
+                _ if burst % 2 == 1 => EventKind::FreeCompleted { address, site },
+                _ => EventKind::BlockAllocated { address, size: 4096, requested: 4096, stream, pool, site },
+            };
+            let time_ns = (burst * 125 + number * 119 / 5007) * column_ns + 1;
+            events.push(Event { device: DeviceId(0), time_ns, kind });
+        }
+    }
+    let last = EventKind::BlockAllocated { address: 0x7000_0000_0000, size: 512, requested: 512, stream, pool, site };
+    events.push(Event { device: DeviceId(0), time_ns: 1000 * column_ns, kind: last });
+    let recording = open(&encode_events(&events));
+    let columns = recording.columns(DeviceId(0), 0, 1000 * column_ns, width);
+    for burst in 0..8_u64 {
+        let expected = if burst % 2 == 0 { 5007 * 4096 } else { 0 };
+        for column in &columns[burst as usize * 125 + 120..][..4] {
+            let allocated = [column.min.allocated, column.last.allocated, column.max.allocated];
+            assert_eq!((column.event, allocated), (1 + 5007 * (burst + 1), [expected; 3]), "after burst {burst}");
+        }
+    }
+}
+
 #[test]
 fn a_cut_recording_opens_up_to_the_cut() {
     let events = program(600, 3);

@@ -15,9 +15,9 @@ use crate::state::MemoryState;
 /// Columns of a timeline are exact while fewer events than this many a column are in view; beyond, a bucket of the series is narrower than a
 /// column anyway, in a recording that was read as a whole.
 const EXACT_EVENTS_PER_COLUMN: u64 = 32;
-/// Stretches without events that are looked into, of this share of the width at least.
+/// The longest stretches without events are looked into, so many, of this share of the width at least.
 const MENDED_GAPS: usize = 8;
-const GAP_SHARE: usize = 64;
+const GAP_SHARE: usize = 256;
 /// Events in view up to which columns are exact where buckets are wider, as they are in an index. Replaying these takes 4 ms.
 const EXACT_EVENTS: u64 = 150_000;
 
@@ -41,28 +41,16 @@ impl Recording {
     /// stretches that are so long that one sees it, they are looked up.
     fn mend_gaps(&self, device: DeviceId, columns: &mut [Column], from_ns: u64, to_ns: u64) {
         let width = columns.len();
-        let shortest = (width / GAP_SHARE).max(4);
         let mut replay = Replay::new();
-        let mut at = 1;
-        for _ in 0..MENDED_GAPS {
-            let is_idle = |index: &usize| columns[*index].event == columns[*index - 1].event;
-            let idle = |from: usize| (from..width).take_while(is_idle).count();
-            while at < width && idle(at) < shortest {
-                at += idle(at) + 1;
-            }
-            if at >= width {
-                return;
-            }
-            let end = at + idle(at);
-            let event = self.event_at_time(slice_end(from_ns, to_ns, width, at));
+        for gap in longest_gaps(columns) {
+            let event = self.event_at_time(slice_end(from_ns, to_ns, width, gap.start));
             // Where a chunk is not there yet, it stays as it is.
-            if let (true, Ok(state)) = (event > columns[at].event, replay.seek(self, event)) {
+            if let (true, Ok(state)) = (event > columns[gap.start].event, replay.seek(self, event)) {
                 let counters = state.device(device).map(|device| device.counters()).unwrap_or_default();
                 let still = Column::still(event, counters);
-                columns[at].extend(&still);
-                columns[at + 1..end].fill(still);
+                columns[gap.start].extend(&still);
+                columns[gap.start + 1..gap.end].fill(still);
             }
-            at = end;
         }
     }
 
@@ -126,4 +114,21 @@ impl Recording {
         }
         number
     }
+}
+
+/// The longest stretches of columns in which nothing ends, in order.
+fn longest_gaps(columns: &[Column]) -> Vec<Range<usize>> {
+    let shortest = (columns.len() / GAP_SHARE).max(4);
+    let mut at = 0;
+    let stretches = columns.chunk_by(|one, next| one.event == next.event).map(|stretch| {
+        let begin = at;
+        at += stretch.len();
+        // In the first column of it something ended.
+        begin + 1..at
+    });
+    let mut gaps: Vec<Range<usize>> = stretches.filter(|gap| gap.len() >= shortest).collect();
+    gaps.sort_by_key(|gap| std::cmp::Reverse(gap.len()));
+    gaps.truncate(MENDED_GAPS);
+    gaps.sort_by_key(|gap| gap.start);
+    gaps
 }
