@@ -53,7 +53,7 @@ pub use holders::{Holder, frame_name, holders, site_name};
 pub use info::{DeviceInfo, Info};
 pub use lifetimes::{Allocation, DeviceLifetimes, Lifetimes, LifetimesBuilder, Sums};
 pub use metrics::{Churn, Metrics, MetricsSample, MetricsSeries, metrics_by_group, peak_use, unusable_share};
-pub use recording::{Incident, IncidentKind, Opening, ReadAt, Recording};
+pub use recording::{Damage, Incident, IncidentKind, Opening, ReadAt, Recording};
 pub use replay::Replay;
 pub use series::{Column, Peak, SampleColumn, Series, UsedPeaks};
 pub use sink::{Memory, Null, Sink};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::chunk::ChunkKind;
 use crate::decoder::{Wrong, each_event, unpack_events, unpack_state};
 use crate::error::FormatError;
 use crate::event::Event;
@@ -108,6 +109,31 @@ impl Replay {
                 _ => break,
             }
         }
+        self.state = Some(state);
+        Ok(())
+    }
+
+    /// Goes over a chunk of events or a full state that follows where this is, by its own bytes. After an error in a chunk of events it is
+    /// nowhere.
+    ///
+    /// # Errors
+    /// If the chunk cannot be read, see [`seek`](Self::seek), or its events do not go with what was before.
+    pub(crate) fn take(&mut self, recording: &Recording, stored: &Stored) -> Result<(), FormatError> {
+        if stored.kind == ChunkKind::State {
+            let found = unpack_state(&*recording.chunk(stored)?, &mut self.unpacker)?;
+            let leads_here = self.state.as_ref().is_some_and(|state| state.event == stored.first_event);
+            if stored.is_news || !leads_here {
+                self.state = Some(found);
+            }
+            return Ok(());
+        }
+        let before = MemoryState { event: stored.first_event, ..MemoryState::default() };
+        let mut state = self.state.take().unwrap_or(before);
+        let columns = unpack_events(&*recording.chunk(stored)?, &mut self.unpacker)?;
+        let wrong = |wrong: Wrong| wrong.at(stored.offset());
+        let newborn = &mut self.newborn;
+        advance_in::<false>(&columns, stored.first_event, newborn, &mut state, stored.end_event(), &mut |_| {})
+            .map_err(wrong)?;
         self.state = Some(state);
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! are kept, or, for one that is larger than memory, only where they are; in the second they are read when they are wanted, by a
 //! [`ReadAt`] or by whoever asks [`Recording::missing`] first and then hands them in.
 
+mod damage;
 mod directory;
 mod forget;
 mod index;
@@ -15,6 +16,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use damage::Damage;
 pub use directory::ReadAt;
 use directory::Source;
 pub(crate) use directory::Stored;
