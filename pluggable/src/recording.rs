@@ -1,6 +1,7 @@
 //! The one recording of a process: a file, the viewers, a hub elsewhere, or all of them.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -81,15 +82,27 @@ impl Recording {
     }
 }
 
-/// The name of the program: of the script, where an interpreter runs one. Arguments are nobody else's business.
-fn program(mut arguments: impl Iterator<Item = std::ffi::OsString>) -> String {
-    let name = |path: std::ffi::OsString| {
-        Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
-    };
-    let first = arguments.next().map(name).unwrap_or_default();
-    if first.starts_with("python") {
-        let script = arguments.next().map(name).filter(|script| !script.is_empty() && !script.starts_with('-'));
-        return script.unwrap_or(first);
+/// The name of the program: of the script or module, where an interpreter runs one. Arguments are nobody else's business.
+fn program(mut arguments: impl Iterator<Item = OsString>) -> String {
+    let name = |path: OsString| Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned());
+    let first = arguments.next().and_then(name).unwrap_or_default();
+    if !first.starts_with("python") {
+        return first;
+    }
+    // Launchers put options before the script: `python -u train.py` is what torchrun runs.
+    while let Some(argument) = arguments.next() {
+        let text = argument.to_string_lossy();
+        let Some(options) = text.strip_prefix('-') else { return name(argument).unwrap_or(first) };
+        if options.starts_with(['W', 'X']) {
+            if options.len() == 1 {
+                arguments.next();
+            }
+        } else if options.ends_with('m') {
+            return arguments.next().and_then(name).unwrap_or(first);
+        } else if options.is_empty() || options.ends_with('c') {
+            // What follows is the program itself, or it comes through a pipe.
+            return first;
+        }
     }
     first
 }
@@ -104,7 +117,13 @@ mod tests {
             assert_eq!(program(arguments.iter().map(Into::into)), expected);
         };
         check(&["/usr/bin/python3.12", "runs/train.py", "--key", "secret"], "train.py");
-        check(&["python3", "-m", "train"], "python3");
+        check(&["python3", "-u", "-X", "dev", "-Xpm", "runs/train.py", "secret"], "train.py");
+        check(&["python3", "-um", "runs.train", "secret"], "runs.train");
+        for unnamed in
+            [&["python3", "-c", "secret"][..], &["python3", "-", "secret"], &["python3", "-u"], &["python3", "-m"]]
+        {
+            check(unnamed, "python3");
+        }
         check(&["/opt/bin/trainer", "secret"], "trainer");
         check(&[], "");
     }
