@@ -37,29 +37,6 @@ def steps(program, net, count, batch=64, width=256, begin=0):
         program.step(f"step {n}")
 
 
-def amp_checkpoint(program):
-    """Mixed precision, activations computed anew, gradients gathered over two batches."""
-    torch = program.torch
-    from torch.utils.checkpoint import checkpoint_sequential
-
-    torch.manual_seed(1)
-    net = torch.nn.Sequential(*[
-        torch.nn.TransformerEncoderLayer(128, 4, 512, batch_first=True) for _ in range(4)
-    ]).cuda()
-    optimizer, scaler = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9), torch.amp.GradScaler("cuda")
-    rng = random.Random(1)
-    for n in range(6):
-        for _ in range(2):
-            x = torch.randn(4, rng.randint(32, 256), 128, device="cuda", requires_grad=True)
-            with torch.autocast("cuda", torch.float16):
-                loss = checkpoint_sequential(net, 2, x, use_reentrant=False).square().mean()
-            scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        optimizer.zero_grad()
-        program.step(f"step {n}")
-
-
 def generate(program):
     """A language model that writes: caches of keys and values that grow by a token at a time."""
     torch = program.torch
@@ -289,7 +266,6 @@ def second_device(program):
 
 # Name: program, settings, what is recorded.
 PROGRAMS = {
-    "amp_checkpoint": (amp_checkpoint, "", STACKS),
     "generate": (generate, "", STACKS),
     "compiled": (compiled, "", STACKS),
     "compiled_graphs": (compiled_graphs, "", HISTORY),
