@@ -85,7 +85,7 @@ impl Guard {
     async fn pass(&self, mut request: Request, next: Next) -> Response {
         let rights = self.access.rights(request.uri(), request.headers());
         let (is_post, path) = (request.method() == Method::POST, request.uri().path());
-        if path == "/"
+        if matches!(path, "/" | "/index.html")
             && !is_post
             && let Some(address) = self.access.address_without_token(request.uri())
             && let Some(cookie) = self.access.cookie(request.headers(), self.is_secure)
@@ -97,7 +97,7 @@ impl Guard {
             let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
             let page = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
             return match path {
-                "/" => (StatusCode::UNAUTHORIZED, challenge, page, WANTED).into_response(),
+                "/" | "/index.html" => (StatusCode::UNAUTHORIZED, challenge, page, WANTED).into_response(),
                 _ => (StatusCode::UNAUTHORIZED, challenge, UNAUTHORIZED).into_response(),
             };
         }

@@ -11,8 +11,9 @@ struct Kind(&'static str, Door, &'static [Asked]);
 
 const HEAD: &str = "Host: {host}\r\nConnection: close\r\n";
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+const KEY: &str = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
 
-/// `HEAD` and `UPGRADE` stand for those; every request ends with an empty line, unless it has one.
+/// `HEAD`, `UPGRADE` and `KEY` stand for those, `OPENING` for a head that asks for another protocol; every request ends with an empty line, unless it has one.
 const KINDS: &[Kind] = &[
     Kind(
         "no token",
@@ -161,6 +162,32 @@ const KINDS: &[Kind] = &[
         ],
     ),
     Kind(
+        "an opening of a WebSocket that is none: no key, an older version, HTTP/1.0, another protocol, no `GET`",
+        Door::Open,
+        &[
+            ("GET /ws HTTP/1.1\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nOPENING", 400),
+            ("GET /ws HTTP/1.1\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 8\r\nKEY\r\nOPENING", 400),
+            ("GET /ws HTTP/1.1\r\nUpgrade: websocket\r\nKEY\r\nOPENING", 400),
+            ("GET /ws HTTP/1.1\r\nUpgrade: h2c\r\nSec-WebSocket-Version: 13\r\nKEY\r\nOPENING", 400),
+            ("GET /ws HTTP/1.1\r\nSec-WebSocket-Version: 13\r\nKEY\r\nOPENING", 400),
+            ("GET /ws HTTP/1.0\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nKEY\r\nOPENING", 426),
+            ("POST /ws HTTP/1.1\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nKEY\r\nOPENING", 405),
+        ],
+    ),
+    Kind(
+        "a range that is none, lies far beyond the end, or is asked for a thousand times",
+        Door::Open,
+        &[
+            ("GET /trace.vram HTTP/1.1\r\nRange: bytes=99999999999999999999-\r\nHEAD", 416),
+            ("GET /trace.vram HTTP/1.1\r\nRange: bytes=18446744073709551615-18446744073709551615\r\nHEAD", 416),
+            ("GET /trace.vram HTTP/1.1\r\nRange: bytes=-0\r\nHEAD", 416),
+            ("GET /trace.vram HTTP/1.1\r\nRange: bytes=9-5\r\nHEAD", 200),
+            ("GET /trace.vram HTTP/1.1\r\nRange: bytes=--1\r\nHEAD", 200),
+            ("GET /trace.vram HTTP/1.1\r\nRange: bytes=THOUSAND0-\r\nHEAD", 200),
+            ("GET /trace.vram HTTP/1.1\r\nRange: bytes=0-\r\nIf-Range: \"\r\nHEAD", 200),
+        ],
+    ),
+    Kind(
         "no HTTP at all",
         Door::Open,
         &[
@@ -226,7 +253,9 @@ fn status(answer: &str) -> u16 {
 fn ask(house: &House, request: &str, expected: u16) -> String {
     let cookie = format!("vramscope_{}={{token}}", house.address().port());
     let mut request = request.replace("HEAD\r\n{", &format!("{HEAD}\r\n{{")).replace("COOKIE", &cookie);
-    request = request.replace("\r\nHEAD", &format!("\r\n{HEAD}")).replace("UPGRADE", UPGRADE);
+    request = request.replace("\r\nHEAD", &format!("\r\n{HEAD}")).replace("UPGRADE", UPGRADE).replace("KEY", KEY);
+    request = request.replace("OPENING", "Host: {host}\r\nConnection: Upgrade, close\r\n");
+    request = request.replace("THOUSAND", &"0-,".repeat(1000));
     if !request.contains("\r\n\r\n") {
         request.push_str("\r\n");
     }

@@ -119,6 +119,25 @@ fn endless(house: &House) {
     break_off(house, "a message in 10,000 pieces", &pieces);
 }
 
+fn nowhere(house: &House) {
+    let of_nobody = "0".repeat(32);
+    let wrong =
+        ["", ":", "x:1", "%00", &of_nobody, &format!("{of_nobody}:-1"), &format!("{of_nobody}:18446744073709551616")];
+    for place in wrong
+        .map(|place| format!("resume={place}"))
+        .iter()
+        .map(String::as_str)
+        .chain(["history=../../etc/passwd", "notes=2"])
+    {
+        assert_eq!(close_code(&mut stranger(house, &format!("?{place}"))), 1008, "{place}");
+    }
+    for next in [0, 1, 1 << 52, u64::MAX] {
+        let mut socket = stranger(house, &format!("?resume={of_nobody}:{next}"));
+        let Ok(Message::Binary(bytes)) = socket.read() else { panic!("nothing at {next}") };
+        assert!(bytes.starts_with(b"\x89VRAM"), "a recording begins anew");
+    }
+}
+
 /// One who says nothing as often as can be, with the token and without; whoever asks meanwhile is answered.
 fn chatter(house: &House) {
     let answers = frame(0x8a, b"").repeat(20_000);
@@ -158,6 +177,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
         attempt: malformed,
     },
     Attack { what: "a message that never ends", door: Door::Open, attempt: endless },
+    Attack { what: "a place to go on at that there never was", door: Door::Open, attempt: nowhere },
     Attack {
         what: "answers that nobody asked for, and pieces with nothing in them, as fast as they can be sent",
         door: Door::Closed,
