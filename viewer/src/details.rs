@@ -237,7 +237,7 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
     let texts = [("program", &info.source), ("written by", &info.writer), ("settings", &info.alloc_conf)];
     about_recording
         .extend(texts.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, text.clone())));
-    about_recording.push(("length", units::duration(recording.end_ns().saturating_sub(recording.start_ns()))));
+    about_recording.push(length_of(recording));
     about_recording.extend(notes.iter().map(|note| ("note", note.clone())));
     if notes.is_empty() && about.is_some_and(|about| !about.history_complete) {
         about_recording.push(("history", "begins late: what was there before is known only from then on".to_owned()));
@@ -246,6 +246,21 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
     sections.extend(device.sample().map(|sample| of_sample(&sample)));
     sections.push(Section { heading: "Recording", rows: about_recording });
     Details { subject: Subject::Device, sections, stack: Vec::new() }
+}
+
+/// How long a recording is; where its beginning is not held, how much of it is.
+fn length_of(recording: &Recording) -> (&'static str, String) {
+    let length = units::duration(recording.end_ns().saturating_sub(recording.start_ns()));
+    match recording.first_event() {
+        0 => ("length", length),
+        first => ("held", format!("the last {length}, since event {}", units::count(first))),
+    }
+}
+
+/// What there is to say of the first moment, which no event led to.
+#[must_use]
+pub fn of_beginning(recording: &Recording) -> &'static str {
+    if recording.first_event() == 0 { "the beginning of the recording" } else { "the oldest moment that is held" }
 }
 
 /// An event in a few words.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use vramscope_trace::{Annotation, DeviceId, Incident, Recording, Stage, StringId};
+use vramscope_trace::{Annotation, DeviceId, Incident, Info, Recording, Stage, StringId};
 
 /// Nesting beyond this is not told apart.
 const DEEPEST: usize = 3;
@@ -10,6 +10,8 @@ const DEEPEST: usize = 3;
 /// A stretch of time with a name. A moment begins and ends at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
+    /// The GPU whose program made it.
+    pub device: DeviceId,
     /// When it begins.
     pub from_ns: u64,
     /// When it ends; `None` while nothing has ended it.
@@ -35,6 +37,23 @@ impl Marks {
     #[must_use]
     pub fn spans(&self) -> &[Span] {
         &self.spans
+    }
+
+    /// The spans of the program that a device is of: of several programs in one recording each has its own, and the devices of one program
+    /// have them together.
+    pub fn spans_on<'a>(&'a self, info: &'a Info, device: DeviceId) -> impl Iterator<Item = &'a Span> {
+        let process = |id: DeviceId| {
+            info.devices.iter().find(|about| about.device == id.0).map_or("", |about| about.process.as_str())
+        };
+        let here = process(device);
+        // Nearly always the same as the one before: a list of devices is not gone through for each of very many spans.
+        let mut known = (device, true);
+        self.spans.iter().filter(move |span| {
+            if span.device != known.0 {
+                known = (span.device, process(span.device) == here);
+            }
+            known.1
+        })
     }
 
     /// What went wrong, in order.
@@ -73,10 +92,10 @@ impl Marks {
         let open = self.open.entry(device).or_default();
         let depth = open.len().min(DEEPEST - 1);
         match stage {
-            Stage::Instant => self.spans.push(Span { from_ns: time_ns, to_ns: Some(time_ns), name, depth }),
+            Stage::Instant => self.spans.push(Span { device, from_ns: time_ns, to_ns: Some(time_ns), name, depth }),
             Stage::Begin => {
                 open.push(self.spans.len());
-                self.spans.push(Span { from_ns: time_ns, to_ns: None, name, depth });
+                self.spans.push(Span { device, from_ns: time_ns, to_ns: None, name, depth });
             }
             Stage::End => {
                 let ended = open.iter().rposition(|&span| self.spans[span].name == name);

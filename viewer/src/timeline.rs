@@ -142,7 +142,7 @@ pub(crate) fn draw_on(surface: &mut impl Surface, look: Look, content: &Content)
     let (top, whole) = bands::top(content);
     let bands = bands::stacked(content, look.theme, &columns, (geometry.from_ns, geometry.to_ns), top);
     let most = (geometry.plot.width() / look.px(110.0).max(1)) as u64;
-    let time = Axis::time(geometry.from_ns, geometry.to_ns, content.recording.start_ns(), most);
+    let time = Axis::time(geometry.from_ns, geometry.to_ns, zero_ns(content.recording), most);
     let most = (geometry.plot.height() / look.px(26.0).max(1)).max(1) as u64;
     let axes = Axes {
         time,
@@ -238,7 +238,7 @@ fn draw_spans(surface: &mut impl Surface, look: Look, geometry: &Geometry, conte
     let lane = look.px(LANE);
     // The pixel column that is drawn up to in each row: what is narrower than a pixel is drawn once.
     let mut drawn_to = vec![i32::MIN; content.marks.depth()];
-    for (index, span) in content.marks.spans().iter().enumerate() {
+    for (index, span) in content.marks.spans_on(content.recording.info(), content.device).enumerate() {
         let to_ns = span.to_ns.unwrap_or_else(|| content.recording.end_ns());
         if span.from_ns > geometry.to_ns || to_ns < geometry.from_ns {
             continue;
@@ -361,11 +361,18 @@ fn draw_peaks(
     }
 }
 
-/// A time since the recording's start, as people read it.
+/// What times count from: the recording's beginning. Where that is not held, it is when the recorder's clock began, so that a moment
+/// keeps its time when what comes before it is forgotten.
+pub(crate) fn zero_ns(recording: &Recording) -> u64 {
+    let has_clock = recording.info().epoch_unix_ns > 0;
+    if recording.first_event() > 0 && has_clock { 0 } else { recording.start_ns() }
+}
+
+/// A time since [the beginning](zero_ns), as people read it.
 #[must_use]
 pub fn moment(recording: &Recording, time_ns: u64) -> String {
-    let start_ns = recording.start_ns();
-    units::moment(time_ns.saturating_sub(start_ns), recording.end_ns().saturating_sub(start_ns))
+    let zero_ns = zero_ns(recording);
+    units::moment(time_ns.saturating_sub(zero_ns), recording.end_ns().saturating_sub(zero_ns))
 }
 
 /// Adds the moment `time_ns` to a timeline's picture: a line, and its time on the axis below.

@@ -34,6 +34,14 @@ pub fn count(value: u64) -> String {
     text
 }
 
+/// The whole number that a person has typed, with or without its thousands set apart; the greatest there is for one that is greater.
+#[must_use]
+pub fn typed_count(text: &str) -> Option<u64> {
+    let digits: String = text.chars().filter(|letter| !letter.is_whitespace() && !",_'’".contains(*letter)).collect();
+    let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    is_number.then(|| digits.parse().unwrap_or(u64::MAX))
+}
+
 /// A size to the byte: `1,048,576 B`. No line is broken before the unit.
 #[must_use]
 pub fn exact_bytes(value: u64) -> String {
@@ -181,6 +189,17 @@ mod tests {
         assert_eq!(address(0x7f1a_2c00_0000), "0x7f1a2c000000");
         assert_eq!(both_bytes(2 << 20), "2\u{a0}MiB · 2,097,152\u{a0}B");
         assert_eq!(both_bytes(512), "512\u{a0}B");
+    }
+
+    #[test]
+    fn typed_numbers_are_taken_whole_or_not_at_all() {
+        for (text, expected) in [("37", 37), (" 7,771 ", 7_771), ("1 000_000", 1_000_000), ("44’854", 44_854)] {
+            assert_eq!(typed_count(text), Some(expected), "{text}");
+        }
+        assert_eq!(typed_count("99999999999999999999999"), Some(u64::MAX));
+        for nonsense in ["", " ", "abc", "-5", "12.5", "1e3", "0x10", ",", "٣"] {
+            assert_eq!(typed_count(nonsense), None, "{nonsense}");
+        }
     }
 
     #[test]

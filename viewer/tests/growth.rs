@@ -8,10 +8,12 @@ use vramscope_trace::{
 use vramscope_viewer::details;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Model, Origin, PeakOf};
+use vramscope_viewer::timeline;
 
 /// The chunks of a program that allocates ever more and frees it again, over and over, flushed every thousand events.
 fn chunks(events: u64) -> Vec<Chunk> {
-    let mut encoder = Encoder::new(&Info { source: "grown".to_owned(), ..Info::default() });
+    let epoch_unix_ns = 1_700_000_000_000_000_000;
+    let mut encoder = Encoder::new(&Info { source: "grown".to_owned(), epoch_unix_ns, ..Info::default() });
     encoder.define(&vramscope_trace::Definition::String("step".to_owned()));
     let (stream, pool, site) = (StreamId(0), Pool::default_of(PoolKind::Large), SiteId(0));
     for number in 0..events {
@@ -69,6 +71,13 @@ fn a_live_recording_forgets_and_goes_on() {
     assert!(model.recording().first_event() > 100_000, "{} is the first", model.recording().first_event());
     assert!(most < 2 * limit, "{most} bytes were held");
     assert_eq!((model.lost_events(), model.missed_events()), (0, 0));
+    // A moment keeps its time whatever is forgotten before it, and the page says what it holds.
+    let last_ns = model.recording().end_ns();
+    assert_eq!(timeline::moment(model.recording(), last_ns), "399.999 ms");
+    let about = details::of_device(DeviceId(0), model.recording(), model.device_state(), &[]);
+    let held = about.sections.iter().flat_map(|section| &section.rows).find(|(name, _)| *name == "held");
+    let (_, held) = held.expect("it is said that the beginning is not held");
+    assert!(held.starts_with("the last ") && held.contains("since event "), "{held}");
     let first_ns = model.recording().start_ns();
     assert!(model.marks().spans().iter().all(|span| span.from_ns >= first_ns), "what was marked before is gone");
     assert!(!model.marks().spans().is_empty());
@@ -209,4 +218,30 @@ fn a_device_that_joins_brings_its_name() {
     check(vec![device(1, "NVIDIA H200", None)], ["GPU 0", "GPU 1 · NVIDIA H200"]);
     let ranks = [device(0, "rank 0 · NVIDIA H200", Some(0)), device(1, "rank 1 · NVIDIA H200", Some(1))];
     check(ranks.to_vec(), ["rank 0 · NVIDIA H200", "rank 1 · NVIDIA H200"]);
+}
+
+#[test]
+fn each_program_has_its_own_marks() {
+    let about =
+        |device: u16, process: &str| DeviceInfo { device, process: process.to_owned(), ..DeviceInfo::default() };
+    let devices =
+        vec![about(0, "train.py, process 7"), about(1, "train.py, process 7"), about(2, "train.py, process 8")];
+    let mut encoder = Encoder::new(&Info { devices, ..Info::default() });
+    encoder.define(&vramscope_trace::Definition::String("step".to_owned()));
+    for (number, (device, stage)) in
+        [(0, Stage::Begin), (2, Stage::Begin), (0, Stage::End), (2, Stage::End)].into_iter().enumerate()
+    {
+        let kind = EventKind::Mark { stage, name: StringId(1), address: 0, site: SiteId(0) };
+        encoder.event(&Event { device: DeviceId(device), time_ns: number as u64 * 1000, kind });
+    }
+    encoder.flush();
+    let mut model = live();
+    encoder.take_output().iter().for_each(|chunk| model.push(&chunk.bytes).expect("a recording"));
+    let check = |device: u16, times: &[u64]| {
+        let spans = model.marks().spans_on(model.recording().info(), DeviceId(device));
+        assert_eq!(spans.map(|span| span.from_ns).collect::<Vec<_>>(), times, "on device {device}");
+    };
+    check(0, &[0]);
+    check(1, &[0]);
+    check(2, &[1000]);
 }

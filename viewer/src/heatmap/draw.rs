@@ -17,6 +17,10 @@ const LABEL: f32 = 13.0;
 /// What stands where there is nothing to be drawn.
 const NOTHING: &str = "no memory is reserved at this moment";
 
+/// What the map shows, in as many words as there is room for.
+const CAPTIONS: [&str; 3] =
+    ["addresses from low to high, every segment to its own scale →", "addresses from low to high →", "addresses →"];
+
 /// What the color of a live block says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColorBy {
@@ -217,7 +221,9 @@ fn draw_labels(surface: &mut impl Surface, layout: &Layout, theme: &Theme, rows:
         }
         taken.push(middle);
         let y = middle as f32;
-        surface.text(&units::address(row.address()), size, (px(10.0), y), Align::Left, theme.dim);
+        if !layout.is_narrow {
+            surface.text(&units::address(row.address()), size, (px(10.0), y), Align::Left, theme.dim);
+        }
         if row.line == 0 {
             let right = layout.map.x0 as f32 - px(8.0);
             surface.text(&units::bytes(row.segment.size), size, (right, y), Align::Right, theme.text);
@@ -235,10 +241,14 @@ fn draw_header(surface: &mut impl Surface, layout: &Layout, theme: &Theme) {
     let size = px(10.0);
     let y = px(Layout::HEADER) / 2.0;
     surface.fill(Rect::new(0, 0, surface.bounds().width(), layout.map.y0), theme.background);
+    let room = layout.map.width() as f32;
+    let caption = CAPTIONS.into_iter().find(|text| surface.typesetter().width(text, size) <= room).unwrap_or_default();
     let mut put = |text: &str, x: f32, align: Align| surface.text(text, size, (x, y), align, theme.dim);
-    put("segment", px(10.0), Align::Left);
+    if !layout.is_narrow {
+        put("segment", px(10.0), Align::Left);
+    }
     put("size", layout.map.x0 as f32 - px(8.0), Align::Right);
-    put("addresses from low to high, every segment to its own scale →", layout.map.x0 as f32, Align::Left);
+    put(caption, layout.map.x0 as f32, Align::Left);
     let (x0, _) = heat_columns(layout);
     put("frag", x0 as f32, Align::Left);
     put("used", layout.map.x1 as f32 + px(Layout::MARGIN - 12.0), Align::Right);

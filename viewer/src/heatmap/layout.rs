@@ -19,6 +19,9 @@ const CONTINUED: f32 = 22.0;
 /// The least that a line of a segment that is continued stands for, in bytes: what is shorter has room on one.
 const LINE_BYTES: u64 = 32 << 20;
 
+/// Units of width below which addresses would leave the map too little; a click tells them.
+const NARROW: f32 = 460.0;
+
 /// How much of the map is looked at, and from where.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct View {
@@ -73,6 +76,8 @@ pub struct Layout {
     pub scroll: i32,
     /// Pixels to the unit.
     pub scale: f32,
+    /// Whether there is no room for addresses.
+    pub is_narrow: bool,
 }
 
 /// What lies under a pixel: a segment, and the stretch of it that most of the pixel's column shows.
@@ -94,7 +99,8 @@ impl Layout {
     pub fn new(device: &DeviceState, (width, height): (u32, u32), scale: f32, view: View) -> Self {
         let px = |units: f32| (units * scale).round() as i32;
         let (width, height) = (width.min(Frame::MAX_SIDE) as i32, height.min(Frame::MAX_SIDE) as i32);
-        let x0 = px(Self::GUTTER).min(width - 1);
+        let is_narrow = width < px(NARROW);
+        let x0 = px(if is_narrow { Self::NARROW_GUTTER } else { Self::GUTTER }).min(width - 1);
         let y0 = px(Self::HEADER).min(height - 1);
         let map = Rect::new(x0, y0, (width - px(Self::MARGIN)).max(x0 + 1), (height - px(2.0)).max(y0 + 1));
         let room = f64::from(map.height());
@@ -118,11 +124,12 @@ impl Layout {
             at += pitch;
             row.y1 = (at.round() as i32 - gap).max(row.y0 + 1);
         }
-        Self { rows, map, scroll_end, scroll, scale }
+        Self { rows, map, scroll_end, scroll, scale, is_narrow }
     }
 
-    /// Units left of the map.
-    pub(super) const GUTTER: f32 = 164.0;
+    /// Units left of the map: for addresses and sizes, and for sizes alone.
+    const GUTTER: f32 = 164.0;
+    const NARROW_GUTTER: f32 = 66.0;
     /// Units right of the map.
     pub(super) const MARGIN: f32 = 78.0;
     /// Units above the map.

@@ -10,7 +10,7 @@ use crate::backend::Backend;
 use crate::frame::Color;
 use crate::marks::Marks;
 use crate::surface::Surface;
-use crate::timeline::{Geometry, Look};
+use crate::timeline::{Geometry, Look, zero_ns};
 
 /// The size of letters.
 const TEXT: f32 = 11.0;
@@ -39,7 +39,7 @@ fn draw_chart<B: DrawingBackend>(
     let (width, height) = backend.get_size();
     let (theme, plot) = (look.theme, geometry.plot);
     let most = (plot.width() / px(110.0).max(1)) as u64;
-    let time = Axis::time(geometry.from_ns, geometry.to_ns, report.recording.start_ns(), most);
+    let time = Axis::time(geometry.from_ns, geometry.to_ns, zero_ns(report.recording), most);
     let root = backend.into_drawing_area();
     let mut chart = ChartBuilder::on(&root)
         .margin_top(plot.y0)

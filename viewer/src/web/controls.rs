@@ -24,6 +24,10 @@ const EMPTY_CACHE: &str = "empty-cache";
 /// Everything that acts, to be taken out of action together.
 const ACTING: [&str; 5] = ["record-now", "mark-name", "mark-now", "empty-cache", "empty-cache-now"];
 
+/// Why none of it can be used.
+const NOT_ALLOWED: &str = "To use these, open the page by the address that the program printed, with its token.";
+const NOT_CONNECTED: &str = "There is no connection to the program, so nothing can be asked of it.";
+
 /// What the program offers.
 #[derive(Debug, Default)]
 pub(super) struct Controls {
@@ -77,7 +81,13 @@ pub(super) fn show(page: &Page, controls: &Controls, origin: Origin) {
     for (command, element) in OFFERS {
         page.set_hidden(element, !controls.offers(command));
     }
-    page.set_hidden("controls-why", controls.is_allowed);
+    let why = match origin {
+        _ if !controls.is_allowed => NOT_ALLOWED,
+        Origin::Live => "",
+        _ => NOT_CONNECTED,
+    };
+    page.set_text("controls-why", why);
+    page.set_hidden("controls-why", why.is_empty());
     let disabled = !controls.is_allowed || controls.is_busy || origin != Origin::Live;
     for id in ACTING {
         let Ok(element) = page.element(id) else { continue };
@@ -92,8 +102,9 @@ pub(super) fn show(page: &Page, controls: &Controls, origin: Origin) {
 /// Opens the panel, or closes it.
 fn toggle(app: &App) {
     let state = app.0.state.borrow();
-    let is_open = state.page.element("controls").is_ok_and(|panel| !panel.hidden());
-    set_open(&state, !is_open);
+    if !close(&state) {
+        set_open(&state, true);
+    }
 }
 
 fn set_open(state: &State, open: bool) {
@@ -107,6 +118,15 @@ fn set_open(state: &State, open: bool) {
             let _ = button.focus();
         }
     }
+}
+
+/// Closes the panel. Says whether it was open.
+pub(super) fn close(state: &State) -> bool {
+    let is_open = state.page.element("controls").is_ok_and(|panel| !panel.hidden());
+    if is_open {
+        set_open(state, false);
+    }
+    is_open
 }
 
 /// Asks for the name of a mark. Says whether the program takes any.

@@ -1,7 +1,7 @@
 //! What a person does with pointer, wheel, buttons and files.
 
 use wasm_bindgen::prelude::*;
-use web_sys::{DragEvent, Event, EventTarget, HashChangeEvent, PointerEvent, WheelEvent};
+use web_sys::{DragEvent, Event, EventTarget, HashChangeEvent, KeyboardEvent, PointerEvent, WheelEvent};
 
 use super::panel::BANDS;
 use super::save::save;
@@ -11,6 +11,7 @@ use crate::heatmap::{ColorBy, View};
 use crate::link::Link;
 use crate::model::{Model, Origin, PeakOf};
 use crate::playback::SPEEDS;
+use crate::units;
 
 /// How much one notch of a wheel zooms.
 const ZOOM_PER_PIXEL: f64 = 0.0015;
@@ -145,6 +146,7 @@ fn scrub(app: &App, event: &PointerEvent) {
 
 fn listen_to_heatmap(app: &App) -> Result<(), JsValue> {
     let canvas = app.0.state.borrow().page.heatmap.clone();
+    scroll_by_touch(app, &canvas)?;
     let on_move = app.clone();
     on(&canvas, "pointermove", move |event: PointerEvent| {
         let mut state = on_move.0.state.borrow_mut();
@@ -195,6 +197,33 @@ fn listen_to_heatmap(app: &App) -> Result<(), JsValue> {
     })
 }
 
+/// A finger has no wheel: it pulls the rows along.
+fn scroll_by_touch(app: &App, canvas: &EventTarget) -> Result<(), JsValue> {
+    let held = std::rc::Rc::new(std::cell::Cell::new(None::<i32>));
+    let on_down = held.clone();
+    on(canvas, "pointerdown", move |event: PointerEvent| {
+        on_down.set((event.pointer_type() == "touch").then(|| event.offset_y()));
+    })?;
+    let (on_move, moved) = (app.clone(), held.clone());
+    on(canvas, "pointermove", move |event: PointerEvent| {
+        let Some(last) = moved.get() else { return };
+        moved.set(Some(event.offset_y()));
+        on_move.change(|state| {
+            let by = f64::from(last - event.offset_y()) * state.screen.ratio();
+            let end = state.screen.layout().map_or(0, |layout| layout.scroll_end);
+            let view = state.model.heatmap_view;
+            state.model.heatmap_view = View { scroll: view.scroll.saturating_add(by as i32).clamp(0, end), ..view };
+            state.model.redraw_moment();
+            Ok::<_, String>(())
+        });
+    })?;
+    for name in ["pointerup", "pointercancel"] {
+        let held = held.clone();
+        on(canvas, name, move |_: PointerEvent| held.set(None))?;
+    }
+    Ok(())
+}
+
 /// Runs `action` when the button `id` is pressed.
 pub(super) fn on_button(app: &App, id: &str, action: impl Fn(&App) + 'static) -> Result<(), JsValue> {
     let button = app.0.state.borrow().page.element(id)?;
@@ -221,7 +250,9 @@ fn listen_to_controls(app: &App) -> Result<(), JsValue> {
     on_button(app, "open", pick_file)?;
     on_button(app, "save", save)?;
     on_button(app, "empty-open", pick_file)?;
-    on_button(app, "message-close", |app| app.0.state.borrow().page.hide_message())?;
+    on_button(app, "message-close", |app| {
+        app.0.state.borrow().page.hide_message();
+    })?;
 
     let state = app.0.state.borrow();
     let (speed, on_speed) = (state.page.speed.clone(), app.clone());
@@ -237,11 +268,19 @@ fn listen_to_controls(app: &App) -> Result<(), JsValue> {
     })?;
     let (number, on_number) = (state.page.event.clone(), app.clone());
     on(&number.clone(), "change", move |_: Event| {
-        let digits: String = number.value().chars().filter(char::is_ascii_digit).collect();
-        if let Ok(event) = digits.parse() {
-            on_number.change(|state| state.model.seek(event));
+        match units::typed_count(&number.value()) {
+            Some(event) => on_number.change(|state| state.model.seek(event)),
+            // What is no number gives way to the moment that is on the screen.
+            None => change_model(&on_number, |_| ()),
         }
         let _ = number.blur();
+    })?;
+    let (number, on_number) = (state.page.event.clone(), app.clone());
+    on(&number.clone(), "keydown", move |event: KeyboardEvent| {
+        if event.key() == "Escape" {
+            number.set_value(&on_number.0.state.borrow().model.state().event().to_string());
+            let _ = number.blur();
+        }
     })
 }
 

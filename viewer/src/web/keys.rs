@@ -3,10 +3,9 @@
 use wasm_bindgen::prelude::*;
 use web_sys::KeyboardEvent;
 
-use super::controls::ask_for_mark;
 use super::input::{change_model, change_speed, follow, on, pick_file, play_or_pause, toggle_color, toggle_help};
 use super::save::save;
-use super::{App, window};
+use super::{App, controls, window};
 use crate::model::{Model, PeakOf};
 
 /// Events that a step with Shift goes.
@@ -71,10 +70,10 @@ fn react(app: &App, key: &str, shift: bool) -> bool {
         "]" => select(app, true, false),
         "{" => select(app, false, true),
         "}" => select(app, true, true),
-        "Escape" => change_model(app, |model| model.select(None)),
+        "Escape" => escape(app),
         "c" | "C" => change_model(app, toggle_color),
         "o" | "O" => pick_file(app),
-        "m" | "M" => return ask_for_mark(app),
+        "m" | "M" => return controls::ask_for_mark(app),
         "?" => toggle_help(app),
         _ => return false,
     }
@@ -84,6 +83,17 @@ fn react(app: &App, key: &str, shift: bool) -> bool {
 fn zoom(model: &mut Model, factor: f64) {
     let now = model.time_ns();
     model.zoom(factor, now);
+}
+
+/// Lets go of what lies on top: a message, the panel of the program, the selection.
+fn escape(app: &App) {
+    let closed = {
+        let state = app.0.state.borrow();
+        state.page.hide_message() || controls::close(&state)
+    };
+    if !closed {
+        change_model(app, |model| model.select(None));
+    }
 }
 
 /// Selects a neighbor, and scrolls to where it can be seen.

@@ -29,6 +29,8 @@ const ANOTHER: &str =
     "The program ended; what it recorded stays on the page. Another one runs here now: Live goes to it.";
 /// What it says where going on would replace what somebody looks at.
 const NOT_RESUMED: &str = "The connection is back, but it cannot go on where it ended. What is on the page stays; Live begins with what the server holds.";
+/// What it says before anything has come.
+const WAITING: &str = "Waiting for the first events. A program sends them when it asks for memory; to vramscope serve, the programs that were started with VRAMSCOPE_PUSH.";
 const NO_TOKEN: &str = "The server wants its token: open the page by the address that the program printed.";
 const TOO_MANY: &str = "So many pages follow this program that the server takes no more; trying again.";
 const TOO_SLOW: &str =
@@ -244,7 +246,7 @@ impl Incoming {
             state.kept = Kept::Live;
             state.reads = Reads::default();
             state.page.hide_message();
-            state.page.set_stage(Stage::Loading, "Connected", "Waiting for the first events…");
+            state.page.set_stage(Stage::Loading, "Connected", WAITING);
             state.connect();
             state.model.go_to_link(link)
         });

@@ -85,12 +85,16 @@ impl Page {
 
     /// Sets the attribute `data-name` of the element `id`.
     pub(super) fn set_data(&self, id: &str, name: &str, value: &str) {
-        let name = format!("data-{name}");
+        self.set_attribute(id, &format!("data-{name}"), value);
+    }
+
+    /// Sets an attribute of the element `id`.
+    pub(super) fn set_attribute(&self, id: &str, name: &str, value: &str) {
         if let Some(element) = self.document.get_element_by_id(id)
-            && element.get_attribute(&name).as_deref() != Some(value)
+            && element.get_attribute(name).as_deref() != Some(value)
         {
             // It fails only for a name that is none.
-            let _ = element.set_attribute(&name, value);
+            let _ = element.set_attribute(name, value);
         }
     }
 
@@ -130,8 +134,11 @@ impl Page {
         self.message.set_hidden(false);
     }
 
-    pub(super) fn hide_message(&self) {
+    /// Says whether there was one.
+    pub(super) fn hide_message(&self) -> bool {
+        let was_shown = !self.message.hidden();
         self.message.set_hidden(true);
+        was_shown
     }
 
     /// A new element with a class and a text.

@@ -98,7 +98,9 @@ fn show_bands(page: &Page, model: &Model) -> Result<(), JsValue> {
 }
 
 fn show_transport(page: &Page, model: &Model) {
-    page.set_data("play", "playing", if model.playback.is_playing() { "true" } else { "false" });
+    let is_playing = model.playback.is_playing();
+    page.set_data("play", "playing", if is_playing { "true" } else { "false" });
+    page.set_attribute("play", "aria-label", if is_playing { "Pause" } else { "Play" });
     page.set_data("live", "following", if model.is_following() { "true" } else { "false" });
     let has_live = matches!(model.origin(), Origin::Live | Origin::Disconnected);
     page.set_hidden("live", !has_live);
@@ -198,7 +200,7 @@ fn show_moment(page: &Page, model: &mut Model) {
         }
         // Its events are being read.
         None if model.state().event() > model.recording().first_event() => "…".to_owned(),
-        None => "the beginning of the recording".to_owned(),
+        None => details::of_beginning(model.recording()).to_owned(),
     };
     page.set_text("moment-event", &text);
 }

@@ -58,7 +58,7 @@ impl App {
         let Ok(location) = window().map(|window| window.location()) else { return };
         let link = Link::parse(&location.hash().unwrap_or_default());
         let trace = location.search().ok().and_then(|search| UrlSearchParams::new_with_str(&search).ok());
-        let trace = trace.and_then(|parameters| parameters.get("trace"));
+        let trace = trace.and_then(|parameters| parameters.get("trace")).filter(|url| !url.is_empty());
         match trace {
             // What goes wrong has been shown on the page.
             Some(url) => drop(open(self, url.into(), &link).await),
