@@ -1,6 +1,6 @@
 //! What kind of file this is, by its first bytes.
 
-use crate::rmm::row::COLUMNS;
+use crate::rmm::row::{COLUMNS, COMMENT};
 
 /// What an input holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +35,11 @@ pub fn sniff(bytes: &[u8]) -> Option<Source> {
     }
 }
 
-/// Whether the first line names the columns of an RMM log. Later versions may add some.
+/// Whether the first line names the columns of an RMM log. Later versions may add some; lines that someone has put before it, empty or
+/// with a `#`, are no part of the log.
 fn is_rmm_header(text: &[u8]) -> bool {
-    let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let mut lines = text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_start);
+    let line = lines.find(|line| !line.is_empty() && !line.starts_with(&[COMMENT])).unwrap_or_default();
     let mut names = line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
     COLUMNS.iter().all(|column| names.next().is_some_and(|name| name.eq_ignore_ascii_case(column.as_bytes())))
 }

@@ -8,6 +8,8 @@ use crate::limits::Limits;
 
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+/// Frames of zstd with something for another program in them, which pzstd begins its files with; the first byte's low half is free.
+const SKIPPABLE_MAGIC: [u8; 4] = [0x50, 0x2a, 0x4d, 0x18];
 /// Output is asked for in pieces of this many bytes, so that the limit is checked in time and a lying header costs nothing.
 const STEP_BYTES: usize = 1 << 20;
 
@@ -21,11 +23,23 @@ pub fn unpack<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Cow<'a, [u8]>, Rea
         let unpacked = read_all(flate2::bufread::MultiGzDecoder::new(&mut rest), limits, "gzip");
         let used = bytes.len() - rest.len();
         unpacked.map(Cow::Owned).map_err(|what| ReadError::at(used, what))
-    } else if bytes.starts_with(ZSTD_MAGIC) {
+    } else if behind_skippable(bytes).starts_with(ZSTD_MAGIC) {
         unpack_zstd(bytes, limits).map(Cow::Owned)
     } else {
         Ok(Cow::Borrowed(bytes))
     }
+}
+
+/// What stands behind the frames that say nothing, with which zstd data may begin.
+fn behind_skippable(mut bytes: &[u8]) -> &[u8] {
+    while let [first, second, third, fourth, len @ ..] = bytes
+        && [first & 0xf0, *second, *third, *fourth] == SKIPPABLE_MAGIC
+        && let Some((len, rest)) = len.split_first_chunk()
+        && let Some(rest) = rest.get(u32::from_le_bytes(*len) as usize..)
+    {
+        bytes = rest;
+    }
+    bytes
 }
 
 /// Every zstd frame of the input, one behind the other. By the library in C, which takes a third of the time.
@@ -42,7 +56,7 @@ fn unpack_zstd(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
 #[cfg(target_arch = "wasm32")]
 fn unpack_zstd(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
     let mut unpacked = Vec::new();
-    let mut rest = bytes;
+    let mut rest = behind_skippable(bytes);
     while !rest.is_empty() {
         let start = bytes.len() - rest.len();
         let mut frame = ruzstd::decoding::StreamingDecoder::new(&mut rest)
@@ -50,6 +64,7 @@ fn unpack_zstd(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
         let read = read_into(&mut unpacked, &mut frame, limits, "zstd");
         drop(frame);
         read.map_err(|what| ReadError::at(bytes.len() - rest.len(), what))?;
+        rest = behind_skippable(rest);
     }
     Ok(unpacked)
 }

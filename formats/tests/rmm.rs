@@ -167,6 +167,7 @@ fn logs_are_known_by_their_header() {
         HEADER,
         "\u{feff}Thread,Time,Action,Pointer,Size,Stream\r\n",
         "thread, time, action, pointer, size, stream, more",
+        "# of the second run\n\n  # rank 3\r\nThread,Time,Action,Pointer,Size,Stream\n",
     ] {
         assert_eq!(sniff(header.as_bytes()), Some(Source::RmmLog), "{header}");
     }
@@ -180,6 +181,16 @@ fn logs_are_known_by_their_header() {
     std::io::Write::write_all(&mut gzip, log.as_bytes()).expect("memory takes it");
     let unpacked = unpack(&gzip.finish().expect("memory takes it"), &Limits::default()).expect("sound").into_owned();
     assert_eq!(read_named("", &unpacked).expect("a log").1.events, 2);
+}
+
+#[test]
+fn remarks_are_no_lines_of_the_log() {
+    let line = "1,00:00:00,allocate,0x1000,256,0x0\n";
+    let log = format!("# of the second run\n\n{HEADER}{line}# and then\n");
+    let (memory, imported) = read_named("rmm.csv", log.as_bytes()).expect("a log");
+    assert_eq!((memory.events.len(), imported.misfits), (2, 0), "{:?}", imported.notes);
+    let error = read_named("rmm.csv", format!("# a\n{HEADER}x\n").as_bytes()).expect_err("no line of a log");
+    assert_eq!((error.offset, error.place), (4 + HEADER.len() as u64, Some((3, 1))), "{error}");
 }
 
 #[test]

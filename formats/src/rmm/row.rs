@@ -5,6 +5,9 @@ use crate::error::ReadError;
 /// What the columns are called. They stand in this order.
 pub(crate) const COLUMNS: [&str; 6] = ["Thread", "Time", "Action", "Pointer", "Size", "Stream"];
 
+/// What a line that someone has added begins with.
+pub(crate) const COMMENT: u8 = b'#';
+
 /// What a line says happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
@@ -50,7 +53,9 @@ pub(super) struct Lines<'a> {
 impl<'a> Lines<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         // A line is a line: no field is ever quoted, and a stray quote must not swallow the rest of the file.
-        let reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).quoting(false).from_reader(bytes);
+        let mut builder = csv::ReaderBuilder::new();
+        builder.has_headers(false).flexible(true).quoting(false).comment(Some(COMMENT));
+        let reader = builder.from_reader(bytes);
         Self { reader, record: csv::ByteRecord::new() }
     }
 

@@ -221,6 +221,22 @@ fn packed_bombs_are_stopped() {
 }
 
 /// Instructions that mean something, strung together at random: they get further than random bytes.
+#[test]
+fn zstd_frames_for_other_programs_are_passed_over() {
+    let whole = recorded("tiny_inference").expect("it comes with the repository").pickle;
+    let pack = |bytes: &[u8]| zstd::bulk::compress(bytes, 3).expect("memory takes it");
+    let (first, second) = whole.split_at(whole.len() / 2);
+    // As pzstd writes them before each of its frames, and as an index is written behind the last.
+    let other = |low: u8, text: &[u8]| [&[0x50 | low, 0x2a, 0x4d, 0x18, text.len() as u8, 0, 0, 0], text].concat();
+    let packed = [other(0, b"size"), pack(first), other(7, b""), other(15, b"x"), pack(second), other(14, b"index")];
+    assert!(*unpack(&packed.concat(), &tight()).expect("sound") == whole[..]);
+    assert!(unpack(&packed[..3].concat(), &tight()).is_ok_and(|unpacked| *unpacked == *first));
+    // With nothing packed behind them, or cut off, they are as unknown as any other bytes.
+    for bytes in [&packed[0][..], &packed[0][..5], &packed[0][..9]] {
+        assert!(unpack(bytes, &tight()).is_ok_and(|unpacked| *unpacked == *bytes));
+    }
+}
+
 fn instructions() -> impl Strategy<Value = Vec<u8>> {
     let names =
         ["segments", "device_traces", "action", "alloc", "addr", "frames", "blocks", "name", "filename", "line"];

@@ -73,3 +73,25 @@ fn json_and_pickle_say_the_same() {
         check_same(name, &import_all(&recorded.pickle, name), &import_all(&json, name));
     }
 }
+
+#[test]
+fn characters_that_there_are_not_do_not_cost_the_rest() {
+    let entry = |name: &[u8]| {
+        let (before, after) = (
+            br#"{"device_traces": [[{"action": "alloc", "addr": 512, "size": 512, "frames": [{"name": ""#,
+            br#"", "filename": "a.py", "line": 1}]}]]}"#,
+        );
+        [&before[..], name, after].concat()
+    };
+    let read = |name: &[u8]| {
+        let (memory, imported) = import_all(&entry(name), "characters");
+        let definitions = definitions(&memory);
+        let (_, site) = split(memory.events[0]);
+        (words(&definitions, site)[0].0.clone(), imported.misfits)
+    };
+    let (_, sound) = read(b"step");
+    // Latin-1, and what Python makes of a name on a disk that is not UTF-8.
+    assert_eq!(read(b"caf\xe9"), ("caf?".to_owned(), sound + 1));
+    assert_eq!(read(br"caf\udce9"), ("caf\u{fffd}".to_owned(), sound + 1));
+    assert_eq!(read(br"\ud83d\ude00"), ("\u{1f600}".to_owned(), sound));
+}

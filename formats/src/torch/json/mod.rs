@@ -4,6 +4,7 @@
 
 mod frames;
 mod plain;
+mod repair;
 mod segments;
 mod walk;
 
@@ -15,6 +16,7 @@ use vramscope_trace::{DeviceId, Stage, StringId};
 
 use self::frames::next_stack;
 use self::plain::Plain;
+use self::repair::repaired;
 use self::segments::Segments;
 use self::walk::{Dict, List, One, Part, Rows};
 use super::builder::{Builder, EntryDraft, Owner};
@@ -29,26 +31,56 @@ use crate::limits::Limits;
 const PROGRESS_BYTES: usize = 4 << 20;
 
 /// Reads a snapshot; `progress` is told the bytes read.
+///
+/// Of what JSON may not hold, characters that there are not are read as others, since a name with one of them is no reason to lose the
+/// rest.
 pub(crate) fn read(bytes: &[u8], limits: &Limits, progress: &mut dyn FnMut(usize)) -> Result<Snapshot, ReadError> {
-    let mut builder = Builder::new(limits.max_bytes);
+    let mut reached = 0;
+    let mut progress = |offset| {
+        reached = reached.max(offset);
+        progress(reached);
+    };
     // Some programs put a byte order mark before the text.
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let mark_len = bytes.len() - text.len();
+    let error = match read_text(text, mark_len, Builder::new(limits.max_bytes), &mut progress) {
+        Ok(builder) => return Ok(builder.finish()),
+        Err(error) => error,
+    };
+    let mut builder = Builder::new(limits.max_bytes);
+    let (Ok(()), Some((text, odd))) = (builder.budget.take(text.len()), repaired(text)) else { return Err(error) };
+    let mut builder = read_text(&text, mark_len, builder, &mut progress)?;
+    for _ in 0..odd {
+        builder.note_odd("a text has a character that there is not");
+    }
+    Ok(builder.finish())
+}
+
+/// Reads a text that begins after `mark_len` bytes of the file.
+fn read_text(
+    text: &[u8],
+    mark_len: usize,
+    mut builder: Builder,
+    progress: &mut dyn FnMut(usize),
+) -> Result<Builder, ReadError> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let place = Place { text, report_at: PROGRESS_BYTES, progress };
     let mut whole = Whole { builder: &mut builder, place, is_snapshot: false };
     let read = Top(&mut whole).deserialize(&mut deserializer).and_then(|()| deserializer.end());
     let is_snapshot = whole.is_snapshot;
-    read.map_err(|error| read_error(bytes, text, &error))?;
+    read.map_err(|error| read_error(text, mark_len, &error))?;
     if !is_snapshot {
-        let what =
-            "this dictionary ends with neither segments nor device_traces in it, so it is not a PyTorch snapshot";
-        return Err(ReadError::at(bytes.len(), what));
+        let what = match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
+            Some(b'[') => "this list ends with no segment in it, so it is not a PyTorch snapshot",
+            _ => "this dictionary ends with neither segments nor device_traces in it, so it is not a PyTorch snapshot",
+        };
+        return Err(ReadError::at(mark_len + text.len(), what));
     }
-    Ok(builder.finish())
+    Ok(builder)
 }
 
 /// serde_json knows line and column; the offset follows from them.
-fn read_error(bytes: &[u8], text: &[u8], error: &serde_json::Error) -> ReadError {
+fn read_error(text: &[u8], mark_len: usize, error: &serde_json::Error) -> ReadError {
     let (line, column) = (error.line(), error.column());
     let message = error.to_string();
     let what = match message.rsplit_once(" at line ") {
@@ -57,7 +89,7 @@ fn read_error(bytes: &[u8], text: &[u8], error: &serde_json::Error) -> ReadError
     };
     let before: usize = text.split_inclusive(|&byte| byte == b'\n').take(line.saturating_sub(1)).map(<[u8]>::len).sum();
     // Columns count bytes from 1; 0 is the end of the line before.
-    let offset = (bytes.len() - text.len() + before + column.saturating_sub(1)).min(bytes.len());
+    let offset = mark_len + (before + column.saturating_sub(1)).min(text.len());
     ReadError { offset: offset as u64, place: Some((line.max(1), column.max(1))), what }
 }
 
