@@ -108,7 +108,10 @@ pub(crate) fn run(options: &DemoOptions) -> Outcome {
     printed?;
     if !interrupts.requested() {
         let steps = units::counted(trained.steps, "step is", "steps are");
-        screen::note(format_args!("{steps} done; {} stays there until Ctrl-C", server.url()));
+        let url = server.url();
+        // The token was said once, and is said nowhere else.
+        let url = url.split('?').next().unwrap_or_default();
+        screen::note(format_args!("{steps} done; {url} stays there until Ctrl-C"));
         interrupts.wait();
     }
     summary.file_error.map_or(Ok(()), |FileError { name, error }| {

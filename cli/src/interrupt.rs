@@ -77,17 +77,29 @@ fn on_signal(mut each: impl FnMut() + Send + 'static) -> Outcome {
     thread.spawn(listen).map(drop).map_err(failed)
 }
 
+/// SIGXFSZ, which ends a program that writes more than a file may hold.
+#[cfg(unix)]
+const TOO_LARGE: i32 = 25;
+
 #[cfg(unix)]
 struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
+    /// Taken so that the write fails instead, as on a full disk, and what was written stays whole.
+    _too_large: Option<tokio::signal::unix::Signal>,
 }
 
 #[cfg(unix)]
 impl Signals {
     fn new() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        // Where it has another number there is nothing to take.
+        let is_known = cfg!(any(target_os = "linux", target_os = "macos"));
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            _too_large: is_known.then(|| signal(SignalKind::from_raw(TOO_LARGE)).ok()).flatten(),
+        })
     }
 
     fn next(&mut self) -> impl Future<Output = Option<()>> {

@@ -74,13 +74,16 @@ pub(crate) fn run(options: &RecordOptions) -> Outcome {
         }
         match follower.next(LOOK_EVERY) {
             Followed::Chunks(bytes) => following.take(&bytes)?,
-            Followed::Broken(why) => tell(&format!("the connection broke off ({why}); trying again")),
+            Followed::Broken(why) => {
+                let patience = PATIENCE.as_secs();
+                tell(&format!("the connection broke off ({why}); trying again for {patience} s, or until Ctrl-C"));
+            }
             Followed::Resumed => tell("the connection is back, and nothing is missing"),
             Followed::Rejoined => tell("the connection is back; part of what came between is missing"),
             Followed::Another => break "; the program was started again: record its new recording anew".to_owned(),
             Followed::Ended => break "; the recording has ended".to_owned(),
             // What came so far is a recording whatever became of the program that was recorded.
-            Followed::GivenUp(why) if following.events > 0 => break format!("; the connection broke off: {why}"),
+            Followed::GivenUp(why) if following.events > 0 => break format!("; the connection is lost: {why}"),
             Followed::GivenUp(why) => return Err(failed(&why)),
             // What is missing the recording itself says.
             Followed::Missed(_) | Followed::Nothing => {}

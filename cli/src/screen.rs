@@ -16,10 +16,24 @@ pub(crate) fn print(text: &str) -> Outcome {
     }
 }
 
-/// Tells the user something beside the result.
+/// Tells the user something beside the result, in one line.
 pub(crate) fn note(text: impl std::fmt::Display) {
     // There is nobody to tell that nobody listens.
-    let _ = writeln!(io::stderr(), "vramscope: {text}");
+    let _ = writeln!(io::stderr(), "vramscope: {}", one_line(&text.to_string()));
+}
+
+/// A text as it may be shown, whoever it is from: what would begin a line, move the cursor or turn the writing around stands there escaped.
+pub(crate) fn one_line(text: &str) -> String {
+    let is_odd = |c: char| {
+        let turns =
+            matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        c.is_control() || turns
+    };
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_odd(c) { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    line
 }
 
 /// Whether a person sits in front of it.
@@ -43,4 +57,15 @@ pub(crate) fn ticker() -> ProgressBar {
     let line = bar(ProgressBar::new_spinner(), "{spinner} {msg}");
     line.enable_steady_tick(Duration::from_millis(200));
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_one_line() {
+        assert_eq!(one_line("a \u{e4}\u{1f600} b"), "a \u{e4}\u{1f600} b");
+        assert_eq!(one_line("a\nlistening: x\u{1b}[2J\u{202e}"), "a\\nlistening: x\\u{1b}[2J\\u{202e}");
+    }
 }

@@ -48,9 +48,10 @@ pub(crate) fn run(options: &ServeArguments) -> Outcome {
     let url = server.url();
     // A token that was made for commands alone is another one the next time, and the programs may be there for longer than this hub.
     let is_open = !options.serve.has_token()? && server.address().ip().is_loopback();
-    let url = if is_open { url.split('?').next().unwrap_or_default() } else { &url };
-    let address = url.replacen("http", "ws", 1);
-    screen::note(format_args!("programs with {PUSH_VARIABLE}={address} in their environment are shown here"));
+    let address = url.split('?').next().unwrap_or_default().replacen("http", "ws", 1);
+    // It was said once, in the address above, and is said nowhere else.
+    let token = if is_open { "" } else { "?token=… (the token above)" };
+    screen::note(format_args!("programs with {PUSH_VARIABLE}={address}{token} in their environment are shown here"));
 
     interrupts.wait();
     // Whoever watches is given the rest and told that it is the end; then the server may go.

@@ -30,8 +30,11 @@ pub(crate) fn run(options: &ViewOptions) -> Outcome {
     let server = options.serve.start(Content::files(files))?;
     options.serve.announce(&server)?;
     if let [_, _, ..] = names.as_slice() {
+        // The token is said once: the browser has it from the first address.
+        let url = server.url();
+        let root = url.split('?').next().unwrap_or_default();
         for (number, name) in names.iter().enumerate() {
-            screen::print(&format!("{name}: {}{}\n", server.url(), page_address(number, name)))?;
+            screen::print(&format!("{}: {root}{}\n", screen::one_line(name), page_address(number, name)))?;
         }
     }
     interrupts.wait();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -178,6 +178,24 @@ fn the_newest_part_alone_is_kept_where_that_is_asked_for() {
     assert!(recording.first_event() > 0);
     assert!((800_000_000..3_000_000_000).contains(&kept_ns), "{kept_ns} ns");
     assert_eq!(recording.lost_events(), 0);
+    assert!(demo.interrupt().0.success());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_may_grow_no_more_is_whole() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("copy.vram");
+    let mut demo = Server::start(["demo", "--steps=300"]);
+    wait_until("there is enough to record", || demo.get("/trace.vram").1.len() > 100_000);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 60 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_vramscope")]);
+    let done = limited.args(["record", &demo.url, "-o"]).arg(&file).output().expect("there is a shell");
+    let said = String::from_utf8(done.stderr).expect("text");
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert!(said.contains("copy.vram: File too large"), "{said}");
+    // Up to the last chunk that there was room for, and not a byte of the next.
+    recording(&fs::read(&file).expect("written"));
     assert!(demo.interrupt().0.success());
 }
 

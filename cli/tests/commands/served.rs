@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::process::Command;
 
 use tempfile::TempDir;
 use vramscope_trace::{Decoder, Event, EventKind, Item, Recording};
 
-use crate::program::{Server, vramscope, wait_until};
+use crate::program::{Server, fixture, interrupt, vramscope, wait, wait_until};
 
 /// The names of a recording's marks.
 fn marks(bytes: &[u8]) -> Vec<String> {
@@ -62,7 +63,10 @@ fn a_token_that_was_given_is_wanted_for_everything() {
         assert!(head.contains(" 401 ") && !String::from_utf8_lossy(&body).contains("top"), "{path}: {head}");
     }
     assert!(demo.get("/healthz").0.contains(" 200 "));
-    assert!(demo.get("/?token=top%2Fsecret").0.contains(" 303 "));
+    for path in ["/", "/index.html"] {
+        let (head, _) = demo.get(&format!("{path}?token=top%2Fsecret"));
+        assert!(head.contains(" 303 ") && head.contains("location: ./\r\n"), "{head}");
+    }
     let metrics = || String::from_utf8(demo.get("/metrics?token=top%2Fsecret").1).expect("text");
     let wanted = ["vramscope_recording{program=\"vramscope demo\"} 1", "vramscope_memory_reserved_bytes{device=\"0\""];
     // The recorder says what there is once a second.
@@ -70,6 +74,35 @@ fn a_token_that_was_given_is_wanted_for_everything() {
     assert!(metrics().contains("\nvramscope_viewers 0\n"), "{}", metrics());
     let (status, said) = demo.interrupt();
     assert!(status.success() && !said.contains("secret"), "{said}");
+}
+
+#[test]
+fn a_token_is_said_once() {
+    let folder = TempDir::new().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    // All that such a command says, once it has said `last`.
+    let said = |mut command: Command, last: &str| {
+        let out = fs::File::create(path("said")).expect("a file");
+        command.args(["--listen", "127.0.0.1:0", "--no-open", "--token", "secret"]);
+        command.stderr(out.try_clone().expect("the same")).stdout(out);
+        let mut child = command.spawn().expect("the binary starts");
+        let said = || fs::read_to_string(path("said")).expect("text");
+        wait_until("all is said", || said().contains(last));
+        interrupt(&child);
+        assert!(wait(&mut child).success());
+        assert_eq!(said().matches("secret").count(), 1, "{}", said());
+        said()
+    };
+    let files = ["first.pickle.zst", "second\nlistening: http:\u{1b}[2J.pickle.zst"].map(path);
+    files.iter().for_each(|file| drop(fs::copy(fixture("tiny_inference.pickle.zst"), file).expect("a copy")));
+    let mut view = vramscope(["view"]);
+    view.args(&files);
+    let all = said(view, "files/1/");
+    let first: Vec<_> = all.lines().map(|line| line.split(' ').next().unwrap_or_default()).collect();
+    assert_eq!(first, ["listening:", "first.vram:", "second\\nlistening:"], "{all}");
+    assert!(all.contains("/?trace=files/0/first.vram\n"), "{all}");
+    said(vramscope(["demo", "--steps=1"]), "1 step is done; http://127.0.0.1:");
+    said(vramscope(["serve"]), "in their environment are shown here");
 }
 
 #[test]
