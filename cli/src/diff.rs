@@ -22,7 +22,7 @@ const BEFORE_SITE: usize = 49;
 /// Arguments of `diff`.
 #[derive(Args, Debug)]
 pub(crate) struct DiffOptions {
-    /// The recording to start from: .vram, or a PyTorch snapshot (.pickle, .json); each also with .gz or .zst
+    /// The recording to start from: .vram, a PyTorch snapshot (.pickle, .json) or an RMM log (.csv); each also with .gz or .zst
     #[arg(value_name = "A")]
     a: PathBuf,
     /// The recording to compare with it

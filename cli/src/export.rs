@@ -12,14 +12,14 @@ use crate::failure::{Failure, Outcome};
 use crate::html;
 use crate::input::Input;
 use crate::interrupt;
-use crate::output::Output;
+use crate::output::{Output, not_the_input};
 use crate::screen;
 use crate::units;
 
 /// Arguments of `export`.
 #[derive(Args, Debug)]
 pub(crate) struct ExportOptions {
-    /// A recording (.vram) or a PyTorch snapshot (.pickle, .json); each also with .gz or .zst
+    /// A recording: .vram, a PyTorch snapshot (.pickle, .json) or an RMM log (.csv); each also with .gz or .zst
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The format to write
@@ -152,15 +152,6 @@ pub(crate) fn run(options: &ExportOptions) -> Outcome {
         screen::note(format_args!("{}: {events} in {}", path.display(), units::bytes(bytes)));
     }
     Ok(())
-}
-
-fn not_the_input(input: &Path, output: &Path) -> Outcome {
-    match (input.canonicalize(), output.canonicalize()) {
-        (Ok(input), Ok(canonical)) if input == canonical => {
-            Err(Failure::file(output, "is the input, which would be lost; give the output another name"))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// An output that counts what is written to it.

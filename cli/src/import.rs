@@ -1,13 +1,13 @@
 //! `vramscope import`: any input file to a recording.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
 use crate::failure::{Failure, Outcome};
 use crate::input::Input;
 use crate::interrupt;
-use crate::output::Output;
+use crate::output::{Output, not_the_input};
 use crate::screen;
 use crate::units;
 
@@ -29,11 +29,8 @@ pub(crate) struct ImportOptions {
 pub(crate) fn run(options: &ImportOptions) -> Outcome {
     let input = Input::open(&options.input)?.redacted(options.redact);
     // A snapshot has more in it than becomes of it, and a recording has names; otherwise it is only made whole.
-    if (input.is_foreign() || options.redact) && same_file(&options.input, &options.output) {
-        return Err(Failure::file(
-            &options.output,
-            "is the input, which would be lost; give the recording another name",
-        ));
+    if input.is_foreign() || options.redact {
+        not_the_input(&options.input, &options.output)?;
     }
     let mut output = Output::create(&options.output)?;
     let temporary = output.temporary().to_owned();
@@ -50,8 +47,4 @@ pub(crate) fn run(options: &ImportOptions) -> Outcome {
     let events = units::counted(events, "event", "events");
     screen::note(format_args!("{}: {events} in {}", options.output.display(), units::bytes(bytes)));
     Ok(())
-}
-
-fn same_file(a: &Path, b: &Path) -> bool {
-    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }

@@ -70,3 +70,13 @@ impl Drop for Output {
         }
     }
 }
+
+/// Refuses an output that is the input under this name or another, which would be lost.
+pub(crate) fn not_the_input(input: &Path, output: &Path) -> Outcome {
+    match (input.canonicalize(), output.canonicalize()) {
+        (Ok(input), Ok(canonical)) if input == canonical => {
+            Err(Failure::file(output, "is the input, which would be lost; give the output another name"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -8,14 +8,14 @@ use vramscope_viewer::report::Report;
 
 use crate::failure::{Failure, Outcome};
 use crate::input::Input;
-use crate::output::Output;
+use crate::output::{Output, not_the_input};
 use crate::screen;
 use crate::units;
 
 /// Arguments of `report`.
 #[derive(Args, Debug)]
 pub(crate) struct ReportOptions {
-    /// A recording: .vram, or a PyTorch snapshot (.pickle, .json); each also with .gz or .zst
+    /// A recording: .vram, a PyTorch snapshot (.pickle, .json) or an RMM log (.csv); each also with .gz or .zst
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The picture to write: OUT.svg or OUT.png
@@ -36,6 +36,7 @@ pub(crate) fn run(options: &ReportOptions) -> Outcome {
     if !is_svg && ending != "png" {
         return Err(Failure::file(&options.output, "a report is a picture; let the name end in .svg or .png"));
     }
+    not_the_input(&options.file, &options.output)?;
     let input = Input::open(&options.file)?.redacted(options.redact);
     let name = input.name();
     let recording = input.recording()?;

@@ -19,7 +19,7 @@ use crate::verify::{histories, recorded_settings};
 /// Arguments of `simulate`.
 #[derive(Args, Debug)]
 pub(crate) struct SimulateOptions {
-    /// A recording: .vram, or a PyTorch snapshot (.pickle, .json); each also with .gz or .zst
+    /// A recording: .vram, a PyTorch snapshot (.pickle, .json) or an RMM log (.csv); each also with .gz or .zst
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The settings to try, as in PYTORCH_CUDA_ALLOC_CONF: expandable_segments:True,max_split_size_mb:64

@@ -16,7 +16,7 @@ use crate::units;
 /// Arguments of `verify`.
 #[derive(Args, Debug)]
 pub(crate) struct VerifyOptions {
-    /// A recording: .vram, or a PyTorch snapshot (.pickle, .json); each also with .gz or .zst
+    /// A recording: .vram, a PyTorch snapshot (.pickle, .json) or an RMM log (.csv); each also with .gz or .zst
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// What the recorded program had limited its allocator to, which recordings do not say

@@ -61,6 +61,19 @@ fn a_report_on_nothing_is_refused() {
     assert!(!output.exists());
 }
 
+/// Written over its input, a snapshot would be gone, whatever it is called.
+#[test]
+fn a_report_does_not_take_the_place_of_its_input() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("snapshot.svg");
+    fs::copy(snapshot("mlp_train"), &path).expect("copied");
+    let before = fs::read(&path).expect("there");
+    let finished = run(["report".as_ref(), path.as_os_str(), "-o".as_ref(), path.as_os_str()]);
+    assert_eq!((finished.code, finished.stdout.as_str()), (Some(2), ""));
+    assert!(finished.stderr.contains("is the input"), "{}", finished.stderr);
+    assert!(fs::read(&path).expect("still there") == before);
+}
+
 /// How the page is put together is tested beside it, and that it works in `tests/tests/browser.rs`.
 #[test]
 fn a_page_holds_the_recording() {
