@@ -16,7 +16,7 @@ use crate::units;
 /// Arguments of `info`.
 #[derive(Args, Debug)]
 pub(crate) struct InfoOptions {
-    /// A recording: .vram, or a PyTorch snapshot (.pickle, .json); each also with .gz or .zst
+    /// A recording: .vram, a PyTorch snapshot (.pickle, .json) or an RMM log (.csv); each also with .gz or .zst
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Print one JSON object
@@ -63,7 +63,7 @@ struct DeviceSummary {
 pub(crate) fn run(options: &InfoOptions) -> Outcome {
     let input = Input::open(&options.file)?;
     let format = input.format();
-    let recording = input.recording()?;
+    let recording = input.recording_by_index()?;
     let mut replay = Replay::new();
     let begin =
         replay.seek(&recording, recording.first_event()).map_err(|error| Failure::file(&options.file, error))?;

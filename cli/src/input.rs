@@ -11,13 +11,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use vramscope_formats::export::{self, Redactor};
 use vramscope_formats::{self as formats, Limits, Source};
 use vramscope_trace::{
-    Annotation, Definition, Encoder, Event, FORMAT_NAME, FORMAT_VERSION, FormatError, Info, MAGIC, MemoryState, ReadAt,
-    Recording, Sink,
+    Annotation, Damage, Definition, Encoder, Event, FORMAT_NAME, FORMAT_VERSION, FormatError, Info, MAGIC, MemoryState,
+    ReadAt, Recording, Sink,
 };
 
 use crate::failure::{Failure, Outcome};
 use crate::relay::{Opening, relay};
 use crate::screen;
+use crate::units;
 
 /// Endings of the names of files that can be read, which say nothing about the recording.
 const ENDINGS: [&str; 6] = [".gz", ".zst", ".pickle", ".json", ".csv", ".vram"];
@@ -158,15 +159,16 @@ impl Input {
         // All of it, for what is damaged is not to be copied.
         let (recording, whole) =
             self.open_recording(&source, len, |source, len, progress| Recording::read_through(source, len, progress))?;
-        let read = |range| source.read_at(range).map_err(|error| Failure::file(&self.path, error));
+        let mut pieces = (0..whole).step_by(PIECE_BYTES as usize).map(|at| {
+            let read = source.read_at(at..whole.min(at + PIECE_BYTES));
+            read.map_err(|what| FormatError { offset: at, what })
+        });
+        let failed = |error| Failure::file(&self.path, error);
         if self.redacts {
-            let begin = |info: &_| Pieces::new(info, take);
-            let redacted = export::redact(&read(0..whole)?, begin);
-            return redacted.map_err(|error| Failure::file(&self.path, error))?.map_or(Ok(0), Pieces::finish);
+            let redacted = export::redact(recording.info(), pieces, |info: &_| Pieces::new(info, take));
+            return redacted.map_err(failed)?.finish();
         }
-        for at in (0..whole).step_by(PIECE_BYTES as usize) {
-            take(&read(at..whole.min(at + PIECE_BYTES))?)?;
-        }
+        pieces.try_for_each(|piece| take(&piece.map_err(failed)?))?;
         let has_index = whole == len && matches!(Recording::open_by_index(&source, len), Ok(Some(_)));
         if !has_index {
             recording.index().iter().try_for_each(|chunk| take(&chunk.bytes))?;
@@ -186,8 +188,26 @@ impl Input {
         Ok(Some((whole, recording.index().into_iter().flat_map(|chunk| chunk.bytes).collect())))
     }
 
-    /// The recording that it is, or becomes when imported.
+    /// The recording that it is, or becomes when imported, to be read as a whole: without what is damaged in the middle of it, of which
+    /// this tells.
     pub(crate) fn recording(self) -> Outcome<Recording> {
+        let path = self.path.clone();
+        let mut recording = self.recording_by_index()?;
+        let bar = screen::progress(name_of(&path));
+        let damage = recording.leave_out_damaged(|done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        });
+        bar.finish_and_clear();
+        if let Some(Damage { first, events }) = damage {
+            let events = units::counted(events, "event is", "events are");
+            screen::note(Failure::file(&path, format_args!("{first}; {events} left out, and lost")));
+        }
+        Ok(recording)
+    }
+
+    /// The recording that it is, or becomes when imported, of which no more is read than its index where it has one.
+    pub(crate) fn recording_by_index(self) -> Outcome<Recording> {
         match &self.content {
             Content::Recording(source, len) if !self.redacts => {
                 return self

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 use vramscope_trace::{
-    Definition, DeviceId, Encoder, Event, EventKind, Info, MemoryState, Pool, PoolKind, Recording, Replay, Segment,
-    Sink, SiteId, Stage, StreamId, StringId,
+    Chunk, ChunkKind, Definition, DeviceId, Encoder, Event, EventKind, Info, MemoryState, Pool, PoolKind, Recording,
+    Replay, Segment, Sink, SiteId, Stage, StreamId, StringId,
 };
 
 use crate::program::{Finished, fixture, run};
@@ -47,6 +47,29 @@ fn an_exported_snapshot_says_what_its_recording_said() {
         assert_eq!(info(&out), info(&snapshot()), "{ending}");
     }
     assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 4, "nothing else is left there");
+}
+
+#[test]
+fn what_is_whole_of_a_damaged_recording_is_exported() {
+    let folder = TempDir::new().expect("a folder");
+    let [recording, out] = ["damaged.vram", "out.csv"].map(|name| folder.path().join(name));
+    let finished = run(["import".as_ref(), snapshot().as_os_str(), "-o".as_ref(), recording.as_os_str()]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let mut bytes = fs::read(&recording).expect("the recording");
+    let mut at = 0;
+    while let Some(chunk) = Chunk::read(&bytes[at..], at as u64).expect("a recording") {
+        at += chunk.bytes.len();
+        if chunk.kind == ChunkKind::Events {
+            bytes[at - 1] ^= 1;
+            break;
+        }
+    }
+    fs::write(&recording, bytes).expect("it is written");
+    let finished = export(&recording, "csv", &out, &[]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let said = "the chunk's checksum does not match: the bytes were changed; 1,306 events are left out, and lost";
+    assert!(finished.stderr.contains(said), "{}", finished.stderr);
+    assert!(!fs::read(&out).expect("the table").is_empty());
 }
 
 #[test]

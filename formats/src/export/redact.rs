@@ -141,30 +141,26 @@ fn redacted(info: &Info) -> Info {
     }
 }
 
-/// Bytes of a recording that are decoded at once, so that little of it is held.
-const PIECE_BYTES: usize = 1 << 16;
-
-/// Gives what the bytes of a recording say, without its names, to a sink made by `begin`. `None` where there is not even a head. What is
+/// Gives what a recording says, without its names, to a sink made by `begin`. `pieces` are its bytes, cut anywhere; no more than one of them is
+/// held. `info` is what it says of itself: where its head comes again, the last one holds, and only who has read it all knows that. What is
 /// not whole at the end is left out.
 ///
 /// # Errors
-/// Where the bytes are not a recording.
-pub fn redact<S: Sink>(bytes: &[u8], begin: impl FnOnce(&Info) -> S) -> Result<Option<S>, FormatError> {
-    let mut begin = Some(begin);
-    let mut redactor = None;
+/// Where the bytes are not a recording, and where a piece is an error.
+pub fn redact<S: Sink>(
+    info: &Info,
+    pieces: impl IntoIterator<Item = Result<Vec<u8>, FormatError>>,
+    begin: impl FnOnce(&Info) -> S,
+) -> Result<S, FormatError> {
+    let mut redactor = Redactor::new(info, begin);
     let mut decoder = Decoder::new();
-    for piece in bytes.chunks(PIECE_BYTES) {
-        decoder.push(piece);
+    for piece in pieces {
+        decoder.push(&piece?);
         while let Some(item) = decoder.next_item()? {
-            match (&item, &mut redactor) {
-                (Item::Info(info), None) => redactor = begin.take().map(|begin| Redactor::new(info, begin)),
-                (_, Some(redactor)) => redactor.take(&item),
-                // Nothing comes before the head.
-                (_, None) => {}
-            }
+            redactor.take(&item);
         }
     }
-    Ok(redactor.map(Redactor::into_inner))
+    Ok(redactor.into_inner())
 }
 
 impl<S: Sink> Sink for Redactor<S> {

@@ -3,7 +3,8 @@
 use vramscope_formats::export::{self, Redactor, redact};
 use vramscope_formats::{Limits, import};
 use vramscope_trace::{
-    Category, Decoder, Definition, DeviceInfo, Encoder, Event, EventKind, Info, Item, Recording, SiteId, digest,
+    Category, Decoder, Definition, DeviceInfo, Encoder, Event, EventKind, FormatError, Info, Item, Recording, SiteId,
+    digest,
 };
 
 use crate::common::{WRITERS, events, exported, imported, read, recording_of, snapshots};
@@ -104,6 +105,11 @@ fn outputs(recording: &Recording, bytes: &[u8]) -> Vec<Vec<u8>> {
     outputs
 }
 
+/// A recording as it is read, a piece at a time.
+fn pieces(bytes: &[u8]) -> impl Iterator<Item = Result<Vec<u8>, FormatError>> + '_ {
+    bytes.chunks(1000).map(|piece| Ok(piece.to_vec()))
+}
+
 fn check_hidden(outputs: &[Vec<u8>]) {
     for output in outputs {
         let found = output.windows(4).position(|window| window.eq_ignore_ascii_case(b"HIDE"));
@@ -141,7 +147,7 @@ fn a_recording_is_redacted_as_what_it_was_made_from() {
     let begin = |_: &Info| Encoder::new(&info);
     let (encoder, _) = import(&snapshot, "x", &limits, &mut |_, _| {}, begin).expect("a snapshot");
     let (original, bytes) = recording_of(encoder);
-    let encoder = redact(&bytes, Encoder::new).expect("a recording").expect("a whole one");
+    let encoder = redact(original.info(), pieces(&bytes), Encoder::new).expect("a recording");
     let (redacted, bytes) = recording_of(encoder);
     check_hidden(&outputs(&redacted, &bytes));
     assert_eq!(redacted.events(), original.events());
@@ -149,12 +155,26 @@ fn a_recording_is_redacted_as_what_it_was_made_from() {
     assert_eq!(redacted.info().devices[0].total_bytes, 7);
     assert_eq!(redacted.info().devices[0].name, "device_0");
     // Once more, nothing changes: a placeholder for a placeholder has the same number.
-    let again = redact(&bytes, Encoder::new).expect("a recording").expect("a whole one");
+    let again = redact(redacted.info(), pieces(&bytes), Encoder::new).expect("a recording");
     assert_eq!(recording_of(again).1, bytes);
 }
 
 #[test]
-fn what_is_no_recording_is_refused_and_nothing_is_nothing() {
-    assert!(redact(b"something else altogether", Encoder::new).is_err());
-    assert!(redact(b"", Encoder::new).expect("nothing wrong yet").is_none());
+fn of_several_heads_the_last_is_told() {
+    let mut encoder = Encoder::new(&Info { source: "HIDE_hub".to_owned(), ..Info::default() });
+    let device = DeviceInfo { name: "HIDE_gpu".to_owned(), total_bytes: 7, rank: Some(3), ..DeviceInfo::default() };
+    encoder.head(&Info { source: "HIDE_program".to_owned(), devices: vec![device], ..Info::default() });
+    let (original, bytes) = recording_of(encoder);
+    let encoder = redact(original.info(), pieces(&bytes), Encoder::new).expect("a recording");
+    let (redacted, bytes) = recording_of(encoder);
+    check_hidden(&[bytes]);
+    let [device] = &redacted.info().devices[..] else { panic!("{:?}", redacted.info()) };
+    assert_eq!((device.name.as_str(), device.total_bytes, device.rank), ("device_0", 7, Some(3)));
+}
+
+#[test]
+fn what_is_no_recording_is_refused() {
+    assert!(redact(&Info::default(), pieces(b"something else altogether"), Encoder::new).is_err());
+    let broken = FormatError { offset: 5, what: "the disk is gone".to_owned() };
+    assert_eq!(redact(&Info::default(), [Err(broken.clone())], Encoder::new).expect_err("a piece is"), broken);
 }
