@@ -4,22 +4,38 @@ use std::path::Path;
 
 use serde_json::Value;
 use vramscope_formats::{Limits, import, unpack};
-use vramscope_trace::{DeviceId, Memory, MemoryState, Metrics, PoolKind};
+use vramscope_trace::{DeviceId, DeviceState, Memory, MemoryState, Metrics, PoolKind};
 
-/// Compares what `torch.cuda.memory_stats()` says of device 0 with the metrics of its last moment, of both size classes and of each.
+/// What `torch.cuda.memory_stats()` says of a device; older truths were read on device 0 alone.
+fn stats(truth: &Value, device: DeviceId) -> Option<&Value> {
+    let of_each = truth["device_stats"].get(usize::from(device.0));
+    of_each.or_else(|| truth.get("stats").filter(|_| device == DeviceId(0)))
+}
+
+/// Compares what `torch.cuda.memory_stats()` says with the metrics of the last moment, of both size classes and of each.
 fn check(name: &str, packed: &[u8], truth: &Value) {
     let limits = Limits::default();
     let bytes = unpack(packed, &limits).expect("a snapshot");
     let (memory, _) = import(&bytes, name, &limits, &mut |_, _| {}, |_| Memory::default()).expect("a snapshot");
     let mut state = memory.states.first().map_or_else(MemoryState::default, |(_, state)| state.clone());
     memory.events.iter().for_each(|event| state.apply(event));
-    let device = state.device(DeviceId(0)).expect("device 0");
+    let mut compared = 0;
+    for (id, device) in state.devices() {
+        if let Some(stats) = stats(truth, id) {
+            compare(name, device, stats);
+            compared += 1;
+        }
+    }
+    assert!(compared > 0, "{name}");
+}
+
+fn compare(name: &str, device: &DeviceState, stats: &Value) {
     for class in ["all", "small_pool", "large_pool"] {
         let metrics = Metrics::at(device, |pool, _| match pool.kind {
             PoolKind::Small => class != "large_pool",
             PoolKind::Large => class != "small_pool",
         });
-        let expected = |stat: &str| truth["stats"][format!("{stat}.{class}.current")].as_u64();
+        let expected = |stat: &str| stats[format!("{stat}.{class}.current")].as_u64();
         let counters = metrics.counters;
         for (stat, value) in [
             ("inactive_split_bytes", metrics.inactive_split_bytes),

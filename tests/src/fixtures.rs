@@ -8,6 +8,21 @@ use serde_json::Value;
 /// The recordings under `tests/data`.
 pub const SMALL: [&str; 5] = ["tiny_inference", "mlp_train", "frag_a_expandable", "ring", "graphs"];
 
+/// Those under `tests/data` with what PyTorch said of each device, and whether their history begins with the program.
+pub const OF_EACH_DEVICE: [(&str, bool); 11] = [
+    ("alloc_stacks", true),
+    ("annotated", true),
+    ("compiled_graphs", true),
+    ("cudnn_benchmark_all", true),
+    ("late", false),
+    ("ring_graphs_expandable", false),
+    ("ring_threads", false),
+    ("second_device", true),
+    ("state_only", false),
+    ("stopped", false),
+    ("two_devices", true),
+];
+
 /// The larger recordings, kept beside the checkout, but for `big`.
 pub const LARGE: [&str; 10] = [
     "cppstacks",
@@ -25,13 +40,13 @@ pub const LARGE: [&str; 10] = [
 /// A recording and its ground truth.
 #[derive(Clone, Debug)]
 pub struct Fixture {
-    /// The snapshot, a `.pickle.zst`.
+    /// The snapshot, a `.pickle.zst` or `.pickle.gz`.
     pub path: PathBuf,
     truth: Value,
 }
 
 impl Fixture {
-    /// One of [`SMALL`].
+    /// One of those under `tests/data`.
     #[must_use]
     pub fn small(name: &str) -> Self {
         Self::load(&workspace_root().join("tests").join("data"), name)
@@ -63,7 +78,10 @@ impl Fixture {
         let truth = folder.join(format!("{name}.json"));
         let text = fs::read_to_string(&truth).unwrap_or_else(|error| panic!("{}: {error}", truth.display()));
         let truth = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", truth.display()));
-        Self { path: folder.join(format!("{name}.pickle.zst")), truth }
+        let packed = ["zst", "gz"].map(|end| folder.join(format!("{name}.pickle.{end}")));
+        let path = packed.into_iter().find(|path| path.is_file());
+        let path = path.unwrap_or_else(|| panic!("{} has no snapshot {name}", folder.display()));
+        Self { path, truth }
     }
 
     /// The snapshot's bytes.

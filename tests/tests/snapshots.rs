@@ -107,6 +107,40 @@ fn check(fixture: &Fixture) {
     }
 }
 
+/// The same of a recording whose truth was read on every device.
+fn check_each_device(name: &str, is_whole: bool) {
+    let fixture = Fixture::small(name);
+    let folder = TempDir::new().expect("a temporary folder");
+    let (info, recording) = import(&fixture, folder.path());
+    assert_eq!(info["events"].as_u64(), Some(fixture.events()), "{name}: entries in all");
+    for device in info["devices"].as_array().expect("devices") {
+        let index = device["device"].as_u64().expect("a device number") as usize;
+        let stats = &fixture.truth()["device_stats"][index];
+        let equals = |key: &str, stat: &str| {
+            let (found, expected) = (device[key].as_u64(), stats[stat].as_u64());
+            assert!(found.is_some() && found == expected, "{name}: {key} of device {index}: {found:?}, {expected:?}");
+        };
+        equals("allocated_bytes", "allocated_bytes.all.current");
+        equals("reserved_bytes", "reserved_bytes.all.current");
+        equals("active_bytes", "active_bytes.all.current");
+        equals("requested_bytes", "requested_bytes.all.current");
+        equals("blocks", "active.all.current");
+        equals("ooms", "num_ooms");
+        assert_eq!(device["history_complete"].as_bool(), Some(is_whole), "{name}: complete");
+        if is_whole {
+            equals("peak_allocated_bytes", "allocated_bytes.all.peak");
+            equals("peak_reserved_bytes", "reserved_bytes.all.peak");
+        }
+        let misfits = recording.end_state().device(DeviceId(index as u16)).map_or(0, |device| device.misfits());
+        assert_eq!(misfits, 0, "{name}: entries that contradict each other");
+    }
+}
+
+#[test]
+fn those_with_a_truth_of_each_device() {
+    fixtures::OF_EACH_DEVICE.iter().for_each(|&(name, is_whole)| check_each_device(name, is_whole));
+}
+
 #[test]
 fn the_small_ones() {
     for name in fixtures::SMALL {
