@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
+use crate::screen::one_line;
+
 /// Bad usage or unusable input; one line that says what and where.
 #[derive(Debug)]
 pub(crate) struct Failure(String);
@@ -25,8 +27,6 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0
-            .chars()
-            .try_for_each(|c| if c.is_control() { write!(f, "{}", c.escape_default()) } else { write!(f, "{c}") })
+        f.write_str(&one_line(&self.0))
     }
 }

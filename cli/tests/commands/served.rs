@@ -94,7 +94,9 @@ fn a_token_is_said_once() {
         said()
     };
     let files = ["first.pickle.zst", "second\nlistening: http:\u{1b}[2J.pickle.zst"].map(path);
-    files.iter().for_each(|file| drop(fs::copy(fixture("tiny_inference.pickle.zst"), file).expect("a copy")));
+    for file in &files {
+        fs::copy(fixture("tiny_inference.pickle.zst"), file).expect("a copy");
+    }
     let mut view = vramscope(["view"]);
     view.args(&files);
     let all = said(view, "files/1/");
