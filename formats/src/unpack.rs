@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::io::Read;
 
+use flate2::bufread::GzDecoder;
+
 use crate::error::ReadError;
 use crate::limits::Limits;
 
@@ -19,15 +21,23 @@ const STEP_BYTES: usize = 1 << 20;
 /// Where the packed bytes are damaged, or hold more than [`Limits::max_unpacked_bytes`].
 pub fn unpack<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Cow<'a, [u8]>, ReadError> {
     if bytes.starts_with(GZIP_MAGIC) {
-        let mut rest = bytes;
-        let unpacked = read_all(flate2::bufread::MultiGzDecoder::new(&mut rest), limits, "gzip");
-        let used = bytes.len() - rest.len();
-        unpacked.map(Cow::Owned).map_err(|what| ReadError::at(used, what))
+        unpack_gzip(bytes, limits).map(Cow::Owned)
     } else if behind_skippable(bytes).starts_with(ZSTD_MAGIC) {
         unpack_zstd(bytes, limits).map(Cow::Owned)
     } else {
         Ok(Cow::Borrowed(bytes))
     }
+}
+
+/// Every gzip member of the input, one behind the other. Zeros behind the last fill a disk's block up and say nothing.
+fn unpack_gzip(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
+    let mut unpacked = Vec::new();
+    let mut rest = bytes;
+    while rest.iter().any(|&byte| byte != 0) {
+        let read = read_into(&mut unpacked, &mut GzDecoder::new(&mut rest), limits, "gzip");
+        read.map_err(|what| ReadError::at(bytes.len() - rest.len(), what))?;
+    }
+    Ok(unpacked)
 }
 
 /// What stands behind the frames that say nothing, with which zstd data may begin.
@@ -45,11 +55,13 @@ fn behind_skippable(mut bytes: &[u8]) -> &[u8] {
 /// Every zstd frame of the input, one behind the other. By the library in C, which takes a third of the time.
 #[cfg(not(target_arch = "wasm32"))]
 fn unpack_zstd(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
+    let mut unpacked = Vec::new();
     let mut rest = bytes;
-    let unpacked = zstd::stream::read::Decoder::with_buffer(&mut rest)
+    let read = zstd::stream::read::Decoder::with_buffer(&mut rest)
         .map_err(|error| format!("zstd data cannot be read: {error}"))
-        .and_then(|frames| read_all(frames, limits, "zstd"));
-    unpacked.map_err(|what| ReadError::at(bytes.len() - rest.len(), what))
+        .and_then(|mut frames| read_into(&mut unpacked, &mut frames, limits, "zstd"));
+    read.map_err(|what| ReadError::at(bytes.len() - rest.len(), what))?;
+    Ok(unpacked)
 }
 
 /// Every zstd frame of the input, one behind the other.
@@ -66,12 +78,6 @@ fn unpack_zstd(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
         read.map_err(|what| ReadError::at(bytes.len() - rest.len(), what))?;
         rest = behind_skippable(rest);
     }
-    Ok(unpacked)
-}
-
-fn read_all(mut reader: impl Read, limits: &Limits, name: &str) -> Result<Vec<u8>, String> {
-    let mut unpacked = Vec::new();
-    read_into(&mut unpacked, &mut reader, limits, name)?;
     Ok(unpacked)
 }
 

@@ -47,6 +47,11 @@ pub(crate) fn says_nothing(text: &str) -> bool {
     matches!(text, "" | "N/A")
 }
 
+/// The number of a stream; the default one where none is said.
+fn stream(value: Scalar<'_>) -> u64 {
+    value.bits().or(value.whole()).unwrap_or(0)
+}
+
 /// A rough price of a definition: its row, its copy in the interner, and the interner's table.
 const DEFINITION_BYTES: usize = 96;
 /// The same for a context.
@@ -132,7 +137,7 @@ impl Builder {
                     self.snapshot.has_times = true;
                 }
             }
-            Key::Stream => draft.context.stream = value.bits().unwrap_or(0),
+            Key::Stream => draft.context.stream = stream(value),
             Key::PoolId => draft.context.owner = value.pool_id(),
             Key::UserMetadata => draft.context.scope = self.words(value)?,
             Key::CompileContext => draft.context.compiled = self.words(value)?,
@@ -242,7 +247,7 @@ impl Builder {
     pub(crate) fn segment_field(&mut self, row: &mut SegmentRow, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
         match key {
             Key::Device => {
-                let device = value.count().and_then(|device| u16::try_from(device).ok());
+                let device = value.whole().and_then(|device| u16::try_from(device).ok());
                 row.device = match device {
                     Some(device) => device,
                     None if !value.is_odd_number() => {
@@ -266,7 +271,7 @@ impl Builder {
             Key::SegmentType => {
                 row.kind = value.text().map(|name| if name == "small" { PoolKind::Small } else { PoolKind::Large });
             }
-            Key::Stream => row.stream = value.bits().unwrap_or(0),
+            Key::Stream => row.stream = stream(value),
             Key::PoolId => row.owner = value.pool_id().unwrap_or_default(),
             Key::IsExpandable => row.expandable = Some(value.is_true()),
             _ => self.origin_field(&mut row.origin, key, value)?,
@@ -277,7 +282,7 @@ impl Builder {
     /// Takes one field of a block; its frames are the reader's own business.
     pub(crate) fn block_field(&mut self, row: &mut BlockRow, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
         match key {
-            Key::Address => row.address = value.bits(),
+            Key::Address => row.address = value.bits().or(value.whole()),
             Key::Size => {
                 row.size = match value.count() {
                     Some(size) => size,
@@ -285,7 +290,7 @@ impl Builder {
                 };
             }
             // The second name is the one it has in the histories that blocks had in old versions.
-            Key::RequestedSize | Key::RealSize => row.requested = value.count(),
+            Key::RequestedSize | Key::RealSize => row.requested = value.whole(),
             Key::State => {
                 // `active_pending_free` was `active_awaiting_free` for a while.
                 row.state = match value.text() {
@@ -394,7 +399,7 @@ impl Builder {
         match key {
             Key::Name => row.name = self.string(value.text().unwrap_or(""))?,
             Key::TimeUs => row.time_us = value.time_us().unwrap_or(0),
-            Key::Device => row.device = value.count().and_then(|device| u16::try_from(device).ok()).unwrap_or(0),
+            Key::Device => row.device = value.whole().and_then(|device| u16::try_from(device).ok()).unwrap_or(0),
             Key::Stage => {
                 row.stage = match value.text() {
                     Some("START") => Stage::Begin,

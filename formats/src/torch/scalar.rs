@@ -56,6 +56,14 @@ impl<'a> Scalar<'a> {
         }
     }
 
+    /// A whole number, also one that was written with a point and nothing behind it.
+    pub(super) fn whole(self) -> Option<u64> {
+        match self {
+            Self::Float(number) if number.fract() == 0.0 => self.rounded(),
+            _ => self.count(),
+        }
+    }
+
     /// Whether this may stand for a number that means nothing, and not for something else altogether.
     pub(super) fn is_odd_number(self) -> bool {
         !matches!(self, Self::Text(_) | Self::Bool(_) | Self::Pair(..))

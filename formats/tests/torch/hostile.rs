@@ -1,10 +1,12 @@
 //! Nothing that comes from outside makes the reader panic, loop, or take more than it may; what is wrong is said with its place.
 
 use proptest::prelude::*;
+use serde_json::json;
 use vramscope_formats::{Imported, Limits, ReadError, import, unpack};
 use vramscope_trace::{Memory, Null};
 
 use crate::common::{import_all, recorded};
+use crate::pickler::pickled;
 
 /// A limit that keeps a test from hurting where it fails.
 fn tight() -> Limits {
@@ -172,6 +174,20 @@ fn what_is_no_snapshot_is_said_to_be_none() {
     }
 }
 
+/// What lies one list too high is no history, and must not pass for an empty one.
+#[test]
+fn entries_where_other_things_belong_are_refused() {
+    let entry = json!({"action": "alloc", "addr": 512, "size": 512, "stream": 0, "time_us": 1});
+    for key in ["device_traces", "segments", "external_annotations"] {
+        let snapshot = json!({"segments": [], "device_traces": [], key: [entry]});
+        refused(&pickled(&snapshot));
+        // In JSON nothing but its place tells what a dictionary is.
+        if key == "device_traces" {
+            refused(&serde_json::to_vec(&snapshot).expect("plain data"));
+        }
+    }
+}
+
 #[test]
 fn json_is_refused_with_line_and_column() {
     let error =
@@ -221,6 +237,21 @@ fn packed_bombs_are_stopped() {
 }
 
 /// Instructions that mean something, strung together at random: they get further than random bytes.
+#[test]
+fn gzip_is_read_to_the_last_member_and_may_be_filled_up_with_zeros() {
+    let pack = |bytes: &[u8]| {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut gzip, bytes).expect("memory takes it");
+        gzip.finish().expect("memory takes it")
+    };
+    let packed = [pack(b"one, "), pack(b""), pack(b"two")].concat();
+    assert!(*unpack(&packed, &tight()).expect("sound") == *b"one, two");
+    assert!(*unpack(&[&packed, &[0; 512][..]].concat(), &tight()).expect("sound") == *b"one, two");
+    for rest in [&b"junk"[..], b"\x1f\x8b", b"\0\0x"] {
+        assert!(unpack(&[&packed, rest].concat(), &tight()).is_err(), "{rest:?}");
+    }
+}
+
 #[test]
 fn zstd_frames_for_other_programs_are_passed_over() {
     let whole = recorded("tiny_inference").expect("it comes with the repository").pickle;

@@ -249,6 +249,16 @@ fn contradicting_states() -> Vec<Case> {
         case("a block of a huge size", state([segment(A, MIB, [live(A, huge)])]), [0, 0, 0, MIB])
             .has(1, 0, 0)
             .misfits(1, &[]),
+        case(
+            "whole numbers with a point",
+            state([with(
+                with(segment(A, 2 * MIB, [with(live(A, MIB), "requested_size", 1000.0)]), "device", 1.0),
+                "stream",
+                7.0,
+            )]),
+            [MIB, MIB, 1000, 2 * MIB],
+        )
+        .has(1, 1, 0),
         case("a size that is a fraction", state([segment(A, 1048576.7, [])]), [0, 0, 0, MIB]).has(1, 0, 0),
         case("a size that is no number", state([segment(A, Value::Null, [])]), [0; 4]).misfits(2, &[]),
         case("a device that there is not", state([with(segment(A, MIB, [live(A, MIB)]), "device", -1)]), [0; 4])

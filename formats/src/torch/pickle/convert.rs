@@ -41,6 +41,22 @@ impl Used {
         builder.note_odd("one list stands in several places of the snapshot");
         Ok(None)
     }
+
+    /// The same of a list in which no entries of a history stand.
+    fn list_of_others(
+        &mut self,
+        heap: &Heap<'_>,
+        builder: &mut Builder,
+        value: Value,
+        wrong: &'static str,
+    ) -> Result<Option<ListId>, Refusal> {
+        match value {
+            Value::List(list) if heap.entries(list).is_some_and(|entries| !entries.is_empty()) => {
+                Err(Refusal::Wrong(wrong))
+            }
+            _ => self.list(heap, builder, value, wrong),
+        }
+    }
 }
 
 /// The value of a key; the last one where it stands twice, as in Python.
@@ -126,7 +142,9 @@ fn read_segments(
     heap: &mut Heap<'_>,
     builder: &mut Builder,
 ) -> Result<(), Refusal> {
-    let Some(list) = used.list(heap, builder, list, "segments is not a list")? else { return Ok(()) };
+    let Some(list) = used.list_of_others(heap, builder, list, "segments is not a list of segments")? else {
+        return Ok(());
+    };
     for at in 0..heap.values(list).len() {
         let Value::Dict(dict) = heap.value_at(list, at)? else {
             return Err(Refusal::Wrong("a segment is not a dictionary"));
@@ -148,7 +166,10 @@ fn read_segments(
 }
 
 fn read_blocks(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
-    let Some(list) = used.list(heap, builder, list, "the blocks of a segment are not a list")? else { return Ok(()) };
+    let Some(list) = used.list_of_others(heap, builder, list, "the blocks of a segment are not a list of blocks")?
+    else {
+        return Ok(());
+    };
     for at in 0..heap.values(list).len() {
         let Value::Dict(dict) = heap.value_at(list, at)? else {
             return Err(Refusal::Wrong("a block is not a dictionary"));
@@ -189,7 +210,9 @@ fn read_block_history(
 }
 
 fn read_traces(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
-    let Some(list) = used.list(heap, builder, list, "device_traces is not a list")? else { return Ok(()) };
+    let Some(list) = used.list_of_others(heap, builder, list, "device_traces is not a list of lists")? else {
+        return Ok(());
+    };
     for at in 0..heap.values(list).len() {
         let trace = read_trace(heap.value_at(list, at)?, used, heap, builder)?;
         builder.push_trace(trace)?;
@@ -260,7 +283,10 @@ fn read_late_entry(value: Value, heap: &mut Heap<'_>, builder: &mut Builder) -> 
 }
 
 fn read_annotations(list: Value, used: &mut Used, heap: &Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
-    let Some(list) = used.list(heap, builder, list, "external_annotations is not a list")? else { return Ok(()) };
+    let Some(list) = used.list_of_others(heap, builder, list, "external_annotations is not a list of annotations")?
+    else {
+        return Ok(());
+    };
     for &value in heap.values(list) {
         let Value::Dict(dict) = value else { continue };
         let mut row = AnnotationRow { device: 0, time_us: 0, stage: Stage::Instant, name: Default::default() };
