@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use vramscope_formats::export::{self, Redactor};
 use vramscope_formats::{self as formats, Limits, Source};
 use vramscope_trace::{
-    Annotation, Damage, Definition, Encoder, Event, FORMAT_NAME, FORMAT_VERSION, FormatError, Info, MAGIC, MemoryState,
+    Annotation, Damage, Definition, Encoder, Event, FORMAT_NAME, FORMAT_VERSION, FormatError, Info, MemoryState,
     ReadAt, Recording, Sink,
 };
 
@@ -25,6 +25,8 @@ const ENDINGS: [&str; 6] = [".gz", ".zst", ".pickle", ".json", ".csv", ".vram"];
 /// Events between two looks at what the encoder has ready.
 const EVENTS_PER_PIECE: u32 = 1024;
 
+/// Bytes by which it is known what a file is; no header of a log is longer.
+const HEAD_BYTES: u64 = 1 << 16;
 /// Bytes of a recording that are copied at once.
 const PIECE_BYTES: u64 = 1 << 20;
 
@@ -89,11 +91,15 @@ impl Input {
         let limits = Limits::default();
         let mut file = File::open(path).map_err(failed)?;
         let mut packed = Vec::new();
-        file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut packed).map_err(failed)?;
+        file.by_ref().take(HEAD_BYTES).read_to_end(&mut packed).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         if metadata.is_file() && formats::sniff(&packed) == Some(Source::Trace) {
             let content = Content::Recording(Arc::new(OnDisk(Mutex::new(file))), metadata.len());
             return Ok(Self { path: path.to_owned(), content, is_plain: true, redacts: false });
+        }
+        if !may_be_input(&packed) {
+            // It is not read to its end, which may be far.
+            return Err(unknown(path, &packed));
         }
         read(file, &mut packed, limits.max_unpacked_bytes).map_err(|what| Failure::file(path, what))?;
         let unpacked = match formats::unpack(&packed, &limits).map_err(|error| Failure::file(path, error))? {
@@ -101,13 +107,8 @@ impl Input {
             Cow::Borrowed(_) => None,
         };
         let bytes = unpacked.unwrap_or(packed);
-        let what = if bytes.is_empty() {
-            "the file is empty"
-        } else {
-            "neither a vramscope recording nor a PyTorch snapshot nor an RMM log"
-        };
         let content = match formats::sniff(&bytes) {
-            None => return Err(Failure::file(path, format_args!("at byte 0: {what}"))),
+            None => return Err(unknown(path, &bytes)),
             Some(Source::Trace) => {
                 let len = bytes.len() as u64;
                 Content::Recording(Arc::new(bytes), len)
@@ -264,6 +265,22 @@ impl Input {
         }
         pieces.map_or(Ok(0), Pieces::finish)
     }
+}
+
+/// Whether a file that begins like this may be one that can be read. Before a text there may be what says nothing.
+fn may_be_input(head: &[u8]) -> bool {
+    let is_preface = |&byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'#' | 0xef);
+    formats::is_packed(head) || formats::sniff(head).is_some() || head.first().is_some_and(is_preface)
+}
+
+/// A file that is none of those that can be read, by how it begins.
+fn unknown(path: &Path, head: &[u8]) -> Failure {
+    let what = if head.is_empty() {
+        "the file is empty"
+    } else {
+        "neither a vramscope recording nor a PyTorch snapshot nor an RMM log"
+    };
+    Failure::file(path, format_args!("at byte 0: {what}"))
 }
 
 /// Reads the rest of a file, up to a limit for all of it.

@@ -43,4 +43,4 @@ pub use error::ReadError;
 pub use import::{Imported, import};
 pub use limits::Limits;
 pub use sniff::{Source, sniff};
-pub use unpack::unpack;
+pub use unpack::{is_packed, unpack};

@@ -10,10 +10,19 @@ use crate::limits::Limits;
 
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// Frames of zstd with something for another program in them, which pzstd begins its files with; the first byte's low half is free.
-const SKIPPABLE_MAGIC: [u8; 4] = [0x50, 0x2a, 0x4d, 0x18];
 /// Output is asked for in pieces of this many bytes, so that the limit is checked in time and a lying header costs nothing.
 const STEP_BYTES: usize = 1 << 20;
+
+/// Whether a file that begins like this is packed.
+#[must_use]
+pub fn is_packed(head: &[u8]) -> bool {
+    head.starts_with(GZIP_MAGIC) || head.starts_with(ZSTD_MAGIC) || is_skippable(head)
+}
+
+/// Whether this is a frame of zstd with something for another program in it; pzstd begins its files with one.
+fn is_skippable(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
+}
 
 /// The bytes themselves, or what they unpack to where they are gzip or zstd.
 ///
@@ -42,9 +51,8 @@ fn unpack_gzip(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
 
 /// What stands behind the frames that say nothing, with which zstd data may begin.
 fn behind_skippable(mut bytes: &[u8]) -> &[u8] {
-    while let [first, second, third, fourth, len @ ..] = bytes
-        && [first & 0xf0, *second, *third, *fourth] == SKIPPABLE_MAGIC
-        && let Some((len, rest)) = len.split_first_chunk()
+    while is_skippable(bytes)
+        && let Some((len, rest)) = bytes[4..].split_first_chunk()
         && let Some(rest) = rest.get(u32::from_le_bytes(*len) as usize..)
     {
         bytes = rest;

@@ -120,6 +120,18 @@ fn unusable_input() {
     check_os(&["info".into(), folder.path().into()], &["directory"]);
 }
 
+/// Of a file that is something else, nobody waits for the end, and it need not fit in memory.
+#[test]
+fn a_file_of_something_else_is_not_read() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("weights.pt");
+    let mut file = fs::File::create(&path).expect("a file");
+    std::io::Write::write_all(&mut file, b"PK\x03\x04").expect("a small one");
+    // Nothing but its length is on the disk.
+    file.set_len(5 << 30).expect("a long one");
+    check_os(&["info".into(), path.into()], &["weights.pt", "at byte 0: neither"]);
+}
+
 #[test]
 fn an_output_that_cannot_be_written() {
     let input = fixture("tiny_inference.pickle.zst");
