@@ -1,7 +1,7 @@
 //! A WebSocket to a server: what follows a recording, or pushes one, speaks through it. Everything waits, and nothing for longer than it was
 //! told to.
 //!
-//! `address.rs` is where the server is, `stream.rs` the bytes below.
+//! `address.rs` is where the server is, `stream.rs` the bytes below, `trust.rs` whose certificates are believed.
 
 use std::fmt;
 use std::io;
@@ -17,6 +17,7 @@ use tungstenite::{Bytes, Error, HandshakeError, Message, WebSocket};
 
 mod address;
 mod stream;
+mod trust;
 
 pub use address::Address;
 use stream::Stream;

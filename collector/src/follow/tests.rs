@@ -221,24 +221,47 @@ fn a_server_that_greets_and_is_gone_is_not_tried_for_ever() {
 
 #[test]
 fn tls_is_believed_where_its_maker_is() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).expect("a key");
-    let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
-    std::fs::write(&certificate, made.cert.pem()).expect("room");
-    std::fs::write(&key, made.signing_key.serialize_pem()).expect("room");
-    let hub = Hub::default();
-    let tls = Some(TlsFiles { certificate: certificate.clone(), key });
-    let listen = Some(([127, 0, 0, 1], 0).into());
-    let server = Server::start(ServerOptions { listen, tls, ..ServerOptions::default() }, Content::live(hub.clone()));
-    let server = server.expect("it serves");
-    let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::Info::default());
-    let head: Vec<_> = encoder.take_output().into_iter().map(std::sync::Arc::new).collect();
-    hub.publish(&head);
-    hub.end();
-    assert!(server.url().starts_with("https://"), "{}", server.url());
-    let error = Follower::connect(options(&server.url())).expect_err("nobody knows who made it");
-    assert!(error.to_string().contains("its certificate is not believed"), "{error}");
-    let options = FollowOptions { ca: Some(certificate), ..options(&server.url()) };
-    let told = told(&mut Follower::connect(options).expect("it is believed"));
-    assert_eq!(told, [Followed::Chunks(Bytes::copy_from_slice(&head[0].bytes)), Followed::Ended]);
+    let names = || vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let check = |params: rcgen::CertificateParams, expected: Result<(), &str>| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let signing_key = rcgen::KeyPair::generate().expect("a key");
+        let made = params.self_signed(&signing_key).expect("a certificate");
+        let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        std::fs::write(&certificate, made.pem()).expect("room");
+        std::fs::write(&key, signing_key.serialize_pem()).expect("room");
+        let hub = Hub::default();
+        let tls = Some(TlsFiles { certificate: certificate.clone(), key });
+        let listen = Some(([127, 0, 0, 1], 0).into());
+        let server = ServerOptions { listen, tls, ..ServerOptions::default() };
+        let server = Server::start(server, Content::live(hub.clone())).expect("it serves");
+        let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::Info::default());
+        let head: Vec<_> = encoder.take_output().into_iter().map(std::sync::Arc::new).collect();
+        hub.publish(&head);
+        hub.end();
+        assert!(server.url().starts_with("https://"), "{}", server.url());
+        let error = Follower::connect(options(&server.url())).expect_err("nobody knows who made it");
+        assert!(error.to_string().contains("its certificate is not believed"), "{error}");
+        let options = FollowOptions { ca: Some(certificate), ..options(&server.url()) };
+        match (Follower::connect(options), expected) {
+            (Ok(mut follower), Ok(())) => {
+                let expected = [Followed::Chunks(Bytes::copy_from_slice(&head[0].bytes)), Followed::Ended];
+                assert_eq!(told(&mut follower), expected);
+            }
+            (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
+            (followed, expected) => panic!("{followed:?} is not {expected:?}"),
+        }
+    };
+    let made = |names: Vec<String>, is_ca: bool| {
+        let mut params = rcgen::CertificateParams::new(names).expect("names");
+        let vouches = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.is_ca = if is_ca { vouches } else { rcgen::IsCa::NoCa };
+        params
+    };
+    check(made(names(), false), Ok(()));
+    // As `openssl req -x509` makes them.
+    check(made(names(), true), Ok(()));
+    check(made(vec!["gpu1.example.org".to_owned()], true), Err("its certificate is not believed"));
+    let mut expired = made(names(), true);
+    expired.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    check(expired, Err("its certificate is not believed: certificate expired"));
 }

@@ -6,11 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
 
-use super::Address;
+use super::{Address, trust};
 
 /// A connection.
 pub(super) enum Stream {
@@ -41,7 +40,7 @@ impl Stream {
             return Ok(Self::Plain(tcp));
         }
         let name = ServerName::try_from(address.host().to_owned()).map_err(io::Error::other)?;
-        let connection = ClientConnection::new(Arc::new(config(ca)?), name).map_err(io::Error::other)?;
+        let connection = ClientConnection::new(Arc::new(trust::config(ca)?), name).map_err(io::Error::other)?;
         let mut tls = StreamOwned::new(connection, tcp);
         // All of the handshake here, so that what is wrong with a certificate is said as that.
         while tls.conn.is_handshaking() {
@@ -66,25 +65,6 @@ impl Stream {
     pub(super) fn set_write_timeout(&self, wait: Duration) -> io::Result<()> {
         self.tcp().set_write_timeout(Some(wait))
     }
-}
-
-/// Whom to believe: who the system believes, and who is named.
-fn config(ca: Option<&Path>) -> io::Result<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    // Those that cannot be read are simply not believed; where none can, the handshake says so.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(path) = ca {
-        let wrong = |why: &dyn std::fmt::Display| io::Error::other(format!("{}: {why}", path.display()));
-        let certificates = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
-        for certificate in certificates {
-            let certificate = certificate.map_err(|error| wrong(&error))?;
-            roots.add(certificate).map_err(|error| wrong(&error))?;
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = versions.map_err(io::Error::other)?.with_root_certificates(roots).with_no_client_auth();
-    Ok(config)
 }
 
 impl Read for Stream {
