@@ -22,6 +22,7 @@ pub mod details;
 pub mod following;
 pub mod frame;
 pub mod heatmap;
+pub mod lateness;
 pub mod link;
 pub mod marks;
 pub mod model;

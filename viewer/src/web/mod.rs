@@ -205,7 +205,12 @@ impl App {
         }
         state.frame_ms = now_ms() - begun;
         state.drawn_ms = begun;
+        let behind_s = state.age.behind_s();
         state.age.drawn(&state.model);
+        if state.age.behind_s() != behind_s {
+            state.model.redraw_moment();
+            self.want_frame();
+        }
         if !state.model.is_waiting() {
             for (resolve, _) in state.waiting.drain(..) {
                 let _ = resolve.call0(&JsValue::UNDEFINED);
@@ -316,7 +321,7 @@ impl State {
         if stale.timeline || stale.moment || hover_changed {
             let hover = self.pending.hover.map(|at| (at.x as i32, at.y as i32));
             let hit = self.screen.draw_heatmap(&mut self.model, hover, stale.timeline || stale.moment)?;
-            panel::show(&self.page, &mut self.model, hit, &self.screen, self.connection)?;
+            panel::show(&self.page, &mut self.model, hit, &self.screen, (self.connection, self.age.behind_s()))?;
             controls::show(&self.page, &self.controls, self.model.origin());
         }
         Ok(())

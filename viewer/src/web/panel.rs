@@ -18,19 +18,19 @@ use crate::units;
 pub(super) const BANDS: [[&str; 3]; 2] =
     [["band-outside", "show-outside", "count-outside"], ["band-others", "show-others", "count-others"]];
 
-/// Brings all text up to date; `hit` is what is under the pointer.
+/// Brings all text up to date; `hit` is what is under the pointer, and what comes live comes so many seconds late.
 pub(super) fn show(
     page: &Page,
     model: &mut Model,
     hit: Option<Hit>,
     screen: &Screen,
-    connection: Connection,
+    (connection, behind_s): (Connection, u64),
 ) -> Result<(), JsValue> {
     // A live recording without events is still being waited for; a file without any is shown as what it is.
     if model.origin() == Origin::File || model.recording().devices().next().is_some() {
         page.set_stage(Stage::Shown, "", "");
     }
-    show_source(page, model, connection);
+    show_source(page, model, connection, behind_s);
     show_counters(page, model);
     show_bands(page, model)?;
     show_transport(page, model);
@@ -42,11 +42,13 @@ pub(super) fn show(
     show_details(page, model, hit)
 }
 
-fn show_source(page: &Page, model: &Model, connection: Connection) {
+fn show_source(page: &Page, model: &Model, connection: Connection, behind_s: u64) {
     page.set_text("source", model.source());
+    let late = format!("Live · {behind_s} s behind");
     let (badge, kind) = match (connection, model.is_following()) {
         _ if model.origin() == Origin::File => ("", ""),
         (Connection::None, _) => ("", ""),
+        (Connection::Live, true) if behind_s > 0 => (&*late, "lost"),
         (Connection::Live, true) => ("Live", "live"),
         (Connection::Live, false) => ("Live · held", "held"),
         (Connection::Reconnecting, _) => ("Reconnecting…", "lost"),
