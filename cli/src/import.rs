@@ -6,7 +6,6 @@ use clap::Args;
 
 use crate::failure::{Failure, Outcome};
 use crate::input::Input;
-use crate::interrupt;
 use crate::output::{Output, not_the_input};
 use crate::screen;
 use crate::units;
@@ -33,11 +32,7 @@ pub(crate) fn run(options: &ImportOptions) -> Outcome {
         not_the_input(&options.input, &options.output)?;
     }
     let mut output = Output::create(&options.output)?;
-    let temporary = output.temporary().to_owned();
-    interrupt::exit_on_signal(move || {
-        // Gone already where the signal came late.
-        let _ = std::fs::remove_file(&temporary);
-    })?;
+    output.goes_on_signal()?;
     let mut bytes = 0;
     let events = input.convert(|piece| {
         bytes += piece.len() as u64;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::failure::{Failure, Outcome};
+use crate::interrupt;
 
 /// A file under a temporary name beside its own, until it is complete. Dropped before, it is gone.
 #[derive(Debug)]
@@ -37,6 +38,15 @@ impl Output {
     /// The name that it has until it is complete.
     pub(crate) fn temporary(&self) -> &Path {
         &self.temporary
+    }
+
+    /// Lets a signal that ends the command take it away, too.
+    pub(crate) fn goes_on_signal(&self) -> Outcome {
+        let temporary = self.temporary.clone();
+        interrupt::exit_on_signal(move || {
+            // Gone already where the signal came late.
+            let _ = fs::remove_file(&temporary);
+        })
     }
 
     /// Adds to it.

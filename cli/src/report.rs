@@ -44,6 +44,7 @@ pub(crate) fn run(options: &ReportOptions) -> Outcome {
     let report = Report::new(&recording, &name, options.device.map(DeviceId)).map_err(failed)?;
     let bytes = if is_svg { report.svg().into_bytes() } else { report.png().map_err(failed)? };
     let mut output = Output::create(&options.output)?;
+    output.goes_on_signal()?;
     output.write(&bytes).map_err(|error| Failure::file(&options.output, error))?;
     output.finish()?;
     screen::note(format_args!("{}: {}", options.output.display(), units::bytes(bytes.len() as u64)));

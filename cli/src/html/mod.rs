@@ -17,7 +17,6 @@ use vramscope_collector::Assets;
 
 use crate::failure::{Failure, Outcome};
 use crate::input::Input;
-use crate::interrupt;
 use crate::output::Output;
 use crate::screen;
 use crate::units;
@@ -35,11 +34,7 @@ pub(crate) fn export(input: Input, output: &Path) -> Outcome {
     })?;
     let page = Parts::of(Assets::page())?.page(&name, &recording)?;
     let mut file = Output::create(output)?;
-    let temporary = file.temporary().to_owned();
-    interrupt::exit_on_signal(move || {
-        // Gone already where the signal came late.
-        let _ = std::fs::remove_file(&temporary);
-    })?;
+    file.goes_on_signal()?;
     file.write(page.as_bytes()).map_err(|error| Failure::file(output, error))?;
     file.finish()?;
     let events = units::counted(events, "event", "events");

@@ -74,6 +74,27 @@ fn a_report_does_not_take_the_place_of_its_input() {
     assert!(fs::read(&path).expect("still there") == before);
 }
 
+#[cfg(unix)]
+#[test]
+fn a_report_that_is_too_large_for_its_place_leaves_nothing() {
+    let folder = TempDir::new().expect("a folder");
+    let output = folder.path().join("out.svg");
+    let mut command = std::process::Command::new("sh");
+    command.args([
+        "-c",
+        "ulimit -f 8; exec \"$@\"",
+        "sh",
+        env!("CARGO_BIN_EXE_vramscope"),
+        "report",
+        &snapshot("mlp_train"),
+        "-o",
+    ]);
+    let finished = Finished::from(command.arg(&output).output().expect("there is a shell"));
+    assert_eq!((finished.code, finished.stdout.as_str()), (Some(2), ""), "{}", finished.stderr);
+    assert!(finished.stderr.contains("out.svg: File too large"), "{}", finished.stderr);
+    assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 0, "nothing is left");
+}
+
 /// How the page is put together is tested beside it, and that it works in `tests/tests/browser.rs`.
 #[test]
 fn a_page_holds_the_recording() {
