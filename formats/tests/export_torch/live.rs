@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use vramscope_formats::export;
 use vramscope_trace::{
-    Annotation, Block, Category, DeviceId, DeviceInfo, Encoder, Event, EventKind, FormatError, Frame, Info, Interner,
-    MemoryState, MempoolId, Pool, PoolKind, Recording, Replay, Segment, Sink, Site, SiteId, StackId, Stage, StreamId,
-    StringId,
+    Annotation, Block, Category, Definition, DeviceId, DeviceInfo, Encoder, Event, EventKind, FormatError, Frame, Info,
+    Interner, MemoryState, MempoolId, Pool, PoolKind, Recording, Replay, Segment, Sink, Site, SiteId, StackId, Stage,
+    StreamId, StringId,
 };
 
 use crate::common::{WRITERS, exported, imported, recording_of};
@@ -308,4 +308,44 @@ fn nothing_is_a_snapshot_too() {
     let snapshot = json_of(&recording);
     assert_eq!(snapshot["device_traces"], json!([]));
     assert_eq!(snapshot["segments"], json!([]));
+}
+
+#[test]
+fn marks_that_happened_at_once_in_two_places_are_looked_up_in_order() {
+    // Each of these in the order of times would be a chunk unpacked: the export would take minutes.
+    const MARKS: u64 = 20_000;
+    let mut encoder = Encoder::new(&Info::default());
+    encoder.define(&Definition::String("m".to_owned()));
+    for part in 0..2 {
+        for number in 0..MARKS {
+            let kind =
+                EventKind::Mark { stage: Stage::Instant, name: StringId(1), address: part, site: SiteId::default() };
+            encoder.event(&Event { device: DeviceId(0), time_ns: number * 1000, kind });
+        }
+        encoder.flush();
+    }
+    let (recording, _) = recording_of(encoder);
+    let started = std::time::Instant::now();
+    let json: Value = serde_json::from_slice(&exported(&recording, WRITERS[1])).expect("JSON");
+    assert!(started.elapsed() < std::time::Duration::from_secs(20), "{:?}", started.elapsed());
+    assert_eq!(json["device_traces"][0].as_array().map(Vec::len), Some(2 * MARKS as usize));
+    assert_eq!(json["external_annotations"], json!([]));
+}
+
+#[test]
+fn a_stack_without_end_is_cut() {
+    const DEPTH: u32 = 100_000;
+    let mut draft = Draft::new(&[0]);
+    let function = draft.name("deeper");
+    let frame = draft.interner.frame(Frame { function, ..Frame::default() });
+    let stack = (0..DEPTH).fold(StackId(0), |caller, _| draft.interner.stack(frame, caller));
+    let site = draft.interner.site(Site { stack, ..Site::default() });
+    draft.define();
+    let kind = EventKind::Mark { stage: Stage::Instant, name: function, address: 0, site };
+    (0..3).for_each(|_| draft.event(0, kind));
+    let (recording, _) = recording_of(draft.encoder);
+    let json: Value = serde_json::from_slice(&exported(&recording, WRITERS[1])).expect("JSON");
+    let frames = json["device_traces"][0][2]["frames"].as_array().expect("frames");
+    assert_eq!((frames.len(), &frames[0]["name"]), (1024, &json!("deeper")));
+    assert!(exported(&recording, WRITERS[0]).len() < 100_000, "the pickle, too");
 }

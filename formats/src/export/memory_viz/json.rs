@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use vramscope_trace::{Definitions, StackId, StringId};
 
-use super::notation::Notation;
+use super::notation::{Notation, frames};
 
 /// Writes JSON without spaces.
 pub(super) struct Json<W> {
@@ -113,7 +113,7 @@ impl<W: Write> Notation for Json<W> {
 
     fn frames(&mut self, definitions: &Definitions, id: StackId) -> io::Result<()> {
         self.begin_list()?;
-        for frame in definitions.stack(id) {
+        for frame in frames(definitions, id) {
             self.begin_dict()?;
             self.key("name")?;
             self.string(definitions, frame.function)?;

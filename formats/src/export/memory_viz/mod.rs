@@ -181,20 +181,34 @@ fn write_trace(
     Ok(leftover)
 }
 
-/// Writes what stands beside the events, and the marks among them for which a history has no entry.
-fn write_annotations(recording: &Recording, traces: &Traces<'_>, out: &mut impl Notation) -> Result<(), ExportError> {
+/// Of each annotation, whether it is one of the marks among the events that have their entry. Events are looked up in their own order: that of
+/// times may lead from chunk to chunk and back.
+fn are_entries(recording: &Recording) -> Result<Vec<bool>, FormatError> {
+    let annotations = recording.annotations();
+    let mut in_order: Vec<usize> = (0..annotations.len()).collect();
+    in_order.sort_unstable_by_key(|&index| annotations[index].at_event);
+    let mut are_entries = vec![false; annotations.len()];
     let mut replay = Replay::new();
-    out.begin_list()?;
-    for annotation in recording.annotations() {
-        let Annotation { device, time_ns, at_event, stage, name } = *annotation;
-        // One of the marks among the events, which has its entry.
+    for index in in_order {
+        let Annotation { device, time_ns, at_event, stage, name } = annotations[index];
         let is_mark = |event: &Event| {
             let named = matches!(event.kind, EventKind::Mark { stage: Stage::Instant, name: its, .. } if its == name);
             named && event.device == device && event.time_ns == time_ns
         };
-        if stage == Stage::Instant && replay.event(recording, at_event)?.as_ref().is_some_and(is_mark) {
+        are_entries[index] =
+            stage == Stage::Instant && replay.event(recording, at_event)?.as_ref().is_some_and(is_mark);
+    }
+    Ok(are_entries)
+}
+
+/// Writes what stands beside the events, and the marks among them for which a history has no entry.
+fn write_annotations(recording: &Recording, traces: &Traces<'_>, out: &mut impl Notation) -> Result<(), ExportError> {
+    out.begin_list()?;
+    for (annotation, is_entry) in recording.annotations().iter().zip(are_entries(recording)?) {
+        if is_entry {
             continue;
         }
+        let Annotation { device, time_ns, stage, name, .. } = *annotation;
         let stage = match stage {
             Stage::Begin => "START",
             Stage::End => "END",

@@ -2,7 +2,16 @@
 
 use std::io;
 
-use vramscope_trace::{Definitions, StackId, StringId};
+use vramscope_trace::{Definitions, Frame, StackId, StringId};
+
+/// Frames of a stack that are written, the innermost: as deep as Python calls. Every entry repeats them, and stacks from outside may share their
+/// outer frames without end, so that a small recording would fill any disk.
+const MAX_FRAMES: usize = 1024;
+
+/// The frames of a stack that are written.
+pub(super) fn frames(definitions: &Definitions, id: StackId) -> impl Iterator<Item = Frame> + '_ {
+    definitions.stack(id).take(MAX_FRAMES)
+}
 
 /// Writes a snapshot's values one behind the other, as JSON or as a pickle. The caller sees to it that they nest.
 pub(super) trait Notation {

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use vramscope_trace::{Definitions, Frame, StackId, StringId};
 
-use super::notation::Notation;
+use super::notation::{Notation, frames};
 
 // Operations of the pickle machine, by the names that Python's `pickletools` gives them.
 const PROTO: u8 = 0x80;
@@ -276,7 +276,7 @@ impl<W: Write> Notation for Pickle<W> {
                 // The list itself is the value that room was made for.
                 this.open.push(Open::List(0));
                 this.out.write_all(&[EMPTY_LIST])?;
-                for frame in definitions.stack(id) {
+                for frame in frames(definitions, id) {
                     this.before_value()?;
                     this.open.push(Open::Dict);
                     this.once(frame, |memo| &mut memo.frames, |this| this.plain_frame(definitions, frame))?;
