@@ -5,8 +5,8 @@ mod drawn;
 
 use drawn::{Drawing, recording};
 use roxmltree::{Document, Node};
-use vramscope_trace::{DeviceId, Recording};
-use vramscope_viewer::report::{Report, ReportError};
+use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Info, Recording, Sink};
+use vramscope_viewer::report::{MAX_DEVICES, Report, ReportError};
 
 const DRAWINGS: [Drawing; 7] = [
     Drawing::Training,
@@ -148,6 +148,25 @@ fn names_are_text_and_nothing_else() {
     let document = Document::parse(&svg).expect("well-formed XML");
     assert!(texts(&document).iter().any(|(text, _)| text.contains('<')), "the names are in it");
     assert_eq!(svg.matches("<script").count() + svg.matches("<img").count(), 0);
+}
+
+#[test]
+fn a_report_is_not_of_devices_without_end() {
+    let of = |count: usize| {
+        let mut encoder = Encoder::new(&Info::default());
+        for device in 0..count as u16 {
+            let kind = EventKind::MemorySample { used_by_context: 0, used_by_others: 0, free: 1 };
+            encoder.event(&Event { device: DeviceId(device), time_ns: u64::from(device), kind });
+        }
+        let mut recording = Recording::new();
+        encoder.flush();
+        encoder.take_output().iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a recording"));
+        recording
+    };
+    assert_eq!(Report::new(&of(MAX_DEVICES), "", None).err(), None);
+    let too_many = of(MAX_DEVICES + 1);
+    assert_eq!(Report::new(&too_many, "", None).err(), Some(ReportError::TooMany(MAX_DEVICES + 1)));
+    assert_eq!(Report::new(&too_many, "", Some(DeviceId(7))).err(), None);
 }
 
 #[test]

@@ -33,6 +33,10 @@ const LEAST_SCALE: f32 = 0.75;
 /// Moments at which the fragmentation is looked at: one for every second unit of the chart's width.
 const MOMENTS: usize = 432;
 
+/// Devices that a report is of at most, as many as processes may push to one hub. What a device is said to have done costs a walk over the
+/// recording, and a file may name 65,536.
+pub const MAX_DEVICES: usize = 256;
+
 /// Why there is no report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportError {
@@ -42,6 +46,8 @@ pub enum ReportError {
     NoDevice(Option<DeviceId>),
     /// So many devices are in the recording that a picture in pixels would be too high.
     TooHigh(usize),
+    /// More devices are in the recording than a report is of.
+    TooMany(usize),
 }
 
 impl fmt::Display for ReportError {
@@ -52,6 +58,9 @@ impl fmt::Display for ReportError {
             Self::NoDevice(Some(device)) => write!(f, "nothing is recorded of device {}", device.0),
             Self::TooHigh(devices) => {
                 write!(f, "a PNG picture of {devices} devices would be too high; name one of them, or write an SVG")
+            }
+            Self::TooMany(devices) => {
+                write!(f, "a report is of at most {MAX_DEVICES} devices, and these are {devices}; name one of them")
             }
         }
     }
@@ -78,12 +87,15 @@ impl<'a> Report<'a> {
     /// A report on one device of a recording, or on all of them. `name` is what it is called where the recording does not say.
     ///
     /// # Errors
-    /// If nothing is recorded of the device, or a chunk cannot be read.
+    /// If nothing is recorded of the device, there are more than [`MAX_DEVICES`], or a chunk cannot be read.
     pub fn new(recording: &'a Recording, name: &str, device: Option<DeviceId>) -> Result<Self, ReportError> {
         let devices: Vec<DeviceId> =
             recording.devices().filter(|&id| device.is_none_or(|device| device == id)).collect();
         if devices.is_empty() {
             return Err(ReportError::NoDevice(device));
+        }
+        if devices.len() > MAX_DEVICES {
+            return Err(ReportError::TooMany(devices.len()));
         }
         let range = span::whole(recording.start_ns(), recording.end_ns());
         let mut marks = Marks::default();
