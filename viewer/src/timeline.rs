@@ -368,7 +368,7 @@ pub(crate) fn zero_ns(recording: &Recording) -> u64 {
     if recording.first_event() > 0 && has_clock { 0 } else { recording.start_ns() }
 }
 
-/// A time since [the beginning](zero_ns), as people read it.
+/// A time since the beginning of the recording, or of its clock where that is not held, as people read it.
 #[must_use]
 pub fn moment(recording: &Recording, time_ns: u64) -> String {
     let zero_ns = zero_ns(recording);
