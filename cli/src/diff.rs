@@ -89,7 +89,7 @@ pub(crate) fn run(options: &DiffOptions) -> Outcome {
     }
     let mut out = String::new();
     for (name, path) in [("a", &options.a), ("b", &options.b)] {
-        line(&mut out, &format!("{name}: {}", printable(&path.to_string_lossy())));
+        line(&mut out, &format!("{name}: {}", screen::one_line(&path.to_string_lossy())));
     }
     for device in &comparison.devices {
         out.push('\n');
@@ -155,12 +155,6 @@ fn line(out: &mut String, text: &str) {
     writeln!(out, "{}", text.trim_end()).expect("writing to a string does not fail");
 }
 
-/// Text from a recording or a path as a terminal may have it: what would move its cursor is spelled out.
-fn printable(text: &str) -> String {
-    let letter = |letter: char| if letter.is_control() { letter.escape_default().to_string() } else { letter.into() };
-    text.chars().map(letter).collect()
-}
-
 /// `+1.50 GiB`, `-3.00 MiB`, `0`.
 fn grown(from: u64, to: u64, of: fn(u64) -> String) -> String {
     match from.cmp(&to) {
@@ -224,7 +218,7 @@ fn table_of_sites(out: &mut String, when: &str, mut sites: Vec<(&SiteChange, Pai
         sites.iter().collect()
     };
     for (site, held) in &shown {
-        let mut name = printable(&site.name);
+        let mut name = screen::one_line(&site.name);
         if name.chars().count() > WIDTH - BEFORE_SITE {
             name = name.chars().take(WIDTH - BEFORE_SITE - 1).chain(['…']).collect();
         }

@@ -122,16 +122,11 @@ fn device_info(recording: &Recording, id: DeviceId) -> Option<&DeviceInfo> {
     recording.info().devices.iter().find(|info| info.device == id.0)
 }
 
-/// A cell's text may come from the recording; what would move the cursor is shown, not done.
-fn plain(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
-}
-
 fn table(path: &Path, summary: &Summary, recording: &Recording) -> String {
-    let mut out = format!("{}\n", path.display());
+    let mut out = format!("{}\n", screen::one_line(&path.to_string_lossy()));
     let mut row = |name: &str, value: &str| {
         if !value.is_empty() {
-            out.push_str(format!("  {name:<10}{}\n", plain(value)).as_str());
+            out.push_str(format!("  {name:<10}{}\n", screen::one_line(value)).as_str());
         }
     };
     let FormatSummary { name, version } = summary.format;
@@ -157,7 +152,7 @@ fn device_table(out: &mut String, summary: &DeviceSummary, recording: &Recording
     let mut title = format!("\ndevice {}", summary.device);
     if let Some(info) = device_info(recording, id) {
         if !info.name.is_empty() {
-            title += &format!(": {}", plain(&info.name));
+            title += &format!(": {}", screen::one_line(&info.name));
         }
         if info.total_bytes > 0 {
             title += &format!(", {}", units::bytes(info.total_bytes));

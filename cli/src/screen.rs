@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use vramscope_collector::is_control;
 
 use crate::failure::{Failure, Outcome};
 
@@ -22,16 +23,11 @@ pub(crate) fn note(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "vramscope: {}", one_line(&text.to_string()));
 }
 
-/// A text as it may be shown, whoever it is from: what would begin a line, move the cursor or turn the writing around stands there escaped.
+/// A text as it may be shown, whoever it is from: a letter [that acts](is_control) stands there escaped.
 pub(crate) fn one_line(text: &str) -> String {
-    let is_odd = |c: char| {
-        let turns =
-            matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        c.is_control() || turns
-    };
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_odd(c) { line.extend(c.escape_default()) } else { line.push(c) }
+        if is_control(c) { line.extend(c.escape_default()) } else { line.push(c) }
     }
     line
 }

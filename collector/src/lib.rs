@@ -58,6 +58,7 @@ pub use mempool::graph_pool_handle;
 pub use monitor::{Listen, Monitor, MonitorError, MonitorOptions};
 pub use observer::recording_at_out_of_memory;
 pub use pool::{DevicePool, HostPool, Span};
+pub use process::is_control;
 pub use push::{PUSH_VARIABLE, Push, push_from_env};
 pub use recorder::{FileErrorCallback, Outputs, Overflow, Recorder, RecorderHandle, Summary};
 pub use scope::{Scope, ScopeLayer, enter_scope, leave_scope};

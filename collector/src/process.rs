@@ -76,13 +76,14 @@ impl fmt::Display for Process {
 
 /// A name as it may be shown: of printable characters that stand in the order in which they are seen, and not long.
 pub(crate) fn plain(name: &str) -> String {
-    let is_odd = |c: char| {
-        // What begins a line, and what turns the writing around.
-        let turns =
-            matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        c.is_control() || turns
-    };
-    name.trim().chars().map(|c| if is_odd(c) { ' ' } else { c }).take(MAX_NAME_CHARS).collect()
+    name.trim().chars().map(|c| if is_control(c) { ' ' } else { c }).take(MAX_NAME_CHARS).collect()
+}
+
+/// Whether a letter does something to the text around it where it is shown: begins a line, moves the cursor, or turns the writing around.
+#[must_use]
+pub fn is_control(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || turns
 }
 
 /// The ranks that the environment names; a variable that holds no number is not believed.

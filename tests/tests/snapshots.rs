@@ -9,6 +9,19 @@ use vramscope_tests::fixtures::{self, Fixture};
 use vramscope_tests::vramscope;
 use vramscope_trace::{DeviceId, MemoryState, Recording, Replay};
 
+/// What `info --json` says of a device's last moment, and what `torch.cuda.memory_stats()` calls it.
+const AT_THE_END: [(&str, &str); 6] = [
+    ("allocated_bytes", "allocated_bytes.all.current"),
+    ("reserved_bytes", "reserved_bytes.all.current"),
+    ("active_bytes", "active_bytes.all.current"),
+    ("requested_bytes", "requested_bytes.all.current"),
+    ("blocks", "active.all.current"),
+    ("ooms", "num_ooms"),
+];
+/// The same of the most that there was.
+const AT_THE_PEAK: [(&str, &str); 2] =
+    [("peak_allocated_bytes", "allocated_bytes.all.peak"), ("peak_reserved_bytes", "reserved_bytes.all.peak")];
+
 /// Imports a snapshot and returns what `info --json` says of the result, and the result.
 fn import(fixture: &Fixture, folder: &Path) -> (Value, Recording) {
     let name = fixture.file_name();
@@ -73,14 +86,7 @@ fn check(fixture: &Fixture) {
             0 => Some(fixture.stat(key)),
             _ => None,
         };
-        for (key, stat) in [
-            ("allocated_bytes", "allocated_bytes.all.current"),
-            ("reserved_bytes", "reserved_bytes.all.current"),
-            ("active_bytes", "active_bytes.all.current"),
-            ("requested_bytes", "requested_bytes.all.current"),
-            ("blocks", "active.all.current"),
-            ("ooms", "num_ooms"),
-        ] {
+        for (key, stat) in AT_THE_END {
             if let Some(expected) = truth(stat) {
                 assert_eq!(of(key), expected, "{name}: {key} of device {number}");
             }
@@ -88,10 +94,7 @@ fn check(fixture: &Fixture) {
         let complete = device["history_complete"].as_bool().expect("history_complete");
         assert_eq!(complete, !matches!(name.as_str(), "ring.pickle.zst" | "big.pickle.zst"), "{name}: complete");
         if complete {
-            for (key, stat) in [
-                ("peak_allocated_bytes", "allocated_bytes.all.peak"),
-                ("peak_reserved_bytes", "reserved_bytes.all.peak"),
-            ] {
+            for (key, stat) in AT_THE_PEAK {
                 if let Some(expected) = truth(stat) {
                     assert_eq!(of(key), expected, "{name}: {key} of device {number}");
                 }
@@ -120,16 +123,10 @@ fn check_each_device(name: &str, is_whole: bool) {
             let (found, expected) = (device[key].as_u64(), stats[stat].as_u64());
             assert!(found.is_some() && found == expected, "{name}: {key} of device {index}: {found:?}, {expected:?}");
         };
-        equals("allocated_bytes", "allocated_bytes.all.current");
-        equals("reserved_bytes", "reserved_bytes.all.current");
-        equals("active_bytes", "active_bytes.all.current");
-        equals("requested_bytes", "requested_bytes.all.current");
-        equals("blocks", "active.all.current");
-        equals("ooms", "num_ooms");
+        AT_THE_END.iter().for_each(|(key, stat)| equals(key, stat));
         assert_eq!(device["history_complete"].as_bool(), Some(is_whole), "{name}: complete");
         if is_whole {
-            equals("peak_allocated_bytes", "allocated_bytes.all.peak");
-            equals("peak_reserved_bytes", "reserved_bytes.all.peak");
+            AT_THE_PEAK.iter().for_each(|(key, stat)| equals(key, stat));
         }
         let misfits = recording.end_state().device(DeviceId(index as u16)).map_or(0, |device| device.misfits());
         assert_eq!(misfits, 0, "{name}: entries that contradict each other");

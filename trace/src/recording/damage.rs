@@ -46,9 +46,9 @@ impl Recording {
             resumed: Vec::new(),
             gaps: Vec::new(),
         };
-        for (done, at) in (0..self.chunks.len()).enumerate() {
+        for at in 0..self.chunks.len() {
             check.chunk(self, at);
-            progress(done as u64 + 1, self.chunks.len() as u64);
+            progress(at as u64 + 1, self.chunks.len() as u64);
         }
         let Check { first, events, left_out, resumed, gaps, .. } = check;
         let stays = |begin: u64| left_out.binary_search(&begin).is_err();
