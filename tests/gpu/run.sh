@@ -46,7 +46,7 @@ export PYTHONDONTWRITEBYTECODE=1
 
 # Tests name their data by the path that they were built at.
 root=$(cat "$built/built-at.txt")
-if [ ! -e "$root" ] && [ -d "$here/../../pool" ]; then
+if [ ! -e "$root" ] && [ -d "$here/../../crates/pool" ]; then
     mkdir -p "$(dirname "$root")" && ln -s "$(cd "$here/../.." && pwd)" "$root"
 fi
 

@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         seconds = number.parse().map_err(|_| format!("{number} is no number of seconds"))?;
         names = rest;
     }
-    let folder = workspace::root().join("fuzz");
+    let folder = workspace::root().join("crates/fuzz");
     let all = targets(&folder)?;
     if let Some(unknown) = names.iter().find(|name| !all.iter().any(|target| target == *name)) {
         return Err(format!("there is no target {unknown}; there are {}", all.join(", ")));
@@ -32,17 +32,26 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     Tool::CargoFuzz.ensure()?;
     let corpus = folder.join("corpus");
     shell::run(cargo().args(["run", "--package", "vramscope-fuzz", "--example", "seeds", "--"]).arg(&corpus))?;
-    shell::run(cargo().args(["fuzz", "build"]).args(BUILD))?;
+    shell::run(cargo().args(["fuzz", "build", "--fuzz-dir", "crates/fuzz"]).args(BUILD))?;
     // One that finds something ends, and does not keep the others from being run.
     let of_interest = all.iter().filter(|target| names.is_empty() || names.contains(&target.as_str()));
     let found: Vec<&str> =
         of_interest.filter(|target| fuzz(target, seconds, &corpus).is_err()).map(String::as_str).collect();
-    if found.is_empty() { Ok(()) } else { Err(format!("found something: {}; see fuzz/artifacts", found.join(", "))) }
+    if found.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("found something: {}; see crates/fuzz/artifacts", found.join(", ")))
+    }
 }
 
 fn fuzz(target: &str, seconds: u32, corpus: &Path) -> Result<()> {
     let mut fuzz = cargo();
-    fuzz.args(["fuzz", "run"]).args(BUILD).arg(target).arg(corpus.join(target)).arg("--").args(LIMITS);
+    fuzz.args(["fuzz", "run", "--fuzz-dir", "crates/fuzz"])
+        .args(BUILD)
+        .arg(target)
+        .arg(corpus.join(target))
+        .arg("--")
+        .args(LIMITS);
     fuzz.arg(format!("-max_total_time={seconds}")).arg("-print_final_stats=1");
     let words = corpus.join(format!("{target}.dict"));
     if words.is_file() {

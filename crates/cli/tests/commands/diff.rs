@@ -1,0 +1,156 @@
+//! `diff`.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::program::{Finished, fixture, run};
+
+fn snapshot(name: &str) -> PathBuf {
+    fixture(&format!("{name}.pickle.zst"))
+}
+
+#[track_caller]
+fn diff(a: &Path, b: &Path, rest: &[&str]) -> Finished {
+    let mut arguments = vec!["diff".as_ref(), a.as_os_str(), b.as_os_str()];
+    arguments.extend(rest.iter().map(std::ffi::OsStr::new));
+    let finished = run(arguments);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    finished
+}
+
+#[track_caller]
+fn json(a: &Path, b: &Path) -> Value {
+    let finished = diff(a, b, &["--json"]);
+    assert_eq!(finished.stdout.lines().count(), 1, "one object and nothing else");
+    serde_json::from_str(&finished.stdout).expect("JSON")
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+fn sites(report: &Value) -> &[Value] {
+    report["sites"].as_array().expect("a list of sites")
+}
+
+fn number(value: &Value, field: &str) -> i64 {
+    value[field].as_i64().unwrap_or_else(|| panic!("no {field} in {value}"))
+}
+
+/// The sums over the sites are the totals.
+#[track_caller]
+fn check_sums(report: &Value) {
+    for device in report["devices"].as_array().expect("a list of devices") {
+        for (side, peak, end) in [("a", "a_bytes", "a_end_bytes"), ("b", "b_bytes", "b_end_bytes")] {
+            let sum = |field: &str| {
+                let of_device = sites(report).iter().filter(|site| site["device"] == device["device"]);
+                of_device.map(|site| number(site, field)).sum::<i64>()
+            };
+            assert_eq!(sum(peak), number(&device[side], "peak_allocated_bytes"), "{side} {device}");
+            assert_eq!(sum(end), number(&device[side], "allocated_bytes"), "{side} {device}");
+        }
+    }
+}
+
+#[test]
+fn a_recording_and_itself() {
+    let folder = TempDir::new().expect("a folder");
+    let imported = folder.path().join("same.vram");
+    for name in ["mlp_train", "graphs", "ring", "tiny_inference"] {
+        let snapshot = snapshot(name);
+        let finished = run(["import".as_ref(), snapshot.as_os_str(), "-o".as_ref(), imported.as_os_str()]);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        let report = json(&snapshot, &imported);
+        check_sums(&report);
+        assert_eq!(report["devices"][0]["a"], report["devices"][0]["b"], "{name}");
+        assert!(!sites(&report).is_empty(), "{name}");
+        let same = |site: &Value| number(site, "delta_bytes") == 0 && number(site, "delta_end_bytes") == 0;
+        assert!(sites(&report).iter().all(same), "{name}");
+    }
+}
+
+#[test]
+fn diff_has_the_documented_fields() {
+    let report = json(&snapshot("mlp_train"), &snapshot("tiny_inference"));
+    assert_eq!(keys(&report), ["devices", "sites"]);
+    assert_eq!(keys(&report["devices"][0]), ["a", "b", "device"]);
+    let totals = [
+        "allocated_bytes",
+        "events",
+        "fragmentation",
+        "ooms",
+        "peak_allocated_bytes",
+        "peak_fragmentation",
+        "peak_reserved_bytes",
+        "reserved_bytes",
+    ];
+    assert_eq!(keys(&report["devices"][0]["a"]), totals);
+    let site = [
+        "a_blocks",
+        "a_bytes",
+        "a_end_blocks",
+        "a_end_bytes",
+        "b_blocks",
+        "b_bytes",
+        "b_end_blocks",
+        "b_end_bytes",
+        "category",
+        "delta_bytes",
+        "delta_end_bytes",
+        "device",
+        "scope",
+        "site",
+        "stack",
+    ];
+    assert_eq!(keys(&report["sites"][0]), site);
+}
+
+#[test]
+fn what_grew_comes_first() {
+    let report = json(&snapshot("tiny_inference"), &snapshot("mlp_train"));
+    check_sums(&report);
+    let deltas: Vec<i64> = sites(&report).iter().map(|site| number(site, "delta_bytes")).collect();
+    assert!(deltas.is_sorted_by(|a, b| a >= b), "{deltas:?}");
+    assert!(deltas[0] > 0 && deltas[deltas.len() - 1] < 0, "{deltas:?}");
+    let grown = sites(&report).iter().filter(|site| number(site, "delta_bytes") > 0);
+    let optimizer = grown.filter(|site| site["site"].as_str().is_some_and(|name| name.starts_with("adam.py:178")));
+    assert_eq!(optimizer.map(|site| number(site, "a_bytes")).collect::<Vec<_>>(), [0], "it is in one of them only");
+}
+
+/// Two runs of one program that was started from another file, and by another program, the second time.
+#[test]
+fn runs_of_one_program_are_compared_site_by_site() {
+    let snapshots = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/snapshots");
+    let [plain, expandable] =
+        ["gpt_varlen", "gpt_varlen_expandable"].map(|name| snapshots.join(format!("{name}.pickle.zst")));
+    if !plain.exists() {
+        println!("skipped: {} is not there", plain.display());
+        return;
+    }
+    let report = json(&plain, &expandable);
+    check_sums(&report);
+    let largest = sites(&report).iter().max_by_key(|site| number(site, "a_bytes")).expect("sites");
+    assert!(largest["stack"][0].as_str().is_some_and(|frame| frame.ends_with(":47 forward")), "{largest}");
+    assert_eq!(largest["a_blocks"], largest["b_blocks"], "{largest}");
+    let both = sites(&report).iter().filter(|site| number(site, "a_bytes") > 0 && number(site, "b_bytes") > 0).count();
+    assert_eq!(both, sites(&report).iter().filter(|site| number(site, "a_bytes") > 0).count(), "each has its like");
+    let [frag, gc] = ["frag_a", "frag_a_gc"].map(|name| snapshots.join(format!("{name}.pickle.zst")));
+    let report = json(&frag, &gc);
+    check_sums(&report);
+    assert_eq!(sites(&report).len(), 1, "one site makes all the requests");
+}
+
+#[test]
+fn diff_is_a_table_for_people() {
+    let finished = diff(&snapshot("mlp_train"), &snapshot("frag_a_expandable"), &[]);
+    for line in ["device 0", "peak allocated", "change", "fragmentation at peak", "site, at the peak", "frag"] {
+        assert!(finished.stdout.contains(line), "no {line:?} in\n{}", finished.stdout);
+    }
+    let fits = |line: &str| line.chars().count() <= 100 && line == line.trim_end();
+    let table = || finished.stdout.lines().filter(|line| !line.starts_with("a: ") && !line.starts_with("b: "));
+    assert!(table().all(fits), "{}", finished.stdout);
+    let same = diff(&snapshot("mlp_train"), &snapshot("mlp_train"), &[]).stdout;
+    assert!(same.contains("in both as much") && !same.contains("site, at"), "{same}");
+}

@@ -1,0 +1,88 @@
+//! How long a PyTorch snapshot takes to become events, and how long Python takes only to load it, in one run:
+//! `cargo bench -p vramscope-formats`. Each but the last runs once inside the tests.
+//!
+//! These are for one processor; the command encodes on a second one: `time vramscope import big.pickle.zst -o big.vram`.
+//!
+//! The snapshots are looked for beside the checkout, in `../shared/snapshots`.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+use std::process::Command;
+
+use divan::Bencher;
+use vramscope_formats::{Limits, import, unpack};
+use vramscope_trace::{Encoder, Null};
+
+fn main() {
+    divan::main();
+}
+
+fn packed(name: &str) -> Option<Vec<u8>> {
+    let place = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/snapshots");
+    let bytes = std::fs::read(place.join(format!("{name}.pickle.zst"))).ok();
+    if bytes.is_none() {
+        println!("SKIPPED: {name} is not in ../shared/snapshots");
+    }
+    bytes
+}
+
+fn pickle(name: &str) -> Option<Vec<u8>> {
+    packed(name).map(|packed| unpack(&packed, &Limits::default()).map(Cow::into_owned).expect("it unpacks"))
+}
+
+#[divan::bench(args = ["gpt_varlen", "big"], sample_count = 3, sample_size = 1)]
+fn into_nothing(bencher: Bencher, name: &str) {
+    let Some(bytes) = pickle(name) else { return };
+    bencher.bench(|| import(&bytes, name, &Limits::default(), &mut |_, _| {}, |_| Null).expect("it imports"));
+}
+
+#[divan::bench(args = ["gpt_varlen", "big"], sample_count = 3, sample_size = 1)]
+fn into_a_recording(bencher: Bencher, name: &str) {
+    let Some(bytes) = pickle(name) else { return };
+    bencher.bench(|| {
+        let (mut encoder, _) =
+            import(&bytes, name, &Limits::default(), &mut |_, _| {}, Encoder::new).expect("it imports");
+        encoder.flush();
+        encoder.take_output()
+    });
+}
+
+#[divan::bench(args = ["gpt_varlen", "big"], sample_count = 3, sample_size = 1)]
+fn unpacking(bencher: Bencher, name: &str) {
+    let Some(bytes) = packed(name) else { return };
+    bencher.bench(|| unpack(&bytes, &Limits::default()).map(|unpacked| unpacked.len()));
+}
+
+/// Made up, as RMM's logs are of any length: a pool with 500 live blocks, a million lines.
+#[divan::bench(sample_count = 3, sample_size = 1)]
+fn rmm_log_of_a_million_lines(bencher: Bencher) {
+    let mut log = b"Thread,Time,Action,Pointer,Size,Stream\n".to_vec();
+    for number in 0..1_000_000u64 {
+        let (slot, us) = (number / 2 % 500 * 7919 % 500, number % 1_000_000);
+        let action = if number % 1000 < 500 { "allocate" } else { "free" };
+        let line = format!("77,12:00:00.{us:06},{action},{:#x},{},0x0\n", 0x7f00_0000_0000 + (slot << 20), 1000 + slot);
+        log.extend_from_slice(line.as_bytes());
+    }
+    bencher.bench(|| import(&log, "log.csv", &Limits::default(), &mut |_, _| {}, |_| Null).expect("it imports"));
+}
+
+/// `pickle.load` of the same snapshot, unpacked, which gives Python's objects and nothing more.
+#[divan::bench(args = ["gpt_varlen", "big"], sample_count = 1, sample_size = 1)]
+fn pickle_load_in_python(bencher: Bencher, name: &str) {
+    const LOAD: &str = "import pickle, sys; pickle.load(open(sys.argv[1], 'rb'))";
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    let Some(bytes) = pickle(name) else { return };
+    let path = std::env::temp_dir().join(format!("vramscope-{}-{name}.pickle", std::process::id()));
+    std::fs::write(&path, bytes).expect("there is room for the snapshot");
+    if Command::new("python3").arg("--version").output().is_err() {
+        println!("SKIPPED: there is no python3");
+    } else {
+        bencher.bench(|| {
+            let loaded = Command::new("python3").args(["-c", LOAD]).arg(&path).status();
+            assert!(loaded.is_ok_and(|status| status.success()), "python3 loads {name}");
+        });
+    }
+    std::fs::remove_file(&path).expect("it was just written");
+}

@@ -1,0 +1,321 @@
+//! What a recording of 4,000,000 events costs, and one of 40,000,000, in one run: `cargo bench -p vramscope-formats --bench scale`.
+//!
+//! It is `big`, looked for in `../shared/snapshots` beside the checkout; where that is not, a smaller snapshot told again and again.
+//! The longer one is the same told ten times: behind its end what is live is freed, and what was there at its beginning is made again.
+//! Inside the tests a twentieth of it is done, and told twice.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io::{BufWriter, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vramscope_formats::{Limits, import, unpack};
+use vramscope_trace::{
+    Decoder, DeviceId, Encoder, Event, EventKind, Info, Item, LifetimesBuilder, Memory, MemoryState, ReadAt, Recording,
+    Replay, Sink, SiteId,
+};
+
+/// Told so often for the longer one.
+const TIMES: u64 = 10;
+const SEEKS: usize = 10_000;
+
+/// A snapshot's story.
+struct Story {
+    name: String,
+    events: Vec<Event>,
+    /// What was there before the first event.
+    start: MemoryState,
+    /// What is there after the last.
+    end: MemoryState,
+}
+
+fn story(is_whole: bool) -> Story {
+    let shared = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/snapshots/big.pickle.zst");
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/streams.pickle.gz");
+    let path = if is_whole && shared.exists() { shared } else { own };
+    let wanted = if is_whole { 4_000_000 } else { 200_000 };
+    let packed = std::fs::read(&path).expect("a snapshot that is there");
+    let bytes = unpack(&packed, &Limits::default()).expect("it unpacks");
+    let (mut memory, _) =
+        import(&bytes, "it", &Limits::default(), &mut |_, _| {}, |_| Memory::default()).expect("it imports");
+    let start = memory.states.drain(..).next().map(|(_, state)| state).unwrap_or_default();
+    let end = after(&start, &memory.events);
+    let mut story = Story { name: String::new(), events: memory.events, start, end };
+    let once = story.events.len();
+    while story.events.len() < wanted {
+        let mut more = Memory::default();
+        story.again(&mut more, story.events.len() / once, once);
+        story.events.append(&mut more.events);
+    }
+    story.end = after(&story.start, &story.events);
+    story.name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    story
+}
+
+/// What is there after events.
+fn after(start: &MemoryState, events: &[Event]) -> MemoryState {
+    let mut state = start.clone();
+    events.iter().for_each(|event| state.apply(event));
+    state
+}
+
+impl Story {
+    /// Tells the first `once` events to a sink for the `time`th time, 0 being the first.
+    fn again(&self, sink: &mut impl Sink, time: usize, once: usize) {
+        let events = &self.events[..once];
+        let last_ns = events.last().map_or(0, |event| event.time_ns) + 1000;
+        let at = last_ns * time as u64;
+        if time == 0 {
+            sink.full_state(&self.start);
+        } else {
+            self.begin_anew(sink, at);
+        }
+        for event in events {
+            sink.event(&Event { time_ns: event.time_ns + at, ..*event });
+        }
+    }
+
+    /// Frees what is live at the end, gives all segments back, and makes those of the beginning and what was live there.
+    fn begin_anew(&self, sink: &mut impl Sink, time_ns: u64) {
+        let mut tell = |device: DeviceId, kind: EventKind| sink.event(&Event { device, time_ns, kind });
+        let site = SiteId(0);
+        for (id, device) in self.end.devices() {
+            for block in device.blocks() {
+                if !block.pending_free {
+                    tell(id, EventKind::FreeRequested { address: block.address, site });
+                }
+                tell(id, EventKind::FreeCompleted { address: block.address, site });
+            }
+            for segment in device.segments() {
+                let (address, size) = (segment.address, segment.size);
+                tell(
+                    id,
+                    match segment.expandable {
+                        true => EventKind::SegmentUnmapped { address, size, site },
+                        false => EventKind::SegmentFreed { address, size, site },
+                    },
+                );
+            }
+        }
+        for (id, device) in self.start.devices() {
+            for segment in device.segments() {
+                let (address, size, stream, pool) = (segment.address, segment.size, segment.stream, segment.pool);
+                tell(
+                    id,
+                    match segment.expandable {
+                        true => EventKind::SegmentMapped { address, size, stream, pool, site },
+                        false => EventKind::SegmentAllocated { address, size, stream, pool, site },
+                    },
+                );
+            }
+            for block in device.blocks() {
+                let (address, size, requested) = (block.address, block.size, block.requested);
+                let (stream, pool) = (block.stream, block.pool);
+                tell(id, EventKind::BlockAllocated { address, size, requested, stream, pool, site });
+            }
+        }
+    }
+}
+
+/// A file that is read where it is wanted.
+struct OnDisk(File);
+
+impl ReadAt for OnDisk {
+    fn read_at(&self, range: Range<u64>) -> Result<Vec<u8>, String> {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        std::os::unix::fs::FileExt::read_exact_at(&self.0, &mut bytes, range.start)
+            .map_err(|error| error.to_string())?;
+        Ok(bytes)
+    }
+}
+
+/// Memory that something takes at most, beside what was there before.
+struct Footprint {
+    before_kib: u64,
+}
+
+/// A number of KiB that the system tells of this process; 0 where it does not.
+fn kib(what: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(what));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}
+
+impl Footprint {
+    fn begin() -> Self {
+        // Starts the count of the most anew.
+        let _ = std::fs::write("/proc/self/clear_refs", "5");
+        Self { before_kib: kib("VmRSS:") }
+    }
+
+    fn most_mib(&self) -> u64 {
+        kib("VmHWM:").saturating_sub(self.before_kib) / 1024
+    }
+}
+
+/// What was measured of one recording.
+struct Measured {
+    events: u64,
+    encode: Duration,
+    open: Duration,
+    replay: Duration,
+    lifetimes: Duration,
+    by_index: Duration,
+}
+
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let began = Instant::now();
+    let result = work();
+    (result, began.elapsed())
+}
+
+/// The least of a few.
+fn least(times: u32, mut work: impl FnMut()) -> Duration {
+    (0..times).map(|_| timed(&mut work).1).min().unwrap_or_default()
+}
+
+fn per_second(events: u64, took: Duration) -> String {
+    format!("{:7.1} million events/s, {:8.1} ms", events as f64 / took.as_secs_f64() / 1e6, took.as_secs_f64() * 1e3)
+}
+
+fn write(story: &Story, times: u64, path: &Path) -> (u64, Duration) {
+    let began = Instant::now();
+    let mut file = BufWriter::new(File::create(path).expect("a place for files"));
+    let mut encoder = Encoder::new(&Info::default());
+    let mut passed = Recording::passing_by(None);
+    let mut pass_by = Duration::ZERO;
+    for time in 0..times {
+        story.again(&mut encoder, time as usize, story.events.len());
+        encoder.flush();
+        for chunk in encoder.take_output() {
+            file.write_all(&chunk.bytes).expect("room on the disk");
+            pass_by += timed(|| passed.push(&chunk.bytes).expect("what was just written")).1;
+        }
+    }
+    let encode = began.elapsed().saturating_sub(pass_by);
+    for chunk in passed.index() {
+        file.write_all(&chunk.bytes).expect("room on the disk");
+    }
+    file.flush().expect("room on the disk");
+    (passed.events(), encode)
+}
+
+fn measure(story: &Story, times: u64, path: &Path) -> Measured {
+    let (events, encode) = write(story, times, path);
+    let len = std::fs::metadata(path).expect("it was written").len();
+    println!("\n{events} events: {len} bytes, {:.3} bytes an event", len as f64 / events as f64);
+    println!("  encode                     {}", per_second(events, encode));
+    let repeats = if times == 1 { 5 } else { 2 };
+    let source = || Arc::new(OnDisk(File::open(path).expect("it was written")));
+    let decode = least(repeats, || {
+        let bytes = std::fs::read(path).expect("it was written");
+        let mut decoder = Decoder::new();
+        for piece in bytes.chunks(1 << 16) {
+            decoder.push(piece);
+            while let Some(item) = decoder.next_item().expect("a recording") {
+                black_box(matches!(item, Item::Event(_)));
+            }
+        }
+    });
+    println!("  decode, event by event     {}", per_second(events, decode));
+    let footprint = Footprint::begin();
+    let open = least(repeats, || {
+        let mut recording = Recording::passing_by(Some(source()));
+        let source = source();
+        let mut at = 0;
+        while at < len {
+            let end = len.min(at + (1 << 20));
+            recording.push(&source.read_at(at..end).expect("it can be read")).expect("a recording");
+            at = end;
+        }
+        black_box(recording.end_event());
+    });
+    println!("  open without the index     {}, {} MiB at most", per_second(events, open), footprint.most_mib());
+    let mut opened = None;
+    let by_index = least(repeats, || opened = Recording::open(source(), len, |_, _| {}).ok());
+    let (recording, _) = opened.expect("it opens");
+    println!("  open by the index          {:8.2} ms", by_index.as_secs_f64() * 1e3);
+    let end = recording.end_event();
+    let replay = least(repeats, || {
+        Replay::new().play(&recording, 0, end).expect("it can be read");
+    });
+    println!("  replay                     {}", per_second(events, replay));
+    let footprint = Footprint::begin();
+    let mut bytes = 0;
+    let lifetimes = least(repeats, || bytes = lifetimes_of(path));
+    println!(
+        "  index of lifetimes         {}, {} MiB of index, {} MiB at most",
+        per_second(events, lifetimes),
+        bytes >> 20,
+        footprint.most_mib()
+    );
+    seek(&recording);
+    let (lines, columns) = timed(|| recording.columns(DeviceId(0), 0, recording.end_ns(), 1600).len());
+    println!("  timeline of {lines} columns   {:8.3} ms", columns.as_secs_f64() * 1e3);
+    Measured { events, encode, open, replay, lifetimes, by_index }
+}
+
+/// Decodes a recording into the lifetimes of its allocations; returns the bytes they take.
+fn lifetimes_of(path: &Path) -> usize {
+    let bytes = std::fs::read(path).expect("it was written");
+    let mut builder = LifetimesBuilder::new();
+    let (mut decoder, mut number) = (Decoder::new(), 0);
+    for piece in bytes.chunks(1 << 16) {
+        decoder.push(piece);
+        while let Some(item) = decoder.next_item().expect("a recording") {
+            match item {
+                Item::FullState(state) => {
+                    number = state.event();
+                    builder.full_state(&state);
+                }
+                Item::Event(event) => {
+                    builder.event(number, &event);
+                    number += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+    builder.finish().size_in_memory()
+}
+
+fn seek(recording: &Recording) {
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut replay = Replay::new();
+    let mut took: Vec<f64> = (0..SEEKS)
+        .map(|_| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let event = random % (recording.end_event() + 1);
+            timed(|| black_box(replay.seek(recording, event).expect("it can be read").event())).1.as_secs_f64() * 1e3
+        })
+        .collect();
+    took.sort_by(f64::total_cmp);
+    let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
+    println!("  {SEEKS} seeks                p50 {:.3} ms, p99 {:.3} ms, max {:.3} ms", at(0.5), at(0.99), at(1.0));
+}
+
+fn main() {
+    let is_whole = std::env::args().any(|argument| argument == "--bench");
+    let folder = std::env::temp_dir().join(format!("vramscope-scale-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a place for files");
+    let story = story(is_whole);
+    println!("{}: {} events", story.name, story.events.len());
+    let path = folder.join("scale.vram");
+    let one = measure(&story, 1, &path);
+    let ten = measure(&story, if is_whole { TIMES } else { 2 }, &path);
+    println!("\n{} times the events cost", ten.events as f64 / one.events as f64);
+    let ratio = |what: &str, of: fn(&Measured) -> Duration| {
+        println!("  {what:<26} {:6.2} times the time", of(&ten).as_secs_f64() / of(&one).as_secs_f64());
+    };
+    ratio("encode", |measured| measured.encode);
+    ratio("open without the index", |measured| measured.open);
+    ratio("open by the index", |measured| measured.by_index);
+    ratio("replay", |measured| measured.replay);
+    ratio("index of lifetimes", |measured| measured.lifetimes);
+    std::fs::remove_dir_all(&folder).expect("what was made here");
+}

@@ -1,0 +1,157 @@
+//! Recordings that were never recorded.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use serde_json::Value;
+use vramscope_formats::{Limits, import, unpack};
+use vramscope_trace::{
+    Block, DeviceId, Encoder, Event, EventKind, Info, Interner, MemoryState, Pool, Recording, Segment, Sink, Site,
+    SiteId, StackId, Stage, StreamId,
+};
+
+/// Blocks and segments are multiples of this.
+pub(crate) const UNIT: u64 = 512;
+
+/// What an encoder has made.
+pub(crate) fn recording_of(mut encoder: Encoder) -> Recording {
+    encoder.flush();
+    let mut recording = Recording::new();
+    for chunk in encoder.take_output() {
+        recording.push(&chunk.bytes).expect("what was encoded can be decoded");
+    }
+    recording
+}
+
+/// A recording in the making, on device 0.
+pub(crate) struct Draft {
+    pub(crate) encoder: Encoder,
+    interner: Interner,
+}
+
+impl Draft {
+    pub(crate) fn new() -> Self {
+        Self { encoder: Encoder::new(&Info::default()), interner: Interner::default() }
+    }
+
+    pub(crate) fn event(&mut self, time_ns: u64, kind: EventKind) {
+        self.encoder.event(&Event { device: DeviceId(0), time_ns, kind });
+    }
+
+    /// A site of which only the scope is known.
+    pub(crate) fn site(&mut self, scope: &str) -> SiteId {
+        let scope = self.interner.string(scope);
+        let site = self.interner.site(Site { stack: StackId(0), scope, ..Site::default() });
+        self.define();
+        site
+    }
+
+    pub(crate) fn alloc(&mut self, time_ns: u64, address: u64, size: u64, site: SiteId) {
+        let (stream, pool) = (StreamId(0), Pool::default());
+        self.event(time_ns, EventKind::BlockAllocated { address, size, requested: size - 1, stream, pool, site });
+    }
+
+    pub(crate) fn free(&mut self, time_ns: u64, address: u64) {
+        self.event(time_ns, EventKind::FreeRequested { address, site: SiteId(0) });
+        self.event(time_ns, EventKind::FreeCompleted { address, site: SiteId(0) });
+    }
+
+    pub(crate) fn mark(&mut self, time_ns: u64, stage: Stage, name: &str) {
+        let name = self.interner.string(name);
+        self.define();
+        self.event(time_ns, EventKind::Mark { stage, name, address: 0, site: SiteId(0) });
+    }
+
+    fn define(&mut self) {
+        for definition in self.interner.take_fresh() {
+            self.encoder.define(&definition);
+        }
+    }
+
+    pub(crate) fn finish(self) -> Recording {
+        recording_of(self.encoder)
+    }
+}
+
+/// An event, or a hole with the state behind it.
+#[derive(Clone, Debug)]
+pub(crate) enum Happening {
+    Event(Event),
+    Lost { events: u64, blocks: Vec<(u64, u64)> },
+}
+
+/// Events that know nothing of each other, on little memory, so that they contradict each other in every way.
+pub(crate) fn happenings() -> impl Strategy<Value = Vec<Happening>> {
+    let event = (0..2u16, 0..1000u64, 0..9u8, 0..16u64, 1..6u64).prop_map(|(device, time_ns, kind, slot, units)| {
+        let (address, size) = (UNIT * (slot + 1), UNIT * units);
+        let (stream, pool, site) = (StreamId(slot % 2), Pool::default(), SiteId(0));
+        let kind = match kind {
+            0 => EventKind::SegmentAllocated { address, size, stream, pool, site },
+            1 => EventKind::SegmentFreed { address, size, site },
+            2 => EventKind::SegmentMapped { address, size, stream, pool, site },
+            3 => EventKind::SegmentUnmapped { address, size, site },
+            4 | 5 => EventKind::BlockAllocated { address, size, requested: size, stream, pool, site },
+            6 => EventKind::FreeRequested { address, site },
+            7 => EventKind::FreeCompleted { address, site },
+            _ => EventKind::OutOfMemory { requested: size, device_free: 0, stream, site },
+        };
+        Happening::Event(Event { device: DeviceId(device), time_ns, kind })
+    });
+    let blocks = prop::collection::vec((1..16u64, 1..4u64), 0..4);
+    let lost = (1..20u64, blocks).prop_map(|(events, blocks)| Happening::Lost { events, blocks });
+    prop::collection::vec(prop_oneof![30 => event, 1 => lost], 0..200)
+}
+
+/// The recording of it.
+pub(crate) fn recorded(happenings: &[Happening]) -> Recording {
+    let mut encoder = Encoder::new(&Info::default());
+    for happening in happenings {
+        match happening {
+            Happening::Event(event) => encoder.event(event),
+            Happening::Lost { events, blocks } => lose(&mut encoder, *events, blocks),
+        }
+    }
+    recording_of(encoder)
+}
+
+/// Events are lost, and these blocks are all that is there behind them.
+fn lose(encoder: &mut Encoder, events: u64, blocks: &[(u64, u64)]) {
+    let since_event = encoder.state().event();
+    let since_ns = encoder.state().time_ns();
+    encoder.skip_to(since_event + events);
+    let mut state = MemoryState::default();
+    let (stream, pool, site) = (StreamId(0), Pool::default(), SiteId(0));
+    let device = state.device_mut(DeviceId(0));
+    let size = UNIT * 32;
+    device.insert_segment(Segment { address: UNIT, size, stream, pool, expandable: false, site, since_event });
+    for &(slot, units) in blocks {
+        let (address, size) = (slot * UNIT, units * UNIT);
+        let pending_free = slot % 3 == 0;
+        let requested = size;
+        device.insert_block(Block {
+            address,
+            size,
+            requested,
+            stream,
+            pool,
+            site,
+            pending_free,
+            since_event,
+            since_ns,
+        });
+    }
+    state.set_time_ns(since_ns);
+    encoder.full_state(&state);
+}
+
+/// One of the repository's snapshots, and what PyTorch's own counters said in the end.
+pub(crate) fn snapshot(name: &str) -> (Recording, Value) {
+    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/data");
+    let packed = std::fs::read(data.join(format!("{name}.pickle.zst"))).expect("the recording can be read");
+    let bytes = unpack(&packed, &Limits::default()).map(Cow::into_owned).expect("the recording unpacks");
+    let truth = std::fs::read(data.join(format!("{name}.json"))).expect("its ground truth can be read");
+    let (encoder, _) =
+        import(&bytes, name, &Limits::default(), &mut |_, _| {}, Encoder::new).expect("the recording can be imported");
+    (recording_of(encoder), serde_json::from_slice(&truth).expect("the ground truth is JSON"))
+}

@@ -1,0 +1,116 @@
+//! Where recordings come from, and what they say in words.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use vramscope_formats::export::{self, ExportError, Progress};
+use vramscope_formats::{Limits, import, unpack};
+use vramscope_trace::{Encoder, Event, EventKind, Recording, Replay, SiteId, StringId};
+
+/// The files of a folder that are snapshots.
+fn snapshots_in(folder: &str) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        println!("SKIPPED: there is no {folder}");
+        return Vec::new();
+    };
+    let is_snapshot = |path: &PathBuf| path.to_string_lossy().contains(".pickle");
+    entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_snapshot).collect()
+}
+
+/// Every snapshot of the repository and beside it, by name. Of the largest, 4,000,000 entries, a benchmark takes care.
+pub(crate) fn snapshots() -> Vec<PathBuf> {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let small = snapshots_in(&format!("{root}/../../tests/data"));
+    assert!(small.len() > 5, "the repository has recordings");
+    let large = snapshots_in(&format!("{root}/../../../shared/snapshots"));
+    let mut all: Vec<PathBuf> = small.into_iter().chain(large).collect();
+    all.retain(|path| !path.ends_with("big.pickle.zst"));
+    all.sort();
+    all.dedup_by_key(|path| path.file_name().map(ToOwned::to_owned));
+    all
+}
+
+/// The snapshot at `path`, unpacked.
+pub(crate) fn read(path: &PathBuf) -> Vec<u8> {
+    let packed = std::fs::read(path).expect("the recording can be read");
+    unpack(&packed, &Limits::default()).map(Cow::into_owned).expect("the recording unpacks")
+}
+
+/// What an encoder has made so far, as a recording.
+pub(crate) fn recording_of(mut encoder: Encoder) -> (Recording, Vec<u8>) {
+    encoder.flush();
+    let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
+    let mut recording = Recording::new();
+    recording.push(&bytes).expect("what was encoded can be decoded");
+    recording.finish().expect("the last chunk is whole");
+    (recording, bytes)
+}
+
+/// Imports a snapshot.
+pub(crate) fn imported(bytes: &[u8], name: &str) -> Recording {
+    let (encoder, _) = import(bytes, name, &Limits::default(), &mut |_, _| {}, Encoder::new)
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
+    recording_of(encoder).0
+}
+
+/// One of the exports.
+pub(crate) type Writer = fn(&Recording, &mut dyn std::io::Write, Progress<'_>) -> Result<(), ExportError>;
+
+/// Both of them.
+pub(crate) const WRITERS: [Writer; 2] = [export::memory_viz_pickle, export::memory_viz_json];
+
+/// What an export gives.
+pub(crate) fn exported(recording: &Recording, writer: Writer) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut last = (0, 0);
+    writer(recording, &mut bytes, &mut |done, total| {
+        assert!(done <= total && done >= last.0, "progress goes forward: {done} of {total} after {last:?}");
+        last = (done, total);
+    })
+    .expect("writing to memory does not fail");
+    assert_eq!(last.0, last.1, "in the end all is done");
+    bytes
+}
+
+/// An event without the numbers that a recording gives to its sites and strings, and with what they stand for.
+pub(crate) fn in_words(recording: &Recording, mut event: Event) -> (Event, String) {
+    let definitions = recording.definitions();
+    let mut words = site_of(&mut event.kind)
+        .map_or_else(String::new, |site| site_in_words(recording, std::mem::replace(site, SiteId(0))));
+    if let EventKind::Mark { name, .. } = &mut event.kind {
+        words += definitions.string(std::mem::replace(name, StringId(0)));
+    }
+    (event, words)
+}
+
+/// Where an event says that it comes from.
+fn site_of(kind: &mut EventKind) -> Option<&mut SiteId> {
+    match kind {
+        EventKind::SegmentAllocated { site, .. }
+        | EventKind::SegmentFreed { site, .. }
+        | EventKind::SegmentMapped { site, .. }
+        | EventKind::SegmentUnmapped { site, .. }
+        | EventKind::BlockAllocated { site, .. }
+        | EventKind::FreeRequested { site, .. }
+        | EventKind::FreeCompleted { site, .. }
+        | EventKind::OutOfMemory { site, .. }
+        | EventKind::Mark { site, .. } => Some(site),
+        EventKind::MemorySample { .. } | EventKind::Gap { .. } => None,
+    }
+}
+
+/// A site as its frames and its scope.
+pub(crate) fn site_in_words(recording: &Recording, site: SiteId) -> String {
+    let frames = export::frames(recording, site).map(|frame| format!("{frame:?}"));
+    let definitions = recording.definitions();
+    let site = definitions.site(site);
+    let texts = [site.scope, site.compile_context].map(|id| definitions.string(id).to_owned());
+    frames.chain(texts).collect::<Vec<_>>().join("\n")
+}
+
+/// Every event of a recording.
+pub(crate) fn events(recording: &Recording) -> Vec<Event> {
+    let mut replay = Replay::new();
+    let numbers = recording.first_event()..recording.end_event();
+    numbers.filter_map(|number| replay.event(recording, number).expect("a chunk can be read")).collect()
+}
