@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: runs the fuzz targets under libFuzzer, one after the other.
+//! `cargo xtask fuzz`: runs the fuzz targets under libFuzzer, one after another.
 
 use std::fs;
 use std::path::Path;
@@ -7,41 +7,38 @@ use crate::shell::{self, Result, cargo};
 use crate::tools::Tool;
 use crate::workspace;
 
-/// Seconds for each target where nothing is said: more than an hour for all.
+/// Default seconds for each target: more than an hour in total.
 const SECONDS: u32 = 300;
-/// What no input may exceed: seconds; MiB of the whole process; MiB at once. Inputs are up to 64 KiB long, as the longest seeds are.
+/// Limits for one input: seconds, MiB of the process, MiB of one allocation, and its length (64 KiB,
+/// that of the longest seed).
 const LIMITS: [&str; 4] = ["-timeout=10", "-rss_limit_mb=512", "-malloc_limit_mb=256", "-max_len=65536"];
-/// A stable compiler instruments for coverage, and not for sanitizers. What is fuzzed is in safe Rust, so that those would find little.
-/// In one unit, as cargo-fuzz would have it, a crate takes longer to build.
+/// A stable compiler supports coverage but no sanitizers, which find little in safe Rust. cargo-fuzz
+/// defaults to one codegen unit, which builds more slowly.
 const BUILD: [&str; 7] =
     ["--sanitizer", "none", "--debug-assertions", "--codegen-units", "16", "--features", "libfuzzer"];
 
-/// Runs the targets that are named, or all, each for `--seconds`.
+/// Runs the named targets, or all, each for `--seconds`.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let mut seconds = SECONDS;
     let mut names = arguments;
     if let ["--seconds", number, rest @ ..] = arguments {
-        seconds = number.parse().map_err(|_| format!("{number} is no number of seconds"))?;
+        seconds = number.parse().map_err(|_| format!("{number} is not a number of seconds"))?;
         names = rest;
     }
     let folder = workspace::root().join("crates/fuzz");
     let all = targets(&folder)?;
     if let Some(unknown) = names.iter().find(|name| !all.iter().any(|target| target == *name)) {
-        return Err(format!("there is no target {unknown}; there are {}", all.join(", ")));
+        return Err(format!("unknown target {unknown}; the targets are {}", all.join(", ")));
     }
     Tool::CargoFuzz.ensure()?;
     let corpus = folder.join("corpus");
     shell::run(cargo().args(["run", "--package", "vramscope-fuzz", "--example", "seeds", "--"]).arg(&corpus))?;
     shell::run(cargo().args(["fuzz", "build", "--fuzz-dir", "crates/fuzz"]).args(BUILD))?;
-    // One that finds something ends, and does not keep the others from being run.
-    let of_interest = all.iter().filter(|target| names.is_empty() || names.contains(&target.as_str()));
-    let found: Vec<&str> =
-        of_interest.filter(|target| fuzz(target, seconds, &corpus).is_err()).map(String::as_str).collect();
-    if found.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("found something: {}; see crates/fuzz/artifacts", found.join(", ")))
-    }
+    // A target that fails does not stop the others.
+    let selected = all.iter().filter(|target| names.is_empty() || names.contains(&target.as_str()));
+    let failed: Vec<&str> =
+        selected.filter(|target| fuzz(target, seconds, &corpus).is_err()).map(String::as_str).collect();
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}; see crates/fuzz/artifacts", failed.join(", "))) }
 }
 
 fn fuzz(target: &str, seconds: u32, corpus: &Path) -> Result<()> {
@@ -53,14 +50,14 @@ fn fuzz(target: &str, seconds: u32, corpus: &Path) -> Result<()> {
         .arg("--")
         .args(LIMITS);
     fuzz.arg(format!("-max_total_time={seconds}")).arg("-print_final_stats=1");
-    let words = corpus.join(format!("{target}.dict"));
-    if words.is_file() {
-        fuzz.arg(format!("-dict={}", words.display()));
+    let dictionary = corpus.join(format!("{target}.dict"));
+    if dictionary.is_file() {
+        fuzz.arg(format!("-dict={}", dictionary.display()));
     }
     shell::run(&mut fuzz)
 }
 
-/// The names of the targets.
+/// Returns the names of all targets.
 fn targets(folder: &Path) -> Result<Vec<String>> {
     let folder = folder.join("fuzz_targets");
     let entries = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;

@@ -1,4 +1,5 @@
-//! `cargo xtask gpu`: a folder with everything that a machine with a GPU needs, and no Rust, to run `tests/gpu/run.sh`.
+//! `cargo xtask gpu`: a folder with everything that `tests/gpu/run.sh` needs on a machine that has
+//! a GPU but no Rust.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use crate::build::{self, Profile};
 use crate::shell::{self, Result, cargo};
 use crate::workspace;
 
-/// What has something to do on a GPU, or beside one: a package, what cargo is to build of it, and of which kind that is.
+/// What runs on the GPU machine: package, folder, and the targets that cargo builds.
 const TARGETS: [(&str, &str, &[&str]); 4] = [
     (
         "vramscope-collector",
@@ -21,14 +22,14 @@ const TARGETS: [(&str, &str, &[&str]); 4] = [
     ("vramscope-pluggable", "tests", &["--lib", "--test", "library"]),
     ("vramscope-collector", "benches", &["--bench", "record", "--bench", "speed", "--bench", "step"]),
 ];
-/// What is copied out of `tests/gpu`.
+/// File extensions that are copied from `tests/gpu`.
 const SCRIPTS: [&str; 3] = ["sh", "py", "cpp"];
-/// The library that PyTorch loads.
+/// The pluggable allocator that PyTorch loads.
 const LIBRARY: &str = "libvramscope_pluggable.so";
 
-/// Builds for release and gathers what was built, stripped of symbols, in `target/gpu`.
-pub(crate) fn gather() -> Result<()> {
-    let binary = build::everything(Profile::Release)?;
+/// Builds for release and copies the stripped binaries to `target/gpu`.
+pub(crate) fn collect() -> Result<()> {
+    let binary = build::binary(Profile::Release)?;
     shell::run(cargo().args(["build", "--release", "--package", "vramscope-pluggable"]))?;
     let mut built = Vec::new();
     for (package, kind, targets) in TARGETS {
@@ -38,15 +39,15 @@ pub(crate) fn gather() -> Result<()> {
     }
     let target = workspace::target_dir()?;
     let folder = target.join("gpu");
-    let wrong = |error| format!("{}: {error}", folder.display());
+    let io_error = |error| format!("{}: {error}", folder.display());
     if folder.exists() {
-        fs::remove_dir_all(&folder).map_err(wrong)?;
+        fs::remove_dir_all(&folder).map_err(io_error)?;
     }
     for inner in ["tests", "benches"] {
-        fs::create_dir_all(folder.join(inner)).map_err(wrong)?;
+        fs::create_dir_all(folder.join(inner)).map_err(io_error)?;
     }
-    // Tests name their data by the path that they were built at.
-    fs::write(folder.join("built-at.txt"), format!("{}\n", workspace::root().display())).map_err(wrong)?;
+    // Tests refer to their data by the path at build time.
+    fs::write(folder.join("built-at.txt"), format!("{}\n", workspace::root().display())).map_err(io_error)?;
     let mut copied = vec![copy(&binary, &folder.join("vramscope"))?];
     copied.push(copy(&target.join(Profile::Release.folder()).join(LIBRARY), &folder.join(LIBRARY))?);
     for (kind, name, path) in built {
@@ -55,7 +56,7 @@ pub(crate) fn gather() -> Result<()> {
     let mut strip = shell::command("strip");
     shell::run(strip.arg("--strip-all").args(&copied))?;
     copied.extend(scripts(&folder)?);
-    tell_sizes(&folder, &copied)
+    print_sizes(&folder, &copied)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<PathBuf> {
@@ -72,7 +73,7 @@ fn scripts(folder: &Path) -> Result<Vec<PathBuf>> {
     paths.filter(is_script).map(|path| copy(&path, &folder.join(path.file_name().unwrap_or_default()))).collect()
 }
 
-/// What a cargo command builds that can be run, each with a name that says what it is.
+/// Runs a cargo build. Returns the executables with a name made of package and target.
 fn executables(arguments: &[&str]) -> Result<Vec<(String, PathBuf)>> {
     let mut command = cargo();
     command.args(arguments);
@@ -80,7 +81,7 @@ fn executables(arguments: &[&str]) -> Result<Vec<(String, PathBuf)>> {
     let messages = stdout(command.args(["--message-format", "json-render-diagnostics"]))?;
     let mut found: Vec<_> = messages.lines().filter_map(executable).collect();
     found.sort();
-    if found.is_empty() { Err("cargo built nothing that can be run".to_owned()) } else { Ok(found) }
+    if found.is_empty() { Err("cargo built no executable".to_owned()) } else { Ok(found) }
 }
 
 fn stdout(command: &mut Command) -> Result<String> {
@@ -89,10 +90,10 @@ fn stdout(command: &mut Command) -> Result<String> {
     if !output.status.success() {
         return Err(format!("`{}` failed: {}", shell::shown(command), output.status));
     }
-    String::from_utf8(output.stdout).map_err(|_| "cargo printed what is no text".to_owned())
+    String::from_utf8(output.stdout).map_err(|_| "the output of cargo is not UTF-8".to_owned())
 }
 
-/// The name and the path that a message of cargo tells of.
+/// Parses a JSON message of cargo. Returns name and path if it reports an executable.
 fn executable(message: &str) -> Option<(String, PathBuf)> {
     let message: Value = serde_json::from_str(message).ok()?;
     let path = PathBuf::from(message["executable"].as_str()?);
@@ -105,7 +106,7 @@ fn executable(message: &str) -> Option<(String, PathBuf)> {
     Some((format!("{package}-{name}"), path))
 }
 
-fn tell_sizes(folder: &Path, copied: &[PathBuf]) -> Result<()> {
+fn print_sizes(folder: &Path, copied: &[PathBuf]) -> Result<()> {
     let mut total = 0;
     for path in copied {
         let bytes = fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?.len();
@@ -113,7 +114,7 @@ fn tell_sizes(folder: &Path, copied: &[PathBuf]) -> Result<()> {
         eprintln!("{:9.1} KiB  {}", bytes as f64 / 1024.0, path.strip_prefix(folder).unwrap_or(path).display());
     }
     eprintln!(
-        "{:9.1} MiB  in {}; there: bash tests/gpu/run.sh all",
+        "{:9.1} MiB  in {}; on the GPU machine run: bash tests/gpu/run.sh all",
         total as f64 / f64::from(1 << 20),
         folder.display()
     );
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_run_has_a_name_that_says_what_it_is() {
+    fn executables_are_named_by_package_and_target() {
         let check = |kind: &str, target: &str, expected: Option<&str>| {
             let message = format!(
                 r#"{{"reason":"compiler-artifact","package_id":"path+file:///a/b/pool#vramscope-pool@0.1.0",

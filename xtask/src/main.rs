@@ -1,26 +1,31 @@
-//! `cargo xtask`: what takes more than one cargo command.
+//! `cargo xtask`: the project's tasks that take more than one cargo command.
 //!
-//! It builds the viewer to wasm and the binary around it, runs every test there is, and installs what a fresh machine lacks. It is
-//! not a build system: each step is a command that could be typed by hand, and is shown before it runs.
+//! It builds the page and the binary that embeds it, runs all tests, and installs missing tools. It
+//! is not a build system: each step is a command that could be typed by hand, printed before it runs.
 //!
-//! - [`tools`] knows each outside tool: how to see that it is there, how to install it, what to say where that cannot be done.
-//! - [`build`] turns `viewer` into `www/pkg` and then builds the binary that embeds it.
-//! - [`plan`] runs named steps in order and says in the end what passed, what failed and what was not run.
-//! - [`checks`] is the list of steps of `cargo xtask test`.
-//! - [`exports`] reads what the binary exports with the Python packages of the tools that it is for.
+//! - [`tools`] detects and installs external tools.
+//! - [`build`] compiles the viewer to WebAssembly and builds the binary; [`page`] compresses the page.
+//! - [`plan`] runs named steps in order and prints a summary.
+//! - [`test`] lists the steps of `cargo xtask test`.
+//! - [`package`] packages every published crate and builds a program against the packages.
+//! - [`exports`] reads exported files with the Python packages of the tools that they are for.
+//! - [`measure`] runs the browser and live benchmarks and takes the README's screenshots.
 //! - [`fuzz`] runs the fuzz targets.
-//! - [`gpu`] gathers what is run on a machine with a GPU.
+//! - [`gpu`] collects what runs on a machine with a GPU.
 //!
-//! Everything goes to stderr; stdout belongs to the program that `cargo xtask demo` turns into.
+//! All output goes to stderr; stdout belongs to the program that `cargo xtask demo` becomes.
 #![forbid(unsafe_code)]
 
 mod build;
-mod checks;
 mod exports;
 mod fuzz;
 mod gpu;
+mod measure;
+mod package;
+mod page;
 mod plan;
 mod shell;
+mod test;
 mod tools;
 mod workspace;
 
@@ -32,31 +37,34 @@ use shell::Result;
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
-  demo [ARGS]        set up, build, and run the demo; ARGS are those of `vramscope demo`
-  build [--release]  build the viewer and the `vramscope` binary that embeds it
-  test               set up and test everything
+  demo [ARGS]        build and run the demo; ARGS are passed to `vramscope demo`
+  build [--release]  build the page and the `vramscope` binary that embeds it
+  test               run all tests and checks
+  package            package every published crate and build a program against the packages
   fuzz [--seconds N] [TARGETS]
-                     give every reader, or those named, hostile input for so many seconds each (300)
-  gpu                gather in target/gpu what tests/gpu/run.sh runs on a machine with a GPU, where no Rust is needed
+                     run the fuzz targets, N seconds each (default 300)
+  gpu                collect in target/gpu what tests/gpu/run.sh needs on a machine with a GPU
   bench-browser      measure opening, seeking and scrubbing in headless Chromium
-  live RIG [NAME=NUMBER…]
-                     measure what live recordings promise, at full length; without a RIG, says which there are
-  screenshots        take the pictures of the README anew, into docs/images
+  live NAME [KEY=NUMBER…]
+                     run a live benchmark at full length; without NAME, list them
+  screenshots        take the README's screenshots into docs/images
 
-A missing tool is installed where that can be done; else the message says which command to run by hand.";
+Missing tools are installed where possible; otherwise the message names the command to run.";
 
 fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest: Vec<&str> = arguments.iter().skip(1).map(String::as_str).collect();
+    let done = |()| ExitCode::SUCCESS;
     match (arguments.first().map(String::as_str), rest.as_slice()) {
         (Some("demo"), arguments) => build::demo(arguments).map(|never| match never {}),
-        (Some("build"), []) => build::everything(Profile::Dev).map(|_| ExitCode::SUCCESS),
-        (Some("build"), ["--release"]) => build::everything(Profile::Release).map(|_| ExitCode::SUCCESS),
-        (Some("test"), []) => checks::run(),
-        (Some("fuzz"), arguments) => fuzz::run(arguments).map(|()| ExitCode::SUCCESS),
-        (Some("gpu"), []) => gpu::gather().map(|()| ExitCode::SUCCESS),
-        (Some("bench-browser"), []) => build::bench_browser().map(|()| ExitCode::SUCCESS),
-        (Some("live"), arguments) => build::live(arguments).map(|()| ExitCode::SUCCESS),
-        (Some("screenshots"), []) => build::with_browser("screenshots", &[]).map(|()| ExitCode::SUCCESS),
+        (Some("build"), []) => build::binary(Profile::Dev).map(|_| ExitCode::SUCCESS),
+        (Some("build"), ["--release"]) => build::binary(Profile::Release).map(|_| ExitCode::SUCCESS),
+        (Some("test"), []) => test::run(),
+        (Some("package"), []) => build::page(Profile::Release).and_then(|()| package::check()).map(done),
+        (Some("fuzz"), arguments) => fuzz::run(arguments).map(done),
+        (Some("gpu"), []) => gpu::collect().map(done),
+        (Some("bench-browser"), []) => measure::bench_browser().map(done),
+        (Some("live"), arguments) => measure::live(arguments).map(done),
+        (Some("screenshots"), []) => measure::screenshots().map(done),
         (None | Some("help" | "--help" | "-h"), []) => {
             eprintln!("{USAGE}");
             Ok(ExitCode::SUCCESS)

@@ -1,17 +1,17 @@
-//! Named steps, run in order, each timed; in the end a table of what passed, what failed and what was not run.
+//! Runs named steps in order, times them, and prints a summary.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::shell::Result;
 
-/// The steps so far.
+/// The steps that have run.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     steps: Vec<Step>,
 }
 
-/// A step that is done, as later steps name it.
+/// A step that later steps can depend on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepId(usize);
 
@@ -27,17 +27,17 @@ enum Outcome {
     Passed,
     Failed(String),
     NotRun(String),
-    /// Left out for want of something that the repository is whole without.
+    /// Skipped because something optional is missing.
     Skipped(&'static str),
 }
 
 impl Plan {
-    /// Runs a step, unless one that it needs has not passed.
+    /// Runs a step, unless one of `needs` did not pass.
     pub(crate) fn step(&mut self, name: &'static str, needs: &[StepId], work: impl FnOnce() -> Result<()>) -> StepId {
-        let lacking = needs.iter().map(|need| &self.steps[need.0]).find(|step| step.outcome != Outcome::Passed);
+        let unmet = needs.iter().map(|need| &self.steps[need.0]).find(|step| step.outcome != Outcome::Passed);
         eprintln!("\n== {name}");
         let start = Instant::now();
-        let outcome = match lacking {
+        let outcome = match unmet {
             Some(step) => Outcome::NotRun(format!("needs \"{}\"", step.name)),
             None => work().map_or_else(Outcome::Failed, |()| Outcome::Passed),
         };
@@ -47,12 +47,12 @@ impl Plan {
         StepId(self.steps.len() - 1)
     }
 
-    /// Says in the table that something is left out, which is no failure and does not count as passed either.
+    /// Lists a step as skipped in the summary; it counts neither as passed nor as failed.
     pub(crate) fn skip(&mut self, name: &'static str, reason: &'static str) {
         self.steps.push(Step { name, time: Duration::ZERO, outcome: Outcome::Skipped(reason) });
     }
 
-    /// Prints the table and says whether every step has passed, but for those that were skipped.
+    /// Prints the summary. Returns success if every step passed or was skipped.
     pub(crate) fn finish(self) -> ExitCode {
         eprintln!("\n== summary");
         for step in &self.steps {
@@ -83,12 +83,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_whose_need_failed_is_not_run_and_counts_as_not_passed() {
+    fn step_with_a_failed_dependency_is_not_run() {
         let mut plan = Plan::default();
         let good = plan.step("good", &[], || Ok(()));
         let bad = plan.step("bad", &[good], || Err("broken".to_owned()));
-        let lacking = plan.step("after bad", &[good, bad], || panic!("must not run"));
-        plan.step("after that", &[lacking], || panic!("must not run"));
+        let unmet = plan.step("after bad", &[good, bad], || panic!("must not run"));
+        plan.step("after that", &[unmet], || panic!("must not run"));
         plan.step("after good", &[good], || Ok(()));
         let outcomes: Vec<_> = plan.steps.iter().map(|step| &step.outcome).collect();
         assert_eq!(outcomes[0], &Outcome::Passed);
@@ -100,10 +100,10 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_in_which_nothing_failed_succeeds() {
+    fn plan_without_failures_succeeds() {
         let mut plan = Plan::default();
         plan.step("good", &[], || Ok(()));
-        plan.skip("extra", "not there");
+        plan.skip("extra", "missing");
         assert_eq!(plan.finish(), ExitCode::SUCCESS);
     }
 }

@@ -1,4 +1,4 @@
-//! Running other programs.
+//! Runs other programs.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,26 +8,26 @@ use std::process::{Command, Stdio};
 
 use crate::workspace;
 
-/// What went wrong, in words for the person at the terminal.
+/// A result whose error is a message for the terminal.
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
-/// The cargo that runs this program.
+/// Returns a command for the cargo that runs this program.
 pub(crate) fn cargo() -> Command {
     command(&env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
 }
 
-/// A program to be run in the workspace's root; what it prints goes to stderr, and it has nothing to read.
+/// Returns a command that runs in the workspace's root, without stdin, with stdout sent to stderr.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.current_dir(workspace::root()).stdin(Stdio::null()).stdout(Stdio::from(io::stderr()));
-    // `cargo install` puts programs into a folder that is not on the PATH of everyone who has cargo.
+    // The folder of `cargo install` may not be on the PATH.
     if let Ok(path) = env::join_paths(search_path()) {
         command.env("PATH", path);
     }
     command
 }
 
-/// Shows a command, runs it to its end, and wants it to succeed.
+/// Prints a command and runs it. A failed exit status is an error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let line = shown(command);
     eprintln!("$ {line}");
@@ -35,13 +35,13 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("`{line}` failed: {status}")) }
 }
 
-/// Runs a command quietly and gives back what it printed, or nothing where it is missing or fails.
+/// Runs a command silently. Returns its stdout, or `None` if it is missing or fails.
 pub(crate) fn output(command: &mut Command) -> Option<String> {
     let output = command.stdout(Stdio::piped()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Whether a program of this name can be found.
+/// Returns true if a program of this name is on the search path.
 pub(crate) fn is_on_path(program: &str) -> bool {
     search_path().iter().any(|folder| folder.join(program).with_extension(env::consts::EXE_EXTENSION).is_file())
 }
@@ -54,7 +54,7 @@ fn search_path() -> Vec<PathBuf> {
     cargo_home.map(|home| home.join("bin")).into_iter().chain(env::split_paths(&path)).collect()
 }
 
-/// A command as one would type it.
+/// Returns the command line as one would type it.
 pub(crate) fn shown(command: &Command) -> String {
     let program = PathBuf::from(command.get_program());
     let name = program.file_stem().map_or_else(OsString::new, OsString::from);

@@ -1,4 +1,4 @@
-//! The outside tools: how to see that one is there, how to install it, what to say where that cannot be done.
+//! Detects and installs external tools.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::shell::{self, Result, cargo, command, is_on_path};
 use crate::workspace;
 
-/// Something that the workspace's toolchain needs and that a fresh machine may lack.
+/// A tool that a fresh machine may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tool {
     /// The standard library for `wasm32-unknown-unknown`.
@@ -15,9 +15,9 @@ pub(crate) enum Tool {
     Rustfmt,
     /// `cargo clippy`.
     Clippy,
-    /// Chromium and the program that drives it.
+    /// Chromium and chromedriver.
     Chromium,
-    /// Python 3 with what makes virtual environments.
+    /// Python 3 with venv.
     Python,
     /// `wasm-pack`.
     WasmPack,
@@ -25,24 +25,33 @@ pub(crate) enum Tool {
     CargoFuzz,
     /// `wasm-bindgen-test-runner`, of the version that the viewer is built with.
     TestRunner,
+    /// The standard library for `x86_64-pc-windows-gnu`.
+    WindowsTarget,
+    /// The C compiler for `x86_64-pc-windows-gnu`.
+    Mingw,
+    /// `cargo deny`.
+    CargoDeny,
 }
 
-/// What the viewer is compiled for.
+/// The viewer's target.
 pub(crate) const WASM_TARGET: &str = "wasm32-unknown-unknown";
 
-/// The names that Chromium and Chrome go by.
+/// The target that checks that the command compiles for Windows.
+pub(crate) const WINDOWS_TARGET: &str = "x86_64-pc-windows-gnu";
+
+/// Program names of Chromium and Chrome.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 impl Tool {
-    /// Makes sure that the tool is there. The error says what to run by hand.
+    /// Installs the tool if it is missing. The error names the command to run by hand.
     pub(crate) fn ensure(self) -> Result<()> {
-        if self.is_there()? {
+        if self.is_installed()? {
             return Ok(());
         }
         eprintln!("{} is missing", self.name());
         let by_hand = |reason: String| format!("{reason}\n  Install {} by hand: {}", self.name(), self.by_hand());
         self.install().map_err(by_hand)?;
-        if self.is_there()? { Ok(()) } else { Err(by_hand("It was installed and still cannot be found.".to_owned())) }
+        if self.is_installed()? { Ok(()) } else { Err(by_hand("It was installed but cannot be found.".to_owned())) }
     }
 
     fn name(self) -> &'static str {
@@ -55,19 +64,22 @@ impl Tool {
             Self::WasmPack => "wasm-pack",
             Self::CargoFuzz => "cargo-fuzz",
             Self::TestRunner => "wasm-bindgen-test-runner",
+            Self::WindowsTarget => "the x86_64-pc-windows-gnu target",
+            Self::Mingw => "mingw-w64",
+            Self::CargoDeny => "cargo-deny",
         }
     }
 
-    fn is_there(self) -> Result<bool> {
+    fn is_installed(self) -> Result<bool> {
         Ok(match self {
-            Self::WasmTarget => {
-                shell::output(command("rustc").args(["--print", "target-libdir", "--target", WASM_TARGET]))
-                    .is_some_and(|folder| Path::new(&folder).is_dir())
-            }
+            Self::WasmTarget => has_target(WASM_TARGET),
+            Self::WindowsTarget => has_target(WINDOWS_TARGET),
+            Self::Mingw => is_on_path("x86_64-w64-mingw32-gcc"),
+            Self::CargoDeny => is_on_path("cargo-deny"),
             Self::Rustfmt => shell::output(cargo().args(["fmt", "--version"])).is_some(),
             Self::Clippy => shell::output(cargo().args(["clippy", "--version"])).is_some(),
             Self::Chromium => is_on_path("chromedriver") && BROWSERS.into_iter().any(is_installed_browser),
-            // Debian has ensurepip in a package of its own. Older Pythons are those that DuckDB and protobuf are no longer made for.
+            // Debian packages ensurepip separately. DuckDB and protobuf no longer support older Pythons.
             Self::Python => {
                 let check = "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))";
                 shell::output(command("python3").args(["-c", check])).is_some()
@@ -82,7 +94,7 @@ impl Tool {
         })
     }
 
-    /// The commands that install it, of which each needs the one before.
+    /// Returns the commands that install the tool, to be run in order.
     fn commands(self) -> Result<Vec<Command>> {
         let rustup = |arguments: [&str; 3]| {
             let mut rustup = command("rustup");
@@ -96,23 +108,27 @@ impl Tool {
         };
         Ok(match self {
             Self::WasmTarget => rustup(["target", "add", WASM_TARGET]),
+            Self::WindowsTarget => rustup(["target", "add", WINDOWS_TARGET]),
+            Self::Mingw => apt_install(&["gcc-mingw-w64-x86-64"]),
+            // A debug build: 65 s instead of several minutes, and it checks in 2 s.
+            Self::CargoDeny => cargo_install(&["cargo-deny", "--locked", "--debug"]),
             Self::Rustfmt => rustup(["component", "add", "rustfmt"]),
             Self::Clippy => rustup(["component", "add", "clippy"]),
-            Self::Chromium => apt_install(["chromium", "chromium-driver"]),
-            Self::Python => apt_install(["python3", "python3-venv"]),
+            Self::Chromium => apt_install(&["chromium", "chromium-driver"]),
+            Self::Python => apt_install(&["python3", "python3-venv"]),
             Self::WasmPack => cargo_install(&["wasm-pack", "--locked"]),
             Self::CargoFuzz => cargo_install(&["cargo-fuzz", "--locked"]),
             Self::TestRunner => {
                 let version = workspace::locked_version("wasm-bindgen")?;
-                // Not --locked: with the lock file that this package was published with it does not build.
+                // Not --locked: it does not build with the lock file that it was published with.
                 cargo_install(&["wasm-bindgen-cli", "--version", &version])
             }
         })
     }
 
     fn install(self) -> Result<()> {
-        if matches!(self, Self::Chromium | Self::Python) && !(is_on_path("apt-get") && is_root()) {
-            return Err("Only root on a system with apt-get can install it from here.".to_owned());
+        if matches!(self, Self::Chromium | Self::Python | Self::Mingw) && !(is_on_path("apt-get") && is_root()) {
+            return Err("It can only be installed automatically by root on a system with apt-get.".to_owned());
         }
         self.commands()?.iter_mut().try_for_each(shell::run)
     }
@@ -125,13 +141,19 @@ impl Tool {
                     .to_owned()
             }
             (Self::Python, _) => "`apt-get update && apt-get install python3 python3-venv` as root (Debian)".to_owned(),
+            (Self::Mingw, _) => "`apt-get update && apt-get install gcc-mingw-w64-x86-64` as root (Debian)".to_owned(),
             (_, Ok(commands)) => commands.iter().map(shell::shown).collect::<Vec<_>>().join(" && "),
             (_, Err(error)) => error,
         }
     }
 }
 
-fn apt_install(packages: [&str; 2]) -> Vec<Command> {
+fn has_target(target: &str) -> bool {
+    shell::output(command("rustc").args(["--print", "target-libdir", "--target", target]))
+        .is_some_and(|folder| Path::new(&folder).is_dir())
+}
+
+fn apt_install(packages: &[&str]) -> Vec<Command> {
     let apt_get = |arguments: &[&str]| {
         let mut apt_get = command("apt-get");
         apt_get.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
@@ -146,7 +168,7 @@ fn is_root() -> bool {
     shell::output(command("id").arg("-u")).as_deref() == Some("0")
 }
 
-/// On a Mac and on Windows the browser is not on the PATH; chromedriver finds it in its usual place.
+/// On macOS and Windows chromedriver finds the browser, which is not on the PATH.
 fn is_installed_browser(name: &str) -> bool {
     cfg!(any(target_os = "macos", windows)) || is_on_path(name)
 }

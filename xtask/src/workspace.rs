@@ -1,17 +1,17 @@
-//! Where things are in this checkout.
+//! Paths and versions of this checkout.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::shell::{self, Result};
 
-/// The workspace's root folder.
+/// Returns the workspace's root folder.
 pub(crate) fn root() -> &'static Path {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here)
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask)
 }
 
-/// The folder that cargo builds into.
+/// Returns the folder that cargo builds into.
 pub(crate) fn target_dir() -> Result<PathBuf> {
     let metadata = shell::output(shell::cargo().args(["metadata", "--no-deps", "--format-version", "1"]))
         .ok_or("`cargo metadata` failed")?;
@@ -21,11 +21,16 @@ pub(crate) fn target_dir() -> Result<PathBuf> {
     Ok(PathBuf::from(folder))
 }
 
-/// The version of `package` that `Cargo.lock` names.
+/// Returns the version of this workspace's crates.
+pub(crate) fn version() -> Result<String> {
+    locked_version("xtask")
+}
+
+/// Returns the version of `package` in `Cargo.lock`.
 pub(crate) fn locked_version(package: &str) -> Result<String> {
     let path = root().join("Cargo.lock");
     let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    version_in_lock(&text, package).ok_or_else(|| format!("{} names no {package}", path.display()))
+    version_in_lock(&text, package).ok_or_else(|| format!("{} has no {package}", path.display()))
 }
 
 fn version_in_lock(lock: &str, package: &str) -> Option<String> {
@@ -39,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_read_from_the_entry_of_the_whole_name() {
+    fn version_is_found_by_the_whole_package_name() {
         let lock = "[[package]]\nname = \"wasm-bindgen-shared\"\nversion = \"0.1.0\"\n\n\
                     [[package]]\nname = \"wasm-bindgen\"\nversion = \"0.2.130\"\n";
         assert_eq!(version_in_lock(lock, "wasm-bindgen").as_deref(), Some("0.2.130"));
@@ -47,8 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_file_names_the_library_that_builds_the_viewer() {
-        // The library and the runtime that it generates code for must be of one version.
+    fn wasm_bindgen_and_its_generator_have_one_version() {
         assert_eq!(locked_version("wasm-bindgen"), locked_version("wasm-bindgen-cli-support"));
     }
 }

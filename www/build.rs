@@ -1,0 +1,39 @@
+//! Writes the table of the page's files that `lib.rs` embeds.
+//!
+//! Without `dist/` the table is empty: the crate was built from a clone before `cargo xtask build`.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() { collect_files(&path, files)? } else { files.push(path) }
+    }
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let dist = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("dist");
+    println!("cargo::rerun-if-changed={}", dist.display());
+    let mut files = Vec::new();
+    if dist.is_dir() {
+        collect_files(&dist, &mut files)?;
+    }
+    files.sort();
+    let mut table = String::from("&[\n");
+    for brotli in files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "br")) {
+        let gzip = brotli.with_extension("gz");
+        let path = brotli.strip_prefix(&dist)?.with_extension("");
+        let path = path.to_str().ok_or("a file name is not Unicode")?.replace('\\', "/");
+        writeln!(
+            table,
+            "    PageFile {{ path: {path:?}, brotli: include_bytes!({brotli:?}), gzip: include_bytes!({gzip:?}) }},"
+        )?;
+    }
+    table.push_str("]\n");
+    fs::write(Path::new(&env::var("OUT_DIR")?).join("files.rs"), table)?;
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! Benchmarks that need the built binary: in a browser, and of live recordings. Also the screenshots.
+
+use std::env;
+use std::path::PathBuf;
+
+use wasm_bindgen_cli_support::Bindgen;
+
+use crate::build::{self, Profile};
+use crate::shell::{self, Result, cargo};
+use crate::tools::{self, Tool};
+use crate::workspace;
+
+/// Environment variable with the folder of the wasm benchmark, for the tests crate.
+pub(crate) const WASM_BENCHMARK_VARIABLE: &str = "VRAMSCOPE_MEASURED";
+/// Environment variable with the path of the `vramscope` binary, for the tests crate.
+pub(crate) const BINARY_VARIABLE: &str = "VRAMSCOPE_BINARY";
+/// Environment variable with the path of the load generator, for the tests crate.
+pub(crate) const LOAD_VARIABLE: &str = "VRAMSCOPE_LOAD";
+
+/// Builds the wasm benchmark. Returns the folder with its script and its wasm file.
+pub(crate) fn wasm_benchmark() -> Result<PathBuf> {
+    Tool::WasmTarget.ensure()?;
+    let build = ["build", "--package", "vramscope-viewer", "--example", "measured", "--target", tools::WASM_TARGET];
+    shell::run(cargo().args(build).args(Profile::Release.flags()))?;
+    let built = workspace::target_dir()?.join(tools::WASM_TARGET).join(Profile::Release.folder()).join("examples");
+    let (wasm, folder) = (built.join("measured.wasm"), workspace::target_dir()?.join("measured"));
+    let generated = Bindgen::new()
+        .input_path(&wasm)
+        .no_modules(true)
+        .and_then(|bindgen| bindgen.typescript(false).generate(&folder));
+    generated.map_err(|error| format!("wasm-bindgen on {}: {error:#}", wasm.display()))?;
+    Ok(folder)
+}
+
+/// Builds the program that produces events at a given rate. Returns its path.
+pub(crate) fn load_generator() -> Result<PathBuf> {
+    let build = ["build", "--package", "vramscope-collector", "--example", "load"];
+    shell::run(cargo().args(build).args(Profile::Release.flags()))?;
+    let name = format!("load{}", env::consts::EXE_SUFFIX);
+    Ok(workspace::target_dir()?.join(Profile::Release.folder()).join("examples").join(name))
+}
+
+/// Measures the page in headless Chromium.
+pub(crate) fn bench_browser() -> Result<()> {
+    run_with_browser("bench_browser", &[(WASM_BENCHMARK_VARIABLE, wasm_benchmark()?)])
+}
+
+/// Takes the README's screenshots.
+pub(crate) fn screenshots() -> Result<()> {
+    run_with_browser("screenshots", &[])
+}
+
+/// Runs a live benchmark.
+pub(crate) fn live(arguments: &[&str]) -> Result<()> {
+    Tool::Chromium.ensure()?;
+    let binary = build::binary(Profile::Release)?;
+    let run = ["run", "--package", "vramscope-tests", "--bin", "live", "--release", "--"];
+    let mut live = cargo();
+    shell::run(live.args(run).args(arguments).env(BINARY_VARIABLE, binary).env(LOAD_VARIABLE, load_generator()?))
+}
+
+/// Builds the binary, then runs a program of the tests crate that drives it in a browser.
+fn run_with_browser(program: &str, variables: &[(&str, PathBuf)]) -> Result<()> {
+    Tool::Chromium.ensure()?;
+    let binary = build::binary(Profile::Release)?;
+    let run = ["run", "--package", "vramscope-tests", "--bin", program];
+    let variables = variables.iter().map(|(name, path)| (name, path));
+    shell::run(cargo().args(run).env(BINARY_VARIABLE, binary).envs(variables))
+}

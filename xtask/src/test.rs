@@ -1,0 +1,133 @@
+//! `cargo xtask test`: every test and check, fastest to fail first.
+
+use std::process::ExitCode;
+
+use crate::build::{self, Profile};
+use crate::exports;
+use crate::measure;
+use crate::package;
+use crate::plan::Plan;
+use crate::shell::{self, Result, cargo, command};
+use crate::tools::{self, Tool};
+use crate::workspace;
+
+/// Runs every step; a failure does not stop the later ones.
+pub(crate) fn run() -> Result<ExitCode> {
+    let mut plan = Plan::default();
+
+    let rustfmt = plan.step("set up rustfmt", &[], || Tool::Rustfmt.ensure());
+    let clippy = plan.step("set up clippy", &[], || Tool::Clippy.ensure());
+    let wasm_target = plan.step("set up the wasm32 target", &[], || Tool::WasmTarget.ensure());
+    let windows_target = plan.step("set up the Windows target", &[], || Tool::WindowsTarget.ensure());
+    let mingw = plan.step("set up mingw", &[], || Tool::Mingw.ensure());
+    let chromium = plan.step("set up Chromium", &[], || Tool::Chromium.ensure());
+    let python = plan.step("set up Python", &[], || Tool::Python.ensure());
+    let cargo_deny = plan.step("set up cargo-deny", &[], || Tool::CargoDeny.ensure());
+    let wasm_pack = plan.step("set up wasm-pack", &[], || Tool::WasmPack.ensure());
+    let test_runner = plan.step("set up wasm-bindgen-test-runner", &[], || Tool::TestRunner.ensure());
+
+    plan.step("formatting", &[rustfmt], || shell::run(cargo().args(["fmt", "--all", "--check"])));
+    plan.step("licences, bans and duplicates", &[cargo_deny], || {
+        // Not advisories: their database is a git repository outside of the package registry.
+        shell::run(cargo().args(["deny", "check", "licenses", "bans", "sources"]))
+    });
+    plan.step("clippy, native", &[clippy], || {
+        shell::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))
+    });
+    if shell::is_on_path("c++") {
+        // The fuzz targets link libFuzzer, which is C++. The native tests run each for a moment.
+        let fuzz_targets = ["clippy", "--package", "vramscope-fuzz", "--features", "libfuzzer", "--bins"];
+        let clippy_fuzz = || shell::run(cargo().args(fuzz_targets).args(["--", "--deny", "warnings"]));
+        plan.step("clippy, fuzz targets", &[clippy], clippy_fuzz);
+    } else {
+        plan.skip("clippy, fuzz targets", "no C++ compiler");
+    }
+    plan.step("clippy, wasm32", &[clippy, wasm_target], clippy_wasm);
+    plan.step("features of the collector", &[], check_features);
+    plan.step("Windows", &[windows_target, mingw], || {
+        shell::run(cargo().args(["check", "--package", "vramscope", "--target", tools::WINDOWS_TARGET]))
+    });
+    plan.step("tests, native", &[], || shell::run(cargo().args(["test", "--workspace", "--no-fail-fast"])));
+    if !workspace::root().join("../shared/snapshots").is_dir() {
+        // Those tests report it themselves, but the output of a passing test is not shown.
+        plan.skip("tests on the larger recordings", "no ../shared/snapshots");
+    }
+    if shell::output(command("nvidia-smi").arg("--list-gpus")).is_none_or(|gpus| gpus.is_empty()) {
+        plan.skip("tests on a GPU", "no GPU; run `cargo xtask gpu` and tests/gpu/run.sh on a machine with one");
+    }
+    plan.step("documentation", &[], || {
+        shell::run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings"))
+    });
+    // Once each and unoptimized: shows that they still run, not how fast.
+    plan.step("benchmarks, run briefly", &[], || shell::run(cargo().args(["test", "--workspace", "--bench", "*"])));
+    plan.step("browser tests of the viewer", &[wasm_target, chromium, wasm_pack, test_runner], || {
+        // `no-install`: the steps above installed what wasm-pack would download.
+        let test = ["test", "--headless", "--chrome", "--mode", "no-install", "viewer"];
+        shell::run(command("wasm-pack").args(test).env("WASM_BINDGEN_TEST_TIMEOUT", "120"))
+    });
+
+    let binary = plan.step("build for release", &[wasm_target], || build::binary(Profile::Release).map(drop));
+    plan.step("packages", &[binary], package::check);
+    plan.step("the binary in the browser", &[binary, chromium], end_to_end);
+    plan.step("exports read by other tools", &[binary, python], exports::check);
+    Ok(plan.finish())
+}
+
+fn clippy_wasm() -> Result<()> {
+    let clippy = |arguments: &[&str]| {
+        let mut clippy = cargo();
+        clippy.args(["clippy", "--target", tools::WASM_TARGET]).args(arguments).args(["--", "--deny", "warnings"]);
+        shell::run(&mut clippy)
+    };
+    clippy(&[
+        "--package",
+        "vramscope-trace",
+        "--package",
+        "vramscope-pool",
+        "--package",
+        "vramscope-formats",
+        "--lib",
+    ])?;
+    clippy(&["--package", "vramscope-viewer", "--lib", "--tests", "--examples"])
+}
+
+/// The collector's features, each alone: features are additive, so every one must compile by itself.
+const COLLECTOR_FEATURES: [&str; 8] =
+    ["", "cuda,cuda-13000", "metrics", "nvml", "push", "server", "tls", "tracing-layer"];
+
+/// Checks each feature of the collector alone, and that a recorder without any stays small.
+fn check_features() -> Result<()> {
+    for features in COLLECTOR_FEATURES {
+        let check = ["check", "--package", "vramscope-collector", "--no-default-features", "--features", features];
+        shell::run(&mut cargo().args(check))?;
+    }
+    let tree = ["tree", "--package", "vramscope-collector", "--no-default-features", "--edges", "normal"];
+    let tree = shell::output(cargo().args(tree).args(["--prefix", "none"])).ok_or("`cargo tree` failed")?;
+    let mut crates: Vec<&str> = tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    crates.sort_unstable();
+    crates.dedup();
+    eprintln!("a recorder without features: {} crates", crates.len());
+    let unwanted = ["axum", "hyper", "rustls", "tokio"].into_iter().find(|name| crates.contains(name));
+    match unwanted {
+        Some(name) => Err(format!("vramscope-collector without features depends on {name}")),
+        None if crates.len() > MAX_RECORDER_CRATES => {
+            Err(format!("vramscope-collector without features has {} crates: {}", crates.len(), crates.join(" ")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Most crates that a program may need for recording alone.
+const MAX_RECORDER_CRATES: usize = 40;
+
+/// Runs the tests that need a browser and the release binary; `cargo test` ignores them elsewhere.
+fn end_to_end() -> Result<()> {
+    // --workspace: with the same features as the other native tests nothing is compiled twice.
+    let test = ["test", "--workspace", "--test", "browser*", "--", "--ignored", "--test-threads", "1"];
+    let variables = [
+        (measure::BINARY_VARIABLE, build::binary_path(Profile::Release)?),
+        (measure::LOAD_VARIABLE, measure::load_generator()?),
+        (measure::WASM_BENCHMARK_VARIABLE, measure::wasm_benchmark()?),
+    ];
+    shell::run(cargo().args(test).envs(variables))
+}
