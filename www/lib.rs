@@ -6,25 +6,100 @@
 //! - [`PageFile`] is one file; [`files`] lists all of them.
 //!
 //! ```
-//! for file in vramscope_page::files() {
-//!     assert!(file.brotli.len() <= file.gzip.len() + 64, "{}", file.path);
-//! }
+//! let index = vramscope_page::files().iter().find(|file| file.path == "index.html");
+//! let html = index.expect("every page has an index").decompressed()?;
+//! assert!(html.starts_with(b"<!doctype html>"));
+//! # Ok::<(), std::io::Error>(())
 //! ```
 #![forbid(unsafe_code)]
 
-/// One file of the page, in the two encodings that browsers accept.
+use std::borrow::Cow;
+use std::io::{self, Read as _};
+
+use flate2::read::GzDecoder;
+
+/// One file of the page.
 #[derive(Clone, Copy, Debug)]
 pub struct PageFile {
     /// Path below the server's root, with forward slashes and without a leading one.
     pub path: &'static str,
-    /// Content, compressed with brotli.
-    pub brotli: &'static [u8],
-    /// Content, compressed with gzip.
-    pub gzip: &'static [u8],
+    /// The file's bytes.
+    pub content: Content,
 }
 
-/// Returns every file of the page, by path. It is empty if the crate was built before the page.
+/// The bytes of a file, plain or in the two encodings that browsers accept.
+#[derive(Clone, Copy, Debug)]
+pub enum Content {
+    /// Uncompressed bytes.
+    Plain(&'static [u8]),
+    /// The same bytes compressed twice.
+    Compressed {
+        /// Compressed with brotli, the smaller one.
+        brotli: &'static [u8],
+        /// Compressed with gzip, for browsers that do not accept brotli over plain HTTP.
+        gzip: &'static [u8],
+    },
+}
+
+impl PageFile {
+    /// Returns the file's uncompressed bytes.
+    ///
+    /// # Errors
+    /// Fails if the embedded gzip data is damaged.
+    pub fn decompressed(&self) -> io::Result<Cow<'static, [u8]>> {
+        match self.content {
+            Content::Plain(bytes) => Ok(Cow::Borrowed(bytes)),
+            Content::Compressed { gzip, .. } => {
+                let mut bytes = Vec::new();
+                GzDecoder::new(gzip).read_to_end(&mut bytes)?;
+                Ok(Cow::Owned(bytes))
+            }
+        }
+    }
+}
+
+const BUILT: &[PageFile] = include!(concat!(env!("OUT_DIR"), "/files.rs"));
+
+/// Served if the crate was built before the page was.
+const NOT_BUILT: &[PageFile] = &[PageFile {
+    path: "index.html",
+    content: Content::Plain(
+        b"<!doctype html><meta charset=\"utf-8\"><title>vramscope</title>\
+          <p>This program was built without the vramscope page. Run <code>cargo xtask build</code>, \
+          then build and start the program again.</p>\n",
+    ),
+}];
+
+/// Returns every file of the page, ordered by path.
+///
+/// If the crate was built before the page, the only file is an `index.html` that says so;
+/// [`is_built`] tells.
 #[must_use]
 pub const fn files() -> &'static [PageFile] {
-    include!(concat!(env!("OUT_DIR"), "/files.rs"))
+    if is_built() { BUILT } else { NOT_BUILT }
+}
+
+/// Returns true if this crate contains the page.
+#[must_use]
+pub const fn is_built() -> bool {
+    !BUILT.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Most bytes that opening the page may transfer with brotli, fonts included.
+    const MAX_WIRE_BYTES: usize = 700_000;
+
+    #[test]
+    fn page_fits_its_transfer_budget() {
+        let brotli = |file: &PageFile| match file.content {
+            Content::Plain(bytes) => bytes.len(),
+            Content::Compressed { brotli, .. } => brotli.len(),
+        };
+        let total: usize = files().iter().map(brotli).sum();
+        println!("page: {total} bytes with brotli, built: {}", is_built());
+        assert!(total <= MAX_WIRE_BYTES, "the page is {total} bytes, more than {MAX_WIRE_BYTES}");
+    }
 }

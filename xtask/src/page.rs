@@ -27,8 +27,11 @@ impl Effort {
     }
 }
 
+/// Most bytes that opening the page may transfer, fonts included.
+const MAX_WIRE_BYTES: u64 = 700_000;
+
 /// Compresses every file of the page. A file that was compressed already is left untouched, so that
-/// an unchanged page causes no rebuild.
+/// an unchanged page causes no rebuild. A page over [`MAX_WIRE_BYTES`] is an error.
 pub(crate) fn compress(www: &Path, effort: Effort) -> io::Result<()> {
     let dist = www.join("dist");
     // Files that are no longer part of the page would stay embedded.
@@ -52,7 +55,11 @@ pub(crate) fn compress(www: &Path, effort: Effort) -> io::Result<()> {
         wire_bytes += fs::metadata(&brotli)?.len();
     }
     fs::write(&stamp, quality)?;
-    eprintln!("page: {} KB compressed with brotli", wire_bytes.div_ceil(1000));
+    eprintln!("page: {wire_bytes} bytes compressed with brotli");
+    // A development build of the viewer is several times as large.
+    if effort == Effort::Smallest && wire_bytes > MAX_WIRE_BYTES {
+        return Err(io::Error::other(format!("the page has {wire_bytes} bytes, more than {MAX_WIRE_BYTES}")));
+    }
     Ok(())
 }
 
