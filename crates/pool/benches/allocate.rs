@@ -1,22 +1,23 @@
-//! What an allocation and its free cost, beside the system's `malloc`. One iteration of a benchmark is one pair.
+//! The cost of an allocation and its free, compared with the system's `malloc`. One iteration is
+//! one such pair.
 
 #![allow(missing_docs)]
 
 use divan::{Bencher, black_box};
-use vramscope_pool::{Allocated, Origin, Pool, Settings, SimulatedDevice};
+use vramscope_pool::{AllocatedBlock, Origin, Pool, Settings, SimulatedDevice};
 use vramscope_trace::{DeviceId, Event, Null, Sink, StreamId};
 
-/// 256 B to 20 MB, as in the table of what others take (`ARCHITECTURE.md`).
+/// 256 B to 20 MB, as in the comparison in `ARCHITECTURE.md`.
 const SIZES: [u64; 7] = [256, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 20_000_000];
 const LIVE: usize = 512;
-/// Enough pairs for a sample that the clock can measure, with the caches warm.
+/// Enough pairs per sample for the clock's resolution, with warm caches.
 const SAMPLE: u32 = 10_000;
 
 fn main() {
     divan::main();
 }
 
-/// Keeps events as a recorder's queue does, forgetting them when it is full.
+/// Stores events as a recorder's queue does, and discards them when it is full.
 struct Queue(Vec<Event>);
 
 impl Queue {
@@ -34,10 +35,10 @@ impl Sink for Queue {
     }
 }
 
-/// The same sequence of numbers for everyone.
-struct Numbers(u64);
+/// A deterministic random number generator.
+struct Random(u64);
 
-impl Numbers {
+impl Random {
     fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as usize) % end
@@ -48,36 +49,36 @@ struct Program<S> {
     pool: Pool<SimulatedDevice>,
     sink: S,
     live: Vec<u64>,
-    numbers: Numbers,
+    random: Random,
 }
 
 impl<S: Sink> Program<S> {
-    /// A program with `live` blocks of all sizes.
+    /// Creates a program with `live` allocated blocks of all sizes.
     fn new(live: usize, sink: S) -> Self {
         let pool = Pool::new(DeviceId(0), Settings::default(), SimulatedDevice::new(u64::MAX));
-        let mut program = Self { pool, sink, live: Vec::new(), numbers: Numbers(1) };
+        let mut program = Self { pool, sink, live: Vec::new(), random: Random(1) };
         for _ in 0..live {
-            let size = SIZES[program.numbers.below(SIZES.len())];
+            let size = SIZES[program.random.below(SIZES.len())];
             let address = program.allocate(size).address;
             program.live.push(address);
         }
         program
     }
 
-    fn allocate(&mut self, bytes: u64) -> Allocated {
+    fn allocate(&mut self, bytes: u64) -> AllocatedBlock {
         let allocated = self.pool.allocate(bytes, StreamId(0), Origin::default(), &mut self.sink);
-        allocated.expect("the simulated device is large").expect("more than 0 bytes were asked for")
+        allocated.expect("the simulated device is unlimited").expect("the request is not empty")
     }
 
     fn free(&mut self, address: u64) {
-        self.pool.free(address, Origin::default(), &mut self.sink).expect("the block is live");
+        self.pool.free(address, Origin::default(), &mut self.sink).expect("the block is allocated");
     }
 
-    /// Replaces one of the live blocks by one of another size.
+    /// Replaces one of the allocated blocks by one of another size.
     fn churn(&mut self) {
-        let which = self.numbers.below(self.live.len());
+        let which = self.random.below(self.live.len());
         self.free(self.live[which]);
-        let size = SIZES[self.numbers.below(SIZES.len())];
+        let size = SIZES[self.random.below(SIZES.len())];
         self.live[which] = self.allocate(size).address;
     }
 }
@@ -119,12 +120,12 @@ fn malloc_hit(bencher: Bencher) {
 
 #[divan::bench(sample_size = SAMPLE)]
 fn malloc_churn(bencher: Bencher) {
-    let mut numbers = Numbers(1);
+    let mut random = Random(1);
     let mut live: Vec<Vec<u8>> =
-        (0..LIVE).map(|_| Vec::with_capacity(SIZES[numbers.below(SIZES.len())] as usize)).collect();
+        (0..LIVE).map(|_| Vec::with_capacity(SIZES[random.below(SIZES.len())] as usize)).collect();
     bencher.bench_local(|| {
-        let which = numbers.below(LIVE);
+        let which = random.below(LIVE);
         live[which] = Vec::new();
-        live[which] = Vec::with_capacity(SIZES[numbers.below(SIZES.len())] as usize);
+        live[which] = Vec::with_capacity(SIZES[random.below(SIZES.len())] as usize);
     });
 }

@@ -1,80 +1,75 @@
-//! Blocks: every byte of a segment belongs to exactly one, and a segment's blocks are linked in address order.
+//! Blocks: every byte of a segment belongs to exactly one block, and the blocks of a segment form a
+//! linked list in address order.
 
-use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
 use vramscope_trace::SiteId;
 
-use crate::home::HomeIndex;
+use crate::index::{BlockIndex, StreamPoolIndex};
 
-/// A block's place in the arena; it stays the same while the block exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct BlockIndex(NonZeroU32);
-
-impl BlockIndex {
-    fn place(self) -> usize {
-        self.0.get() as usize
-    }
-}
-
-/// What a block is doing.
+/// The state of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlockState {
-    /// Nobody uses it.
+    /// Free: a request may be served from it. PyTorch calls this state `inactive`.
     #[default]
-    Inactive,
-    /// The program has it.
-    Active,
-    /// The program freed it, and a stream still uses it.
+    Free,
+    /// Held by the program. PyTorch calls this state `active_allocated`.
+    Allocated,
+    /// Freed by the program, but another stream may still use it. PyTorch calls this state
+    /// `active_pending_free`.
     PendingFree,
 }
 
-/// A stretch of a segment.
+/// A contiguous part of a segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Block {
     pub(crate) address: u64,
     pub(crate) size: u64,
-    /// What the program asked for; meaningless while free.
+    /// Bytes that the program requested; meaningless for a free block.
     pub(crate) requested: u64,
-    /// How many look-ups its pool had seen when it became free: the rest is its age.
+    /// The number of look-ups in its pool when the block became free. The age of a free block is
+    /// the number of look-ups since then.
     pub(crate) free_since: u64,
     /// The block below it in the same segment.
     pub(crate) prev: Option<BlockIndex>,
-    /// The block above it.
+    /// The block above it in the same segment.
     pub(crate) next: Option<BlockIndex>,
-    /// The pool and stream whose requests it serves.
-    pub(crate) home: HomeIndex,
+    /// The stream pool whose requests it serves.
+    pub(crate) stream_pool: StreamPoolIndex,
     pub(crate) site: SiteId,
     pub(crate) state: BlockState,
-    /// Whether there is memory behind its addresses; always so outside of expandable segments.
+    /// Whether physical memory is mapped; always true outside of expandable segments.
     pub(crate) mapped: bool,
-    /// Whether its segment is an expandable one.
+    /// Whether its segment is expandable.
     pub(crate) expandable: bool,
-    /// Whether other streams than its own have used it.
-    pub(crate) is_shared: bool,
+    /// Whether streams other than its own have used it since it was allocated.
+    pub(crate) has_stream_uses: bool,
 }
 
 impl Block {
-    /// Whether it shares its segment with another block.
+    /// Returns true if its segment has other blocks.
+    #[inline]
     pub(crate) fn is_split(&self) -> bool {
         self.prev.is_some() || self.next.is_some()
     }
 
-    /// The first address behind it.
+    /// Returns the first address after the block.
+    #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.address + self.size
     }
 
-    /// Whether it is free memory that can be handed out or given back.
+    /// Returns true for free memory, which can be allocated or released. False for unmapped ranges.
+    #[inline]
     pub(crate) fn is_free(&self) -> bool {
-        self.mapped && self.state == BlockState::Inactive
+        self.mapped && self.state == BlockState::Free
     }
 }
 
-/// All blocks of a pool. Places of blocks that are gone are used again.
+/// The arena of all blocks of a pool. Indices of removed blocks are reused.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocks {
-    /// The first place is nobody's, so that an index is a place as it is.
+    /// Element 0 is unused, because a [`BlockIndex`] is never 0.
     arena: Vec<Block>,
     vacant: Vec<BlockIndex>,
 }
@@ -89,14 +84,14 @@ impl Index<BlockIndex> for Blocks {
     type Output = Block;
     #[inline]
     fn index(&self, index: BlockIndex) -> &Block {
-        &self.arena[index.place()]
+        &self.arena[index.get()]
     }
 }
 
 impl IndexMut<BlockIndex> for Blocks {
     #[inline]
     fn index_mut(&mut self, index: BlockIndex) -> &mut Block {
-        &mut self.arena[index.place()]
+        &mut self.arena[index.get()]
     }
 }
 
@@ -107,9 +102,9 @@ impl Blocks {
             self[index] = block;
             return index;
         }
-        let place = u32::try_from(self.arena.len()).ok().and_then(NonZeroU32::new);
+        let index = BlockIndex::new(self.arena.len());
         self.arena.push(block);
-        BlockIndex(place.expect("2^32 blocks of 64 bytes do not fit in memory that a program can have"))
+        index.expect("2^32 blocks of 64 bytes do not fit in a process's memory")
     }
 
     #[inline]
@@ -117,14 +112,16 @@ impl Blocks {
         self.vacant.push(index);
     }
 
-    /// Cuts a block behind its first `size` bytes. The low part keeps the index, so that a segment's first block is always the same;
-    /// returns the rest.
+    /// Splits a block after its first `size` bytes and returns the upper part. The lower part keeps
+    /// the index, so that the index of a segment's first block never changes.
     #[inline]
     pub(crate) fn split(&mut self, index: BlockIndex, size: u64) -> BlockIndex {
-        // Field by field: to copy a block as a whole right after its fields were written takes ten times as long, since the
-        // processor then has to wait until they are in the cache.
-        let &Block { address, size: whole, next, home, site, state, mapped, expandable, free_since, .. } = &self[index];
-        debug_assert!(size < whole, "a split leaves something on both sides");
+        // Fields are copied one by one: copying a whole block right after its fields were written
+        // takes ten times as long, because the wide load waits for the narrow stores to reach the
+        // cache.
+        let &Block { address, size: whole, next, stream_pool, site, state, mapped, expandable, free_since, .. } =
+            &self[index];
+        debug_assert!(size < whole, "a split leaves bytes in both parts");
         let rest_index = self.insert(Block {
             address: address + size,
             size: whole - size,
@@ -132,12 +129,12 @@ impl Blocks {
             free_since,
             prev: Some(index),
             next,
-            home,
+            stream_pool,
             site,
             state,
             mapped,
             expandable,
-            is_shared: false,
+            has_stream_uses: false,
         });
         if let Some(next) = next {
             self[next].prev = Some(rest_index);
@@ -148,12 +145,15 @@ impl Blocks {
         rest_index
     }
 
-    /// Joins a block with the one above it, which is gone afterwards.
+    /// Merges a block with the block above it, whose index becomes vacant.
+    ///
+    /// # Panics
+    /// Panics if there is no block above it.
     #[inline]
     pub(crate) fn merge_next(&mut self, index: BlockIndex) {
         let next_index = self[index].next.expect("only a block with a neighbor above is merged upward");
         let &Block { address, size, next: after, .. } = &self[next_index];
-        debug_assert_eq!(self[index].end(), address, "neighbors touch");
+        debug_assert_eq!(self[index].end(), address, "neighbors are adjacent");
         self.remove(next_index);
         if let Some(after) = after {
             self[after].prev = Some(index);
@@ -163,8 +163,8 @@ impl Blocks {
         block.next = after;
     }
 
-    /// A block and all those above it in its segment.
-    pub(crate) fn from(&self, first: BlockIndex) -> impl Iterator<Item = BlockIndex> + '_ {
+    /// Iterates over a block and all blocks above it in its segment.
+    pub(crate) fn iter_from(&self, first: BlockIndex) -> impl Iterator<Item = BlockIndex> + '_ {
         std::iter::successors(Some(first), |&index| self[index].next)
     }
 }
@@ -173,12 +173,13 @@ impl Blocks {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn index_at(place: usize) -> BlockIndex {
-        BlockIndex(NonZeroU32::new(place as u32 + 1).expect("few"))
+    /// Returns the index of the `n`th block.
+    pub(crate) fn block_index(n: usize) -> BlockIndex {
+        BlockIndex::new(n + 1).expect("tests use few blocks")
     }
 
     #[test]
-    fn a_block_fits_in_a_cache_line() {
+    fn block_fits_in_a_cache_line() {
         assert!(size_of::<Block>() <= 64);
     }
 }

@@ -1,31 +1,33 @@
-//! Settings as text: what PyTorch's users put into an environment variable.
+//! Settings as text, in the syntax of `PYTORCH_CUDA_ALLOC_CONF`.
 //!
 //! ```text
 //! conf  = [ item { "," item } [ "," ] ]
 //! item  = key ":" value
-//! value = word | "[" pair { "," pair } [ "," ] "]"        the list form, of roundup_power2_divisions only
+//! value = word | "[" pair { "," pair } [ "," ] "]"        lists only for roundup_power2_divisions
 //! pair  = ( size in MiB, a power of two | ">" ) ":" divisions
 //! ```
 //!
-//! White space is ignored, also inside a word. A key that stands twice counts as it stands last. As in PyTorch 2.11, with two
-//! differences, both of them refusals: a colon or comma that is missing, and text behind a number (`64MB`), are errors here.
-
-use std::fmt;
+//! White space is ignored, even inside a word. If a key is repeated, its last value applies. This
+//! follows PyTorch 2.11 except that a missing colon or comma and text after a number (`64MB`) are
+//! errors.
 
 use crate::settings::Settings;
-use crate::size::MIN_OWN_SEGMENT_BYTES;
+use crate::size::MIN_DEDICATED_SEGMENT_BYTES;
 
-/// The environment variables that hold settings, in PyTorch's order: the first that is set counts, and the other is not looked at.
-/// (Its documentation calls the second the newer one; its code asks for the first one first.) This crate reads neither.
+/// The environment variables that hold settings. As in PyTorch, the first that is set applies and
+/// the other is ignored. (PyTorch's documentation calls the second the newer one, but its code
+/// reads the first one first.)
+///
+/// This crate does not read the environment.
 pub const CONF_VARIABLES: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
 const MIB: u64 = 1 << 20;
-/// What `large_segment_size_mb` must at least be: more than the requests that are served from such a segment.
-const MIN_LARGE_SEGMENT_MIB: u64 = MIN_OWN_SEGMENT_BYTES / MIB + 1;
-/// The longest piece of what was given that an error repeats, in characters.
-const LONGEST_QUOTE: usize = 60;
+/// The smallest `large_segment_size_mb`: such a segment must exceed the requests it serves.
+const MIN_LARGE_SEGMENT_MIB: u64 = MIN_DEDICATED_SEGMENT_BYTES / MIB + 1;
+/// The longest piece of the input that an error quotes, in characters.
+const MAX_QUOTE_CHARS: usize = 60;
 
-/// What the value of a key is, and what it does.
+/// What a key sets, and the form of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
     MaxSplitSize,
@@ -36,14 +38,15 @@ enum Key {
     ExpandableSegments,
     PerProcessMemoryFraction,
     Backend,
-    /// True or False, without effect on where blocks lie in this pool.
+    /// True or False, with no effect on this pool's decisions.
     IgnoredFlag,
     IgnoredThreads,
     IgnoredSize,
 }
 
-/// Every key, as PyTorch writes it. Those that are ignored are about memory of the host, about the lock that is held while the driver
-/// is asked, and about a reuse of blocks inside one capture of a graph that this pool does not do.
+/// Every key that PyTorch accepts. The ignored ones concern pinned host memory, the lock that is
+/// held during driver calls, and a reuse of blocks within a graph capture that this pool does not
+/// implement.
 const KEYS: [(&str, Key); 16] = [
     ("max_split_size_mb", Key::MaxSplitSize),
     ("max_non_split_rounding_mb", Key::MaxNonSplitRounding),
@@ -63,74 +66,58 @@ const KEYS: [(&str, Key); 16] = [
     ("pinned_reserve_segment_size_mb", Key::IgnoredSize),
 ];
 
-/// Why a text is no settings.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Text that [`Settings::parse`] cannot read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("character {}: {kind}", .position + 1)]
 pub struct ConfError {
-    /// How many characters stand before what is wrong.
+    /// The position of the error, as the number of characters before it.
     pub position: usize,
-    /// What is wrong there.
+    /// The kind of error.
     pub kind: ConfErrorKind,
 }
 
-/// What is wrong with a text that should be settings.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The kind of a [`ConfError`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfErrorKind {
-    /// There is no such key.
+    /// The key does not exist.
+    #[error("unknown setting {key:?}{}", .nearest.map(|key| format!("; did you mean {key}?")).unwrap_or_default())]
     UnknownKey {
-        /// The key as it was given, shortened where it is very long.
+        /// The key, truncated if it is very long.
         key: String,
-        /// The key that was likely meant.
+        /// The most similar existing key, if one is similar.
         nearest: Option<&'static str>,
     },
-    /// Something else has to stand there.
+    /// The text does not continue as the syntax requires.
+    #[error("expected {expected}, found {}", describe_found(.found.as_deref()))]
     Expected {
-        /// What.
+        /// What the syntax requires.
         expected: &'static str,
-        /// What stands there, shortened where it is very long; `None` for the end of the text.
+        /// The text found instead, truncated if it is very long; `None` at the end of the text.
         found: Option<String>,
     },
-    /// A value is not one of those that its key may have.
+    /// The value is outside of its key's range.
+    #[error("{key} must be {allowed}, not {value}")]
     OutOfRange {
         /// The key.
         key: &'static str,
-        /// The value as it was given.
+        /// The value as written.
         value: String,
-        /// Which there may be.
+        /// The permitted values.
         allowed: String,
     },
-    /// Another allocator than this one is asked for.
+    /// The settings select another allocator, which this crate does not implement.
+    #[error("the backend {backend} is not supported; use native")]
     OtherBackend {
-        /// Its name.
+        /// The allocator's name.
         backend: String,
     },
 }
 
-impl fmt::Display for ConfError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
-            ConfErrorKind::UnknownKey { key, .. } => write!(f, "there is no setting {key:?}")?,
-            ConfErrorKind::Expected { expected, found: Some(found) } => {
-                write!(f, "{found:?} stands where {expected} must")?
-            }
-            ConfErrorKind::Expected { expected, found: None } => {
-                write!(f, "the settings end where {expected} must stand")?
-            }
-            ConfErrorKind::OutOfRange { key, value, allowed } => write!(f, "{key} is {value} and must be {allowed}")?,
-            ConfErrorKind::OtherBackend { backend } => {
-                write!(f, "the backend {backend} leaves blocks to the driver; this is the native allocator")?;
-            }
-        }
-        write!(f, " (character {})", self.position + 1)?;
-        match self.kind {
-            ConfErrorKind::UnknownKey { nearest: Some(nearest), .. } => write!(f, "; the nearest there is: {nearest}"),
-            _ => Ok(()),
-        }
-    }
+fn describe_found(found: Option<&str>) -> String {
+    found.map_or_else(|| "the end of the text".to_owned(), |text| format!("{text:?}"))
 }
 
-impl std::error::Error for ConfError {}
-
-/// A word, or one of `, : [ ]`.
+/// A word or one of `, : [ ]`.
 #[derive(Debug)]
 struct Token {
     text: String,
@@ -139,7 +126,7 @@ struct Token {
 
 impl Token {
     fn quote(&self) -> String {
-        match self.text.char_indices().nth(LONGEST_QUOTE) {
+        match self.text.char_indices().nth(MAX_QUOTE_CHARS) {
             Some((cut, _)) => format!("{}…", &self.text[..cut]),
             None => self.text.clone(),
         }
@@ -161,10 +148,12 @@ impl Token {
         self.text.parse().map_err(|_| self.expected("a whole number"))
     }
 
-    /// A size in MiB, in bytes; what no address space holds is cut to the largest that can be said.
-    fn mib(&self, key: &'static str, at_least_mib: u64) -> Result<u64, ConfError> {
-        match self.whole_number()? {
-            mib if mib < at_least_mib => Err(self.out_of_range(key, format!("at least {at_least_mib}"))),
+    /// Parses a size in MiB and returns bytes. Sizes beyond the address space become the largest
+    /// multiple of a MiB.
+    fn mib(&self, key: &'static str, min_mib: u64) -> Result<u64, ConfError> {
+        let mib: u64 = self.text.parse().map_err(|_| self.expected("a whole number of MiB"))?;
+        match mib {
+            mib if mib < min_mib => Err(self.out_of_range(key, format!("at least {min_mib}"))),
             mib => Ok(mib.min(u64::MAX / MIB) * MIB),
         }
     }
@@ -183,16 +172,16 @@ impl Token {
     }
 }
 
-/// The text, token by token.
+/// A tokenizer.
 struct Tokens<'a> {
     text: &'a str,
-    /// Characters before the rest.
+    /// The number of characters consumed.
     position: usize,
     rest: std::iter::Peekable<std::str::Chars<'a>>,
 }
 
 impl<'a> Tokens<'a> {
-    fn of(text: &'a str) -> Self {
+    fn new(text: &'a str) -> Self {
         Self { text, position: 0, rest: text.chars().peekable() }
     }
 
@@ -204,14 +193,14 @@ impl<'a> Tokens<'a> {
 
     fn next(&mut self) -> Option<Token> {
         let is_space = |char: char| matches!(char, ' ' | '\t'..='\r');
-        let is_mark = |char| matches!(char, ',' | ':' | '[' | ']');
+        let is_separator = |char| matches!(char, ',' | ':' | '[' | ']');
         while self.next_char_if(is_space).is_some() {}
         let position = self.position;
-        if let Some(mark) = self.next_char_if(is_mark) {
-            return Some(Token { text: mark.into(), position });
+        if let Some(separator) = self.next_char_if(is_separator) {
+            return Some(Token { text: separator.into(), position });
         }
         let mut text = String::new();
-        while let Some(char) = self.next_char_if(|char| !is_mark(char)) {
+        while let Some(char) = self.next_char_if(|char| !is_separator(char)) {
             if !is_space(char) {
                 text.push(char);
             }
@@ -219,8 +208,8 @@ impl<'a> Tokens<'a> {
         (!text.is_empty()).then_some(Token { text, position })
     }
 
-    /// The next token, where the text must not end.
-    fn must(&mut self, expected: &'static str) -> Result<Token, ConfError> {
+    /// Returns the next token, or an error at the end of the text.
+    fn expect(&mut self, expected: &'static str) -> Result<Token, ConfError> {
         let end = || ConfError {
             position: self.text.chars().count(),
             kind: ConfErrorKind::Expected { expected, found: None },
@@ -229,32 +218,48 @@ impl<'a> Tokens<'a> {
     }
 
     fn colon(&mut self) -> Result<(), ConfError> {
-        let token = self.must("a colon")?;
+        let token = self.expect("a colon")?;
         if token.text == ":" { Ok(()) } else { Err(token.expected("a colon")) }
     }
 }
 
 impl Settings {
-    /// Settings from the text of `PYTORCH_CUDA_ALLOC_CONF` or `PYTORCH_ALLOC_CONF`; what it does not name is as by default. An empty
-    /// text is the default.
+    /// Parses settings in the syntax of `PYTORCH_CUDA_ALLOC_CONF`. Settings that `conf` does not
+    /// name have their defaults.
     ///
-    /// Accepted, checked and without effect are: `backend:native`, `release_lock_on_cudamalloc`, `graph_capture_record_stream_reuse`
-    /// and, as they are about memory of the host, all keys that begin with `pinned_`. A `max_split_size_mb` or
-    /// `max_non_split_rounding_mb` must not be below the large segment size, wherever in the text that stands.
+    /// `backend:native`, `release_lock_on_cudamalloc`, `graph_capture_record_stream_reuse` and all
+    /// keys that begin with `pinned_` are checked and ignored: they do not affect device memory.
+    /// `max_split_size_mb` and `max_non_split_rounding_mb` must not be below
+    /// `large_segment_size_mb`, in whatever order they are given.
+    ///
+    /// ```
+    /// use vramscope_pool::Settings;
+    ///
+    /// let settings = Settings::parse("expandable_segments:True,max_split_size_mb:64")?;
+    /// assert!(settings.expandable_segments);
+    /// assert_eq!(settings.max_split_size_bytes, Some(64 << 20));
+    ///
+    /// let error = Settings::parse("max_split_size:64").unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "character 1: unknown setting \"max_split_size\"; did you mean max_split_size_mb?"
+    /// );
+    /// # Ok::<(), vramscope_pool::ConfError>(())
+    /// ```
     ///
     /// # Errors
-    /// Where a key is unknown, a value cannot be what its key asks for, or something stands out of place.
+    /// [`ConfError`] with the position and kind of the first error.
     pub fn parse(conf: &str) -> Result<Self, ConfError> {
         let mut settings = Self::default();
-        let mut tokens = Tokens::of(conf);
-        // PyTorch reads the large segment size first, wherever it stands.
-        let mut held_against_it = Vec::new();
+        let mut tokens = Tokens::new(conf);
+        // As in PyTorch, `large_segment_size_mb` is applied first, wherever it is in the text.
+        let mut after_large_segment_size = Vec::new();
         while let Some(key) = tokens.next() {
             let &(name, rule) = KEYS.iter().find(|(name, _)| *name == key.text).ok_or_else(|| unknown_key(&key))?;
             tokens.colon()?;
-            let value = tokens.must("a value")?;
+            let value = tokens.expect("a value")?;
             match rule {
-                Key::MaxSplitSize | Key::MaxNonSplitRounding => held_against_it.push((name, rule, value)),
+                Key::MaxSplitSize | Key::MaxNonSplitRounding => after_large_segment_size.push((name, rule, value)),
                 _ => settings.set(name, rule, &value, &mut tokens)?,
             }
             match tokens.next() {
@@ -262,20 +267,20 @@ impl Settings {
                 _ => {}
             }
         }
-        for (name, rule, value) in held_against_it {
+        for (name, rule, value) in after_large_segment_size {
             settings.set(name, rule, &value, &mut tokens)?;
         }
-        // As much as it is without being set is not set.
-        settings.max_non_split_rounding.take_if(|rounding| *rounding == settings.large_segment_size);
+        // The default value counts as not set.
+        settings.max_non_split_rounding_bytes.take_if(|rounding| *rounding == settings.large_segment_size_bytes);
         Ok(settings)
     }
 
     fn set(&mut self, key: &'static str, rule: Key, value: &Token, tokens: &mut Tokens<'_>) -> Result<(), ConfError> {
-        let large_segment_mib = self.large_segment_size / MIB;
+        let large_segment_mib = self.large_segment_size_bytes / MIB;
         match rule {
-            Key::MaxSplitSize => self.max_split_size = Some(value.mib(key, large_segment_mib)?),
-            Key::MaxNonSplitRounding => self.max_non_split_rounding = Some(value.mib(key, large_segment_mib)?),
-            Key::LargeSegmentSize => self.large_segment_size = value.mib(key, MIN_LARGE_SEGMENT_MIB)?,
+            Key::MaxSplitSize => self.max_split_size_bytes = Some(value.mib(key, large_segment_mib)?),
+            Key::MaxNonSplitRounding => self.max_non_split_rounding_bytes = Some(value.mib(key, large_segment_mib)?),
+            Key::LargeSegmentSize => self.large_segment_size_bytes = value.mib(key, MIN_LARGE_SEGMENT_MIB)?,
             Key::GarbageCollectionThreshold => {
                 self.garbage_collection_threshold =
                     value.number(key, "above 0 and below 1", |threshold| threshold > 0.0 && threshold < 1.0)?;
@@ -309,16 +314,19 @@ impl Settings {
         Ok(())
     }
 
-    /// A short text that [`parse`](Self::parse) makes the same settings of; what is as by default is left out. `limit_bytes` is no
-    /// part of it. Sizes are in whole MiB there. Of settings that [`parse`](Self::parse) would refuse it is a text that it refuses.
+    /// Returns the shortest text that [`parse`](Self::parse) reads as the same settings. Defaults
+    /// are omitted, sizes are in whole MiB, and `limit_bytes` is not included.
+    ///
+    /// For settings that no text can express, the result is a text that [`parse`](Self::parse)
+    /// refuses.
     #[must_use]
     pub fn to_conf(&self) -> String {
         let default = Self::default();
-        let is_set = self.large_segment_size != default.large_segment_size;
+        let is_set = self.large_segment_size_bytes != default.large_segment_size_bytes;
         let sizes = [
-            ("large_segment_size_mb", is_set.then_some(self.large_segment_size)),
-            ("max_split_size_mb", self.max_split_size),
-            ("max_non_split_rounding_mb", self.max_non_split_rounding),
+            ("large_segment_size_mb", is_set.then_some(self.large_segment_size_bytes)),
+            ("max_split_size_mb", self.max_split_size_bytes),
+            ("max_non_split_rounding_mb", self.max_non_split_rounding_bytes),
         ];
         let written = |(key, size): (&str, Option<u64>)| size.map(|size| format!("{key}:{}", size / MIB));
         let mut items: Vec<_> = sizes.into_iter().filter_map(written).collect();
@@ -338,34 +346,34 @@ impl Settings {
     }
 }
 
-/// Reads what stands behind the opening bracket. The first pair holds for all smaller sizes too, any other for its own size alone,
-/// and `>` for all sizes above that of the pair before it.
+/// Parses a list after its opening bracket. The first pair also applies to all smaller sizes, any
+/// other pair only to its own size, and `>` to all sizes above that of the pair before it.
 fn parse_division_list(key: &'static str, table: &mut [u64; 16], tokens: &mut Tokens<'_>) -> Result<(), ConfError> {
-    let mut last_place = None;
+    let mut last_row = None;
     loop {
-        let size = tokens.must("a size in MiB, > or a closing bracket")?;
+        let size = tokens.expect("a size in MiB, > or a closing bracket")?;
         if size.text == "]" {
             return Ok(());
         }
         tokens.colon()?;
-        let value = tokens.must("a number of divisions")?;
+        let value = tokens.expect("a number of divisions")?;
         let divisions = value.whole_number()?;
         if divisions != 0 && !divisions.is_power_of_two() {
             return Err(value.out_of_range(key, "0 or a power of two for each size"));
         }
         if size.text == ">" {
-            table[last_place.unwrap_or(0) + 1..].fill(divisions);
+            table[last_row.unwrap_or(0) + 1..].fill(divisions);
         } else {
             let mib = size.whole_number()?;
             if !mib.is_power_of_two() {
                 return Err(size.out_of_range(key, "a list whose sizes are powers of two"));
             }
-            let place = (mib.ilog2() as usize).min(table.len() - 1);
-            let first = if last_place.is_none() { 0 } else { place };
-            table[first..=place].fill(divisions);
-            last_place = Some(place);
+            let row = (mib.ilog2() as usize).min(table.len() - 1);
+            let first = if last_row.is_none() { 0 } else { row };
+            table[first..=row].fill(divisions);
+            last_row = Some(row);
         }
-        let separator = tokens.must("a comma or a closing bracket")?;
+        let separator = tokens.expect("a comma or a closing bracket")?;
         match separator.text.as_str() {
             "," => {}
             "]" => return Ok(()),
@@ -374,20 +382,20 @@ fn parse_division_list(key: &'static str, table: &mut [u64; 16], tokens: &mut To
     }
 }
 
-/// One number, or the list form with what it leaves at 0 left out.
+/// Returns one number, or a list without its zeros.
 fn divisions_to_conf(table: &[u64; 16]) -> String {
     let [first, .., last] = *table;
-    let at_start = table.iter().take_while(|&&divisions| divisions == first).count();
-    if at_start == table.len() {
+    let leading = table.iter().take_while(|&&divisions| divisions == first).count();
+    if leading == table.len() {
         return first.to_string();
     }
-    let at_end = table.iter().rev().take_while(|&&divisions| divisions == last).count();
-    let rest = table.len() - at_end;
-    let mut pairs = vec![format!("{}:{first}", 1u64 << (at_start - 1))];
-    for (place, &divisions) in table.iter().enumerate().take(rest).skip(at_start) {
-        // `>` begins behind the pair before it.
-        if divisions != 0 || (last != 0 && place + 1 == rest) {
-            pairs.push(format!("{}:{divisions}", 1u64 << place));
+    let trailing = table.iter().rev().take_while(|&&divisions| divisions == last).count();
+    let rest = table.len() - trailing;
+    let mut pairs = vec![format!("{}:{first}", 1u64 << (leading - 1))];
+    for (row, &divisions) in table.iter().enumerate().take(rest).skip(leading) {
+        // `>` applies from the pair before it, so that pair must be present.
+        if divisions != 0 || (last != 0 && row + 1 == rest) {
+            pairs.push(format!("{}:{divisions}", 1u64 << row));
         }
     }
     if last != 0 {
@@ -396,7 +404,8 @@ fn divisions_to_conf(table: &[u64; 16]) -> String {
     format!("[{}]", pairs.join(","))
 }
 
-/// The error for a key that there is not, with the nearest that there is where at most a third of it is otherwise.
+/// Returns the error for an unknown key. Suggests the most similar key if at most a third of its
+/// characters differ.
 fn unknown_key(key: &Token) -> ConfError {
     let quote = key.quote();
     let distances = KEYS.iter().map(|&(name, _)| (edit_distance(name, &quote), name));
@@ -404,7 +413,7 @@ fn unknown_key(key: &Token) -> ConfError {
     key.error(ConfErrorKind::UnknownKey { key: quote, nearest })
 }
 
-/// How many characters have to be put in, taken out or changed to make one text of the other.
+/// Returns the Levenshtein distance of two texts, in characters.
 fn edit_distance(of: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.chars().count()).collect();
     for (above, from) in of.chars().enumerate() {

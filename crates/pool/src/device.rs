@@ -1,120 +1,122 @@
-//! Where memory comes from.
-
-use std::fmt;
+//! The interface to a device, from which the pool obtains its memory.
 
 use vramscope_trace::StreamId;
 
-/// A source of memory: a GPU through its driver, the host's memory, or [numbers alone](crate::SimulatedDevice).
+/// A source of device memory: a GPU driver, host memory, or a [simulation](crate::SimulatedDevice).
 ///
-/// The first part is all that a pool needs. The second is asked for only under expandable segments, the third only where a block was
-/// used on another stream than its own; a device that has none of that keeps what stands here.
+/// Every device implements [`reserve`](Self::reserve), [`release`](Self::release) and
+/// [`memory`](Self::memory). The methods for address ranges and mapping are called only with
+/// `expandable_segments` on, the methods for stream events only for blocks that were used on
+/// another stream than their own. A device without these features keeps the default
+/// implementations.
 pub trait Device {
-    /// Reserves `bytes` of memory, returning the address of the first. Ranges handed out and not yet released never overlap.
+    /// Reserves `bytes` of memory and returns its first address. Reserved ranges must never
+    /// overlap.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfMemory`] where there is no room, upon which the pool gives back what it can spare and asks again.
+    /// [`DeviceError::OutOfMemory`] if there is not enough memory. The pool then releases cached
+    /// segments and tries again.
     fn reserve(&mut self, bytes: u64) -> Result<u64, DeviceError>;
 
-    /// Takes back a range that [`reserve`](Self::reserve) handed out, whole, once all work queued on the device is done.
+    /// Releases a whole range that [`reserve`](Self::reserve) returned, after all work queued on
+    /// the device has finished.
     ///
     /// # Errors
-    /// The range then still counts as reserved.
+    /// [`DeviceError`] if the device fails. The range then stays reserved.
     fn release(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError>;
 
-    /// How much memory there is.
+    /// Returns the free and the total memory of the device.
     fn memory(&self) -> DeviceMemory;
 
-    /// Reserves `bytes` of addresses with no memory behind them, a multiple of every page size that [`map`](Self::map) is given.
+    /// Reserves an address range of `bytes` without memory. `bytes` is a multiple of the page size
+    /// later passed to [`map`](Self::map).
     ///
     /// # Errors
-    /// When the device has no such addresses.
+    /// [`DeviceError`] if the device has no such range or does not support mapping.
     fn reserve_addresses(&mut self, bytes: u64) -> Result<u64, DeviceError> {
-        Err(DeviceError::Failed(format!("it has no expandable segments ({bytes} bytes of addresses were asked for)")))
+        Err(DeviceError::Failed(format!(
+            "it does not support expandable segments (requested {bytes} bytes of addresses)"
+        )))
     }
 
-    /// Takes back addresses that [`reserve_addresses`](Self::reserve_addresses) handed out, whole and with nothing mapped.
+    /// Releases a whole address range that [`reserve_addresses`](Self::reserve_addresses) returned
+    /// and in which nothing is mapped.
     ///
     /// # Errors
-    /// The addresses then still count as reserved.
+    /// [`DeviceError`] if the device fails. The range then stays reserved.
     fn release_addresses(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError> {
-        Err(DeviceError::Failed(format!("no addresses are reserved at {address:#x} ({bytes} bytes)")))
+        Err(DeviceError::Failed(format!("no address range of {bytes} bytes is reserved at {address:#x}")))
     }
 
-    /// Puts memory behind reserved addresses, a whole number of pages of `page_bytes` each; all of them or none.
+    /// Maps memory into a reserved address range, in whole pages of `page_bytes`. Maps all of the
+    /// pages or none.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfMemory`] where there is no room.
+    /// [`DeviceError::OutOfMemory`] if there is not enough memory.
     fn map(&mut self, address: u64, bytes: u64, page_bytes: u64) -> Result<(), DeviceError> {
         let _ = page_bytes;
-        Err(DeviceError::Failed(format!("no addresses are reserved at {address:#x} ({bytes} bytes)")))
+        Err(DeviceError::Failed(format!("no address range of {bytes} bytes is reserved at {address:#x}")))
     }
 
-    /// Takes the memory behind a whole number of mapped pages back, once the work queued on `stream` is done.
+    /// Unmaps whole pages and releases their memory, after the work queued on `stream` has
+    /// finished.
     ///
     /// # Errors
-    /// The pages then still count as mapped.
+    /// [`DeviceError`] if the device fails. The pages then stay mapped.
     fn unmap(&mut self, address: u64, bytes: u64, page_bytes: u64, stream: StreamId) -> Result<(), DeviceError> {
         let _ = (page_bytes, stream);
-        Err(DeviceError::Failed(format!("nothing is mapped at {address:#x} ({bytes} bytes)")))
+        Err(DeviceError::Failed(format!("no pages of {bytes} bytes are mapped at {address:#x}")))
     }
 
-    /// Puts an event behind all work that is queued on `stream` now. It is gone once it was seen to have passed, or was waited for.
+    /// Records an event after all work queued on `stream`. The device may forget the event once
+    /// [`has_passed`](Self::has_passed) returned true or [`wait_for`](Self::wait_for) returned.
     ///
     /// # Errors
-    /// When the device has no such stream.
+    /// [`DeviceError`] if the device has no such stream.
     fn record_event(&mut self, stream: StreamId) -> Result<StreamEvent, DeviceError> {
         let _ = stream;
         Ok(StreamEvent(0))
     }
 
-    /// Whether all work before an event is done.
+    /// Returns whether all work before an event has finished.
     ///
     /// # Errors
-    /// When the work failed.
+    /// [`DeviceError`] if the work failed.
     fn has_passed(&mut self, event: StreamEvent) -> Result<bool, DeviceError> {
         let _ = event;
         Ok(true)
     }
 
-    /// Returns once all work before an event is done.
+    /// Blocks until all work before an event has finished.
     ///
     /// # Errors
-    /// When the work failed.
+    /// [`DeviceError`] if the work failed.
     fn wait_for(&mut self, event: StreamEvent) -> Result<(), DeviceError> {
         let _ = event;
         Ok(())
     }
 }
 
-/// An event in the work of a stream, by the number that its device gave it.
+/// An event in a stream's work queue, identified by a number that the device assigned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamEvent(pub u64);
 
-/// How much memory a device has.
+/// The size of a device's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// Bytes free, for this and every other program.
+    /// Free bytes, available to any process.
     pub free_bytes: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub total_bytes: u64,
 }
 
-/// Why a device refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An error of a [`Device`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// It has no room left.
+    /// The device has not enough free memory.
+    #[error("the device is out of memory")]
     OutOfMemory,
-    /// Something else went wrong, in the device's words.
+    /// The device failed in another way, described by the text.
+    #[error("the device failed: {0}")]
     Failed(String),
 }
-
-impl fmt::Display for DeviceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfMemory => f.write_str("the device is out of memory"),
-            Self::Failed(reason) => write!(f, "the device failed: {reason}"),
-        }
-    }
-}
-
-impl std::error::Error for DeviceError {}

@@ -1,5 +1,7 @@
-//! What can go wrong. In every case the pool has the blocks that it had before the call. What a request may have done before it failed stays
-//! done: cached segments given back, pages mapped or unmapped, frees completed that had waited for other streams.
+//! The errors of the pool.
+//!
+//! After any error, the pool has the same allocated blocks as before the call. A failed request may
+//! have released cached segments, mapped or unmapped pages, and completed pending frees.
 
 use std::fmt;
 
@@ -8,98 +10,117 @@ use vramscope_trace::{DeviceId, MempoolId, StreamId};
 use crate::device::DeviceError;
 use crate::settings::Settings;
 
-/// Why a request was not served.
-#[derive(Clone, Debug, PartialEq)]
+/// An error of a request.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum AllocateError {
-    /// There is no room, even with everything given back that could be. In a box, because a hit should not carry it around.
+    /// There is not enough memory, even after all cached segments were released.
+    // Boxed to keep the result of a hit small.
+    #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
-    /// More bytes were asked for than any device can have; the pool did not try.
+    /// The request is for [`MAX_REQUEST_BYTES`](crate::MAX_REQUEST_BYTES) or more, and was refused
+    /// without an attempt.
+    // The wording is PyTorch's, so that scripts that search for it find it.
+    #[error("out of memory. Tried to allocate more than 1EB memory ({requested} bytes)")]
     TooLarge {
-        /// Bytes asked for.
+        /// Requested bytes.
         requested: u64,
     },
-    /// The private pool that was asked cannot serve.
-    Mempool(MempoolError),
-    /// The device failed in another way.
-    Device(DeviceError),
+    /// The private pool cannot serve requests.
+    #[error(transparent)]
+    Mempool(#[from] MempoolError),
+    /// The device failed in another way than for lack of memory.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
 }
 
-/// A request that there was no room for, and what stood in its way.
-#[derive(Clone, Debug, PartialEq)]
+/// A request that failed for lack of memory, with the state of the pool at that moment.
+///
+/// Displayed, it is PyTorch's message with a suggestion of [settings](Self::remedies) added.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub struct OutOfMemory {
-    /// The device's number.
+    /// The device number.
     pub device: DeviceId,
-    /// Bytes asked for.
+    /// Bytes that the program requested.
     pub requested: u64,
-    /// Bytes of the segment that the device would not give.
+    /// Bytes of the segment that could not be obtained from the device.
     pub segment_bytes: u64,
     /// The stream of the request.
     pub stream: StreamId,
-    /// Bytes that the device had free.
+    /// Free bytes of the device.
     pub device_free_bytes: u64,
-    /// Bytes that the device has.
+    /// Total bytes of the device.
     pub device_total_bytes: u64,
-    /// The pool's own limit, where one is set.
+    /// The most bytes that the pool may reserve; `None` without a limit.
     pub limit_bytes: Option<u64>,
-    /// Bytes handed out to the program.
+    /// Bytes of allocated blocks.
     pub allocated_bytes: u64,
-    /// Bytes in the pool's segments.
+    /// Bytes of all segments of the pool.
     pub reserved_bytes: u64,
-    /// Bytes of the free blocks in private pools, which no other pool can use.
+    /// Bytes of free blocks in private pools, which requests of other pools cannot use.
     pub private_pool_bytes: u64,
-    /// Bytes of the largest free block that the pool holds.
+    /// Bytes of the largest free block of the pool.
     pub largest_free_bytes: u64,
-    /// Bytes of the device that this process holds in all, with what is outside of the pool; `None` where nobody knows.
+    /// Bytes of device memory that this process holds, including memory outside of the pool; `None`
+    /// if unknown.
     pub process_bytes: Option<u64>,
-    /// Bytes of the device that other processes hold; `None` where nobody knows.
-    pub others_bytes: Option<u64>,
-    /// The settings under which there was no room.
+    /// Bytes of device memory that other processes hold; `None` if unknown.
+    pub other_processes_bytes: Option<u64>,
+    /// The settings in effect.
     pub settings: Settings,
 }
 
-/// Why a free was refused, or a use on another stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An error of a free, or of recording a stream use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FreeError {
-    /// The address lies in free memory of the pool: freed before, or never handed out.
-    NotLive {
-        /// The address given.
+    /// The address is in free memory of the pool: it was freed before, or never allocated.
+    #[error("{address:#x} is not allocated: it was already freed or never allocated")]
+    NotAllocated {
+        /// The given address.
         address: u64,
     },
-    /// The address lies inside a live block but is not its first.
+    /// The address is inside an allocated block but is not its first address.
+    #[error("{address:#x} is inside the block at {block:#x}: free a block by its first address")]
     InsideBlock {
-        /// The address given.
+        /// The given address.
         address: u64,
         /// The block's first address.
         block: u64,
     },
     /// The address is in none of the pool's segments.
-    Foreign {
-        /// The address given.
+    #[error("{address:#x} is not in this pool's memory")]
+    UnknownAddress {
+        /// The given address.
         address: u64,
     },
-    /// The device failed to mark where the uses on other streams end.
-    Device(DeviceError),
+    /// The device could not record the events that mark the end of other streams' use.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
 }
 
-/// Why something could not be done with a private pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An error of a private pool operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MempoolError {
-    /// There is none of that id.
+    /// No private pool has this id.
+    #[error("private pool ({}, {}) does not exist", .0.0, .0.1)]
     Unknown(MempoolId),
-    /// The id is the default pool's, (0, 0).
-    Default,
-    /// Allocations are diverted to it already.
-    AlreadyDiverted(MempoolId),
-    /// No allocations are diverted to it.
-    NotDiverted(MempoolId),
-    /// Everyone who used it has released it.
-    InUseNoMore(MempoolId),
+    /// The id is that of the default pool, (0, 0).
+    #[error("private pool (0, 0) cannot be created: the id is reserved for the default pool")]
+    DefaultPool,
+    /// The pool is already selected for requests.
+    #[error("private pool ({}, {}) is already selected for allocations", .0.0, .0.1)]
+    AlreadySelected(MempoolId),
+    /// The pool is not selected for requests.
+    #[error("private pool ({}, {}) is not selected for allocations", .0.0, .0.1)]
+    NotSelected(MempoolId),
+    /// The pool has lost its last user and cannot be used again.
+    #[error("private pool ({}, {}) was released by all of its users", .0.0, .0.1)]
+    Released(MempoolId),
 }
 
-/// Bytes for people, as PyTorch writes them: a unit begins above its first whole one.
-struct Size(u64);
+/// Displays bytes as PyTorch's messages do: a unit is used above one whole unit, with two decimals.
+struct PyTorchSize(u64);
 
-impl fmt::Display for Size {
+impl fmt::Display for PyTorchSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         match UNITS.into_iter().find(|&(unit, _)| self.0 > unit) {
@@ -110,14 +131,17 @@ impl fmt::Display for Size {
 }
 
 impl OutOfMemory {
-    /// Bytes in the pool's segments that are not allocated and do not belong to a private pool.
+    /// Returns the reserved bytes that are neither allocated nor free in a private pool.
     #[must_use]
     pub fn unallocated_bytes(&self) -> u64 {
         self.reserved_bytes.saturating_sub(self.allocated_bytes).saturating_sub(self.private_pool_bytes)
     }
 
-    /// Settings under which there might have been room, each with what it would do, as the end of a message; empty where none would
-    /// help. (A `garbage_collection_threshold` never does: all that it could have given back was given back before this error.)
+    /// Returns the settings that might have prevented the failure, each with its effect, separated
+    /// by semicolons; empty if none would help.
+    ///
+    /// `garbage_collection_threshold` is never suggested: everything that it could have released
+    /// was released before this error.
     #[must_use]
     pub fn remedies(&self) -> String {
         const MIB: u64 = 1 << 20;
@@ -125,24 +149,26 @@ impl OutOfMemory {
         let mut remedies = Vec::new();
         let is_fragmented = self.unallocated_bytes() >= self.requested && self.largest_free_bytes < self.requested;
         if is_fragmented && !settings.expandable_segments {
-            remedies.push("expandable_segments:True would put what is unallocated to use".to_owned());
-            // Blocks of this size and more would then not have been cut up for smaller ones.
+            remedies.push("expandable_segments:True would let requests use the unallocated memory".to_owned());
+            // Free blocks of this size would then not have been split for smaller requests.
             let whole = self.requested / MIB * MIB;
-            if whole >= settings.large_segment_size && settings.max_split_size.is_none_or(|max| max > whole) {
-                remedies.push(format!("max_split_size_mb:{} would keep blocks for such requests whole", whole / MIB));
+            if whole >= settings.large_segment_size_bytes && settings.max_split_size_bytes.is_none_or(|max| max > whole)
+            {
+                remedies
+                    .push(format!("max_split_size_mb:{} would keep blocks of this size from being split", whole / MIB));
             }
         }
         let needed = self.reserved_bytes.saturating_add(*segment_bytes);
-        // Where the limit is one in bytes, raising the share would not move it.
-        let by_share =
+        // Raising the fraction has no effect if the limit in bytes is the smaller one.
+        let fraction_applies =
             self.settings.limit_bytes.is_none_or(|bytes| self.limit_bytes.is_some_and(|limit| limit < bytes));
-        let by_limit = by_share && self.limit_bytes.is_some_and(|limit| needed > limit);
-        if by_limit && *segment_bytes <= self.device_free_bytes {
-            // Rounded up, so that what is written here is enough.
+        let limit_is_cause = fraction_applies && self.limit_bytes.is_some_and(|limit| needed > limit);
+        if limit_is_cause && *segment_bytes <= self.device_free_bytes {
+            // Rounded up, so that the suggested fraction is enough.
             let thousandths = (needed as f64 / self.device_total_bytes.max(1) as f64 * 1000.0).ceil().min(1000.0);
             let fraction = thousandths / 1000.0;
             remedies.push(format!(
-                "the device has room, and per_process_memory_fraction:{fraction} would let the pool use it"
+                "the device has enough free memory: per_process_memory_fraction:{fraction} would let the pool use it"
             ));
         }
         remedies.join("; ")
@@ -150,95 +176,34 @@ impl OutOfMemory {
 }
 
 impl fmt::Display for OutOfMemory {
-    /// What PyTorch says, and in its order, so that what people and scripts look for is where they look for it.
+    // PyTorch's wording and order, so that scripts that search its message find what they expect.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "out of memory. Tried to allocate {}. ", Size(self.segment_bytes))?;
-        write!(f, "Device {} has a total capacity of {} ", self.device.0, Size(self.device_total_bytes))?;
-        write!(f, "of which {} is free. ", Size(self.device_free_bytes))?;
+        write!(f, "out of memory. Tried to allocate {}. ", PyTorchSize(self.segment_bytes))?;
+        write!(f, "Device {} has a total capacity of {} ", self.device.0, PyTorchSize(self.device_total_bytes))?;
+        write!(f, "of which {} is free. ", PyTorchSize(self.device_free_bytes))?;
         if let Some(bytes) = self.process_bytes {
-            write!(f, "Including memory outside of the pool, this process has {} memory in use. ", Size(bytes))?;
+            write!(f, "Including memory outside of the pool, this process has {} memory in use. ", PyTorchSize(bytes))?;
         }
-        if let Some(bytes) = self.others_bytes {
-            write!(f, "Other processes have {} memory in use. ", Size(bytes))?;
+        if let Some(bytes) = self.other_processes_bytes {
+            write!(f, "Other processes have {} memory in use. ", PyTorchSize(bytes))?;
         }
         if let Some(limit) = self.limit_bytes {
-            write!(f, "{} allowed; ", Size(limit))?;
+            write!(f, "{} allowed; ", PyTorchSize(limit))?;
         }
         let in_use = self.allocated_bytes.saturating_add(self.private_pool_bytes);
-        write!(f, "Of the allocated memory {} is allocated by the program, ", Size(in_use))?;
+        write!(f, "Of the allocated memory {} is allocated by the program, ", PyTorchSize(in_use))?;
         if self.private_pool_bytes > 0 {
-            write!(f, "with {} allocated in private pools (e.g., CUDA Graphs), ", Size(self.private_pool_bytes))?;
+            write!(
+                f,
+                "with {} allocated in private pools (e.g., CUDA Graphs), ",
+                PyTorchSize(self.private_pool_bytes)
+            )?;
         }
-        write!(f, "and {} is reserved by the pool but unallocated. ", Size(self.unallocated_bytes()))?;
-        write!(f, "The largest free block has {}", Size(self.largest_free_bytes))?;
+        write!(f, "and {} is reserved by the pool but unallocated. ", PyTorchSize(self.unallocated_bytes()))?;
+        write!(f, "The largest free block has {}", PyTorchSize(self.largest_free_bytes))?;
         match self.remedies() {
             remedies if remedies.is_empty() => Ok(()),
             remedies => write!(f, ". Settings that might help: {remedies}"),
         }
-    }
-}
-
-impl fmt::Display for AllocateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfMemory(details) => details.fmt(f),
-            // As PyTorch says it, and where people and scripts look for it.
-            Self::TooLarge { requested } => {
-                write!(f, "out of memory. Tried to allocate more than 1EB memory ({requested} bytes)")
-            }
-            Self::Mempool(error) => error.fmt(f),
-            Self::Device(error) => error.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for FreeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotLive { address } => {
-                write!(f, "{address:#x} is not allocated: it was freed before or never handed out")
-            }
-            Self::InsideBlock { address, block } => {
-                write!(f, "{address:#x} lies inside the block at {block:#x}, and only its first address can be freed")
-            }
-            Self::Foreign { address } => write!(f, "{address:#x} is not memory of this pool"),
-            Self::Device(error) => error.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for MempoolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (MempoolId(first, second), what) = match *self {
-            Self::Unknown(mempool) => (mempool, "there is no such pool"),
-            Self::Default => (MempoolId::default(), "that is the name of the default pool"),
-            Self::AlreadyDiverted(mempool) => (mempool, "allocations go to it already"),
-            Self::NotDiverted(mempool) => (mempool, "no allocations go to it"),
-            Self::InUseNoMore(mempool) => (mempool, "it was released by everyone who used it"),
-        };
-        write!(f, "private pool ({first}, {second}): {what}")
-    }
-}
-
-impl std::error::Error for OutOfMemory {}
-impl std::error::Error for AllocateError {}
-impl std::error::Error for FreeError {}
-impl std::error::Error for MempoolError {}
-
-impl From<DeviceError> for AllocateError {
-    fn from(error: DeviceError) -> Self {
-        Self::Device(error)
-    }
-}
-
-impl From<DeviceError> for FreeError {
-    fn from(error: DeviceError) -> Self {
-        Self::Device(error)
-    }
-}
-
-impl From<MempoolError> for AllocateError {
-    fn from(error: MempoolError) -> Self {
-        Self::Mempool(error)
     }
 }

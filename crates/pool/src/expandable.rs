@@ -1,25 +1,31 @@
-//! Expandable segments: a stretch of addresses as long as the device's memory and an eighth, into which memory is mapped in pages.
+//! Expandable segments: an address range of 9/8 of the device's memory, into which physical memory
+//! is mapped page by page.
 //!
-//! Its blocks tile it like any segment's; those with no memory behind them are whole pages and are kept apart, by address.
+//! Blocks cover the range as in any segment. Unmapped blocks consist of whole pages and are kept by
+//! address in their stream pool.
 
 use vramscope_trace::{EventKind, PoolKind, Sink};
 
-use crate::block::{Block, BlockIndex, BlockState};
+use crate::block::{Block, BlockState};
 use crate::device::{Device, DeviceError};
 use crate::free_blocks::{Fit, FitKey};
-use crate::pool::{Origin, Pool, Request, Segment};
+use crate::index::BlockIndex;
+use crate::pool::{Origin, Pool};
+use crate::request::Request;
 use crate::size::SMALL_SEGMENT_BYTES;
 
-/// No device has more memory; keeps the sum with an eighth of it from overflowing.
+/// No device has more memory. The bound keeps 9/8 of the device's memory from overflowing.
 const MAX_DEVICE_BYTES: u64 = 1 << 50;
 
 impl<D: Device> Pool<D> {
-    /// Best fit begins at `fit`, the first free block that holds `request`, which is of an expandable segment.
+    /// Continues a best-fit search at `fit`, the first free block that is large enough for
+    /// `request`, if that block belongs to an expandable segment.
     ///
-    /// While such segments are in use, a block with room to grow counts as large as it can grow, so that the next larger ones are
-    /// looked at as long as each can grow to less. While they are not, their blocks are passed over.
+    /// With `expandable_segments` on, a block counts with the unmapped bytes after it, and larger
+    /// blocks are preferred as long as each can grow to less than the one before. With it off,
+    /// blocks of expandable segments are skipped.
     pub(crate) fn expandable_fit(&self, mut fit: Fit, request: &Request) -> Option<Fit> {
-        let free = &self.homes[request.home].free;
+        let free = &self.pools[request.stream_pool].free;
         let after = |fit: Fit| free.at_or_after(FitKey { address: fit.key.address + 1, ..fit.key });
         if !request.expandable {
             while self.blocks[fit.index].expandable {
@@ -29,24 +35,25 @@ impl<D: Device> Pool<D> {
         }
         while self.blocks[fit.index].expandable
             && let Some(next) = after(fit)
-            && self.size_grown(next.index) < self.size_grown(fit.index)
+            && self.growable_size(next.index) < self.growable_size(fit.index)
         {
             fit = next;
         }
         Some(fit)
     }
 
-    /// The size of a block with the unmapped one above it.
-    fn size_grown(&self, index: BlockIndex) -> u64 {
+    /// Returns the size of a block plus that of the unmapped block after it.
+    fn growable_size(&self, index: BlockIndex) -> u64 {
         let block = &self.blocks[index];
         let above = block.next.map(|next| &self.blocks[next]).filter(|next| !next.mapped);
         block.size + above.map_or(0, |next| next.size)
     }
 
-    /// A block for `request` out of an expandable segment, by mapping what it lacks. It is in no home.
+    /// Returns a block for `request` from an expandable segment, mapping the pages that are
+    /// missing. The block is in no stream pool.
     ///
     /// # Errors
-    /// When the device has no room: what was mapped until then stays, as free memory.
+    /// If the device is out of memory. Pages mapped by then stay mapped, as free memory.
     pub(crate) fn expand(
         &mut self,
         request: &Request,
@@ -54,33 +61,34 @@ impl<D: Device> Pool<D> {
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<Option<BlockIndex>, DeviceError> {
         let size = request.size;
-        let mut candidate = match self.find_room(request) {
+        let mut candidate = match self.find_growable_block(request) {
             Some(index) => index,
             None => self.reserve_addresses(request, origin)?,
         };
         if !self.blocks[candidate].mapped {
-            candidate = self.map_front(candidate, size, origin, sink)?;
+            candidate = self.map_block(candidate, size, origin, sink)?;
         }
         while self.blocks[candidate].size < size {
-            let lacking = size - self.blocks[candidate].size;
+            let missing_bytes = size - self.blocks[candidate].size;
             let Some(next) = self.blocks[candidate].next else { return Ok(None) };
-            candidate = self.map_front(next, lacking, origin, sink)?;
+            candidate = self.map_block(next, missing_bytes, origin, sink)?;
         }
         let block = &self.blocks[candidate];
-        self.homes[block.home].remove(block, candidate);
+        self.pools[block.stream_pool].remove(block, candidate);
         Ok(Some(candidate))
     }
 
-    /// The lowest block from which on enough bytes are free, with or without memory behind them, one of them without.
-    fn find_room(&self, request: &Request) -> Option<BlockIndex> {
-        let is_unused = |&index: &BlockIndex| self.blocks[index].state == BlockState::Inactive;
-        self.homes[request.home].unmapped.values().find_map(|&unmapped| {
-            // The free block below, if there is one, is filled up first.
-            let first = self.blocks[unmapped].prev.filter(is_unused).unwrap_or(unmapped);
-            let mut room = 0;
-            for index in self.blocks.from(first).take_while(is_unused) {
-                room += self.blocks[index].size;
-                if room >= request.size {
+    /// Returns the lowest block from which enough bytes are free, mapped or not, with at least one
+    /// unmapped block among them.
+    fn find_growable_block(&self, request: &Request) -> Option<BlockIndex> {
+        let is_free = |&index: &BlockIndex| self.blocks[index].state == BlockState::Free;
+        self.pools[request.stream_pool].unmapped.values().find_map(|&unmapped| {
+            // A free block below is extended first.
+            let first = self.blocks[unmapped].prev.filter(is_free).unwrap_or(unmapped);
+            let mut growable_bytes = 0;
+            for index in self.blocks.iter_from(first).take_while(is_free) {
+                growable_bytes += self.blocks[index].size;
+                if growable_bytes >= request.size {
                     return Some(first);
                 }
             }
@@ -88,73 +96,70 @@ impl<D: Device> Pool<D> {
         })
     }
 
-    /// A new expandable segment, all of it unmapped.
+    /// Reserves the address range of a new expandable segment and returns the unmapped block that
+    /// spans it.
     fn reserve_addresses(&mut self, request: &Request, origin: Origin) -> Result<BlockIndex, DeviceError> {
-        let (bytes, page_bytes) = self.extent(self.kind_of(request.pool), request.size);
+        let (bytes, page_bytes) = self.expandable_range(self.kind_of(request.block_pool), request.size);
         let address = self.device.reserve_addresses(bytes)?;
         if let Err(error) = self.check_range(address, bytes) {
             let _ = self.device.release_addresses(address, bytes);
             return Err(error);
         }
-        let first = self.insert_segment(address, bytes, Some(page_bytes), request.home, origin);
-        self.homes[request.home].unmapped.insert(address, first);
+        let first = self.insert_segment(address, bytes, Some(page_bytes), request.stream_pool, origin);
+        self.pools[request.stream_pool].unmapped.insert(address, first);
         Ok(first)
     }
 
-    /// How many bytes of addresses a new expandable segment has that is to hold `at_least` so many, and in pages of how many.
-    pub(crate) fn extent(&self, kind: PoolKind, at_least: u64) -> (u64, u64) {
+    /// Returns the size of a new expandable segment's address range, at least `min_bytes`, and the
+    /// page size, both in bytes.
+    pub(crate) fn expandable_range(&self, kind: PoolKind, min_bytes: u64) -> (u64, u64) {
         let page_bytes = match kind {
             PoolKind::Small => SMALL_SEGMENT_BYTES,
-            PoolKind::Large => self.settings.large_segment_size,
+            PoolKind::Large => self.settings.large_segment_size_bytes,
         };
         let total = self.device.memory().total_bytes.min(MAX_DEVICE_BYTES);
-        let bytes = (total + total / 8).max(at_least);
-        // A recording may claim segments of any size; no more pages than these have addresses.
+        let bytes = (total + total / 8).max(min_bytes);
+        // Sizes from a recording may be near `u64::MAX`; the range is then cut to whole pages.
         (bytes.checked_next_multiple_of(page_bytes).unwrap_or(u64::MAX / page_bytes * page_bytes), page_bytes)
     }
 
-    /// The segment that holds `address`, by its first address.
-    pub(crate) fn segment_of(&self, address: u64) -> Option<(u64, &Segment)> {
-        let (&start, segment) = self.segments.range(..=address).next_back()?;
-        (address - start < segment.size).then_some((start, segment))
-    }
-
     fn page_bytes(&self, block: &Block) -> (u64, u64) {
-        let segment = self.segment_of(block.address);
+        let segment = self.segment_containing(block.address);
         let (start, page_bytes) = segment.and_then(|(start, segment)| Some((start, segment.page_bytes?))).unzip();
         (start.unwrap_or(block.address), page_bytes.unwrap_or(SMALL_SEGMENT_BYTES))
     }
 
-    /// Maps the first `bytes` of an unmapped block, or all of it, rounded up to whole pages. Returns the free block that they are part
-    /// of now, in its home.
-    fn map_front(
+    /// Maps the first `bytes` of an unmapped block, rounded up to whole pages, or all of it.
+    /// Returns the free block, in its stream pool, that contains them.
+    fn map_block(
         &mut self,
         index: BlockIndex,
         bytes: u64,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<BlockIndex, DeviceError> {
-        let Block { address, size, home, .. } = self.blocks[index];
+        let Block { address, size, stream_pool, .. } = self.blocks[index];
         let (_, page_bytes) = self.page_bytes(&self.blocks[index]);
         let bytes = bytes.min(size).next_multiple_of(page_bytes).min(size);
         self.device.map(address, bytes, page_bytes)?;
-        self.homes[home].unmapped.remove(&address);
+        self.pools[stream_pool].unmapped.remove(&address);
         if bytes < size {
             let rest = self.blocks.split(index, bytes);
-            self.homes[home].unmapped.insert(address + bytes, rest);
+            self.pools[stream_pool].unmapped.insert(address + bytes, rest);
         }
         self.blocks[index].mapped = true;
         let (index, ..) = self.merge_free(index);
-        self.insert_free(home, index);
-        let (stream, key) = (self.homes[home].stream, self.homes[home].key);
+        self.insert_free(stream_pool, index);
+        let (stream, key) = (self.pools[stream_pool].stream, self.pools[stream_pool].key);
         self.counters.reserved_bytes.increase(key.kind, bytes);
         self.counters.num_device_alloc += 1;
         let site = origin.site;
-        self.tell(origin, EventKind::SegmentMapped { address, size: bytes, stream, pool: key, site }, sink);
+        self.emit(origin, EventKind::SegmentMapped { address, size: bytes, stream, pool: key, site }, sink);
         Ok(index)
     }
 
-    /// Unmaps the whole pages of a free block; where that leaves nothing in its segment, gives back the addresses too.
+    /// Unmaps the whole pages of a free block. Releases the address range if nothing in the segment
+    /// is mapped any more.
     pub(crate) fn unmap(
         &mut self,
         index: BlockIndex,
@@ -163,57 +168,58 @@ impl<D: Device> Pool<D> {
     ) -> Result<(), DeviceError> {
         let block = self.blocks[index];
         let (start, page_bytes) = self.page_bytes(&block);
-        let from = start + (block.address - start).next_multiple_of(page_bytes);
-        let until = start + (block.end() - start) / page_bytes * page_bytes;
-        if from >= until {
+        let start_page = start + (block.address - start).next_multiple_of(page_bytes);
+        let end_page = start + (block.end() - start) / page_bytes * page_bytes;
+        if start_page >= end_page {
             return Ok(());
         }
-        let (bytes, stream) = (until - from, self.homes[block.home].stream);
-        self.device.unmap(from, bytes, page_bytes, stream)?;
-        let home = block.home;
-        self.homes[home].remove(&block, index);
+        let (bytes, stream) = (end_page - start_page, self.pools[block.stream_pool].stream);
+        self.device.unmap(start_page, bytes, page_bytes, stream)?;
+        let stream_pool = block.stream_pool;
+        self.pools[stream_pool].remove(&block, index);
         let mut middle = index;
-        if block.address < from {
-            middle = self.blocks.split(index, from - block.address);
-            self.insert_free(home, index);
+        if block.address < start_page {
+            middle = self.blocks.split(index, start_page - block.address);
+            self.insert_free(stream_pool, index);
         }
-        if until < block.end() {
+        if end_page < block.end() {
             let rest = self.blocks.split(middle, bytes);
-            self.insert_free(home, rest);
+            self.insert_free(stream_pool, rest);
         }
         self.blocks[middle].mapped = false;
         let unmapped = self.merge_unmapped(middle);
-        self.homes[home].unmapped.insert(self.blocks[unmapped].address, unmapped);
-        let kind = self.homes[home].key.kind;
+        self.pools[stream_pool].unmapped.insert(self.blocks[unmapped].address, unmapped);
+        let kind = self.pools[stream_pool].key.kind;
         self.counters.reserved_bytes.decrease(kind, bytes);
         self.counters.num_device_free += 1;
-        self.tell(origin, EventKind::SegmentUnmapped { address: from, size: bytes, site: origin.site }, sink);
+        self.emit(origin, EventKind::SegmentUnmapped { address: start_page, size: bytes, site: origin.site }, sink);
         if self.blocks[unmapped].is_split() { Ok(()) } else { self.release_addresses(unmapped) }
     }
 
-    /// Joins an unmapped block that is not in the list of such with those beside it, taking them out of the list.
+    /// Merges an unmapped block, not yet in the table of unmapped blocks, with its unmapped
+    /// neighbors, which are removed from the table.
     fn merge_unmapped(&mut self, index: BlockIndex) -> BlockIndex {
-        let Block { home, prev, next, .. } = self.blocks[index];
+        let Block { stream_pool, prev, next, .. } = self.blocks[index];
         if let Some(next) = next.filter(|&next| !self.blocks[next].mapped) {
-            self.homes[home].unmapped.remove(&self.blocks[next].address);
+            self.pools[stream_pool].unmapped.remove(&self.blocks[next].address);
             self.blocks.merge_next(index);
         }
         if let Some(prev) = prev.filter(|&prev| !self.blocks[prev].mapped) {
-            self.homes[home].unmapped.remove(&self.blocks[prev].address);
+            self.pools[stream_pool].unmapped.remove(&self.blocks[prev].address);
             self.blocks.merge_next(prev);
             return prev;
         }
         index
     }
 
-    /// Gives back the addresses of a segment that an unmapped block is the whole of.
+    /// Releases the address range of a segment that is spanned by one unmapped block.
     fn release_addresses(&mut self, index: BlockIndex) -> Result<(), DeviceError> {
-        let Block { address, size, home, .. } = self.blocks[index];
+        let Block { address, size, stream_pool, .. } = self.blocks[index];
         self.device.release_addresses(address, size)?;
-        self.homes[home].unmapped.remove(&address);
+        self.pools[stream_pool].unmapped.remove(&address);
         self.blocks.remove(index);
         self.segments.remove(&address);
-        self.mempools.count_segment(self.homes[home].key.owner, false);
+        self.private_pools.remove_segment(self.pools[stream_pool].key.owner);
         Ok(())
     }
 }

@@ -1,20 +1,44 @@
-//! PyTorch's caching allocator as a pure state machine.
+//! PyTorch's CUDA caching allocator as a pure state machine.
 //!
-//! The pool takes segments from a [`Device`], hands out blocks of them, keeps freed blocks for the next request, and tells a
-//! [`Sink`](vramscope_trace::Sink) everything that happens. Sizes, best fit, split, merge and retry are those of PyTorch's CUDA
-//! caching allocator, and recorded histories are replayed in the tests to see that they are; so are its settings, expandable segments,
-//! uses on several streams and private pools.
+//! A [`Pool`] obtains segments from a [`Device`], serves requests with blocks of them, keeps freed
+//! blocks for later requests, and emits every decision as an event to a
+//! [`Sink`](vramscope_trace::Sink). Its decisions are those of PyTorch: rounding, best fit, split,
+//! merge, retry, expandable segments, stream uses and private pools. The tests replay recorded
+//! histories to verify this.
 //!
-//! This crate never touches the memory that it manages: an address is a number. It reads no clock, starts no thread, takes no
-//! lock and has no `unsafe`; it builds for wasm32, so that the viewer can ask "what if" in the browser.
+//! The crate never accesses the memory that it manages; an address is only a number. It reads no
+//! clock, starts no thread, takes no lock and has no `unsafe` code. It builds for wasm32, so that
+//! the viewer can simulate other settings in the browser.
 //!
-//! - [`Pool`] is the allocator: [`allocate`](Pool::allocate), [`free`](Pool::free), [`empty_cache`](Pool::empty_cache).
-//! - [`Device`] is where segments come from; [`SimulatedDevice`] is one that exists only as numbers.
-//! - [`Settings`] are the knobs; the rules that they turn are in `size.rs`.
+//! - [`Pool`] is the allocator: [`allocate`](Pool::allocate), [`free`](Pool::free),
+//!   [`empty_cache`](Pool::empty_cache).
+//! - [`Device`] is the interface to the device; [`SimulatedDevice`] implements it without memory.
+//! - [`Settings`] are the options of `PYTORCH_CUDA_ALLOC_CONF`.
 //! - [`Stats`] are the counters of `torch.cuda.memory_stats`.
+//! - [`rerun`] runs recorded requests through a pool: to verify its decisions, or to simulate other
+//!   settings.
 //!
-//! Reading order: `size`, `device`, `block`, `free_blocks`, `home`, `stats`, then `pool` (a hit and a free), `miss` (what else a request can
-//! take), `expandable`, `reclaim` (giving memory back), `streams` (frees that must wait) and `mempool` (private pools).
+//! # Reading order
+//!
+//! First the data: `size` (size rules), `device`, `block`, `free_blocks`, `stream_pool`,
+//! `live_blocks`, `private_pools`, `stream_uses`, `stats` and `pool` (the state). Then the phases
+//! of an allocation and its free, each a file, with the functions of PyTorch's
+//! `CUDACachingAllocator.cpp` that they correspond to:
+//!
+//! | file | phase | in PyTorch |
+//! | --- | --- | --- |
+//! | `request` | round the size, choose the pool | `malloc`, `round_size`, `get_pool` |
+//! | `hit` | best fit, split | `get_free_block`, `should_split`, `alloc_found_block` |
+//! | `slow_path` | callbacks, garbage collection, new segment, use-on-OOM pools, release, retry, out of memory | `malloc`, `trigger_free_memory_callbacks`, `alloc_block`, `try_mempool_fallback` |
+//! | `expandable` | map and unmap pages of expandable segments | `try_allocate_expandable_block`, `map_block`, `unmap_block` |
+//! | `reclaim` | release cached segments | `emptyCache`, `garbage_collect_cached_blocks`, `release_available_cached_blocks`, `release_cached_blocks`, `release_block` |
+//! | `free` | free, merge | `free`, `free_block`, `try_merge_blocks` |
+//! | `streams` | deferred frees | `recordStream`, `insert_events`, `process_events`, `synchronize_and_free_events` |
+//! | `graph_pools` | private pools | `beginAllocateToPool`, `endAllocateToPool`, `releasePool` |
+//!
+//! Last, `restore` (a pool from a recording's memory state), `view` (segments and blocks for
+//! display), `conf` (settings as text), `memory_stats` and `summary` (PyTorch's reports), and
+//! `rerun`.
 #![forbid(unsafe_code)]
 
 mod block;
@@ -22,34 +46,41 @@ mod conf;
 mod device;
 mod error;
 mod expandable;
+mod free;
 mod free_blocks;
-mod home;
-mod layout;
+mod graph_pools;
+mod hit;
+mod index;
 mod live_blocks;
 mod memory_stats;
-mod mempool;
-mod miss;
 mod pool;
+mod private_pools;
 mod reclaim;
+mod request;
 pub mod rerun;
 mod restore;
 mod settings;
 mod simulated;
 pub mod size;
+mod slow_path;
 mod stats;
+mod stream_pool;
+mod stream_uses;
 mod streams;
 mod summary;
+mod view;
 
 pub use block::BlockState;
 pub use conf::{CONF_VARIABLES, ConfError, ConfErrorKind};
 pub use device::{Device, DeviceError, DeviceMemory, StreamEvent};
 pub use error::{AllocateError, FreeError, MempoolError, OutOfMemory};
-pub use layout::{LaidBlock, LaidSegment};
 pub use memory_stats::MemoryStats;
-pub use mempool::Diverted;
-pub use pool::{Allocated, AskForMemory, Origin, Pool};
+pub use pool::{Origin, Pool};
+pub use private_pools::CaptureFilter;
+pub use request::{AllocatedBlock, FreeMemoryCallback};
 pub use settings::Settings;
 pub use simulated::SimulatedDevice;
 pub use size::{MAX_REQUEST_BYTES, MIN_BLOCK_BYTES};
 pub use stats::{Stat, StatBySize, Stats};
 pub use summary::memory_summary;
+pub use view::{BlockView, SegmentView};

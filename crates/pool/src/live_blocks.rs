@@ -1,15 +1,17 @@
-//! Live blocks by address.
+//! The table of allocated blocks by address.
 
-use crate::block::BlockIndex;
+use crate::index::BlockIndex;
 
-/// Live blocks by the address that the program knows them by: a hash table with linear probing, in which a removal moves up what was
-/// put off by it, so that no probe ever walks over what is gone. An allocation and its free take one insertion and one removal, and the
-/// standard library's table takes 16 ns more for the two (`benches/allocate.rs`, `live_blocks`).
+/// Maps the address of each allocated block to the block.
 ///
-/// Addresses come from the device and not from a stranger, so that a multiplication spreads them well enough.
+/// A hash table with linear probing. Removal moves displaced entries back, so that there are no
+/// tombstones and probes stay short. An allocation and its free need one insertion and one removal;
+/// the standard library's hash map takes 16 ns longer for the pair (`benches/allocate.rs`).
+///
+/// Addresses come from the device, not from an attacker, so a multiplicative hash is enough.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LiveBlocks {
-    /// A power of two of places, or none; an address of 0 is a vacant place. At most half are taken.
+    /// Empty, or a power of two of slots. Address 0 marks a vacant slot. At most half are occupied.
     slots: Vec<Slot>,
     len: usize,
 }
@@ -20,29 +22,30 @@ struct Slot {
     index: Option<BlockIndex>,
 }
 
-/// 2^64 divided by the golden ratio: multiples of a power of two then differ in the high bits.
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+/// 2^64 divided by the golden ratio. It makes multiples of a power of two differ in the high bits.
+const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 const MIN_SLOTS: usize = 64;
 
 impl LiveBlocks {
-    /// Where an address would be if its place is not taken.
+    /// Returns the slot of an address if there is no collision.
     #[inline]
-    fn home(&self, address: u64) -> usize {
-        (address.wrapping_mul(SPREAD) >> (64 - self.slots.len().ilog2())) as usize
+    fn preferred_slot(&self, address: u64) -> usize {
+        (address.wrapping_mul(HASH_MULTIPLIER) >> (64 - self.slots.len().ilog2())) as usize
     }
 
-    /// The place of an address, or else the vacant one where it would go. There must be places.
+    /// Returns the slot of an address or, if the address is absent, the vacant slot where it
+    /// belongs. The table must not be empty.
     #[inline]
     fn find(&self, address: u64) -> usize {
         let mask = self.slots.len() - 1;
-        let mut place = self.home(address);
-        while self.slots[place].address != address && self.slots[place].address != 0 {
-            place = (place + 1) & mask;
+        let mut position = self.preferred_slot(address);
+        while self.slots[position].address != address && self.slots[position].address != 0 {
+            position = (position + 1) & mask;
         }
-        place
+        position
     }
 
-    /// The live block that begins at `address`.
+    /// Returns the allocated block that begins at `address`.
     pub(crate) fn get(&self, address: u64) -> Option<BlockIndex> {
         if self.slots.is_empty() || address == 0 {
             return None;
@@ -50,16 +53,16 @@ impl LiveBlocks {
         self.slots[self.find(address)].index
     }
 
-    /// Enters a block that is not there; its address is not 0.
+    /// Inserts a block. The address must be absent and not 0.
     #[inline]
     pub(crate) fn insert(&mut self, address: u64, index: BlockIndex) {
-        debug_assert!(address != 0, "segments at address 0 are refused");
+        debug_assert!(address != 0, "the pool refuses segments at address 0");
         if self.len * 2 >= self.slots.len() {
             self.grow();
         }
-        let place = self.find(address);
-        debug_assert!(self.slots[place].index.is_none(), "a block is live once");
-        self.slots[place] = Slot { address, index: Some(index) };
+        let position = self.find(address);
+        debug_assert!(self.slots[position].index.is_none(), "a block is allocated once");
+        self.slots[position] = Slot { address, index: Some(index) };
         self.len += 1;
     }
 
@@ -69,12 +72,12 @@ impl LiveBlocks {
         let len = (self.slots.len() * 2).max(MIN_SLOTS);
         let old = std::mem::replace(&mut self.slots, vec![Slot::default(); len]);
         for slot in old.into_iter().filter(|slot| slot.address != 0) {
-            let place = self.find(slot.address);
-            self.slots[place] = slot;
+            let position = self.find(slot.address);
+            self.slots[position] = slot;
         }
     }
 
-    /// Takes out the block that begins at `address`.
+    /// Removes and returns the block that begins at `address`.
     #[inline]
     pub(crate) fn remove(&mut self, address: u64) -> Option<BlockIndex> {
         if self.slots.is_empty() || address == 0 {
@@ -83,17 +86,17 @@ impl LiveBlocks {
         let mut vacant = self.find(address);
         let index = self.slots[vacant].index?;
         let mask = self.slots.len() - 1;
-        let mut place = vacant;
+        let mut position = vacant;
         loop {
-            place = (place + 1) & mask;
-            let slot = self.slots[place];
+            position = (position + 1) & mask;
+            let slot = self.slots[position];
             if slot.address == 0 {
                 break;
             }
-            // Whether its own place lies at or before the vacant one, going round.
-            if place.wrapping_sub(self.home(slot.address)) & mask >= place.wrapping_sub(vacant) & mask {
+            // Move the entry back if its preferred slot is at or before the vacant one, cyclically.
+            if position.wrapping_sub(self.preferred_slot(slot.address)) & mask >= position.wrapping_sub(vacant) & mask {
                 self.slots[vacant] = slot;
-                vacant = place;
+                vacant = position;
             }
         }
         self.slots[vacant] = Slot::default();
@@ -109,11 +112,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::block::tests::index_at;
+    use crate::block::tests::block_index;
 
     proptest! {
         #[test]
-        fn answers_as_a_map_does(steps in prop::collection::vec((0..300u64, 9..22u32), 1..2000)) {
+        fn live_blocks_behave_like_a_hash_map(steps in prop::collection::vec((0..300u64, 9..22u32), 1..2000)) {
             let (mut live, mut map) = (LiveBlocks::default(), HashMap::new());
             for (step, (number, bits)) in steps.into_iter().enumerate() {
                 let address = (number + 1) << bits;
@@ -121,7 +124,7 @@ mod tests {
                 let removed = live.remove(address);
                 prop_assert_eq!(removed, map.remove(&address));
                 if removed.is_none() {
-                    let index = index_at(step);
+                    let index = block_index(step);
                     live.insert(address, index);
                     map.insert(address, index);
                 }

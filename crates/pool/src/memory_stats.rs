@@ -1,4 +1,4 @@
-//! The counters as `torch.cuda.memory_stats()` gives them: one flat table.
+//! The flat table that `torch.cuda.memory_stats()` returns.
 
 use std::ops::Deref;
 
@@ -6,8 +6,10 @@ use serde::{Serialize, Serializer};
 
 use crate::stats::{Stat, StatBySize, Stats};
 
-/// What `torch.cuda.memory_stats()` returns: serialized it is a map with the same keys in the same order, and integers. As a value
-/// it is read by field, as in `stats.allocated_bytes.all.peak`.
+/// The value that `torch.cuda.memory_stats()` returns.
+///
+/// Serialized, it is a map with PyTorch's keys in PyTorch's order and integer values. In Rust it
+/// dereferences to [`Stats`], so that `stats.allocated_bytes.all.peak` works.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats(Stats);
 
@@ -25,7 +27,8 @@ impl Deref for MemoryStats {
 }
 
 impl MemoryStats {
-    /// Every key with its value, in order of the keys: bytes where the key says so, counts otherwise.
+    /// Returns every key with its value, sorted by key. Values are bytes where the key contains
+    /// `bytes`, otherwise counts.
     pub fn entries(&self) -> impl Iterator<Item = (String, i64)> {
         let stats = &self.0;
         let mut entries = Vec::new();
@@ -55,7 +58,7 @@ impl MemoryStats {
             ("num_sync_all_streams", stats.num_sync_all_streams),
         ];
         entries.extend(counts.map(|(key, count)| (key.to_owned(), count as i64)));
-        // Unlimited is there the largest number without a sign, which reads as -1.
+        // PyTorch stores "unlimited" as the largest unsigned integer, which reads as -1.
         entries.push(("max_split_size".to_owned(), stats.max_split_size.unwrap_or(u64::MAX) as i64));
         entries.sort_unstable();
         entries.into_iter()

@@ -1,38 +1,43 @@
-//! Giving memory back to the device: what is old, what is large enough, or everything that can be.
+//! Reclaim: releases cached segments to the device, because they are old, large enough for a
+//! request, or all of them.
 
 use vramscope_trace::{EventKind, MempoolId, PoolKind, Sink};
 
-use crate::block::{Block, BlockIndex};
+use crate::block::Block;
 use crate::device::{Device, DeviceError};
 use crate::free_blocks::{Fit, FitKey};
-use crate::home::BlockPoolIndex;
-use crate::pool::{Origin, Pool, Request};
+use crate::index::{BlockIndex, BlockPoolIndex};
+use crate::pool::{Origin, Pool};
+use crate::request::Request;
 
 impl<D: Device> Pool<D> {
-    /// Gives back every segment in which no block is in use and every page of expandable ones, once what other streams still use is
-    /// done: large ones first, in the order of best fit; then those of private pools that nobody uses. While requests are diverted to a
-    /// private pool, only the last of these.
+    /// Waits for all pending frees, then releases every segment without allocated blocks and every
+    /// free page of expandable segments, as `torch.cuda.empty_cache` does.
+    ///
+    /// Large segments are released first, in best-fit order, then small ones, then those of private
+    /// pools without users. While a private pool is selected, only the last are released.
     ///
     /// # Errors
-    /// When the device fails to take something; that and what comes after it is kept.
+    /// [`DeviceError`] if the device fails. What has not been released by then stays cached.
     pub fn empty_cache(&mut self, origin: Origin, sink: &mut (impl Sink + ?Sized)) -> Result<(), DeviceError> {
-        if !self.mempools.is_capturing() {
+        if !self.private_pools.is_capturing() {
             self.wait_for_events(None, origin, sink)?;
             for kind in [PoolKind::Large, PoolKind::Small] {
                 self.release_free(BlockPoolIndex::default_of(kind), origin, sink)?;
             }
         }
-        for (_, pools) in self.mempools.unused() {
-            for pool in pools {
-                self.release_free(pool, origin, sink)?;
+        for (_, block_pools) in self.private_pools.unused() {
+            for block_pool in block_pools {
+                self.release_free(block_pool, origin, sink)?;
             }
         }
-        self.forget_empty_pools();
+        self.remove_empty_private_pools();
         Ok(())
     }
 
-    /// The same for one private pool, if nobody uses it anymore: what PyTorch does when the program lets go of a memory pool. While
-    /// requests are diverted to a private pool, without waiting for other streams.
+    /// Releases the unused segments of one private pool if it has no users, as PyTorch does when a
+    /// `torch.cuda.MemPool` is destroyed. Does not wait for other streams while a private pool is
+    /// selected.
     ///
     /// # Errors
     /// As [`empty_cache`](Self::empty_cache).
@@ -42,25 +47,26 @@ impl<D: Device> Pool<D> {
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<(), DeviceError> {
-        let Some((_, pools)) = self.mempools.unused().into_iter().find(|&(unused, _)| unused == mempool) else {
+        let mut unused = self.private_pools.unused().into_iter();
+        let Some((_, block_pools)) = unused.find(|&(unused, _)| unused == mempool) else {
             return Ok(());
         };
-        if !self.mempools.is_capturing() {
+        if !self.private_pools.is_capturing() {
             self.wait_for_events(Some(mempool), origin, sink)?;
         }
-        pools.into_iter().try_for_each(|pool| self.release_free(pool, origin, sink))?;
-        self.forget_empty_pools();
+        block_pools.into_iter().try_for_each(|block_pool| self.release_free(block_pool, origin, sink))?;
+        self.remove_empty_private_pools();
         Ok(())
     }
 
-    /// Gives back what is free of one pool: whole segments, then pages.
+    /// Releases what is free in one block pool: whole segments, then pages of expandable segments.
     fn release_free(
         &mut self,
-        pool: BlockPoolIndex,
+        block_pool: BlockPoolIndex,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<(), DeviceError> {
-        let free = self.homes.free_blocks(pool).filter(|&index| {
+        let free = self.pools.free_blocks(block_pool).filter(|&index| {
             let block = &self.blocks[index];
             block.expandable || !block.is_split()
         });
@@ -69,24 +75,30 @@ impl<D: Device> Pool<D> {
         expandable.into_iter().try_for_each(|index| self.unmap(index, origin, sink))
     }
 
-    /// Above the threshold of its limit, the pool gives old segments back before it asks for more: large ones of which no block is in
-    /// use, in rounds, each time those of at least average age, until the bytes above the threshold are back or none is left.
+    /// Releases old cached segments if the pool holds more than the garbage collection threshold of
+    /// its limit.
+    ///
+    /// Candidates are the unsplit free blocks of the large default pool. Each round releases those
+    /// whose age is at least the average, until the bytes above the threshold are released or none
+    /// is left.
     pub(crate) fn collect_garbage(
         &mut self,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<(), DeviceError> {
-        let share = self.settings.garbage_collection_threshold;
-        let Some(limit) = self.limit.filter(|_| share > 0.0) else { return Ok(()) };
-        let Some(target) = self.reserved_bytes().checked_sub((share * limit as f64) as u64) else { return Ok(()) };
-        let pool = BlockPoolIndex::default_of(PoolKind::Large);
-        let lookups = self.homes.pool(pool).lookups;
+        let threshold = self.settings.garbage_collection_threshold;
+        let Some(limit) = self.limit_bytes.filter(|_| threshold > 0.0) else { return Ok(()) };
+        let Some(excess_bytes) = self.reserved_bytes().checked_sub((threshold * limit as f64) as u64) else {
+            return Ok(());
+        };
+        let block_pool = BlockPoolIndex::default_of(PoolKind::Large);
+        let lookups = self.pools.block_pool(block_pool).lookups;
         let age = |block: &Block| lookups - block.free_since;
-        let whole = self.homes.free_blocks(pool).filter(|&index| !self.blocks[index].is_split());
+        let whole = self.pools.free_blocks(block_pool).filter(|&index| !self.blocks[index].is_split());
         let mut whole: Vec<BlockIndex> = whole.collect();
         let mut total_age: u64 = whole.iter().map(|&index| age(&self.blocks[index])).sum();
-        let mut reclaimed = 0;
-        while reclaimed < target && !whole.is_empty() {
+        let mut released_bytes = 0;
+        while released_bytes < excess_bytes && !whole.is_empty() {
             let average = total_age as f64 / whole.len() as f64;
             let (old, young): (Vec<_>, Vec<_>) = whole.into_iter().partition(|&index| {
                 let block = &self.blocks[index];
@@ -96,7 +108,7 @@ impl<D: Device> Pool<D> {
                 break;
             }
             for index in old {
-                reclaimed += self.blocks[index].size;
+                released_bytes += self.blocks[index].size;
                 total_age -= age(&self.blocks[index]);
                 self.release_segment(index, origin, sink)?;
             }
@@ -105,40 +117,41 @@ impl<D: Device> Pool<D> {
         Ok(())
     }
 
-    /// Gives back blocks that `max_split_size` keeps from being handed out: one that is large enough for the request, or else as many
-    /// as it takes, the largest first. Says whether that is enough.
+    /// Releases cached blocks that `max_split_size` keeps a request from using: the smallest that
+    /// is large enough for the request or, without one, as many as needed, largest first. Returns
+    /// whether enough bytes were released.
     pub(crate) fn release_oversize(
         &mut self,
         request: &Request,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<bool, DeviceError> {
-        let Some(max) = self.settings.max_split_size else { return Ok(false) };
+        let Some(max) = self.settings.max_split_size_bytes else { return Ok(false) };
         let key = FitKey { size: request.size.max(max), address: 0 };
-        let free = &self.homes[request.home].free;
+        let free = &self.pools[request.stream_pool].free;
         let is_ordinary = |fit: &Fit| !self.blocks[fit.index].expandable;
-        let enough = free.at_or_after(key);
-        if let Some(fit) = enough.filter(is_ordinary) {
-            self.release_whole(fit.index, origin, sink)?;
+        let large_enough = free.at_or_after(key);
+        if let Some(fit) = large_enough.filter(is_ordinary) {
+            self.release_unsplit(fit.index, origin, sink)?;
             return Ok(true);
         }
-        let mut released = 0;
-        let mut next = free.before(enough.map_or(FitKey { size: u64::MAX, address: u64::MAX }, |fit| fit.key));
+        let mut released_bytes = 0;
+        let mut next = free.before(large_enough.map_or(FitKey { size: u64::MAX, address: u64::MAX }, |fit| fit.key));
         let mut chosen = Vec::new();
-        while let Some(fit) = next.filter(|fit| released < key.size && fit.key.size >= max) {
+        while let Some(fit) = next.filter(|fit| released_bytes < key.size && fit.key.size >= max) {
             if is_ordinary(&fit) {
-                released += fit.key.size;
+                released_bytes += fit.key.size;
                 chosen.push(fit.index);
             }
             next = free.before(fit.key);
         }
-        chosen.into_iter().try_for_each(|index| self.release_whole(index, origin, sink))?;
-        Ok(released >= key.size)
+        chosen.into_iter().try_for_each(|index| self.release_unsplit(index, origin, sink))?;
+        Ok(released_bytes >= key.size)
     }
 
-    /// Releases the segment of a block that is the whole of it. Under `max_split_size` a block of that size always is, unless the
-    /// setting changed while it was split; such a block is kept.
-    fn release_whole(
+    /// Releases the segment of a free block unless the block is split. Blocks of `max_split_size`
+    /// and more are split only if the setting was changed after the split.
+    fn release_unsplit(
         &mut self,
         index: BlockIndex,
         origin: Origin,
@@ -147,7 +160,7 @@ impl<D: Device> Pool<D> {
         if self.blocks[index].is_split() { Ok(()) } else { self.release_segment(index, origin, sink) }
     }
 
-    /// Gives the segment that a free block is the whole of back to the device.
+    /// Releases an ordinary segment that is spanned by one free block.
     fn release_segment(
         &mut self,
         index: BlockIndex,
@@ -155,20 +168,20 @@ impl<D: Device> Pool<D> {
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<(), DeviceError> {
         let block = self.blocks[index];
-        let Block { address, size, home, .. } = block;
+        let Block { address, size, stream_pool, .. } = block;
         self.device.release(address, size)?;
-        self.homes[home].remove(&block, index);
+        self.pools[stream_pool].remove(&block, index);
         self.blocks.remove(index);
         self.segments.remove(&address);
         let key = self.key_of(&block);
-        self.mempools.count_segment(key.owner, false);
+        self.private_pools.remove_segment(key.owner);
         self.counters.segment.decrease(key.kind, 1);
         self.counters.reserved_bytes.decrease(key.kind, size);
-        if self.settings.max_split_size.is_some_and(|max| size >= max) {
-            self.counters.oversize_segments.decrease_one();
+        if self.settings.max_split_size_bytes.is_some_and(|max| size >= max) {
+            self.counters.oversize_segments.decrease_by_one();
         }
         self.counters.num_device_free += 1;
-        self.tell(origin, EventKind::SegmentFreed { address, size, site: origin.site }, sink);
+        self.emit(origin, EventKind::SegmentFreed { address, size, site: origin.site }, sink);
         Ok(())
     }
 }

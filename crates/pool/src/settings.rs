@@ -1,40 +1,49 @@
-//! The knobs of the allocator.
+//! The settings of the allocator.
 
-use crate::size::LARGE_SEGMENT_BYTES;
+/// The size of a large pool's segments by default, in bytes.
+pub(crate) const DEFAULT_LARGE_SEGMENT_BYTES: u64 = 20 << 20;
 
-/// What a program may set. The default is PyTorch's; names are those of `PYTORCH_ALLOC_CONF`, sizes here in bytes.
+/// The allocator's options. The default is PyTorch's.
+///
+/// Fields have the names of `PYTORCH_CUDA_ALLOC_CONF`; sizes are in bytes instead of MiB.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Large blocks of this size and more are neither split nor handed out for smaller requests. `None`: every block is split.
-    pub max_split_size: Option<u64>,
-    /// How much larger than a request of `max_split_size` and more the block handed out for it must stay below. `None`: by
-    /// `large_segment_size`.
-    pub max_non_split_rounding: Option<u64>,
-    /// Into how many steps each power of two is divided that requests are rounded up to; 0 and 1 for none. By the power of two of
-    /// the request in MiB: the first is for all below 2 MiB, the last for 32 GiB and more.
+    /// Blocks of this size or more are neither split nor used for smaller requests. `None`: no
+    /// limit, every block may be split. In bytes; PyTorch's `max_split_size_mb`.
+    pub max_split_size_bytes: Option<u64>,
+    /// A free block serves a request of `max_split_size_bytes` or more only if it is less than this
+    /// much larger than the request. `None`: `large_segment_size_bytes`. In bytes; PyTorch's
+    /// `max_non_split_rounding_mb`.
+    pub max_non_split_rounding_bytes: Option<u64>,
+    /// Number of steps between two powers of two to which requests are rounded up; 0 and 1 turn
+    /// this off. Indexed by log2 of the request in MiB: element 0 applies to all requests below
+    /// 2 MiB, element 15 to requests of 32 GiB and more.
     pub roundup_power2_divisions: [u64; 16],
-    /// The share of the limit above which a miss first gives old unused segments back; 0 for never. Needs a limit.
+    /// Share of the limit, from 0 to 1, above which the slow path first releases old cached
+    /// segments. 0 turns it off. Has an effect only with a limit.
     pub garbage_collection_threshold: f64,
-    /// Whether segments grow and shrink by mapping pages.
+    /// Whether segments grow and shrink by mapping pages into a reserved address range.
     pub expandable_segments: bool,
-    /// The size of a segment for requests over 1 MiB and under 10 MiB, and of a page of an expandable segment of the large pool.
-    pub large_segment_size: u64,
-    /// The share of the device's memory that the pool may hold, from 0 to 1. Below 1 it sets the limit.
+    /// Size of the segments for requests over 1 MiB and under 10 MiB, and of the pages of large
+    /// expandable segments. In bytes; PyTorch's `large_segment_size_mb`.
+    pub large_segment_size_bytes: u64,
+    /// Share of the device's memory that the pool may reserve, from 0 to 1. 1 means no limit.
     pub per_process_memory_fraction: f64,
-    /// The most bytes that the pool may hold in segments, where it is known in bytes; the smaller of this and what
-    /// `per_process_memory_fraction` says holds. A request that needs a segment beyond it is treated as if the device had refused.
+    /// The most bytes that the pool may reserve, as an alternative to
+    /// `per_process_memory_fraction`; the smaller of both applies. A request that needs a segment
+    /// beyond it is treated as if the device were out of memory.
     pub limit_bytes: Option<u64>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            max_split_size: None,
-            max_non_split_rounding: None,
+            max_split_size_bytes: None,
+            max_non_split_rounding_bytes: None,
             roundup_power2_divisions: [0; 16],
             garbage_collection_threshold: 0.0,
             expandable_segments: false,
-            large_segment_size: LARGE_SEGMENT_BYTES,
+            large_segment_size_bytes: DEFAULT_LARGE_SEGMENT_BYTES,
             per_process_memory_fraction: 1.0,
             limit_bytes: None,
         }

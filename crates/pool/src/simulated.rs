@@ -1,4 +1,4 @@
-//! A device that exists only as numbers.
+//! A simulated device, without memory.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,33 +6,45 @@ use vramscope_trace::StreamId;
 
 use crate::device::{Device, DeviceError, DeviceMemory, StreamEvent};
 
-/// A device with a capacity and no memory: for tests, and for asking what a program's requests would have done elsewhere.
+/// A device that exists only as numbers, for tests and for predicting what requests would do on a
+/// device of another size.
+///
+/// ```
+/// use vramscope_pool::{Device, DeviceError, SimulatedDevice};
+///
+/// let mut device = SimulatedDevice::new(100 << 20);
+/// let address = device.reserve(64 << 20)?;
+/// assert_eq!(device.reserve(64 << 20), Err(DeviceError::OutOfMemory));
+/// device.release(address, 64 << 20)?;
+/// assert_eq!(device.memory().free_bytes, 100 << 20);
+/// # Ok::<(), DeviceError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct SimulatedDevice {
     capacity_bytes: u64,
     used_bytes: u64,
-    script: VecDeque<u64>,
+    scripted_addresses: VecDeque<u64>,
     next_address: u64,
     calls: u64,
     faults: BTreeMap<u64, DeviceError>,
-    /// Events are numbered in order of recording; those below have passed.
+    /// Events are numbered in the order of recording. Events below this number have passed.
     passed_events: u64,
     next_event: u64,
 }
 
 impl SimulatedDevice {
-    /// Where memory lies that no script places; ranges follow each other from there.
+    /// The first address that is assigned without scripted addresses; later ranges follow it.
     const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
-    /// What addresses are multiples of, as on a GPU.
+    /// Addresses are multiples of this, as on a GPU.
     const ADDRESS_STEP: u64 = 2 << 20;
 
-    /// A device of `capacity_bytes` on which all work is done at once.
+    /// Creates a device of `capacity_bytes` on which queued work finishes at once.
     #[must_use]
     pub fn new(capacity_bytes: u64) -> Self {
         Self {
             capacity_bytes,
             used_bytes: 0,
-            script: VecDeque::new(),
+            scripted_addresses: VecDeque::new(),
             next_address: Self::FIRST_ADDRESS,
             calls: 0,
             faults: BTreeMap::new(),
@@ -41,30 +53,31 @@ impl SimulatedDevice {
         }
     }
 
-    /// The same with the next ranges, of memory or of addresses alone, at the places that were recorded elsewhere.
+    /// Scripts the addresses of the next ranges, both of memory and of address ranges.
     #[must_use]
     pub fn with_addresses(mut self, addresses: impl IntoIterator<Item = u64>) -> Self {
-        self.script.extend(addresses);
+        self.scripted_addresses.extend(addresses);
         self
     }
 
-    /// The same with an error in place of an answer to the call with that number; the first is 0, and every call of [`Device`] that can
-    /// fail counts.
+    /// Makes one call fail with `error`. Calls of all fallible [`Device`] methods are counted
+    /// together, from 0.
     #[must_use]
     pub fn with_fault(mut self, call: u64, error: DeviceError) -> Self {
         self.faults.insert(call, error);
         self
     }
 
-    /// The same with events that pass only when [`pass_events`](Self::pass_events) says so, or when they are waited for.
+    /// Keeps stream events from passing until [`complete_events`](Self::complete_events) is called
+    /// or the pool waits for them.
     #[must_use]
-    pub fn with_events_held(mut self) -> Self {
+    pub fn with_manual_events(mut self) -> Self {
         self.passed_events = 0;
         self
     }
 
-    /// Lets the `count` oldest events pass that have not.
-    pub fn pass_events(&mut self, count: u64) {
+    /// Lets the `count` oldest unfinished events pass.
+    pub fn complete_events(&mut self, count: u64) {
         self.passed_events = self.passed_events.saturating_add(count).min(self.next_event);
     }
 
@@ -83,8 +96,8 @@ impl SimulatedDevice {
         Ok(())
     }
 
-    fn place(&mut self, bytes: u64) -> u64 {
-        if let Some(address) = self.script.pop_front() {
+    fn next_range(&mut self, bytes: u64) -> u64 {
+        if let Some(address) = self.scripted_addresses.pop_front() {
             return address;
         }
         let address = self.next_address;
@@ -97,7 +110,7 @@ impl Device for SimulatedDevice {
     fn reserve(&mut self, bytes: u64) -> Result<u64, DeviceError> {
         self.next_call()?;
         self.use_bytes(bytes)?;
-        Ok(self.place(bytes))
+        Ok(self.next_range(bytes))
     }
 
     fn release(&mut self, _: u64, bytes: u64) -> Result<(), DeviceError> {
@@ -112,7 +125,7 @@ impl Device for SimulatedDevice {
 
     fn reserve_addresses(&mut self, bytes: u64) -> Result<u64, DeviceError> {
         self.next_call()?;
-        Ok(self.place(bytes))
+        Ok(self.next_range(bytes))
     }
 
     fn release_addresses(&mut self, _: u64, _: u64) -> Result<(), DeviceError> {

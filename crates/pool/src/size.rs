@@ -1,40 +1,49 @@
-//! How large a block and a segment are for a request, and when a block is split: the rules that [`Settings`] turn.
+//! The rules for block sizes, segment sizes and splitting, as functions of [`Settings`].
 //!
-//! Everything that decides a size stands here once, because the pool and the readers that rebuild a recorded history must agree.
+//! All size rules are here, because the pool and the readers that reconstruct a recorded history
+//! must agree on them.
 
 use vramscope_trace::PoolKind;
 
 use crate::settings::Settings;
 
-/// Every block has at least this size, and where no divisions are set is a multiple of it.
+/// The smallest block, in bytes. Block sizes are multiples of it unless `roundup_power2_divisions`
+/// is set.
 pub const MIN_BLOCK_BYTES: u64 = 512;
-/// The largest rounded size that is served from the small pool.
+/// The largest rounded size that the small pool serves, in bytes.
 pub const SMALL_REQUEST_BYTES: u64 = 1 << 20;
-/// A segment of the small pool, and a page of an expandable one.
+/// The size of a small pool's segments and of the pages of its expandable segments, in bytes.
 pub const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
-/// Requests of this many bytes and more are refused unseen, as PyTorch does. Sums of sizes up to it cannot overflow.
+/// Requests of this many bytes or more are refused without an attempt, as in PyTorch. Sums of
+/// smaller sizes cannot overflow.
 pub const MAX_REQUEST_BYTES: u64 = 1 << 60;
 
 /// Rounded sizes from here on get a segment of their own size.
-pub(crate) const MIN_OWN_SEGMENT_BYTES: u64 = 10 << 20;
-/// What a segment of the large pool has for smaller ones, unless set.
-pub(crate) const LARGE_SEGMENT_BYTES: u64 = 20 << 20;
-/// A segment of its own size is a multiple of this.
-const OWN_SEGMENT_STEP_BYTES: u64 = 2 << 20;
+pub(crate) const MIN_DEDICATED_SEGMENT_BYTES: u64 = 10 << 20;
+/// A dedicated segment's size is a multiple of this.
+const DEDICATED_SEGMENT_STEP_BYTES: u64 = 2 << 20;
 
-/// The size of the block for a request of `bytes`, at most [`MAX_REQUEST_BYTES`].
+/// Returns the block size in bytes for a request of `bytes`. PyTorch's `round_size`.
+///
+/// `bytes` must not exceed [`MAX_REQUEST_BYTES`].
+///
+/// ```
+/// use vramscope_pool::{Settings, size};
+///
+/// assert_eq!(size::block_size(&Settings::default(), 1000), 1024);
+/// ```
 #[inline]
 #[must_use]
 pub fn block_size(settings: &Settings, bytes: u64) -> u64 {
-    debug_assert!(bytes <= MAX_REQUEST_BYTES, "larger requests are refused before they are rounded");
+    debug_assert!(bytes <= MAX_REQUEST_BYTES, "the pool refuses larger requests before rounding");
     if bytes < MIN_BLOCK_BYTES {
         return MIN_BLOCK_BYTES;
     }
-    // The table begins at 1 MiB, and its ends hold for what lies beyond them.
-    let place = bytes.ilog2().saturating_sub(SMALL_REQUEST_BYTES.ilog2()) as usize;
+    // The table begins at 1 MiB. Its first and last entries apply to all smaller and larger sizes.
+    let row = bytes.ilog2().saturating_sub(SMALL_REQUEST_BYTES.ilog2()) as usize;
     let table = &settings.roundup_power2_divisions;
-    let divisions = table[place.min(table.len() - 1)];
-    // Divisions of fewer bytes than the smallest block would be of no use.
+    let divisions = table[row.min(table.len() - 1)];
+    // Divisions smaller than the smallest block are ignored.
     if divisions > 1 && bytes > MIN_BLOCK_BYTES.saturating_mul(divisions) {
         next_division(bytes, divisions)
     } else {
@@ -42,50 +51,55 @@ pub fn block_size(settings: &Settings, bytes: u64) -> u64 {
     }
 }
 
-/// The same for a request that stands in a recording, where it may be of any size.
+/// Returns the block size for a recorded request, whose size is unchecked and may exceed
+/// [`MAX_REQUEST_BYTES`].
 pub(crate) fn recorded_block_size(settings: &Settings, bytes: u64) -> u64 {
     block_size(settings, bytes.min(MAX_REQUEST_BYTES))
 }
 
-/// The next of the `divisions` equal steps between two powers of two. A number of divisions that is no power of two counts as the
-/// one below it.
+/// Rounds up to the next of `divisions` equal steps between two powers of two. If `divisions` is
+/// not a power of two, the next lower power of two is used.
 #[cold]
 fn next_division(bytes: u64, divisions: u64) -> u64 {
-    // More than 512 bytes for each division, so a step is at least that.
+    // The caller ensured more than 512 bytes per division, so a step is at least 512 bytes.
     let step = 1 << (bytes.ilog2() - divisions.ilog2());
     bytes.next_multiple_of(step)
 }
 
-/// The pool that serves blocks of `size`.
+/// Returns the size class that serves blocks of `size` bytes. PyTorch's `get_pool`.
 #[inline]
 #[must_use]
 pub fn pool_kind(size: u64) -> PoolKind {
     if size <= SMALL_REQUEST_BYTES { PoolKind::Small } else { PoolKind::Large }
 }
 
-/// The segment to ask the device for where no free block holds `size`.
+/// Returns the size in bytes of the segment to obtain from the device if no free block holds `size`
+/// bytes. PyTorch's `get_allocation_size`.
 #[must_use]
 pub fn segment_size(settings: &Settings, size: u64) -> u64 {
     if size <= SMALL_REQUEST_BYTES {
         SMALL_SEGMENT_BYTES
-    } else if size < MIN_OWN_SEGMENT_BYTES {
-        settings.large_segment_size
+    } else if size < MIN_DEDICATED_SEGMENT_BYTES {
+        settings.large_segment_size_bytes
     } else {
-        size.next_multiple_of(OWN_SEGMENT_STEP_BYTES)
+        size.next_multiple_of(DEDICATED_SEGMENT_STEP_BYTES)
     }
 }
 
-/// Whether the `remaining` bytes of a free block of `kind` behind a block of `size` become a free block of their own. In a large
-/// pool of ordinary segments a remainder that only the small pool could use stays with the block, and from `max_split_size` on
-/// everything does. `expandable`: whether such segments are in use. Blocks of a pool that is marked as not to be split are not asked
-/// about: they are never split.
+/// Returns whether the `remaining` bytes after a block of `size` bytes become a free block of their
+/// own. PyTorch's `should_split`.
+///
+/// In the small pool, and with expandable segments on (`expandable`), any remainder of at least
+/// [`MIN_BLOCK_BYTES`] does. In the large pool, a remainder that only the small pool could use
+/// stays with the block, and blocks of `max_split_size` and more are not split. Pools with
+/// splitting disabled never split and do not call this.
 #[inline]
 #[must_use]
-pub fn splits(settings: &Settings, kind: PoolKind, expandable: bool, size: u64, remaining: u64) -> bool {
+pub fn should_split(settings: &Settings, kind: PoolKind, expandable: bool, size: u64, remaining: u64) -> bool {
     if kind == PoolKind::Small || expandable {
         remaining >= MIN_BLOCK_BYTES
     } else {
-        remaining > SMALL_REQUEST_BYTES && settings.max_split_size.is_none_or(|max| size < max)
+        remaining > SMALL_REQUEST_BYTES && settings.max_split_size_bytes.is_none_or(|max| size < max)
     }
 }
 
@@ -97,7 +111,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     #[test]
-    fn sizes_are_those_of_pytorch() {
+    fn block_and_segment_sizes_match_pytorch() {
         // Request, block, segment, segment under large_segment_size_mb:64.
         let table = [
             (1, 512, 2 * MIB, 2 * MIB),
@@ -112,7 +126,7 @@ mod tests {
             (MAX_REQUEST_BYTES, MAX_REQUEST_BYTES, MAX_REQUEST_BYTES, MAX_REQUEST_BYTES),
         ];
         let default = Settings::default();
-        let larger = Settings { large_segment_size: 64 * MIB, ..Settings::default() };
+        let larger = Settings { large_segment_size_bytes: 64 * MIB, ..Settings::default() };
         for (request, block, segment, larger_segment) in table {
             assert_eq!(block_size(&default, request), block, "block for {request}");
             assert_eq!(segment_size(&default, block), segment, "segment for {request}");
@@ -121,13 +135,13 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_rounded_up_to_a_division() {
+    fn requests_round_up_to_a_division() {
         // Divisions, request, block.
         let table = [
             (0, 1, 512),
             (0, MIB + 1, MIB + 512),
             (1, MIB + 1, MIB + 512),
-            // 512 bytes for each division and no more: the smallest block's step.
+            // Exactly 512 bytes per division: rounding to the smallest block applies.
             (4, 2048, 2048),
             (4, 1200, 1536),
             (4, 2049, 2560),
@@ -138,7 +152,8 @@ mod tests {
             (4, 3 * GIB + 1, 3 * GIB + GIB / 2),
             (2, 2 * MIB + 1, 3 * MIB),
             (2, 3 * MIB + 1, 4 * MIB),
-            // Steps that are no multiple of 512 do not come about: their number would have to be over a 512th of the request.
+            // A step is never below 512 bytes: it would take more divisions than a 512th of the
+            // request.
             (1 << 50, 2 * MIB + 1, 2 * MIB + 512),
             (u64::MAX, MAX_REQUEST_BYTES, MAX_REQUEST_BYTES),
             (2, MAX_REQUEST_BYTES - 1, MAX_REQUEST_BYTES),
@@ -150,34 +165,30 @@ mod tests {
     }
 
     #[test]
-    fn the_power_of_two_of_a_request_chooses_the_divisions() {
-        // Only this place of the table is set, and these requests are rounded by it.
+    fn divisions_are_chosen_by_power_of_two() {
+        // Only this row of the table is set, and it rounds these requests.
         let table: [(usize, &[u64]); 4] = [
             (0, &[4096 + 1, MIB + 1, 2 * MIB - 1]),
             (1, &[2 * MIB + 1]),
             (14, &[16 * GIB + 1]),
             (15, &[32 * GIB + 1, GIB << 20 | 1]),
         ];
-        for (place, requests) in table {
+        for (row, requests) in table {
             let mut settings = Settings::default();
-            settings.roundup_power2_divisions[place] = 2;
+            settings.roundup_power2_divisions[row] = 2;
             for &request in requests {
                 let half = 1 << (request.ilog2() - 1);
-                assert_eq!(
-                    block_size(&settings, request),
-                    request.next_multiple_of(half),
-                    "{request} by place {place}"
-                );
+                assert_eq!(block_size(&settings, request), request.next_multiple_of(half), "{request}, row {row}");
             }
-            let elsewhere = if place == 15 { 16 * GIB + 1 } else { 32 * GIB + 1 };
-            assert_eq!(block_size(&settings, elsewhere), elsewhere + 511, "{elsewhere} not by place {place}");
+            let other = if row == 15 { 16 * GIB + 1 } else { 32 * GIB + 1 };
+            assert_eq!(block_size(&settings, other), other + 511, "{other}, not row {row}");
         }
     }
 
     #[test]
-    fn a_remainder_is_split_off_where_its_pool_can_use_it() {
+    fn remainder_is_split_off_if_its_pool_can_use_it() {
         let default = Settings::default();
-        let limited = Settings { max_split_size: Some(32 * MIB), ..Settings::default() };
+        let limited = Settings { max_split_size_bytes: Some(32 * MIB), ..Settings::default() };
         // Settings, pool, expandable, size, remaining, split.
         let table = [
             (&default, PoolKind::Small, false, 512, 0, false),
@@ -193,7 +204,7 @@ mod tests {
         ];
         for (settings, kind, expandable, size, remaining, split) in table {
             let case = format!("{size} and {remaining} of {kind:?}, expandable: {expandable}");
-            assert_eq!(splits(settings, kind, expandable, size, remaining), split, "{case}");
+            assert_eq!(should_split(settings, kind, expandable, size, remaining), split, "{case}");
         }
     }
 }

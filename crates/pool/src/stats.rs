@@ -1,79 +1,81 @@
-//! The counters of `torch.cuda.memory_stats`, kept by the same rules.
+//! The counters of `torch.cuda.memory_stats`, with the same names and rules.
 
 use vramscope_trace::PoolKind;
 
 /// One quantity over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
-    /// Now.
+    /// The current value.
     pub current: u64,
-    /// The most there was at once since the peaks were reset.
+    /// The largest value since the peaks were last reset.
     pub peak: u64,
-    /// The sum of all increases since the sums were reset.
+    /// The sum of all increases since the sums were last reset.
     pub allocated: u64,
-    /// The sum of all decreases, likewise.
+    /// The sum of all decreases since the sums were last reset.
     pub freed: u64,
 }
 
-/// One quantity, by size class.
+/// One quantity by size class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatBySize {
-    /// Both size classes.
+    /// Both size classes together.
     pub all: Stat,
-    /// The small pool.
+    /// The small pool: requests up to 1 MiB.
     pub small_pool: Stat,
-    /// The large pool.
+    /// The large pool: requests over 1 MiB.
     pub large_pool: Stat,
 }
 
-/// What the pool did so far. Names are PyTorch's.
+/// The statistics of a pool. Field names are those of `torch.cuda.memory_stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Blocks handed to the program and not freed by it.
+    /// Number of allocated blocks.
     pub allocation: StatBySize,
-    /// Segments; expandable ones are not counted.
+    /// Number of segments. Expandable segments do not count.
     pub segment: StatBySize,
-    /// Blocks handed to the program and not back in the pool.
+    /// Number of active blocks: allocated or pending free.
     pub active: StatBySize,
-    /// Free blocks that share their segment with another block, so that the segment cannot be given back; those of expandable
-    /// segments, whose pages can, are not counted.
+    /// Number of free blocks in segments that also have other blocks, so that the segment cannot be
+    /// released. Blocks of expandable segments do not count, because their pages can be released.
     pub inactive_split: StatBySize,
-    /// Bytes of blocks handed to the program and not freed by it.
+    /// Bytes of allocated blocks, after rounding.
     pub allocated_bytes: StatBySize,
-    /// Bytes of segments; of expandable ones what is mapped.
+    /// Bytes that the pool holds from the device: all segments, and the mapped pages of expandable
+    /// segments.
     pub reserved_bytes: StatBySize,
-    /// Bytes of blocks handed to the program and not back in the pool.
+    /// Bytes of active blocks: allocated or pending free.
     pub active_bytes: StatBySize,
-    /// Bytes of the blocks in `inactive_split`.
+    /// Bytes of the blocks counted in `inactive_split`.
     pub inactive_split_bytes: StatBySize,
-    /// Bytes that the program asked for, before rounding, of active blocks.
+    /// Bytes that the program requested for the active blocks, before rounding.
     pub requested_bytes: StatBySize,
-    /// Allocated blocks of `max_split_size` and more.
+    /// Allocated blocks of at least `max_split_size` bytes.
     pub oversize_allocations: Stat,
-    /// Segments of `max_split_size` and more.
+    /// Segments of at least `max_split_size` bytes.
     pub oversize_segments: Stat,
-    /// How often everything cached was given back and the device asked again.
+    /// Number of retries: all cached segments were released and the request to the device was repeated.
     pub num_alloc_retries: u64,
-    /// How many requests failed for want of memory.
+    /// Number of requests that failed with out of memory.
     pub num_ooms: u64,
-    /// How often the pool waited for every stream.
+    /// Number of times the pool waited for the events of all streams.
     pub num_sync_all_streams: u64,
-    /// How often the device gave memory: segments, and ranges mapped.
+    /// Number of times the device provided memory: segments and mapped ranges.
     pub num_device_alloc: u64,
-    /// How often memory was given back: segments, and ranges unmapped.
+    /// Number of times memory was returned to the device: segments and unmapped ranges.
     pub num_device_free: u64,
-    /// The setting of that name when the pool was made; `None` for unlimited.
+    /// The setting `max_split_size` in bytes when the pool was created; `None` if unlimited.
     pub max_split_size: Option<u64>,
 }
 
-/// A [`Stat`] as it is kept. A decrease touches one number: what was freed follows from the others.
+/// The internal form of a [`Stat`]. A decrease changes one number only, because `freed` follows
+/// from the others.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counter {
     current: u64,
     peak: u64,
     allocated: u64,
-    /// What there was when the sums were reset.
-    base: u64,
+    /// The value when the sums were last reset.
+    level_at_reset: u64,
 }
 
 impl Counter {
@@ -86,18 +88,19 @@ impl Counter {
 
     #[inline]
     pub(crate) fn decrease(&mut self, amount: u64) {
-        debug_assert!(amount <= self.current, "no more goes away than is there");
+        debug_assert!(amount <= self.current, "a decrease does not exceed the current value");
         self.current -= amount;
     }
 
-    /// One less, where one was counted: what is oversize now need not have been under the settings of the time when it came.
-    pub(crate) fn decrease_one(&mut self) {
+    /// Decreases by one, but not below 0: a block may be oversize under the present settings and
+    /// not have been counted under earlier ones.
+    pub(crate) fn decrease_by_one(&mut self) {
         self.current = self.current.saturating_sub(1);
     }
 
-    /// There was that much before anything was counted.
-    fn begin_at(&mut self, amount: u64) {
-        *self = Self { current: amount, peak: amount, allocated: 0, base: amount };
+    /// Starts with `amount` as the current value and peak, and sums of 0.
+    fn start_at(&mut self, amount: u64) {
+        *self = Self { current: amount, peak: amount, allocated: 0, level_at_reset: amount };
     }
 
     fn reset_peak(&mut self) {
@@ -106,16 +109,17 @@ impl Counter {
 
     fn reset_sums(&mut self) {
         self.allocated = 0;
-        self.base = self.current;
+        self.level_at_reset = self.current;
     }
 
     pub(crate) fn stat(&self) -> Stat {
-        let Self { current, peak, allocated, base } = *self;
-        Stat { current, peak, allocated, freed: base + allocated - current }
+        let Self { current, peak, allocated, level_at_reset } = *self;
+        Stat { current, peak, allocated, freed: level_at_reset + allocated - current }
     }
 }
 
-/// A [`StatBySize`] as it is kept: the sums of both size classes follow from the two, but their peak does not.
+/// The internal form of a [`StatBySize`]. The sums of both classes follow from the two, but the
+/// common peak does not.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CounterBySize {
     kinds: [Counter; 2],
@@ -137,24 +141,25 @@ impl CounterBySize {
         self.current -= amount;
     }
 
-    /// From one level to another in one step, so that what comes and goes at once does not show.
+    /// Changes the level by `added - removed` in one step, so that the intermediate level does not
+    /// count as a peak.
     #[inline]
-    pub(crate) fn replace(&mut self, kind: PoolKind, gone: u64, come: u64) {
-        if come > gone {
-            self.increase(kind, come - gone);
+    pub(crate) fn replace(&mut self, kind: PoolKind, removed: u64, added: u64) {
+        if added > removed {
+            self.increase(kind, added - removed);
         } else {
-            self.decrease(kind, gone - come);
+            self.decrease(kind, removed - added);
         }
     }
 
-    /// Of both size classes, now.
+    /// Returns the current value of both size classes together.
     #[inline]
     pub(crate) fn current(&self) -> u64 {
         self.current
     }
 
-    fn begin_at_current(&mut self) {
-        self.kinds.iter_mut().for_each(|kind| kind.begin_at(kind.current));
+    fn start_at_current(&mut self) {
+        self.kinds.iter_mut().for_each(|kind| kind.start_at(kind.current));
         self.peak = self.current;
     }
 
@@ -179,13 +184,14 @@ impl CounterBySize {
     }
 }
 
-/// [`Stats`] as they are kept.
+/// The internal form of [`Stats`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     allocation: CounterBySize,
     allocated_bytes: CounterBySize,
-    /// Whether any free had to wait yet. Until then a block is active as long as it is allocated, and the next two are not kept.
-    active_apart: bool,
+    /// False until the first free is deferred. Until then active blocks are the allocated blocks,
+    /// and the next two counters are not updated.
+    active_is_separate: bool,
     active: CounterBySize,
     active_bytes: CounterBySize,
     requested_bytes: CounterBySize,
@@ -208,56 +214,56 @@ impl Counters {
         Self { max_split_size, ..Self::default() }
     }
 
-    /// A block was handed to the program.
+    /// Counts an allocated block.
     #[inline]
-    pub(crate) fn hand_out(&mut self, kind: PoolKind, size: u64, requested: u64) {
+    pub(crate) fn block_allocated(&mut self, kind: PoolKind, size: u64, requested: u64) {
         self.allocation.increase(kind, 1);
         self.allocated_bytes.increase(kind, size);
         self.requested_bytes.increase(kind, requested);
-        if self.active_apart {
+        if self.active_is_separate {
             self.active.increase(kind, 1);
             self.active_bytes.increase(kind, size);
         }
     }
 
-    /// The program freed a block.
+    /// Counts a free by the program.
     #[inline]
-    pub(crate) fn take_back(&mut self, kind: PoolKind, size: u64) {
+    pub(crate) fn free_requested(&mut self, kind: PoolKind, size: u64) {
         self.allocation.decrease(kind, 1);
         self.allocated_bytes.decrease(kind, size);
     }
 
-    /// Nobody uses the block anymore.
+    /// Counts a block whose memory became reusable.
     #[inline]
-    pub(crate) fn complete_free(&mut self, kind: PoolKind, size: u64, requested: u64) {
+    pub(crate) fn free_completed(&mut self, kind: PoolKind, size: u64, requested: u64) {
         self.requested_bytes.decrease(kind, requested);
-        if self.active_apart {
+        if self.active_is_separate {
             self.active.decrease(kind, 1);
             self.active_bytes.decrease(kind, size);
         }
     }
 
-    /// A free is about to wait: from now on a block can be active and not allocated.
-    pub(crate) fn part_active(&mut self) {
-        if !self.active_apart {
-            self.active_apart = true;
+    /// Called before a free is deferred: from then on, active and allocated blocks differ.
+    pub(crate) fn track_active_separately(&mut self) {
+        if !self.active_is_separate {
+            self.active_is_separate = true;
             (self.active, self.active_bytes) = (self.allocation, self.allocated_bytes);
         }
     }
 
-    /// Blocks handed to the program and not back in the pool.
+    /// Returns the number of active blocks.
     pub(crate) fn active(&self) -> u64 {
-        if self.active_apart { &self.active } else { &self.allocation }.current()
+        if self.active_is_separate { &self.active } else { &self.allocation }.current()
     }
 
-    /// Bytes handed to the program.
+    /// Returns the bytes of allocated blocks.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         self.allocated_bytes.current()
     }
 
-    /// Bytes handed to the program and not back in the pool.
+    /// Returns the bytes of active blocks.
     pub(crate) fn active_bytes(&self) -> u64 {
-        if self.active_apart { &self.active_bytes } else { &self.allocated_bytes }.current()
+        if self.active_is_separate { &self.active_bytes } else { &self.allocated_bytes }.current()
     }
 
     fn by_size(&mut self) -> [&mut CounterBySize; 9] {
@@ -274,11 +280,11 @@ impl Counters {
         ]
     }
 
-    /// What there is now was there before anything was counted.
-    pub(crate) fn begin_at_current(&mut self) {
-        self.by_size().into_iter().for_each(CounterBySize::begin_at_current);
+    /// Makes the current values the starting point: peaks at the current values, sums at 0.
+    pub(crate) fn start_at_current(&mut self) {
+        self.by_size().into_iter().for_each(CounterBySize::start_at_current);
         let oversize = [&mut self.oversize_allocations, &mut self.oversize_segments];
-        oversize.into_iter().for_each(|counter| counter.begin_at(counter.current));
+        oversize.into_iter().for_each(|counter| counter.start_at(counter.current));
         self.num_device_alloc = 0;
     }
 
@@ -303,11 +309,11 @@ impl Counters {
         Stats {
             allocation: self.allocation.stat(),
             segment: self.segment.stat(),
-            active: if self.active_apart { &self.active } else { &self.allocation }.stat(),
+            active: if self.active_is_separate { &self.active } else { &self.allocation }.stat(),
             inactive_split: self.inactive_split.stat(),
             allocated_bytes: self.allocated_bytes.stat(),
             reserved_bytes: self.reserved_bytes.stat(),
-            active_bytes: if self.active_apart { &self.active_bytes } else { &self.allocated_bytes }.stat(),
+            active_bytes: if self.active_is_separate { &self.active_bytes } else { &self.allocated_bytes }.stat(),
             inactive_split_bytes: self.inactive_split_bytes.stat(),
             requested_bytes: self.requested_bytes.stat(),
             oversize_allocations: self.oversize_allocations.stat(),

@@ -1,4 +1,4 @@
-//! The counters as a table for people: what `torch.cuda.memory_summary()` prints.
+//! The table that `torch.cuda.memory_summary()` prints.
 
 use std::fmt::Write;
 
@@ -6,11 +6,11 @@ use vramscope_trace::DeviceId;
 
 use crate::stats::{Stat, StatBySize, Stats};
 
-/// Columns between the outer bars.
+/// Width of the table between its outer bars, in characters.
 const WIDTH: usize = 75;
 
-/// How a column of numbers is written: each unit is so many of the one before it, and holds for values of `from` of the one before
-/// it and more.
+/// The units of a column of numbers. Each unit is `step` of the one before it, and is used from
+/// `from` of the one before it on.
 struct Units {
     step: u64,
     from: u64,
@@ -23,34 +23,36 @@ const BYTES: Units =
 const COUNTS: Units = Units { step: 1000, from: 750 * 1000, digits: 7, names: &["  ", "K ", "M "] };
 
 impl Units {
-    /// The value in the unit that `like` is best read in, rounded down.
-    fn write(&self, mut value: u64, mut like: u64) -> String {
+    /// Returns `value`, rounded down, in the unit that fits `unit_from`.
+    fn format(&self, mut value: u64, mut unit_from: u64) -> String {
         let mut names = self.names.iter();
         let mut name = names.next().copied().unwrap_or_default();
         for larger in names {
-            if like < self.from {
+            if unit_from < self.from {
                 break;
             }
-            (like, value, name) = (like / self.step, value / self.step, larger);
+            (unit_from, value, name) = (unit_from / self.step, value / self.step, larger);
         }
         format!("{value:digits$} {name}", digits = self.digits)
     }
 
-    /// The four cells of a row, each in the unit of the same cell of the row `like`.
-    fn row(&self, name: &str, stat: &Stat, like: &Stat) -> String {
+    /// Returns a row with four cells, each in the unit that fits the same cell of `units_from`.
+    fn row(&self, name: &str, stat: &Stat, units_from: &Stat) -> String {
         let cells = [
-            (stat.current, like.current),
-            (stat.peak, like.peak),
-            (stat.allocated, like.allocated),
-            (stat.freed, like.freed),
+            (stat.current, units_from.current),
+            (stat.peak, units_from.peak),
+            (stat.allocated, units_from.allocated),
+            (stat.freed, units_from.freed),
         ];
-        let [current, peak, allocated, freed] = cells.map(|(value, like)| self.write(value, like));
+        let [current, peak, allocated, freed] = cells.map(|(value, unit_from)| self.format(value, unit_from));
         format!(" {name:<21} | {current} | {peak} | {allocated} | {freed} ")
     }
 }
 
-/// The table that `torch.cuda.memory_summary()` returns, byte for byte, for the pool of `device`. `abbreviated` leaves the rows of the
-/// large and the small pool out.
+/// Returns the table that `torch.cuda.memory_summary()` prints, byte for byte, for the pool of
+/// `device`.
+///
+/// With `abbreviated`, the rows of the large and the small pool are omitted.
 #[must_use]
 pub fn memory_summary(stats: &Stats, device: DeviceId, abbreviated: bool) -> String {
     let by_size = [

@@ -1,4 +1,4 @@
-//! Settings as text: what is accepted, what is refused and where, and that what is written reads back.
+//! Settings as text: accepted text, error messages with positions, and round trips.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -12,31 +12,31 @@ fn divisions(of: impl Fn(usize) -> u64) -> Settings {
 }
 
 #[test]
-fn texts_that_pytorch_accepts_are_accepted() {
+fn settings_parse_like_pytorch() {
     let default = Settings::default();
     let table = [
         ("", default.clone()),
         ("  ", default.clone()),
-        ("max_split_size_mb:32", Settings { max_split_size: Some(32 * MIB), ..default.clone() }),
-        ("max_split_size_mb:20,", Settings { max_split_size: Some(20 * MIB), ..default.clone() }),
-        // More than there are addresses stands for the most that there can be.
+        ("max_split_size_mb:32", Settings { max_split_size_bytes: Some(32 * MIB), ..default.clone() }),
+        ("max_split_size_mb:20,", Settings { max_split_size_bytes: Some(20 * MIB), ..default.clone() }),
+        // Sizes beyond the address space become the largest multiple of a MiB.
         (
             "max_split_size_mb:18446744073709551615",
-            Settings { max_split_size: Some(0u64.wrapping_sub(MIB)), ..default.clone() },
+            Settings { max_split_size_bytes: Some(0u64.wrapping_sub(MIB)), ..default.clone() },
         ),
-        ("max_non_split_rounding_mb:64", Settings { max_non_split_rounding: Some(64 * MIB), ..default.clone() }),
-        ("large_segment_size_mb:11", Settings { large_segment_size: 11 * MIB, ..default.clone() }),
+        ("max_non_split_rounding_mb:64", Settings { max_non_split_rounding_bytes: Some(64 * MIB), ..default.clone() }),
+        ("large_segment_size_mb:11", Settings { large_segment_size_bytes: 11 * MIB, ..default.clone() }),
         (
             "large_segment_size_mb:11,max_split_size_mb:12",
-            Settings { large_segment_size: 11 * MIB, max_split_size: Some(12 * MIB), ..default.clone() },
+            Settings { large_segment_size_bytes: 11 * MIB, max_split_size_bytes: Some(12 * MIB), ..default.clone() },
         ),
-        // The segment's size is read first, wherever it stands.
+        // The segment size is applied first, wherever it is in the text.
         (
             "max_split_size_mb:12,max_non_split_rounding_mb:13,large_segment_size_mb:11",
             Settings {
-                large_segment_size: 11 * MIB,
-                max_split_size: Some(12 * MIB),
-                max_non_split_rounding: Some(13 * MIB),
+                large_segment_size_bytes: 11 * MIB,
+                max_split_size_bytes: Some(12 * MIB),
+                max_non_split_rounding_bytes: Some(13 * MIB),
                 ..default.clone()
             },
         ),
@@ -45,15 +45,21 @@ fn texts_that_pytorch_accepts_are_accepted() {
         ("expandable_segments:True,expandable_segments:False", default.clone()),
         ("per_process_memory_fraction:0", Settings { per_process_memory_fraction: 0.0, ..default.clone() }),
         ("per_process_memory_fraction:1", default.clone()),
-        ("backend:native,max_ split\t_size_mb:2 0", Settings { max_split_size: Some(20 * MIB), ..default.clone() }),
+        (
+            "backend:native,max_ split\t_size_mb:2 0",
+            Settings { max_split_size_bytes: Some(20 * MIB), ..default.clone() },
+        ),
         ("roundup_power2_divisions:8", divisions(|_| 8)),
         ("roundup_power2_divisions:1", divisions(|_| 1)),
         ("roundup_power2_divisions:[]", default.clone()),
-        ("roundup_power2_divisions:[256:1,512:2,1024:4,>:8]", divisions(|place| [1, 2, 4, 8][place.clamp(8, 11) - 8])),
-        // Only the first pair holds for the sizes below it.
-        ("roundup_power2_divisions:[64:8,256:4]", divisions(|place| [8, 0, 4, 0][place.clamp(6, 9) - 6])),
-        ("roundup_power2_divisions:[64:8,>:0,]", divisions(|place| if place <= 6 { 8 } else { 0 })),
-        ("roundup_power2_divisions:[>:4]", divisions(|place| if place == 0 { 0 } else { 4 })),
+        (
+            "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
+            divisions(|position| [1, 2, 4, 8][position.clamp(8, 11) - 8]),
+        ),
+        // Only the first pair applies to the sizes below it.
+        ("roundup_power2_divisions:[64:8,256:4]", divisions(|position| [8, 0, 4, 0][position.clamp(6, 9) - 6])),
+        ("roundup_power2_divisions:[64:8,>:0,]", divisions(|position| if position <= 6 { 8 } else { 0 })),
+        ("roundup_power2_divisions:[>:4]", divisions(|position| if position == 0 { 0 } else { 4 })),
         ("roundup_power2_divisions:[1048576:2]", divisions(|_| 2)),
     ];
     for (conf, settings) in table {
@@ -62,7 +68,7 @@ fn texts_that_pytorch_accepts_are_accepted() {
 }
 
 #[test]
-fn settings_that_do_not_move_a_block_are_checked_and_ignored() {
+fn settings_without_effect_are_checked_and_ignored() {
     let accepted = [
         "release_lock_on_cudamalloc:True",
         "release_lock_on_hipmalloc:False",
@@ -82,72 +88,66 @@ fn settings_that_do_not_move_a_block_are_checked_and_ignored() {
 }
 
 #[test]
-fn other_texts_are_refused_with_the_place_and_the_reason() {
+fn parse_errors_have_position_and_reason() {
     let table = [
         (
-            "max_split_size:32",
-            "there is no setting \"max_split_size\" (character 1); the nearest there is: max_split_size_mb",
+            "max_split_size_bytes:32",
+            "character 1: unknown setting \"max_split_size_bytes\"; did you mean max_split_size_mb?",
         ),
         (
             "backend:native, expandable_segment:True",
-            "there is no setting \"expandable_segment\" (character 17); the nearest there is: expandable_segments",
+            "character 17: unknown setting \"expandable_segment\"; did you mean expandable_segments?",
         ),
-        ("colour:blue", "there is no setting \"colour\" (character 1)"),
-        (",backend:native", "there is no setting \",\" (character 1)"),
-        ("backend", "the settings end where a colon must stand (character 8)"),
-        ("backend,native", "\",\" stands where a colon must (character 8)"),
-        ("backend:", "the settings end where a value must stand (character 9)"),
-        ("backend:jemalloc", "\"jemalloc\" stands where native must (character 9)"),
-        (
-            "backend:cudaMallocAsync",
-            "the backend cudaMallocAsync leaves blocks to the driver; this is the native allocator (character 9)",
-        ),
-        ("backend:native:", "\":\" stands where a comma must (character 15)"),
-        ("expandable_segments:true", "\"true\" stands where True or False must (character 21)"),
-        ("expandable_segments:[True]", "\"[\" stands where True or False must (character 21)"),
-        ("max_split_size_mb:19", "max_split_size_mb is 19 and must be at least 20 (character 19)"),
-        ("max_split_size_mb:-1", "\"-1\" stands where a whole number must (character 19)"),
-        ("max_split_size_mb:64MB", "\"64MB\" stands where a whole number must (character 19)"),
+        ("colour:blue", "character 1: unknown setting \"colour\""),
+        (",backend:native", "character 1: unknown setting \",\""),
+        ("backend", "character 8: expected a colon, found the end of the text"),
+        ("backend,native", "character 8: expected a colon, found \",\""),
+        ("backend:", "character 9: expected a value, found the end of the text"),
+        ("backend:jemalloc", "character 9: expected native, found \"jemalloc\""),
+        ("backend:cudaMallocAsync", "character 9: the backend cudaMallocAsync is not supported; use native"),
+        ("backend:native:", "character 15: expected a comma, found \":\""),
+        ("expandable_segments:true", "character 21: expected True or False, found \"true\""),
+        ("expandable_segments:[True]", "character 21: expected True or False, found \"[\""),
+        ("max_split_size_mb:19", "character 19: max_split_size_mb must be at least 20, not 19"),
+        ("max_split_size_mb:-1", "character 19: expected a whole number of MiB, found \"-1\""),
+        ("max_split_size_mb:64MB", "character 19: expected a whole number of MiB, found \"64MB\""),
         (
             "large_segment_size_mb:64,max_non_split_rounding_mb:32",
-            "max_non_split_rounding_mb is 32 and must be at least 64 (character 52)",
+            "character 52: max_non_split_rounding_mb must be at least 64, not 32",
         ),
         (
             "max_split_size_mb:32,large_segment_size_mb:64",
-            "max_split_size_mb is 32 and must be at least 64 (character 19)",
+            "character 19: max_split_size_mb must be at least 64, not 32",
         ),
-        ("large_segment_size_mb:10", "large_segment_size_mb is 10 and must be at least 11 (character 23)"),
+        ("large_segment_size_mb:10", "character 23: large_segment_size_mb must be at least 11, not 10"),
         (
             "garbage_collection_threshold:1.0",
-            "garbage_collection_threshold is 1.0 and must be above 0 and below 1 (character 30)",
+            "character 30: garbage_collection_threshold must be above 0 and below 1, not 1.0",
         ),
         (
             "garbage_collection_threshold:nan",
-            "garbage_collection_threshold is nan and must be above 0 and below 1 (character 30)",
+            "character 30: garbage_collection_threshold must be above 0 and below 1, not nan",
         ),
-        (
-            "per_process_memory_fraction:1.01",
-            "per_process_memory_fraction is 1.01 and must be from 0 to 1 (character 29)",
-        ),
-        ("roundup_power2_divisions:3", "roundup_power2_divisions is 3 and must be a power of two (character 26)"),
-        ("roundup_power2_divisions:0", "roundup_power2_divisions is 0 and must be a power of two (character 26)"),
+        ("per_process_memory_fraction:1.01", "character 29: per_process_memory_fraction must be from 0 to 1, not 1.01"),
+        ("roundup_power2_divisions:3", "character 26: roundup_power2_divisions must be a power of two, not 3"),
+        ("roundup_power2_divisions:0", "character 26: roundup_power2_divisions must be a power of two, not 0"),
         (
             "roundup_power2_divisions:[256:3]",
-            "roundup_power2_divisions is 3 and must be 0 or a power of two for each size (character 31)",
+            "character 31: roundup_power2_divisions must be 0 or a power of two for each size, not 3",
         ),
         (
             "roundup_power2_divisions:[100:4]",
-            "roundup_power2_divisions is 100 and must be a list whose sizes are powers of two (character 27)",
+            "character 27: roundup_power2_divisions must be a list whose sizes are powers of two, not 100",
         ),
         (
             "roundup_power2_divisions:[256:4",
-            "the settings end where a comma or a closing bracket must stand (character 32)",
+            "character 32: expected a comma or a closing bracket, found the end of the text",
         ),
-        ("roundup_power2_divisions:[256:4:", "\":\" stands where a comma or a closing bracket must (character 32)"),
-        ("roundup_power2_divisions:[256", "the settings end where a colon must stand (character 30)"),
-        // Characters, not bytes.
-        ("backend:nätiv€", "\"nätiv€\" stands where native must (character 9)"),
-        ("backend:native,€uro:1", "there is no setting \"€uro\" (character 16)"),
+        ("roundup_power2_divisions:[256:4:", "character 32: expected a comma or a closing bracket, found \":\""),
+        ("roundup_power2_divisions:[256", "character 30: expected a colon, found the end of the text"),
+        // Positions count characters, not bytes.
+        ("backend:nätiv€", "character 9: expected native, found \"nätiv€\""),
+        ("backend:native,€uro:1", "character 16: unknown setting \"€uro\""),
     ];
     for (conf, message) in table {
         assert_eq!(Settings::parse(conf).map_err(|error| error.to_string()), Err(message.to_owned()), "{conf}");
@@ -155,7 +155,7 @@ fn other_texts_are_refused_with_the_place_and_the_reason() {
 }
 
 #[test]
-fn an_error_repeats_a_long_word_in_part() {
+fn errors_truncate_long_words() {
     let Err(ConfError { position: 0, kind: ConfErrorKind::UnknownKey { key, nearest: None } }) =
         Settings::parse(&"ä".repeat(1 << 20))
     else {
@@ -165,7 +165,7 @@ fn an_error_repeats_a_long_word_in_part() {
 }
 
 #[test]
-fn what_is_as_by_default_is_not_written() {
+fn to_conf_omits_defaults() {
     let table = [
         ("", ""),
         ("expandable_segments:False,per_process_memory_fraction:1.0,max_non_split_rounding_mb:20", ""),
@@ -180,7 +180,7 @@ fn what_is_as_by_default_is_not_written() {
         ("roundup_power2_divisions:[64:8,256:4,512:0]", "roundup_power2_divisions:[64:8,256:4]"),
         ("roundup_power2_divisions:[1:8,1024:0,>:2]", "roundup_power2_divisions:[1:8,1024:0,>:2]"),
         ("max_split_size_mb:64,large_segment_size_mb:64", "large_segment_size_mb:64,max_split_size_mb:64"),
-        // What the rounding is without being set.
+        // The rounding that applies by default.
         ("max_non_split_rounding_mb:64,large_segment_size_mb:64", "large_segment_size_mb:64"),
         ("max_non_split_rounding_mb:64", "max_non_split_rounding_mb:64"),
     ];
@@ -190,35 +190,36 @@ fn what_is_as_by_default_is_not_written() {
     assert_eq!(Settings { limit_bytes: Some(1), ..Settings::default() }.to_conf(), "");
 }
 
-/// All settings that a text can say.
+/// Generates all settings that text can express.
 fn settings() -> impl Strategy<Value = Settings> {
     let mib = || prop_oneof![Just(20u64), 11..64u64, 11..1u64 << 44].prop_map(|mib| mib * MIB);
-    let division = || prop_oneof![2 => Just(0u64), 3 => (0..5u32).prop_map(|log| 1 << log), 1 => (0..64u32).prop_map(|log| 1 << log)];
+    let power_of_two = |logs: std::ops::Range<u32>| logs.prop_map(|log| 1u64 << log);
+    let division = || prop_oneof![2 => Just(0u64), 3 => power_of_two(0..5), 1 => power_of_two(0..64)];
     let runs = vec((1..16usize, division()), 1..6).prop_map(|runs| {
         let mut table = runs.into_iter().flat_map(|(count, divisions)| std::iter::repeat_n(divisions, count));
         std::array::from_fn(|_| table.next().unwrap_or(0))
     });
     let tables = prop_oneof![runs, proptest::array::uniform16(division())];
     let threshold = prop_oneof![Just(0.0), 1e-300..1.0f64];
-    // No size is below the large segment's, and a rounding that is said is another than it.
+    // No size is below the large segment size, and an explicit rounding differs from it.
     let sizes = mib().prop_flat_map(move |large| {
         let above = || prop_oneof![Just(MIB), MIB..1u64 << 50].prop_map(move |more| (large + more) / MIB * MIB);
         (option::of(prop_oneof![Just(large), above()]), option::of(above()), Just(large))
     });
     (sizes, tables, threshold, any::<bool>(), 0.0..=1.0f64).prop_map(
         |(
-            (max_split_size, max_non_split_rounding, large_segment_size),
+            (max_split_size_bytes, max_non_split_rounding_bytes, large_segment_size_bytes),
             roundup_power2_divisions,
             gc,
             expandable,
             fraction,
         )| Settings {
-            max_split_size,
-            max_non_split_rounding,
+            max_split_size_bytes,
+            max_non_split_rounding_bytes,
             roundup_power2_divisions,
             garbage_collection_threshold: gc,
             expandable_segments: expandable,
-            large_segment_size,
+            large_segment_size_bytes,
             per_process_memory_fraction: fraction,
             limit_bytes: None,
         },
@@ -227,17 +228,18 @@ fn settings() -> impl Strategy<Value = Settings> {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_back(settings in settings()) {
+    fn to_conf_round_trips(settings in settings()) {
         let conf = settings.to_conf();
         prop_assert_eq!(Settings::parse(&conf).map_err(|error| error.to_string()), Ok(settings), "{}", conf);
     }
 
     #[test]
-    fn whatever_is_accepted_is_written_and_reads_back(
+    fn accepted_text_round_trips(
         words in vec(prop_oneof![
-            Just(","), Just(":"), Just("["), Just("]"), Just(">"), Just(" "), Just("-"), Just("0"), Just("1"), Just("64"), Just(".5"),
-            Just("True"), Just("max_split_size_mb:"), Just("large_segment_size_mb:"), Just("roundup_power2_divisions:["),
-            Just("roundup_power2_divisions:8"), Just("garbage_collection_threshold:0"), Just("expandable_segments:True,"),
+            Just(","), Just(":"), Just("["), Just("]"), Just(">"), Just(" "), Just("-"), Just("0"), Just("1"),
+            Just("64"), Just(".5"), Just("True"), Just("max_split_size_mb:"), Just("large_segment_size_mb:"),
+            Just("roundup_power2_divisions:["), Just("roundup_power2_divisions:8"),
+            Just("garbage_collection_threshold:0"), Just("expandable_segments:True,"),
             Just("ä"), Just("18446744073709551616"), Just("NaN"), Just("1e999"),
         ], 0..24),
     ) {
@@ -247,7 +249,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_much(text in any::<String>()) {
+    fn any_text_parses_without_panic(text in any::<String>()) {
         let _ = Settings::parse(&text).map_err(|error| error.to_string());
     }
 }

@@ -1,9 +1,9 @@
-//! Wrong calls and failing devices: what is said, and that nothing is harmed.
+//! Invalid calls and failing devices: the errors, and that the pool stays intact.
 
 #![allow(missing_docs)]
 
 use vramscope_pool::{
-    AllocateError, Allocated, DeviceError, FreeError, LaidSegment, MAX_REQUEST_BYTES, Origin, Pool, Settings,
+    AllocateError, AllocatedBlock, DeviceError, FreeError, MAX_REQUEST_BYTES, Origin, Pool, SegmentView, Settings,
     SimulatedDevice,
 };
 use vramscope_trace::{DeviceId, EventKind, Memory, StreamId};
@@ -14,7 +14,7 @@ fn pool_on(device: SimulatedDevice) -> Pool<SimulatedDevice> {
     Pool::new(DeviceId(0), Settings::default(), device)
 }
 
-fn allocate(pool: &mut Pool<SimulatedDevice>, bytes: u64) -> Result<Option<Allocated>, AllocateError> {
+fn allocate(pool: &mut Pool<SimulatedDevice>, bytes: u64) -> Result<Option<AllocatedBlock>, AllocateError> {
     pool.allocate(bytes, StreamId(0), Origin::default(), &mut Memory::default())
 }
 
@@ -23,18 +23,18 @@ fn free(pool: &mut Pool<SimulatedDevice>, address: u64) -> Result<(), FreeError>
 }
 
 #[test]
-fn a_wrong_free_is_named_and_harms_nothing() {
+fn invalid_free_is_an_error_without_effect() {
     let mut pool = pool_on(SimulatedDevice::new(100 * MIB));
     let a = allocate(&mut pool, 4096).unwrap().unwrap().address;
     let b = allocate(&mut pool, 4096).unwrap().unwrap().address;
     free(&mut pool, a).unwrap();
-    let before: Vec<LaidSegment> = pool.segments();
+    let before: Vec<SegmentView> = pool.segments();
     let stats = pool.stats();
-    assert_eq!(free(&mut pool, a), Err(FreeError::NotLive { address: a }));
-    assert_eq!(free(&mut pool, a + 512), Err(FreeError::NotLive { address: a + 512 }));
+    assert_eq!(free(&mut pool, a), Err(FreeError::NotAllocated { address: a }));
+    assert_eq!(free(&mut pool, a + 512), Err(FreeError::NotAllocated { address: a + 512 }));
     assert_eq!(free(&mut pool, b + 512), Err(FreeError::InsideBlock { address: b + 512, block: b }));
     for address in [0, 1, a - 1, a + 2 * MIB, u64::MAX] {
-        assert_eq!(free(&mut pool, address), Err(FreeError::Foreign { address }));
+        assert_eq!(free(&mut pool, address), Err(FreeError::UnknownAddress { address }));
     }
     assert_eq!(pool.segments(), before);
     assert_eq!(pool.stats(), stats);
@@ -42,14 +42,14 @@ fn a_wrong_free_is_named_and_harms_nothing() {
 }
 
 #[test]
-fn nothing_is_handed_out_for_nothing() {
+fn request_of_zero_bytes_returns_none() {
     let mut pool = pool_on(SimulatedDevice::new(100 * MIB));
     assert_eq!(allocate(&mut pool, 0), Ok(None));
     assert_eq!(pool.segments().len(), 0);
 }
 
 #[test]
-fn a_request_beyond_all_reason_is_refused_without_trying() {
+fn too_large_request_is_refused_without_an_attempt() {
     let mut pool = pool_on(SimulatedDevice::new(u64::MAX));
     for requested in [MAX_REQUEST_BYTES, MAX_REQUEST_BYTES + 1, u64::MAX] {
         assert_eq!(allocate(&mut pool, requested), Err(AllocateError::TooLarge { requested }));
@@ -58,7 +58,7 @@ fn a_request_beyond_all_reason_is_refused_without_trying() {
 }
 
 #[test]
-fn out_of_memory_says_what_stood_in_the_way() {
+fn out_of_memory_reports_the_state_of_the_pool() {
     let mut pool = pool_on(SimulatedDevice::new(24 * MIB));
     allocate(&mut pool, 3 * MIB).unwrap();
     let mut sink = Memory::default();
@@ -72,9 +72,9 @@ fn out_of_memory_says_what_stood_in_the_way() {
     );
     assert_eq!(
         details.to_string(),
-        "out of memory. Tried to allocate 32.00 MiB. Device 0 has a total capacity of 24.00 MiB of which 4.00 MiB is free. Of the \
-         allocated memory 3.00 MiB is allocated by the program, and 17.00 MiB is reserved by the pool but unallocated. The largest \
-         free block has 17.00 MiB"
+        "out of memory. Tried to allocate 32.00 MiB. Device 0 has a total capacity of 24.00 MiB of which \
+         4.00 MiB is free. Of the allocated memory 3.00 MiB is allocated by the program, and 17.00 MiB is \
+         reserved by the pool but unallocated. The largest free block has 17.00 MiB"
     );
     let kind = sink.events.last().unwrap().kind;
     assert!(matches!(kind, EventKind::OutOfMemory { requested, device_free, stream: StreamId(5), .. }
@@ -82,8 +82,8 @@ fn out_of_memory_says_what_stood_in_the_way() {
 }
 
 #[test]
-fn a_limit_is_checked_before_the_device_is_asked() {
-    let fault = DeviceError::Failed("asked".to_owned());
+fn limit_is_checked_before_the_device_is_called() {
+    let fault = DeviceError::Failed("called".to_owned());
     let device = SimulatedDevice::new(100 * MIB).with_fault(0, fault.clone());
     let mut pool = Pool::new(DeviceId(0), Settings { limit_bytes: Some(MIB), ..Settings::default() }, device);
     let error = allocate(&mut pool, 1).unwrap_err();
@@ -91,7 +91,7 @@ fn a_limit_is_checked_before_the_device_is_asked() {
 }
 
 #[test]
-fn a_failing_device_is_reported_and_the_pool_goes_on() {
+fn pool_works_after_a_device_failure() {
     let fault = DeviceError::Failed("the cable was pulled".to_owned());
     let mut pool = pool_on(SimulatedDevice::new(100 * MIB).with_fault(0, fault.clone()));
     assert_eq!(allocate(&mut pool, 1), Err(AllocateError::Device(fault)));
@@ -99,7 +99,7 @@ fn a_failing_device_is_reported_and_the_pool_goes_on() {
 }
 
 #[test]
-fn a_device_that_hands_out_the_same_range_twice_is_not_believed() {
+fn overlapping_range_from_the_device_is_refused() {
     for second in [2 * MIB, 3 * MIB, MIB, 0, u64::MAX - MIB] {
         let mut pool = pool_on(SimulatedDevice::new(100 * MIB).with_addresses([2 * MIB, second]));
         allocate(&mut pool, MIB).unwrap();

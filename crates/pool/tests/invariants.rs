@@ -1,8 +1,9 @@
-//! What holds whatever is asked of the pool, under every setting, on several streams, with private pools and expandable segments, with
-//! events that are late and a device that fails at any call: no two live blocks overlap, every byte of a segment belongs to exactly one
-//! block, no two free neighbors are left apart, every counter equals a recount, and the events tell the same story.
+//! Invariants of the pool under random calls, for various settings, several streams, private pools,
+//! expandable segments, late stream events and a device that fails at any call: allocated blocks do
+//! not overlap, every byte of a segment belongs to exactly one block, free neighbors are merged,
+//! every counter equals a recount, and the events describe the same state.
 //!
-//! How long it goes on, `VRAMSCOPE_TEST_OPERATIONS` says.
+//! `VRAMSCOPE_TEST_OPERATIONS` sets the number of operations.
 
 #![allow(missing_docs)]
 
@@ -10,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 
 use vramscope_pool::{
-    AllocateError, BlockState, Device, DeviceError, Diverted, LaidSegment, Origin, Pool, Settings, SimulatedDevice,
-    Stat, StatBySize, Stats,
+    AllocateError, BlockState, CaptureFilter, Device, DeviceError, Origin, Pool, SegmentView, Settings,
+    SimulatedDevice, Stat, StatBySize, Stats,
 };
 use vramscope_trace::{DeviceId, EventKind, Memory, MemoryState, MempoolId, PoolKind, SiteId, StreamId};
 
@@ -21,10 +22,10 @@ const CAPACITY: u64 = 600 * MIB;
 
 type SimulatedPool = Pool<SimulatedDevice>;
 
-/// The same sequence of numbers every time.
-struct Numbers(u64);
+/// A deterministic random number generator.
+struct Random(u64);
 
-impl Numbers {
+impl Random {
     fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -42,7 +43,7 @@ impl Numbers {
     }
 }
 
-/// What the program knows of a block that it has.
+/// What the program knows of an allocated block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Live {
     size: u64,
@@ -51,9 +52,9 @@ struct Live {
 
 struct Program {
     pool: SimulatedPool,
-    numbers: Numbers,
+    random: Random,
     live: BTreeMap<u64, Live>,
-    gone: Vec<u64>,
+    freed: Vec<u64>,
     state: MemoryState,
     steps: u64,
 }
@@ -64,12 +65,12 @@ fn settings(number: u64) -> Settings {
     let limited = Settings { limit_bytes: Some(400 * MIB), ..default.clone() };
     match number % 8 {
         0 => default,
-        1 => Settings { max_split_size: Some(32 * MIB), ..default },
+        1 => Settings { max_split_size_bytes: Some(32 * MIB), ..default },
         2 => Settings { roundup_power2_divisions: [8; 16], ..default },
         3 => Settings { garbage_collection_threshold: 0.5, ..limited },
         4 => expandable,
-        5 => Settings { limit_bytes: Some(300 * MIB), large_segment_size: 32 * MIB, ..expandable },
-        6 => Settings { max_split_size: Some(64 * MIB), max_non_split_rounding: Some(24 * MIB), ..limited },
+        5 => Settings { limit_bytes: Some(300 * MIB), large_segment_size_bytes: 32 * MIB, ..expandable },
+        6 => Settings { max_split_size_bytes: Some(64 * MIB), max_non_split_rounding_bytes: Some(24 * MIB), ..limited },
         _ => Settings { per_process_memory_fraction: 0.7, garbage_collection_threshold: 0.3, ..default },
     }
 }
@@ -78,9 +79,9 @@ impl Program {
     fn new(seed: u64, settings: Settings, device: SimulatedDevice) -> Self {
         Self {
             pool: Pool::new(DEVICE, settings, device),
-            numbers: Numbers(seed * 2 + 1),
+            random: Random(seed * 2 + 1),
             live: BTreeMap::new(),
-            gone: Vec::new(),
+            freed: Vec::new(),
             state: MemoryState::default(),
             steps: 0,
         }
@@ -91,33 +92,33 @@ impl Program {
     }
 
     fn pick(&mut self) -> Option<u64> {
-        let which = self.numbers.below(1 << 20) as usize % self.live.len().max(1);
+        let which = self.random.below(1 << 20) as usize % self.live.len().max(1);
         self.live.keys().nth(which).copied()
     }
 
     fn step(&mut self) {
         self.steps += 1;
         let mut sink = Memory::default();
-        match self.numbers.below(100) {
+        match self.random.below(100) {
             0..=49 if self.live.len() < 400 => self.allocate(&mut sink),
             0..=79 => self.free(&mut sink),
             80..=87 => {
-                let stream = StreamId(self.numbers.below(4));
+                let stream = StreamId(self.random.below(4));
                 if let Some(address) = self.pick() {
-                    self.pool.record_stream(address, stream).expect("a live block");
-                    self.pool.record_stream(address + 1, stream).expect_err("no block begins there");
+                    self.pool.record_stream(address, stream).expect("the block is allocated");
+                    self.pool.record_stream(address + 1, stream).expect_err("no block begins at this address");
                 }
             }
             88..=92 => {
-                let count = self.numbers.below(6);
-                self.pool.device_mut().pass_events(count);
+                let count = self.random.below(6);
+                self.pool.device_mut().complete_events(count);
             }
             93..=94 => drop(self.pool.process_events(self.origin(), &mut sink)),
             95 => drop(self.pool.empty_cache(self.origin(), &mut sink)),
             96..=98 => self.use_private_pools(),
             _ => {
-                let number = self.numbers.below(64);
-                // Most of the time as before; a program seldom changes its settings.
+                let number = self.random.below(64);
+                // Settings change rarely, as in real programs.
                 if number < 16 && self.steps > 50 {
                     self.pool.set_settings(settings(number));
                 }
@@ -127,33 +128,33 @@ impl Program {
     }
 
     fn allocate(&mut self, sink: &mut Memory) {
-        let (bytes, stream) = (self.numbers.bytes(), StreamId(self.numbers.below(3)));
+        let (bytes, stream) = (self.random.bytes(), StreamId(self.random.below(3)));
         let origin = self.origin();
         let spare = self.live.first_key_value().map(|(&address, _)| address);
-        let result = if self.numbers.below(20) == 0 {
-            let mut ask = || spare.map(|address| vec![address, address + 7]);
-            let mempool = (self.numbers.below(4) == 0).then_some(MempoolId(0, 1));
-            self.pool.allocate_or_ask(mempool, bytes, stream, origin, sink, &mut ask)
-        } else if self.numbers.below(20) == 0 {
-            let mempool = MempoolId(0, 1 + self.numbers.below(3));
+        let result = if self.random.below(20) == 0 {
+            let mut callback = || spare.map(|address| vec![address, address + 7]);
+            let mempool = (self.random.below(4) == 0).then_some(MempoolId(0, 1));
+            self.pool.allocate_with_callback(mempool, bytes, stream, origin, sink, &mut callback)
+        } else if self.random.below(20) == 0 {
+            let mempool = MempoolId(0, 1 + self.random.below(3));
             self.pool.allocate_in(mempool, bytes, stream, origin, sink)
         } else {
             self.pool.allocate(bytes, stream, origin, sink)
         };
         for event in &sink.events {
             if let EventKind::FreeRequested { address, .. } = event.kind {
-                assert_eq!(Some(address), spare, "only what the program spared is freed");
+                assert_eq!(Some(address), spare, "only the offered block is freed");
                 self.live.remove(&address);
-                self.gone.push(address);
+                self.freed.push(address);
             }
         }
         match result {
             Ok(allocated) => {
-                let allocated = allocated.expect("more than 0 bytes were asked for");
+                let allocated = allocated.expect("the request is not empty");
                 assert!(allocated.size >= bytes);
                 let live = Live { size: allocated.size, requested: bytes };
-                assert_eq!(self.live.insert(allocated.address, live), None, "handed out twice");
-                self.gone.retain(|&address| address != allocated.address);
+                assert_eq!(self.live.insert(allocated.address, live), None, "the address is allocated twice");
+                self.freed.retain(|&address| address != allocated.address);
             }
             Err(AllocateError::OutOfMemory(_) | AllocateError::Device(_) | AllocateError::Mempool(_)) => {}
             Err(error @ AllocateError::TooLarge { .. }) => panic!("{error}"),
@@ -162,37 +163,38 @@ impl Program {
 
     fn free(&mut self, sink: &mut Memory) {
         let origin = self.origin();
-        if self.numbers.below(10) == 0 {
+        if self.random.below(10) == 0 {
             let before = self.pool.segments();
-            for address in self.gone.iter().copied().chain([0, 1, u64::MAX]) {
-                self.pool.free(address, origin, sink).expect_err("a block that is gone");
-                self.pool.record_stream(address, StreamId(9)).expect_err("a block that is gone");
+            for address in self.freed.iter().copied().chain([0, 1, u64::MAX]) {
+                self.pool.free(address, origin, sink).expect_err("the block was freed");
+                self.pool.record_stream(address, StreamId(9)).expect_err("the block was freed");
             }
-            assert!(sink.events.is_empty(), "what is refused leaves no trace");
+            assert!(sink.events.is_empty(), "a refused call emits no event");
             assert_eq!(self.pool.segments(), before);
         } else if let Some(address) = self.pick()
             && self.pool.free(address, origin, sink).is_ok()
         {
             self.live.remove(&address);
-            self.gone.push(address);
-            self.gone.truncate(50);
+            self.freed.push(address);
+            self.freed.truncate(50);
         }
     }
 
-    /// Makes, diverts to, ends and releases private pools in any order; what does not fit is an error and changes nothing.
+    /// Creates, selects, deselects and releases private pools in random order. Invalid calls are
+    /// errors and change nothing.
     fn use_private_pools(&mut self) {
-        let mempool = MempoolId(0, 1 + self.numbers.below(3));
-        let stream = StreamId(self.numbers.below(3));
-        match self.numbers.below(7) {
+        let mempool = MempoolId(0, 1 + self.random.below(3));
+        let stream = StreamId(self.random.below(3));
+        match self.random.below(7) {
             0 => drop(self.pool.create_pool(mempool)),
-            1 => drop(self.pool.begin_allocate_to_pool(mempool, Diverted::Stream(stream))),
-            2 => drop(self.pool.begin_allocate_to_pool(mempool, Diverted::Everything)),
+            1 => drop(self.pool.begin_allocate_to_pool(mempool, CaptureFilter::Stream(stream))),
+            2 => drop(self.pool.begin_allocate_to_pool(mempool, CaptureFilter::AllStreams)),
             3..=4 => drop(self.pool.end_allocate_to_pool(mempool)),
             5 => drop(self.pool.release_pool(mempool)),
             _ => {
-                let use_on_oom = self.numbers.below(2) == 0;
+                let use_on_oom = self.random.below(2) == 0;
                 self.pool.set_use_on_oom(mempool, use_on_oom);
-                if self.numbers.below(40) == 0 {
+                if self.random.below(40) == 0 {
                     self.pool.set_no_split(MempoolId(0, 3));
                 }
             }
@@ -208,7 +210,7 @@ impl Program {
         assert_eq!(memory.total_bytes - memory.free_bytes, self.pool.stats().reserved_bytes.all.current);
     }
 
-    fn check_layout(&self, segments: &[LaidSegment]) {
+    fn check_layout(&self, segments: &[SegmentView]) {
         let mut live = BTreeMap::new();
         let mut end = 0;
         for segment in segments {
@@ -219,26 +221,26 @@ impl Program {
                 assert_eq!(block.address, at, "every byte belongs to exactly one block");
                 assert!(block.size > 0);
                 at += block.size;
-                if block.state == BlockState::Active {
+                if block.state == BlockState::Allocated {
                     live.insert(block.address, Live { size: block.size, requested: block.requested });
                 }
             }
             assert_eq!(at, end);
-            let free = |block: &vramscope_pool::LaidBlock| block.state == BlockState::Inactive;
+            let free = |block: &vramscope_pool::BlockView| block.state == BlockState::Free;
             assert!(
                 segment.blocks.windows(2).all(|pair| !(free(&pair[0]) && free(&pair[1]))),
-                "free neighbors are one"
+                "free neighbors are merged"
             );
         }
-        assert!(live == self.live, "the program has what the pool says it has");
+        assert!(live == self.live, "the pool has the program's blocks");
     }
 
-    fn check_events(&self, segments: &[LaidSegment]) {
+    fn check_events(&self, segments: &[SegmentView]) {
         let Some(device) = self.state.device(DEVICE) else {
             assert!(segments.is_empty());
             return;
         };
-        assert_eq!(device.misfits(), 0, "no event contradicts those before");
+        assert_eq!(device.misfits(), 0, "events are consistent");
         let counters = device.counters();
         let stats = self.pool.stats();
         assert_eq!(counters.allocated, stats.allocated_bytes.all.current);
@@ -246,18 +248,18 @@ impl Program {
         assert_eq!(counters.reserved, stats.reserved_bytes.all.current);
         assert_eq!(counters.requested, stats.requested_bytes.all.current);
         assert_eq!(device.ooms(), stats.num_ooms);
-        let told: BTreeSet<(u64, u64, bool)> =
+        let recorded: BTreeSet<(u64, u64, bool)> =
             device.blocks().map(|block| (block.address, block.size, block.pending_free)).collect();
         let blocks = segments.iter().flat_map(|segment| &segment.blocks);
-        let laid: BTreeSet<_> = blocks
-            .filter(|block| block.state != BlockState::Inactive)
+        let actual: BTreeSet<_> = blocks
+            .filter(|block| block.state != BlockState::Free)
             .map(|block| (block.address, block.size, block.state == BlockState::PendingFree))
             .collect();
-        assert!(told == laid, "the events tell of the blocks that there are");
+        assert!(recorded == actual, "the events contain the pool's blocks");
     }
 }
 
-fn check_counters(stats: &Stats, segments: &[LaidSegment]) {
+fn check_counters(stats: &Stats, segments: &[SegmentView]) {
     for kind in [PoolKind::Small, PoolKind::Large] {
         let of = |stat: &StatBySize| match kind {
             PoolKind::Small => stat.small_pool.current,
@@ -265,11 +267,11 @@ fn check_counters(stats: &Stats, segments: &[LaidSegment]) {
         };
         let of_kind = || segments.iter().filter(|segment| segment.pool.kind == kind);
         let ordinary = || of_kind().filter(|segment| !segment.expandable);
-        let active = || of_kind().flat_map(|it| &it.blocks).filter(|block| block.state != BlockState::Inactive);
-        let allocated = || active().filter(|block| block.state == BlockState::Active);
+        let active = || of_kind().flat_map(|it| &it.blocks).filter(|block| block.state != BlockState::Free);
+        let allocated = || active().filter(|block| block.state == BlockState::Allocated);
         let split = || {
             let shared = ordinary().filter(|segment| segment.blocks.len() > 1).flat_map(|segment| &segment.blocks);
-            shared.filter(|block| block.state == BlockState::Inactive)
+            shared.filter(|block| block.state == BlockState::Free)
         };
         assert_eq!(of(&stats.segment), ordinary().count() as u64, "segment {kind:?}");
         assert_eq!(of(&stats.reserved_bytes), of_kind().map(|it| it.size).sum::<u64>(), "reserved_bytes {kind:?}");
@@ -312,13 +314,13 @@ fn check_counters(stats: &Stats, segments: &[LaidSegment]) {
     }
 }
 
-/// How many operations a test makes in all.
+/// Returns the total number of operations of a test.
 fn operations(default: u64) -> u64 {
     let set = env::var("VRAMSCOPE_TEST_OPERATIONS").ok();
     set.map_or(default, |number| number.parse().expect("VRAMSCOPE_TEST_OPERATIONS is a number"))
 }
 
-/// Runs programs of `steps` operations each, checking everything after every `interval`.
+/// Runs programs of `steps` operations each and checks all invariants every `interval` operations.
 fn run(default: u64, steps: u64, interval: u64, mut device: impl FnMut(u64) -> SimulatedDevice) {
     for seed in 0..operations(default).div_ceil(steps) {
         let mut program = Program::new(seed, settings(seed), device(seed));
@@ -332,30 +334,30 @@ fn run(default: u64, steps: u64, interval: u64, mut device: impl FnMut(u64) -> S
 }
 
 #[test]
-fn everything_holds_after_every_operation() {
+fn invariants_hold_after_every_operation() {
     run(120_000, 400, 1, |_| SimulatedDevice::new(CAPACITY));
 }
 
 #[test]
-fn everything_holds_with_late_events() {
-    run(120_000, 400, 1, |_| SimulatedDevice::new(CAPACITY).with_events_held());
+fn invariants_hold_with_late_stream_events() {
+    run(120_000, 400, 1, |_| SimulatedDevice::new(CAPACITY).with_manual_events());
 }
 
 #[test]
-fn everything_holds_in_a_long_run() {
-    run(2_000_000, 30_000, 64, |_| SimulatedDevice::new(CAPACITY).with_events_held());
+fn invariants_hold_in_a_long_run() {
+    run(2_000_000, 30_000, 64, |_| SimulatedDevice::new(CAPACITY).with_manual_events());
 }
 
 #[test]
-fn everything_holds_when_the_device_fails_at_any_call() {
-    // Each of the first calls in turn, and from then on every so often.
+fn invariants_hold_when_the_device_fails() {
+    // Fail each of the first calls in turn, then calls at regular intervals.
     run(120_000, 300, 1, |seed| {
         let error = match seed % 3 {
             0 => DeviceError::OutOfMemory,
             _ => DeviceError::Failed("injected".to_owned()),
         };
         let calls = (seed % 97..4000).step_by(5 + (seed % 31) as usize);
-        let device = SimulatedDevice::new(CAPACITY).with_events_held();
+        let device = SimulatedDevice::new(CAPACITY).with_manual_events();
         calls.fold(device, |device, call| device.with_fault(call, error.clone()))
     });
 }

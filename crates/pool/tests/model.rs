@@ -1,20 +1,21 @@
-//! The pool against a model that is too simple to be wrong: every block in one list, every search a scan, every sum a recount.
+//! The pool against a simple model: all blocks in one list, every search a scan, every sum a
+//! recount.
 
 #![allow(missing_docs)]
 
 use proptest::prelude::*;
 use vramscope_pool::{
-    AllocateError, BlockState, Device, DeviceError, LaidSegment, Origin, Pool, Settings, SimulatedDevice, Stats,
+    AllocateError, BlockState, Device, DeviceError, Origin, Pool, SegmentView, Settings, SimulatedDevice, Stats,
 };
 use vramscope_trace::{DeviceId, EventKind, Memory, MemoryState, PoolKind, SiteId, StreamId};
 
 const DEVICE: DeviceId = DeviceId(3);
 const MIB: u64 = 1 << 20;
 
-/// What a segment is, for comparison: address, size, stream, kind, and its blocks as in [`ModelSegment`].
-type Laid = (u64, u64, u64, PoolKind, Vec<(u64, Option<u64>)>);
+/// A segment for comparison: address, size, stream, kind, and blocks as in [`ModelSegment`].
+type SegmentLayout = (u64, u64, u64, PoolKind, Vec<(u64, Option<u64>)>);
 
-/// A segment: its size, stream, kind and blocks (size; what was asked for, where live).
+/// A segment. A block is its size and, if allocated, its requested bytes.
 #[derive(Clone, Debug)]
 struct ModelSegment {
     address: u64,
@@ -30,47 +31,49 @@ struct Model {
 }
 
 impl Model {
-    /// Where a request goes: the segment's place in the list, the block's place in it.
+    /// Returns the best-fitting free block, as the index of its segment and its index in the
+    /// segment.
     fn best_fit(&self, kind: PoolKind, stream: u64, size: u64) -> Option<(usize, usize)> {
         let mut best: Option<(u64, u64, usize, usize)> = None;
-        for (place, segment) in
+        for (position, segment) in
             self.segments.iter().enumerate().filter(|(_, it)| it.kind == kind && it.stream == stream)
         {
             let mut address = segment.address;
             for (number, &(block, live)) in segment.blocks.iter().enumerate() {
-                let candidate = (block, address, place, number);
+                let candidate = (block, address, position, number);
                 if live.is_none() && block >= size && best.is_none_or(|best| candidate < best) {
                     best = Some(candidate);
                 }
                 address += block;
             }
         }
-        best.map(|(_, _, place, number)| (place, number))
+        best.map(|(_, _, position, number)| (position, number))
     }
 
-    /// Puts a request where best fit says, making a segment at `new_address` where nothing fits. Returns address and size.
+    /// Allocates the best-fitting free block, or adds a segment at `new_address` if none fits.
+    /// Returns the block's address and size.
     fn allocate(&mut self, stream: u64, requested: u64, new_address: Option<u64>) -> (u64, u64) {
         let size = requested.div_ceil(512) * 512;
         let kind = if size <= MIB { PoolKind::Small } else { PoolKind::Large };
-        let (place, number) = self.best_fit(kind, stream, size).unwrap_or_else(|| {
+        let (position, number) = self.best_fit(kind, stream, size).unwrap_or_else(|| {
             let bytes = match size {
                 0..=0x10_0000 => 2 * MIB,
                 0x10_0001..0xa0_0000 => 20 * MIB,
                 _ => size.div_ceil(2 * MIB) * 2 * MIB,
             };
-            let address = new_address.expect("the pool made no segment where the model finds no room");
+            let address = new_address.expect("the pool allocates a segment where the model needs one");
             self.segments.push(ModelSegment { address, size: bytes, stream, kind, blocks: vec![(bytes, None)] });
             (self.segments.len() - 1, 0)
         });
-        let segment = &mut self.segments[place];
-        let rest = segment.blocks[number].0 - size;
-        let cut = if kind == PoolKind::Small { rest >= 512 } else { rest > MIB };
-        let taken = if cut { size } else { size + rest };
-        segment.blocks[number] = (taken, Some(requested));
-        if cut {
-            segment.blocks.insert(number + 1, (rest, None));
+        let segment = &mut self.segments[position];
+        let remainder = segment.blocks[number].0 - size;
+        let is_split = if kind == PoolKind::Small { remainder >= 512 } else { remainder > MIB };
+        let taken_size = if is_split { size } else { size + remainder };
+        segment.blocks[number] = (taken_size, Some(requested));
+        if is_split {
+            segment.blocks.insert(number + 1, (remainder, None));
         }
-        (segment.address + segment.blocks[..number].iter().map(|block| block.0).sum::<u64>(), taken)
+        (segment.address + segment.blocks[..number].iter().map(|block| block.0).sum::<u64>(), taken_size)
     }
 
     fn free(&mut self, address: u64) {
@@ -78,7 +81,7 @@ impl Model {
             .segments
             .iter_mut()
             .find(|it| (it.address..it.address + it.size).contains(&address))
-            .expect("a segment");
+            .expect("the address is in a segment");
         let mut at = segment.address;
         for block in &mut segment.blocks {
             if at == address {
@@ -87,11 +90,11 @@ impl Model {
             at += block.0;
         }
         segment.blocks.dedup_by(|above, below| {
-            let joins = above.1.is_none() && below.1.is_none();
-            if joins {
+            let are_free = above.1.is_none() && below.1.is_none();
+            if are_free {
                 below.0 += above.0;
             }
-            joins
+            are_free
         });
     }
 
@@ -104,18 +107,18 @@ impl Model {
     }
 }
 
-fn lay(model: &Model) -> Vec<Laid> {
+fn model_layout(model: &Model) -> Vec<SegmentLayout> {
     let mut segments: Vec<_> =
         model.segments.iter().map(|it| (it.address, it.size, it.stream, it.kind, it.blocks.clone())).collect();
     segments.sort_by_key(|segment| segment.0);
     segments
 }
 
-fn lay_pool<D: Device>(pool: &Pool<D>) -> Vec<Laid> {
-    let blocks = |it: &LaidSegment| {
+fn pool_layout<D: Device>(pool: &Pool<D>) -> Vec<SegmentLayout> {
+    let blocks = |it: &SegmentView| {
         it.blocks
             .iter()
-            .map(|block| (block.size, (block.state != BlockState::Inactive).then_some(block.requested)))
+            .map(|block| (block.size, (block.state != BlockState::Free).then_some(block.requested)))
             .collect()
     };
     pool.segments().iter().map(|it| (it.address, it.size, it.stream.0, it.pool.kind, blocks(it))).collect()
@@ -163,29 +166,30 @@ fn check_stats(stats: &Stats, model: &Model) {
     }
 }
 
-/// The events that the pool emitted, applied from the start, must give what the pool says of itself.
+/// Checks that the events of the pool, applied from the start, give the pool's state.
 fn check_events<D: Device>(state: &MemoryState, pool: &Pool<D>) {
     let Some(device) = state.device(DEVICE) else {
         assert_eq!(pool.segments().len(), 0);
         return;
     };
-    assert_eq!(device.misfits(), 0, "no event contradicts those before");
+    assert_eq!(device.misfits(), 0, "events are consistent");
     let mut segments = device.segments();
-    for laid in pool.segments() {
-        let told = segments.next().expect("the events tell of every segment");
+    for view in pool.segments() {
+        let recorded = segments.next().expect("the events contain every segment");
         assert_eq!(
-            (told.address, told.size, told.stream, told.pool),
-            (laid.address, laid.size, laid.stream, laid.pool)
+            (recorded.address, recorded.size, recorded.stream, recorded.pool),
+            (view.address, view.size, view.stream, view.pool)
         );
-        let extents =
-            device.extents(told).map(|it| (it.address, it.size, it.block.map(|block| (block.requested, block.site))));
-        let blocks = laid
+        let extents = device
+            .extents(recorded)
+            .map(|it| (it.address, it.size, it.block.map(|block| (block.requested, block.site))));
+        let blocks = view
             .blocks
             .iter()
-            .map(|it| (it.address, it.size, (it.state != BlockState::Inactive).then_some((it.requested, it.site))));
+            .map(|it| (it.address, it.size, (it.state != BlockState::Free).then_some((it.requested, it.site))));
         assert_eq!(extents.collect::<Vec<_>>(), blocks.collect::<Vec<_>>());
     }
-    assert!(segments.next().is_none(), "the events tell of no other segment");
+    assert!(segments.next().is_none(), "the events contain no other segment");
     let (counters, stats) = (device.counters(), pool.stats());
     assert_eq!(counters.allocated, stats.allocated_bytes.all.current);
     assert_eq!(counters.active, stats.active_bytes.all.current);
@@ -200,7 +204,7 @@ enum Operation {
         bytes: u64,
         stream: u64,
     },
-    /// Frees one of the live blocks, by a number that is taken modulo their count.
+    /// Frees one of the allocated blocks, by a number taken_size modulo their count.
     Free(usize),
     FreeAgain(usize),
     EmptyCache,
@@ -222,31 +226,31 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(operation, 1..200)
 }
 
-/// Runs operations on a pool and on the model, comparing them after each.
+/// Runs operations on a pool and on the model and compares both after each.
 fn check(operations: &[Operation], settings: Settings, device: SimulatedDevice) {
     let mut pool = Pool::new(DEVICE, settings, device);
     let mut model = Model::default();
     let mut state = MemoryState::default();
     let mut live: Vec<u64> = Vec::new();
-    let mut gone: Vec<u64> = Vec::new();
+    let mut freed: Vec<u64> = Vec::new();
     for (number, operation) in operations.iter().enumerate() {
         let mut sink = Memory::default();
         let origin = Origin { site: SiteId(number as u32 + 1), time_ns: number as u64 };
         match *operation {
             Operation::Allocate { bytes, stream } => match pool.allocate(bytes, StreamId(stream), origin, &mut sink) {
                 Ok(allocated) => {
-                    let allocated = allocated.expect("more than 0 bytes were asked for");
+                    let allocated = allocated.expect("the request is not empty");
                     let released = sink.events.iter().any(|event| matches!(event.kind, EventKind::SegmentFreed { .. }));
                     if released {
                         model.empty_cache();
                     }
-                    let made = sink.events.iter().find_map(|event| match event.kind {
+                    let new_address = sink.events.iter().find_map(|event| match event.kind {
                         EventKind::SegmentAllocated { address, .. } => Some(address),
                         _ => None,
                     });
-                    assert_eq!(model.allocate(stream, bytes, made), (allocated.address, allocated.size));
+                    assert_eq!(model.allocate(stream, bytes, new_address), (allocated.address, allocated.size));
                     live.push(allocated.address);
-                    gone.retain(|&address| address != allocated.address);
+                    freed.retain(|&address| address != allocated.address);
                 }
                 Err(AllocateError::OutOfMemory(_)) => model.empty_cache(),
                 Err(AllocateError::Device(_)) => forget_released(&mut model, &sink),
@@ -254,15 +258,15 @@ fn check(operations: &[Operation], settings: Settings, device: SimulatedDevice) 
             },
             Operation::Free(which) if !live.is_empty() => {
                 let address = live.swap_remove(which % live.len());
-                pool.free(address, origin, &mut sink).expect("a live block");
+                pool.free(address, origin, &mut sink).expect("the block is allocated");
                 model.free(address);
-                gone.push(address);
+                freed.push(address);
             }
-            Operation::FreeAgain(which) if !gone.is_empty() => {
-                let address = gone[which % gone.len()];
-                pool.free(address, origin, &mut sink).expect_err("a block that is gone");
-                pool.free(address + 1, origin, &mut sink).expect_err("no block begins there");
-                assert!(sink.events.is_empty(), "what is refused leaves no trace");
+            Operation::FreeAgain(which) if !freed.is_empty() => {
+                let address = freed[which % freed.len()];
+                pool.free(address, origin, &mut sink).expect_err("the block was freed");
+                pool.free(address + 1, origin, &mut sink).expect_err("no block begins at this address");
+                assert!(sink.events.is_empty(), "a refused call emits no event");
             }
             Operation::EmptyCache => {
                 let result = pool.empty_cache(origin, &mut sink);
@@ -274,7 +278,7 @@ fn check(operations: &[Operation], settings: Settings, device: SimulatedDevice) 
             Operation::Free(_) | Operation::FreeAgain(_) => {}
         }
         sink.events.iter().for_each(|event| state.apply(event));
-        assert_eq!(lay_pool(&pool), lay(&model), "after operation {number}");
+        assert_eq!(pool_layout(&pool), model_layout(&model), "after operation {number}");
         check_stats(&pool.stats(), &model);
         check_events(&state, &pool);
         let memory = pool.device().memory();
@@ -282,7 +286,7 @@ fn check(operations: &[Operation], settings: Settings, device: SimulatedDevice) 
     }
 }
 
-/// A device that fails in between leaves some of the cache released; the events say which.
+/// Removes the segments that a failing operation has released, which its events name.
 fn forget_released(model: &mut Model, sink: &Memory) {
     for event in &sink.events {
         if let EventKind::SegmentFreed { address, .. } = event.kind {
@@ -295,20 +299,25 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_pool_does_what_the_model_does(operations in operations(), capacity in prop_oneof![Just(1 << 40), 30 * MIB..300 * MIB]) {
+    fn pool_matches_the_model(operations in operations(), capacity in prop_oneof![Just(1 << 40), 30 * MIB..300 * MIB]) {
         check(&operations, Settings::default(), SimulatedDevice::new(capacity));
     }
 
     #[test]
-    fn a_limit_holds(operations in operations(), limit in 0..200 * MIB) {
+    fn pool_with_a_limit_matches_the_model(operations in operations(), limit in 0..200 * MIB) {
         let settings = Settings { limit_bytes: Some(limit), ..Settings::default() };
         check(&operations, settings, SimulatedDevice::new(1 << 40));
     }
 
     #[test]
-    fn a_device_may_fail_at_every_call(operations in operations(), calls in prop::collection::btree_set(0..60u64, 0..12), full in any::<bool>()) {
+    fn pool_on_a_failing_device_matches_the_model(
+        operations in operations(),
+        calls in prop::collection::btree_set(0..60u64, 0..12),
+        full in any::<bool>(),
+    ) {
         let error = if full { DeviceError::OutOfMemory } else { DeviceError::Failed("injected".to_owned()) };
-        let device = calls.into_iter().fold(SimulatedDevice::new(120 * MIB), |device, call| device.with_fault(call, error.clone()));
+        let device = SimulatedDevice::new(120 * MIB);
+        let device = calls.into_iter().fold(device, |device, call| device.with_fault(call, error.clone()));
         check(&operations, Settings::default(), device);
     }
 }

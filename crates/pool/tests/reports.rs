@@ -1,4 +1,5 @@
-//! What the pool says of itself, against what PyTorch said: the keys of its counters, its table, its message when out of memory.
+//! The pool's reports against PyTorch's: the keys of the statistics, the summary table, and the
+//! out-of-memory message.
 
 #![allow(missing_docs)]
 
@@ -17,24 +18,24 @@ fn workspace_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The truths of a folder: their paths and what they say.
-fn truths(folder: &Path) -> Vec<(PathBuf, Value)> {
+/// Reads the reference values that PyTorch reported, with their paths, from a folder.
+fn references(folder: &Path) -> Vec<(PathBuf, Value)> {
     let files = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let paths = files.map(|file| file.expect("a folder can be listed").path());
-    let truths: Vec<_> = paths
+    let paths = files.map(|file| file.expect("the folder can be listed").path());
+    let references: Vec<_> = paths
         .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
         .map(|path| {
-            let truth =
-                serde_json::from_slice(&fs::read(&path).expect("a truth can be read")).expect("a truth is JSON");
-            (path, truth)
+            let reference = serde_json::from_slice(&fs::read(&path).expect("the reference can be read"))
+                .expect("the reference is JSON");
+            (path, reference)
         })
         .collect();
-    assert!(!truths.is_empty(), "{} has no truths", folder.display());
-    truths
+    assert!(!references.is_empty(), "{} has no reference files", folder.display());
+    references
 }
 
-fn stats_of(truth: &Value) -> Stats {
-    let number = |key: String| truth[&key].as_u64().unwrap_or_else(|| panic!("the truth has no {key}"));
+fn stats_of(reference: &Value) -> Stats {
+    let number = |key: String| reference[&key].as_u64().unwrap_or_else(|| panic!("the reference has no {key}"));
     let stat = |prefix: String| Stat {
         current: number(format!("{prefix}.current")),
         peak: number(format!("{prefix}.peak")),
@@ -63,44 +64,45 @@ fn stats_of(truth: &Value) -> Stats {
         num_sync_all_streams: number("num_sync_all_streams".to_owned()),
         num_device_alloc: number("num_device_alloc".to_owned()),
         num_device_free: number("num_device_free".to_owned()),
-        max_split_size: truth["max_split_size"].as_u64(),
+        max_split_size: reference["max_split_size"].as_u64(),
     }
 }
 
-/// The failure that was recorded last, from the state of memory in the history.
-fn last_out_of_memory(path: &Path, truth: &Value) -> OutOfMemory {
+/// Reconstructs the last recorded failure from the memory state in the history.
+fn last_out_of_memory(path: &Path, reference: &Value) -> OutOfMemory {
     let limits = Limits::default();
-    let packed = fs::read(path.with_extension("pickle.zst")).expect("a truth has a recording");
-    let bytes = unpack(&packed, &limits).expect("a recording is whole");
+    let packed = fs::read(path.with_extension("pickle.zst")).expect("each reference has a recording");
+    let bytes = unpack(&packed, &limits).expect("the recording decompresses");
     let (memory, imported) =
-        import(&bytes, "", &limits, &mut |_, _| {}, |_| Memory::default()).expect("a recording can be read");
+        import(&bytes, "", &limits, &mut |_, _| {}, |_| Memory::default()).expect("the recording is valid");
     let is_failure = |kind| matches!(kind, EventKind::OutOfMemory { .. });
     let last = memory.events.iter().rposition(|event| is_failure(event.kind)).expect("the history has a failure");
     let mut state = MemoryState::default();
     memory.events[..=last].iter().for_each(|event| state.apply(event));
     let event = memory.events[last];
     let EventKind::OutOfMemory { requested, device_free, stream, .. } = event.kind else { unreachable!() };
-    let counters = state.device(event.device).expect("the device failed").counters();
-    let settings = Settings::parse(&imported.info.alloc_conf).expect("the recording says its settings");
+    let counters = state.device(event.device).expect("the device has state").counters();
+    let settings = Settings::parse(&imported.info.alloc_conf).expect("recorded settings are valid");
     OutOfMemory {
         device: event.device,
         requested,
         segment_bytes: size::segment_size(&settings, requested),
         stream,
         device_free_bytes: device_free,
-        device_total_bytes: truth["mem_get_info"][1].as_u64().expect("the truth has the device's size"),
-        limit_bytes: truth["limit_bytes"].as_u64(),
+        device_total_bytes: reference["mem_get_info"][1].as_u64().expect("the reference has the device's size"),
+        limit_bytes: reference["limit_bytes"].as_u64(),
         allocated_bytes: counters.allocated,
         reserved_bytes: counters.reserved,
         private_pool_bytes: 0,
         largest_free_bytes: 0,
         process_bytes: None,
-        others_bytes: None,
+        other_processes_bytes: None,
         settings,
     }
 }
 
-/// What PyTorch said, without what it knows of processes and without its advice, in our words for whose memory it is.
+/// Returns the part of PyTorch's message that both messages contain, without other processes and
+/// advice, with our wording for who holds the memory.
 fn common_part(message: &str) -> String {
     let message = message.split(" If reserved but").next().unwrap_or_default();
     let sentences = message.split_inclusive(". ").filter(|sentence| !sentence.contains("memory in use"));
@@ -111,45 +113,48 @@ fn common_part(message: &str) -> String {
         ("allocated by PyTorch", "allocated by the program"),
         ("reserved by PyTorch", "reserved by the pool"),
     ];
-    words.iter().fold(renamed, |message, (theirs, ours)| message.replace(theirs, ours))
+    words.iter().fold(renamed, |text, (pytorch_words, our_words)| text.replace(pytorch_words, our_words))
 }
 
-fn check(path: &Path, truth: &Value) {
+fn check(path: &Path, reference: &Value) {
     let name = path.display();
-    let stats = stats_of(&truth["stats"]);
-    assert_eq!(serde_json::to_value(MemoryStats::from(stats)).unwrap(), truth["stats"], "{name}");
+    let stats = stats_of(&reference["stats"]);
+    assert_eq!(serde_json::to_value(MemoryStats::from(stats)).unwrap(), reference["stats"], "{name}");
     assert!(MemoryStats::from(stats).entries().is_sorted(), "{name}");
 
-    let table = truth["summary"].as_str().expect("a truth has a summary");
+    let table = reference["summary"].as_str().expect("a reference has a summary");
     assert_eq!(memory_summary(&stats, DeviceId(0), false), table, "{name}");
     let short: String = table.split_inclusive('\n').filter(|row| !row.contains(" pool |")).collect();
     assert_eq!(memory_summary(&stats, DeviceId(0), true), short, "{name}, abbreviated");
 
-    if let Some(message) = truth["last_oom"].as_str() {
-        let ours = last_out_of_memory(path, truth).to_string();
-        let theirs = common_part(message);
-        assert!(theirs.contains("Tried to allocate") && theirs.ends_with("unallocated."), "{name}: {theirs}");
-        assert!(ours.starts_with(&theirs), "{name}:\n{ours}\n{theirs}");
+    if let Some(message) = reference["last_oom"].as_str() {
+        let our_message = last_out_of_memory(path, reference).to_string();
+        let pytorch_message = common_part(message);
+        assert!(
+            pytorch_message.contains("Tried to allocate") && pytorch_message.ends_with("unallocated."),
+            "{name}: {pytorch_message}"
+        );
+        assert!(our_message.starts_with(&pytorch_message), "{name}:\n{our_message}\n{pytorch_message}");
     }
 }
 
 #[test]
-fn the_fixtures_reports_are_those_of_pytorch() {
-    truths(&workspace_root().join("tests/data")).iter().for_each(|(path, truth)| check(path, truth));
+fn small_recordings_reports_match_pytorch() {
+    references(&workspace_root().join("tests/data")).iter().for_each(|(path, reference)| check(path, reference));
 }
 
 #[test]
-fn the_reports_of_larger_programs_are_those_of_pytorch() {
+fn large_recordings_reports_match_pytorch() {
     let folder = workspace_root().join("../shared/snapshots");
     if folder.is_dir() {
-        truths(&folder).iter().for_each(|(path, truth)| check(path, truth));
+        references(&folder).iter().for_each(|(path, reference)| check(path, reference));
     } else {
-        println!("SKIPPED: {} is not there", folder.display());
+        println!("SKIPPED: {} does not exist", folder.display());
     }
 }
 
 #[test]
-fn columns_change_their_unit_where_pytorch_does() {
+fn summary_columns_change_units_like_pytorch() {
     let cells = |bytes: u64, count: u64| {
         let stat = |current| StatBySize { all: Stat { current, ..Stat::default() }, ..StatBySize::default() };
         let stats = Stats { allocated_bytes: stat(bytes), allocation: stat(count), ..Stats::default() };
@@ -186,17 +191,17 @@ fn failure() -> OutOfMemory {
         private_pool_bytes: 0,
         largest_free_bytes: 39 * MIB,
         process_bytes: None,
-        others_bytes: None,
+        other_processes_bytes: None,
         settings: Settings::default(),
     }
 }
 
 #[test]
-fn a_failure_names_the_settings_that_might_have_helped_and_no_others() {
+fn out_of_memory_suggests_only_settings_that_might_help() {
     let expandable = Settings { expandable_segments: true, ..Settings::default() };
-    let split = "expandable_segments:True would put what is unallocated to use; \
-                 max_split_size_mb:40 would keep blocks for such requests whole";
-    let limit = "the device has room, and per_process_memory_fraction:0.304 would let the pool use it";
+    let split = "expandable_segments:True would let requests use the unallocated memory; \
+                 max_split_size_mb:40 would keep blocks of this size from being split";
+    let limit = "the device has enough free memory: per_process_memory_fraction:0.304 would let the pool use it";
     let limited = OutOfMemory {
         limit_bytes: Some(3 * GIB),
         reserved_bytes: 3 * GIB,
@@ -226,42 +231,45 @@ fn a_failure_names_the_settings_that_might_have_helped_and_no_others() {
 }
 
 #[test]
-fn a_failure_says_who_else_holds_memory_where_it_is_known() {
+fn out_of_memory_reports_other_memory_if_known() {
     let failure = OutOfMemory {
         process_bytes: Some(1024),
-        others_bytes: Some(1025),
+        other_processes_bytes: Some(1025),
         limit_bytes: Some(GIB),
         private_pool_bytes: GIB / 2,
         ..failure()
     };
     assert_eq!(
         failure.to_string(),
-        "out of memory. Tried to allocate 40.00 MiB. Device 1 has a total capacity of 10.00 GiB of which 0 bytes is free. \
-         Including memory outside of the pool, this process has 1024 bytes memory in use. Other processes have 1.00 KiB memory in \
-         use. 1024.00 MiB allowed; Of the allocated memory 9.50 GiB is allocated by the program, with 512.00 MiB allocated in \
-         private pools (e.g., CUDA Graphs), and 512.00 MiB is reserved by the pool but unallocated. The largest free block has \
-         39.00 MiB. Settings that might help: expandable_segments:True would put what is unallocated to use; \
-         max_split_size_mb:40 would keep blocks for such requests whole"
+        "out of memory. Tried to allocate 40.00 MiB. Device 1 has a total capacity of 10.00 GiB of which 0 \
+         bytes is free. Including memory outside of the pool, this process has 1024 bytes memory in use. \
+         Other processes have 1.00 KiB memory in use. 1024.00 MiB allowed; Of the allocated memory 9.50 GiB \
+         is allocated by the program, with 512.00 MiB allocated in private pools (e.g., CUDA Graphs), and \
+         512.00 MiB is reserved by the pool but unallocated. The largest free block has 39.00 MiB. Settings \
+         that might help: expandable_segments:True would let requests use the unallocated memory; \
+         max_split_size_mb:40 would keep blocks of this size from being split"
     );
 }
 
 #[test]
-fn a_private_pool_that_cannot_serve_is_named() {
+fn private_pool_errors_name_the_pool() {
     let error = MempoolError::Unknown(MempoolId(0, 7));
-    assert_eq!(error.to_string(), "private pool (0, 7): there is no such pool");
+    assert_eq!(error.to_string(), "private pool (0, 7) does not exist");
 }
 
 #[test]
-fn pinned_memory_of_the_host_is_not_run_again() {
-    let snapshot = br#"{"device_traces": [[{"action": "segment_alloc", "addr": 33554432, "size": 2097152, "stream": 0, "time_us": 1}]],
-        "host_traces": [{"action": "segment_alloc", "addr": 4096, "size": 8192, "stream": 0, "time_us": 2}]}"#;
+fn pinned_host_memory_has_no_history() {
+    let snapshot = br#"{
+        "device_traces": [[{"action": "segment_alloc", "addr": 33554432, "size": 2097152, "stream": 0, "time_us": 1}]],
+        "host_traces": [{"action": "segment_alloc", "addr": 4096, "size": 8192, "stream": 0, "time_us": 2}]
+    }"#;
     let encode = vramscope_trace::Encoder::new;
     let (mut encoder, imported) =
-        import(snapshot, "pinned", &Limits::default(), &mut |_, _| {}, encode).expect("a snapshot");
+        import(snapshot, "pinned", &Limits::default(), &mut |_, _| {}, encode).expect("the snapshot is valid");
     assert_eq!(imported.info.devices.iter().map(|device| device.device).collect::<Vec<_>>(), [0, DeviceId::HOST.0]);
     encoder.flush();
     let mut recording = vramscope_trace::Recording::new();
-    encoder.take_output().iter().for_each(|chunk| recording.push(&chunk.bytes).expect("it was just encoded"));
-    let histories = vramscope_pool::rerun::History::all_of(&recording).expect("it can be read");
+    encoder.take_output().iter().for_each(|chunk| recording.push(&chunk.bytes).expect("encoded chunks decode"));
+    let histories = vramscope_pool::rerun::History::from_recording(&recording).expect("the recording can be read");
     assert_eq!(histories.iter().map(|history| history.device()).collect::<Vec<_>>(), [DeviceId(0)]);
 }

@@ -1,95 +1,100 @@
-//! What one device's allocator decided, in order, as a recording has it.
+//! A history: the decisions of one device's allocator, in recorded order.
 
 use std::collections::{BTreeMap, HashMap};
 
 use vramscope_trace::{
-    DeviceId, DeviceState, EventKind, FormatError, MempoolId, Pool as PoolKey, Recording, Replay, SiteId, StreamId,
+    DeviceId, DeviceState, EventKind, FormatError, MempoolId, Pool as PoolKey, Recording, Replay, StreamId,
 };
 
-use super::areas::{AreaIndex, Areas, name_owners};
+use super::entry::Entry;
+use super::segment_tracker::{SegmentIndex, SegmentTracker, name_owners};
 
-/// The decisions of one device's allocator, and the memory state that they begin with.
+/// The recorded decisions of one device's allocator, and the memory state before the first.
+///
+/// [`verify`](super::verify()) checks a history; [`Workload`](super::Workload) simulates its
+/// requests under other settings.
 #[derive(Clone, Debug)]
 pub struct History {
     pub(super) device: DeviceId,
-    /// Nothing where the recording began with an empty allocator.
+    /// Empty if the recording began with an empty allocator.
     pub(super) start: DeviceState,
     pub(super) entries: Vec<Entry>,
-    /// Frees that were completed later than at once: the place of the request, and of the completion.
-    pub(super) late_frees: HashMap<usize, usize>,
-    /// Places of the entries that made or mapped a segment of which nothing is left at the end.
+    /// Frees that were not completed at once, from the position of the request to that of the
+    /// completion.
+    pub(super) deferred_frees: HashMap<usize, usize>,
+    /// Positions of the entries that allocated or mapped memory of segments that do not exist at
+    /// the end. Sorted.
     pub(super) short_lived: Vec<usize>,
-    /// The segments.
-    pub(super) areas: Areas,
-    /// Bytes of memory of the device; 0 where the recording does not say.
+    /// All segments of the history.
+    pub(super) tracker: SegmentTracker,
+    /// The device's memory in bytes; 0 if the recording does not contain it.
     pub(super) total_bytes: u64,
-    /// Whether frees were recorded when they were requested, which the oldest versions of PyTorch did not.
+    /// Whether requests of frees were recorded. The oldest versions of PyTorch recorded only
+    /// completed frees.
     pub(super) has_free_requests: bool,
-    /// Whether a private pool is named anywhere.
+    /// Whether the recording names any private pool.
     pub(super) has_private_pools: bool,
-    /// The private pools that are named in blocks allocated: up to which place, on which stream.
+    /// The named private pools of allocated blocks: the last position of consecutive requests on a
+    /// stream that use the same pool.
     named_pools: Vec<(usize, StreamId, MempoolId)>,
-    /// Whether the private pools of segments that are gone at the end are named too, and not only those that the end still shows.
-    pub(super) names_lost_pools: bool,
-    /// How many private pools have the names that `assumed_pool` gives, because the recording names none.
-    pub(super) assumed_pools: usize,
-    /// Where the state that it begins with is not certain: the place from which on it is, and the state there.
-    pub(super) certain: Option<(usize, Box<DeviceState>)>,
-    /// How often a block of the beginning was made larger.
-    pub(super) tails: usize,
+    /// Whether the recording also names the private pools of segments that do not exist at the end.
+    /// A snapshot names only those of existing segments.
+    pub(super) names_pools_of_freed_segments: bool,
+    /// The number of private pools with ids from `unnamed_pool`.
+    pub(super) unnamed_pools: usize,
+    /// If the start state is uncertain: the position from which on the state is certain, and that
+    /// state.
+    pub(super) certain_start: Option<(usize, Box<DeviceState>)>,
+    /// How often a block of the start state was enlarged; see `start_blocks`.
+    pub(super) start_corrections: usize,
 }
 
-/// One decision.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    /// The event's number in the recording.
-    pub(super) number: u64,
-    pub(super) kind: EventKind,
-}
-
-/// What becomes of one device's events: a history, or several where events are known to be missing between them.
-struct Collector {
+/// Builds the histories of one device: one, or several if events are missing in between.
+struct HistoryBuilder {
     device: DeviceId,
     total_bytes: u64,
     parts: Vec<(DeviceState, Vec<Entry>)>,
-    /// How many more of the device's events come before its state is certain.
+    /// The number of further events of the device before its state is certain.
     uncertain_events: u64,
-    /// The event and the place from which on the state is certain, where it was not from the beginning.
+    /// The event and the position from which on the state is certain, if it was not from the start.
     certain_from: Option<(u64, usize)>,
 }
 
 impl History {
-    /// The histories of a recording: one of each device, or several where events are missing in between; each of those begins with
-    /// the first state known again.
-    /// Pinned memory of the host has other rules than this pool's, and none is given for it.
+    /// Extracts the histories of all devices. A device has one history, or several if events are
+    /// missing in between; each begins with the first state that is known again.
+    ///
+    /// Pinned host memory is skipped, because its allocator has other rules.
     ///
     /// # Errors
-    /// If a chunk cannot be read, which a [`Recording`] that took it in rules out.
-    pub fn all_of(recording: &Recording) -> Result<Vec<Self>, FormatError> {
+    /// [`FormatError`] if a chunk cannot be decoded. This does not happen for a [`Recording`] that
+    /// accepted all of its chunks.
+    pub fn from_recording(recording: &Recording) -> Result<Vec<Self>, FormatError> {
         let mut replay = Replay::new();
-        let mut collectors = BTreeMap::new();
+        let mut builders = BTreeMap::new();
         let (first, end) = (recording.first_event(), recording.end_event());
-        let begin = replay.seek(recording, first)?.clone();
+        let start_state = replay.seek(recording, first)?.clone();
         for device in recording.devices().filter(|&device| device != DeviceId::HOST) {
             let info = recording.info().devices.iter().find(|info| info.device == device.0);
-            let start = begin.device(device).cloned().unwrap_or_default();
+            let start = start_state.device(device).cloned().unwrap_or_default();
             let total_bytes = info.map_or(0, |info| info.total_bytes);
             let uncertain_events = info.map_or(0, |info| info.uncertain_events);
             let parts = vec![(start, Vec::new())];
-            collectors.insert(device, Collector { device, total_bytes, parts, uncertain_events, certain_from: None });
+            builders
+                .insert(device, HistoryBuilder { device, total_bytes, parts, uncertain_events, certain_from: None });
         }
         let mut number = first;
         while number < end {
             match replay.event(recording, number)? {
                 Some(event) if matches!(event.kind, EventKind::Gap { .. }) => {
                     let after = replay.seek(recording, number + 1)?.clone();
-                    for (device, collector) in &mut collectors {
-                        collector.parts.push((after.device(*device).cloned().unwrap_or_default(), Vec::new()));
+                    for (device, builder) in &mut builders {
+                        builder.parts.push((after.device(*device).cloned().unwrap_or_default(), Vec::new()));
                     }
                 }
                 Some(event) => {
-                    if let Some(collector) = collectors.get_mut(&event.device) {
-                        collector.take(Entry { number, kind: event.kind });
+                    if let Some(builder) = builders.get_mut(&event.device) {
+                        builder.add(Entry { number, kind: event.kind });
                     }
                 }
                 None => break,
@@ -97,59 +102,61 @@ impl History {
             number += 1;
         }
         let mut histories = Vec::new();
-        for (device, collector) in collectors {
-            let certain = match collector.certain_from {
-                Some((event, place)) => {
+        for (device, builder) in builders {
+            let certain_start = match builder.certain_from {
+                Some((event, position)) => {
                     let state = replay.seek(recording, event)?.device(device).cloned().unwrap_or_default();
-                    Some((place, Box::new(state)))
+                    Some((position, Box::new(state)))
                 }
                 None => None,
             };
             let first = histories.len();
-            histories.extend(collector.histories());
+            histories.extend(builder.into_histories());
             if let Some(history) = histories.get_mut(first) {
-                history.certain = certain;
+                history.certain_start = certain_start;
             }
         }
         Ok(histories)
     }
 
-    /// The device's number.
+    /// Returns the device number.
     #[must_use]
     pub fn device(&self) -> DeviceId {
         self.device
     }
 
-    /// How many decisions there are.
+    /// Returns the number of recorded decisions.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.entries.len() as u64
     }
 
-    /// Whether it begins with an empty allocator.
+    /// Returns true if the history begins with an empty allocator.
     #[must_use]
     pub fn starts_empty(&self) -> bool {
         self.start.segments().len() == 0
     }
 
-    /// The same from where on the state is certain, where that is behind the place `at`.
-    pub(super) fn where_certain(&self, at: usize) -> Option<Self> {
-        let (place, state) = self.certain.as_ref().filter(|&&(place, _)| at < place)?;
-        Some(Self::new(self.device, self.total_bytes, (**state).clone(), self.entries[*place..].to_vec()))
+    /// Returns the history from the position where the state becomes certain, if that is after
+    /// `at`.
+    pub(super) fn after_uncertain_start(&self, at: usize) -> Option<Self> {
+        let (position, state) = self.certain_start.as_ref().filter(|&&(position, _)| at < position)?;
+        Some(Self::new(self.device, self.total_bytes, (**state).clone(), self.entries[*position..].to_vec()))
     }
 
-    /// The same up to and with the `count`th block allocated, or all of it where there are fewer.
+    /// Returns the history up to and including the `count`th allocated block, or all of it if it
+    /// has fewer.
     #[must_use]
-    pub fn first_allocations(&self, count: usize) -> Self {
+    pub fn up_to_allocation(&self, count: usize) -> Self {
         let is_allocation = |entry: &Entry| matches!(entry.kind, EventKind::BlockAllocated { .. });
-        let places = self.entries.iter().enumerate().filter(|(_, entry)| is_allocation(entry));
-        let end = places.take(count).last().map_or(0, |(place, _)| place + 1);
+        let positions = self.entries.iter().enumerate().filter(|(_, entry)| is_allocation(entry));
+        let end = positions.take(count).last().map_or(0, |(position, _)| position + 1);
         let all = self.entries.iter().filter(|entry| is_allocation(entry)).count() < count;
         let entries = if all { self.entries.clone() } else { self.entries[..end].to_vec() };
         Self::new(self.device, self.total_bytes, self.start.clone(), entries)
     }
 
-    /// How many blocks are allocated before the first request that fails.
+    /// Returns the number of blocks allocated before the first request that failed.
     #[must_use]
     pub fn allocations_before_oom(&self) -> usize {
         let before = self.entries.iter().take_while(|entry| !matches!(entry.kind, EventKind::OutOfMemory { .. }));
@@ -157,43 +164,50 @@ impl History {
     }
 
     fn new(device: DeviceId, total_bytes: u64, start: DeviceState, mut entries: Vec<Entry>) -> Self {
-        let private = |pool: &PoolKey| pool.owner != MempoolId::default();
-        let (areas, short_lived) = Areas::of(&start, &entries);
-        let names_lost_pools = areas.all.iter().any(|area| !area.is_there && private(&area.pool));
-        // Of an expandable segment the end may name some ranges, and not those that are gone; they are of the same pool.
-        let expandable = areas.all.iter().enumerate().filter(|(_, area)| area.is_expandable && private(&area.pool));
-        let owners: HashMap<AreaIndex, MempoolId> = expandable.map(|(at, area)| (at, area.pool.owner)).collect();
+        let is_private = |pool: &PoolKey| pool.owner != MempoolId::default();
+        let (tracker, short_lived) = SegmentTracker::from_entries(&start, &entries);
+        let names_pools_of_freed_segments =
+            tracker.segments.iter().any(|segment| !segment.is_live && is_private(&segment.pool));
+        // A snapshot names the pool of an expandable segment only for the ranges that exist at the
+        // end. The other ranges belong to the same pool.
+        let expandable = tracker
+            .segments
+            .iter()
+            .enumerate()
+            .filter(|(_, segment)| segment.is_expandable && is_private(&segment.pool));
+        let owners: HashMap<SegmentIndex, MempoolId> =
+            expandable.map(|(index, segment)| (index, segment.pool.owner)).collect();
         if !owners.is_empty() {
             name_owners(&start, &mut entries, &owners);
         }
-        let has_private_pools = start.segments().any(|segment| private(&segment.pool))
+        let has_private_pools = start.segments().any(|segment| is_private(&segment.pool))
             || entries.iter().any(|entry| match &entry.kind {
                 EventKind::SegmentAllocated { pool, .. }
                 | EventKind::SegmentMapped { pool, .. }
-                | EventKind::BlockAllocated { pool, .. } => private(pool),
+                | EventKind::BlockAllocated { pool, .. } => is_private(pool),
                 _ => false,
             });
         Self {
             device,
-            late_frees: late_frees(&entries),
+            deferred_frees: deferred_frees(&entries),
             short_lived,
-            areas,
-            assumed_pools: 0,
-            certain: None,
-            tails: 0,
+            tracker,
+            unnamed_pools: 0,
+            certain_start: None,
+            start_corrections: 0,
             total_bytes,
             has_free_requests: entries.iter().any(|entry| matches!(entry.kind, EventKind::FreeRequested { .. })),
             has_private_pools,
             named_pools: named_pools(&entries),
-            names_lost_pools,
+            names_pools_of_freed_segments,
             start,
             entries,
         }
     }
 }
 
-impl Collector {
-    fn take(&mut self, entry: Entry) {
+impl HistoryBuilder {
+    fn add(&mut self, entry: Entry) {
         let is_decision = !matches!(entry.kind, EventKind::MemorySample { .. } | EventKind::Mark { .. });
         if let (true, Some((_, entries))) = (is_decision, self.parts.last_mut()) {
             entries.push(entry);
@@ -206,7 +220,7 @@ impl Collector {
         }
     }
 
-    fn histories(self) -> impl Iterator<Item = History> {
+    fn into_histories(self) -> impl Iterator<Item = History> {
         let Self { device, total_bytes, mut parts, .. } = self;
         if parts.len() > 1 {
             parts.retain(|(_, entries)| !entries.is_empty());
@@ -215,65 +229,44 @@ impl Collector {
     }
 }
 
-/// The address of a free that the entry tells of.
-pub(super) fn freed_address(kind: &EventKind) -> Option<u64> {
-    match *kind {
-        EventKind::FreeRequested { address, .. } | EventKind::FreeCompleted { address, .. } => Some(address),
-        _ => None,
-    }
-}
-
-/// Where an entry came from.
-pub(super) fn site_of(kind: &EventKind) -> SiteId {
-    match *kind {
-        EventKind::SegmentAllocated { site, .. }
-        | EventKind::SegmentFreed { site, .. }
-        | EventKind::SegmentMapped { site, .. }
-        | EventKind::SegmentUnmapped { site, .. }
-        | EventKind::BlockAllocated { site, .. }
-        | EventKind::FreeRequested { site, .. }
-        | EventKind::FreeCompleted { site, .. }
-        | EventKind::OutOfMemory { site, .. } => site,
-        EventKind::MemorySample { .. } | EventKind::Mark { .. } | EventKind::Gap { .. } => SiteId(0),
-    }
-}
-
-fn late_frees(entries: &[Entry]) -> HashMap<usize, usize> {
+fn deferred_frees(entries: &[Entry]) -> HashMap<usize, usize> {
     let mut pending: HashMap<u64, usize> = HashMap::new();
-    let mut late = HashMap::new();
-    for (place, entry) in entries.iter().enumerate() {
+    let mut deferred = HashMap::new();
+    for (position, entry) in entries.iter().enumerate() {
         match entry.kind {
             EventKind::FreeRequested { address, .. } => {
-                let next = entries.get(place + 1).map(|next| next.kind);
-                let at_once = matches!(next, Some(EventKind::FreeCompleted { address: freed, .. }) if freed == address);
-                if !at_once {
-                    pending.insert(address, place);
-                    // Until it is seen to be completed it never is; each has a place of its own all the same.
-                    late.insert(place, entries.len() + place);
+                let next = entries.get(position + 1).map(|next| next.kind);
+                let is_immediate =
+                    matches!(next, Some(EventKind::FreeCompleted { address: freed, .. }) if freed == address);
+                if !is_immediate {
+                    pending.insert(address, position);
+                    // Without a completion, the free stays pending; it gets a unique number past
+                    // the last entry.
+                    deferred.insert(position, entries.len() + position);
                 }
             }
             EventKind::FreeCompleted { address, .. } => {
                 if let Some(request) = pending.remove(&address) {
-                    late.insert(request, place);
+                    deferred.insert(request, position);
                 }
             }
             _ => {}
         }
     }
-    late
+    deferred
 }
 
 fn named_pools(entries: &[Entry]) -> Vec<(usize, StreamId, MempoolId)> {
     let mut named: Vec<(usize, StreamId, MempoolId)> = Vec::new();
-    for (place, entry) in entries.iter().enumerate() {
+    for (position, entry) in entries.iter().enumerate() {
         if let EventKind::BlockAllocated { stream, pool, .. } = entry.kind
             && pool.owner != MempoolId::default()
         {
-            // One after the other from the same pool follow from the first; the last is what is looked for.
+            // Of consecutive requests to the same pool, only the last position is needed.
             if let Some(last) = named.last_mut().filter(|last| (last.1, last.2) == (stream, pool.owner)) {
-                last.0 = place;
+                last.0 = position;
             } else {
-                named.push((place, stream, pool.owner));
+                named.push((position, stream, pool.owner));
             }
         }
     }
@@ -281,28 +274,31 @@ fn named_pools(entries: &[Entry]) -> Vec<(usize, StreamId, MempoolId)> {
 }
 
 impl History {
-    /// The same with private pools for segments whose pool the recording does not name, `assumed_pools` of them.
-    pub(super) fn with_owners(&self, owners: &HashMap<AreaIndex, MempoolId>, assumed_pools: usize) -> Self {
+    /// Returns the history with private pools assigned to segments whose pool the recording does
+    /// not name; `unnamed_pools` of them are new.
+    pub(super) fn with_owners(&self, owners: &HashMap<SegmentIndex, MempoolId>, unnamed_pools: usize) -> Self {
         let mut entries = self.entries.clone();
         name_owners(&self.start, &mut entries, owners);
         let named = Self::new(self.device, self.total_bytes, self.start.clone(), entries);
-        Self { assumed_pools, names_lost_pools: true, ..named }
+        Self { unnamed_pools, names_pools_of_freed_segments: true, ..named }
     }
 
-    /// The private pool that requests on `stream` behind `place` ask next, of those that are named.
-    pub(super) fn next_named_pool(&self, place: usize, stream: StreamId) -> Option<MempoolId> {
-        let from = self.named_pools.partition_point(|&(last, ..)| last <= place);
+    /// Returns the named private pool that the next such request on `stream` after `position` uses.
+    pub(super) fn next_named_pool(&self, position: usize, stream: StreamId) -> Option<MempoolId> {
+        let from = self.named_pools.partition_point(|&(last, ..)| last <= position);
         let next = self.named_pools[from..].iter().find(|&&(_, named_on, _)| named_on == stream);
         next.map(|&(_, _, owner)| owner)
     }
 
-    /// How many addresses an expandable segment has whose pages are of `page_bytes`: no more than lie between two of them, and no fewer
-    /// than one was seen to use. How many are left above the highest page decides which of two free blocks can grow further, so they
-    /// should be as many as there were.
+    /// Estimates the size of an expandable segment's address range with pages of `page_bytes`: at
+    /// most the distance between two such segments, at least the largest span of one.
+    ///
+    /// The address space above the highest page decides which of two free blocks can grow further,
+    /// so the estimate should be close.
     pub(super) fn address_bytes(&self, page_bytes: u64) -> u64 {
         const UNLIMITED: u64 = 1 << 40;
-        let &Areas { apart, widest, .. } = &self.areas;
-        let room = apart.unwrap_or(UNLIMITED).min(UNLIMITED);
-        (room / page_bytes.max(1) * page_bytes).max(widest)
+        let &SegmentTracker { min_spacing_bytes, max_span_bytes, .. } = &self.tracker;
+        let limit = min_spacing_bytes.unwrap_or(UNLIMITED).min(UNLIMITED);
+        (limit / page_bytes.max(1) * page_bytes).max(max_span_bytes)
     }
 }

@@ -1,30 +1,41 @@
-//! Recorded histories, run through the pool again: to see whether it decides as the recorded allocator did, and what other settings
-//! would have come to.
+//! Runs recorded histories through a pool again.
 //!
-//! A history holds decisions and not the calls that led to them, so the calls are read out of it first. Most follow from one entry. The
-//! rest, what leaves no entry of its own, is tried: see `group` for cache emptyings and refusals of the driver, `owners` and `hidden` for
-//! private pools. What follows from nothing recorded is taken as an input: when streams were done with a freed block, in what order.
+//! [`verify()`] checks that the pool makes the decisions that the recorded allocator made.
+//! [`Workload`] is what the recorded program requested, to be simulated under other settings or
+//! with other memory sizes.
 //!
-//! Reading order: `history` and `areas` (what was recorded), `script` (the recorded driver, and the comparison), `group`, `owners`, `read`
-//! (the search), `evidence` and `hidden` (private pools without names), `verify`; then `log`, `program`, `elsewhere` and `simulate` (the
-//! same calls elsewhere), `fragmentation`.
+//! A history contains decisions, not the calls that led to them, so the calls are reconstructed
+//! first. Most follow from one entry. Calls that leave no entry of their own are found by trying:
+//! see `entry_group` for emptied caches and refusals of the driver, and `private_pool_tracker` and
+//! `unnamed_pools` for private pools. What follows from no entry is taken as an input: when, and in
+//! which order, streams finished with freed blocks.
+//!
+//! Reading order: `entry`, `segment_tracker` and `history` (what was recorded), `cursor`,
+//! `recorded_device` and `describe` (the comparison), `entry_group`, `private_pool_tracker`,
+//! `call_log` and `reconstruct` (the search for the calls), `pool_evidence`, `unnamed_pools` and
+//! `start_blocks` (corrections of a history), `verify`; then `call_sequence`, `address_replay`,
+//! `fragmentation` and `simulate`.
 
-mod areas;
-mod elsewhere;
-mod evidence;
+mod address_replay;
+mod call_log;
+mod call_sequence;
+mod cursor;
+mod describe;
+mod entry;
+mod entry_group;
 mod fragmentation;
-mod group;
-mod hidden;
 mod history;
-mod log;
-mod owners;
-mod program;
-mod read;
-mod script;
+mod pool_evidence;
+mod private_pool_tracker;
+mod reconstruct;
+mod recorded_device;
+mod segment_tracker;
 mod simulate;
-mod tails;
+mod start_blocks;
+mod unnamed_pools;
 mod verify;
 
 pub use history::History;
-pub use simulate::{Figures, Requests};
-pub use verify::{Divergence, Verified, verify};
+pub use reconstruct::StartStateError;
+pub use simulate::{RunSummary, Workload};
+pub use verify::{Divergence, Verification, verify};

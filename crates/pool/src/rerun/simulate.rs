@@ -1,103 +1,143 @@
-//! What the same requests come to under other settings, or on another device.
+//! Simulates recorded requests under other settings or on a device of another size.
 
 use vramscope_trace::{Event, EventKind, MemoryState, MempoolId, Null, PoolKind, StreamId};
 
-use super::elsewhere::ElsewhereDevice;
-use super::hidden::with_hidden_pools;
+use super::address_replay::AddressReplayDevice;
+use super::call_log::CallLog;
+use super::call_sequence::{CallSequence, Step};
+use super::cursor::completion_stream;
 use super::history::History;
-use super::log::Log;
-use super::program::{Program, Step};
-use super::read::Reader;
-use super::script::late_stream;
+use super::reconstruct::{Reconstructor, StartStateError};
+use super::unnamed_pools::with_unnamed_pools;
 use crate::error::AllocateError;
-use crate::mempool::Diverted;
-use crate::pool::{Allocated, Origin, Pool};
+use crate::pool::{Origin, Pool};
+use crate::private_pools::CaptureFilter;
+use crate::request::AllocatedBlock;
 use crate::settings::Settings;
 
-/// What a program's requests came to.
+/// Peak memory and failure counts of one run of a program's requests, recorded or simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Figures {
-    /// The most bytes of blocks that the program had at once.
+pub struct RunSummary {
+    /// Peak of the bytes in allocated blocks.
     pub peak_allocated_bytes: u64,
-    /// The most bytes of segments at once.
+    /// Peak of the bytes held from the device.
     pub peak_reserved_bytes: u64,
-    /// Requests for which there was no room.
+    /// Number of requests that failed with out of memory.
     pub ooms: u64,
-    /// How often everything cached was given back for a request.
+    /// Number of retries: all cached segments were released for a request.
     pub retries: u64,
-    /// How often the device gave memory: segments, and ranges mapped.
+    /// Number of times the device provided memory: segments and mapped ranges.
     pub device_allocations: u64,
-    /// The largest value of 1 - largest free block / free bytes in segments, as it stood after each call of the program.
+    /// Peak of the fragmentation, 1 − largest free block ÷ free bytes in segments, measured after
+    /// each call of the program.
     pub peak_fragmentation: f64,
 }
 
-/// The requests of one device's history, and what they came to when they were recorded.
+/// The calls of one device's history, ready to be simulated.
+///
+/// ```
+/// use vramscope_pool::rerun::{History, Workload};
+/// use vramscope_pool::{Origin, Pool, Settings, SimulatedDevice};
+/// use vramscope_trace::{DeviceId, Encoder, Info, Recording, StreamId};
+///
+/// // Record two requests, which get a segment of 20 MiB and one of 24 MiB.
+/// let mut encoder = Encoder::new(&Info::default());
+/// let mut pool = Pool::new(DeviceId(0), Settings::default(), SimulatedDevice::new(1 << 30));
+/// for bytes in [5 << 20, 23 << 20] {
+///     pool.allocate(bytes, StreamId(0), Origin::default(), &mut encoder)?;
+/// }
+/// encoder.flush();
+/// let mut recording = Recording::new();
+/// for chunk in encoder.take_output() {
+///     recording.push(&chunk.bytes)?;
+/// }
+///
+/// let history = History::from_recording(&recording)?.remove(0);
+/// let workload = Workload::new(history, &Settings::default())?;
+/// assert_eq!(workload.recorded.peak_reserved_bytes, 44 << 20);
+///
+/// // On a device of 30 MiB the second request fails.
+/// let simulated = workload.simulate(&Settings::default(), Some(30 << 20));
+/// assert_eq!(simulated.ooms, 1);
+/// assert_eq!(simulated.peak_reserved_bytes, 20 << 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
-pub struct Requests {
+pub struct Workload {
     history: History,
-    program: Program,
-    /// What was recorded.
-    pub recorded: Figures,
-    /// What the recorded program could have at most: its limit where that is known, else the most with which every request that the
-    /// recorded driver refused is refused; `None` where it refused none.
+    sequence: CallSequence,
+    /// The summary of the recorded run.
+    pub recorded: RunSummary,
+    /// The most bytes that the recorded allocator can have been permitted to reserve: its limit if
+    /// known, else the largest capacity with which all recorded refusals of the driver still occur.
+    /// `None` if neither is known.
     pub recorded_capacity_bytes: Option<u64>,
-    /// The number of the event from which on the pool does not decide as the recorded allocator did. The requests are read in the
-    /// likeliest way then, and of `recorded` the retries and the fragmentation are those up to there.
+    /// The number of the first event at which the pool decides differently from the recorded
+    /// allocator. The calls are then those of the most likely interpretation, and the retries and
+    /// fragmentation in `recorded` cover only the events before it.
     pub unverified_from: Option<u64>,
 }
 
-impl Requests {
-    /// Reads the requests out of a history recorded under `settings`.
+impl Workload {
+    /// Reconstructs the calls of a history that was recorded under `settings`.
     ///
     /// # Errors
-    /// Why no pool can be in the state that the history begins with.
-    pub fn of(history: History, settings: &Settings) -> Result<Self, String> {
-        let mut reader = Reader::new(&history, settings, true)?;
-        reader.read();
-        if reader.mismatch().is_some()
-            && let Some(named) = with_hidden_pools(&history, settings, reader.matched())
+    /// [`StartStateError`] if no pool can have the history's start state.
+    pub fn new(history: History, settings: &Settings) -> Result<Self, StartStateError> {
+        let mut reconstructor = Reconstructor::new(&history, settings, true)?;
+        reconstructor.run();
+        if reconstructor.mismatch().is_some()
+            && let Some(named) = with_unnamed_pools(&history, settings, reconstructor.matched())
         {
-            return Self::of(named, settings);
+            return Self::new(named, settings);
         }
-        let place = reader.mismatch().map(|mismatch| mismatch.at);
-        let unverified_from = place.map(|at| history.entries.get(at).map_or(0, |entry| entry.number));
-        let mut recorded = recorded_figures(&history);
-        let refused = reader.pool().device().capacity_bytes().map(|bytes| bytes.max(recorded.peak_reserved_bytes));
-        let recorded_capacity_bytes = settings.limit_bytes.or(refused);
-        recorded.retries = reader.pool().stats().num_alloc_retries;
-        recorded.peak_fragmentation = reader.peak_fragmentation();
+        let position = reconstructor.mismatch().map(|mismatch| mismatch.at);
+        let unverified_from = position.map(|at| history.entries.get(at).map_or(0, |entry| entry.number));
+        let mut recorded = recorded_summary(&history);
+        let refused_bytes =
+            reconstructor.pool().device().capacity_bytes().map(|bytes| bytes.max(recorded.peak_reserved_bytes));
+        let recorded_capacity_bytes = settings.limit_bytes.or(refused_bytes);
+        recorded.retries = reconstructor.pool().stats().num_alloc_retries;
+        recorded.peak_fragmentation = reconstructor.peak_fragmentation();
         let log = match unverified_from {
-            None => reader.into_log(),
-            Some(_) => Log::likeliest(&history),
+            None => reconstructor.into_log(),
+            Some(_) => CallLog::most_likely(&history),
         };
-        let program = Program::of(&history, &log);
-        Ok(Self { program, recorded, recorded_capacity_bytes, unverified_from, history })
+        let sequence = CallSequence::new(&history, &log);
+        Ok(Self { sequence, recorded, recorded_capacity_bytes, unverified_from, history })
     }
 
-    /// How many calls there are: requests, frees and cache emptyings.
+    /// Returns the number of calls: requests, frees and emptied caches.
     #[must_use]
     pub fn calls(&self) -> u64 {
-        self.program.requests
+        self.sequence.calls
     }
 
-    /// Runs the calls through a pool under `settings` that may hold `capacity_bytes`, which is all that the device has.
+    /// Runs the calls through a pool under `settings`, on a device of `capacity_bytes` (`None`:
+    /// unlimited).
     ///
-    /// A request that fails is counted, and its free left out. One that failed when it was recorded and now does not is freed at once,
-    /// since the program never had it. Blocks that were there before the history are requested first.
+    /// A request that fails is counted, and its free is skipped. A request that failed in the
+    /// recording but succeeds now is freed at once, because the program never had the block. Blocks
+    /// that existed before the history are requested first.
     #[must_use]
-    pub fn simulate(&self, settings: &Settings, capacity_bytes: Option<u64>) -> Figures {
-        let share = (capacity_bytes.unwrap_or(u64::MAX) as f64 * settings.per_process_memory_fraction) as u64;
+    pub fn simulate(&self, settings: &Settings, capacity_bytes: Option<u64>) -> RunSummary {
+        let share_bytes = (capacity_bytes.unwrap_or(u64::MAX) as f64 * settings.per_process_memory_fraction) as u64;
         let limit_bytes =
-            [settings.limit_bytes, capacity_bytes.map(|bytes| bytes.min(share))].into_iter().flatten().min();
+            [settings.limit_bytes, capacity_bytes.map(|bytes| bytes.min(share_bytes))].into_iter().flatten().min();
         let settings = Settings { limit_bytes, per_process_memory_fraction: 1.0, ..settings.clone() };
-        let device = ElsewhereDevice::new(&self.history, &settings, capacity_bytes);
+        let device = AddressReplayDevice::new(&self.history, &settings, capacity_bytes);
         let pool = Pool::new(self.history.device(), settings, device);
-        let mut run = Run { pool, program: &self.program, slots: vec![0; self.program.slots], peak_fragmentation: 0.0 };
-        for step in &self.program.steps {
-            run.make(*step);
+        let mut run = SimulationRun {
+            pool,
+            sequence: &self.sequence,
+            slots: vec![0; self.sequence.slot_count],
+            peak_fragmentation: 0.0,
+        };
+        for step in &self.sequence.steps {
+            run.execute(*step);
         }
         let stats = run.pool.stats();
-        Figures {
+        RunSummary {
             peak_allocated_bytes: stats.allocated_bytes.all.peak,
             peak_reserved_bytes: stats.reserved_bytes.all.peak,
             ooms: stats.num_ooms,
@@ -108,47 +148,47 @@ impl Requests {
     }
 }
 
-/// What the events say by themselves.
-fn recorded_figures(history: &History) -> Figures {
+/// Computes the summary of the recorded run from its events.
+fn recorded_summary(history: &History) -> RunSummary {
     let mut state = MemoryState::default();
     let device = history.device();
     *state.device_mut(device) = history.start.clone();
-    let mut figures = Figures::default();
-    let look = |state: &MemoryState, figures: &mut Figures| {
+    let mut summary = RunSummary::default();
+    let update_peaks = |state: &MemoryState, summary: &mut RunSummary| {
         let counters = state.device(device).map(|device| device.counters()).unwrap_or_default();
-        figures.peak_allocated_bytes = figures.peak_allocated_bytes.max(counters.allocated);
-        figures.peak_reserved_bytes = figures.peak_reserved_bytes.max(counters.reserved);
+        summary.peak_allocated_bytes = summary.peak_allocated_bytes.max(counters.allocated);
+        summary.peak_reserved_bytes = summary.peak_reserved_bytes.max(counters.reserved);
     };
-    look(&state, &mut figures);
+    update_peaks(&state, &mut summary);
     for entry in &history.entries {
         state.apply(&Event { device, time_ns: 0, kind: entry.kind });
-        look(&state, &mut figures);
+        update_peaks(&state, &mut summary);
         match entry.kind {
-            EventKind::OutOfMemory { .. } => figures.ooms += 1,
-            EventKind::SegmentAllocated { .. } | EventKind::SegmentMapped { .. } => figures.device_allocations += 1,
+            EventKind::OutOfMemory { .. } => summary.ooms += 1,
+            EventKind::SegmentAllocated { .. } | EventKind::SegmentMapped { .. } => summary.device_allocations += 1,
             _ => {}
         }
     }
-    figures
+    summary
 }
 
-/// A program under way.
-struct Run<'p> {
-    pool: Pool<ElsewhereDevice>,
-    program: &'p Program,
-    /// The address of each slot's block; 0 where there is none.
+/// A simulation in progress.
+struct SimulationRun<'s> {
+    pool: Pool<AddressReplayDevice>,
+    sequence: &'s CallSequence,
+    /// The address of each slot's block; 0 without a block.
     slots: Vec<u64>,
     peak_fragmentation: f64,
 }
 
-impl Run<'_> {
+impl SimulationRun<'_> {
     #[inline]
-    fn make(&mut self, step: Step) {
+    fn execute(&mut self, step: Step) {
         let (origin, sink) = (Origin::default(), &mut Null);
-        // The device does not fail, and whether a request does is counted by the pool.
+        // Errors are ignored: the device never fails, and the pool counts failed requests.
         match step {
-            Step::Allocate { bytes, slot, lane, failed } => {
-                let (stream, owner) = self.program.lanes[usize::from(lane)];
+            Step::Allocate { bytes, slot, target, failed } => {
+                let (stream, owner) = self.sequence.targets[usize::from(target)];
                 let allocated = if owner == MempoolId::default() {
                     self.pool.allocate(bytes, stream, origin, sink)
                 } else {
@@ -166,22 +206,24 @@ impl Run<'_> {
                     let _ = self.pool.free(address, origin, sink);
                 }
             }
-            Step::FreeLater { slot, completed } => {
+            Step::DeferredFree { slot, completed } => {
                 let address = self.slots[slot as usize];
                 if address != 0 {
-                    let _ = self.pool.record_stream(address, late_stream(completed as usize));
+                    let _ = self.pool.record_stream(address, completion_stream(completed as usize));
                     let _ = self.pool.free(address, origin, sink);
                 }
             }
-            Step::Pass { completed } => self.pool.device_mut().pass(late_stream(completed as usize)),
+            Step::PassEvents { completed } => {
+                self.pool.device_mut().pass_events_up_to(completion_stream(completed as usize))
+            }
             Step::ProcessEvents => drop(self.pool.process_events(origin, sink)),
             Step::EmptyCache => drop(self.pool.empty_cache(origin, sink)),
-            Step::EmptyPool { lane } => {
-                let (_, owner) = self.program.lanes[usize::from(lane)];
+            Step::EmptyPool { target } => {
+                let (_, owner) = self.sequence.targets[usize::from(target)];
                 drop(self.pool.empty_private_pool(owner, origin, sink));
             }
-            Step::ReleasePool { lane } => {
-                let (_, owner) = self.program.lanes[usize::from(lane)];
+            Step::ReleasePool { target } => {
+                let (_, owner) = self.sequence.targets[usize::from(target)];
                 let _ = self.pool.release_pool(owner);
             }
         }
@@ -194,11 +236,11 @@ impl Run<'_> {
         owner: MempoolId,
         bytes: u64,
         stream: StreamId,
-    ) -> Result<Option<Allocated>, AllocateError> {
-        if self.pool.mempools.used_pool(owner, PoolKind::Small).is_err() {
+    ) -> Result<Option<AllocatedBlock>, AllocateError> {
+        if self.pool.private_pools.block_pool(owner, PoolKind::Small).is_err() {
             self.pool.create_pool(owner)?;
         }
-        self.pool.begin_allocate_to_pool(owner, Diverted::Everything)?;
+        self.pool.begin_allocate_to_pool(owner, CaptureFilter::AllStreams)?;
         let allocated = self.pool.allocate(bytes, stream, Origin::default(), &mut Null);
         self.pool.end_allocate_to_pool(owner)?;
         self.pool.release_pool(owner)?;

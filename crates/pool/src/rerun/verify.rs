@@ -1,86 +1,120 @@
-//! Does the pool decide as the recorded allocator did?
+//! Checks that the pool decides as the recorded allocator did.
 
-use super::hidden::with_hidden_pools;
+use super::cursor::Outcome;
+use super::describe::{describe_entry, describe_outcome};
 use super::history::History;
-use super::read::Reader;
-use super::script::{Got, got_in_words, in_words};
-use super::tails::with_tail;
+use super::reconstruct::Reconstructor;
+use super::start_blocks::with_larger_start_block;
+use super::unnamed_pools::with_unnamed_pools;
 use crate::settings::Settings;
 use crate::stats::Stats;
 
-/// What came of running one history through the pool.
+/// The result of [`verify`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verified {
-    /// Calls made to the pool: requests, frees and cache emptyings.
+pub struct Verification {
+    /// Number of calls made to the pool: requests, frees and emptied caches.
     pub requests: u64,
-    /// Recorded decisions.
+    /// Number of recorded decisions.
     pub events: u64,
-    /// How many of them, from the first on, the pool made in the same way.
+    /// Number of decisions, from the first on, that the pool made identically.
     pub matched: u64,
-    /// The first that it did not.
+    /// The first decision that differs; `None` if all are the same.
     pub divergence: Option<Divergence>,
-    /// The pool's counters after the last event that matched.
+    /// The pool's statistics after the last identical decision.
     pub stats: Stats,
-    /// Private pools that had to be assumed because the recording does not name them.
-    pub assumed_pools: u64,
+    /// Number of private pools that had to be inferred because the recording does not name them.
+    pub unnamed_pools: u64,
 }
 
-/// A recorded decision and the pool's.
+/// The first recorded decision that the pool did not make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divergence {
-    /// The event's number in the recording.
+    /// The event number of the recorded decision.
     pub event: u64,
-    /// What was recorded, in words.
+    /// A description of the recorded decision.
     pub expected: String,
-    /// What the pool did, in words.
+    /// A description of what the pool did.
     pub got: String,
 }
 
-/// Runs the calls that a history comes from through a pool under `settings`, on a device that answers as the recorded driver did, and
-/// compares everything that the pool decides. Where the state that the history begins with is not certain and leads to a difference before
-/// it is, the comparison begins where it is.
+/// Runs the calls of a history through a pool under `settings` and compares every decision with the
+/// recorded one. The device answers as the recorded driver did.
+///
+/// If the state at the start of the history is uncertain and causes a mismatch, the comparison
+/// restarts where the state is certain.
+///
+/// ```
+/// use vramscope_pool::rerun::{History, verify};
+/// use vramscope_pool::{Origin, Pool, Settings, SimulatedDevice};
+/// use vramscope_trace::{DeviceId, Encoder, Info, Recording, StreamId};
+///
+/// // Record a few calls.
+/// let mut encoder = Encoder::new(&Info::default());
+/// let mut pool = Pool::new(DeviceId(0), Settings::default(), SimulatedDevice::new(1 << 30));
+/// for bytes in [1000, 5 << 20, 20 << 20] {
+///     pool.allocate(bytes, StreamId(0), Origin::default(), &mut encoder)?;
+/// }
+/// encoder.flush();
+/// let mut recording = Recording::new();
+/// for chunk in encoder.take_output() {
+///     recording.push(&chunk.bytes)?;
+/// }
+///
+/// let history = &History::from_recording(&recording)?[0];
+/// let verification = verify(history, &Settings::default());
+/// assert_eq!(verification.divergence, None);
+/// assert_eq!(verification.matched, 6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
-pub fn verify(history: &History, settings: &Settings) -> Verified {
+pub fn verify(history: &History, settings: &Settings) -> Verification {
     let events = history.events();
-    let mut reader = match Reader::new(history, settings, false) {
-        Ok(reader) => reader,
-        Err(reason) => {
+    let mut reconstructor = match Reconstructor::new(history, settings, false) {
+        Ok(reconstructor) => reconstructor,
+        Err(error) => {
             let event = history.entries.first().map_or(0, |entry| entry.number);
-            let expected = "the state that the recording begins with".to_owned();
-            let divergence = Some(Divergence { event, expected, got: reason });
-            return Verified { requests: 0, events, matched: 0, divergence, stats: Stats::default(), assumed_pools: 0 };
+            let expected = "the state that the recording starts with".to_owned();
+            let divergence = Some(Divergence { event, expected, got: error.to_string() });
+            return Verification {
+                requests: 0,
+                events,
+                matched: 0,
+                divergence,
+                stats: Stats::default(),
+                unnamed_pools: 0,
+            };
         }
     };
-    reader.read();
-    if reader.mismatch().is_some()
-        && let Some(named) = with_hidden_pools(history, settings, reader.matched())
+    reconstructor.run();
+    if reconstructor.mismatch().is_some()
+        && let Some(named) = with_unnamed_pools(history, settings, reconstructor.matched())
     {
         return verify(&named, settings);
     }
-    if let Some(mismatch) = reader.mismatch()
-        && let Got::Decision(got) = &mismatch.got
-        && let Some(tailed) = with_tail(history, settings, got)
+    if let Some(mismatch) = reconstructor.mismatch()
+        && let Outcome::Decision(decision) = &mismatch.outcome
+        && let Some(corrected) = with_larger_start_block(history, settings, decision)
     {
-        return verify(&tailed, settings);
+        return verify(&corrected, settings);
     }
-    if let Some(certain) = reader.mismatch().and_then(|mismatch| history.where_certain(mismatch.at)) {
+    if let Some(certain) = reconstructor.mismatch().and_then(|mismatch| history.after_uncertain_start(mismatch.at)) {
         return verify(&certain, settings);
     }
-    let divergence = reader.mismatch().map(|mismatch| {
+    let divergence = reconstructor.mismatch().map(|mismatch| {
         let entry = history.entries.get(mismatch.at);
         let last = history.entries.last().map_or(0, |entry| entry.number + 1);
         Divergence {
             event: entry.map_or(last, |entry| entry.number),
-            expected: in_words(entry),
-            got: got_in_words(&mismatch.got),
+            expected: describe_entry(entry),
+            got: describe_outcome(&mismatch.outcome),
         }
     });
-    Verified {
-        requests: reader.requests(),
+    Verification {
+        requests: reconstructor.calls(),
         events,
-        matched: reader.matched() as u64,
+        matched: reconstructor.matched() as u64,
         divergence,
-        stats: reader.pool().stats(),
-        assumed_pools: reader.assumed_pools() as u64,
+        stats: reconstructor.pool().stats(),
+        unnamed_pools: reconstructor.unnamed_pools() as u64,
     }
 }

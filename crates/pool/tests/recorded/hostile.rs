@@ -1,14 +1,14 @@
-//! What fuzzing found: recordings that no allocator made, and that once did harm when they were run again.
+//! Cases found by fuzzing: recordings that no allocator can have made.
 
 use vramscope_pool::Settings;
-use vramscope_pool::rerun::{History, Requests, verify};
+use vramscope_pool::rerun::{History, Workload, verify};
 use vramscope_trace::{
     DeviceId, Encoder, Event, EventKind, Info, MemoryState, MempoolId, Pool, PoolKind, Segment, Sink, SiteId, StreamId,
 };
 
-use crate::files::recording_of;
+use crate::fixtures::recording_of;
 
-/// Runs a history without events that begins with these segments: `(address, size, expandable)`.
+/// Runs a history that has no events and begins with these segments: `(address, size, expandable)`.
 fn check(segments: &[(u64, u64, bool)]) {
     let mut state = MemoryState::default();
     let pool = Pool { kind: PoolKind::Large, owner: MempoolId(0, 0) };
@@ -22,19 +22,19 @@ fn check(segments: &[(u64, u64, bool)]) {
     rerun(encoder);
 }
 
-/// Runs what an encoder was told, again and elsewhere.
+/// Verifies and simulates the histories that an encoder has recorded.
 fn rerun(mut encoder: Encoder) {
-    for history in History::all_of(&recording_of(&mut encoder)).expect("all chunks are here") {
-        let verified = verify(&history, &Settings::default());
-        assert!(verified.matched <= verified.events, "{verified:?}");
-        if let Ok(requests) = Requests::of(history, &Settings::default()) {
+    for history in History::from_recording(&recording_of(&mut encoder)).expect("the recording is complete") {
+        let verification = verify(&history, &Settings::default());
+        assert!(verification.matched <= verification.events, "{verification:?}");
+        if let Ok(requests) = Workload::new(history, &Settings::default()) {
             let _ = requests.simulate(&Settings::default(), None);
         }
     }
 }
 
 #[test]
-fn segments_may_be_as_large_as_there_are_addresses() {
+fn segments_may_span_the_address_space() {
     check(&[(512, u64::MAX - 1024, true)]);
     check(&[(512, u64::MAX - 1024, false)]);
     check(&[(512, 2 << 20, true), (u64::MAX - 5000, 4096, true)]);
@@ -42,7 +42,7 @@ fn segments_may_be_as_large_as_there_are_addresses() {
 }
 
 #[test]
-fn requests_and_segments_may_be_of_any_size() {
+fn requests_and_segments_may_have_any_size() {
     let pool = Pool { kind: PoolKind::Large, owner: MempoolId(0, 0) };
     let (address, stream, site) = (1 << 30, StreamId(0), SiteId(0));
     let blocks = [(2 << 20, u64::MAX), (20 << 20, (1 << 60) + 1), (1, u64::MAX), (u64::MAX, u64::MAX)];
@@ -54,7 +54,8 @@ fn requests_and_segments_may_be_of_any_size() {
             EventKind::FreeRequested { address, site },
             EventKind::FreeCompleted { address, site },
             EventKind::OutOfMemory { requested, device_free: requested, stream, site },
-            // Of what is gone at the end it is asked which pool it was of.
+            // A segment that does not exist at the end makes the search for unnamed private pools
+            // run.
             EventKind::SegmentFreed { address, size: bytes, site },
         ];
         kinds.into_iter().for_each(|kind| encoder.event(&Event { device: DeviceId(0), time_ns: 1, kind }));

@@ -1,9 +1,9 @@
-//! Real histories, run through the pool again.
+//! Recorded histories, run through the pool again.
 
 #![allow(missing_docs)]
 
-mod files;
+mod fixtures;
 mod hostile;
-mod readings;
+mod reconstruct;
 mod simulate;
 mod verify;

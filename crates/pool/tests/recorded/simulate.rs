@@ -1,37 +1,39 @@
-//! What requests recorded under some settings would have come to under others, against what they did come to there.
+//! Simulated runs against recorded ones: under the recorded settings, and under the settings of
+//! another recording of the same program.
 
 use vramscope_pool::Settings;
-use vramscope_pool::rerun::{History, Requests};
+use vramscope_pool::rerun::{History, Workload};
 
-use crate::files::{self, File};
+use crate::fixtures::{self, Fixture};
 
-fn requests(file: &File, history: History) -> Requests {
-    Requests::of(history, &file.settings()).expect("a pool can be in the state that it begins with")
+fn workload(file: &Fixture, history: History) -> Workload {
+    Workload::new(history, &file.settings()).expect("the start state is valid")
 }
 
-/// Under its own settings a recording comes to what it came to.
-fn check_own(file: &File) {
+/// Simulates a recording under its own settings; the result must equal the recorded run.
+fn check_same_settings(file: &Fixture) {
     for history in file.histories().into_iter().filter(History::starts_empty) {
-        let requests = requests(file, history);
-        assert_eq!(requests.unverified_from, None, "{}", file.name);
-        // Where the recorded program had no limit, the most that it can have had is no more than it is known to have had.
-        let capacity_bytes = requests.recorded_capacity_bytes;
+        let workload = workload(file, history);
+        assert_eq!(workload.unverified_from, None, "{}", file.name);
+        // Without a limit in the recording, none must be inferred beyond what is known.
+        let capacity_bytes = workload.recorded_capacity_bytes;
         assert_eq!(capacity_bytes, file.limit_bytes(), "{}", file.name);
-        let simulated = requests.simulate(&file.settings(), capacity_bytes);
-        assert_eq!(simulated, requests.recorded, "{}", file.name);
+        let simulated = workload.simulate(&file.settings(), capacity_bytes);
+        assert_eq!(simulated, workload.recorded, "{}", file.name);
     }
 }
 
-/// The same program under two settings, up to the first request that failed under either; there they part.
-fn check_pair(from: &File, to: &File) {
+/// Compares the same program under two settings, up to the first failed request under either. After
+/// a failure the programs differ.
+fn check_pair(from: &Fixture, to: &Fixture) {
     let (from_history, to_history) = (from.histories().remove(0), to.histories().remove(0));
     let count = from_history.allocations_before_oom().min(to_history.allocations_before_oom());
-    let recorded = requests(to, to_history.first_allocations(count)).recorded;
+    let recorded = workload(to, to_history.up_to_allocation(count)).recorded;
     let settings = Settings { limit_bytes: None, ..to.settings() };
-    let simulated = requests(from, from_history.first_allocations(count)).simulate(&settings, to.limit_bytes());
+    let simulated = workload(from, from_history.up_to_allocation(count)).simulate(&settings, to.limit_bytes());
     let ratio = simulated.peak_reserved_bytes as f64 / recorded.peak_reserved_bytes as f64;
     println!(
-        "{} as {}: {count} allocations, {} bytes reserved at the peak and {} simulated ({:+.2} %)",
+        "{} as {}: {count} allocations, peak of {} bytes reserved, {} bytes simulated ({:+.2} %)",
         from.name,
         to.name,
         recorded.peak_reserved_bytes,
@@ -44,21 +46,22 @@ fn check_pair(from: &File, to: &File) {
 }
 
 #[test]
-fn under_its_own_settings_a_recording_comes_to_what_it_came_to() {
-    files::all_small().for_each(|file| check_own(&file));
+fn simulation_under_recorded_settings_matches_small_recordings() {
+    fixtures::all_small().for_each(|file| check_same_settings(&file));
 }
 
 #[test]
-fn larger_recordings_come_to_what_they_came_to() {
-    files::all_large().for_each(|file| check_own(&file));
+fn simulation_under_recorded_settings_matches_large_recordings() {
+    fixtures::all_large().for_each(|file| check_same_settings(&file));
 }
 
 #[test]
-fn peaks_under_other_settings_are_foretold() {
-    let files: Vec<File> = files::all_large().collect();
+fn simulated_peaks_match_recordings_under_other_settings() {
+    let files: Vec<Fixture> = fixtures::all_large().collect();
     for one in &files {
-        // The others that ran the same program have its name and what was different in theirs.
-        let is_variant = |other: &&File| other.name.strip_prefix(&one.name).is_some_and(|rest| rest.starts_with('_'));
+        // Variants of a program have its name plus a suffix.
+        let is_variant =
+            |other: &&Fixture| other.name.strip_prefix(&one.name).is_some_and(|rest| rest.starts_with('_'));
         for other in files.iter().filter(is_variant) {
             check_pair(one, other);
             check_pair(other, one);

@@ -1,15 +1,17 @@
-//! Sequences of requests, and what the pool's segments look like after each, as a person would draw them.
+//! Sequences of requests with a picture of the pool's segments after each.
 //!
-//! A line of a script is `what is done | what is there then`. Done are `a = 3M` (a request, its block called `a` from then on; `@2`
-//! behind it is its stream), `a = 3M !` (a request that must fail for want of memory), `free a`, `empty`. The picture has the
-//! segments in address order, in which the simulated device makes them: `s[aab.....]` is a segment of the small pool, 256 KiB a letter; `L[aaa.......]`
-//! one of the large pool, 2 MiB a letter. A letter is the block that holds the first byte of its stretch, `.` is free.
+//! A line of a script is `operation | picture`. Operations are `a = 3M` (a request, whose block is
+//! called `a` from then on; `@2` after it is its stream), `a = 3M !` (a request that must fail with
+//! out of memory), `free a` and `empty`. The picture shows the segments in address order, which is
+//! the order in which the simulated device provides them: `s[aab.....]` is a segment of the small
+//! pool with 256 KiB per letter, `L[aaa.......]` one of the large pool with 2 MiB per letter. A
+//! letter is the block at the first byte of its part; `.` is free.
 
 #![allow(missing_docs)]
 
 use std::collections::HashMap;
 
-use vramscope_pool::{AllocateError, BlockState, LaidSegment, Origin, Pool, Settings, SimulatedDevice};
+use vramscope_pool::{AllocateError, BlockState, Origin, Pool, SegmentView, Settings, SimulatedDevice};
 use vramscope_trace::{DeviceId, Null, PoolKind, StreamId};
 
 type SimulatedPool = Pool<SimulatedDevice>;
@@ -26,17 +28,17 @@ fn bytes(text: &str) -> u64 {
         "" | "B" => 1,
         "K" => 1 << 10,
         "M" => MIB,
-        _ => panic!("{unit} is no unit"),
+        _ => panic!("unknown unit {unit}"),
     };
-    number.parse::<u64>().expect("a number of bytes") * unit
+    number.parse::<u64>().expect("the size is a number") * unit
 }
 
-fn draw_segment(segment: &LaidSegment, names: &HashMap<u64, &str>) -> String {
+fn draw_segment(segment: &SegmentView, names: &HashMap<u64, &str>) -> String {
     let (mark, cell) = if segment.pool.kind == PoolKind::Small { ('s', 256 << 10) } else { ('L', 2 * MIB) };
     let starts = (0..segment.size / cell).map(|number| segment.address + number * cell);
     let letter = |start| {
-        let block = segment.blocks.iter().rfind(|block| block.address <= start).expect("blocks cover their segment");
-        if block.state != BlockState::Inactive { names[&block.address] } else { "." }
+        let block = segment.blocks.iter().rfind(|block| block.address <= start).expect("blocks cover the segment");
+        if block.state != BlockState::Free { names[&block.address] } else { "." }
     };
     format!("{mark}[{}]", starts.map(letter).collect::<String>())
 }
@@ -45,23 +47,23 @@ fn check(capacity_bytes: u64, script: &str) -> SimulatedPool {
     let mut pool = pool_of(capacity_bytes);
     let mut addresses: HashMap<&str, u64> = HashMap::new();
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let (done, picture) = line.split_once('|').expect("a line has a bar");
-        match done.split_whitespace().collect::<Vec<_>>()[..] {
-            ["empty"] => pool.empty_cache(Origin::default(), &mut Null).expect("the device takes segments back"),
+        let (operation, picture) = line.split_once('|').expect("each line has a bar");
+        match operation.split_whitespace().collect::<Vec<_>>()[..] {
+            ["empty"] => pool.empty_cache(Origin::default(), &mut Null).expect("the device releases segments"),
             ["free", name] => {
-                let address = addresses.remove(name).expect("a live name");
-                pool.free(address, Origin::default(), &mut Null).expect("a live block");
+                let address = addresses.remove(name).expect("the name is in use");
+                pool.free(address, Origin::default(), &mut Null).expect("the block is allocated");
             }
             [name, "=", size, ref rest @ ..] => {
                 let stream = rest
                     .iter()
                     .find_map(|word| word.strip_prefix('@'))
-                    .map_or(0, |number| number.parse().expect("a stream"));
+                    .map_or(0, |number| number.parse().expect("a stream number"));
                 let result = pool.allocate(bytes(size), StreamId(stream), Origin::default(), &mut Null);
                 if rest.contains(&"!") {
                     assert!(matches!(result, Err(AllocateError::OutOfMemory(_))), "{line}: {result:?}");
                 } else {
-                    addresses.insert(name, result.expect("there is room").expect("more than 0 bytes").address);
+                    addresses.insert(name, result.expect("enough memory").expect("the request is not empty").address);
                 }
             }
             _ => panic!("cannot read {line}"),
@@ -85,7 +87,7 @@ fn small_requests_share_a_segment() {
 }
 
 #[test]
-fn the_smallest_hole_that_fits_is_taken() {
+fn smallest_fitting_block_is_used() {
     check(
         100 * MIB,
         "a = 768K   | s[aaa.....]
@@ -101,7 +103,7 @@ fn the_smallest_hole_that_fits_is_taken() {
 }
 
 #[test]
-fn of_equal_holes_the_lowest_is_taken() {
+fn lowest_of_equal_blocks_is_used() {
     check(
         100 * MIB,
         "a = 256K   | s[a.......]
@@ -115,7 +117,7 @@ fn of_equal_holes_the_lowest_is_taken() {
 }
 
 #[test]
-fn free_neighbors_become_one() {
+fn free_neighbors_are_merged() {
     check(
         100 * MIB,
         "a = 512K   | s[aa......]
@@ -129,7 +131,7 @@ fn free_neighbors_become_one() {
 }
 
 #[test]
-fn a_large_remainder_of_up_to_a_mebibyte_stays_with_its_block() {
+fn large_remainder_up_to_one_mib_is_not_split_off() {
     check(
         100 * MIB,
         "a = 4M         | L[aa........]
@@ -137,7 +139,7 @@ fn a_large_remainder_of_up_to_a_mebibyte_stays_with_its_block() {
          b = 19M        | L[bbbbbbbbbb]
          c = 1048577B   | L[bbbbbbbbbb] L[c.........]",
     );
-    // One step less and the remainder is large enough to be of use to the large pool, where `c` then finds it.
+    // With a remainder one step larger, it is split off, and `c` fits there.
     check(
         100 * MIB,
         "a = 4M         | L[aa........]
@@ -148,7 +150,7 @@ fn a_large_remainder_of_up_to_a_mebibyte_stays_with_its_block() {
 }
 
 #[test]
-fn large_requests_get_a_segment_of_their_own_size() {
+fn large_requests_get_dedicated_segments() {
     check(
         100 * MIB,
         "a = 11M    | L[aaaaaa]
@@ -182,7 +184,7 @@ fn streams_do_not_share_free_blocks() {
 }
 
 #[test]
-fn emptying_the_cache_keeps_segments_that_are_in_use() {
+fn empty_cache_keeps_segments_in_use() {
     let pool = check(
         100 * MIB,
         "a = 11M    | L[aaaaaa]
@@ -199,7 +201,7 @@ fn emptying_the_cache_keeps_segments_that_are_in_use() {
 }
 
 #[test]
-fn the_cache_is_given_back_before_a_request_fails() {
+fn cache_is_released_before_a_request_fails() {
     let pool = check(
         40 * MIB,
         "a = 20M    | L[aaaaaaaaaa]
@@ -216,20 +218,20 @@ fn the_cache_is_given_back_before_a_request_fails() {
 }
 
 #[test]
-fn a_block_too_large_to_split_serves_what_is_a_large_segment_smaller_at_most() {
+fn max_non_split_rounding_defaults_to_the_large_segment_size() {
     let check = |conf: &str, free_mib: u64, is_taken: bool| {
-        let settings = Settings::parse(conf).expect("settings");
+        let settings = Settings::parse(conf).expect("test settings are valid");
         let mut pool = Pool::new(DeviceId(0), settings, SimulatedDevice::new(1 << 30));
-        let mut ask = |mib| {
-            let asked = pool.allocate(mib * MIB, StreamId(0), Origin::default(), &mut Null);
-            let address = asked.expect("there is room").expect("some").address;
-            pool.free(address, Origin::default(), &mut Null).expect("a live block");
+        let mut allocate_and_free = |mib| {
+            let result = pool.allocate(mib * MIB, StreamId(0), Origin::default(), &mut Null);
+            let address = result.expect("enough memory").expect("the request is not empty").address;
+            pool.free(address, Origin::default(), &mut Null).expect("the block is allocated");
             pool.stats().segment.all.current
         };
-        assert_eq!(ask(free_mib), 1);
-        assert_eq!(ask(104), if is_taken { 1 } else { 2 }, "{free_mib} MiB under {conf}");
+        assert_eq!(allocate_and_free(free_mib), 1);
+        assert_eq!(allocate_and_free(104), if is_taken { 1 } else { 2 }, "{free_mib} MiB under {conf}");
     };
-    // As PyTorch 2.11 was seen to decide on a GPU: `non_split_rounding` of tests/gpu/snapshot.py.
+    // PyTorch 2.11's decisions on a GPU: `non_split_rounding` in tests/gpu/snapshot.py.
     for (free_mib, is_taken) in [(112, true), (140, true), (180, false)] {
         check("large_segment_size_mb:64,max_split_size_mb:100", free_mib, is_taken);
     }

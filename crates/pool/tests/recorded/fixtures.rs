@@ -1,4 +1,4 @@
-//! The recordings there are, with what PyTorch's own counters said.
+//! The available recordings, with the values that PyTorch's own counters reported.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,55 +9,56 @@ use vramscope_pool::Settings;
 use vramscope_pool::rerun::History;
 use vramscope_trace::{Encoder, Recording};
 
-/// How the names of recordings end, by how they were packed.
+/// File name endings of recordings, by compression.
 const ENDINGS: [&str; 2] = [".pickle.zst", ".pickle.gz"];
 
-/// A recording and its ground truth.
-pub(crate) struct File {
+/// A recording and its reference values.
+pub(crate) struct Fixture {
     pub(crate) name: String,
     pub(crate) recording: Recording,
-    pub(crate) truth: Value,
+    pub(crate) reference: Value,
 }
 
 fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A recording of what `begin` is told.
+/// Returns the recording that an encoder has written.
 pub(crate) fn recording_of(encoder: &mut Encoder) -> Recording {
     encoder.flush();
     let mut recording = Recording::new();
     for chunk in encoder.take_output() {
-        recording.push(&chunk.bytes).expect("what was encoded can be decoded");
+        recording.push(&chunk.bytes).expect("encoded chunks decode");
     }
     recording
 }
 
-impl File {
+impl Fixture {
     fn load(folder: &Path, name: &str) -> Self {
-        let truth = serde_json::from_slice(&read(&folder.join(format!("{name}.json")))).expect("the truth is JSON");
+        let reference =
+            serde_json::from_slice(&read(&folder.join(format!("{name}.json")))).expect("the reference is JSON");
         let limits = Limits::default();
         let paths = ENDINGS.map(|ending| folder.join(format!("{name}{ending}")));
         let packed = read(paths.iter().find(|path| path.exists()).unwrap_or(&paths[0]));
-        let bytes = unpack(&packed, &limits).expect("a fixture is whole");
+        let bytes = unpack(&packed, &limits).expect("the fixture decompresses");
         let imported = import(&bytes, name, &limits, &mut |_, _| {}, Encoder::new);
-        let (mut encoder, _) = imported.expect("a fixture can be read");
-        Self { name: name.to_owned(), recording: recording_of(&mut encoder), truth }
+        let (mut encoder, _) = imported.expect("the fixture is a valid snapshot");
+        Self { name: name.to_owned(), recording: recording_of(&mut encoder), reference }
     }
 
-    /// The settings found in the snapshot, and the limit of the truth.
+    /// Returns the settings of the snapshot, with the limit of the reference values.
     pub(crate) fn settings(&self) -> Settings {
-        let settings = Settings::parse(&self.recording.info().alloc_conf).expect("its settings are understood");
+        let settings = Settings::parse(&self.recording.info().alloc_conf).expect("recorded settings are valid");
         Settings { limit_bytes: self.limit_bytes(), ..settings }
     }
 
     pub(crate) fn limit_bytes(&self) -> Option<u64> {
-        self.truth["limit_bytes"].as_u64()
+        self.reference["limit_bytes"].as_u64()
     }
 
-    /// One history for each device.
+    /// Returns the histories of all devices.
     pub(crate) fn histories(&self) -> Vec<History> {
-        History::all_of(&self.recording).expect("what was taken in can be read")
+        History::from_recording(&self.recording).expect("accepted recordings can be read")
     }
 
     pub(crate) fn is_complete(&self) -> bool {
@@ -69,7 +70,7 @@ fn workspace_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The names of the recordings in a folder, in order.
+/// Returns the sorted names of the recordings in a folder.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -79,24 +80,25 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// One that is in the repository.
-pub(crate) fn small(name: &str) -> File {
-    File::load(&workspace_root().join("tests/data"), name)
+/// Loads a recording of this repository.
+pub(crate) fn small(name: &str) -> Fixture {
+    Fixture::load(&workspace_root().join("tests/data"), name)
 }
 
-/// Every one that is in the repository.
-pub(crate) fn all_small() -> impl Iterator<Item = File> {
+/// Loads all recordings of this repository.
+pub(crate) fn all_small() -> impl Iterator<Item = Fixture> {
     let folder = workspace_root().join("tests/data");
-    names(&folder).into_iter().map(move |name| File::load(&folder, &name))
+    names(&folder).into_iter().map(move |name| Fixture::load(&folder, &name))
 }
 
-/// Those that are kept beside the checkout; none where that folder is absent, which is then said.
-pub(crate) fn all_large() -> impl Iterator<Item = File> {
+/// Loads the large recordings next to the checkout; none, with a message, if the folder does not
+/// exist.
+pub(crate) fn all_large() -> impl Iterator<Item = Fixture> {
     let folder = workspace_root().join("../shared/snapshots");
-    let there = folder.is_dir();
-    if !there {
-        println!("SKIPPED: {} is not there; its recordings were not checked", folder.display());
+    let exists = folder.is_dir();
+    if !exists {
+        println!("SKIPPED: {} does not exist; its recordings were not checked", folder.display());
     }
-    let names = if there { names(&folder) } else { Vec::new() };
-    names.into_iter().map(move |name| File::load(&folder, &name))
+    let names = if exists { names(&folder) } else { Vec::new() };
+    names.into_iter().map(move |name| Fixture::load(&folder, &name))
 }

@@ -1,0 +1,137 @@
+//! Request: rounds the size, chooses the pool, and asks for a block: from the free blocks (a hit)
+//! or by the slow path.
+
+use vramscope_trace::{MempoolId, Sink, StreamId};
+
+use crate::device::Device;
+use crate::error::AllocateError;
+use crate::index::{BlockPoolIndex, StreamPoolIndex};
+use crate::pool::{Origin, Pool};
+use crate::size::{self, MAX_REQUEST_BYTES};
+
+/// A block that the pool handed to the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocatedBlock {
+    /// First address; [`Pool::free`] takes it.
+    pub address: u64,
+    /// Size of the block in bytes: the requested bytes rounded up, or more if the free block that
+    /// served the request was not worth splitting.
+    pub size: u64,
+}
+
+/// A callback that asks the program for memory it can spare: it returns the addresses of blocks
+/// that the pool then frees, or `None` for no blocks.
+///
+/// See [`Pool::allocate_with_callback`]. PyTorch calls its counterparts `FreeMemoryCallback`.
+pub type FreeMemoryCallback<'a> = &'a mut dyn FnMut() -> Option<Vec<u64>>;
+
+/// A request after rounding and with its pool chosen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    /// Bytes that the program requested.
+    pub(crate) requested: u64,
+    /// Size of the block that it needs, in bytes.
+    pub(crate) size: u64,
+    pub(crate) stream: StreamId,
+    pub(crate) block_pool: BlockPoolIndex,
+    pub(crate) stream_pool: StreamPoolIndex,
+    /// Whether expandable segments may serve it.
+    pub(crate) expandable: bool,
+}
+
+impl<D: Device> Pool<D> {
+    /// Allocates a block of at least `bytes` for work on `stream`. Returns `None` if `bytes` is 0.
+    ///
+    /// The block comes from the default pool, or from the private pool that is selected for
+    /// `stream`.
+    ///
+    /// # Errors
+    /// [`AllocateError::OutOfMemory`] if there is not enough memory even after all cached segments
+    /// are released, [`AllocateError::TooLarge`] from [`MAX_REQUEST_BYTES`] on, and
+    /// [`AllocateError::Device`] if the device fails in another way.
+    #[inline]
+    pub fn allocate(
+        &mut self,
+        bytes: u64,
+        stream: StreamId,
+        origin: Origin,
+        sink: &mut (impl Sink + ?Sized),
+    ) -> Result<Option<AllocatedBlock>, AllocateError> {
+        self.allocate_from(None, bytes, stream, origin, sink, None)
+    }
+
+    /// Allocates a block as [`allocate`](Self::allocate) does, but from the private pool `mempool`,
+    /// whichever pool is selected.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate), and [`AllocateError::Mempool`] if the private pool does not
+    /// exist or has no users.
+    pub fn allocate_in(
+        &mut self,
+        mempool: MempoolId,
+        bytes: u64,
+        stream: StreamId,
+        origin: Origin,
+        sink: &mut (impl Sink + ?Sized),
+    ) -> Result<Option<AllocatedBlock>, AllocateError> {
+        self.allocate_from(Some(mempool), bytes, stream, origin, sink, None)
+    }
+
+    /// Allocates a block as [`allocate`](Self::allocate) or, with a `mempool`, as
+    /// [`allocate_in`](Self::allocate_in) does, and may ask the program to free memory.
+    ///
+    /// If no free block fits, `callback` is called once, before memory is obtained from the device. The
+    /// pool frees the blocks whose addresses it returns and ignores other addresses.
+    ///
+    /// # Errors
+    /// As [`allocate_in`](Self::allocate_in).
+    pub fn allocate_with_callback(
+        &mut self,
+        mempool: Option<MempoolId>,
+        bytes: u64,
+        stream: StreamId,
+        origin: Origin,
+        sink: &mut (impl Sink + ?Sized),
+        callback: FreeMemoryCallback<'_>,
+    ) -> Result<Option<AllocatedBlock>, AllocateError> {
+        self.allocate_from(mempool, bytes, stream, origin, sink, Some(callback))
+    }
+
+    #[inline]
+    fn allocate_from(
+        &mut self,
+        mempool: Option<MempoolId>,
+        bytes: u64,
+        stream: StreamId,
+        origin: Origin,
+        sink: &mut (impl Sink + ?Sized),
+        callback: Option<FreeMemoryCallback<'_>>,
+    ) -> Result<Option<AllocatedBlock>, AllocateError> {
+        if bytes == 0 {
+            return Ok(None);
+        }
+        if bytes >= MAX_REQUEST_BYTES {
+            return Err(AllocateError::TooLarge { requested: bytes });
+        }
+        if self.stream_uses.any_pending() {
+            self.process_events(origin, sink)?;
+        }
+        let size = size::block_size(&self.settings, bytes);
+        let kind = size::pool_kind(size);
+        let block_pool = match mempool {
+            Some(mempool) => self.private_pools.block_pool(mempool, kind)?,
+            None if self.private_pools.is_capturing() => {
+                self.private_pools.selected_block_pool(stream, kind).unwrap_or(BlockPoolIndex::default_of(kind))
+            }
+            None => BlockPoolIndex::default_of(kind),
+        };
+        let stream_pool = self.pools.stream_pool(block_pool, stream);
+        let expandable = self.settings.expandable_segments;
+        let mut request = Request { requested: bytes, size, stream, block_pool, stream_pool, expandable };
+        let index = match self.take_best_fit(&request) {
+            Some(index) => index,
+            None => self.slow_path(&mut request, origin, sink, callback)?,
+        };
+        Ok(Some(self.allocate_block(index, &request, origin, sink)))
+    }
+}

@@ -1,0 +1,160 @@
+//! The device of a simulation. It reuses recorded addresses as long as possible.
+
+use vramscope_trace::{EventKind, StreamId};
+
+use super::history::History;
+use crate::device::{Device, DeviceError, DeviceMemory, StreamEvent};
+use crate::settings::Settings;
+
+/// A recorded driver call that provided or took back memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DriverCall {
+    Reserved { address: u64, bytes: u64 },
+    Released { address: u64 },
+    Mapped { address: u64, bytes: u64 },
+    Unmapped { address: u64, bytes: u64 },
+}
+
+/// A device with a given capacity and unlimited addresses.
+///
+/// Best fit chooses the lower of two free blocks of the same size, so addresses can affect
+/// decisions. As long as the calls are the recorded ones, memory gets the recorded addresses; after
+/// the first difference it gets unused addresses.
+#[derive(Clone, Debug)]
+pub(super) struct AddressReplayDevice {
+    capacity_bytes: u64,
+    used_bytes: u64,
+    recorded_calls: std::vec::IntoIter<DriverCall>,
+    next_address: u64,
+    address_bytes: u64,
+    /// Events up to this one have passed.
+    passed_up_to: Option<StreamEvent>,
+}
+
+impl AddressReplayDevice {
+    const ADDRESS_STEP: u64 = 2 << 20;
+
+    pub(super) fn new(history: &History, settings: &Settings, capacity_bytes: Option<u64>) -> Self {
+        let address_bytes = history.address_bytes(settings.large_segment_size_bytes);
+        // With blocks at the start, the simulated calls differ from the first on.
+        let entries = if history.starts_empty() { history.entries.as_slice() } else { &[] };
+        let recorded: Vec<DriverCall> = entries.iter().filter_map(|entry| driver_call(&entry.kind)).collect();
+        let ends = recorded.iter().map(|call| match *call {
+            DriverCall::Reserved { address, bytes } => address.saturating_add(bytes),
+            DriverCall::Mapped { address, .. } => address.saturating_add(address_bytes),
+            DriverCall::Released { .. } | DriverCall::Unmapped { .. } => 0,
+        });
+        let end = ends.max().unwrap_or(0).saturating_add(1);
+        let next_address = end.checked_next_multiple_of(Self::ADDRESS_STEP).unwrap_or(u64::MAX);
+        Self {
+            capacity_bytes: capacity_bytes.unwrap_or(u64::MAX),
+            used_bytes: 0,
+            recorded_calls: recorded.into_iter(),
+            next_address,
+            address_bytes,
+            passed_up_to: None,
+        }
+    }
+
+    /// Lets all events pass up to that of `stream`.
+    pub(super) fn pass_events_up_to(&mut self, stream: StreamId) {
+        self.passed_up_to = Some(StreamEvent(stream.0));
+    }
+
+    /// Returns the next recorded call if it matches. If not, recorded addresses are not used from
+    /// then on.
+    fn next_if(&mut self, is_same: impl Fn(&DriverCall) -> bool) -> Option<DriverCall> {
+        match self.recorded_calls.next() {
+            Some(call) if is_same(&call) => Some(call),
+            _ => {
+                self.recorded_calls = Vec::new().into_iter();
+                None
+            }
+        }
+    }
+
+    fn use_bytes(&mut self, bytes: u64) -> Result<(), DeviceError> {
+        let used = self.used_bytes.checked_add(bytes).filter(|&used| used <= self.capacity_bytes);
+        self.used_bytes = used.ok_or(DeviceError::OutOfMemory)?;
+        Ok(())
+    }
+
+    fn release_bytes(&mut self, bytes: u64) {
+        self.used_bytes = self.used_bytes.saturating_sub(bytes);
+    }
+
+    fn fresh_range(&mut self, bytes: u64) -> Result<u64, DeviceError> {
+        let address = self.next_address;
+        let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(Self::ADDRESS_STEP));
+        self.next_address = end.ok_or(DeviceError::OutOfMemory)?;
+        Ok(address)
+    }
+}
+
+fn driver_call(kind: &EventKind) -> Option<DriverCall> {
+    match *kind {
+        EventKind::SegmentAllocated { address, size, .. } => Some(DriverCall::Reserved { address, bytes: size }),
+        EventKind::SegmentFreed { address, .. } => Some(DriverCall::Released { address }),
+        EventKind::SegmentMapped { address, size, .. } => Some(DriverCall::Mapped { address, bytes: size }),
+        EventKind::SegmentUnmapped { address, size, .. } => Some(DriverCall::Unmapped { address, bytes: size }),
+        _ => None,
+    }
+}
+
+impl Device for AddressReplayDevice {
+    fn reserve(&mut self, bytes: u64) -> Result<u64, DeviceError> {
+        self.use_bytes(bytes)?;
+        match self.next_if(|call| matches!(call, DriverCall::Reserved { bytes: recorded, .. } if *recorded == bytes)) {
+            Some(DriverCall::Reserved { address, .. }) => Ok(address),
+            _ => self.fresh_range(bytes),
+        }
+    }
+
+    fn release(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.release_bytes(bytes);
+        self.next_if(|call| *call == DriverCall::Released { address });
+        Ok(())
+    }
+
+    /// Reports all unused memory as free. The total is that for which the recorded segments
+    /// reserved addresses.
+    fn memory(&self) -> DeviceMemory {
+        let total_bytes = self.address_bytes / 9 * 8;
+        DeviceMemory { free_bytes: self.capacity_bytes.saturating_sub(self.used_bytes), total_bytes }
+    }
+
+    fn reserve_addresses(&mut self, bytes: u64) -> Result<u64, DeviceError> {
+        match self.recorded_calls.as_slice().first() {
+            Some(&DriverCall::Mapped { address, .. }) => Ok(address),
+            _ => self.fresh_range(bytes),
+        }
+    }
+
+    fn release_addresses(&mut self, _: u64, _: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn map(&mut self, address: u64, bytes: u64, _: u64) -> Result<(), DeviceError> {
+        self.use_bytes(bytes)?;
+        self.next_if(|call| *call == DriverCall::Mapped { address, bytes });
+        Ok(())
+    }
+
+    fn unmap(&mut self, address: u64, bytes: u64, _: u64, _: StreamId) -> Result<(), DeviceError> {
+        self.release_bytes(bytes);
+        self.next_if(|call| *call == DriverCall::Unmapped { address, bytes });
+        Ok(())
+    }
+
+    fn record_event(&mut self, stream: StreamId) -> Result<StreamEvent, DeviceError> {
+        Ok(StreamEvent(stream.0))
+    }
+
+    fn has_passed(&mut self, event: StreamEvent) -> Result<bool, DeviceError> {
+        Ok(self.passed_up_to.is_some_and(|passed| event <= passed))
+    }
+
+    fn wait_for(&mut self, _: StreamEvent) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! The reconstructed calls of a history, in order.
+
+use vramscope_trace::{EventKind, MempoolId};
+
+use super::entry_group::EntryGroup;
+use super::history::History;
+
+/// A call of the program. Numbers are positions in the history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    /// A request.
+    Request {
+        at: usize,
+        owner: MempoolId,
+        /// Pending frees that it completed were completed before the search for a block, not while
+        /// the request waited.
+        events_pass: bool,
+    },
+    /// A free that is completed at once.
+    Free(usize),
+    /// A free that is completed later.
+    DeferredFree(usize),
+    /// Processing stream events.
+    ProcessEvents,
+    EmptyCache,
+    /// Releasing the cached memory of one private pool.
+    EmptyPool(MempoolId),
+    /// Removing the last user of a private pool.
+    ReleasePool(MempoolId),
+}
+
+/// Calls, each with the position after its last entry.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CallLog {
+    pub(super) calls: Vec<(Call, usize)>,
+}
+
+impl CallLog {
+    /// Returns the calls under the most likely interpretation of each entry, without checking it
+    /// against a pool.
+    pub(super) fn most_likely(history: &History) -> Self {
+        let (entries, mut log, mut at) = (history.entries.as_slice(), Self::default(), 0);
+        while at < entries.len() {
+            let is_deferred = history.deferred_frees.contains_key(&at);
+            match entries[at].kind {
+                EventKind::FreeRequested { .. } if is_deferred => log.push(Call::DeferredFree(at), at + 1),
+                EventKind::FreeRequested { .. } => log.push(Call::Free(at), at + 2),
+                EventKind::FreeCompleted { .. } if !history.has_free_requests => log.push(Call::Free(at), at + 1),
+                _ => log.push_group(&EntryGroup::at(entries, at), history),
+            }
+            at = log.calls.last().map_or(at, |&(_, end)| end).max(at + 1);
+        }
+        log
+    }
+
+    fn push_group(&mut self, group: &EntryGroup, history: &History) {
+        let entries = history.entries.as_slice();
+        let (mut start, request_start) = (group.start, group.request_starts(entries)[0]);
+        while start < request_start {
+            let end = EntryGroup::cache_release_end(entries, start, request_start);
+            let call = if end.is_some() { Call::EmptyCache } else { Call::ProcessEvents };
+            start = end.unwrap_or(request_start);
+            self.push(call, start);
+        }
+        if let Some(at) = group.request {
+            let owner = match entries[at].kind {
+                EventKind::BlockAllocated { pool, .. } => pool.owner,
+                _ => MempoolId::default(),
+            };
+            self.push(Call::Request { at, owner, events_pass: true }, group.end);
+        }
+    }
+
+    pub(super) fn push(&mut self, call: Call, end: usize) {
+        self.calls.push((call, end));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.calls.truncate(len);
+    }
+}

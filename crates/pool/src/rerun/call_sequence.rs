@@ -1,0 +1,193 @@
+//! The calls of a history without addresses, to be run on any device.
+
+use std::collections::HashMap;
+
+use vramscope_trace::{EventKind, MempoolId, StreamId};
+
+use super::call_log::{Call, CallLog};
+use super::history::History;
+
+/// A call. Blocks are identified by slots, and pending frees by their rank in the order of
+/// completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Allocate {
+        bytes: u64,
+        slot: u32,
+        target: u16,
+        /// The recorded request failed, so the program never had the block.
+        failed: bool,
+    },
+    Free {
+        slot: u32,
+    },
+    /// Frees a block that another stream still uses.
+    DeferredFree {
+        slot: u32,
+        /// The rank of the completion.
+        completed: u32,
+    },
+    /// Lets pending frees up to this rank be completed.
+    PassEvents {
+        completed: u32,
+    },
+    ProcessEvents,
+    EmptyCache,
+    EmptyPool {
+        target: u16,
+    },
+    ReleasePool {
+        target: u16,
+    },
+}
+
+/// The stream of a request and the private pool that it uses.
+pub(super) type RequestTarget = (StreamId, MempoolId);
+
+/// A sequence of calls.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CallSequence {
+    pub(super) steps: Vec<Step>,
+    /// The largest number of blocks allocated at the same time.
+    pub(super) slot_count: usize,
+    pub(super) targets: Vec<RequestTarget>,
+    /// The number of requests, frees and emptied caches.
+    pub(super) calls: u64,
+}
+
+/// Builds a [`CallSequence`].
+struct SequenceBuilder<'h> {
+    history: &'h History,
+    sequence: CallSequence,
+    /// The slots of allocated blocks, by recorded address.
+    slots: HashMap<u64, u32>,
+    vacant: Vec<u32>,
+    targets: HashMap<RequestTarget, u16>,
+    /// The ranks of pending frees, by the position of their completion.
+    completion_ranks: HashMap<usize, u32>,
+}
+
+impl CallSequence {
+    /// Builds the sequence from a log. It begins with requests for the blocks that existed before
+    /// the history, in the order of their addresses.
+    pub(super) fn new(history: &History, log: &CallLog) -> Self {
+        let mut completions: Vec<usize> = history.deferred_frees.values().copied().collect();
+        completions.sort_unstable();
+        let completion_ranks = (0..).zip(&completions).map(|(rank, &completion)| (completion, rank)).collect();
+        let (slots, targets) = (HashMap::new(), HashMap::new());
+        let sequence = CallSequence { steps: Vec::with_capacity(log.len()), ..CallSequence::default() };
+        let mut builder = SequenceBuilder { history, sequence, slots, vacant: Vec::new(), targets, completion_ranks };
+        for block in history.start.blocks() {
+            builder.allocate(Some(block.address), block.requested, (block.stream, block.pool.owner));
+        }
+        let mut from = 0;
+        for &(call, end) in &log.calls {
+            builder.add_call(call, from, end);
+            from = end;
+        }
+        builder.sequence
+    }
+}
+
+impl SequenceBuilder<'_> {
+    fn push(&mut self, step: Step) {
+        self.sequence.steps.push(step);
+    }
+
+    fn add_call(&mut self, call: Call, from: usize, end: usize) {
+        let completed_in_wait = matches!(call, Call::Request { events_pass: false, .. });
+        if !completed_in_wait {
+            self.add_passed_events(from, end);
+        }
+        self.sequence.calls += u64::from(!matches!(call, Call::ProcessEvents | Call::ReleasePool(_)));
+        match call {
+            Call::Request { at, owner, .. } => match self.history.entries[at].kind {
+                EventKind::BlockAllocated { address, requested, stream, .. } => {
+                    self.allocate(Some(address), requested, (stream, owner));
+                }
+                EventKind::OutOfMemory { requested, stream, .. } => self.allocate(None, requested, (stream, owner)),
+                _ => {}
+            },
+            Call::Free(at) => {
+                if let Some(slot) = self.freed_slot(at) {
+                    self.push(Step::Free { slot });
+                    self.vacant.push(slot);
+                }
+            }
+            Call::DeferredFree(at) => {
+                let rank = self
+                    .history
+                    .deferred_frees
+                    .get(&at)
+                    .and_then(|completion| self.completion_ranks.get(completion))
+                    .copied();
+                if let (Some(slot), Some(completed)) = (self.freed_slot(at), rank) {
+                    self.push(Step::DeferredFree { slot, completed });
+                    self.vacant.push(slot);
+                }
+            }
+            Call::ProcessEvents => self.push(Step::ProcessEvents),
+            Call::EmptyCache => self.push(Step::EmptyCache),
+            Call::EmptyPool(owner) => {
+                let target = self.target_index((StreamId::default(), owner));
+                self.push(Step::EmptyPool { target });
+            }
+            Call::ReleasePool(owner) => {
+                let target = self.target_index((StreamId::default(), owner));
+                self.push(Step::ReleasePool { target });
+            }
+        }
+        if completed_in_wait {
+            self.add_passed_events(from, end);
+        }
+    }
+
+    /// Lets the frees that were completed among these entries be completed from here on.
+    fn add_passed_events(&mut self, from: usize, end: usize) {
+        if self.completion_ranks.is_empty() {
+            return;
+        }
+        if let Some(&completed) = (from..end).rev().find_map(|position| self.completion_ranks.get(&position)) {
+            self.push(Step::PassEvents { completed });
+        }
+    }
+
+    fn allocate(&mut self, address: Option<u64>, bytes: u64, target: RequestTarget) {
+        let slot = self.vacant.pop().unwrap_or_else(|| {
+            self.sequence.slot_count += 1;
+            self.sequence.slot_count as u32 - 1
+        });
+        let target = self.target_index(target);
+        match address {
+            Some(address) => {
+                // If a block is already recorded at this address, the recording missed its free; it
+                // is never freed.
+                self.slots.insert(address, slot);
+            }
+            None => self.vacant.push(slot),
+        }
+        self.push(Step::Allocate { bytes, slot, target, failed: address.is_none() });
+    }
+
+    /// Removes and returns the slot of the block that the entry at `at` frees.
+    fn freed_slot(&mut self, at: usize) -> Option<u32> {
+        let (EventKind::FreeRequested { address, .. } | EventKind::FreeCompleted { address, .. }) =
+            self.history.entries[at].kind
+        else {
+            return None;
+        };
+        self.slots.remove(&address)
+    }
+
+    /// Returns the index of a target. Targets from the 65,535th on share an index, which no real
+    /// program reaches.
+    fn target_index(&mut self, target: RequestTarget) -> u16 {
+        let next = u16::try_from(self.sequence.targets.len()).unwrap_or(u16::MAX);
+        *self.targets.entry(target).or_insert_with(|| {
+            if usize::from(next) == self.sequence.targets.len() {
+                self.sequence.targets.push(target);
+            }
+            next.min((self.sequence.targets.len() - 1) as u16)
+        })
+    }
+}

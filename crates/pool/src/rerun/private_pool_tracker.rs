@@ -1,0 +1,201 @@
+//! Infers which private pool a request used.
+//!
+//! A snapshot names the private pools of segments that exist at its end, but not in its entries. A
+//! pool that was destroyed is not named at all. A request to such a pool is assumed only where the
+//! pool would otherwise decide differently, for segments that do not exist at the end, and for one
+//! capture each: from its first to its last use, every request on its stream uses it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use vramscope_trace::{EventKind, MempoolId, StreamId};
+
+use super::cursor::{is_unnamed, unnamed_pool};
+use super::entry::Entry;
+use super::history::History;
+
+/// The private pools at a position of a history.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PrivatePoolTracker {
+    /// The end and owner of the segments of private pools, by first address.
+    segments: BTreeMap<u64, (u64, MempoolId)>,
+    /// The pools that have a user.
+    pub(super) created: BTreeSet<MempoolId>,
+    /// The pool that each stream's last request used; kept only if there are private pools.
+    last_by_stream: HashMap<StreamId, MempoolId>,
+    /// The number of unnamed pools.
+    pub(super) unnamed_pools: usize,
+    /// The number of unnamed pools that were assigned before the history was read; nothing is
+    /// inferred from requests to these.
+    initial_unnamed_pools: usize,
+    /// Unnamed pools whose capture has ended.
+    finished: BTreeSet<MempoolId>,
+    /// Whether there are private pools, recorded or inferred.
+    has_private_pools: bool,
+}
+
+impl PrivatePoolTracker {
+    pub(super) fn new(history: &History) -> Self {
+        let is_private = |owner: &MempoolId| *owner != MempoolId::default();
+        let segments: BTreeMap<u64, (u64, MempoolId)> = history
+            .start
+            .segments()
+            .filter(|segment| is_private(&segment.pool.owner))
+            .map(|segment| (segment.address, (segment.end(), segment.pool.owner)))
+            .collect();
+        let created = segments.values().map(|&(_, owner)| owner).collect();
+        let (has_private_pools, unnamed_pools) = (history.has_private_pools, history.unnamed_pools);
+        Self {
+            segments,
+            created,
+            has_private_pools,
+            unnamed_pools,
+            initial_unnamed_pools: unnamed_pools,
+            ..Self::default()
+        }
+    }
+
+    /// Returns whether there are private pools, recorded or inferred.
+    pub(super) fn has_private_pools(&self) -> bool {
+        self.has_private_pools
+    }
+
+    /// Returns the private pool that owns the segment at `address`.
+    pub(super) fn owner_of_segment(&self, address: u64) -> Option<MempoolId> {
+        let (_, &(end, owner)) = self.segments.range(..=address).next_back()?;
+        (address < end).then_some(owner)
+    }
+
+    /// Returns the owner of a block in an existing segment, which may be more than the entry
+    /// records.
+    pub(super) fn owner_of_block(&self, address: u64, recorded: MempoolId) -> MempoolId {
+        if !self.has_private_pools || recorded != MempoolId::default() {
+            return recorded;
+        }
+        self.owner_of_segment(address).unwrap_or(recorded)
+    }
+
+    /// Returns the pools that a request may have used if none is recorded, most likely first: the
+    /// pool of the stream's last request, the default pool, a new unnamed pool, and `next`, the
+    /// next named pool on the stream.
+    pub(super) fn candidates(&self, stream: StreamId, next: Option<MempoolId>) -> Vec<MempoolId> {
+        let last = self.last_by_stream.get(&stream).copied().filter(|last| !self.finished.contains(last));
+        let mut candidates = Vec::from_iter(last);
+        for other in [MempoolId::default(), unnamed_pool(self.unnamed_pools)].into_iter().chain(next) {
+            if !candidates.contains(&other) {
+                candidates.push(other);
+            }
+        }
+        candidates
+    }
+
+    /// Records that a request uses a pool. Returns false if it cannot, because the pool's capture
+    /// has ended.
+    pub(super) fn record_request(&mut self, stream: StreamId, owner: MempoolId) -> bool {
+        if owner != MempoolId::default() {
+            self.has_private_pools = true;
+        }
+        if !self.has_private_pools {
+            return true;
+        }
+        if self.is_inferred(owner) {
+            if self.finished.contains(&owner) {
+                return false;
+            }
+            if owner == unnamed_pool(self.unnamed_pools) {
+                self.unnamed_pools += 1;
+            }
+        }
+        if let Some(last) = self.last_by_stream.insert(stream, owner).filter(|&last| last != owner)
+            && self.is_inferred(last)
+        {
+            self.finished.insert(last);
+        }
+        true
+    }
+
+    fn is_inferred(&self, owner: MempoolId) -> bool {
+        is_unnamed(owner) && owner <= unnamed_pool(self.initial_unnamed_pools)
+    }
+
+    /// Applies the segments that entries allocated and released.
+    pub(super) fn apply(&mut self, entries: &[Entry], owner: MempoolId) {
+        if !self.has_private_pools {
+            return;
+        }
+        for entry in entries {
+            match entry.kind {
+                EventKind::SegmentAllocated { address, size, .. } | EventKind::SegmentMapped { address, size, .. }
+                    if owner != MempoolId::default() =>
+                {
+                    self.segments.insert(address, (address.saturating_add(size), owner));
+                }
+                EventKind::SegmentFreed { address, size, .. } | EventKind::SegmentUnmapped { address, size, .. } => {
+                    self.remove_range(address, address.saturating_add(size));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn remove_range(&mut self, from: u64, until: u64) {
+        while let Some((&start, &(end, owner))) = self.segments.range(..until).next_back()
+            && end > from
+        {
+            self.segments.remove(&start);
+            if start < from {
+                self.segments.insert(start, (from, owner));
+            }
+            if end > until {
+                self.segments.insert(until, (end, owner));
+            }
+        }
+    }
+
+    /// Returns the private pools of segments that these entries released, if the pools still have a
+    /// user.
+    pub(super) fn pools_released_by(&self, entries: &[Entry]) -> Vec<MempoolId> {
+        let mut released = Vec::new();
+        if !self.has_private_pools {
+            return released;
+        }
+        for entry in entries {
+            if let EventKind::SegmentFreed { address, .. } | EventKind::SegmentUnmapped { address, .. } = entry.kind
+                && let Some(owner) = self.owner_of_segment(address)
+                && self.created.contains(&owner)
+                && !released.contains(&owner)
+            {
+                released.push(owner);
+            }
+        }
+        released
+    }
+
+    /// Returns the private pool of the first segment that these entries released.
+    pub(super) fn first_released_pool(&self, entries: &[Entry]) -> Option<MempoolId> {
+        if !self.has_private_pools {
+            return None;
+        }
+        let first = entries.iter().find_map(|entry| match entry.kind {
+            EventKind::SegmentFreed { address, .. } | EventKind::SegmentUnmapped { address, .. } => Some(address),
+            _ => None,
+        });
+        self.owner_of_segment(first?)
+    }
+
+    /// Returns how many of these entries one emptied cache can have caused: first segments of the
+    /// default pool, then of private pools.
+    pub(super) fn single_empty_cache_len(&self, entries: &[Entry]) -> usize {
+        if !self.has_private_pools {
+            return entries.len();
+        }
+        let mut is_private = false;
+        let mut is_next = |entry: &&Entry| match entry.kind {
+            EventKind::SegmentFreed { address, .. } | EventKind::SegmentUnmapped { address, .. } => {
+                let was_private = std::mem::replace(&mut is_private, self.owner_of_segment(address).is_some());
+                is_private || !was_private
+            }
+            _ => true,
+        };
+        entries.iter().take_while(|entry| is_next(entry)).count()
+    }
+}

@@ -1,0 +1,499 @@
+//! Reconstructs the calls of a history: runs them through a pool and searches for the
+//! interpretation under which the pool makes the recorded decisions.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use vramscope_trace::{EventKind, MempoolId, StreamId};
+
+use super::call_log::{Call, CallLog};
+use super::cursor::{
+    Assumptions, DecisionChecker, HistoryCursor, Mismatch, Outcome, completion_stream, placeholder_capture,
+};
+use super::entry::{Entry, freed_address};
+use super::entry_group::{EntryGroup, Interpretation};
+use super::history::History;
+use super::private_pool_tracker::PrivatePoolTracker;
+use super::recorded_device::RecordedDevice;
+use crate::device::DeviceError;
+use crate::error::AllocateError;
+use crate::pool::{Origin, Pool};
+use crate::private_pools::CaptureFilter;
+use crate::settings::Settings;
+
+/// The most blocks in all saved copies of the pool together.
+const MAX_SAVED_BLOCKS: u64 = 4 << 20;
+/// Limits of backtracking: each entry of the history may be read again this often on average, and
+/// short histories may read this many entries again.
+const MAX_RETRIES_PER_ENTRY: u64 = 4;
+const MIN_RETRIED_ENTRIES: u64 = 100_000;
+/// The cost of copying a pool in addition to its blocks, in blocks.
+const COPY_COST: u64 = 2_000;
+/// The initial copy budget, in copies, and what each entry adds to it, in blocks.
+const FIRST_COPIES: u64 = 256;
+const BLOCKS_PER_ENTRY: u64 = 16;
+
+/// The error for a history whose first memory state is not one that the allocator can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the recording begins with an impossible memory state: {0}")]
+pub struct StartStateError(#[source] DeviceError);
+
+/// The pool at one position of the history, with everything needed to continue from there.
+#[derive(Clone, Debug)]
+struct SearchState<'h> {
+    pool: Pool<RecordedDevice<'h>>,
+    private_pools: PrivatePoolTracker,
+    calls: u64,
+    /// The length of the log, and the largest fragmentation after any of its calls.
+    logged_calls: usize,
+    peak_fragmentation: f64,
+}
+
+impl SearchState<'_> {
+    /// Returns the cost of a copy, in blocks.
+    fn copy_cost(&self) -> u64 {
+        2 * self.pool.counters.active() + COPY_COST
+    }
+}
+
+/// A position to return to if the present interpretation fails.
+#[derive(Debug)]
+struct BranchPoint<'h> {
+    state: SearchState<'h>,
+    group: EntryGroup,
+    /// The untried interpretations, the next one last.
+    interpretations: Vec<Interpretation>,
+}
+
+/// Reconstructs the calls of one history.
+#[derive(Debug)]
+pub(super) struct Reconstructor<'h> {
+    entries: &'h [Entry],
+    history: &'h History,
+    cursor: Rc<HistoryCursor<'h>>,
+    state: SearchState<'h>,
+    branch_points: VecDeque<BranchPoint<'h>>,
+    /// The mismatch of the interpretation that explained most entries.
+    furthest_mismatch: Option<Mismatch>,
+    /// The number of entries that may still be read again.
+    retry_budget: u64,
+    /// The number of blocks that may still be copied for branch points that are unlikely to be
+    /// needed.
+    copy_budget: u64,
+    /// The number of blocks in the copies in `branch_points`.
+    saved_blocks: u64,
+    log: Option<CallLog>,
+}
+
+impl<'h> Reconstructor<'h> {
+    /// Creates a reconstructor before the first entry.
+    ///
+    /// # Errors
+    /// [`StartStateError`] if no pool can have the history's start state.
+    pub(super) fn new(history: &'h History, settings: &Settings, log_calls: bool) -> Result<Self, StartStateError> {
+        let cursor = HistoryCursor::new(history);
+        let device = RecordedDevice::new(Rc::clone(&cursor), settings);
+        let mut settings = settings.clone();
+        if history.total_bytes == 0 {
+            // The device's size is unknown, so a fraction of it is too. The limit in bytes replaces
+            // it.
+            settings.per_process_memory_fraction = 1.0;
+        }
+        let pool = if history.starts_empty() {
+            Pool::new(history.device, settings, device)
+        } else {
+            let restored = Pool::restore(history.device, settings, device, &history.start);
+            restored.map_err(StartStateError)?
+        };
+        let state = SearchState {
+            pool,
+            private_pools: PrivatePoolTracker::new(history),
+            calls: 0,
+            logged_calls: 0,
+            peak_fragmentation: 0.0,
+        };
+        let entries = history.entries.as_slice();
+        let retry_budget = retry_budget_of(history);
+        let (branch_points, log) = (VecDeque::new(), log_calls.then(CallLog::default));
+        Ok(Self {
+            entries,
+            history,
+            cursor,
+            state,
+            branch_points,
+            furthest_mismatch: None,
+            retry_budget,
+            copy_budget: FIRST_COPIES * COPY_COST,
+            saved_blocks: 0,
+            log,
+        })
+    }
+
+    /// Reads to the end, or until no interpretation is left.
+    pub(super) fn run(&mut self) {
+        while self.cursor.position() < self.entries.len() {
+            let before = self.cursor.position();
+            let progressed = self.read_at(before) || self.backtrack();
+            if !progressed {
+                return;
+            }
+            let read = self.cursor.position().saturating_sub(before) as u64;
+            self.copy_budget = self.copy_budget.saturating_add(read * BLOCKS_PER_ENTRY);
+        }
+        self.furthest_mismatch = None;
+    }
+
+    /// Returns the number of entries that the best interpretation explains.
+    pub(super) fn matched(&self) -> usize {
+        self.furthest_mismatch.as_ref().map_or(self.entries.len(), |mismatch| mismatch.at)
+    }
+
+    /// Returns the number of entries read, counting those read again.
+    pub(super) fn entries_read(&self) -> u64 {
+        retry_budget_of(self.history) - self.retry_budget + self.cursor.position() as u64 + 1
+    }
+
+    pub(super) fn mismatch(&self) -> Option<&Mismatch> {
+        self.furthest_mismatch.as_ref()
+    }
+
+    pub(super) fn calls(&self) -> u64 {
+        self.state.calls
+    }
+
+    pub(super) fn unnamed_pools(&self) -> usize {
+        self.state.private_pools.unnamed_pools
+    }
+
+    pub(super) fn pool(&self) -> &Pool<RecordedDevice<'h>> {
+        &self.state.pool
+    }
+
+    /// Returns the largest fragmentation after any call; only measured if calls are logged.
+    pub(super) fn peak_fragmentation(&self) -> f64 {
+        self.state.peak_fragmentation
+    }
+
+    /// Returns the calls; empty if they are not logged.
+    pub(super) fn into_log(self) -> CallLog {
+        self.log.unwrap_or_default()
+    }
+
+    /// Reads the entries that start at `at`, under their most likely interpretation.
+    fn read_at(&mut self, at: usize) -> bool {
+        self.cursor.seek(at, Assumptions::DEFAULT);
+        match self.entries[at].kind {
+            EventKind::FreeRequested { address, .. } => {
+                let completion = self.history.deferred_frees.get(&at).copied();
+                if completion.is_none()
+                    && let Some(group) = EntryGroup::with_leading_free(self.entries, at)
+                {
+                    self.save_interpretations(
+                        group,
+                        group.waiting_interpretations(self.entries, &self.candidate_owners(&group)),
+                    );
+                }
+                self.free(at, address, completion);
+            }
+            EventKind::FreeCompleted { address, .. } if !self.history.has_free_requests => self.free(at, address, None),
+            EventKind::BlockAllocated { address, pool, .. } => {
+                let owner = self.state.private_pools.owner_of_block(address, pool.owner);
+                self.request(at, owner, Assumptions::DEFAULT);
+            }
+            _ => return self.read_group(at),
+        }
+        self.check_decisions(None)
+    }
+
+    /// Returns whether the pool made the recorded decisions, up to `end` if that is known.
+    fn check_decisions(&mut self, end: Option<usize>) -> bool {
+        if end.is_some_and(|end| self.cursor.position() != end) {
+            self.cursor.record_mismatch(Outcome::Nothing);
+        }
+        let Some(mismatch) = self.cursor.mismatch() else { return true };
+        if self.furthest_mismatch.as_ref().is_none_or(|furthest_mismatch| furthest_mismatch.at < mismatch.at) {
+            self.furthest_mismatch = Some(mismatch);
+        }
+        false
+    }
+
+    fn read_group(&mut self, at: usize) -> bool {
+        let group = EntryGroup::at(self.entries, at);
+        let owners = self.candidate_owners(&group);
+        let mut interpretations = group.interpretations(self.entries, &owners);
+        if interpretations.is_empty() {
+            return false;
+        }
+        let first = interpretations.remove(0);
+        // A branch point may be omitted only if its alternatives differ in nothing but the pool:
+        // the most likely pool is almost certain, and copies are expensive.
+        let must_save = interpretations.iter().any(|interpretation| interpretation.owner == first.owner);
+        if !interpretations.is_empty() && (must_save || self.spend_copy_budget()) {
+            self.save_interpretations(group, interpretations);
+        }
+        self.attempt(&group, &first)
+    }
+
+    /// Saves a branch point with the given interpretations, most likely first.
+    fn save_interpretations(&mut self, group: EntryGroup, mut interpretations: Vec<Interpretation>) {
+        interpretations.reverse();
+        if !interpretations.is_empty() {
+            self.save(BranchPoint { state: self.state.clone(), group, interpretations });
+        }
+    }
+
+    fn save(&mut self, branch: BranchPoint<'h>) {
+        self.saved_blocks += branch.state.copy_cost();
+        self.branch_points.push_back(branch);
+        while self.saved_blocks > MAX_SAVED_BLOCKS
+            && let Some(oldest) = self.branch_points.pop_front()
+        {
+            self.saved_blocks -= oldest.state.copy_cost();
+        }
+    }
+
+    fn spend_copy_budget(&mut self) -> bool {
+        let left = self.copy_budget.checked_sub(self.state.copy_cost());
+        self.copy_budget = left.unwrap_or(self.copy_budget);
+        left.is_some()
+    }
+
+    /// Returns the pools that a group's request may have used, most likely first.
+    fn candidate_owners(&self, group: &EntryGroup) -> Vec<MempoolId> {
+        let private_pools = &self.state.private_pools;
+        let Some(request) = group.request else { return vec![MempoolId::default()] };
+        match self.entries[request].kind {
+            EventKind::BlockAllocated { address, stream, pool, .. } => {
+                let known = private_pools.owner_of_block(address, pool.owner);
+                if known != MempoolId::default() || self.history.names_pools_of_freed_segments {
+                    return vec![known];
+                }
+                let created_at =
+                    (group.start..request).rfind(|&position| provides_memory(&self.entries[position].kind, address));
+                match created_at.filter(|position| self.history.short_lived.binary_search(position).is_ok()) {
+                    Some(_) => private_pools.candidates(stream, self.history.next_named_pool(request, stream)),
+                    None => vec![known],
+                }
+            }
+            EventKind::OutOfMemory { stream, .. } => {
+                let mut candidates = private_pools.candidates(stream, self.history.next_named_pool(request, stream));
+                // A failed request to an otherwise unknown pool is considered only if there are
+                // private pools.
+                if !private_pools.has_private_pools() {
+                    candidates.truncate(1);
+                }
+                candidates
+            }
+            _ => vec![MempoolId::default()],
+        }
+    }
+
+    /// Reads a group under one interpretation.
+    fn attempt(&mut self, group: &EntryGroup, interpretation: &Interpretation) -> bool {
+        let mut owner = MempoolId::default();
+        self.cursor.seek(group.start, Assumptions::DEFAULT);
+        if group.has_leading_free
+            && let Some(address) = freed_address(&self.entries[group.start].kind)
+        {
+            self.free(group.start, address, Some(group.start + 1));
+        }
+        while self.cursor.position() < interpretation.request_start && !self.cursor.has_mismatch() {
+            let before = self.cursor.position();
+            self.read_earlier_call(before, interpretation.request_start);
+            if self.cursor.position() == before {
+                self.cursor.record_mismatch(Outcome::Nothing);
+            }
+        }
+        if self.cursor.position() != interpretation.request_start {
+            self.cursor.record_mismatch(Outcome::Nothing);
+        }
+        if let (Some(request), false) = (group.request, self.cursor.has_mismatch()) {
+            self.cursor.seek(interpretation.request_start, interpretation.assumptions);
+            owner = interpretation.owner;
+            self.release_pools(interpretation.request_start, request);
+            self.request(request, owner, interpretation.assumptions);
+            if self.cursor.driver_refused() && !interpretation.assumptions.driver_may_refuse {
+                self.cursor
+                    .record_mismatch(Outcome::Failure("the driver refused memory that it had provided".to_owned()));
+                return false;
+            }
+        }
+        let matches = self.check_decisions(Some(group.end));
+        if matches {
+            self.state.private_pools.apply(&self.entries[group.start..group.end], owner);
+        }
+        matches
+    }
+
+    /// Returns to the last branch point with an untried interpretation that matches.
+    fn backtrack(&mut self) -> bool {
+        while let Some(mut branch) = self.branch_points.pop_back() {
+            self.saved_blocks -= branch.state.copy_cost();
+            let Some(interpretation) = branch.interpretations.pop() else { continue };
+            let lost = self.cursor.position().abs_diff(branch.group.start) as u64 + 1;
+            let Some(retry_budget) = self.retry_budget.checked_sub(lost) else { return false };
+            self.retry_budget = retry_budget;
+            let group = branch.group;
+            if branch.interpretations.is_empty() {
+                self.state = branch.state;
+            } else {
+                self.state = branch.state.clone();
+                self.save(branch);
+            }
+            if let Some(log) = &mut self.log {
+                log.truncate(self.state.logged_calls);
+            }
+            if self.attempt(&group, &interpretation) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Reads a call that the program made before a request.
+    fn read_earlier_call(&mut self, from: usize, until: usize) {
+        let sink = &mut DecisionChecker(Rc::clone(&self.cursor));
+        match EntryGroup::cache_release_end(self.entries, from, until) {
+            Some(end) => {
+                let released = &self.entries[from..end];
+                let first = self.state.private_pools.first_released_pool(released);
+                let end = from + self.state.private_pools.single_empty_cache_len(released);
+                self.release_pools(from, end);
+                self.state.calls += 1;
+                let before = first.map(|first| (first, self.state.pool.clone()));
+                let emptied = self.state.pool.empty_cache(Origin::default(), sink);
+                let failure = emptied.err().map(|error| Outcome::Failure(error.to_string()));
+                failure.into_iter().for_each(|failure| self.cursor.record_mismatch(failure));
+                match before {
+                    // The default pool would have released memory or waited, but did not, so only a
+                    // private pool was emptied.
+                    Some((owner, pool)) if self.cursor.has_mismatch() => {
+                        self.state.pool = pool;
+                        self.cursor.seek(from, Assumptions::DEFAULT);
+                        self.empty_pool(owner);
+                    }
+                    _ => self.log_call(Call::EmptyCache),
+                }
+            }
+            None => {
+                if let Err(error) = self.state.pool.process_events(Origin::default(), sink) {
+                    self.cursor.record_mismatch(Outcome::Failure(error.to_string()));
+                }
+                self.log_call(Call::ProcessEvents);
+            }
+        }
+    }
+
+    /// Empties a private pool, as when the program destroys a `MemPool`.
+    fn empty_pool(&mut self, owner: MempoolId) {
+        let sink = &mut DecisionChecker(Rc::clone(&self.cursor));
+        if let Err(error) = self.state.pool.empty_private_pool(owner, Origin::default(), sink) {
+            self.cursor.record_mismatch(Outcome::Failure(error.to_string()));
+        }
+        self.log_call(Call::EmptyPool(owner));
+    }
+
+    /// Releases the private pools whose segments these entries release: the program must have
+    /// released them before, which leaves no entry.
+    fn release_pools(&mut self, from: usize, until: usize) {
+        for owner in self.state.private_pools.pools_released_by(&self.entries[from..until]) {
+            self.state.private_pools.created.remove(&owner);
+            if let Err(error) = self.state.pool.release_pool(owner) {
+                self.cursor.record_mismatch(Outcome::Failure(error.to_string()));
+            }
+            self.log_call(Call::ReleasePool(owner));
+        }
+    }
+
+    /// Makes the free at `at`, completed at once or at the position `completion`.
+    fn free(&mut self, at: usize, address: u64, completion: Option<usize>) {
+        let sink = &mut DecisionChecker(Rc::clone(&self.cursor));
+        let pool = &mut self.state.pool;
+        self.state.calls += 1;
+        let used = completion.map_or(Ok(()), |completed| pool.record_stream(address, completion_stream(completed)));
+        if let Err(error) = used.and_then(|()| pool.free(address, Origin::default(), sink)) {
+            self.cursor.record_mismatch(Outcome::Failure(error.to_string()));
+        }
+        self.log_call(if self.history.deferred_frees.contains_key(&at) {
+            Call::DeferredFree(at)
+        } else {
+            Call::Free(at)
+        });
+    }
+
+    /// Makes the request that the entry at `at` ends.
+    fn request(&mut self, at: usize, owner: MempoolId, assumptions: Assumptions) {
+        let (bytes, stream) = match self.entries[at].kind {
+            EventKind::BlockAllocated { requested, stream, .. } | EventKind::OutOfMemory { requested, stream, .. } => {
+                (requested, stream)
+            }
+            _ => (0, StreamId::default()),
+        };
+        if !self.state.private_pools.record_request(stream, owner) {
+            let reason = "a request to a private pool whose capture had ended";
+            self.cursor.record_mismatch(Outcome::Failure(reason.to_owned()));
+            return;
+        }
+        self.state.calls += 1;
+        match self.allocate(bytes, stream, owner, assumptions.other_capture) {
+            Ok(()) if self.cursor.position() <= at => self.cursor.record_mismatch(Outcome::Nothing),
+            // Out of memory is a recorded decision like any other.
+            Ok(()) | Err(AllocateError::OutOfMemory(_)) => {}
+            Err(error) => self.cursor.record_mismatch(Outcome::Failure(error.to_string())),
+        }
+        self.log_call(Call::Request { at, owner, events_pass: assumptions.events_pass });
+    }
+
+    fn allocate(
+        &mut self,
+        bytes: u64,
+        stream: StreamId,
+        owner: MempoolId,
+        other_capture: bool,
+    ) -> Result<(), AllocateError> {
+        let sink = &mut DecisionChecker(Rc::clone(&self.cursor));
+        let SearchState { pool, private_pools, .. } = &mut self.state;
+        if owner == MempoolId::default() && !other_capture {
+            return pool.allocate(bytes, stream, Origin::default(), sink).map(drop);
+        }
+        let (selected, filter) = if other_capture { placeholder_capture() } else { (owner, CaptureFilter::AllStreams) };
+        if other_capture || private_pools.created.insert(owner) {
+            pool.create_pool(selected)?;
+        }
+        pool.begin_allocate_to_pool(selected, filter)?;
+        let allocated = pool.allocate(bytes, stream, Origin::default(), sink);
+        // Remove the user that the selection added; the pool keeps its first user.
+        pool.end_allocate_to_pool(selected)?;
+        pool.release_pool(selected)?;
+        if other_capture {
+            pool.release_pool(selected)?;
+        }
+        allocated.map(drop)
+    }
+
+    fn log_call(&mut self, call: Call) {
+        if let Some(log) = &mut self.log {
+            log.push(call, self.cursor.position());
+            let state = &mut self.state;
+            state.logged_calls = log.len();
+            state.peak_fragmentation = state.peak_fragmentation.max(state.pool.fragmentation());
+        }
+    }
+}
+
+/// Returns the number of entries of a history that may be read again. It is smaller for histories
+/// with assigned private pools, of which many are tried.
+fn retry_budget_of(history: &History) -> u64 {
+    let share = if history.unnamed_pools > 0 { 8 } else { 1 };
+    (history.events().saturating_mul(MAX_RETRIES_PER_ENTRY)).max(MIN_RETRIED_ENTRIES) / share
+}
+
+/// Returns whether an entry allocated or mapped the memory at `at`.
+fn provides_memory(kind: &EventKind, at: u64) -> bool {
+    match *kind {
+        EventKind::SegmentAllocated { address, size, .. } | EventKind::SegmentMapped { address, size, .. } => {
+            at.checked_sub(address).is_some_and(|offset| offset < size)
+        }
+        _ => false,
+    }
+}
