@@ -1,9 +1,10 @@
-//! How long a PyTorch snapshot takes to become events, and how long Python takes only to load it, in one run:
-//! `cargo bench -p vramscope-formats`. Each but the last runs once inside the tests.
+//! Time to import PyTorch snapshots, and for comparison the time Python takes to load them: `cargo
+//! bench -p vramscope-formats`. The tests run each benchmark but the last once.
 //!
-//! These are for one processor; the command encodes on a second one: `time vramscope import big.pickle.zst -o big.vram`.
+//! These use one processor; the command encodes on a second one: `time vramscope import
+//! big.pickle.zst -o big.vram`.
 //!
-//! The snapshots are looked for beside the checkout, in `../shared/snapshots`.
+//! The snapshots are read from `../shared/snapshots` beside the checkout.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -18,8 +19,8 @@ fn main() {
 }
 
 fn packed(name: &str) -> Option<Vec<u8>> {
-    let place = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/snapshots");
-    let bytes = std::fs::read(place.join(format!("{name}.pickle.zst"))).ok();
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/snapshots");
+    let bytes = std::fs::read(folder.join(format!("{name}.pickle.zst"))).ok();
     if bytes.is_none() {
         println!("SKIPPED: {name} is not in ../shared/snapshots");
     }
@@ -27,33 +28,34 @@ fn packed(name: &str) -> Option<Vec<u8>> {
 }
 
 fn pickle(name: &str) -> Option<Vec<u8>> {
-    packed(name).map(|packed| unpack(&packed, &Limits::default()).map(Cow::into_owned).expect("it unpacks"))
+    packed(name).map(|packed| unpack(&packed, &Limits::default()).map(Cow::into_owned).expect("the snapshot unpacks"))
 }
 
 #[divan::bench(args = ["gpt_varlen", "big"], sample_count = 3, sample_size = 1)]
-fn into_nothing(bencher: Bencher, name: &str) {
+fn import_without_encoding(bencher: Bencher, name: &str) {
     let Some(bytes) = pickle(name) else { return };
-    bencher.bench(|| import(&bytes, name, &Limits::default(), &mut |_, _| {}, |_| Null).expect("it imports"));
+    bencher
+        .bench(|| import(&bytes, name, &Limits::default(), &mut |_, _| {}, |_| Null).expect("the snapshot is valid"));
 }
 
 #[divan::bench(args = ["gpt_varlen", "big"], sample_count = 3, sample_size = 1)]
-fn into_a_recording(bencher: Bencher, name: &str) {
+fn import_into_a_recording(bencher: Bencher, name: &str) {
     let Some(bytes) = pickle(name) else { return };
     bencher.bench(|| {
         let (mut encoder, _) =
-            import(&bytes, name, &Limits::default(), &mut |_, _| {}, Encoder::new).expect("it imports");
+            import(&bytes, name, &Limits::default(), &mut |_, _| {}, Encoder::new).expect("the snapshot is valid");
         encoder.flush();
         encoder.take_output()
     });
 }
 
 #[divan::bench(args = ["gpt_varlen", "big"], sample_count = 3, sample_size = 1)]
-fn unpacking(bencher: Bencher, name: &str) {
+fn unpack_snapshot(bencher: Bencher, name: &str) {
     let Some(bytes) = packed(name) else { return };
     bencher.bench(|| unpack(&bytes, &Limits::default()).map(|unpacked| unpacked.len()));
 }
 
-/// Made up, as RMM's logs are of any length: a pool with 500 live blocks, a million lines.
+/// A generated log, because RMM's logs may have any length: a million lines, 500 live blocks.
 #[divan::bench(sample_count = 3, sample_size = 1)]
 fn rmm_log_of_a_million_lines(bencher: Bencher) {
     let mut log = b"Thread,Time,Action,Pointer,Size,Stream\n".to_vec();
@@ -63,10 +65,12 @@ fn rmm_log_of_a_million_lines(bencher: Bencher) {
         let line = format!("77,12:00:00.{us:06},{action},{:#x},{},0x0\n", 0x7f00_0000_0000 + (slot << 20), 1000 + slot);
         log.extend_from_slice(line.as_bytes());
     }
-    bencher.bench(|| import(&log, "log.csv", &Limits::default(), &mut |_, _| {}, |_| Null).expect("it imports"));
+    bencher.bench(|| {
+        import(&log, "log.csv", &Limits::default(), &mut |_, _| {}, |_| Null).expect("the snapshot is valid")
+    });
 }
 
-/// `pickle.load` of the same snapshot, unpacked, which gives Python's objects and nothing more.
+/// `pickle.load` of the same unpacked snapshot, which creates Python objects only.
 #[divan::bench(args = ["gpt_varlen", "big"], sample_count = 1, sample_size = 1)]
 fn pickle_load_in_python(bencher: Bencher, name: &str) {
     const LOAD: &str = "import pickle, sys; pickle.load(open(sys.argv[1], 'rb'))";
@@ -75,14 +79,14 @@ fn pickle_load_in_python(bencher: Bencher, name: &str) {
     }
     let Some(bytes) = pickle(name) else { return };
     let path = std::env::temp_dir().join(format!("vramscope-{}-{name}.pickle", std::process::id()));
-    std::fs::write(&path, bytes).expect("there is room for the snapshot");
+    std::fs::write(&path, bytes).expect("the snapshot can be written to the temporary folder");
     if Command::new("python3").arg("--version").output().is_err() {
-        println!("SKIPPED: there is no python3");
+        println!("SKIPPED: python3 is not installed");
     } else {
         bencher.bench(|| {
             let loaded = Command::new("python3").args(["-c", LOAD]).arg(&path).status();
             assert!(loaded.is_ok_and(|status| status.success()), "python3 loads {name}");
         });
     }
-    std::fs::remove_file(&path).expect("it was just written");
+    std::fs::remove_file(&path).expect("the temporary file can be removed");
 }

@@ -1,8 +1,10 @@
-//! What a recording of 4,000,000 events costs, and one of 40,000,000, in one run: `cargo bench -p vramscope-formats --bench scale`.
+//! Measures the cost of recordings of 4,000,000 and of 40,000,000 events: `cargo bench -p
+//! vramscope-formats --bench scale`.
 //!
-//! It is `big`, looked for in `../shared/snapshots` beside the checkout; where that is not, a smaller snapshot told again and again.
-//! The longer one is the same told ten times: behind its end what is live is freed, and what was there at its beginning is made again.
-//! Inside the tests a twentieth of it is done, and told twice.
+//! The events are those of `big` in `../shared/snapshots` beside the checkout, or of a smaller
+//! snapshot repeated. The longer recording repeats the shorter one ten times; between repetitions
+//! all live blocks are freed and the initial state is restored. The tests run a twentieth of this
+//! with two repetitions.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -18,80 +20,80 @@ use vramscope_trace::{
     Replay, Sink, SiteId,
 };
 
-/// Told so often for the longer one.
+/// Repetitions of the longer recording.
 const TIMES: u64 = 10;
 const SEEKS: usize = 10_000;
 
-/// A snapshot's story.
-struct Story {
+/// The events of a snapshot.
+struct History {
     name: String,
     events: Vec<Event>,
-    /// What was there before the first event.
+    /// The state before the first event.
     start: MemoryState,
-    /// What is there after the last.
+    /// The state after the last event.
     end: MemoryState,
 }
 
-fn story(is_whole: bool) -> Story {
+fn history(is_whole: bool) -> History {
     let shared = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/snapshots/big.pickle.zst");
     let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/streams.pickle.gz");
     let path = if is_whole && shared.exists() { shared } else { own };
     let wanted = if is_whole { 4_000_000 } else { 200_000 };
-    let packed = std::fs::read(&path).expect("a snapshot that is there");
+    let packed = std::fs::read(&path).expect("the snapshot can be read");
     let bytes = unpack(&packed, &Limits::default()).expect("it unpacks");
     let (mut memory, _) =
         import(&bytes, "it", &Limits::default(), &mut |_, _| {}, |_| Memory::default()).expect("it imports");
     let start = memory.states.drain(..).next().map(|(_, state)| state).unwrap_or_default();
     let end = after(&start, &memory.events);
-    let mut story = Story { name: String::new(), events: memory.events, start, end };
-    let once = story.events.len();
-    while story.events.len() < wanted {
+    let mut history = History { name: String::new(), events: memory.events, start, end };
+    let once = history.events.len();
+    while history.events.len() < wanted {
         let mut more = Memory::default();
-        story.again(&mut more, story.events.len() / once, once);
-        story.events.append(&mut more.events);
+        history.repeat(&mut more, history.events.len() / once, once);
+        history.events.append(&mut more.events);
     }
-    story.end = after(&story.start, &story.events);
-    story.name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    story
+    history.end = after(&history.start, &history.events);
+    history.name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    history
 }
 
-/// What is there after events.
+/// Returns the state after events.
 fn after(start: &MemoryState, events: &[Event]) -> MemoryState {
     let mut state = start.clone();
     events.iter().for_each(|event| state.apply(event));
     state
 }
 
-impl Story {
-    /// Tells the first `once` events to a sink for the `time`th time, 0 being the first.
-    fn again(&self, sink: &mut impl Sink, time: usize, once: usize) {
+impl History {
+    /// Passes repetition `time` of the first `once` events to a sink.
+    fn repeat(&self, sink: &mut impl Sink, time: usize, once: usize) {
         let events = &self.events[..once];
         let last_ns = events.last().map_or(0, |event| event.time_ns) + 1000;
         let at = last_ns * time as u64;
         if time == 0 {
             sink.full_state(&self.start);
         } else {
-            self.begin_anew(sink, at);
+            self.restore_initial_state(sink, at);
         }
         for event in events {
             sink.event(&Event { time_ns: event.time_ns + at, ..*event });
         }
     }
 
-    /// Frees what is live at the end, gives all segments back, and makes those of the beginning and what was live there.
-    fn begin_anew(&self, sink: &mut impl Sink, time_ns: u64) {
-        let mut tell = |device: DeviceId, kind: EventKind| sink.event(&Event { device, time_ns, kind });
+    /// Frees all live blocks and segments, and restores the initial state.
+    fn restore_initial_state(&self, sink: &mut impl Sink, time_ns: u64) {
+        let mut send = |device: DeviceId, kind: EventKind| sink.event(&Event { device, time_ns, kind });
         let site = SiteId(0);
         for (id, device) in self.end.devices() {
             for block in device.blocks() {
                 if !block.pending_free {
-                    tell(id, EventKind::FreeRequested { address: block.address, site });
+                    send(id, EventKind::FreeRequested { address: block.address, site });
                 }
-                tell(id, EventKind::FreeCompleted { address: block.address, site });
+                send(id, EventKind::FreeCompleted { address: block.address, site });
             }
             for segment in device.segments() {
                 let (address, size) = (segment.address, segment.size);
-                tell(
+                send(
                     id,
                     match segment.expandable {
                         true => EventKind::SegmentUnmapped { address, size, site },
@@ -103,7 +105,7 @@ impl Story {
         for (id, device) in self.start.devices() {
             for segment in device.segments() {
                 let (address, size, stream, pool) = (segment.address, segment.size, segment.stream, segment.pool);
-                tell(
+                send(
                     id,
                     match segment.expandable {
                         true => EventKind::SegmentMapped { address, size, stream, pool, site },
@@ -114,13 +116,13 @@ impl Story {
             for block in device.blocks() {
                 let (address, size, requested) = (block.address, block.size, block.requested);
                 let (stream, pool) = (block.stream, block.pool);
-                tell(id, EventKind::BlockAllocated { address, size, requested, stream, pool, site });
+                send(id, EventKind::BlockAllocated { address, size, requested, stream, pool, site });
             }
         }
     }
 }
 
-/// A file that is read where it is wanted.
+/// A file that is read on demand.
 struct OnDisk(File);
 
 impl ReadAt for OnDisk {
@@ -132,12 +134,12 @@ impl ReadAt for OnDisk {
     }
 }
 
-/// Memory that something takes at most, beside what was there before.
+/// Peak memory of an operation, in addition to what was in use before.
 struct Footprint {
     before_kib: u64,
 }
 
-/// A number of KiB that the system tells of this process; 0 where it does not.
+/// Returns a value of `/proc/self/status` in KiB, or 0 if it is missing.
 fn kib(what: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(what));
@@ -146,7 +148,7 @@ fn kib(what: &str) -> u64 {
 
 impl Footprint {
     fn begin() -> Self {
-        // Starts the count of the most anew.
+        // Resets the peak.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
         Self { before_kib: kib("VmRSS:") }
     }
@@ -156,7 +158,7 @@ impl Footprint {
     }
 }
 
-/// What was measured of one recording.
+/// The measurements of one recording.
 struct Measured {
     events: u64,
     encode: Duration,
@@ -172,8 +174,8 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (result, began.elapsed())
 }
 
-/// The least of a few.
-fn least(times: u32, mut work: impl FnMut()) -> Duration {
+/// Returns the shortest of several runs.
+fn shortest(times: u32, mut work: impl FnMut()) -> Duration {
     (0..times).map(|_| timed(&mut work).1).min().unwrap_or_default()
 }
 
@@ -181,71 +183,73 @@ fn per_second(events: u64, took: Duration) -> String {
     format!("{:7.1} million events/s, {:8.1} ms", events as f64 / took.as_secs_f64() / 1e6, took.as_secs_f64() * 1e3)
 }
 
-fn write(story: &Story, times: u64, path: &Path) -> (u64, Duration) {
+fn write(history: &History, times: u64, path: &Path) -> (u64, Duration) {
     let began = Instant::now();
-    let mut file = BufWriter::new(File::create(path).expect("a place for files"));
+    let mut file = BufWriter::new(File::create(path).expect("the temporary folder can be written"));
     let mut encoder = Encoder::new(&Info::default());
     let mut passed = Recording::passing_by(None);
     let mut pass_by = Duration::ZERO;
     for time in 0..times {
-        story.again(&mut encoder, time as usize, story.events.len());
+        history.repeat(&mut encoder, time as usize, history.events.len());
         encoder.flush();
         for chunk in encoder.take_output() {
-            file.write_all(&chunk.bytes).expect("room on the disk");
-            pass_by += timed(|| passed.push(&chunk.bytes).expect("what was just written")).1;
+            file.write_all(&chunk.bytes).expect("the recording can be written");
+            pass_by += timed(|| passed.push(&chunk.bytes).expect("the encoder writes valid chunks")).1;
         }
     }
     let encode = began.elapsed().saturating_sub(pass_by);
     for chunk in passed.index() {
-        file.write_all(&chunk.bytes).expect("room on the disk");
+        file.write_all(&chunk.bytes).expect("the recording can be written");
     }
-    file.flush().expect("room on the disk");
+    file.flush().expect("the recording can be written");
     (passed.events(), encode)
 }
 
-fn measure(story: &Story, times: u64, path: &Path) -> Measured {
-    let (events, encode) = write(story, times, path);
-    let len = std::fs::metadata(path).expect("it was written").len();
+fn measure(history: &History, times: u64, path: &Path) -> Measured {
+    let (events, encode) = write(history, times, path);
+    let len = std::fs::metadata(path).expect("the recording exists").len();
     println!("\n{events} events: {len} bytes, {:.3} bytes an event", len as f64 / events as f64);
     println!("  encode                     {}", per_second(events, encode));
     let repeats = if times == 1 { 5 } else { 2 };
-    let source = || Arc::new(OnDisk(File::open(path).expect("it was written")));
-    let decode = least(repeats, || {
-        let bytes = std::fs::read(path).expect("it was written");
+    let source = || Arc::new(OnDisk(File::open(path).expect("the recording exists")));
+    let decode = shortest(repeats, || {
+        let bytes = std::fs::read(path).expect("the recording exists");
         let mut decoder = Decoder::new();
         for piece in bytes.chunks(1 << 16) {
             decoder.push(piece);
-            while let Some(item) = decoder.next_item().expect("a recording") {
+            while let Some(item) = decoder.next_item().expect("the recording is valid") {
                 black_box(matches!(item, Item::Event(_)));
             }
         }
     });
     println!("  decode, event by event     {}", per_second(events, decode));
     let footprint = Footprint::begin();
-    let open = least(repeats, || {
+    let open = shortest(repeats, || {
         let mut recording = Recording::passing_by(Some(source()));
         let source = source();
         let mut at = 0;
         while at < len {
             let end = len.min(at + (1 << 20));
-            recording.push(&source.read_at(at..end).expect("it can be read")).expect("a recording");
+            recording
+                .push(&source.read_at(at..end).expect("the recording can be read"))
+                .expect("the recording is valid");
             at = end;
         }
         black_box(recording.end_event());
     });
     println!("  open without the index     {}, {} MiB at most", per_second(events, open), footprint.most_mib());
     let mut opened = None;
-    let by_index = least(repeats, || opened = Recording::open(source(), len, |_, _| {}).ok());
+    let by_index = shortest(repeats, || opened = Recording::open(source(), len, |_, _| {}).ok());
     let (recording, _) = opened.expect("it opens");
     println!("  open by the index          {:8.2} ms", by_index.as_secs_f64() * 1e3);
     let end = recording.end_event();
-    let replay = least(repeats, || {
-        Replay::new().play(&recording, 0, end).expect("it can be read");
+    let replay = shortest(repeats, || {
+        Replay::new().play(&recording, 0, end).expect("the recording can be read");
     });
     println!("  replay                     {}", per_second(events, replay));
     let footprint = Footprint::begin();
     let mut bytes = 0;
-    let lifetimes = least(repeats, || bytes = lifetimes_of(path));
+    let lifetimes = shortest(repeats, || bytes = lifetimes_of(path));
     println!(
         "  index of lifetimes         {}, {} MiB of index, {} MiB at most",
         per_second(events, lifetimes),
@@ -258,14 +262,14 @@ fn measure(story: &Story, times: u64, path: &Path) -> Measured {
     Measured { events, encode, open, replay, lifetimes, by_index }
 }
 
-/// Decodes a recording into the lifetimes of its allocations; returns the bytes they take.
+/// Decodes a recording and builds its lifetime index; returns the size of the index in bytes.
 fn lifetimes_of(path: &Path) -> usize {
-    let bytes = std::fs::read(path).expect("it was written");
+    let bytes = std::fs::read(path).expect("the recording exists");
     let mut builder = LifetimesBuilder::new();
     let (mut decoder, mut number) = (Decoder::new(), 0);
     for piece in bytes.chunks(1 << 16) {
         decoder.push(piece);
-        while let Some(item) = decoder.next_item().expect("a recording") {
+        while let Some(item) = decoder.next_item().expect("the recording is valid") {
             match item {
                 Item::FullState(state) => {
                     number = state.event();
@@ -291,7 +295,10 @@ fn seek(recording: &Recording) {
             random ^= random >> 7;
             random ^= random << 17;
             let event = random % (recording.end_event() + 1);
-            timed(|| black_box(replay.seek(recording, event).expect("it can be read").event())).1.as_secs_f64() * 1e3
+            timed(|| black_box(replay.seek(recording, event).expect("the recording can be read").event()))
+                .1
+                .as_secs_f64()
+                * 1e3
         })
         .collect();
     took.sort_by(f64::total_cmp);
@@ -302,12 +309,12 @@ fn seek(recording: &Recording) {
 fn main() {
     let is_whole = std::env::args().any(|argument| argument == "--bench");
     let folder = std::env::temp_dir().join(format!("vramscope-scale-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a place for files");
-    let story = story(is_whole);
-    println!("{}: {} events", story.name, story.events.len());
+    std::fs::create_dir_all(&folder).expect("the temporary folder can be written");
+    let history = history(is_whole);
+    println!("{}: {} events", history.name, history.events.len());
     let path = folder.join("scale.vram");
-    let one = measure(&story, 1, &path);
-    let ten = measure(&story, if is_whole { TIMES } else { 2 }, &path);
+    let one = measure(&history, 1, &path);
+    let ten = measure(&history, if is_whole { TIMES } else { 2 }, &path);
     println!("\n{} times the events cost", ten.events as f64 / one.events as f64);
     let ratio = |what: &str, of: fn(&Measured) -> Duration| {
         println!("  {what:<26} {:6.2} times the time", of(&ten).as_secs_f64() / of(&one).as_secs_f64());
@@ -317,5 +324,5 @@ fn main() {
     ratio("open by the index", |measured| measured.by_index);
     ratio("replay", |measured| measured.replay);
     ratio("index of lifetimes", |measured| measured.lifetimes);
-    std::fs::remove_dir_all(&folder).expect("what was made here");
+    std::fs::remove_dir_all(&folder).expect("the temporary folder can be removed");
 }

@@ -1,33 +1,54 @@
-//! What is wrong with an input, and where.
+//! The error of all readers.
 
+use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
-/// Why bytes could not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why an input could not be read, and where in it.
+#[derive(Clone, Debug, thiserror::Error)]
 pub struct ReadError {
-    /// Where: bytes from the start of what was read (of the unpacked bytes, where the input was packed).
+    /// Position of the problem, in bytes from the start of the input that was passed to the reader.
     pub offset: u64,
-    /// Line and column, both from 1, where the input is text.
-    pub place: Option<(usize, usize)>,
-    /// What, in words that follow on nothing.
-    pub what: String,
+    /// Line and column, both from 1, if the input is text.
+    pub line_column: Option<(usize, usize)>,
+    /// What is wrong, as a phrase that is complete without the position.
+    pub message: String,
+    is_truncated: bool,
+    source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl ReadError {
-    pub(crate) fn at(offset: usize, what: impl Into<String>) -> Self {
-        Self { offset: offset as u64, place: None, what: what.into() }
+    pub(crate) fn at(offset: usize, message: impl Into<String>) -> Self {
+        Self { offset: offset as u64, line_column: None, message: message.into(), is_truncated: false, source: None }
+    }
+
+    /// Returns the error for an input that ends too early, at `offset`.
+    pub(crate) fn truncated(offset: usize) -> Self {
+        Self { is_truncated: true, ..Self::at(offset, "the file is cut off") }
+    }
+
+    pub(crate) fn with_line(self, line: usize, column: usize) -> Self {
+        Self { line_column: Some((line, column)), ..self }
+    }
+
+    pub(crate) fn with_source(self, source: impl Error + Send + Sync + 'static) -> Self {
+        Self { source: Some(Arc::new(source)), ..self }
+    }
+
+    /// Returns true if the input is valid as far as it goes, but ends too early.
+    #[must_use]
+    pub fn is_truncated(&self) -> bool {
+        self.is_truncated
     }
 }
 
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place {
-            Some((line, column)) => {
-                write!(f, "at byte {} (line {line}, column {column}): {}", self.offset, self.what)
-            }
-            None => write!(f, "at byte {}: {}", self.offset, self.what),
+        let Self { offset, message, .. } = self;
+        match self.line_column {
+            _ if self.is_truncated => write!(f, "{message} at byte {offset}"),
+            Some((line, column)) => write!(f, "at byte {offset} (line {line}, column {column}): {message}"),
+            None => write!(f, "at byte {offset}: {message}"),
         }
     }
 }
-
-impl std::error::Error for ReadError {}

@@ -1,46 +1,58 @@
-//! Other tools' memory recordings: bytes in, events out; and, with the feature `export`, a recording in, other tools' formats out.
+//! Readers and writers of other tools' GPU memory recordings.
 //!
-//! This crate opens no file. What it reads comes from strangers: no input makes it panic, recurse, loop without
-//! bound, or take more memory than its [`Limits`] say; what is wrong with one is a [`ReadError`] that says where.
+//! Readers turn a PyTorch snapshot or an RMM log into events. With the feature `export`, writers
+//! turn a recording into other tools' formats.
 //!
-//! - [`unpack()`] undoes gzip and zstd; [`sniff()`] says what a file is, by its first bytes.
-//! - [`import()`] reads a PyTorch snapshot, `torch.cuda.memory._snapshot()` as a pickle or as JSON, or the CSV log of RMM's
-//!   `logging_resource_adaptor`, and gives its events to a [`Sink`](vramscope_trace::Sink).
+//! This crate opens no files. Its input is untrusted: no input makes a reader panic, recurse or
+//! loop without bound, or take more memory than its [`Limits`] allow. Invalid input is a
+//! [`ReadError`] with the position of the problem.
 //!
-//! A snapshot says less than a recording: what was requested and not how large the block was, the state at the end and not the one at
-//! the beginning. How the rest is found is told in `torch/rebuild`.
+//! - [`unpack()`] decompresses gzip and zstd, and extracts the recording from an HTML export.
+//! - [`sniff()`] recognizes a format by its first bytes.
+//! - [`import()`] reads a PyTorch snapshot (`torch.cuda.memory._snapshot()` as a pickle or as JSON)
+//!   or the CSV log of RMM's `logging_resource_adaptor`, and passes its events to a
+//!   [`Sink`](vramscope_trace::Sink).
+//!
+//! A snapshot contains less than a recording: requested sizes but not block sizes, and the state
+//! at the end but not the one at the beginning. `torch/rebuild` describes how both are derived.
 //!
 //! ```
 //! use vramscope_formats::{Limits, import, unpack};
 //! use vramscope_trace::Encoder;
 //!
 //! # fn main() -> Result<(), vramscope_formats::ReadError> {
-//! let file = br#"{"device_traces": [[{"action": "segment_alloc", "addr": 4096, "size": 2097152, "stream": 0, "time_us": 5}]]}"#;
+//! let file = br#"{"device_traces": [[
+//!     {"action": "segment_alloc", "addr": 4096, "size": 2097152, "stream": 0, "time_us": 5}]]}"#;
 //! let limits = Limits::default();
 //! let bytes = unpack(file, &limits)?;
-//! let (mut encoder, imported) = import(&bytes, "run.json", &limits, &mut |_done, _total| {}, Encoder::new)?;
+//! let progress = &mut |_done, _total| {};
+//! let (mut encoder, summary) = import(&bytes, "run.json", &limits, progress, Encoder::new)?;
 //! encoder.flush();
-//! assert_eq!(imported.events, 1);
+//! assert_eq!(summary.events, 1);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Reading order: `import`, then `torch/snapshot` (what a snapshot holds), `torch/pickle` or `torch/json` (how it is read), and
-//! `torch/rebuild`; `rmm` stands by itself.
+//! Reading order: `import`, `torch/snapshot` (the rows of a snapshot), `torch/pickle` or
+//! `torch/json` (how they are read), `torch/rebuild`. `rmm` is independent of `torch`.
 #![forbid(unsafe_code)]
 
 mod error;
 #[cfg(feature = "export")]
 pub mod export;
+mod html;
 mod import;
 mod limits;
 mod rmm;
 mod sniff;
+mod summary;
 mod torch;
 mod unpack;
 
 pub use error::ReadError;
-pub use import::{Imported, import};
+pub use html::recording_in_html;
+pub use import::import;
 pub use limits::Limits;
-pub use sniff::{Source, sniff};
+pub use sniff::{InputFormat, sniff};
+pub use summary::ImportSummary;
 pub use unpack::{is_packed, unpack};

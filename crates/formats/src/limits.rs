@@ -1,61 +1,60 @@
-//! How much a reader may take.
+//! Limits on what a reader may take.
 
-/// What an input may cost. The default suits snapshots of well over a gigabyte.
+/// Limits on the memory and nesting that an input may require.
 ///
-/// How many things an input may hold is not limited by number: everything that is kept counts towards [`max_bytes`](Self::max_bytes),
-/// and no input makes a reader do more work than a constant times its length.
+/// The default suits snapshots of well over a gigabyte. The number of entries is not limited
+/// separately: everything that is kept counts towards [`max_bytes`](Self::max_bytes), and the work
+/// is at most a constant times the length of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of memory for what a reader builds, the input itself not counted. A PyTorch history takes about 50 bytes an entry.
+    /// Memory that a reader may allocate, in bytes, without the input itself. A PyTorch history
+    /// takes about 50 bytes an entry.
     pub max_bytes: u64,
-    /// Bytes that a packed input may unpack to.
+    /// Size that a packed input may unpack to, in bytes.
     pub max_unpacked_bytes: u64,
-    /// How deeply lists and dictionaries may be nested. A snapshot needs 7.
+    /// Nesting depth of lists and dictionaries. A snapshot needs 7.
     pub max_depth: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        // 3 GiB for what is built and as much for what is unpacked; in wasm32 both share 4 GiB, and the allocation that does not
-        // fit there fails before a limit would.
+        // In wasm32 both 3 GiB limits share 4 GiB of address space, and an allocation that does not
+        // fit fails before a limit applies.
         Self { max_bytes: 3 << 30, max_unpacked_bytes: 3 << 30, max_depth: 100 }
     }
 }
 
-/// The memory limit was reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OutOfBudget;
+/// The error for input that needs more memory than [`Limits::max_bytes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("reading this file takes more memory than the limit")]
+pub(crate) struct LimitExceeded;
 
-impl std::fmt::Display for OutOfBudget {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("reading this takes more memory than the limit")
-    }
-}
-
-/// Memory that may still be used.
+/// The memory that a reader may still allocate.
 #[derive(Debug)]
-pub(crate) struct Budget {
-    left: u64,
+pub(crate) struct MemoryBudget {
+    remaining: u64,
 }
 
-impl Budget {
+impl MemoryBudget {
     pub(crate) fn new(bytes: u64) -> Self {
-        Self { left: bytes }
+        Self { remaining: bytes }
     }
 
-    /// Takes `bytes` for good.
-    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), OutOfBudget> {
-        self.left = self.left.checked_sub(bytes as u64).ok_or(OutOfBudget)?;
+    /// Subtracts `bytes` from the budget.
+    pub(crate) fn spend(&mut self, bytes: usize) -> Result<(), LimitExceeded> {
+        self.remaining = self.remaining.checked_sub(bytes as u64).ok_or(LimitExceeded)?;
         Ok(())
     }
 
+    /// Adds `bytes` back after they were freed.
     pub(crate) fn give_back(&mut self, bytes: usize) {
-        self.left += bytes as u64;
+        self.remaining += bytes as u64;
     }
 
-    /// Pushes, and pays where the list has to grow. It grows by a quarter: less is wasted at the end of a long list than by doubling.
+    /// Appends to a list and spends memory when the list has to grow. It grows by a quarter, which
+    /// wastes less at the end of a long list than doubling.
     #[inline]
-    pub(crate) fn push<T>(&mut self, list: &mut Vec<T>, item: T) -> Result<(), OutOfBudget> {
+    pub(crate) fn push<T>(&mut self, list: &mut Vec<T>, item: T) -> Result<(), LimitExceeded> {
         if list.len() == list.capacity() {
             self.grow(list)?;
         }
@@ -64,10 +63,10 @@ impl Budget {
     }
 
     #[cold]
-    fn grow<T>(&mut self, list: &mut Vec<T>) -> Result<(), OutOfBudget> {
+    fn grow<T>(&mut self, list: &mut Vec<T>) -> Result<(), LimitExceeded> {
         let more = (list.capacity() / 4).max(16);
-        self.take(more.saturating_mul(size_of::<T>()))?;
-        list.try_reserve_exact(more).map_err(|_| OutOfBudget)
+        self.spend(more.saturating_mul(size_of::<T>()))?;
+        list.try_reserve_exact(more).map_err(|_| LimitExceeded)
     }
 }
 
@@ -76,8 +75,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_pays_for_its_growth() {
-        let mut budget = Budget::new(8 * 40);
+    fn growing_a_list_spends_the_budget() {
+        let mut budget = MemoryBudget::new(8 * 40);
         let mut list = Vec::<u64>::new();
         let pushed = (0..1000).take_while(|&number| budget.push(&mut list, number).is_ok()).count();
         assert_eq!(pushed, 32);

@@ -1,42 +1,53 @@
-//! What kind of file this is, by its first bytes.
+//! Recognizes formats by the first bytes of a file.
 
-use crate::rmm::row::{COLUMNS, COMMENT};
+use crate::rmm::log::{COLUMNS, COMMENT};
 
-/// What an input holds.
+/// A file format that [`import()`](crate::import()) or `vramscope_trace::Recording` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// A recording of vramscope's own.
-    Trace,
-    /// A PyTorch snapshot, pickled.
+pub enum InputFormat {
+    /// A recording of vramscope (`.vram`).
+    Recording,
+    /// A PyTorch snapshot as a pickle.
     TorchPickle,
     /// A PyTorch snapshot as JSON.
     TorchJson,
-    /// The log of RMM's `logging_resource_adaptor`, CSV.
+    /// The CSV log of RMM's `logging_resource_adaptor`.
     RmmLog,
 }
 
-/// What `bytes` hold, going by how they begin; packed bytes are to be [unpacked](crate::unpack()) first.
+/// Returns the format of a file that begins with `bytes`, or `None` if it is unknown.
+///
+/// Compressed files and HTML exports must be [unpacked](crate::unpack()) first;
+/// [`is_packed`](crate::is_packed) recognizes them.
+///
+/// ```
+/// use vramscope_formats::{InputFormat, sniff};
+///
+/// assert_eq!(sniff(b"\x80\x04\x95"), Some(InputFormat::TorchPickle));
+/// assert_eq!(sniff(br#"{"segments": []}"#), Some(InputFormat::TorchJson));
+/// assert_eq!(sniff(b"PK\x03\x04"), None);
+/// ```
 #[must_use]
-pub fn sniff(bytes: &[u8]) -> Option<Source> {
+pub fn sniff(bytes: &[u8]) -> Option<InputFormat> {
     if bytes.starts_with(&vramscope_trace::MAGIC) {
-        return Some(Source::Trace);
+        return Some(InputFormat::Recording);
     }
-    // Every pickle from protocol 2 on begins with PROTO and the protocol's number.
+    // Since protocol 2 every pickle begins with PROTO and the protocol number.
     if let [0x80, 2..=0x7f, ..] = bytes {
-        return Some(Source::TorchPickle);
+        return Some(InputFormat::TorchPickle);
     }
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if is_rmm_header(text) {
-        return Some(Source::RmmLog);
+        return Some(InputFormat::RmmLog);
     }
     match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
-        Some(b'{' | b'[') => Some(Source::TorchJson),
+        Some(b'{' | b'[') => Some(InputFormat::TorchJson),
         _ => None,
     }
 }
 
-/// Whether the first line names the columns of an RMM log. Later versions may add some; lines that someone has put before it, empty or
-/// with a `#`, are no part of the log.
+/// Returns true if the first line names the columns of an RMM log. Additional columns are allowed;
+/// empty lines and comments before the header are skipped.
 fn is_rmm_header(text: &[u8]) -> bool {
     let mut lines = text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_start);
     let line = lines.find(|line| !line.is_empty() && !line.starts_with(&[COMMENT])).unwrap_or_default();

@@ -1,57 +1,81 @@
-//! Packed inputs: gzip and zstd, known by their magic numbers.
+//! Unpacks files that contain another file: gzip, zstd and HTML exports.
 
 use std::borrow::Cow;
-use std::io::Read;
+use std::error::Error;
+use std::io::{self, Read};
 
 use flate2::bufread::GzDecoder;
 
 use crate::error::ReadError;
+use crate::html::{is_html, recording_in_html};
 use crate::limits::Limits;
 
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// Output is asked for in pieces of this many bytes, so that the limit is checked in time and a lying header costs nothing.
+/// Bytes that are decompressed at a time, so that the limit is checked early and a false length in
+/// a header costs nothing.
 const STEP_BYTES: usize = 1 << 20;
 
-/// Whether a file that begins like this is packed.
+/// Returns true if a file that begins with `head` may have to be [unpacked](unpack()).
+///
+/// HTML documents are included, because they may be exports of vramscope.
 #[must_use]
 pub fn is_packed(head: &[u8]) -> bool {
-    head.starts_with(GZIP_MAGIC) || head.starts_with(ZSTD_MAGIC) || is_skippable(head)
+    head.starts_with(GZIP_MAGIC) || head.starts_with(ZSTD_MAGIC) || is_skippable_frame(head) || is_html(head)
 }
 
-/// Whether this is a frame of zstd with something for another program in it; pzstd begins its files with one.
-fn is_skippable(bytes: &[u8]) -> bool {
+/// Returns true for a zstd frame that decoders skip; pzstd writes one at the start of its files.
+fn is_skippable_frame(bytes: &[u8]) -> bool {
     matches!(bytes, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
 }
 
-/// The bytes themselves, or what they unpack to where they are gzip or zstd.
+/// Unpacks a gzip or zstd file or an HTML export; returns any other input unchanged.
+///
+/// An HTML export may itself be compressed. An HTML document without a recording is returned
+/// unchanged.
+///
+/// ```
+/// use std::borrow::Cow;
+/// use vramscope_formats::{Limits, unpack};
+///
+/// let plain = unpack(b"{}", &Limits::default()).unwrap();
+/// assert!(matches!(plain, Cow::Borrowed(b"{}")));
+///
+/// let cut_off = unpack(b"\x1f\x8b\x08\0\0", &Limits::default()).unwrap_err();
+/// assert_eq!(cut_off.to_string(), "the file is cut off at byte 5");
+/// ```
 ///
 /// # Errors
-/// Where the packed bytes are damaged, or hold more than [`Limits::max_unpacked_bytes`].
+/// If the packed data is damaged or cut off, or unpacks to more than
+/// [`Limits::max_unpacked_bytes`].
 pub fn unpack<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Cow<'a, [u8]>, ReadError> {
-    if bytes.starts_with(GZIP_MAGIC) {
-        unpack_gzip(bytes, limits).map(Cow::Owned)
-    } else if behind_skippable(bytes).starts_with(ZSTD_MAGIC) {
-        unpack_zstd(bytes, limits).map(Cow::Owned)
+    let unpacked = if bytes.starts_with(GZIP_MAGIC) {
+        Cow::Owned(unpack_gzip(bytes, limits)?)
+    } else if skip_frames(bytes).starts_with(ZSTD_MAGIC) {
+        Cow::Owned(unpack_zstd(bytes, limits)?)
     } else {
-        Ok(Cow::Borrowed(bytes))
-    }
+        Cow::Borrowed(bytes)
+    };
+    Ok(match recording_in_html(&unpacked, limits)? {
+        Some(recording) => Cow::Owned(recording),
+        None => unpacked,
+    })
 }
 
-/// Every gzip member of the input, one behind the other. Zeros behind the last fill a disk's block up and say nothing.
+/// Unpacks all gzip members of the input. Zeros after the last member are padding and ignored.
 fn unpack_gzip(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
     let mut unpacked = Vec::new();
     let mut rest = bytes;
     while rest.iter().any(|&byte| byte != 0) {
-        let read = read_into(&mut unpacked, &mut GzDecoder::new(&mut rest), limits, "gzip");
-        read.map_err(|what| ReadError::at(bytes.len() - rest.len(), what))?;
+        let result = decompress(&mut unpacked, &mut GzDecoder::new(&mut rest), limits);
+        result.map_err(|error| error.into_read_error("gzip", bytes, rest))?;
     }
     Ok(unpacked)
 }
 
-/// What stands behind the frames that say nothing, with which zstd data may begin.
-fn behind_skippable(mut bytes: &[u8]) -> &[u8] {
-    while is_skippable(bytes)
+/// Returns the input without skippable zstd frames at its start.
+fn skip_frames(mut bytes: &[u8]) -> &[u8] {
+    while is_skippable_frame(bytes)
         && let Some((len, rest)) = bytes[4..].split_first_chunk()
         && let Some(rest) = rest.get(u32::from_le_bytes(*len) as usize..)
     {
@@ -60,48 +84,84 @@ fn behind_skippable(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Every zstd frame of the input, one behind the other. By the library in C, which takes a third of the time.
+/// Unpacks all zstd frames of the input. The C library takes a third of the time of ruzstd.
 #[cfg(not(target_arch = "wasm32"))]
 fn unpack_zstd(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
     let mut unpacked = Vec::new();
     let mut rest = bytes;
-    let read = zstd::stream::read::Decoder::with_buffer(&mut rest)
-        .map_err(|error| format!("zstd data cannot be read: {error}"))
-        .and_then(|mut frames| read_into(&mut unpacked, &mut frames, limits, "zstd"));
-    read.map_err(|what| ReadError::at(bytes.len() - rest.len(), what))?;
+    let result = zstd::stream::read::Decoder::with_buffer(&mut rest)
+        .map_err(UnpackError::Data)
+        .and_then(|mut frames| decompress(&mut unpacked, &mut frames, limits));
+    result.map_err(|error| error.into_read_error("zstd", bytes, rest))?;
     Ok(unpacked)
 }
 
-/// Every zstd frame of the input, one behind the other.
+/// Unpacks all zstd frames of the input.
 #[cfg(target_arch = "wasm32")]
 fn unpack_zstd(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
     let mut unpacked = Vec::new();
-    let mut rest = behind_skippable(bytes);
+    let mut rest = skip_frames(bytes);
     while !rest.is_empty() {
-        let start = bytes.len() - rest.len();
-        let mut frame = ruzstd::decoding::StreamingDecoder::new(&mut rest)
-            .map_err(|error| ReadError::at(start, format!("damaged zstd data: {error}")))?;
-        let read = read_into(&mut unpacked, &mut frame, limits, "zstd");
-        drop(frame);
-        read.map_err(|what| ReadError::at(bytes.len() - rest.len(), what))?;
-        rest = behind_skippable(rest);
+        let result = ruzstd::decoding::StreamingDecoder::new(&mut rest)
+            .map_err(|error| UnpackError::Data(io::Error::other(error)))
+            .and_then(|mut frame| decompress(&mut unpacked, &mut frame, limits));
+        result.map_err(|error| error.into_read_error("zstd", bytes, rest))?;
+        rest = skip_frames(rest);
     }
     Ok(unpacked)
 }
 
-fn read_into(unpacked: &mut Vec<u8>, reader: &mut impl Read, limits: &Limits, name: &str) -> Result<(), String> {
+/// Why decompression stopped.
+enum UnpackError {
+    /// The decoder refused the data.
+    Data(io::Error),
+    /// The unpacked data exceeds this limit, in bytes.
+    TooLarge(u64),
+    /// The unpacked data does not fit in memory.
+    OutOfMemory,
+}
+
+impl UnpackError {
+    /// Adds the position: `rest` is the part of `bytes` that the decoder has not consumed.
+    fn into_read_error(self, format: &str, bytes: &[u8], rest: &[u8]) -> ReadError {
+        let offset = bytes.len() - rest.len();
+        match self {
+            Self::Data(error) if is_end_of_input(&error) => ReadError::truncated(bytes.len()).with_source(error),
+            Self::Data(error) => ReadError::at(offset, format!("the {format} data is damaged")).with_source(error),
+            Self::TooLarge(limit) => {
+                ReadError::at(offset, format!("the {format} data unpacks to more than {limit} bytes"))
+            }
+            Self::OutOfMemory => {
+                ReadError::at(offset, format!("the {format} data unpacks to more than fits in memory"))
+            }
+        }
+    }
+}
+
+/// Returns true if the decoder needed more input. ruzstd reports this as the innermost of several
+/// nested errors.
+fn is_end_of_input(error: &io::Error) -> bool {
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        return true;
+    }
+    let mut inner = error.get_ref().map(|inner| inner as &(dyn Error + 'static));
+    while let Some(error) = inner {
+        let io_error = error.downcast_ref::<io::Error>();
+        if io_error.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof) {
+            return true;
+        }
+        inner = error.source();
+    }
+    false
+}
+
+fn decompress(unpacked: &mut Vec<u8>, reader: &mut impl Read, limits: &Limits) -> Result<(), UnpackError> {
     loop {
         let before = unpacked.len();
-        if unpacked.try_reserve(STEP_BYTES).is_err() {
-            return Err(format!("the {name} data unpacks to more than fits in memory"));
-        }
-        let read = reader
-            .by_ref()
-            .take(STEP_BYTES as u64)
-            .read_to_end(unpacked)
-            .map_err(|error| format!("damaged {name} data: {error}"))?;
+        unpacked.try_reserve(STEP_BYTES).map_err(|_| UnpackError::OutOfMemory)?;
+        let read = reader.by_ref().take(STEP_BYTES as u64).read_to_end(unpacked).map_err(UnpackError::Data)?;
         if unpacked.len() as u64 > limits.max_unpacked_bytes {
-            return Err(format!("the {name} data unpacks to more than {} bytes", limits.max_unpacked_bytes));
+            return Err(UnpackError::TooLarge(limits.max_unpacked_bytes));
         }
         if read == 0 {
             debug_assert_eq!(before, unpacked.len());

@@ -1,11 +1,11 @@
-//! The lifetime index of real snapshots holds at each moment the very blocks of the memory state.
+//! The lifetime index of snapshots contains exactly the blocks of the memory state at each moment.
 
 use std::path::Path;
 
 use vramscope_formats::{Limits, import, unpack};
 use vramscope_trace::{DeviceId, Lifetimes, LifetimesBuilder, Memory, MemoryState, SiteId};
 
-/// Address, size, requested, site, and whether a free is pending.
+/// Address, size, requested size, site, and whether a free is pending.
 type Row = (u64, u64, u64, SiteId, bool);
 
 fn blocks(state: &MemoryState, device: DeviceId) -> Vec<Row> {
@@ -21,13 +21,14 @@ fn live(lifetimes: &Lifetimes, device: DeviceId, moment: u64) -> Vec<Row> {
     rows
 }
 
-/// Builds the index of a snapshot and compares some two hundred moments of it.
+/// Builds the index of a snapshot and compares it with the state at about two hundred moments.
 fn check(path: &Path) {
     let limits = Limits::default();
-    let file = std::fs::read(path).expect("a fixture");
-    let bytes = unpack(&file, &limits).expect("a fixture");
+    let file = std::fs::read(path).expect("the snapshot can be read");
+    let bytes = unpack(&file, &limits).expect("the snapshot can be read");
     let name = path.to_string_lossy();
-    let (memory, _) = import(&bytes, &name, &limits, &mut |_, _| {}, |_| Memory::default()).expect("a fixture");
+    let (memory, _) =
+        import(&bytes, &name, &limits, &mut |_, _| {}, |_| Memory::default()).expect("the snapshot can be read");
 
     let mut builder = LifetimesBuilder::new();
     let mut state = MemoryState::default();
@@ -45,7 +46,7 @@ fn check(path: &Path) {
         }
     }
     let misfits: u64 = state.devices().map(|(_, device)| device.misfits()).sum();
-    assert_eq!(misfits, 0, "{name} fits together");
+    assert_eq!(misfits, 0, "{name} is consistent");
     moments.push(state);
     let lifetimes = builder.finish();
     for state in &moments {
@@ -57,9 +58,11 @@ fn check(path: &Path) {
 }
 
 #[test]
-fn the_live_set_of_every_snapshot_is_that_of_its_state() {
+fn live_allocations_match_the_state_of_every_snapshot() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data");
-    let files = std::fs::read_dir(folder).expect("the fixtures").map(|file| file.expect("a fixture").path());
+    let files = std::fs::read_dir(folder)
+        .expect("the snapshots can be listed")
+        .map(|file| file.expect("the snapshot can be read").path());
     let snapshots: Vec<_> = files.filter(|path| path.to_string_lossy().contains(".pickle")).collect();
     assert!(snapshots.len() >= 10);
     snapshots.iter().for_each(|path| check(path));

@@ -1,4 +1,4 @@
-//! The metrics at the end of every snapshot are PyTorch's own.
+//! The metrics at the end of every snapshot equal PyTorch's counters.
 
 use std::path::Path;
 
@@ -6,17 +6,18 @@ use serde_json::Value;
 use vramscope_formats::{Limits, import, unpack};
 use vramscope_trace::{DeviceId, DeviceState, Memory, MemoryState, Metrics, PoolKind};
 
-/// What `torch.cuda.memory_stats()` says of a device; older truths were read on device 0 alone.
+/// Returns the `torch.cuda.memory_stats()` of a device; older files have device 0 only.
 fn stats(truth: &Value, device: DeviceId) -> Option<&Value> {
     let of_each = truth["device_stats"].get(usize::from(device.0));
     of_each.or_else(|| truth.get("stats").filter(|_| device == DeviceId(0)))
 }
 
-/// Compares what `torch.cuda.memory_stats()` says with the metrics of the last moment, of both size classes and of each.
+/// Compares `torch.cuda.memory_stats()` with the metrics at the end, for each size class and both.
 fn check(name: &str, packed: &[u8], truth: &Value) {
     let limits = Limits::default();
-    let bytes = unpack(packed, &limits).expect("a snapshot");
-    let (memory, _) = import(&bytes, name, &limits, &mut |_, _| {}, |_| Memory::default()).expect("a snapshot");
+    let bytes = unpack(packed, &limits).expect("the snapshot is valid");
+    let (memory, _) =
+        import(&bytes, name, &limits, &mut |_, _| {}, |_| Memory::default()).expect("the snapshot is valid");
     let mut state = memory.states.first().map_or_else(MemoryState::default, |(_, state)| state.clone());
     memory.events.iter().for_each(|event| state.apply(event));
     let mut compared = 0;
@@ -51,21 +52,21 @@ fn compare(name: &str, device: &DeviceState, stats: &Value) {
 }
 
 #[test]
-fn metrics_are_those_of_pytorch() {
+fn metrics_equal_pytorchs_counters() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut checked = 0;
     for folder in ["tests/data", "../shared/snapshots"] {
         let Ok(files) = std::fs::read_dir(root.join(folder)) else {
-            println!("SKIPPED: there is no {folder}");
+            println!("SKIPPED: {folder} does not exist");
             continue;
         };
-        for path in files.map(|file| file.expect("a file").path()) {
+        for path in files.map(|file| file.expect("the folder can be listed").path()) {
             let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            // The largest is as good as the others and takes a minute here.
+            // The largest snapshot would take a minute and adds no coverage.
             let Some((name, _)) = file.split_once(".pickle").filter(|(name, _)| *name != "big") else { continue };
-            let truth = std::fs::read(path.with_file_name(format!("{name}.json"))).expect("its ground truth");
-            let truth = serde_json::from_slice(&truth).expect("JSON");
-            check(name, &std::fs::read(&path).expect("a snapshot"), &truth);
+            let truth = std::fs::read(path.with_file_name(format!("{name}.json"))).expect("the counters can be read");
+            let truth = serde_json::from_slice(&truth).expect("the output is JSON");
+            check(name, &std::fs::read(&path).expect("the snapshot is valid"), &truth);
             checked += 1;
         }
     }

@@ -1,12 +1,13 @@
-//! Logs of RMM's `logging_resource_adaptor`: what is read, what is left out and counted, and what is refused with its line.
+//! Logs of RMM's `logging_resource_adaptor`: what is summary, what is ignored and counted, and
+//! what is refused with its line.
 
 use proptest::prelude::*;
-use vramscope_formats::{Imported, Limits, ReadError, Source, import, sniff, unpack};
+use vramscope_formats::{ImportSummary, InputFormat, Limits, ReadError, import, sniff, unpack};
 use vramscope_trace::{Counters, Definitions, DeviceId, EventKind, Memory, MemoryState, StreamId};
 
 const HEADER: &str = "Thread,Time,Action,Pointer,Size,Stream\n";
 
-fn read_named(name: &str, log: &[u8]) -> Result<(Memory, Imported), ReadError> {
+fn read_named(name: &str, log: &[u8]) -> Result<(Memory, ImportSummary), ReadError> {
     let limits = Limits { max_bytes: 1 << 20, ..Limits::default() };
     let (mut last, mut total) = (0, 0);
     let mut progress = |done, of| {
@@ -18,11 +19,11 @@ fn read_named(name: &str, log: &[u8]) -> Result<(Memory, Imported), ReadError> {
     read
 }
 
-fn read(lines: &str) -> (Memory, Imported) {
+fn read(lines: &str) -> (Memory, ImportSummary) {
     read_named("rmm.csv", format!("{HEADER}{lines}").as_bytes()).unwrap_or_else(|error| panic!("{lines}: {error}"))
 }
 
-/// The state after all events.
+/// Returns the state after all events.
 fn end(memory: &Memory, device: u16) -> MemoryState {
     let mut state = MemoryState::default();
     state.device_mut(DeviceId(device));
@@ -30,46 +31,48 @@ fn end(memory: &Memory, device: u16) -> MemoryState {
     state
 }
 
-/// What is there of a log at its end: `[allocated, requested, reserved]` in bytes, segments, blocks; the misfits.
-fn check(lines: &str, bytes: [u64; 3], [segments, blocks]: [usize; 2], misfits: u64) {
-    let (memory, imported) = read(lines);
+/// Checks the state at the end of a log: `[allocated, requested, reserved]` bytes, segments,
+/// blocks, and contradictions.
+fn check(lines: &str, bytes: [u64; 3], [segments, blocks]: [usize; 2], contradictions: u64) {
+    let (memory, summary) = read(lines);
     let state = end(&memory, 0);
-    let device = state.device(DeviceId(0)).expect("device 0");
+    let device = state.device(DeviceId(0)).expect("the recording has device 0");
     let Counters { allocated, requested, reserved, .. } = device.counters();
     assert_eq!([allocated, requested, reserved], bytes, "{lines}");
     assert_eq!([device.segments().len(), device.blocks().len()], [segments, blocks], "{lines}");
-    assert_eq!(imported.misfits, misfits, "{lines}: {:?}", imported.notes);
-    assert_eq!(imported.events, memory.events.len() as u64);
+    assert_eq!(summary.contradictions, contradictions, "{lines}: {:?}", summary.notes);
+    assert_eq!(summary.events, memory.events.len() as u64);
 }
 
 #[test]
-fn blocks_lie_in_the_addresses_seen_so_far() {
+fn segments_cover_all_addresses_used_so_far() {
     check("", [0, 0, 0], [0, 0], 0);
     check("1,00:00:00.1,allocate,0x1000,1000,0x0\n", [1024, 1000, 1024], [1, 1], 0);
     check("1,00:00:00.1,allocate,0x1000,1000,0x0\n1,00:00:00.2,free,0x1000,1000,0x0\n", [0, 0, 1024], [1, 0], 0);
-    // Blocks that touch once rounded, from above, from below, and then one that takes both places.
+    // Blocks that are adjacent after rounding, added from above and from below, and then one that
+    // replaces both.
     let touching = "1,00:00:00,allocate,0x1400,1000,0x0\n1,00:00:00,allocate,0x1000,1000,0x0\n";
     check(touching, [2048, 2000, 2048], [1, 2], 0);
     let freed = "1,00:00:00,free,0x1400,1000,0x0\n1,00:00:00,free,0x1000,1000,0x0\n";
     let larger = "1,00:00:00,allocate,0xe00,4096,0x0\n";
     check(&[touching, freed, larger].concat(), [4096, 4096, 4096], [1, 1], 0);
-    // A hole is no segment; what fills it makes one of three.
+    // A hole is not a segment; filling it merges both segments with it.
     let apart = "1,00:00:00,allocate,0x1000,256,0x0\n1,00:00:00,allocate,0x2000,256,0x0\n";
     check(apart, [512, 512, 512], [2, 2], 0);
     check(&[apart, "1,00:00:00,allocate,0x1100,3840,0x0\n"].concat(), [4352, 4352, 4352], [1, 3], 0);
-    // Pointers that are not aligned as RMM promises are believed, and nothing is rounded over the next one.
+    // Pointers below RMM's alignment are accepted, and rounding does not reach the next block.
     check("1,0:0:0,allocate,0x1001,3,0x0\n1,0:0:0,allocate,0x1004,4,0x0\n", [7, 7, 7], [1, 2], 0);
 }
 
 #[test]
-fn what_does_not_fit_is_told_and_counted() {
+fn contradicting_lines_become_events_and_are_counted() {
     check("1,00:00:00,free,0x1000,256,0x0\n", [0, 0, 0], [0, 0], 1);
     check(&"1,00:00:00,allocate,0x1000,256,0x0\n".repeat(2), [256, 256, 256], [1, 1], 1);
     check("1,0:0:0,allocate,0x1000,512,0x0\n1,0:0:0,free,0x1000,256,0x0\n", [0, 0, 512], [1, 0], 1);
     check("1,0:0:0,allocate,0x1000,512,0x0\n1,0:0:0,allocate,0x1100,512,0x0\n", [512, 512, 768], [1, 1], 1);
-    let (_, imported) = read("1,00:00:00,free,0x1000,256,0x0\n");
-    assert!(!imported.info.devices[0].history_complete);
-    assert!(imported.notes.iter().any(|note| note.contains("1 lines did not fit")), "{:?}", imported.notes);
+    let (_, summary) = read("1,00:00:00,free,0x1000,256,0x0\n");
+    assert!(!summary.info.devices[0].history_complete);
+    assert!(summary.notes.iter().any(|note| note.contains("1 line contradicts")), "{:?}", summary.notes);
     // The end of the address space.
     let (memory, _) =
         read("1,0:0:0,allocate,0xffffffffffffff00,18446744073709551615,0x0\n1,0:0:0,allocate,(nil),1,0x0\n");
@@ -77,34 +80,35 @@ fn what_does_not_fit_is_told_and_counted() {
 }
 
 #[test]
-fn times_go_on_over_midnight() {
+fn times_continue_after_midnight() {
     let times = |lines: &str| read(lines).0.events.iter().map(|event| event.time_ns / 1_000_000).collect::<Vec<_>>();
     let line = |time: &str| format!("1,{time},allocate failure,(nil),1,0x0\n");
     let lines = |all: &[&str]| all.iter().map(|time| line(time)).collect::<String>();
     assert_eq!(times(&lines(&["23:59:59.5", "23:59:59.9", "00:00:00.1"])), [0, 400, 600]);
-    // Threads that came late, on both sides of midnight, and a clock that was set back an hour.
+    // Delayed threads on both sides of midnight, and a clock that was set back an hour.
     assert_eq!(times(&lines(&["23:59:59.9", "00:00:00.0", "23:59:59.8", "00:00:00.3"])), [100, 200, 0, 500]);
     assert_eq!(times(&lines(&["02:59:59", "02:00:00"])), [3_599_000, 0]);
-    // Quiet for 20 hours; two days.
+    // 20 hours without a line; two days.
     assert_eq!(
         times(&lines(&["10:00:00", "06:00:00", "05:00:00", "02:00:00"])),
         [0, 72_000_000, 68_400_000, 144_000_000]
     );
-    let (_, imported) = read(&lines(&["23:00:00", "01:00:00"]));
-    assert!(imported.notes.iter().any(|note| note.contains("over midnight 1 times")), "{:?}", imported.notes);
-    assert_eq!(imported.info.epoch_unix_ns, 0);
-    // Dates, where a version wrote them.
-    let (memory, imported) = read(&lines(&["1634567890.123456", "1634567891.5"]));
-    assert_eq!(imported.info.epoch_unix_ns, 1_634_567_890_123_456_000);
+    let (_, summary) = read(&lines(&["23:00:00", "01:00:00"]));
+    assert!(summary.notes.iter().any(|note| note.contains("passes midnight 1 time.")), "{:?}", summary.notes);
+    assert_eq!(summary.info.epoch_unix_ns, 0);
+    // Dates, which some versions write.
+    let (memory, summary) = read(&lines(&["1634567890.123456", "1634567891.5"]));
+    assert_eq!(summary.info.epoch_unix_ns, 1_634_567_890_123_456_000);
     assert_eq!(memory.events[1].time_ns, 1_376_544_000);
-    // Days without end.
+    // Many days.
     read(&lines(&["00:00:00", "21:00:00", "18:00:00", "15:00:00", "12:00:00", "09:00:00", "06:00:00"]).repeat(20_000));
 }
 
 #[test]
-fn threads_streams_and_failures_are_told() {
-    let (memory, imported) = read(
-        "77,00:00:00,allocate,0x1000,256,0x2a\n78,00:00:00,allocate failure,0x0,1048576,7\n77,0:0:0,allocate,0x0,0,0x0\n",
+fn threads_streams_and_failures_are_imported() {
+    let (memory, summary) = read(
+        "77,00:00:00,allocate,0x1000,256,0x2a\n78,00:00:00,allocate failure,0x0,1048576,7\n\
+         77,0:0:0,allocate,0x0,0,0x0\n",
     );
     let mut definitions = Definitions::default();
     memory.definitions.iter().cloned().for_each(|definition| definitions.define(definition));
@@ -116,23 +120,23 @@ fn threads_streams_and_failures_are_told() {
     assert_eq!((requested, device_free, stream), (1 << 20, 0, StreamId(7)));
     assert_eq!(definitions.string(definitions.site(site).scope), "thread 78");
     assert_eq!(memory.events.len(), 3);
-    assert!(imported.notes.iter().any(|note| note.contains("1 lines about 0 bytes")), "{:?}", imported.notes);
-    assert!(imported.info.devices[0].history_complete);
+    assert!(summary.notes.iter().any(|note| note.contains("1 line with a size of 0 bytes")), "{:?}", summary.notes);
+    assert!(summary.info.devices[0].history_complete);
 }
 
 #[test]
-fn the_device_stands_in_the_files_name() {
+fn device_is_read_from_the_file_name() {
     for (name, device) in
         [("rmm.csv", 0), ("log.dev3.txt", 3), ("log.dev", 0), ("log.dev65535.csv", 0), ("dev1.csv.gz", 1)]
     {
         let log = format!("{HEADER}1,00:00:00,allocate,0x1000,256,0x0\n");
-        let (memory, imported) = read_named(name, log.as_bytes()).expect("a log");
-        assert_eq!((memory.events[0].device.0, imported.info.devices[0].device), (device, device), "{name}");
+        let (memory, summary) = read_named(name, log.as_bytes()).expect("the log is valid");
+        assert_eq!((memory.events[0].device.0, summary.info.devices[0].device), (device, device), "{name}");
     }
 }
 
 #[test]
-fn bad_lines_are_left_out_while_they_are_few() {
+fn few_invalid_lines_are_ignored_and_many_refused() {
     let good = "1,00:00:00,allocate failure,(nil),1,0x0\n";
     for bad in [
         "1,00:00:00,allo",
@@ -145,31 +149,35 @@ fn bad_lines_are_left_out_while_they_are_few() {
         "\"1,00:00:00,allocate,0x1000,1,0x0",
         "\u{0}\u{0}",
     ] {
-        // Cut off where the program was killed, and in the middle.
+        // An invalid line at the end, as after a killed program, and in the middle.
         for lines in [format!("{good}{bad}"), format!("{good}{bad}\n{good}\r\n{HEADER}\n{good}")] {
-            let (memory, imported) = read(&lines);
+            let (memory, summary) = read(&lines);
             assert_eq!(memory.events.len() + 1, lines.matches("failure").count() + 1, "{lines}");
-            assert_eq!(imported.misfits, 1, "{lines}");
-            let ends_badly = lines.ends_with(bad);
-            let note = imported.notes.iter().find(|note| note.contains("1 lines were left out")).expect("a note");
+            assert_eq!(summary.contradictions, 1, "{lines}");
+            let ends_with_bad_line = lines.ends_with(bad);
+            let note = summary
+                .notes
+                .iter()
+                .find(|note| note.contains("Ignored 1 invalid line"))
+                .expect("a note reports the invalid line");
             assert!(note.contains("(line 3, column 1)"), "{note}");
-            assert_eq!(note.contains("the program ended"), ends_badly, "{note}");
+            assert_eq!(note.contains("the program ended"), ends_with_bad_line, "{note}");
         }
         let error = read_named("", format!("{HEADER}{bad}\n{bad}\n{good}").as_bytes()).expect_err(bad);
-        assert_eq!((error.offset, error.place), (HEADER.len() as u64, Some((2, 1))), "{error}");
+        assert_eq!((error.offset, error.line_column), (HEADER.len() as u64, Some((2, 1))), "{error}");
         assert_eq!(error.to_string().lines().count(), 1, "{error}");
     }
 }
 
 #[test]
-fn logs_are_known_by_their_header() {
+fn logs_are_recognized_by_their_header() {
     for header in [
         HEADER,
         "\u{feff}Thread,Time,Action,Pointer,Size,Stream\r\n",
         "thread, time, action, pointer, size, stream, more",
         "# of the second run\n\n  # rank 3\r\nThread,Time,Action,Pointer,Size,Stream\n",
     ] {
-        assert_eq!(sniff(header.as_bytes()), Some(Source::RmmLog), "{header}");
+        assert_eq!(sniff(header.as_bytes()), Some(InputFormat::RmmLog), "{header}");
     }
     for other in
         ["Thread,Time,Action", "Time,Thread,Action,Pointer,Size,Stream", "1,00:00:00,allocate,0x1000,1,0x0", ""]
@@ -178,29 +186,31 @@ fn logs_are_known_by_their_header() {
     }
     let log = format!("{HEADER}1,00:00:00,allocate,0x1000,256,0x0\n");
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    std::io::Write::write_all(&mut gzip, log.as_bytes()).expect("memory takes it");
-    let unpacked = unpack(&gzip.finish().expect("memory takes it"), &Limits::default()).expect("sound").into_owned();
-    assert_eq!(read_named("", &unpacked).expect("a log").1.events, 2);
+    std::io::Write::write_all(&mut gzip, log.as_bytes()).expect("memory can be written");
+    let unpacked = unpack(&gzip.finish().expect("memory can be written"), &Limits::default())
+        .expect("the archive is valid")
+        .into_owned();
+    assert_eq!(read_named("", &unpacked).expect("the log is valid").1.events, 2);
 }
 
 #[test]
-fn remarks_are_no_lines_of_the_log() {
+fn comments_are_ignored() {
     let line = "1,00:00:00,allocate,0x1000,256,0x0\n";
     let log = format!("# of the second run\n\n{HEADER}{line}# and then\n");
-    let (memory, imported) = read_named("rmm.csv", log.as_bytes()).expect("a log");
-    assert_eq!((memory.events.len(), imported.misfits), (2, 0), "{:?}", imported.notes);
-    let error = read_named("rmm.csv", format!("# a\n{HEADER}x\n").as_bytes()).expect_err("no line of a log");
-    assert_eq!((error.offset, error.place), (4 + HEADER.len() as u64, Some((3, 1))), "{error}");
+    let (memory, summary) = read_named("rmm.csv", log.as_bytes()).expect("the log is valid");
+    assert_eq!((memory.events.len(), summary.contradictions), (2, 0), "{:?}", summary.notes);
+    let error = read_named("rmm.csv", format!("# a\n{HEADER}x\n").as_bytes()).expect_err("the line is invalid");
+    assert_eq!((error.offset, error.line_column), (4 + HEADER.len() as u64, Some((3, 1))), "{error}");
 }
 
 #[test]
-fn memory_is_for_live_blocks_and_segments_only() {
-    // A megabyte: enough for the history of one block at a time, not for 100,000 blocks that stay.
+fn memory_is_bounded_by_live_blocks_and_segments() {
+    // A megabyte suffices for the history of one block at a time, but not for 100,000 live blocks.
     let pair = "1,00:00:00,allocate,0x1000,256,0x0\n1,00:00:00,free,0x1000,256,0x0\n";
     assert_eq!(read(&pair.repeat(50_000)).1.events, 100_001);
     let stay: String = (0u64..100_000).map(|at| format!("1,00:00:00,allocate,{:#x},256,0x0\n", at << 9)).collect();
-    let error = read_named("", format!("{HEADER}{stay}").as_bytes()).expect_err("too much");
-    assert!(error.what.contains("more memory than the limit") && error.place.is_some(), "{error}");
+    let error = read_named("", format!("{HEADER}{stay}").as_bytes()).expect_err("100,000 live blocks exceed the limit");
+    assert!(error.message.contains("more memory than the limit") && error.line_column.is_some(), "{error}");
     let threads: String = (0u64..100_000).map(|at| format!("{at},00:00:00,allocate failure,0x0,1,0x0\n")).collect();
     assert!(read_named("", format!("{HEADER}{threads}").as_bytes()).is_err());
 }
@@ -217,24 +227,25 @@ fn field() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_lines_are_survived(lines in prop::collection::vec(prop::collection::vec(field(), 0..8), 0..60)) {
+    fn random_lines_do_not_panic(lines in prop::collection::vec(prop::collection::vec(field(), 0..8), 0..60)) {
         let text: String = lines.iter().map(|fields| fields.join(",") + "\n").collect();
         let _ = read_named("", format!("{HEADER}{text}").as_bytes());
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn random_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
         let _ = read_named("", &[HEADER.as_bytes(), &bytes].concat());
     }
 
-    /// What is told never contradicts itself more than it says, and reserved bytes never fall.
+    /// Replaying the events finds no more contradictions than reported, and reserved bytes never
+    /// decrease.
     #[test]
-    fn any_history_is_told(rows in prop::collection::vec((any::<bool>(), 0u64..32, 1u64..900), 0..200)) {
+    fn any_history_is_imported(rows in prop::collection::vec((any::<bool>(), 0u64..32, 1u64..900), 0..200)) {
         let line = |&(allocates, page, size): &(bool, u64, u64)| {
             let action = if allocates { "allocate" } else { "free" };
             format!("1,00:00:00,{action},{:#x},{size},0x0\n", (page + 1) << 8)
         };
-        let (memory, imported) = read(&rows.iter().map(line).collect::<String>());
+        let (memory, summary) = read(&rows.iter().map(line).collect::<String>());
         let mut state = MemoryState::default();
         let mut reserved = 0;
         for event in &memory.events {
@@ -243,7 +254,7 @@ proptest! {
             prop_assert!(now >= reserved);
             reserved = now;
         }
-        let misfits = state.device(DeviceId(0)).map_or(0, |device| device.misfits());
-        prop_assert!(misfits <= imported.misfits, "{misfits} of {}", imported.misfits);
+        let contradictions = state.device(DeviceId(0)).map_or(0, |device| device.misfits());
+        prop_assert!(contradictions <= summary.contradictions, "{contradictions} of {}", summary.contradictions);
     }
 }

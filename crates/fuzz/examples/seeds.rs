@@ -1,4 +1,5 @@
-//! Writes what fuzzing begins with: for each target a folder of inputs, and a dictionary where it has words.
+//! Writes the seeds of each target to a folder, and a dictionary for libFuzzer if the target has
+//! words.
 //!
 //! `cargo run -p vramscope-fuzz --example seeds -- FOLDER`
 #![forbid(unsafe_code)]
@@ -9,7 +10,7 @@ use std::{env, fs, io};
 
 use vramscope_fuzz::{TARGETS, Target};
 
-/// A dictionary as libFuzzer reads it.
+/// Returns the words of a target in libFuzzer's dictionary format.
 fn dictionary(target: &Target) -> String {
     let mut lines = String::new();
     for word in target.words {
@@ -25,12 +26,12 @@ fn dictionary(target: &Target) -> String {
 fn main() -> io::Result<()> {
     let folder = PathBuf::from(env::args().nth(1).ok_or(io::Error::other("usage: seeds FOLDER"))?);
     for target in TARGETS {
-        let own = folder.join(target.name);
-        fs::create_dir_all(&own)?;
+        let target_folder = folder.join(target.name);
+        fs::create_dir_all(&target_folder)?;
         for (number, seed) in (target.seeds)().into_iter().enumerate() {
-            fs::write(own.join(format!("seed-{number:02}")), seed)?;
+            fs::write(target_folder.join(format!("seed-{number:02}")), seed)?;
         }
-        // An empty dictionary is none that libFuzzer takes.
+        // libFuzzer refuses an empty dictionary.
         if !target.words.is_empty() {
             fs::write(folder.join(format!("{}.dict", target.name)), dictionary(&target))?;
         }

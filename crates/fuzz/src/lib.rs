@@ -1,68 +1,84 @@
-//! Hostile input for every reader of the house: what a fuzzer calls, and what it begins with.
+//! Fuzz targets for every reader of vramscope, with their seeds.
 //!
-//! A *target* is a function of bytes that may be anything. It panics where a reader breaks its word: where it panics itself, where two
-//! readers of the same thing disagree, where a share is more than 1. What takes too long or too much memory the fuzzer finds, or the
-//! test that runs each target for a moment.
+//! A *target* is a function of arbitrary bytes. It panics if a reader misbehaves: if the reader
+//! panics, if two readers disagree, or if a share exceeds 1. The fuzzer, or the test that runs each
+//! target briefly, detects excessive time and memory.
 //!
-//! This crate is not a fuzzer: that is libFuzzer, which cargo-fuzz links to the targets in `fuzz_targets`. `cargo xtask fuzz` runs all of them.
+//! This crate is not a fuzzer; cargo-fuzz links libFuzzer to the targets in `fuzz_targets`. `cargo
+//! xtask fuzz` runs all of them.
 //!
-//! - [`TARGETS`] are all targets, with their seeds and words.
-//! - [`sketch`] makes recordings of bytes, so that a change gets behind lengths and checksums.
-//! - [`mutate`] changes an input where no fuzzer is at hand.
+//! - [`TARGETS`] lists all targets with their seeds and words.
+//! - [`structured_input`] builds recordings from bytes, so that mutations survive lengths and
+//!   checksums.
+//! - [`mutate`] changes an input, for tests without a fuzzer.
 #![forbid(unsafe_code)]
 
-mod agree;
-mod events;
+mod consistency_check;
 mod exports;
-mod growing;
-mod look;
+mod history_input;
+mod inspect;
+mod live_recording;
 mod mutate;
 mod random;
 mod readers;
 mod recordings;
 mod seeds;
-pub mod sketch;
+pub mod structured_input;
 
-pub use exports::{analyses, reruns, round_trip};
-pub use growing::growing;
+pub use exports::{analyses, pool_rerun, round_trip};
+pub use live_recording::live_recording;
 pub use mutate::mutate;
 pub use random::Random;
-pub use readers::{json, link, pickle, rmm, settings, unpacking};
-pub use recordings::{agreement, chunks, encoder, index, recording};
+pub use readers::{json, page_link, pickle, rmm, settings, unpack};
+pub use recordings::{chunks, consistency, encoder, index, recording};
 
-/// Something that takes bytes from anyone.
+/// A function that accepts arbitrary bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name; `fuzz_targets` has a program of that name.
+    /// Its name, which is also the name of its program in `fuzz_targets`.
     pub name: &'static str,
-    /// Takes an input, and panics where something is wrong.
+    /// Runs an input; panics if a reader misbehaves.
     pub run: fn(&[u8]),
-    /// What fuzzing begins with.
+    /// Returns the inputs that fuzzing begins with.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Words that a fuzzer would be long to find.
+    /// Words that a fuzzer would take long to find.
     pub words: &'static [&'static [u8]],
 }
 
 /// All targets.
 pub const TARGETS: [Target; 15] = [
     Target { name: "recording", run: recording, seeds: seeds::files, words: &[] },
-    Target { name: "chunks", run: chunks, seeds: seeds::sketches, words: MARKS },
-    Target { name: "growing", run: growing, seeds: seeds::sketches, words: MARKS },
-    Target { name: "index", run: index, seeds: seeds::indices, words: MARKS },
-    Target { name: "agreement", run: agreement, seeds: seeds::sketches, words: MARKS },
+    Target { name: "chunks", run: chunks, seeds: seeds::structured_inputs, words: CHUNK_MARKERS },
+    Target { name: "live_recording", run: live_recording, seeds: seeds::structured_inputs, words: CHUNK_MARKERS },
+    Target { name: "index", run: index, seeds: seeds::indices, words: CHUNK_MARKERS },
+    Target { name: "consistency", run: consistency, seeds: seeds::structured_inputs, words: CHUNK_MARKERS },
     Target { name: "encoder", run: encoder, seeds: seeds::history_bytes, words: &[] },
-    Target { name: "analyses", run: analyses, seeds: seeds::sketches, words: MARKS },
-    Target { name: "reruns", run: reruns, seeds: seeds::sketches_and_histories, words: MARKS },
+    Target { name: "analyses", run: analyses, seeds: seeds::structured_inputs, words: CHUNK_MARKERS },
+    Target { name: "pool_rerun", run: pool_rerun, seeds: seeds::rerun_inputs, words: CHUNK_MARKERS },
     Target { name: "pickle", run: pickle, seeds: seeds::pickles, words: KEYS },
     Target { name: "json", run: json, seeds: seeds::jsons, words: KEYS },
     Target { name: "rmm", run: rmm, seeds: seeds::rmm_logs, words: LOG_WORDS },
-    Target { name: "unpacking", run: unpacking, seeds: seeds::packed, words: &[b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"] },
+    Target { name: "unpack", run: unpack, seeds: seeds::packed, words: MAGIC },
     Target { name: "round_trip", run: round_trip, seeds: seeds::round_trips, words: KEYS },
     Target { name: "settings", run: settings, seeds: seeds::confs, words: SETTINGS },
-    Target { name: "link", run: link, seeds: seeds::links, words: &[b"event=", b"&", b"select=0x", b"color="] },
+    Target {
+        name: "page_link",
+        run: page_link,
+        seeds: seeds::links,
+        words: &[b"event=", b"&", b"select=0x", b"color="],
+    },
 ];
 
-const MARKS: &[&[u8]] =
+/// Magic numbers of packed files, and the start of the recording in an HTML export.
+const MAGIC: &[&[u8]] = &[
+    b"\x1f\x8b\x08",
+    b"\x28\xb5\x2f\xfd",
+    b"<!doctype html>",
+    b"<script type=\"application/octet-stream\" id=\"recording\"",
+    b"</script>",
+];
+
+const CHUNK_MARKERS: &[&[u8]] =
     &[b"\xfe#K\x01\0", b"\xfe#K\x02\0", b"\xfe#K\x03\0", b"\xfe#K\x04\0", b"\xfe#K\x05\0", b"\xfe#C"];
 
 const LOG_WORDS: &[&[u8]] =
@@ -79,7 +95,7 @@ const SETTINGS: &[&[u8]] = &[
     b"backend:cudaMallocAsync",
 ];
 
-/// The keys and actions of a snapshot, and what containers are made of in a pickle.
+/// The keys and actions of a snapshot, and common opcodes of its containers in a pickle.
 const KEYS: &[&[u8]] = &[
     b"segments",
     b"device_traces",

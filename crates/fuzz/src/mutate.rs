@@ -1,13 +1,13 @@
-//! Changes to an input, for where there is no fuzzer that watches what they lead to.
+//! Mutates inputs, for tests without a coverage-guided fuzzer.
 
 use crate::random::Random;
 
-/// Numbers at whose edges things break.
-const EDGES: [u64; 8] = [0, 1, 0x7f, 0x80, 0xff, 0xffff, 1 << 31, u64::MAX];
-/// The longest input.
+/// Values at the limits of integer types.
+const BOUNDARY_VALUES: [u64; 8] = [0, 1, 0x7f, 0x80, 0xff, 0xffff, 1 << 31, u64::MAX];
+/// Maximum length of an input.
 const MAX_LEN: usize = 64 << 10;
 
-/// Changes `input` in some places; `other` is another input that parts are taken from.
+/// Mutates `input` in some places; `other` is another input that parts are copied from.
 pub fn mutate(input: &mut Vec<u8>, other: &[u8], words: &[&[u8]], random: &mut Random) {
     for _ in 0..=random.below(6) {
         let at = random.index(input.len() + 1);
@@ -18,8 +18,12 @@ pub fn mutate(input: &mut Vec<u8>, other: &[u8], words: &[&[u8]], random: &mut R
             3 => insert(input, at, &random.next().to_le_bytes()[..1 + random.index(8)]),
             4 => drop(input.drain(at.min(end)..end)),
             5 => {
-                let edge = random.pick(&EDGES).to_le_bytes();
-                input.iter_mut().skip(at).zip(&edge[..1 << random.below(4)]).for_each(|(byte, edge)| *byte = *edge);
+                let boundary = random.pick(&BOUNDARY_VALUES).to_le_bytes();
+                input
+                    .iter_mut()
+                    .skip(at)
+                    .zip(&boundary[..1 << random.below(4)])
+                    .for_each(|(byte, boundary)| *byte = *boundary);
             }
             6 => {
                 let again = input[at.min(end)..end].repeat(1 + random.index(4));

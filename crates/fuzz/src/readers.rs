@@ -1,21 +1,24 @@
-//! Targets for other tools' formats and for texts.
+//! Targets for the readers of other tools' formats and of short texts.
 
-use vramscope_formats::{Limits, import, sniff, unpack};
+use vramscope_formats::{Limits, import, sniff};
 use vramscope_pool::Settings;
 use vramscope_trace::{Event, MemoryState, Sink};
 use vramscope_viewer::link::Link;
 
-/// What an import may take here, so that one that takes more shows.
+/// Limits for imports, low enough that exceeding them is noticed.
 pub(crate) const LIMITS: Limits = Limits { max_bytes: 64 << 20, max_unpacked_bytes: 16 << 20, max_depth: 100 };
 
-/// Takes events and keeps the state.
+/// The beginning of an HTML export, up to the recording.
+const HTML_START: &[u8] = b"<!doctype html><script type=\"application/octet-stream\" id=\"recording\">";
+
+/// A sink that tracks the memory state.
 #[derive(Default)]
-struct Follower {
+struct StateTracker {
     state: MemoryState,
     events: u64,
 }
 
-impl Sink for Follower {
+impl Sink for StateTracker {
     fn event(&mut self, event: &Event) {
         self.state.apply(event);
         self.events += 1;
@@ -31,20 +34,20 @@ fn read(bytes: &[u8]) {
         assert!(done >= last && done <= of, "progress goes forward: {done} of {of} after {last}");
         (last, total) = (done, of);
     };
-    match import(bytes, "fuzz", &LIMITS, &mut progress, |_| Follower::default()) {
-        Ok((follower, imported)) => {
-            assert_eq!(follower.events, imported.events, "as many events as are told of");
-            assert_eq!(last, total, "in the end all is done");
-            follower.state.devices().take(4).for_each(|(_, device)| crate::look::a_device(device));
+    match import(bytes, "fuzz", &LIMITS, &mut progress, |_| StateTracker::default()) {
+        Ok((tracker, imported)) => {
+            assert_eq!(tracker.events, imported.events, "the summary has the number of events");
+            assert_eq!(last, total, "progress ends at the total");
+            tracker.state.devices().take(4).for_each(|(_, device)| crate::inspect::inspect_device(device));
         }
         Err(error) => {
-            assert!(error.offset <= bytes.len() as u64, "an error lies in the file: {error}");
-            assert!(!error.what.is_empty(), "an error says what");
+            assert!(error.offset <= bytes.len() as u64, "the offset is inside the file: {error}");
+            assert!(!error.message.is_empty(), "an error has a message");
         }
     }
 }
 
-/// A pickle; the two bytes that it begins with are put before the input.
+/// A pickle. Input without the two bytes of PROTO is also tried with them.
 pub fn pickle(data: &[u8]) {
     read(data);
     if data.first() != Some(&0x80) {
@@ -57,7 +60,7 @@ pub fn json(data: &[u8]) {
     read(data);
 }
 
-/// The log of RMM; where the input has no header it gets one.
+/// An RMM log. Input without a header is also tried with one.
 pub fn rmm(data: &[u8]) {
     read(data);
     if !data.starts_with(b"Thread") {
@@ -65,17 +68,17 @@ pub fn rmm(data: &[u8]) {
     }
 }
 
-/// A file of any kind, packed or not: gzip and zstd must not become more than they may.
-pub fn unpacking(data: &[u8]) {
-    for magic in [&[] as &[u8], b"\x1f\x8b\x08\0\0\0\0\0\0\xff", b"\x28\xb5\x2f\xfd"] {
+/// Any file, packed or not: gzip, zstd and HTML exports must not exceed the limit.
+pub fn unpack(data: &[u8]) {
+    for magic in [&[] as &[u8], b"\x1f\x8b\x08\0\0\0\0\0\0\xff", b"\x28\xb5\x2f\xfd", HTML_START] {
         let bytes = [magic, data].concat();
         let limits = Limits { max_unpacked_bytes: 4 << 20, ..LIMITS };
-        if let Ok(unpacked) = unpack(&bytes, &limits) {
+        if let Ok(unpacked) = vramscope_formats::unpack(&bytes, &limits) {
             assert!(unpacked.len() as u64 <= limits.max_unpacked_bytes.max(bytes.len() as u64), "the limit holds");
             let _ = sniff(&unpacked);
         }
     }
-    // As the browser takes it, piece by piece, without knowing what it is.
+    // In pieces and without a known format, as the browser does.
     let mut opening = vramscope_viewer::open::Opening::new("fuzz.gz");
     data.chunks(data.len() / 3 + 1).for_each(|piece| opening.push(piece));
     let _ = opening.finish();
@@ -88,17 +91,17 @@ pub fn settings(data: &[u8]) {
         Ok(settings) => {
             let written = settings.to_conf();
             let again = Settings::parse(&written).unwrap_or_else(|error| panic!("{written:?} is refused: {error}"));
-            assert_eq!(again.to_conf(), written, "settings that were written and read are the same");
+            assert_eq!(again.to_conf(), written, "settings survive formatting and parsing");
         }
-        Err(error) => assert!(!error.to_string().is_empty(), "an error says what"),
+        Err(error) => assert!(!error.to_string().is_empty(), "an error has a message"),
     }
 }
 
-/// What the fragment of the page's address says, and the name under which a recording is saved.
-pub fn link(data: &[u8]) {
+/// The fragment of the page's URL, and the name under which a recording is saved.
+pub fn page_link(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let link = Link::parse(&text);
-    assert_eq!(Link::parse(&link.fragment()), link, "a link that was written and read is the same");
+    assert_eq!(Link::parse(&link.fragment()), link, "a link survives formatting and parsing");
     let name = vramscope_viewer::open::saved_name(&text);
     assert!(
         name.ends_with(".vram") && !name.contains(['/', '\\']) && !name.starts_with('.'),

@@ -1,4 +1,4 @@
-//! What fuzzing begins with: the repository's recordings, as far as they are small, and small ones of every kind of event.
+//! The seeds: small recordings of the repository, and generated ones with every kind of event.
 
 use std::borrow::Cow;
 use std::fs;
@@ -8,64 +8,64 @@ use vramscope_formats::{Limits, export, import, unpack};
 use vramscope_trace::Recording;
 
 use crate::random::Random;
-use crate::{events, sketch};
+use crate::{history_input, structured_input};
 
-/// Larger seeds are cut: a fuzzer is as fast as its inputs are short.
+/// Larger seeds are cut, because short inputs run faster.
 const MAX_SEED_LEN: usize = 64 << 10;
-/// Made up histories, and bytes of each.
+/// Lengths of the generated histories, in bytes.
 const HISTORIES: [usize; 5] = [12, 60, 200, 700, 2000];
 
-/// The snapshots of `tests/data`, as their files are.
+/// Returns the files of the snapshots in `tests/data`.
 fn snapshots() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data");
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     paths.retain(|path| path.to_string_lossy().contains(".pickle"));
     paths.sort();
-    paths.into_iter().map(|path| fs::read(path).expect("a recording of the repository can be read")).collect()
+    paths.into_iter().map(|path| fs::read(path).expect("a snapshot of the repository can be read")).collect()
 }
 
 fn unpacked(file: &[u8]) -> Vec<u8> {
-    unpack(file, &Limits::default()).map(Cow::into_owned).expect("a recording of the repository unpacks")
+    unpack(file, &Limits::default()).map(Cow::into_owned).expect("a snapshot of the repository can be unpacked")
 }
 
-/// Bytes that are a history, see [`events`].
+/// Generates inputs for [`history_input`].
 fn histories() -> Vec<Vec<u8>> {
-    let of_length = |(seed, &length): (usize, &usize)| {
+    let generate = |(seed, &length): (usize, &usize)| {
         let mut random = Random::new(seed as u64 * 2 + 77);
-        // Kinds from 0, in the first third of what a byte may say, are of one device.
+        // Codes in the lower part of the range are of one device.
         let byte = || {
             let bound = if random.below(3) == 0 { 256 } else { 60 };
             random.below(bound) as u8
         };
         std::iter::repeat_with(byte).take(length).collect()
     };
-    HISTORIES.iter().enumerate().map(of_length).collect()
+    HISTORIES.iter().enumerate().map(generate).collect()
 }
 
-/// Small recordings: of made up histories, and of the smallest snapshots.
+/// Returns small recordings: of generated histories, and of the smallest snapshots.
 pub(crate) fn recordings() -> Vec<Vec<u8>> {
-    let made_up = histories().into_iter().map(|history| events::encode(&history).0);
+    let generated = histories().into_iter().map(|history| history_input::encode(&history).0);
     let imported = snapshots().into_iter().filter_map(|file| {
         let snapshot = unpacked(&file);
         (snapshot.len() < MAX_SEED_LEN).then(|| {
             let begin = vramscope_trace::Encoder::new;
             let imported = import(&snapshot, "seed", &Limits::default(), &mut |_, _| {}, begin);
-            let (mut encoder, _) = imported.expect("a recording of the repository is sound");
+            let (mut encoder, _) = imported.expect("a snapshot of the repository is valid");
             encoder.flush();
             encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
         })
     });
-    made_up.chain(imported).collect()
+    generated.chain(imported).collect()
 }
 
 fn opened(bytes: &[u8]) -> Recording {
     let mut recording = Recording::new();
-    recording.push(bytes).expect("what an encoder wrote is sound");
+    recording.push(bytes).expect("an encoded recording is sound");
     recording
 }
 
-/// Whole files.
+/// Returns recordings with their index.
 pub(crate) fn files() -> Vec<Vec<u8>> {
     let indexed = |bytes: Vec<u8>| {
         let index = opened(&bytes).index().into_iter().flat_map(|chunk| chunk.bytes);
@@ -74,37 +74,44 @@ pub(crate) fn files() -> Vec<Vec<u8>> {
     recordings().into_iter().map(indexed).collect()
 }
 
-/// Sketches, packed in every way.
-pub(crate) fn sketches() -> Vec<Vec<u8>> {
-    let ways = [0, 0b1000, 0b0001, 0b1111, 0b10110];
-    files().iter().zip(ways.into_iter().cycle()).map(|(file, how)| sketch::of(file, how)).collect()
+/// Returns structured inputs with all combinations of packing.
+pub(crate) fn structured_inputs() -> Vec<Vec<u8>> {
+    let packings = [0, 0b1000, 0b0001, 0b1111, 0b10110];
+    files()
+        .iter()
+        .zip(packings.into_iter().cycle())
+        .map(|(file, packing)| structured_input::from_recording(file, packing))
+        .collect()
 }
 
-/// Sketches with the byte before that says what is done with them.
-pub(crate) fn sketches_and_histories() -> Vec<Vec<u8>> {
-    let sketches = sketches().into_iter().map(|sketch| [vec![0], sketch].concat());
-    sketches.chain(histories().into_iter().map(|history| [vec![1], history].concat())).collect()
+/// Returns structured inputs and histories, with the first byte that selects how they are rerun.
+pub(crate) fn rerun_inputs() -> Vec<Vec<u8>> {
+    let inputs = structured_inputs().into_iter().map(|input| [vec![0], input].concat());
+    inputs.chain(histories().into_iter().map(|history| [vec![1], history].concat())).collect()
 }
 
-/// Indices of the recordings.
+/// Returns the indexes of the recordings as structured inputs.
 pub(crate) fn indices() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (number, recording) in recordings().iter().enumerate() {
         let index = opened(recording).index().into_iter().flat_map(|chunk| chunk.bytes).collect::<Vec<u8>>();
-        let payload = sketch::index_payload(&index).expect("an index");
-        for how in [0, 0b1000_0000, 0b1100_1010] {
-            seeds.push([vec![number as u8, how], sketch::of_payload(sketch::INDEX, &payload)].concat());
+        let payload = structured_input::index_payload(&index).expect("the recording has an index");
+        for packing in [0, 0b1000_0000, 0b1100_1010] {
+            seeds.push(
+                [vec![number as u8, packing], structured_input::from_payload(structured_input::INDEX, &payload)]
+                    .concat(),
+            );
         }
     }
     seeds
 }
 
-/// The bytes of histories, one after the other.
+/// Returns the generated histories.
 pub(crate) fn history_bytes() -> Vec<Vec<u8>> {
     histories()
 }
 
-/// Pickles: small ones that were exported, and the beginnings of real ones.
+/// Returns pickles: small exported ones, and the beginnings of real ones.
 pub(crate) fn pickles() -> Vec<Vec<u8>> {
     let exported = recordings().into_iter().filter_map(|bytes| {
         let mut pickle = Vec::new();
@@ -112,58 +119,74 @@ pub(crate) fn pickles() -> Vec<Vec<u8>> {
     });
     let real = snapshots().into_iter().map(|file| unpacked(&file));
     let written: [&[u8]; 3] = [
-        b"\x80\x02}q\0(X\x08\0\0\0segmentsq\x01]q\x02X\x0d\0\0\0device_tracesq\x03]q\x04]q\x05}q\x06(X\x06\0\0\0actionq\x07X\x05\0\0\0allocX\x04\0\0\0addrJ\0\x10\0\0X\x04\0\0\0sizeK\x08uaau.",
-        b"\x80\x04\x95\x20\0\0\0\0\0\0\0}\x94\x8c\x08segments\x94]\x94}\x94(\x8c\x07address\x94\x8a\x08\0\0\0\0\0\x7f\0\0ua\x8c\x01x\x94\x88\x8c\x01y\x94G?\xf0\0\0\0\0\0\0s.",
-        b"\x80\x05\x8c\x0bcollections\x8c\x0bOrderedDict\x93)R\x8f(K\x01K\x02\x90\x91N\x85\x86\x87\x96\x02\0\0\0\0\0\0\0ab\x97\x98.",
+        b"\x80\x02}q\0(X\x08\0\0\0segmentsq\x01]q\x02X\x0d\0\0\0device_tracesq\x03]q\x04]q\x05}q\x06(\
+          X\x06\0\0\0actionq\x07X\x05\0\0\0alloc\
+          X\x04\0\0\0addrJ\0\x10\0\0X\x04\0\0\0sizeK\x08uaau.",
+        b"\x80\x04\x95\x20\0\0\0\0\0\0\0}\x94\x8c\x08segments\x94]\x94}\x94(\x8c\x07address\x94\
+          \x8a\x08\0\0\0\0\0\x7f\0\0ua\x8c\x01x\x94\x88\x8c\x01y\x94G?\xf0\0\0\0\0\0\0s.",
+        b"\x80\x05\x8c\x0bcollections\x8c\x0bOrderedDict\x93)R\x8f(\
+          K\x01K\x02\x90\x91N\x85\x86\x87\x96\x02\0\0\0\0\0\0\0ab\x97\x98.",
     ];
-    cut(exported.chain(real).chain(written.into_iter().map(<[u8]>::to_vec)))
+    truncated(exported.chain(real).chain(written.into_iter().map(<[u8]>::to_vec)))
 }
 
-/// JSON: what was exported.
+/// Returns JSON snapshots.
 pub(crate) fn jsons() -> Vec<Vec<u8>> {
     let exported = recordings().into_iter().filter_map(|bytes| {
         let mut json = Vec::new();
         export::memory_viz_json(&opened(&bytes), &mut json, &mut |_, _| {}).ok().map(|()| json)
     });
-    let odd: [&[u8]; 2] = [
-        br#"{"device_traces": [[{"action": "alloc", "addr": 18446744073709551104, "size": 1, "stream": 99999999999999999999999, "time_us": 5, "more": 1e400, "frames": [{"name": "f", "filename": "\ud83d\ude00", "line": -3}]}]], "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "a:b", "roundup_power2_divisions": {"1": 2}}}"#,
-        br#"[{"device": 0, "address": 1, "total_size": 3, "stream": 0, "segment_pool_id": [1, 2], "segment_type": "large", "is_expandable": true, "blocks": [{"size": 2, "requested_size": 1, "state": "active_pending_free", "history": [{"addr": 1, "real_size": 1}]}]}]"#,
+    let unusual: [&[u8]; 2] = [
+        br#"{"device_traces": [[{"action": "alloc", "addr": 18446744073709551104, "size": 1,
+            "stream": 99999999999999999999999, "time_us": 5, "more": 1e400,
+            "frames": [{"name": "f", "filename": "\ud83d\ude00", "line": -3}]}]],
+            "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "a:b", "roundup_power2_divisions": {"1": 2}}}"#,
+        br#"[{"device": 0, "address": 1, "total_size": 3, "stream": 0, "segment_pool_id": [1, 2],
+            "segment_type": "large", "is_expandable": true,
+            "blocks": [{"size": 2, "requested_size": 1, "state": "active_pending_free",
+                "history": [{"addr": 1, "real_size": 1}]}]}]"#,
     ];
-    cut(exported.chain(odd.into_iter().map(<[u8]>::to_vec)))
+    truncated(exported.chain(unusual.into_iter().map(<[u8]>::to_vec)))
 }
 
-/// What is imported, exported and imported again, three times over, and so had better be small.
+/// Returns small inputs for the round trip, which imports and exports each one several times.
 pub(crate) fn round_trips() -> Vec<Vec<u8>> {
     const MAX_LEN: usize = 8 << 10;
     jsons().into_iter().chain(histories()).filter(|seed| seed.len() <= MAX_LEN).collect()
 }
 
-/// RMM's logs.
+/// Returns RMM logs.
 pub(crate) fn rmm_logs() -> Vec<Vec<u8>> {
     let lines = "Thread,Time,Action,Pointer,Size,Stream\n";
     [
         "1,00:00:00.1,allocate,0x1000,1000,0x0\n1,00:00:00.2,free,0x1000,1000,0x0\n",
         "1,1700000000.5,allocate,0x1400,1000,0x1\r\n1,1700000001,allocate failure,0x0,99999999999,0x0\r\n",
         "1,23:59:59.999999,allocate,0xe00,4096,0x7f0000000000\n2,00:00:00,free,0xe00,4096,0x2,more\n",
-        "1,00:00:00,allocate,0xffffffffffffff00,256,0\nThread,Time,Action,Pointer,Size,Stream\n\n\"1\",x,free,(nil),0,0\n",
+        "1,00:00:00,allocate,0xffffffffffffff00,256,0\n\
+         Thread,Time,Action,Pointer,Size,Stream\n\n\"1\",x,free,(nil),0,0\n",
     ]
     .iter()
     .map(|log| [lines, log].concat().into_bytes())
     .collect()
 }
 
-/// Packed files.
+/// Returns packed files.
 pub(crate) fn packed() -> Vec<Vec<u8>> {
     let mut seeds = snapshots();
-    seeds.push(zstd::bulk::compress(&vec![0; 6 << 20], 1).expect("memory is packed into memory"));
+    seeds.push(zstd::bulk::compress(&vec![0; 6 << 20], 1).expect("compression in memory does not fail"));
     seeds.extend(
-        files().iter().take(4).map(|file| zstd::bulk::compress(file, 1).expect("memory is packed into memory")),
+        files().iter().take(4).map(|file| zstd::bulk::compress(file, 1).expect("compression in memory does not fail")),
+    );
+    seeds.push(
+        b"<!doctype html>\n<script type=\"application/octet-stream\" id=\"recording\" data-name=\"a\">\
+          aGVsbG8=</script>"
+            .to_vec(),
     );
     seeds.retain(|seed| seed.len() <= MAX_SEED_LEN);
     seeds
 }
 
-/// Settings.
+/// Returns allocator settings.
 pub(crate) fn confs() -> Vec<Vec<u8>> {
     [
         "expandable_segments:True,max_split_size_mb:64,garbage_collection_threshold:0.8",
@@ -175,18 +198,58 @@ pub(crate) fn confs() -> Vec<Vec<u8>> {
     .to_vec()
 }
 
-/// Fragments of the page's address.
+/// Returns fragments of the page's URL.
 pub(crate) fn links() -> Vec<Vec<u8>> {
     ["#event=5&from=0&to=18446744073709551615&device=3&select=0x7f00&color=site", "outside=shown&others=hidden"]
         .map(|link| link.as_bytes().to_vec())
         .to_vec()
 }
 
-fn cut(seeds: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
+fn truncated(seeds: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
     seeds
         .map(|mut seed| {
             seed.truncate(MAX_SEED_LEN);
             seed
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::structured_input::{MAX_BUILT_LEN, build, from_recording};
+
+    #[test]
+    fn structured_input_rebuilds_its_recording() {
+        for bytes in recordings() {
+            let open = |bytes: &[u8]| {
+                let mut recording = Recording::new();
+                recording.push(bytes).expect("the recording is valid");
+                recording.finish().expect("the recording is complete");
+                recording
+            };
+            let recording = open(&bytes);
+            for packing in [0, 0b0100, 0b1000, 0b1101, 0b1_1100, 0b10] {
+                let built = open(&build(&from_recording(&bytes, packing)));
+                assert_eq!(built.end_state(), recording.end_state(), "{packing}");
+                assert_eq!(built.definitions(), recording.definitions(), "{packing}");
+                assert_eq!(built.events(), recording.events(), "{packing}");
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_structured_input() {
+        for bytes in [
+            &b""[..],
+            b"\xfe#K",
+            b"\xfe#K\x03\xff\xfe#C",
+            b"\xfe#C\x01\x0fx",
+            b"\xfe#K\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\xfe#C\0\x0fab",
+        ] {
+            let _ = Recording::new().push(&build(bytes));
+        }
+        let long = build(b"\xfe#K\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\xfe#C\0\x0fab");
+        assert!(long.len() > 2 << 15 && long.len() < 2 * MAX_BUILT_LEN, "columns are repeated up to a limit");
+    }
 }

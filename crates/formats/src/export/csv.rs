@@ -1,14 +1,32 @@
-//! A recording as two tables of comma-separated values, by RFC 4180: lines end in CR LF, and a field with a comma, a quote or the
-//! end of a line in it stands in quotes, the quotes in it doubled. The first line names the columns; an empty field is none.
+//! Writes a recording as two tables of comma-separated values (RFC 4180).
+//!
+//! Lines end in CR LF; fields are quoted where necessary. The first line names the columns, and a
+//! missing value is an empty field. Addresses are hexadecimal.
 
+use std::fmt::Write as _;
 use std::io::Write;
 
+use csv::{ByteRecord, ErrorKind, Terminator, Writer, WriterBuilder};
 use vramscope_trace::Recording;
 
-use super::table::{Cell, Kind, Rows, event_columns, lifetime_columns, rows};
-use super::{ExportError, Progress};
+use super::error::{ExportError, Progress};
+use super::table::{Cell, ColumnType, TableWriter, event_columns, lifetime_columns, write_tables};
 
-/// Writes a recording's events to one table and the lifetimes of its allocations to another.
+/// Writes the events of a recording to one table and the lifetimes of its allocations to another.
+///
+/// ```
+/// use vramscope_formats::export;
+///
+/// # let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::Info::default());
+/// # encoder.flush();
+/// # let mut recording = vramscope_trace::Recording::new();
+/// # for chunk in encoder.take_output() {
+/// #     recording.push(&chunk.bytes).unwrap();
+/// # }
+/// let (mut events, mut lifetimes) = (Vec::new(), Vec::new());
+/// export::csv(&recording, &mut events, &mut lifetimes, &mut |_done, _total| {}).unwrap();
+/// assert!(events.starts_with(b"event,device,time_ns,kind,address,"));
+/// ```
 ///
 /// # Errors
 /// If the recording cannot be read or a table cannot be written.
@@ -18,62 +36,63 @@ pub fn csv<W: Write>(
     lifetimes: W,
     progress: Progress<'_>,
 ) -> Result<(), ExportError> {
-    let mut events = Table::new(events, event_columns())?;
-    let mut lifetimes = Table::new(lifetimes, lifetime_columns())?;
-    rows(recording, &mut events, &mut lifetimes, progress)
+    let mut events = CsvTable::new(events, event_columns())?;
+    let mut lifetimes = CsvTable::new(lifetimes, lifetime_columns())?;
+    write_tables(recording, &mut events, &mut lifetimes, progress)?;
+    events.finish()?;
+    lifetimes.finish()
 }
 
-struct Table<W> {
-    out: W,
-    line: String,
+struct CsvTable<W: Write> {
+    writer: Writer<W>,
+    record: ByteRecord,
+    /// Text of the current number.
+    number: String,
 }
 
-impl<W: Write> Table<W> {
-    fn new(out: W, columns: impl Iterator<Item = (&'static str, Kind)>) -> Result<Self, ExportError> {
-        let mut table = Self { out, line: String::new() };
+impl<W: Write> CsvTable<W> {
+    fn new(out: W, columns: impl Iterator<Item = (&'static str, ColumnType)>) -> Result<Self, ExportError> {
+        let mut table = Self::without_header(out);
         let names: Vec<_> = columns.map(|(name, _)| Cell::Text(Some(name))).collect();
-        table.row(&names)?;
+        table.write_row(&names)?;
         Ok(table)
     }
+
+    fn without_header(out: W) -> Self {
+        let writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(out);
+        Self { writer, record: ByteRecord::new(), number: String::new() }
+    }
+
+    fn finish(mut self) -> Result<(), ExportError> {
+        Ok(self.writer.flush()?)
+    }
 }
 
-impl<W: Write> Rows for Table<W> {
-    fn row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError> {
-        self.line.clear();
-        for (index, cell) in cells.iter().enumerate() {
-            if index > 0 {
-                self.line.push(',');
-            }
-            match cell {
-                Cell::Number(Some(number)) => push_number(&mut self.line, *number),
-                Cell::Text(Some(text)) => push_text(&mut self.line, text),
-                Cell::Number(None) | Cell::Text(None) => {}
-            }
+impl<W: Write> TableWriter for CsvTable<W> {
+    fn write_row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError> {
+        self.record.clear();
+        for cell in cells {
+            self.number.clear();
+            // Writing to a String does not fail.
+            let field = match *cell {
+                Cell::Integer(Some(integer)) => {
+                    let _ = write!(self.number, "{integer}");
+                    self.number.as_str()
+                }
+                Cell::Address(Some(address)) => {
+                    let _ = write!(self.number, "{address:#x}");
+                    self.number.as_str()
+                }
+                Cell::Text(Some(text)) => text,
+                Cell::Integer(None) | Cell::Address(None) | Cell::Text(None) => "",
+            };
+            self.record.push_field(field.as_bytes());
         }
-        self.line.push_str("\r\n");
-        Ok(self.out.write_all(self.line.as_bytes())?)
+        self.writer.write_byte_record(&self.record).map_err(|error| match error.into_kind() {
+            ErrorKind::Io(error) => ExportError::Output(error),
+            other => ExportError::Output(std::io::Error::other(format!("{other:?}"))),
+        })
     }
-}
-
-fn push_number(line: &mut String, number: u64) {
-    use std::fmt::Write as _;
-    // A String takes all that is written to it.
-    let _ = write!(line, "{number}");
-}
-
-fn push_text(line: &mut String, text: &str) {
-    if !text.contains([',', '"', '\r', '\n']) {
-        line.push_str(text);
-        return;
-    }
-    line.push('"');
-    for (index, part) in text.split('"').enumerate() {
-        if index > 0 {
-            line.push_str("\"\"");
-        }
-        line.push_str(part);
-    }
-    line.push('"');
 }
 
 #[cfg(test)]
@@ -81,14 +100,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_is_quoted_where_it_has_to_be() {
+    fn fields_are_quoted_only_if_necessary() {
         let check = |cells: &[Cell<'_>], expected: &str| {
             let mut out = Vec::new();
-            Table { out: &mut out, line: String::new() }.row(cells).expect("memory can be written");
-            assert_eq!(String::from_utf8(out).expect("text stays text"), expected);
+            let mut table = CsvTable::without_header(&mut out);
+            table.write_row(cells).and_then(|()| table.finish()).expect("memory can be written");
+            assert_eq!(String::from_utf8(out).expect("CSV of text is text"), expected);
         };
-        check(&[Cell::Number(Some(7)), Cell::Number(None), Cell::Text(None)], "7,,\r\n");
+        check(&[Cell::Integer(Some(7)), Cell::Integer(None), Cell::Text(None)], "7,,\r\n");
         check(&[Cell::Text(Some("plain text")), Cell::Text(Some("a,b"))], "plain text,\"a,b\"\r\n");
         check(&[Cell::Text(Some("say \"no\"")), Cell::Text(Some("\n"))], "\"say \"\"no\"\"\",\"\n\"\r\n");
+        check(&[Cell::Address(Some(0x7f00)), Cell::Address(None), Cell::Integer(Some(0))], "0x7f00,,0\r\n");
     }
 }

@@ -1,7 +1,7 @@
-//! A recording as two Parquet tables, through the arrow crates.
+//! Writes a recording as two Parquet tables, with the arrow crates.
 //!
-//! Rows are gathered into batches and batches into row groups, both of bounded length. Texts are dictionaries: a site's stack stands
-//! once in a row group, however many rows it has.
+//! TableWriter are collected in batches and batches in row groups, both of bounded size. Texts are
+//! dictionary encoded: a row group stores a site's stack once.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -17,94 +17,109 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use vramscope_trace::Recording;
 
-use super::table::{Cell, Kind, Rows, event_columns, lifetime_columns, rows};
-use super::{ExportError, Progress};
+use super::error::{ExportError, Progress};
+use super::table::{Cell, ColumnType, TableWriter, event_columns, lifetime_columns, write_tables};
 
-/// Rows that are handed to the writer at once.
+/// TableWriter passed to the Parquet writer at once.
 const BATCH_ROWS: usize = 8 << 10;
-/// Rows of a row group. Readers give each of their threads at least one.
+/// TableWriter of a row group. Readers give each of their threads at least one row group.
 const ROW_GROUP_ROWS: usize = 128 << 10;
-/// Bytes of a row group, as they are written; texts may make rows long.
+/// Maximum size of a row group in bytes, because texts may make rows long.
 const ROW_GROUP_BYTES: usize = 64 << 20;
 
-/// Writes a recording's events to one table and the lifetimes of its allocations to another.
+/// Writes the events of a recording to one table and the lifetimes of its allocations to another.
+///
+/// ```
+/// use vramscope_formats::export;
+///
+/// # let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::Info::default());
+/// # encoder.flush();
+/// # let mut recording = vramscope_trace::Recording::new();
+/// # for chunk in encoder.take_output() {
+/// #     recording.push(&chunk.bytes).unwrap();
+/// # }
+/// let (mut events, mut lifetimes) = (Vec::new(), Vec::new());
+/// export::parquet(&recording, &mut events, &mut lifetimes, &mut |_done, _total| {}).unwrap();
+/// assert!(events.starts_with(b"PAR1"));
+/// ```
 ///
 /// # Errors
-/// If the recording cannot be read, a table cannot be written, or a number does not fit in 63 bits, which none in a real recording
-/// does not.
+/// If the recording cannot be read, a table cannot be written, or a number is 2⁶³ or more, which
+/// does not occur in real recordings.
 pub fn parquet<W: Write + Send>(
     recording: &Recording,
     events: W,
     lifetimes: W,
     progress: Progress<'_>,
 ) -> Result<(), ExportError> {
-    let mut events = Table::new(recording, events, event_columns())?;
-    let mut lifetimes = Table::new(recording, lifetimes, lifetime_columns())?;
-    rows(recording, &mut events, &mut lifetimes, progress)?;
+    let mut events = ParquetTable::new(recording, events, event_columns())?;
+    let mut lifetimes = ParquetTable::new(recording, lifetimes, lifetime_columns())?;
+    write_tables(recording, &mut events, &mut lifetimes, progress)?;
     events.finish()?;
     lifetimes.finish()
 }
 
-/// A column's values that wait for a batch.
-enum Values {
-    Number(Int64Builder),
-    Word(UInt64Builder),
+/// The values of a column that were not written yet.
+enum ColumnValues {
+    Signed(Int64Builder),
+    Unsigned(UInt64Builder),
     Text(StringDictionaryBuilder<Int32Type>),
 }
 
-impl Values {
-    fn new(kind: Kind) -> Self {
+impl ColumnValues {
+    fn new(kind: ColumnType) -> Self {
         match kind {
-            Kind::Number => Self::Number(Int64Builder::with_capacity(BATCH_ROWS)),
-            Kind::Word => Self::Word(UInt64Builder::with_capacity(BATCH_ROWS)),
-            Kind::Text => Self::Text(StringDictionaryBuilder::new()),
+            ColumnType::Integer => Self::Signed(Int64Builder::with_capacity(BATCH_ROWS)),
+            ColumnType::Address | ColumnType::Handle => Self::Unsigned(UInt64Builder::with_capacity(BATCH_ROWS)),
+            ColumnType::Text => Self::Text(StringDictionaryBuilder::new()),
         }
     }
 
     fn push(&mut self, cell: Cell<'_>, column: &Field) -> Result<(), ExportError> {
         match (self, cell) {
-            (Self::Number(values), Cell::Number(number)) => {
-                let too_large =
-                    |number| ExportError::Unfit(format!("{} is {number}, which is 2⁶³ or more", column.name()));
+            (Self::Signed(values), Cell::Integer(number)) => {
+                let too_large = |number| {
+                    ExportError::Unsupported(format!("{} is {number}; Parquet integers are below 2⁶³", column.name()))
+                };
                 let number = number.map(|number| i64::try_from(number).map_err(|_| too_large(number))).transpose()?;
                 values.append_option(number);
             }
-            (Self::Word(values), Cell::Number(number)) => values.append_option(number),
+            (Self::Unsigned(values), Cell::Integer(number) | Cell::Address(number)) => values.append_option(number),
             (Self::Text(values), Cell::Text(text)) => values.append_option(text),
-            _ => unreachable!("a row has a text where its table has a column of texts"),
+            _ => unreachable!("the type of a cell is the type of its column"),
         }
         Ok(())
     }
 
     fn take(&mut self) -> ArrayRef {
         match self {
-            Self::Number(values) => Arc::new(values.finish()),
-            Self::Word(values) => Arc::new(values.finish()),
+            Self::Signed(values) => Arc::new(values.finish()),
+            Self::Unsigned(values) => Arc::new(values.finish()),
             Self::Text(values) => Arc::new(values.finish()),
         }
     }
 }
 
-/// A file, being written.
-struct Table<W: Write + Send> {
+/// A table that is being written.
+struct ParquetTable<W: Write + Send> {
     writer: ArrowWriter<W>,
     schema: Arc<Schema>,
-    columns: Vec<Values>,
-    waiting: usize,
+    columns: Vec<ColumnValues>,
+    pending_rows: usize,
 }
 
-impl<W: Write + Send> Table<W> {
+impl<W: Write + Send> ParquetTable<W> {
     fn new(
         recording: &Recording,
         out: W,
-        columns: impl Iterator<Item = (&'static str, Kind)>,
+        columns: impl Iterator<Item = (&'static str, ColumnType)>,
     ) -> Result<Self, ExportError> {
         let (names, kinds): (Vec<_>, Vec<_>) = columns.unzip();
-        let field = |(name, kind): (&&str, &Kind)| {
+        let field = |(name, kind): (&&str, &ColumnType)| {
             let data = match kind {
-                Kind::Number => DataType::Int64,
-                Kind::Word => DataType::UInt64,
-                Kind::Text => DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
+                ColumnType::Integer => DataType::Int64,
+                ColumnType::Address | ColumnType::Handle => DataType::UInt64,
+                ColumnType::Text => DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
             };
             Field::new(*name, data, true)
         };
@@ -113,48 +128,49 @@ impl<W: Write + Send> Table<W> {
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
             .set_key_value_metadata(Some(metadata(recording)));
-        for name in names.into_iter().filter(|name| goes_up(name)) {
+        for name in names.into_iter().filter(|name| is_increasing(name)) {
             properties = properties
                 .set_column_dictionary_enabled(name.into(), false)
                 .set_column_encoding(name.into(), Encoding::DELTA_BINARY_PACKED);
         }
-        let writer = ArrowWriter::try_new(out, schema.clone(), Some(properties.build())).map_err(failed)?;
-        Ok(Self { writer, schema, columns: kinds.into_iter().map(Values::new).collect(), waiting: 0 })
+        let writer = ArrowWriter::try_new(out, schema.clone(), Some(properties.build())).map_err(output_error)?;
+        Ok(Self { writer, schema, columns: kinds.into_iter().map(ColumnValues::new).collect(), pending_rows: 0 })
     }
 
     fn write_batch(&mut self) -> Result<(), ExportError> {
-        let columns = self.columns.iter_mut().map(Values::take).collect();
-        let batch = RecordBatch::try_new(self.schema.clone(), columns).map_err(|error| wrong(&error))?;
-        self.waiting = 0;
-        self.writer.write(&batch).map_err(failed)?;
+        let columns = self.columns.iter_mut().map(ColumnValues::take).collect();
+        let batch = RecordBatch::try_new(self.schema.clone(), columns).map_err(|error| arrow_error(&error))?;
+        self.pending_rows = 0;
+        self.writer.write(&batch).map_err(output_error)?;
         if self.writer.in_progress_size() > ROW_GROUP_BYTES {
-            self.writer.flush().map_err(failed)?;
+            self.writer.flush().map_err(output_error)?;
         }
         Ok(())
     }
 
     fn finish(mut self) -> Result<(), ExportError> {
         self.write_batch()?;
-        self.writer.close().map(drop).map_err(failed)
+        self.writer.close().map(drop).map_err(output_error)
     }
 }
 
-impl<W: Write + Send> Rows for Table<W> {
-    fn row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError> {
+impl<W: Write + Send> TableWriter for ParquetTable<W> {
+    fn write_row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError> {
         for ((values, cell), column) in self.columns.iter_mut().zip(cells).zip(self.schema.fields()) {
             values.push(*cell, column)?;
         }
-        self.waiting += 1;
-        if self.waiting == BATCH_ROWS { self.write_batch() } else { Ok(()) }
+        self.pending_rows += 1;
+        if self.pending_rows == BATCH_ROWS { self.write_batch() } else { Ok(()) }
     }
 }
 
-/// Whether a column holds moments, which go up from row to row and are seldom the same twice.
-fn goes_up(column: &str) -> bool {
+/// Returns true for columns of event numbers and times, which increase from row to row and rarely
+/// repeat.
+fn is_increasing(column: &str) -> bool {
     column.ends_with("event") || column.ends_with("_ns")
 }
 
-/// What the recording says of itself, for who wants to know what time 0 was.
+/// Returns facts about the recording, such as the time that time 0 corresponds to.
 fn metadata(recording: &Recording) -> Vec<KeyValue> {
     let info = recording.info();
     let pairs = [
@@ -166,8 +182,8 @@ fn metadata(recording: &Recording) -> Vec<KeyValue> {
     pairs.into_iter().map(|(key, value)| KeyValue::new(format!("vramscope.{key}"), value)).collect()
 }
 
-/// The output's own error, where it is one.
-fn failed(error: ParquetError) -> ExportError {
+/// Extracts the error of the output.
+fn output_error(error: ParquetError) -> ExportError {
     match error {
         ParquetError::External(error) => match error.downcast::<std::io::Error>() {
             Ok(error) => ExportError::Output(*error),
@@ -177,6 +193,6 @@ fn failed(error: ParquetError) -> ExportError {
     }
 }
 
-fn wrong(error: &ArrowError) -> ExportError {
-    ExportError::Unfit(error.to_string())
+fn arrow_error(error: &ArrowError) -> ExportError {
+    ExportError::Unsupported(error.to_string())
 }

@@ -1,9 +1,9 @@
-//! A recording without its names: what a program is called, how it is built and where it lies are replaced by placeholders, so that
-//! its memory can be shown to someone who should not know.
+//! Removes the names from a recording, so that it can be shared without revealing the program.
 //!
-//! Kept are numbers (addresses, sizes, times, lines), the structure (which stacks and sites are the same, how deep scopes are nested)
-//! and categories. A text becomes the same placeholder wherever it stands for the same kind of thing, in the order in which they are
-//! met: `function_12`, `file_3`, `mark_1`; of a scope, each part of its path for itself, `scope_2/scope_5`.
+//! Numbers (addresses, sizes, times, lines), categories and the structure (identity of stacks and
+//! sites, depth of scopes) stay. Equal strings of one kind become the same placeholder, numbered in
+//! order of appearance: `function_12`, `file_3`, `mark_1`. Scopes are placeholders part by part:
+//! `scope_2/scope_5`.
 
 use std::collections::HashMap;
 
@@ -13,9 +13,11 @@ use vramscope_trace::{
     MemoryState, Sink, Site, StringId,
 };
 
-/// What a text names.
+use crate::summary::WRITER;
+
+/// What a text is the name of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Role {
+enum NameKind {
     Function,
     File,
     Scope,
@@ -23,7 +25,7 @@ enum Role {
     Mark,
 }
 
-impl Role {
+impl NameKind {
     const fn name(self) -> &'static str {
         match self {
             Self::Function => "function",
@@ -35,40 +37,40 @@ impl Role {
     }
 }
 
-/// A [`Sink`] that passes on what it is given, with placeholders for all names.
+/// A [`Sink`] that replaces all names by placeholders and passes everything to another sink.
 ///
-/// Frames, stacks and sites keep their numbers; strings are numbered anew.
+/// Frames, stacks and sites keep their numbers; strings get new ones.
 #[derive(Debug)]
 pub struct Redactor<S> {
     sink: S,
-    /// The texts that were defined. They are passed on only as what they turn out to name.
-    texts: Vec<String>,
-    /// What was passed on for each text, by what it names.
-    replaced: HashMap<Role, HashMap<String, StringId>>,
-    /// Parts of scopes' paths, numbered.
-    parts: HashMap<String, usize>,
-    /// How many strings were passed on.
-    strings: u32,
+    /// The defined strings. They are passed on once their use is known.
+    strings: Vec<String>,
+    /// The placeholder of each text, by what it names.
+    placeholders: HashMap<NameKind, HashMap<String, StringId>>,
+    /// The number of each part of a scope path.
+    scope_parts: HashMap<String, usize>,
+    /// Number of strings passed on.
+    string_count: u32,
 }
 
 impl<S: Sink> Redactor<S> {
-    /// Begins with the recording's `info`: `begin` makes the sink and gets of it what may be told.
+    /// Creates a redactor. `begin` receives the redacted `info` and creates the sink.
     pub fn new(info: &Info, begin: impl FnOnce(&Info) -> S) -> Self {
         Self {
             sink: begin(&redacted(info)),
-            texts: Vec::new(),
-            replaced: HashMap::new(),
-            parts: HashMap::new(),
-            strings: 0,
+            strings: Vec::new(),
+            placeholders: HashMap::new(),
+            scope_parts: HashMap::new(),
+            string_count: 0,
         }
     }
 
-    /// The sink.
+    /// Returns the sink.
     pub fn into_inner(self) -> S {
         self.sink
     }
 
-    fn take(&mut self, item: &Item) {
+    fn pass(&mut self, item: &Item) {
         match item {
             Item::Info(_) => {}
             Item::Define(definition) => self.define(definition),
@@ -78,43 +80,43 @@ impl<S: Sink> Redactor<S> {
         }
     }
 
-    /// The string that stands for `id` where it names a `role`.
-    fn replace(&mut self, role: Role, id: StringId) -> StringId {
-        let text = id.0.checked_sub(1).and_then(|index| self.texts.get(index as usize));
+    /// Returns the placeholder for the string `id`, which names a `kind`.
+    fn replace(&mut self, kind: NameKind, id: StringId) -> StringId {
+        let text = id.0.checked_sub(1).and_then(|index| self.strings.get(index as usize));
         let Some(text) = text.filter(|text| !text.is_empty()) else { return StringId(0) };
-        let replaced = self.replaced.entry(role).or_default();
-        if let Some(&known) = replaced.get(text) {
+        let placeholders = self.placeholders.entry(kind).or_default();
+        if let Some(&known) = placeholders.get(text) {
             return known;
         }
-        let placeholder = match role {
-            Role::Scope => scope_path(text, &mut self.parts),
-            _ => format!("{}_{}", role.name(), replaced.len() + 1),
+        let placeholder = match kind {
+            NameKind::Scope => scope_path(text, &mut self.scope_parts),
+            _ => format!("{}_{}", kind.name(), placeholders.len() + 1),
         };
-        self.strings += 1;
-        let fresh = StringId(self.strings);
-        replaced.insert(text.clone(), fresh);
+        self.string_count += 1;
+        let new = StringId(self.string_count);
+        placeholders.insert(text.clone(), new);
         self.sink.define(&Definition::String(placeholder));
-        fresh
+        new
     }
 }
 
-/// The path with a placeholder for each of its parts.
-fn scope_path(path: &str, parts: &mut HashMap<String, usize>) -> String {
+/// Replaces each part of a scope path by a placeholder.
+fn scope_path(path: &str, scope_parts: &mut HashMap<String, usize>) -> String {
     let mut placeholders = Vec::new();
     for part in path.split('/') {
         if part.is_empty() {
             placeholders.push(String::new());
             continue;
         }
-        let next = parts.len() + 1;
-        let number = *parts.entry(part.to_owned()).or_insert(next);
-        placeholders.push(format!("{}_{number}", Role::Scope.name()));
+        let next = scope_parts.len() + 1;
+        let number = *scope_parts.entry(part.to_owned()).or_insert(next);
+        placeholders.push(format!("{}_{number}", NameKind::Scope.name()));
     }
     placeholders.join("/")
 }
 
-/// What may be told of a recording: settings only as far as they are understood, since anything may stand among them. Every field is
-/// named here, so that a new one is not passed on unseen.
+/// Redacts the description of a recording. Settings are kept only if they can be parsed, since they
+/// may contain any text. All fields are listed, so that a new one must be considered here.
 fn redacted(info: &Info) -> Info {
     let device = |device: &DeviceInfo| DeviceInfo {
         device: device.device,
@@ -127,26 +129,47 @@ fn redacted(info: &Info) -> Info {
         history_complete: device.history_complete,
         uncertain_events: device.uncertain_events,
         rank: device.rank,
-        // Left out: the program's name stands in it.
+        // Contains the name of the program.
         process: String::new(),
     };
     Info {
         source: "redacted".to_owned(),
-        writer: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
+        writer: WRITER.to_owned(),
         epoch_unix_ns: info.epoch_unix_ns,
         alloc_conf: Settings::parse(&info.alloc_conf).map(|settings| settings.to_conf()).unwrap_or_default(),
-        // Left out: any texts may stand in it, and what of it matters to memory stands in the settings above.
+        // May contain any text. The relevant settings are in `alloc_conf`.
         source_settings: String::new(),
         devices: info.devices.iter().map(device).collect(),
     }
 }
 
-/// Gives what a recording says, without its names, to a sink made by `begin`. `pieces` are its bytes, cut anywhere; no more than one of them is
-/// held. `info` is what it says of itself: where its head comes again, the last one holds, and only who has read it all knows that. What is
-/// not whole at the end is left out.
+/// Redacts the recording whose bytes are `pieces`, split anywhere, and passes it to the sink that
+/// `begin` creates.
+///
+/// At most one piece is held. `info` must be the final description of the recording: a recording
+/// may contain several header chunks, of which the last one counts. An incomplete chunk at the end
+/// is dropped.
+///
+/// ```
+/// use vramscope_formats::export;
+/// use vramscope_trace::{Encoder, Info, Recording};
+///
+/// let info = Info { source: "secret.py".to_owned(), ..Info::default() };
+/// let mut encoder = Encoder::new(&info);
+/// encoder.flush();
+/// let pieces = encoder.take_output().into_iter().map(|chunk| Ok(chunk.bytes));
+///
+/// let mut redacted = export::redact(&info, pieces, Encoder::new).unwrap();
+/// redacted.flush();
+/// let mut recording = Recording::new();
+/// for chunk in redacted.take_output() {
+///     recording.push(&chunk.bytes).unwrap();
+/// }
+/// assert_eq!(recording.info().source, "redacted");
+/// ```
 ///
 /// # Errors
-/// Where the bytes are not a recording, and where a piece is an error.
+/// If the bytes are not a recording, and any error among the pieces.
 pub fn redact<S: Sink>(
     info: &Info,
     pieces: impl IntoIterator<Item = Result<Vec<u8>, FormatError>>,
@@ -157,7 +180,7 @@ pub fn redact<S: Sink>(
     for piece in pieces {
         decoder.push(&piece?);
         while let Some(item) = decoder.next_item()? {
-            redactor.take(&item);
+            redactor.pass(&item);
         }
     }
     Ok(redactor.into_inner())
@@ -167,7 +190,7 @@ impl<S: Sink> Sink for Redactor<S> {
     fn event(&mut self, event: &Event) {
         let mut event = *event;
         if let EventKind::Mark { name, .. } = &mut event.kind {
-            *name = self.replace(Role::Mark, *name);
+            *name = self.replace(NameKind::Mark, *name);
         }
         self.sink.event(&event);
     }
@@ -175,27 +198,27 @@ impl<S: Sink> Sink for Redactor<S> {
     fn define(&mut self, definition: &Definition) {
         let definition = match definition {
             Definition::String(text) => {
-                self.texts.push(text.clone());
+                self.strings.push(text.clone());
                 return;
             }
             Definition::Frame(frame) => Definition::Frame(Frame {
-                function: self.replace(Role::Function, frame.function),
-                file: self.replace(Role::File, frame.file),
+                function: self.replace(NameKind::Function, frame.function),
+                file: self.replace(NameKind::File, frame.file),
                 line: frame.line,
             }),
             Definition::Stack(stack) => Definition::Stack(*stack),
             Definition::Site(site) => Definition::Site(Site {
                 stack: site.stack,
-                scope: self.replace(Role::Scope, site.scope),
+                scope: self.replace(NameKind::Scope, site.scope),
                 category: site.category,
-                compile_context: self.replace(Role::Region, site.compile_context),
+                compile_context: self.replace(NameKind::Region, site.compile_context),
             }),
         };
         self.sink.define(&definition);
     }
 
     fn annotation(&mut self, annotation: &Annotation) {
-        let name = self.replace(Role::Mark, annotation.name);
+        let name = self.replace(NameKind::Mark, annotation.name);
         self.sink.annotation(&Annotation { name, ..*annotation });
     }
 

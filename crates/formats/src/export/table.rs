@@ -1,7 +1,7 @@
-//! A recording as two tables, events and lifetimes: what the rows of CSV and Parquet are, whichever file they end up in.
+//! The rows of the two tables, events and lifetimes, independent of the file format.
 //!
-//! Sites are resolved: a row can be read without any other table. Integers are unsigned here; `None` is what does not apply or is not
-//! known. The columns are documented in `docs/exports.md`.
+//! Sites are resolved, so that rows can be read without another table. `None` is a value that does
+//! not apply or is unknown. `docs/exports.md` documents the columns.
 
 use std::collections::HashMap;
 
@@ -9,127 +9,132 @@ use vramscope_trace::{
     Annotation, Counters, DeviceId, Event, EventKind, Pool, PoolKind, Recording, SiteId, Stage, StreamId, site_name,
 };
 
-use super::follow::{Ending, Lifetime, Moment, Step, follow};
-use super::{ExportError, Progress, frames, words};
+use super::error::{ExportError, Progress};
+use super::frames::{frames, stack_text};
+use super::lifetimes::{Ending, EventTime, Lifetime, Step, for_each_step};
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A count, a number of bytes, a time: below 2⁶³ in anything real.
-    Number,
-    /// An address or a pointer: any 64 bits.
-    Word,
-    /// Text.
+pub(crate) enum ColumnType {
+    /// A count, a number of bytes or a time, below 2⁶³.
+    Integer,
+    /// An address: any 64 bits. CSV shows it in hexadecimal.
+    Address,
+    /// A stream handle: any 64 bits.
+    Handle,
+    /// A string.
     Text,
 }
 
 /// A value of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cell<'a> {
-    /// A [`Kind::Number`] or a [`Kind::Word`].
-    Number(Option<u64>),
-    /// A [`Kind::Text`].
+    /// A value of a [`ColumnType::Integer`] or [`ColumnType::Handle`] column.
+    Integer(Option<u64>),
+    /// A value of a [`ColumnType::Address`] column.
+    Address(Option<u64>),
+    /// A value of a [`ColumnType::Text`] column.
     Text(Option<&'a str>),
 }
 
-/// Takes a table's rows in order.
-pub(crate) trait Rows {
-    /// Takes the next row: a cell for each column.
-    fn row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError>;
+/// Writes the rows of a table.
+pub(crate) trait TableWriter {
+    /// Writes the next row, with one cell for each column.
+    fn write_row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError>;
 }
 
-/// The columns that say where memory was asked for, at the end of both tables.
-const SITE_COLUMNS: [(&str, Kind); 9] = [
-    ("site_id", Kind::Number),
-    ("site", Kind::Text),
-    ("function", Kind::Text),
-    ("file", Kind::Text),
-    ("line", Kind::Number),
-    ("scope", Kind::Text),
-    ("category", Kind::Text),
-    ("compile_context", Kind::Text),
-    ("stack", Kind::Text),
+/// The columns of the site, at the end of both tables.
+const SITE_COLUMNS: [(&str, ColumnType); 9] = [
+    ("site_id", ColumnType::Integer),
+    ("site", ColumnType::Text),
+    ("function", ColumnType::Text),
+    ("file", ColumnType::Text),
+    ("line", ColumnType::Integer),
+    ("scope", ColumnType::Text),
+    ("category", ColumnType::Text),
+    ("compile_context", ColumnType::Text),
+    ("stack", ColumnType::Text),
 ];
 
-const EVENT_COLUMNS: [(&str, Kind); 20] = [
-    ("event", Kind::Number),
-    ("device", Kind::Number),
-    ("time_ns", Kind::Number),
-    ("kind", Kind::Text),
-    ("address", Kind::Word),
-    ("size", Kind::Number),
-    ("requested", Kind::Number),
-    ("stream", Kind::Word),
-    ("pool", Kind::Text),
-    ("mempool", Kind::Text),
-    ("name", Kind::Text),
-    ("stage", Kind::Text),
-    ("device_free", Kind::Number),
-    ("used_by_context", Kind::Number),
-    ("used_by_others", Kind::Number),
-    ("lost_events", Kind::Number),
-    ("allocated_bytes", Kind::Number),
-    ("active_bytes", Kind::Number),
-    ("reserved_bytes", Kind::Number),
-    ("requested_bytes", Kind::Number),
+const EVENT_COLUMNS: [(&str, ColumnType); 20] = [
+    ("event", ColumnType::Integer),
+    ("device", ColumnType::Integer),
+    ("time_ns", ColumnType::Integer),
+    ("kind", ColumnType::Text),
+    ("address", ColumnType::Address),
+    ("size", ColumnType::Integer),
+    ("requested", ColumnType::Integer),
+    ("stream", ColumnType::Handle),
+    ("pool", ColumnType::Text),
+    ("mempool", ColumnType::Text),
+    ("name", ColumnType::Text),
+    ("stage", ColumnType::Text),
+    ("device_free", ColumnType::Integer),
+    ("used_by_context", ColumnType::Integer),
+    ("used_by_others", ColumnType::Integer),
+    ("lost_events", ColumnType::Integer),
+    ("allocated_bytes", ColumnType::Integer),
+    ("active_bytes", ColumnType::Integer),
+    ("reserved_bytes", ColumnType::Integer),
+    ("requested_bytes", ColumnType::Integer),
 ];
 
-const LIFETIME_COLUMNS: [(&str, Kind); 15] = [
-    ("device", Kind::Number),
-    ("address", Kind::Word),
-    ("size", Kind::Number),
-    ("requested", Kind::Number),
-    ("stream", Kind::Word),
-    ("pool", Kind::Text),
-    ("mempool", Kind::Text),
-    ("allocated_event", Kind::Number),
-    ("allocated_ns", Kind::Number),
-    ("freed_event", Kind::Number),
-    ("freed_ns", Kind::Number),
-    ("completed_event", Kind::Number),
-    ("completed_ns", Kind::Number),
-    ("age_ns", Kind::Number),
-    ("ending", Kind::Text),
+const LIFETIME_COLUMNS: [(&str, ColumnType); 15] = [
+    ("device", ColumnType::Integer),
+    ("address", ColumnType::Address),
+    ("size", ColumnType::Integer),
+    ("requested", ColumnType::Integer),
+    ("stream", ColumnType::Handle),
+    ("pool", ColumnType::Text),
+    ("mempool", ColumnType::Text),
+    ("allocated_event", ColumnType::Integer),
+    ("allocated_ns", ColumnType::Integer),
+    ("freed_event", ColumnType::Integer),
+    ("freed_ns", ColumnType::Integer),
+    ("completed_event", ColumnType::Integer),
+    ("completed_ns", ColumnType::Integer),
+    ("age_ns", ColumnType::Integer),
+    ("ending", ColumnType::Text),
 ];
 
-/// The columns of the table of events.
-pub(crate) fn event_columns() -> impl Iterator<Item = (&'static str, Kind)> {
+/// Returns the columns of the table of events.
+pub(crate) fn event_columns() -> impl Iterator<Item = (&'static str, ColumnType)> {
     EVENT_COLUMNS.into_iter().chain(SITE_COLUMNS)
 }
 
-/// The columns of the table of lifetimes.
-pub(crate) fn lifetime_columns() -> impl Iterator<Item = (&'static str, Kind)> {
+/// Returns the columns of the table of lifetimes.
+pub(crate) fn lifetime_columns() -> impl Iterator<Item = (&'static str, ColumnType)> {
     LIFETIME_COLUMNS.into_iter().chain(SITE_COLUMNS)
 }
 
-/// Gives the rows of both tables, each to its own.
+/// Writes the rows of both tables.
 ///
 /// # Errors
-/// If a chunk cannot be read, and whatever the tables return.
-pub(crate) fn rows(
+/// If a chunk cannot be read, and any error of the tables.
+pub(crate) fn write_tables(
     recording: &Recording,
-    events: &mut impl Rows,
-    lifetimes: &mut impl Rows,
+    events: &mut impl TableWriter,
+    lifetimes: &mut impl TableWriter,
     progress: Progress<'_>,
 ) -> Result<(), ExportError> {
-    let mut sites = Sites { recording, known: HashMap::new(), bytes: 0 };
+    let mut sites = SiteColumns { recording, cache: HashMap::new(), bytes: 0 };
     let name = |annotation: &Annotation| recording.definitions().string(annotation.name);
-    follow(recording, progress, |step| match step {
+    for_each_step(recording, progress, |step| match step {
         Step::Began(_) => Ok(()),
         Step::Ended(lifetime, ending) => lifetime_row(recording, lifetime, ending, &mut sites, lifetimes),
-        Step::Event { moment, event, frees, after } => {
-            let mut row = EventRow { event: Some(moment.event), ..EventRow::of(recording, &event) };
-            if let Some(block) = frees {
+        Step::Event { time, event, freed_block, after } => {
+            let mut row = EventRow { event: Some(time.event), ..EventRow::for_event(recording, &event) };
+            if let Some(block) = freed_block {
                 (row.size, row.requested) = (Some(block.size), Some(block.requested));
                 (row.stream, row.pool) = (Some(block.stream), Some(block.pool));
             }
             row.after = Some(after.counters());
-            row.give(&mut sites, events)
+            row.write(&mut sites, events)
         }
         Step::Annotation(annotation) => {
             let mut row = EventRow::new("annotation", annotation.device, annotation.time_ns);
             (row.name, row.stage) = (Some(name(annotation)), Some(annotation.stage));
-            row.give(&mut sites, events)
+            row.write(&mut sites, events)
         }
     })
 }
@@ -145,12 +150,12 @@ fn pool_name(pool: Pool) -> &'static str {
     }
 }
 
-/// A private pool as PyTorch writes one, `(1, 0)`; nothing for the default pool.
+/// Returns the id of a private pool as PyTorch writes it, `(1, 0)`; `None` for the default pool.
 fn mempool(pool: Pool) -> Option<String> {
     (pool.owner != Default::default()).then(|| format!("({}, {})", pool.owner.0, pool.owner.1))
 }
 
-/// A row of the table of events, and what of it applies.
+/// A row of the table of events.
 #[derive(Debug)]
 struct EventRow<'a> {
     event: Option<u64>,
@@ -195,8 +200,8 @@ impl<'a> EventRow<'a> {
         }
     }
 
-    /// The kinds go by the names of PyTorch's actions, where it has one.
-    fn of(recording: &'a Recording, event: &Event) -> Self {
+    /// Creates the row of an event. Kinds have the names of PyTorch's actions, if it has one.
+    fn for_event(recording: &'a Recording, event: &Event) -> Self {
         let row = |kind| Self::new(kind, event.device, event.time_ns);
         let at = |kind, address, site| Self { address: Some(address), site: Some(site), ..row(kind) };
         match event.kind {
@@ -245,8 +250,8 @@ impl<'a> EventRow<'a> {
         }
     }
 
-    fn give(&self, sites: &mut Sites<'_>, events: &mut impl Rows) -> Result<(), ExportError> {
-        let after = |of: fn(Counters) -> u64| Cell::Number(self.after.map(of));
+    fn write(&self, sites: &mut SiteColumns<'_>, events: &mut impl TableWriter) -> Result<(), ExportError> {
+        let after = |of: fn(Counters) -> u64| Cell::Integer(self.after.map(of));
         let stage = self.stage.map(|stage| match stage {
             Stage::Instant => "instant",
             Stage::Begin => "begin",
@@ -254,127 +259,133 @@ impl<'a> EventRow<'a> {
         });
         let mempool = self.pool.and_then(mempool);
         let cells: [Cell<'_>; EVENT_COLUMNS.len()] = [
-            Cell::Number(self.event),
-            Cell::Number(Some(self.device.0.into())),
-            Cell::Number(Some(self.time_ns)),
+            Cell::Integer(self.event),
+            Cell::Integer(Some(self.device.0.into())),
+            Cell::Integer(Some(self.time_ns)),
             Cell::Text(Some(self.kind)),
-            Cell::Number(self.address),
-            Cell::Number(self.size),
-            Cell::Number(self.requested),
-            Cell::Number(self.stream.map(|stream| stream.0)),
+            Cell::Address(self.address),
+            Cell::Integer(self.size),
+            Cell::Integer(self.requested),
+            Cell::Integer(self.stream.map(|stream| stream.0)),
             Cell::Text(self.pool.map(pool_name)),
             text(&mempool),
             Cell::Text(self.name),
             Cell::Text(stage),
-            Cell::Number(self.device_free),
-            Cell::Number(self.used_by_context),
-            Cell::Number(self.used_by_others),
-            Cell::Number(self.lost),
+            Cell::Integer(self.device_free),
+            Cell::Integer(self.used_by_context),
+            Cell::Integer(self.used_by_others),
+            Cell::Integer(self.lost),
             after(|counters| counters.allocated),
             after(|counters| counters.active),
             after(|counters| counters.reserved),
             after(|counters| counters.requested),
         ];
-        sites.row(events, &cells, self.site)
+        sites.write_row(events, &cells, self.site)
     }
 }
 
-/// Gives a lifetime to its table.
+/// Writes a row of the table of lifetimes.
 fn lifetime_row(
     recording: &Recording,
     lifetime: &Lifetime,
     ending: Ending,
-    sites: &mut Sites<'_>,
-    lifetimes: &mut impl Rows,
+    sites: &mut SiteColumns<'_>,
+    lifetimes: &mut impl TableWriter,
 ) -> Result<(), ExportError> {
     let block = &lifetime.block;
-    let number = |moment: Option<Moment>| Cell::Number(moment.map(|moment| moment.event));
-    let time = |moment: Option<Moment>| Cell::Number(moment.map(|moment| moment.time_ns));
-    // At least: of an allocation from before, and of one that is still there, more is not known.
-    let from = lifetime.allocated.map_or(recording.start_ns(), |moment| moment.time_ns);
-    let to = lifetime.freed.map_or(recording.end_ns(), |moment| moment.time_ns);
+    let number = |time: Option<EventTime>| Cell::Integer(time.map(|time| time.event));
+    let time_ns = |time: Option<EventTime>| Cell::Integer(time.map(|time| time.time_ns));
+    // Allocations that are older than the recording or still live are at least this old.
+    let from = lifetime.allocated.map_or(recording.start_ns(), |time| time.time_ns);
+    let to = lifetime.freed.map_or(recording.end_ns(), |time| time.time_ns);
     let mempool = mempool(block.pool);
     let cells: [Cell<'_>; LIFETIME_COLUMNS.len()] = [
-        Cell::Number(Some(lifetime.device.0.into())),
-        Cell::Number(Some(block.address)),
-        Cell::Number(Some(block.size)),
-        Cell::Number(Some(block.requested)),
-        Cell::Number(Some(block.stream.0)),
+        Cell::Integer(Some(lifetime.device.0.into())),
+        Cell::Address(Some(block.address)),
+        Cell::Integer(Some(block.size)),
+        Cell::Integer(Some(block.requested)),
+        Cell::Integer(Some(block.stream.0)),
         Cell::Text(Some(pool_name(block.pool))),
         text(&mempool),
         number(lifetime.allocated),
-        time(lifetime.allocated),
+        time_ns(lifetime.allocated),
         number(lifetime.freed),
-        time(lifetime.freed),
+        time_ns(lifetime.freed),
         number(lifetime.completed),
-        time(lifetime.completed),
-        Cell::Number(Some(to.saturating_sub(from))),
+        time_ns(lifetime.completed),
+        Cell::Integer(Some(to.saturating_sub(from))),
         Cell::Text(Some(ending.name())),
     ];
-    sites.row(lifetimes, &cells, Some(block.site))
+    sites.write_row(lifetimes, &cells, Some(block.site))
 }
 
-/// Text of sites that is kept so that it is put together once for many rows, in bytes.
-const KEPT_BYTES: usize = 64 << 20;
+/// Maximum size of the cached texts of sites, in bytes.
+const MAX_CACHE_BYTES: usize = 64 << 20;
 
-/// A site in words.
+/// The texts of a site.
 #[derive(Debug)]
 struct SiteText {
     name: String,
     stack: String,
 }
 
-/// Sites in words.
-struct Sites<'a> {
+/// The site columns of rows, with a cache of their texts.
+struct SiteColumns<'a> {
     recording: &'a Recording,
-    known: HashMap<SiteId, SiteText>,
+    cache: HashMap<SiteId, SiteText>,
     bytes: usize,
 }
 
-impl Sites<'_> {
-    /// Gives a row to its table, completed by its site; the unknown site's columns are empty but for its category.
-    fn row(&mut self, rows: &mut impl Rows, cells: &[Cell<'_>], site: Option<SiteId>) -> Result<(), ExportError> {
-        let mut row = [Cell::Number(None); EVENT_COLUMNS.len() + SITE_COLUMNS.len()];
+impl SiteColumns<'_> {
+    /// Completes a row with its site and writes it. The columns of the unknown site are empty
+    /// except for its category.
+    fn write_row(
+        &mut self,
+        table: &mut impl TableWriter,
+        cells: &[Cell<'_>],
+        site: Option<SiteId>,
+    ) -> Result<(), ExportError> {
+        let mut row = [Cell::Integer(None); EVENT_COLUMNS.len() + SITE_COLUMNS.len()];
         row[..cells.len()].copy_from_slice(cells);
         let row = &mut row[..cells.len() + SITE_COLUMNS.len()];
-        let place = &mut row[cells.len()..];
+        let site_cells = &mut row[cells.len()..];
         let Some(id) = site else {
-            place.copy_from_slice(&SITE_COLUMNS.map(|(_, kind)| match kind {
-                Kind::Text => Cell::Text(None),
-                Kind::Number | Kind::Word => Cell::Number(None),
+            site_cells.copy_from_slice(&SITE_COLUMNS.map(|(_, kind)| match kind {
+                ColumnType::Text => Cell::Text(None),
+                ColumnType::Integer | ColumnType::Address | ColumnType::Handle => Cell::Integer(None),
             }));
-            return rows.row(row);
+            return table.write_row(row);
         };
-        self.know(id);
+        self.cache_site(id);
         let definitions = self.recording.definitions();
         let site = definitions.site(id);
-        let words = &self.known[&id];
+        let texts = &self.cache[&id];
         let frame = frames(self.recording, id).next().unwrap_or_default();
         let some = |text| Some(text).filter(|text: &&str| !text.is_empty());
-        place.copy_from_slice(&[
-            Cell::Number(Some(id.0.into())),
-            Cell::Text(some(&words.name)),
+        site_cells.copy_from_slice(&[
+            Cell::Integer(Some(id.0.into())),
+            Cell::Text(some(&texts.name)),
             Cell::Text(some(frame.function)),
             Cell::Text(some(frame.file)),
-            Cell::Number((frame.line > 0).then_some(frame.line.into())),
+            Cell::Integer((frame.line > 0).then_some(frame.line.into())),
             Cell::Text(some(definitions.string(site.scope))),
             Cell::Text(Some(site.category.name())),
             Cell::Text(some(definitions.string(site.compile_context))),
-            Cell::Text(some(&words.stack)),
+            Cell::Text(some(&texts.stack)),
         ]);
-        rows.row(row)
+        table.write_row(row)
     }
 
-    fn know(&mut self, id: SiteId) {
-        if self.known.contains_key(&id) {
+    fn cache_site(&mut self, id: SiteId) {
+        if self.cache.contains_key(&id) {
             return;
         }
-        if self.bytes > KEPT_BYTES {
-            (self.known, self.bytes) = (HashMap::new(), 0);
+        if self.bytes > MAX_CACHE_BYTES {
+            (self.cache, self.bytes) = (HashMap::new(), 0);
         }
         let definitions = self.recording.definitions();
-        let words = SiteText { name: site_name(definitions, id), stack: words::stack(definitions, id) };
-        self.bytes += words.name.len() + words.stack.len() + size_of::<SiteText>();
-        self.known.insert(id, words);
+        let texts = SiteText { name: site_name(definitions, id), stack: stack_text(definitions, id) };
+        self.bytes += texts.name.len() + texts.stack.len() + size_of::<SiteText>();
+        self.cache.insert(id, texts);
     }
 }

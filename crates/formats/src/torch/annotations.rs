@@ -1,4 +1,4 @@
-//! Named moments that a snapshot keeps beside the history.
+//! Annotations: named moments that a snapshot stores beside the history.
 
 use std::collections::HashMap;
 
@@ -6,13 +6,14 @@ use vramscope_trace::{Stage, StringId};
 
 use super::snapshot::AnnotationRow;
 
-/// The annotations by time, without those that were over before `begin_us`. Unlike the history they are never overwritten, so many may
-/// be older than it. Gives also how many were left out.
+/// Sorts the annotations by time and drops those that ended before `begin_us`. Unlike the history,
+/// annotations are never overwritten, so many may be older than it. Returns the annotations and how
+/// many were dropped.
 pub(crate) fn since(rows: &[AnnotationRow], begin_us: i64) -> (Vec<AnnotationRow>, usize) {
     let mut sorted = rows.to_vec();
     sorted.sort_by_key(|row| row.time_us);
     let later_at = sorted.partition_point(|row| row.time_us < begin_us);
-    // What began before and has not ended before is open when the history begins.
+    // An annotation that begins before the history and does not end before it is still open.
     let mut open: HashMap<(u16, StringId), Vec<usize>> = HashMap::new();
     for (index, row) in sorted[..later_at].iter().enumerate() {
         match row.stage {
@@ -25,9 +26,9 @@ pub(crate) fn since(rows: &[AnnotationRow], begin_us: i64) -> (Vec<AnnotationRow
     }
     let mut kept: Vec<usize> = open.into_values().flatten().collect();
     kept.sort_unstable();
-    let left_out = later_at - kept.len();
+    let dropped = later_at - kept.len();
     let rows = kept.into_iter().chain(later_at..sorted.len()).map(|index| sorted[index]).collect();
-    (rows, left_out)
+    (rows, dropped)
 }
 
 #[cfg(test)]
@@ -39,11 +40,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_over_before_the_history_is_left_out() {
-        let over = [row(1, Stage::Begin, 1), row(2, Stage::End, 1), row(3, Stage::End, 9), row(4, Stage::Instant, 2)];
+    fn annotations_that_end_before_the_history_are_dropped() {
+        let ended = [row(1, Stage::Begin, 1), row(2, Stage::End, 1), row(3, Stage::End, 9), row(4, Stage::Instant, 2)];
         let open = [row(5, Stage::Begin, 1), row(6, Stage::Begin, 2)];
         let later = [row(10, Stage::Begin, 3), row(11, Stage::End, 2)];
-        let all = [later, open].concat().into_iter().chain(over).collect::<Vec<_>>();
+        let all = [later, open].concat().into_iter().chain(ended).collect::<Vec<_>>();
         assert_eq!(since(&all, 10), ([open, later].concat(), 4));
     }
 }

@@ -1,4 +1,4 @@
-//! Puts a snapshot together from fields as a reader meets them.
+//! Builds a [`Snapshot`] from the fields that a reader parses.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -6,25 +6,25 @@ use std::ops::Range;
 use vramscope_trace::{Definition, DeviceId, Frame, FrameId, PoolKind, StackId, Stage, StringId};
 
 use super::key::Key;
-use super::scalar::{Refusal, Scalar};
+use super::scalar::{FieldError, Scalar};
 use super::snapshot::{
     Action, AnnotationRow, BlockRow, BlockState, Context, Entry, MAX_CONTEXTS, NO_TIME, Origin, SegmentRow, Snapshot,
 };
-use crate::limits::{Budget, OutOfBudget};
+use crate::limits::{LimitExceeded, MemoryBudget};
 
-/// Whose memory a list is about.
+/// Which memory a list describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// GPUs, which it names.
+pub(crate) enum MemoryKind {
+    /// Device memory; the list names the devices.
     Devices,
-    /// The host, for its pinned memory.
+    /// Pinned host memory.
     Host,
 }
 
-/// Stands for a device that a segment does not rightly name.
-const NO_DEVICE: u16 = DeviceId::HOST.0;
+/// Marks a segment whose device number is missing or invalid.
+const INVALID_DEVICE: u16 = DeviceId::HOST.0;
 
-/// An entry whose fields are still coming.
+/// An entry of the history while its fields are being parsed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryDraft {
     pub(crate) address: u64,
@@ -42,28 +42,33 @@ impl Default for EntryDraft {
     }
 }
 
-/// Whether a text is what stands where there is nothing to say.
-pub(crate) fn says_nothing(text: &str) -> bool {
+/// Returns true if a frame's file is unknown, as for many C++ frames.
+pub(crate) fn is_unknown_file(file: &str) -> bool {
+    file.is_empty() || file == "??"
+}
+
+/// Returns true for the texts that PyTorch writes instead of an empty one.
+pub(crate) fn is_empty_text(text: &str) -> bool {
     matches!(text, "" | "N/A")
 }
 
-/// The number of a stream; the default one where none is said.
-fn stream(value: Scalar<'_>) -> u64 {
-    value.bits().or(value.whole()).unwrap_or(0)
+/// Returns the handle of a stream, 0 (the default stream) if it is missing.
+fn stream_handle(value: Scalar<'_>) -> u64 {
+    value.as_bits().or(value.as_whole_number()).unwrap_or(0)
 }
 
-/// A rough price of a definition: its row, its copy in the interner, and the interner's table.
+/// Estimated bytes of a definition: its row, its copy in the interner, and the interner's table.
 const DEFINITION_BYTES: usize = 96;
-/// The same for a context.
+/// Estimated bytes of a context.
 const CONTEXT_BYTES: usize = 128;
 
-/// The snapshot so far, and the memory that it may still take.
+/// The snapshot so far, and the memory that it may still use.
 #[derive(Debug)]
 pub(crate) struct Builder {
     pub(crate) snapshot: Snapshot,
-    pub(crate) budget: Budget,
+    pub(crate) budget: MemoryBudget,
     context_numbers: HashMap<Context, u32>,
-    /// The context of the entry before: nearly always that of the next, too.
+    /// The context of the previous entry, which is nearly always the context of the next one too.
     last_context: Option<(Context, u32)>,
 }
 
@@ -71,118 +76,125 @@ impl Builder {
     pub(crate) fn new(max_bytes: u64) -> Self {
         Self {
             snapshot: Snapshot::default(),
-            budget: Budget::new(max_bytes),
+            budget: MemoryBudget::new(max_bytes),
             context_numbers: HashMap::new(),
             last_context: None,
         }
     }
 
-    /// Moves what the interner has newly defined to the snapshot, and pays for it.
-    fn collect_definitions(&mut self) -> Result<(), OutOfBudget> {
+    /// Moves new definitions from the interner to the snapshot and spends their memory.
+    fn take_new_definitions(&mut self) -> Result<(), LimitExceeded> {
         for definition in self.snapshot.interner.take_fresh() {
             let text_len = if let Definition::String(text) = &definition { 2 * text.len() } else { 0 };
-            self.budget.take(DEFINITION_BYTES + text_len)?;
+            self.budget.spend(DEFINITION_BYTES + text_len)?;
             self.snapshot.definitions.push(definition);
         }
         Ok(())
     }
 
-    pub(crate) fn string(&mut self, text: &str) -> Result<StringId, OutOfBudget> {
+    pub(crate) fn string(&mut self, text: &str) -> Result<StringId, LimitExceeded> {
         let id = self.snapshot.interner.string(text);
-        self.collect_definitions()?;
+        self.take_new_definitions()?;
         Ok(id)
     }
 
-    pub(crate) fn frame(&mut self, function: StringId, file: StringId, line: u32) -> Result<FrameId, OutOfBudget> {
+    pub(crate) fn frame(&mut self, function: StringId, file: StringId, line: u32) -> Result<FrameId, LimitExceeded> {
         let id = self.snapshot.interner.frame(Frame { function, file, line });
-        self.collect_definitions()?;
+        self.take_new_definitions()?;
         Ok(id)
     }
 
-    /// The call stack of these frames, innermost first.
-    pub(crate) fn stack(&mut self, frames: &[FrameId]) -> Result<StackId, OutOfBudget> {
+    /// Returns the call stack of `frames`, innermost first.
+    pub(crate) fn stack(&mut self, frames: &[FrameId]) -> Result<StackId, LimitExceeded> {
         let interner = &mut self.snapshot.interner;
         let stack = frames.iter().rev().fold(StackId(0), |caller, &frame| interner.stack(frame, caller));
-        self.collect_definitions()?;
+        self.take_new_definitions()?;
         Ok(stack)
     }
 
-    /// Takes one field of an entry; [`Key::Frames`] is the reader's own business.
+    /// Sets a field of an entry. Readers handle [`Key::Frames`] themselves.
     #[inline]
-    pub(crate) fn entry_field(&mut self, draft: &mut EntryDraft, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
+    pub(crate) fn entry_field(
+        &mut self,
+        draft: &mut EntryDraft,
+        key: Key,
+        value: Scalar<'_>,
+    ) -> Result<(), FieldError> {
         match key {
             Key::Action => {
-                let name = value.text().ok_or(Refusal::Wrong("an entry's action is not a text"))?;
-                draft.action = Action::of(name);
+                let name = value.as_str().ok_or(FieldError::Invalid("an entry's action is not a string"))?;
+                draft.action = Action::from_name(name);
                 if draft.action == Action::Other {
                     draft.context.mark = self.string(name)?;
                     draft.context.is_note = matches!(name, "annotate" | "user_defined");
                 }
             }
             Key::Addr | Key::DeviceFree => {
-                draft.address = match value.bits() {
+                draft.address = match value.as_bits() {
                     Some(address) => address,
-                    None => self.odd_number(value, "an entry's address is not a 64-bit number")?,
+                    None => self.invalid_number(value, "an entry's address is not a 64-bit number")?,
                 };
             }
             Key::Size => {
-                draft.size = match value.count() {
+                draft.size = match value.as_u64() {
                     Some(size) => size,
-                    None => self.odd_number(value, "an entry's size is not a count of bytes")?,
+                    None => self.invalid_number(value, "an entry's size is not a count of bytes")?,
                 };
             }
             Key::TimeUs => {
-                if let Some(time_us) = value.time_us() {
+                if let Some(time_us) = value.as_time_us() {
                     draft.time_us = time_us;
                     self.snapshot.has_times = true;
                 }
             }
-            Key::Stream => draft.context.stream = stream(value),
-            Key::PoolId => draft.context.owner = value.pool_id(),
-            Key::UserMetadata => draft.context.scope = self.words(value)?,
-            Key::CompileContext => draft.context.compiled = self.words(value)?,
+            Key::Stream => draft.context.stream = stream_handle(value),
+            Key::PoolId => draft.context.mempool = value.as_pool_id(),
+            Key::UserMetadata => draft.context.scope = self.optional_string(value)?,
+            Key::CompileContext => draft.context.compile_context = self.optional_string(value)?,
             _ => {}
         }
         Ok(())
     }
 
-    /// What a field says in words; nothing where it says that there is nothing to say.
-    fn words(&mut self, value: Scalar<'_>) -> Result<StringId, OutOfBudget> {
-        match value.text() {
-            Some(text) if !says_nothing(text) => self.string(text),
+    /// Interns a text; 0 if it is missing or empty.
+    fn optional_string(&mut self, value: Scalar<'_>) -> Result<StringId, LimitExceeded> {
+        match value.as_str() {
+            Some(text) if !is_empty_text(text) => self.string(text),
             _ => Ok(StringId(0)),
         }
     }
 
-    /// Takes one of the fields that tell where memory was asked for; [`Key::Frames`] is the reader's own business.
-    fn origin_field(&mut self, origin: &mut Origin, key: Key, value: Scalar<'_>) -> Result<(), OutOfBudget> {
+    /// Sets a field that describes where memory was requested. Readers handle [`Key::Frames`]
+    /// themselves.
+    fn origin_field(&mut self, origin: &mut Origin, key: Key, value: Scalar<'_>) -> Result<(), LimitExceeded> {
         match key {
-            Key::UserMetadata => origin.scope = self.words(value)?,
-            Key::CompileContext => origin.compiled = self.words(value)?,
+            Key::UserMetadata => origin.scope = self.optional_string(value)?,
+            Key::CompileContext => origin.compile_context = self.optional_string(value)?,
             _ => {}
         }
         Ok(())
     }
 
-    /// What stands where a number should: one written in another way, or one that means nothing there and counts as 0, and is counted.
+    /// Handles a value that is not a valid number: rounds a fraction, counts a value without a
+    /// meaning as 0 and as invalid, and refuses anything else.
     #[cold]
-    fn odd_number(&mut self, value: Scalar<'_>, what: &'static str) -> Result<u64, Refusal> {
-        if !value.is_odd_number() {
-            return Err(Refusal::Wrong(what));
+    fn invalid_number(&mut self, value: Scalar<'_>, problem: &'static str) -> Result<u64, FieldError> {
+        if !value.is_invalid_number() {
+            return Err(FieldError::Invalid(problem));
         }
-        Ok(value.rounded().unwrap_or_else(|| {
-            self.note_odd(what);
+        Ok(value.rounded_down().unwrap_or_else(|| {
+            self.count_invalid(problem);
             0
         }))
     }
 
-    /// Counts something that means nothing where it stands.
-    pub(crate) fn note_odd(&mut self, what: &'static str) {
-        self.snapshot.odd_values += 1;
-        self.snapshot.first_odd.get_or_insert(what);
+    /// Counts an invalid value.
+    pub(crate) fn count_invalid(&mut self, problem: &'static str) {
+        self.snapshot.invalid_values += 1;
+        self.snapshot.first_invalid.get_or_insert(problem);
     }
 
-    fn context_number(&mut self, context: Context) -> Result<u32, Refusal> {
+    fn context_number(&mut self, context: Context) -> Result<u32, FieldError> {
         if let Some((last, number)) = self.last_context
             && last == context
         {
@@ -193,9 +205,9 @@ impl Builder {
             None => {
                 let number = self.snapshot.contexts.len();
                 if number >= MAX_CONTEXTS {
-                    return Err(Refusal::Wrong("the entries have too many different streams and metadata"));
+                    return Err(FieldError::Invalid("the entries have too many combinations of stream and metadata"));
                 }
-                self.budget.take(CONTEXT_BYTES)?;
+                self.budget.spend(CONTEXT_BYTES)?;
                 self.snapshot.contexts.push(context);
                 self.context_numbers.insert(context, number as u32);
                 number as u32
@@ -205,24 +217,24 @@ impl Builder {
         Ok(number)
     }
 
-    fn finish_entry(&mut self, draft: &EntryDraft) -> Result<Entry, Refusal> {
+    fn finish_entry(&mut self, draft: &EntryDraft) -> Result<Entry, FieldError> {
         let context = self.context_number(draft.context)?;
         self.snapshot.untimed += u64::from(draft.time_us == NO_TIME);
         Ok(Entry::new(draft.address, draft.size, draft.time_us, draft.stack, draft.action, context))
     }
 
-    /// Adds an entry and gives its number.
-    pub(crate) fn push_entry(&mut self, draft: &EntryDraft) -> Result<u32, Refusal> {
+    /// Adds an entry and returns its number.
+    pub(crate) fn push_entry(&mut self, draft: &EntryDraft) -> Result<u32, FieldError> {
         let entry = self.finish_entry(draft)?;
         let number = u32::try_from(self.snapshot.entries.len())
             .ok()
             .filter(|&number| number < u32::MAX)
-            .ok_or(Refusal::Wrong("the history has more than 4 billion entries"))?;
+            .ok_or(FieldError::Invalid("the history has more than 4 billion entries"))?;
         self.budget.push(&mut self.snapshot.entries, entry)?;
         Ok(number)
     }
 
-    /// An entry as it was before it was finished; `None` where there is no entry of this number.
+    /// Turns an entry back into a draft; `None` if there is no entry with this number.
     pub(crate) fn draft_of(&self, number: u32) -> Option<EntryDraft> {
         let entry = self.snapshot.entries.get(number as usize)?;
         Some(EntryDraft {
@@ -235,65 +247,70 @@ impl Builder {
         })
     }
 
-    pub(crate) fn replace_entry(&mut self, number: u32, draft: &EntryDraft) -> Result<(), Refusal> {
+    pub(crate) fn replace_entry(&mut self, number: u32, draft: &EntryDraft) -> Result<(), FieldError> {
         let entry = self.finish_entry(draft)?;
-        if let Some(place) = self.snapshot.entries.get_mut(number as usize) {
-            *place = entry;
+        if let Some(old) = self.snapshot.entries.get_mut(number as usize) {
+            *old = entry;
         }
         Ok(())
     }
 
-    /// Takes one field of a segment; its frames and blocks are the reader's own business.
-    pub(crate) fn segment_field(&mut self, row: &mut SegmentRow, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
+    /// Sets a field of a segment. Readers handle its frames and blocks themselves.
+    pub(crate) fn segment_field(
+        &mut self,
+        row: &mut SegmentRow,
+        key: Key,
+        value: Scalar<'_>,
+    ) -> Result<(), FieldError> {
         match key {
             Key::Device => {
-                let device = value.whole().and_then(|device| u16::try_from(device).ok());
+                let device = value.as_whole_number().and_then(|device| u16::try_from(device).ok());
                 row.device = match device {
                     Some(device) => device,
-                    None if !value.is_odd_number() => {
-                        return Err(Refusal::Wrong("a segment's device is not the number of a device"));
+                    None if !value.is_invalid_number() => {
+                        return Err(FieldError::Invalid("a segment's device is not a device number"));
                     }
-                    None => NO_DEVICE,
+                    None => INVALID_DEVICE,
                 };
             }
             Key::Address => {
-                row.address = match value.bits() {
+                row.address = match value.as_bits() {
                     Some(address) => address,
-                    None => self.odd_number(value, "a segment's address is not a 64-bit number")?,
+                    None => self.invalid_number(value, "a segment's address is not a 64-bit number")?,
                 };
             }
             Key::TotalSize => {
-                row.size = match value.count() {
+                row.size = match value.as_u64() {
                     Some(size) => size,
-                    None => self.odd_number(value, "a segment's size is not a count of bytes")?,
+                    None => self.invalid_number(value, "a segment's size is not a count of bytes")?,
                 };
             }
             Key::SegmentType => {
-                row.kind = value.text().map(|name| if name == "small" { PoolKind::Small } else { PoolKind::Large });
+                row.kind = value.as_str().map(|name| if name == "small" { PoolKind::Small } else { PoolKind::Large });
             }
-            Key::Stream => row.stream = stream(value),
-            Key::PoolId => row.owner = value.pool_id().unwrap_or_default(),
+            Key::Stream => row.stream = stream_handle(value),
+            Key::PoolId => row.mempool = value.as_pool_id().unwrap_or_default(),
             Key::IsExpandable => row.expandable = Some(value.is_true()),
             _ => self.origin_field(&mut row.origin, key, value)?,
         }
         Ok(())
     }
 
-    /// Takes one field of a block; its frames are the reader's own business.
-    pub(crate) fn block_field(&mut self, row: &mut BlockRow, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
+    /// Sets a field of a block. Readers handle its frames themselves.
+    pub(crate) fn block_field(&mut self, row: &mut BlockRow, key: Key, value: Scalar<'_>) -> Result<(), FieldError> {
         match key {
-            Key::Address => row.address = value.bits().or(value.whole()),
+            Key::Address => row.address = value.as_bits().or(value.as_whole_number()),
             Key::Size => {
-                row.size = match value.count() {
+                row.size = match value.as_u64() {
                     Some(size) => size,
-                    None => self.odd_number(value, "a block's size is not a count of bytes")?,
+                    None => self.invalid_number(value, "a block's size is not a count of bytes")?,
                 };
             }
-            // The second name is the one it has in the histories that blocks had in old versions.
-            Key::RequestedSize | Key::RealSize => row.requested = value.whole(),
+            // Old versions list a block's allocations as its history and call the size `real_size`.
+            Key::RequestedSize | Key::RealSize => row.requested = value.as_whole_number(),
             Key::State => {
-                // `active_pending_free` was `active_awaiting_free` for a while.
-                row.state = match value.text() {
+                // Some versions call `active_pending_free` `active_awaiting_free`.
+                row.state = match value.as_str() {
                     Some("active_allocated") => BlockState::Allocated,
                     Some(name) if name.starts_with("active") => BlockState::PendingFree,
                     _ => BlockState::Free,
@@ -304,28 +321,28 @@ impl Builder {
         Ok(())
     }
 
-    pub(crate) fn push_block(&mut self, row: BlockRow) -> Result<(), OutOfBudget> {
+    pub(crate) fn push_block(&mut self, row: BlockRow) -> Result<(), LimitExceeded> {
         self.budget.push(&mut self.snapshot.blocks, row)
     }
 
-    /// Adds a segment, whose blocks are those pushed since there were `first_block`.
+    /// Adds a segment. Its blocks are the ones pushed since there were `first_block`.
     pub(crate) fn push_segment(
         &mut self,
         mut row: SegmentRow,
         first_block: usize,
-        of: Owner,
-    ) -> Result<(), OutOfBudget> {
-        match of {
-            Owner::Host => row.device = DeviceId::HOST.0,
-            Owner::Devices if row.device == NO_DEVICE => {
-                self.note_odd("a segment's device is not the number of a device");
+        kind: MemoryKind,
+    ) -> Result<(), LimitExceeded> {
+        match kind {
+            MemoryKind::Host => row.device = DeviceId::HOST.0,
+            MemoryKind::Devices if row.device == INVALID_DEVICE => {
+                self.count_invalid("a segment's device is not a device number");
                 self.snapshot.blocks.truncate(first_block);
                 return Ok(());
             }
-            Owner::Devices => {}
+            MemoryKind::Devices => {}
         }
         row.blocks = first_block..self.snapshot.blocks.len();
-        // Older versions leave the blocks' addresses out: they lie one behind the other.
+        // Older versions omit block addresses: the blocks are contiguous.
         let mut next_address = row.address;
         for block in &mut self.snapshot.blocks[row.blocks.clone()] {
             next_address = block.address.get_or_insert(next_address).wrapping_add(block.size);
@@ -334,14 +351,14 @@ impl Builder {
     }
 
     /// Adds the history of the next device.
-    pub(crate) fn push_trace(&mut self, ranges: Vec<Range<u32>>) -> Result<(), Refusal> {
-        if self.snapshot.traces.len() >= usize::from(NO_DEVICE) {
-            return Err(Refusal::Wrong("there are more histories than there can be devices"));
+    pub(crate) fn push_trace(&mut self, ranges: Vec<Range<u32>>) -> Result<(), FieldError> {
+        if self.snapshot.traces.len() >= usize::from(INVALID_DEVICE) {
+            return Err(FieldError::Invalid("more histories than possible devices"));
         }
         Ok(self.budget.push(&mut self.snapshot.traces, ranges)?)
     }
 
-    /// The snapshot, complete.
+    /// Finishes the snapshot.
     pub(crate) fn finish(mut self) -> Snapshot {
         self.snapshot.segments.sort_by_key(|row| (row.device, row.address));
         if self.snapshot.has_times && self.snapshot.untimed > 0 {
@@ -351,15 +368,16 @@ impl Builder {
         self.snapshot
     }
 
-    /// Gives an entry without a time that of the one before it, or of the first that has one.
+    /// Gives an entry without a time the time of the previous entry, or of the first entry with
+    /// one.
     fn fill_times(&mut self) {
         let Snapshot { entries, traces, host_trace, .. } = &mut self.snapshot;
         for trace in traces.iter().chain([&*host_trace]) {
-            let places = || trace.iter().flat_map(|range| range.start as usize..range.end as usize);
+            let indices = || trace.iter().flat_map(|range| range.start as usize..range.end as usize);
             let mut time_us =
-                places().map(|place| entries[place].time_us).find(|&time_us| time_us != NO_TIME).unwrap_or(0);
-            for place in places() {
-                let entry = &mut entries[place];
+                indices().map(|index| entries[index].time_us).find(|&time_us| time_us != NO_TIME).unwrap_or(0);
+            for index in indices() {
+                let entry = &mut entries[index];
                 if entry.time_us == NO_TIME {
                     entry.time_us = time_us;
                 }
@@ -368,40 +386,43 @@ impl Builder {
         }
     }
 
-    /// Where a segment does not say whether it is expandable, entries that map or unmap a part of it do.
+    /// Marks segments that do not say so as expandable if the history maps or unmaps a part of
+    /// them.
     fn find_expandable(&mut self) {
         let Snapshot { entries, traces, segments, .. } = &mut self.snapshot;
         if segments.iter().all(|row| row.expandable.is_some()) {
             return;
         }
-        for (device, trace) in (0..NO_DEVICE).zip(traces.iter()) {
+        for (device, trace) in (0..INVALID_DEVICE).zip(traces.iter()) {
             let first = segments.partition_point(|row| row.device < device);
             let end = segments.partition_point(|row| row.device <= device);
             let rows = &mut segments[first..end];
             for entry in trace.iter().flat_map(|range| &entries[range.start as usize..range.end as usize]) {
                 if matches!(entry.action(), Action::SegmentMapped | Action::SegmentUnmapped)
-                    && let Some(place) = rows.partition_point(|row| row.address <= entry.address).checked_sub(1)
-                    && entry.address < rows[place].end()
+                    && let Some(index) = rows.partition_point(|row| row.address <= entry.address).checked_sub(1)
+                    && entry.address < rows[index].end()
                 {
-                    rows[place].expandable.get_or_insert(true);
+                    rows[index].expandable.get_or_insert(true);
                 }
             }
         }
     }
 
-    /// Takes one field of an annotation.
+    /// Sets a field of an annotation.
     pub(crate) fn annotation_field(
         &mut self,
         row: &mut AnnotationRow,
         key: Key,
         value: Scalar<'_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), FieldError> {
         match key {
-            Key::Name => row.name = self.string(value.text().unwrap_or(""))?,
-            Key::TimeUs => row.time_us = value.time_us().unwrap_or(0),
-            Key::Device => row.device = value.whole().and_then(|device| u16::try_from(device).ok()).unwrap_or(0),
+            Key::Name => row.name = self.string(value.as_str().unwrap_or(""))?,
+            Key::TimeUs => row.time_us = value.as_time_us().unwrap_or(0),
+            Key::Device => {
+                row.device = value.as_whole_number().and_then(|device| u16::try_from(device).ok()).unwrap_or(0)
+            }
             Key::Stage => {
-                row.stage = match value.text() {
+                row.stage = match value.as_str() {
                     Some("START") => Stage::Begin,
                     Some("END") => Stage::End,
                     _ => Stage::Instant,
@@ -412,7 +433,7 @@ impl Builder {
         Ok(())
     }
 
-    pub(crate) fn push_annotation(&mut self, row: AnnotationRow) -> Result<(), OutOfBudget> {
+    pub(crate) fn push_annotation(&mut self, row: AnnotationRow) -> Result<(), LimitExceeded> {
         self.budget.push(&mut self.snapshot.annotations, row)
     }
 }

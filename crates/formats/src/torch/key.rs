@@ -1,16 +1,16 @@
-//! The names that a snapshot's dictionaries use.
+//! The dictionary keys of a snapshot.
 
 macro_rules! keys {
     ($($variant:ident = $($name:literal)|+,)+) => {
-        /// A name that the reader looks for.
+        /// A dictionary key that the reader uses.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Key {
             $($variant,)+
         }
 
         impl Key {
-            /// The key of this name, if it is one that the reader looks for.
-            pub(crate) fn of(name: &str) -> Option<Self> {
+            /// Returns the key with this name, or `None` if the reader does not use it.
+            pub(crate) fn from_name(name: &str) -> Option<Self> {
                 match name {
                     $($($name)|+ => Some(Self::$variant),)+
                     _ => None,
@@ -48,7 +48,7 @@ keys! {
     Blocks = "blocks",
     RequestedSize = "requested_size",
     State = "state",
-    // What was there in place of a block's frames up to PyTorch 2.0.
+    // Up to PyTorch 2.0 blocks have these instead of frames.
     History = "history",
     RealSize = "real_size",
     // A frame.

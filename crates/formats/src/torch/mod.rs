@@ -1,6 +1,7 @@
-//! PyTorch's memory snapshots.
+//! Reads PyTorch's memory snapshots.
 //!
-//! [`pickle`] and [`json`] read a file into the rows of a [`snapshot`], both by way of the [`builder`]; [`rebuild`] makes events of them.
+//! [`pickle`] and [`json`] parse a file and pass its fields to the [`builder`], which produces the
+//! rows of a [`snapshot`]. [`rebuild`] derives events from those rows.
 
 pub(crate) mod annotations;
 mod builder;

@@ -1,30 +1,30 @@
-//! Values that are no containers, and why one is not taken.
+//! Scalar values of a snapshot, and the error for a value of the wrong kind.
 
 use std::fmt;
 
 use vramscope_trace::MempoolId;
 
-use crate::limits::OutOfBudget;
+use crate::limits::LimitExceeded;
 
-/// A value that is not a container, whichever way it was written.
+/// A value that is not a container, independent of the file format.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scalar<'a> {
-    Nothing,
+    Null,
     Bool(bool),
     Int(i64),
     /// Above `i64::MAX`.
     Unsigned(u64),
     Float(f64),
     Text(&'a str),
-    /// Two whole numbers.
+    /// Two non-negative integers, such as the id of a private pool.
     Pair(u64, u64),
     /// Anything else: bytes, an integer of more than 64 bits, a container.
     Other,
 }
 
 impl<'a> Scalar<'a> {
-    /// A number that fills 64 bits, which some versions write as signed.
-    pub(super) fn bits(self) -> Option<u64> {
+    /// Returns a 64-bit pattern such as an address; some versions write them as signed integers.
+    pub(super) fn as_bits(self) -> Option<u64> {
         match self {
             Self::Int(number) => Some(number.cast_unsigned()),
             Self::Unsigned(number) => Some(number),
@@ -32,7 +32,7 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    pub(crate) fn count(self) -> Option<u64> {
+    pub(crate) fn as_u64(self) -> Option<u64> {
         match self {
             Self::Int(number) => u64::try_from(number).ok(),
             Self::Unsigned(number) => Some(number),
@@ -40,7 +40,7 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    pub(super) fn time_us(self) -> Option<i64> {
+    pub(super) fn as_time_us(self) -> Option<i64> {
         match self {
             Self::Int(number) => Some(number),
             Self::Float(number) if number.is_finite() => Some(number as i64),
@@ -48,35 +48,37 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// A whole number that was written as another kind of number: programs that edit JSON do that.
-    pub(super) fn rounded(self) -> Option<u64> {
+    /// Returns a non-negative float without its fraction. Programs that edit JSON turn integers
+    /// into floats.
+    pub(super) fn rounded_down(self) -> Option<u64> {
         match self {
             Self::Float(number) if (0.0..u64::MAX as f64).contains(&number) => Some(number as u64),
             _ => None,
         }
     }
 
-    /// A whole number, also one that was written with a point and nothing behind it.
-    pub(super) fn whole(self) -> Option<u64> {
+    /// Returns a non-negative integer, also one that was written as a float.
+    pub(super) fn as_whole_number(self) -> Option<u64> {
         match self {
-            Self::Float(number) if number.fract() == 0.0 => self.rounded(),
-            _ => self.count(),
+            Self::Float(number) if number.fract() == 0.0 => self.rounded_down(),
+            _ => self.as_u64(),
         }
     }
 
-    /// Whether this may stand for a number that means nothing, and not for something else altogether.
-    pub(super) fn is_odd_number(self) -> bool {
+    /// Returns true if this value can be ignored in place of a number. A value of another type
+    /// means that the input is not a snapshot.
+    pub(super) fn is_invalid_number(self) -> bool {
         !matches!(self, Self::Text(_) | Self::Bool(_) | Self::Pair(..))
     }
 
-    pub(super) fn number(self) -> Option<f64> {
+    pub(super) fn as_f64(self) -> Option<f64> {
         match self {
             Self::Float(number) => Some(number),
-            other => other.count().map(|number| number as f64),
+            other => other.as_u64().map(|number| number as f64),
         }
     }
 
-    pub(super) fn text(self) -> Option<&'a str> {
+    pub(super) fn as_str(self) -> Option<&'a str> {
         match self {
             Self::Text(text) => Some(text),
             _ => None,
@@ -84,10 +86,10 @@ impl<'a> Scalar<'a> {
     }
 
     pub(super) fn is_true(self) -> bool {
-        matches!(self, Self::Bool(true)) || self.count().is_some_and(|number| number != 0)
+        matches!(self, Self::Bool(true)) || self.as_u64().is_some_and(|number| number != 0)
     }
 
-    pub(super) fn pool_id(self) -> Option<MempoolId> {
+    pub(super) fn as_pool_id(self) -> Option<MempoolId> {
         match self {
             Self::Pair(first, second) => Some(MempoolId(first, second)),
             _ => None,
@@ -95,24 +97,24 @@ impl<'a> Scalar<'a> {
     }
 }
 
-/// Why a field cannot be taken.
+/// Why a field was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    OutOfBudget,
-    Wrong(&'static str),
+pub(crate) enum FieldError {
+    LimitExceeded,
+    Invalid(&'static str),
 }
 
-impl From<OutOfBudget> for Refusal {
-    fn from(_: OutOfBudget) -> Self {
-        Self::OutOfBudget
+impl From<LimitExceeded> for FieldError {
+    fn from(_: LimitExceeded) -> Self {
+        Self::LimitExceeded
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OutOfBudget => OutOfBudget.fmt(f),
-            Self::Wrong(what) => f.write_str(what),
+            Self::LimitExceeded => LimitExceeded.fmt(f),
+            Self::Invalid(problem) => f.write_str(problem),
         }
     }
 }

@@ -1,5 +1,6 @@
-//! What a snapshot says of the allocator's settings, in two ways: the text that the program last gave, and some of what held when
-//! the snapshot was taken. The text alone names the rest, and may be older than a change at run time or of before a restart of it.
+//! The allocator settings of a snapshot. PyTorch writes the text that the program last passed, and
+//! the effective values of some settings. Only the text has the remaining settings; it may be
+//! outdated.
 
 use serde_json::Value;
 use vramscope_pool::Settings;
@@ -7,35 +8,37 @@ use vramscope_pool::Settings;
 use super::key::Key;
 use super::scalar::Scalar;
 
-/// How much the settings may hold; PyTorch's are about 700 bytes.
-pub(crate) const MAX_PLAIN_BYTES: usize = 32 << 10;
-/// How long they may be as text, in which a character may take six bytes. A recording cuts off much longer ones.
+/// Maximum size of the settings; PyTorch's are about 700 bytes.
+pub(crate) const MAX_SETTINGS_BYTES: usize = 32 << 10;
+/// Maximum size of the settings as JSON text, where a character may take six bytes. Recordings
+/// truncate much longer texts.
 const MAX_JSON_BYTES: usize = 48 << 10;
-/// What each value of them counts for, its text not counted. No less than it takes to write it.
-pub(crate) const PLAIN_VALUE_BYTES: usize = 32;
+/// Bytes that each value of the settings counts for besides its text; at least what writing it
+/// takes.
+pub(crate) const VALUE_BYTES: usize = 32;
 
-/// The settings as a snapshot has them.
+/// The settings of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RecordedSettings {
-    /// Whether the snapshot holds any.
+    /// True if the snapshot contains settings.
     pub(crate) present: bool,
-    /// The recorded program knew that the history had lost its beginning.
+    /// True if the recorded program reported that the history lost its beginning.
     pub(crate) overflowed: bool,
-    /// The text that was last given.
+    /// `PYTORCH_CUDA_ALLOC_CONF` as it was last passed.
     pub(crate) text: String,
-    /// Each where it is said.
+    /// Effective value, if the snapshot contains it; likewise the next three fields.
     pub(crate) max_split_size: Option<Option<u64>>,
     pub(crate) garbage_collection_threshold: Option<f64>,
     pub(crate) expandable_segments: Option<bool>,
     pub(crate) divisions: Option<[u64; 16]>,
-    /// All of it as JSON, with what is not looked at here.
+    /// All settings as JSON, including unknown ones.
     pub(crate) json: String,
 }
 
-/// A setting's value as the snapshot's rows take theirs.
+/// Converts a value to a [`Scalar`].
 fn scalar(value: &Value) -> Scalar<'_> {
     match value {
-        Value::Null => Scalar::Nothing,
+        Value::Null => Scalar::Null,
         Value::Bool(value) => Scalar::Bool(*value),
         Value::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
             (Some(number), ..) => Scalar::Int(number),
@@ -49,14 +52,14 @@ fn scalar(value: &Value) -> Scalar<'_> {
 }
 
 impl RecordedSettings {
-    /// The settings that a snapshot's `allocator_settings` say.
+    /// Reads a snapshot's `allocator_settings`.
     pub(crate) fn read(settings: &Value) -> Self {
         let json = Some(settings.to_string()).filter(|json| json.len() <= MAX_JSON_BYTES).unwrap_or_default();
         let mut recorded = Self { json, ..Self::default() };
         let Value::Object(settings) = settings else { return recorded };
         recorded.present = true;
         for (name, value) in settings {
-            match (Key::of(name), value) {
+            match (Key::from_name(name), value) {
                 (Some(Key::Divisions), Value::Object(divisions)) => {
                     for (mib, division) in divisions {
                         recorded.set_division(mib, scalar(division));
@@ -71,27 +74,27 @@ impl RecordedSettings {
 
     fn set(&mut self, key: Key, value: Scalar<'_>) {
         match key {
-            Key::AllocConf => value.text().unwrap_or("").clone_into(&mut self.text),
-            // -1 stands for "no limit", and so does the same without a sign.
-            Key::MaxSplitSize => self.max_split_size = Some(value.count().filter(|&size| size != u64::MAX)),
-            Key::GarbageCollectionThreshold => self.garbage_collection_threshold = value.number(),
+            Key::AllocConf => value.as_str().unwrap_or("").clone_into(&mut self.text),
+            // PyTorch writes -1 for "no limit", which may appear as an unsigned number.
+            Key::MaxSplitSize => self.max_split_size = Some(value.as_u64().filter(|&size| size != u64::MAX)),
+            Key::GarbageCollectionThreshold => self.garbage_collection_threshold = value.as_f64(),
             Key::ExpandableSegments => self.expandable_segments = Some(value.is_true()),
-            Key::Divisions => self.divisions = Some([value.count().unwrap_or(0); 16]),
+            Key::Divisions => self.divisions = Some([value.as_u64().unwrap_or(0); 16]),
             Key::Overflowed => self.overflowed = value.is_true(),
             _ => {}
         }
     }
 
-    /// Sets the row of the table of divisions that is for sizes of `mib`, a power of two.
+    /// Sets the row of the table of divisions for sizes of `mib`, a power of two.
     fn set_division(&mut self, mib: &str, value: Scalar<'_>) {
         let table = self.divisions.get_or_insert_default();
-        let place = mib.parse::<u64>().ok().and_then(u64::checked_ilog2);
-        if let Some(division) = place.and_then(|place| table.get_mut(place as usize)) {
-            *division = value.count().unwrap_or(0);
+        let index = mib.parse::<u64>().ok().and_then(u64::checked_ilog2);
+        if let Some(division) = index.and_then(|index| table.get_mut(index as usize)) {
+            *division = value.as_u64().unwrap_or(0);
         }
     }
 
-    /// The settings that held: what is said of them by themselves, the rest from the text.
+    /// Returns the effective settings: the recorded values, and the text for the rest.
     pub(crate) fn effective(&self) -> Settings {
         let text = Settings::parse(&self.text).unwrap_or_default();
         Settings {
@@ -105,14 +108,15 @@ impl RecordedSettings {
         }
     }
 
-    /// The settings that held as text: the program's own where it says them, and where it cannot be read.
+    /// Returns the effective settings as text. Keeps the program's own text if it matches the
+    /// recorded values or cannot be parsed.
     pub(crate) fn alloc_conf(&self) -> String {
         let settings = self.effective();
         let conf = settings.to_conf();
-        let says = |text: &str| Settings::parse(text).is_ok_and(|said| said == settings);
-        let is_stale = Settings::parse(&self.text).is_ok() && !says(&self.text);
-        // Damaged settings may be none that a text could give.
-        if is_stale && says(&conf) { conf } else { self.text.clone() }
+        let matches = |text: &str| Settings::parse(text).is_ok_and(|parsed| parsed == settings);
+        let is_stale = Settings::parse(&self.text).is_ok() && !matches(&self.text);
+        // Damaged settings may have values that no text can express.
+        if is_stale && matches(&conf) { conf } else { self.text.clone() }
     }
 }
 
@@ -127,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_programs_own_text_is_kept_where_it_says_what_held() {
+    fn text_that_matches_the_recorded_values_is_kept() {
         let text = "backend:native, max_split_size_mb:32";
         let recorded = RecordedSettings { text: text.to_owned(), ..RecordedSettings::default() };
         check(&recorded, text);
@@ -136,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_held_is_said_where_the_text_does_not() {
+    fn recorded_values_override_the_text() {
         let recorded = RecordedSettings {
             text: "large_segment_size_mb:64,garbage_collection_threshold:0.5".to_owned(),
             max_split_size: Some(Some(128 * MIB)),
@@ -155,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_cannot_be_read_is_kept() {
+    fn unparsable_text_is_kept() {
         let recorded = RecordedSettings {
             text: "backend:cudaMallocAsync".to_owned(),
             max_split_size: Some(Some(32 * MIB)),
@@ -166,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_no_text_can_give_leave_the_text() {
+    fn inexpressible_values_leave_the_text_unchanged() {
         let text = "expandable_segments:True";
         let recorded = RecordedSettings { text: text.to_owned(), ..RecordedSettings::default() };
         check(&RecordedSettings { max_split_size: Some(Some(1)), ..recorded.clone() }, text);

@@ -1,4 +1,4 @@
-//! A PyTorch snapshot as plain rows, the same whether it came as a pickle or as JSON.
+//! A PyTorch snapshot as plain rows, the same for pickles and JSON.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use vramscope_trace::{Definition, DeviceId, Interner, MempoolId, PoolKind, Stack
 
 use super::settings::RecordedSettings;
 
-/// What an entry of the history says happened.
+/// The action of a history entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Action {
@@ -19,7 +19,8 @@ pub(crate) enum Action {
     SegmentMapped,
     SegmentUnmapped,
     OutOfMemory,
-    /// A snapshot was taken, a note (`annotate`, and `user_defined` before it), or something that this reader does not know: a mark.
+    /// A snapshot was taken, a note (`annotate`, formerly `user_defined`), or an unknown action.
+    /// Becomes a mark.
     Other,
 }
 
@@ -36,7 +37,7 @@ impl Action {
         Self::Other,
     ];
 
-    pub(crate) fn of(name: &str) -> Self {
+    pub(crate) fn from_name(name: &str) -> Self {
         match name {
             "alloc" => Self::Allocated,
             "free_requested" => Self::FreeRequested,
@@ -51,53 +52,53 @@ impl Action {
     }
 }
 
-/// Where memory was asked for, as far as the snapshot says.
+/// Where memory was requested, as far as the snapshot contains it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
     pub(crate) stack: StackId,
-    /// The program's own words, `user_metadata`.
+    /// Text set by the program, `user_metadata`.
     pub(crate) scope: StringId,
-    /// The region that torch.compile made, `compile_context`.
-    pub(crate) compiled: StringId,
+    /// The region that torch.compile generated, `compile_context`.
+    pub(crate) compile_context: StringId,
 }
 
-/// What many entries have in common.
+/// Facts that many entries share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Context {
     pub(crate) stream: u64,
-    /// The private pool, where the entry says it.
-    pub(crate) owner: Option<MempoolId>,
-    /// The program's own words, `user_metadata`.
+    /// The private pool, if the entry names it.
+    pub(crate) mempool: Option<MempoolId>,
+    /// Text set by the program, `user_metadata`.
     pub(crate) scope: StringId,
-    /// The region that torch.compile made, `compile_context`.
-    pub(crate) compiled: StringId,
-    /// The name of the action, where it is [`Action::Other`].
+    /// The region that torch.compile generated, `compile_context`.
+    pub(crate) compile_context: StringId,
+    /// The name of the action if it is [`Action::Other`].
     pub(crate) mark: StringId,
-    /// The action is that the program notes something, in words of its own.
+    /// True if the action is a note, whose text is in `scope`.
     pub(crate) is_note: bool,
 }
 
-/// One entry of the history, in 32 bytes: there may be tens of millions.
+/// One entry of the history. It has 32 bytes, because there may be tens of millions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The address; for an out-of-memory, the bytes that the device had free.
+    /// The address; the free bytes of the device for an out-of-memory entry.
     pub(crate) address: u64,
-    /// Requested bytes of a block, whole bytes of a segment.
+    /// Requested bytes of a block, all bytes of a segment.
     pub(crate) size: u64,
     pub(crate) time_us: i64,
     pub(crate) stack: StackId,
-    /// The action in the low bits, the number of the context above.
+    /// The action in the low bits, the number of the context above them.
     tag: u32,
 }
 
 const ACTION_BITS: u32 = 4;
-/// The time of an entry that says none.
+/// Marks an entry without a time.
 pub(crate) const NO_TIME: i64 = i64::MIN;
-/// How many contexts an entry can tell apart.
+/// Maximum number of contexts that an entry can refer to.
 pub(crate) const MAX_CONTEXTS: usize = 1 << (u32::BITS - ACTION_BITS);
 
 impl Entry {
-    /// `context` is below [`MAX_CONTEXTS`].
+    /// Creates an entry; `context` must be below [`MAX_CONTEXTS`].
     pub(crate) fn new(address: u64, size: u64, time_us: i64, stack: StackId, action: Action, context: u32) -> Self {
         Self { address, size, time_us, stack, tag: action as u32 | context << ACTION_BITS }
     }
@@ -111,7 +112,8 @@ impl Entry {
         (self.tag >> ACTION_BITS) as usize
     }
 
-    /// Whether there can be memory where the entry says: at least one byte, and an end that is an address.
+    /// Returns true if the entry's range is valid: at least one byte, and an end that does not
+    /// overflow.
     pub(crate) fn is_range(&self) -> bool {
         is_range(self.address, self.size)
     }
@@ -121,7 +123,7 @@ fn is_range(address: u64, size: u64) -> bool {
     size > 0 && address.checked_add(size).is_some()
 }
 
-/// What a block is doing.
+/// State of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum BlockState {
     #[default]
@@ -130,39 +132,39 @@ pub(crate) enum BlockState {
     PendingFree,
 }
 
-/// A block of a segment, at the end of the history.
+/// A block of a segment at the end of the history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockRow {
-    /// Always there once its segment is complete.
+    /// Set for all blocks once their segment is complete.
     pub(crate) address: Option<u64>,
     pub(crate) size: u64,
-    /// Older versions do not say it.
+    /// Missing in older versions.
     pub(crate) requested: Option<u64>,
     pub(crate) state: BlockState,
     pub(crate) origin: Origin,
 }
 
 impl BlockRow {
-    /// The address of a block that there can be.
-    pub(crate) fn place(&self) -> Option<u64> {
+    /// Returns the address if the block's range is valid.
+    pub(crate) fn valid_address(&self) -> Option<u64> {
         self.address.filter(|&address| is_range(address, self.size))
     }
 }
 
-/// A segment, at the end of the history.
+/// A segment at the end of the history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentRow {
     pub(crate) device: u16,
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) stream: u64,
-    /// The oldest versions do not say it.
+    /// Missing in the oldest versions.
     pub(crate) kind: Option<PoolKind>,
-    pub(crate) owner: MempoolId,
-    /// The first versions that had such segments do not say it.
+    pub(crate) mempool: MempoolId,
+    /// Missing in the first versions that had expandable segments.
     pub(crate) expandable: Option<bool>,
     pub(crate) origin: Origin,
-    /// Which of [`Snapshot::blocks`] are in it.
+    /// The range of its blocks in [`Snapshot::blocks`].
     pub(crate) blocks: Range<usize>,
 }
 
@@ -171,7 +173,7 @@ impl SegmentRow {
         self.address.saturating_add(self.size)
     }
 
-    /// Whether there can be memory where the row says.
+    /// Returns true if the segment's range is valid.
     pub(crate) fn is_range(&self) -> bool {
         is_range(self.address, self.size)
     }
@@ -186,45 +188,46 @@ pub(crate) struct AnnotationRow {
     pub(crate) name: StringId,
 }
 
-/// Everything that a snapshot says and this reader uses.
+/// All facts of a snapshot that this crate uses.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
-    /// The entries of all devices, each device's in order.
+    /// The entries of all devices; those of one device are in order.
     pub(crate) entries: Vec<Entry>,
     pub(crate) contexts: Vec<Context>,
-    /// By device, which entries are its history.
+    /// The ranges of `entries` that make up the history of each device.
     pub(crate) traces: Vec<Vec<Range<u32>>>,
-    /// The same of the host's pinned memory, [`DeviceId::HOST`].
+    /// The history of pinned host memory, [`DeviceId::HOST`].
     pub(crate) host_trace: Vec<Range<u32>>,
     pub(crate) segments: Vec<SegmentRow>,
     pub(crate) blocks: Vec<BlockRow>,
     pub(crate) annotations: Vec<AnnotationRow>,
     pub(crate) settings: RecordedSettings,
-    /// Whether any entry has a time.
+    /// True if any entry has a time.
     pub(crate) has_times: bool,
-    /// Whether the snapshot lists segments at all.
+    /// True if the snapshot lists segments.
     pub(crate) has_segments: bool,
-    /// How many entries have none although others have.
+    /// Number of entries without a time, if others have one.
     pub(crate) untimed: u64,
-    /// Values that mean nothing where they stand, such as a negative size, and were read as if they were not there: how many, and
-    /// what the first of them was.
-    pub(crate) odd_values: u64,
-    pub(crate) first_odd: Option<&'static str>,
-    /// Gives out the numbers of strings, frames, stacks and sites.
+    /// Number of invalid values that were ignored, such as a negative size.
+    pub(crate) invalid_values: u64,
+    /// Description of the first invalid value.
+    pub(crate) first_invalid: Option<&'static str>,
+    /// Assigns the numbers of strings, frames, stacks and sites.
     pub(crate) interner: Interner,
-    /// What the interner has defined so far.
+    /// The definitions that the interner has produced so far.
     pub(crate) definitions: Vec<Definition>,
 }
 
 impl Snapshot {
-    /// The segments of one device. They lie in order of device and address once the snapshot is complete.
+    /// Returns the segments of one device. The snapshot must be complete: segments are then sorted
+    /// by device and address.
     pub(crate) fn segments_of(&self, device: u16) -> &[SegmentRow] {
         let first = self.segments.partition_point(|row| row.device < device);
         let end = self.segments.partition_point(|row| row.device <= device);
         &self.segments[first..end]
     }
 
-    /// Which entries are the history of a device.
+    /// Returns the ranges of entries that make up the history of a device.
     pub(crate) fn trace_of(&self, device: u16) -> &[Range<u32>] {
         if DeviceId(device) == DeviceId::HOST {
             return &self.host_trace;
@@ -232,7 +235,7 @@ impl Snapshot {
         self.traces.get(usize::from(device)).map_or(&[], Vec::as_slice)
     }
 
-    /// The devices that have a history or segments, in order, the host last.
+    /// Returns the devices that have a history or segments, sorted, the host last.
     pub(crate) fn devices(&self) -> Vec<u16> {
         let with_segments = self.segments.iter().map(|row| row.device);
         let with_history = self.listed_devices().chain([DeviceId::HOST.0]).filter(|&id| !self.trace_of(id).is_empty());
@@ -240,12 +243,12 @@ impl Snapshot {
         devices.into_iter().collect()
     }
 
-    /// The devices for which the snapshot has a list of entries, be it an empty one.
+    /// Returns the devices for which the snapshot has a list of entries, even an empty one.
     pub(crate) fn listed_devices(&self) -> impl Iterator<Item = u16> + use<> {
         0..self.traces.len().min(usize::from(DeviceId::HOST.0)) as u16
     }
 
-    /// The context of an entry of this snapshot.
+    /// Returns the context of an entry of this snapshot.
     pub(crate) fn context(&self, entry: &Entry) -> Context {
         self.contexts.get(entry.context()).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Recordings that were never recorded.
+//! Recordings made up for tests, and the repository's snapshots.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use vramscope_trace::{
     SiteId, StackId, Stage, StreamId,
 };
 
-/// Blocks and segments are multiples of this.
+/// Addresses and sizes of blocks and segments are multiples of this.
 pub(crate) const UNIT: u64 = 512;
 
-/// What an encoder has made.
+/// Returns the recording that an encoder wrote.
 pub(crate) fn recording_of(mut encoder: Encoder) -> Recording {
     encoder.flush();
     let mut recording = Recording::new();
@@ -24,13 +24,13 @@ pub(crate) fn recording_of(mut encoder: Encoder) -> Recording {
     recording
 }
 
-/// A recording in the making, on device 0.
-pub(crate) struct Draft {
+/// Builds a recording of device 0.
+pub(crate) struct RecordingBuilder {
     pub(crate) encoder: Encoder,
     interner: Interner,
 }
 
-impl Draft {
+impl RecordingBuilder {
     pub(crate) fn new() -> Self {
         Self { encoder: Encoder::new(&Info::default()), interner: Interner::default() }
     }
@@ -39,7 +39,7 @@ impl Draft {
         self.encoder.event(&Event { device: DeviceId(0), time_ns, kind });
     }
 
-    /// A site of which only the scope is known.
+    /// Defines a site that only has a scope.
     pub(crate) fn site(&mut self, scope: &str) -> SiteId {
         let scope = self.interner.string(scope);
         let site = self.interner.site(Site { stack: StackId(0), scope, ..Site::default() });
@@ -74,15 +74,15 @@ impl Draft {
     }
 }
 
-/// An event, or a hole with the state behind it.
+/// An event, or a gap followed by a full state.
 #[derive(Clone, Debug)]
-pub(crate) enum Happening {
+pub(crate) enum RandomStep {
     Event(Event),
     Lost { events: u64, blocks: Vec<(u64, u64)> },
 }
 
-/// Events that know nothing of each other, on little memory, so that they contradict each other in every way.
-pub(crate) fn happenings() -> impl Strategy<Value = Vec<Happening>> {
+/// Generates unrelated events on little memory, which contradict each other in many ways.
+pub(crate) fn random_steps() -> impl Strategy<Value = Vec<RandomStep>> {
     let event = (0..2u16, 0..1000u64, 0..9u8, 0..16u64, 1..6u64).prop_map(|(device, time_ns, kind, slot, units)| {
         let (address, size) = (UNIT * (slot + 1), UNIT * units);
         let (stream, pool, site) = (StreamId(slot % 2), Pool::default(), SiteId(0));
@@ -96,27 +96,27 @@ pub(crate) fn happenings() -> impl Strategy<Value = Vec<Happening>> {
             7 => EventKind::FreeCompleted { address, site },
             _ => EventKind::OutOfMemory { requested: size, device_free: 0, stream, site },
         };
-        Happening::Event(Event { device: DeviceId(device), time_ns, kind })
+        RandomStep::Event(Event { device: DeviceId(device), time_ns, kind })
     });
     let blocks = prop::collection::vec((1..16u64, 1..4u64), 0..4);
-    let lost = (1..20u64, blocks).prop_map(|(events, blocks)| Happening::Lost { events, blocks });
+    let lost = (1..20u64, blocks).prop_map(|(events, blocks)| RandomStep::Lost { events, blocks });
     prop::collection::vec(prop_oneof![30 => event, 1 => lost], 0..200)
 }
 
-/// The recording of it.
-pub(crate) fn recorded(happenings: &[Happening]) -> Recording {
+/// Returns the recording of these steps.
+pub(crate) fn recorded(random_steps: &[RandomStep]) -> Recording {
     let mut encoder = Encoder::new(&Info::default());
-    for happening in happenings {
-        match happening {
-            Happening::Event(event) => encoder.event(event),
-            Happening::Lost { events, blocks } => lose(&mut encoder, *events, blocks),
+    for step in random_steps {
+        match step {
+            RandomStep::Event(event) => encoder.event(event),
+            RandomStep::Lost { events, blocks } => skip_events(&mut encoder, *events, blocks),
         }
     }
     recording_of(encoder)
 }
 
-/// Events are lost, and these blocks are all that is there behind them.
-fn lose(encoder: &mut Encoder, events: u64, blocks: &[(u64, u64)]) {
+/// Skips events and adds a full state that contains only these blocks.
+fn skip_events(encoder: &mut Encoder, events: u64, blocks: &[(u64, u64)]) {
     let since_event = encoder.state().event();
     let since_ns = encoder.state().time_ns();
     encoder.skip_to(since_event + events);
@@ -145,13 +145,13 @@ fn lose(encoder: &mut Encoder, events: u64, blocks: &[(u64, u64)]) {
     encoder.full_state(&state);
 }
 
-/// One of the repository's snapshots, and what PyTorch's own counters said in the end.
+/// Returns one of the repository's snapshots, and PyTorch's counters at its end.
 pub(crate) fn snapshot(name: &str) -> (Recording, Value) {
     let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/data");
     let packed = std::fs::read(data.join(format!("{name}.pickle.zst"))).expect("the recording can be read");
     let bytes = unpack(&packed, &Limits::default()).map(Cow::into_owned).expect("the recording unpacks");
-    let truth = std::fs::read(data.join(format!("{name}.json"))).expect("its ground truth can be read");
+    let truth = std::fs::read(data.join(format!("{name}.json"))).expect("the counters can be read");
     let (encoder, _) =
         import(&bytes, name, &Limits::default(), &mut |_, _| {}, Encoder::new).expect("the recording can be imported");
-    (recording_of(encoder), serde_json::from_slice(&truth).expect("the ground truth is JSON"))
+    (recording_of(encoder), serde_json::from_slice(&truth).expect("the counters are JSON"))
 }

@@ -1,4 +1,5 @@
-//! Perfetto traces, TensorBoard event files and tables. What their own tools make of them, `cargo xtask test` looks at.
+//! Tests of the exports to Perfetto, TensorBoard, CSV and Parquet. `cargo xtask test` also reads
+//! the exports with these tools.
 
 #![cfg(feature = "export")]
 

@@ -1,4 +1,4 @@
-//! Slices, lanes and counters of a Perfetto trace, by the rules of its reader.
+//! Slices, lanes and counters of a Perfetto trace, read by the rules of Perfetto.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,7 +7,7 @@ use prost::Message;
 use vramscope_formats::export;
 use vramscope_trace::{EventKind, Recording, SiteId, Stage};
 
-use crate::common::{Draft, UNIT, happenings, recorded};
+use crate::common::{RecordingBuilder, UNIT, random_steps, recorded};
 
 #[derive(Clone, PartialEq, Message)]
 struct Trace {
@@ -60,9 +60,9 @@ const END: i32 = 2;
 const INSTANT: i32 = 3;
 const COUNTER: i32 = 4;
 
-/// What a reader makes of a trace.
+/// A trace after reading.
 #[derive(Debug, Default)]
-struct Read {
+struct ParsedTrace {
     tracks: BTreeMap<u64, Track>,
     counters: HashMap<u64, i64>,
     open: HashMap<u64, usize>,
@@ -71,7 +71,7 @@ struct Read {
     instants: Vec<(u64, Vec<Argument>)>,
 }
 
-impl Read {
+impl ParsedTrace {
     fn named(&self, name: &str) -> Vec<u64> {
         self.tracks.values().filter(|track| track.name == name).map(|track| track.uuid).collect()
     }
@@ -82,11 +82,11 @@ impl Read {
     }
 }
 
-fn read(recording: &Recording) -> Read {
+fn read(recording: &Recording) -> ParsedTrace {
     let mut bytes = Vec::new();
     export::perfetto(recording, &mut bytes, &mut |_, _| {}).expect("memory can be written");
-    let trace = Trace::decode(bytes.as_slice()).expect("a trace");
-    let mut read = Read::default();
+    let trace = Trace::decode(bytes.as_slice()).expect("the export is a trace");
+    let mut read = ParsedTrace::default();
     let mut events: Vec<(u64, TrackEvent)> = Vec::new();
     for packet in trace.packet {
         events.extend(packet.event.map(|event| (packet.timestamp, event)));
@@ -103,7 +103,7 @@ fn read(recording: &Recording) -> Read {
                 let deepest = read.deepest.entry(track).or_default();
                 *deepest = (*open).max(*deepest);
             }
-            END => *open = open.checked_sub(1).expect("a slice is open"),
+            END => *open = open.checked_sub(1).expect("an end belongs to an open slice"),
             INSTANT => read.instants.push((track, arguments)),
             COUNTER => drop(read.counters.insert(track, value)),
             other => panic!("an event of kind {other}"),
@@ -114,8 +114,8 @@ fn read(recording: &Recording) -> Read {
 
 proptest! {
     #[test]
-    fn every_allocation_has_a_lane_for_itself_whatever_happens(happenings in happenings()) {
-        let recording = recorded(&happenings);
+    fn concurrent_allocations_never_share_a_lane(steps in random_steps()) {
+        let recording = recorded(&steps);
         let read = read(&recording);
         for lane in read.lanes() {
             prop_assert!(read.deepest.get(&lane).is_none_or(|&deepest| deepest == 1));
@@ -126,32 +126,32 @@ proptest! {
 }
 
 #[test]
-fn what_finds_no_lane_is_counted() {
-    let mut draft = Draft::new();
+fn allocations_over_the_lane_limit_are_counted() {
+    let mut builder = RecordingBuilder::new();
     for number in 0..600 {
-        draft.alloc(number, (number + 1) * UNIT, UNIT, SiteId(0));
+        builder.alloc(number, (number + 1) * UNIT, UNIT, SiteId(0));
     }
-    draft.free(600, 600 * UNIT);
-    let read = read(&draft.finish());
+    builder.free(600, 600 * UNIT);
+    let read = read(&builder.finish());
     assert_eq!(read.lanes().len(), 512);
     assert_eq!(read.slices, 512);
-    let [left_out] = read.named("left out")[..] else { panic!("it is told") };
-    let said: Vec<_> = read.instants.iter().filter(|(track, _)| *track == left_out).collect();
-    let numbers: Vec<_> = said[0].1.iter().filter_map(|argument| argument.number).collect();
+    let [omitted] = read.named("left out")[..] else { panic!("the trace reports omitted allocations") };
+    let reports: Vec<_> = read.instants.iter().filter(|(track, _)| *track == omitted).collect();
+    let numbers: Vec<_> = reports[0].1.iter().filter_map(|argument| argument.number).collect();
     assert_eq!(numbers, [88, 88 * UNIT]);
-    let [bytes] = read.named("active bytes without a slice")[..] else { panic!("it is counted") };
+    let [bytes] = read.named("active bytes without a slice")[..] else { panic!("the trace counts omitted bytes") };
     assert_eq!(read.counters[&bytes], 87 * UNIT as i64);
 }
 
 #[test]
-fn the_sites_that_allocated_the_most_have_groups_of_their_own() {
-    let mut draft = Draft::new();
+fn sites_with_the_most_bytes_have_their_own_group() {
+    let mut builder = RecordingBuilder::new();
     for number in 0..1500 {
-        let site = draft.site(&format!("scope {number}"));
-        draft.alloc(number, UNIT, UNIT * (1 + number), site);
-        draft.free(number, UNIT);
+        let site = builder.site(&format!("scope {number}"));
+        builder.alloc(number, UNIT, UNIT * (1 + number), site);
+        builder.free(number, UNIT);
     }
-    let read = read(&draft.finish());
+    let read = read(&builder.finish());
     assert_eq!(read.slices, 1500);
     assert_eq!(read.lanes().len(), 1001);
     assert_eq!(read.named("other sites").len(), 1);
@@ -160,14 +160,14 @@ fn the_sites_that_allocated_the_most_have_groups_of_their_own() {
 }
 
 #[test]
-fn spans_that_overlap_lie_beside_each_other_and_nested_ones_inside() {
+fn overlapping_spans_use_separate_lanes_and_nested_spans_share_one() {
     let check = |stages: &[(u64, Stage, &str)], lanes: &[usize], moments: usize| {
-        let mut draft = Draft::new();
+        let mut builder = RecordingBuilder::new();
         for &(time_ns, stage, name) in stages {
-            draft.mark(time_ns, stage, name);
+            builder.mark(time_ns, stage, name);
         }
-        draft.event(100, EventKind::Gap { lost: 0 });
-        let read = read(&draft.finish());
+        builder.event(100, EventKind::Gap { lost: 0 });
+        let read = read(&builder.finish());
         let depths: Vec<_> = read.named("spans").iter().map(|track| read.deepest[track]).collect();
         assert_eq!(depths, lanes, "{stages:?}");
         let marks = read.named("marks");
@@ -183,13 +183,13 @@ fn spans_that_overlap_lie_beside_each_other_and_nested_ones_inside() {
 }
 
 #[test]
-fn lanes_of_a_group_are_one_to_the_page() {
-    let mut draft = Draft::new();
-    let (one, other) = (draft.site("one"), draft.site("other"));
+fn lanes_of_a_group_share_a_merge_key() {
+    let mut builder = RecordingBuilder::new();
+    let (one, other) = (builder.site("one"), builder.site("other"));
     for (number, site) in (0..).zip([one, one, other]) {
-        draft.alloc(number, (number + 1) * UNIT, UNIT, site);
+        builder.alloc(number, (number + 1) * UNIT, UNIT, site);
     }
-    let read = read(&draft.finish());
+    let read = read(&builder.finish());
     let keys = |name| read.named(name).iter().map(|track| read.tracks[track].merge_key).collect::<Vec<_>>();
     assert_eq!(keys("one").len(), 2);
     assert_eq!(keys("one")[0], keys("one")[1]);

@@ -1,4 +1,4 @@
-//! Scalars end at what PyTorch's own counters said under the same names.
+//! Scalars end at the values of PyTorch's counters with the same names.
 
 use prost::Message;
 use vramscope_formats::export;
@@ -28,7 +28,7 @@ struct Value {
     simple_value: f32,
 }
 
-/// Tag, step and value of each point.
+/// Returns tag, step and value of each point.
 fn points(recording: &Recording) -> Vec<(String, i64, f32)> {
     let mut file = Vec::new();
     export::tensorboard(recording, &mut file, &mut |_, _| {}).expect("memory can be written");
@@ -36,7 +36,7 @@ fn points(recording: &Recording) -> Vec<(String, i64, f32)> {
     let mut rest = file.as_slice();
     while let Some((length, _)) = rest.split_first_chunk::<8>() {
         let length = usize::try_from(u64::from_le_bytes(*length)).expect("a record fits in memory");
-        let event = Event::decode(&rest[12..12 + length]).expect("an event");
+        let event = Event::decode(&rest[12..12 + length]).expect("the record is an event");
         let values = event.summary.unwrap_or_default().value;
         points.extend(values.into_iter().map(|value| (value.tag, event.step, value.simple_value)));
         rest = &rest[12 + length + 4..];
@@ -45,7 +45,7 @@ fn points(recording: &Recording) -> Vec<(String, i64, f32)> {
 }
 
 #[test]
-fn scalars_end_where_pytorchs_own_counters_did() {
+fn scalars_end_at_pytorchs_counters() {
     for name in ["mlp_train", "frag_a_expandable", "ring", "graphs"] {
         let (recording, truth) = snapshot(name);
         let points = points(&recording);
@@ -59,8 +59,8 @@ fn scalars_end_where_pytorchs_own_counters_did() {
             "segment.all.current",
         ] {
             let tag = format!("cuda_0/{key}");
-            let (_, step, value) = points.iter().rfind(|(of, _, _)| *of == tag).expect("the scalar is there");
-            let expected = truth["stats"][key].as_u64().expect("PyTorch counts it");
+            let (_, step, value) = points.iter().rfind(|(of, _, _)| *of == tag).expect("the export has the scalar");
+            let expected = truth["stats"][key].as_u64().expect("PyTorch reports this counter");
             assert_eq!(*value, expected as f32, "{name}: {key}");
             assert_eq!(*step as u64, recording.end_event(), "{name}: {key}");
         }
@@ -68,7 +68,7 @@ fn scalars_end_where_pytorchs_own_counters_did() {
 }
 
 #[test]
-fn the_file_is_called_after_the_recordings_own_time() {
+fn file_name_contains_the_time_of_the_recording() {
     let (recording, _) = snapshot("mlp_train");
     let seconds = recording.info().epoch_unix_ns / 1_000_000_000;
     assert_eq!(export::tensorboard_file_name(&recording), format!("events.out.tfevents.{seconds}.vramscope"));

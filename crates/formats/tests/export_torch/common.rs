@@ -1,4 +1,5 @@
-//! Where recordings come from, and what they say in words.
+//! Reads snapshots, exports them, and converts events to a form that can be compared between
+//! recordings.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -7,17 +8,18 @@ use vramscope_formats::export::{self, ExportError, Progress};
 use vramscope_formats::{Limits, import, unpack};
 use vramscope_trace::{Encoder, Event, EventKind, Recording, Replay, SiteId, StringId};
 
-/// The files of a folder that are snapshots.
+/// Returns the snapshots in a folder.
 fn snapshots_in(folder: &str) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else {
-        println!("SKIPPED: there is no {folder}");
+        println!("SKIPPED: {folder} does not exist");
         return Vec::new();
     };
     let is_snapshot = |path: &PathBuf| path.to_string_lossy().contains(".pickle");
     entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_snapshot).collect()
 }
 
-/// Every snapshot of the repository and beside it, by name. Of the largest, 4,000,000 entries, a benchmark takes care.
+/// Returns the snapshots of the repository and of the folder beside it, except the largest one
+/// (4,000,000 entries), which a benchmark covers.
 pub(crate) fn snapshots() -> Vec<PathBuf> {
     let root = env!("CARGO_MANIFEST_DIR");
     let small = snapshots_in(&format!("{root}/../../tests/data"));
@@ -30,13 +32,13 @@ pub(crate) fn snapshots() -> Vec<PathBuf> {
     all
 }
 
-/// The snapshot at `path`, unpacked.
+/// Reads and unpacks a snapshot.
 pub(crate) fn read(path: &PathBuf) -> Vec<u8> {
     let packed = std::fs::read(path).expect("the recording can be read");
     unpack(&packed, &Limits::default()).map(Cow::into_owned).expect("the recording unpacks")
 }
 
-/// What an encoder has made so far, as a recording.
+/// Returns the recording that an encoder wrote, and its bytes.
 pub(crate) fn recording_of(mut encoder: Encoder) -> (Recording, Vec<u8>) {
     encoder.flush();
     let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
@@ -53,13 +55,13 @@ pub(crate) fn imported(bytes: &[u8], name: &str) -> Recording {
     recording_of(encoder).0
 }
 
-/// One of the exports.
+/// An export to a PyTorch snapshot.
 pub(crate) type Writer = fn(&Recording, &mut dyn std::io::Write, Progress<'_>) -> Result<(), ExportError>;
 
-/// Both of them.
+/// Both exports to a PyTorch snapshot.
 pub(crate) const WRITERS: [Writer; 2] = [export::memory_viz_pickle, export::memory_viz_json];
 
-/// What an export gives.
+/// Exports a recording and checks the progress.
 pub(crate) fn exported(recording: &Recording, writer: Writer) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut last = (0, 0);
@@ -68,22 +70,23 @@ pub(crate) fn exported(recording: &Recording, writer: Writer) -> Vec<u8> {
         last = (done, total);
     })
     .expect("writing to memory does not fail");
-    assert_eq!(last.0, last.1, "in the end all is done");
+    assert_eq!(last.0, last.1, "progress ends at the total");
     bytes
 }
 
-/// An event without the numbers that a recording gives to its sites and strings, and with what they stand for.
-pub(crate) fn in_words(recording: &Recording, mut event: Event) -> (Event, String) {
+/// Replaces the numbers of sites and strings of an event, which differ between recordings, by what
+/// they stand for.
+pub(crate) fn with_texts(recording: &Recording, mut event: Event) -> (Event, String) {
     let definitions = recording.definitions();
-    let mut words = site_of(&mut event.kind)
-        .map_or_else(String::new, |site| site_in_words(recording, std::mem::replace(site, SiteId(0))));
+    let mut texts = site_of(&mut event.kind)
+        .map_or_else(String::new, |site| site_text(recording, std::mem::replace(site, SiteId(0))));
     if let EventKind::Mark { name, .. } = &mut event.kind {
-        words += definitions.string(std::mem::replace(name, StringId(0)));
+        texts += definitions.string(std::mem::replace(name, StringId(0)));
     }
-    (event, words)
+    (event, texts)
 }
 
-/// Where an event says that it comes from.
+/// Returns the site of an event.
 fn site_of(kind: &mut EventKind) -> Option<&mut SiteId> {
     match kind {
         EventKind::SegmentAllocated { site, .. }
@@ -99,16 +102,16 @@ fn site_of(kind: &mut EventKind) -> Option<&mut SiteId> {
     }
 }
 
-/// A site as its frames and its scope.
-pub(crate) fn site_in_words(recording: &Recording, site: SiteId) -> String {
+/// Returns a site as text: its frames, scope and compile context.
+pub(crate) fn site_text(recording: &Recording, site: SiteId) -> String {
     let frames = export::frames(recording, site).map(|frame| format!("{frame:?}"));
     let definitions = recording.definitions();
     let site = definitions.site(site);
-    let texts = [site.scope, site.compile_context].map(|id| definitions.string(id).to_owned());
-    frames.chain(texts).collect::<Vec<_>>().join("\n")
+    let strings = [site.scope, site.compile_context].map(|id| definitions.string(id).to_owned());
+    frames.chain(strings).collect::<Vec<_>>().join("\n")
 }
 
-/// Every event of a recording.
+/// Returns every event of a recording.
 pub(crate) fn events(recording: &Recording) -> Vec<Event> {
     let mut replay = Replay::new();
     let numbers = recording.first_event()..recording.end_event();

@@ -1,4 +1,5 @@
-//! Recordings that PyTorch did not make: with marks, samples, gaps, categories, several devices, and from the middle of a run.
+//! Exports of recordings that were not imported from PyTorch: with marks, memory samples, gaps,
+//! categories, several devices, and memory in use at the start.
 
 use serde_json::{Value, json};
 use vramscope_formats::export;
@@ -15,14 +16,14 @@ const BASE: u64 = 0x7f00_0000_0000;
 /// 2020-09-13 12:26:40 UTC.
 const EPOCH_NS: u64 = 1_600_000_000_000_000_000;
 
-/// A recording in the making, a microsecond an event.
-struct Draft {
+/// Builds a recording with one event a microsecond.
+struct RecordingBuilder {
     encoder: Encoder,
     interner: Interner,
     events: u64,
 }
 
-impl Draft {
+impl RecordingBuilder {
     fn new(devices: &[u16]) -> Self {
         let device = |&device: &u16| DeviceInfo { device, history_complete: true, ..DeviceInfo::default() };
         let info = Info {
@@ -80,30 +81,30 @@ fn block(address: u64, site: SiteId) -> EventKind {
 }
 
 fn json_of(recording: &Recording) -> Value {
-    serde_json::from_slice(&exported(recording, WRITERS[1])).expect("it is JSON")
+    serde_json::from_slice(&exported(recording, WRITERS[1])).expect("the export is JSON")
 }
 
 #[test]
-fn every_kind_of_event_has_its_entry_or_none() {
-    let mut draft = Draft::new(&[0, 1, 2]);
-    let site = draft.site("forward", "step/\"forward\"", Category::Activation);
-    let words = draft.name("epoch 3, \u{1f525} and \"quotes\"");
-    let snapshot = draft.name("snapshot");
-    draft.event(1, segment(BASE, SiteId(0)));
-    draft.event(1, block(BASE, site));
-    draft.event(1, EventKind::FreeRequested { address: BASE, site });
-    draft.event(1, EventKind::FreeCompleted { address: BASE, site: SiteId(0) });
-    draft.event(1, EventKind::OutOfMemory { requested: 9 * MIB, device_free: 5, stream: StreamId(4), site });
-    draft.event(1, EventKind::MemorySample { used_by_context: 1, used_by_others: 2, free: 3 });
-    draft.event(1, EventKind::Gap { lost: 0 });
+fn every_kind_of_event_becomes_an_entry_or_is_left_out() {
+    let mut builder = RecordingBuilder::new(&[0, 1, 2]);
+    let site = builder.site("forward", "step/\"forward\"", Category::Activation);
+    let words = builder.name("epoch 3, \u{1f525} and \"quotes\"");
+    let snapshot = builder.name("snapshot");
+    builder.event(1, segment(BASE, SiteId(0)));
+    builder.event(1, block(BASE, site));
+    builder.event(1, EventKind::FreeRequested { address: BASE, site });
+    builder.event(1, EventKind::FreeCompleted { address: BASE, site: SiteId(0) });
+    builder.event(1, EventKind::OutOfMemory { requested: 9 * MIB, device_free: 5, stream: StreamId(4), site });
+    builder.event(1, EventKind::MemorySample { used_by_context: 1, used_by_others: 2, free: 3 });
+    builder.event(1, EventKind::Gap { lost: 0 });
     let none = SiteId(0);
-    draft.event(1, EventKind::Mark { stage: Stage::Instant, name: words, address: BASE, site });
-    draft.event(1, EventKind::Mark { stage: Stage::Instant, name: snapshot, address: 0, site: none });
-    draft.event(1, EventKind::Mark { stage: Stage::Begin, name: words, address: 0, site: none });
+    builder.event(1, EventKind::Mark { stage: Stage::Instant, name: words, address: BASE, site });
+    builder.event(1, EventKind::Mark { stage: Stage::Instant, name: snapshot, address: 0, site: none });
+    builder.event(1, EventKind::Mark { stage: Stage::Begin, name: words, address: 0, site: none });
     let beside = Annotation { device: DeviceId(1), time_ns: 9000, at_event: 10, stage: Stage::Instant, name: snapshot };
-    draft.encoder.annotation(&beside);
-    draft.event(1, EventKind::SegmentFreed { address: BASE, size: 20 * MIB, site: SiteId(0) });
-    let snapshot = json_of(&draft.finish());
+    builder.encoder.annotation(&beside);
+    builder.event(1, EventKind::SegmentFreed { address: BASE, size: 20 * MIB, site: SiteId(0) });
+    let snapshot = json_of(&builder.finish());
 
     let time = |number: u64| EPOCH_NS / 1000 + number;
     let entry = |number, action, address: u64, size| {
@@ -111,7 +112,7 @@ fn every_kind_of_event_has_its_entry_or_none() {
             "compile_context": "N/A", "user_metadata": "", "pool_id": [0, 3], "category": "unknown"})
     };
     let with = |mut entry: Value, fields: Value| {
-        for (name, value) in fields.as_object().expect("an object") {
+        for (name, value) in fields.as_object().expect("the value is an object") {
             entry[name] = value.clone();
         }
         entry
@@ -149,9 +150,9 @@ fn every_kind_of_event_has_its_entry_or_none() {
 }
 
 #[test]
-fn a_recording_from_the_middle_of_a_run_lists_what_was_there() {
-    let mut draft = Draft::new(&[0]);
-    let site = draft.site("init", "", Category::Unknown);
+fn blocks_older_than_the_recording_are_exported() {
+    let mut builder = RecordingBuilder::new(&[0]);
+    let site = builder.site("init", "", Category::Unknown);
     let mut state = MemoryState::default();
     let device = state.device_mut(DeviceId(0));
     let (stream, pool) = (StreamId(0), pool());
@@ -170,18 +171,18 @@ fn a_recording_from_the_middle_of_a_run_lists_what_was_there() {
     };
     device.insert_block(there);
     device.insert_block(Block { address: BASE + 5 * MIB, pending_free: true, ..there });
-    draft.encoder.full_state(&state);
-    draft.event(0, EventKind::FreeRequested { address: BASE + 2 * MIB, site: SiteId(0) });
-    let recording = draft.finish();
+    builder.encoder.full_state(&state);
+    builder.event(0, EventKind::FreeRequested { address: BASE + 2 * MIB, site: SiteId(0) });
+    let recording = builder.finish();
     let snapshot = json_of(&recording);
 
-    let entries = snapshot["device_traces"][0].as_array().expect("a list");
+    let entries = snapshot["device_traces"][0].as_array().expect("the value is a list");
     assert_eq!(entries.len(), 1);
     assert_eq!((&entries[0]["size"], &entries[0]["stream"]), (&json!(1_000_000), &json!(0)));
     let segment = &snapshot["segments"][0];
     let sums = ["allocated_size", "active_size", "requested_size", "total_size"].map(|name| segment[name].as_u64());
     assert_eq!(sums, [Some(0), Some(2 * MIB), Some(2_000_000), Some(20 * MIB)]);
-    let blocks = segment["blocks"].as_array().expect("a list").iter();
+    let blocks = segment["blocks"].as_array().expect("the value is a list").iter();
     let blocks: Vec<_> = blocks.map(|block| (block["size"].as_u64(), block["state"].as_str())).collect();
     let expected =
         [(2, "inactive"), (1, "active_pending_free"), (2, "inactive"), (1, "active_pending_free"), (14, "inactive")];
@@ -196,8 +197,8 @@ fn a_recording_from_the_middle_of_a_run_lists_what_was_there() {
 }
 
 #[test]
-fn free_blocks_keep_what_was_asked_for_last() {
-    let mut draft = Draft::new(&[0]);
+fn free_blocks_keep_the_last_requested_size() {
+    let mut builder = RecordingBuilder::new(&[0]);
     let none = SiteId(0);
     let (stream, pool) = (StreamId(0), pool());
     let take = |address, mib: u64| EventKind::BlockAllocated {
@@ -210,27 +211,28 @@ fn free_blocks_keep_what_was_asked_for_last() {
     };
     let give =
         |address| [EventKind::FreeRequested { address, site: none }, EventKind::FreeCompleted { address, site: none }];
-    // |--4--|--4--|-- 12 free, new --|  ->  |-- 8 free, 4 - 1 asked --|-2-| 10 free, 4 - 1 asked |
+    // |--4--|--4--|-- 12 free, never used --| -> |-- 8 used, then free --|-2-|-- 10 free, last used
+    // for 4 - 1 --|
     let segment = EventKind::SegmentAllocated { address: BASE, size: 20 * MIB, stream, pool, site: none };
     let kinds = [segment, take(BASE, 4), take(BASE + 4 * MIB, 4)].into_iter();
     let kinds = kinds.chain(give(BASE)).chain(give(BASE + 4 * MIB)).chain([take(BASE, 8), take(BASE + 8 * MIB, 2)]);
     for kind in kinds.chain(give(BASE)) {
-        draft.event(0, kind);
+        builder.event(0, kind);
     }
-    let snapshot = json_of(&draft.finish());
-    let blocks = snapshot["segments"][0]["blocks"].as_array().expect("a list").iter();
+    let snapshot = json_of(&builder.finish());
+    let blocks = snapshot["segments"][0]["blocks"].as_array().expect("the value is a list").iter();
     let blocks: Vec<_> = blocks.map(|block| (block["size"].as_u64(), block["requested_size"].as_u64())).collect();
     let expected = [(8 * MIB, 8 * MIB - 1), (2 * MIB, 2 * MIB - 1), (10 * MIB, 4 * MIB - 1)];
     assert_eq!(blocks, expected.map(|(size, requested)| (Some(size), Some(requested))));
 }
 
 #[test]
-fn memory_of_the_host_stands_by_itself() {
-    let mut draft = Draft::new(&[0]);
-    draft.event(0, segment(BASE, SiteId(0)));
-    draft.event(DeviceId::HOST.0, segment(BASE, SiteId(0)));
-    draft.event(DeviceId::HOST.0, block(BASE, SiteId(0)));
-    let recording = draft.finish();
+fn pinned_host_memory_has_its_own_lists() {
+    let mut builder = RecordingBuilder::new(&[0]);
+    builder.event(0, segment(BASE, SiteId(0)));
+    builder.event(DeviceId::HOST.0, segment(BASE, SiteId(0)));
+    builder.event(DeviceId::HOST.0, block(BASE, SiteId(0)));
+    let recording = builder.finish();
     let snapshot = json_of(&recording);
     assert_eq!(snapshot["device_traces"].as_array().map(Vec::len), Some(1));
     assert_eq!(snapshot["segments"].as_array().map(Vec::len), Some(1));
@@ -238,27 +240,31 @@ fn memory_of_the_host_stands_by_itself() {
     assert_eq!(snapshot["host_segments"][0]["allocated_size"], 2 * MIB);
     for writer in WRITERS {
         let again = imported(&exported(&recording, writer), "again");
-        let host = again.end_state().device(DeviceId::HOST).expect("the host is there");
+        let host = again.end_state().device(DeviceId::HOST).expect("the recording has host memory");
         assert_eq!(host.counters().allocated, 2 * MIB);
     }
 }
 
 #[test]
-fn events_that_are_missing_are_missing() {
-    let mut draft = Draft::new(&[0]);
+fn missing_events_have_no_entries() {
+    let mut builder = RecordingBuilder::new(&[0]);
     let (stream, pool, site) = (StreamId(0), pool(), SiteId(0));
     for begin in [7, 1 << 60] {
         let mut state = MemoryState::default();
         let (size, expandable, since_event) = (20 * MIB, false, 0);
         let there = Segment { address: BASE, size, stream, pool, expandable, site, since_event };
         state.device_mut(DeviceId(0)).insert_segment(there);
-        draft.encoder.skip_to(begin);
-        draft.encoder.full_state(&state);
-        draft.event(0, block(BASE, site));
-        draft.event(0, EventKind::FreeRequested { address: BASE, site });
+        builder.encoder.skip_to(begin);
+        builder.encoder.full_state(&state);
+        builder.event(0, block(BASE, site));
+        builder.event(0, EventKind::FreeRequested { address: BASE, site });
     }
-    let snapshot = json_of(&draft.finish());
-    let actions = snapshot["device_traces"][0].as_array().expect("a list").iter().map(|entry| entry["action"].as_str());
+    let snapshot = json_of(&builder.finish());
+    let actions = snapshot["device_traces"][0]
+        .as_array()
+        .expect("the value is a list")
+        .iter()
+        .map(|entry| entry["action"].as_str());
     let twice = ["alloc", "free_requested", "alloc", "free_requested"];
     assert_eq!(actions.collect::<Vec<_>>(), twice.map(Some));
     assert_eq!(snapshot["allocator_settings"]["trace_alloc_overflowed"], true);
@@ -266,20 +272,20 @@ fn events_that_are_missing_are_missing() {
 }
 
 #[test]
-fn a_walk_shows_what_a_replay_shows() {
-    let mut draft = Draft::new(&[0]);
+fn for_each_event_agrees_with_replay() {
+    let mut builder = RecordingBuilder::new(&[0]);
     let site = SiteId(0);
-    draft.event(0, segment(BASE, site));
-    draft.event(0, block(BASE, site));
-    draft.event(0, EventKind::Gap { lost: 3 });
-    let mut state = draft.encoder.state().clone();
+    builder.event(0, segment(BASE, site));
+    builder.event(0, block(BASE, site));
+    builder.event(0, EventKind::Gap { lost: 3 });
+    let mut state = builder.encoder.state().clone();
     state.apply(&Event { device: DeviceId(0), time_ns: 9, kind: block(BASE + 8 * MIB, site) });
-    draft.encoder.full_state(&state);
-    draft.event(0, block(BASE + 4 * MIB, site));
-    draft.encoder.skip_to(100);
-    draft.encoder.full_state(&state);
-    draft.event(0, EventKind::FreeRequested { address: BASE, site });
-    let recording = draft.finish();
+    builder.encoder.full_state(&state);
+    builder.event(0, block(BASE + 4 * MIB, site));
+    builder.encoder.skip_to(100);
+    builder.encoder.full_state(&state);
+    builder.event(0, EventKind::FreeRequested { address: BASE, site });
+    let recording = builder.finish();
     let (mut replay, mut numbers) = (Replay::new(), Vec::new());
     let each = |before: &MemoryState, number: u64, event: &Event| {
         assert_eq!(before, replay.seek(&recording, number)?, "before event {number}");
@@ -287,32 +293,34 @@ fn a_walk_shows_what_a_replay_shows() {
         numbers.push(number);
         Ok::<_, FormatError>(())
     };
-    export::walk(&recording, &mut |_, _| {}, each).expect("a recording");
+    export::for_each_event(&recording, &mut |_, _| {}, each).expect("the recording is valid");
     assert_eq!(numbers, [0, 1, 2, 3, 100]);
 }
 
 #[test]
-fn a_device_that_pytorch_cannot_have_is_refused() {
-    let mut draft = Draft::new(&[]);
-    draft.event(120, segment(BASE, SiteId(0)));
-    let recording = draft.finish();
+fn device_number_above_pytorchs_limit_is_refused() {
+    let mut builder = RecordingBuilder::new(&[]);
+    builder.event(120, segment(BASE, SiteId(0)));
+    let recording = builder.finish();
     for writer in WRITERS {
-        let error = writer(&recording, &mut Vec::new(), &mut |_, _| {}).expect_err("there is no such device");
+        let error =
+            writer(&recording, &mut Vec::new(), &mut |_, _| {}).expect_err("PyTorch does not support this device");
         assert!(error.to_string().contains("120"), "{error}");
     }
 }
 
 #[test]
-fn nothing_is_a_snapshot_too() {
-    let recording = Draft::new(&[]).finish();
+fn empty_recording_becomes_an_empty_snapshot() {
+    let recording = RecordingBuilder::new(&[]).finish();
     let snapshot = json_of(&recording);
     assert_eq!(snapshot["device_traces"], json!([]));
     assert_eq!(snapshot["segments"], json!([]));
 }
 
 #[test]
-fn marks_that_happened_at_once_in_two_places_are_looked_up_in_order() {
-    // Each of these in the order of times would be a chunk unpacked: the export would take minutes.
+fn interleaved_marks_are_looked_up_in_event_order() {
+    // Looking these up in order of time would unpack a chunk for each: the export would take
+    // minutes.
     const MARKS: u64 = 20_000;
     let mut encoder = Encoder::new(&Info::default());
     encoder.define(&Definition::String("m".to_owned()));
@@ -326,26 +334,26 @@ fn marks_that_happened_at_once_in_two_places_are_looked_up_in_order() {
     }
     let (recording, _) = recording_of(encoder);
     let started = std::time::Instant::now();
-    let json: Value = serde_json::from_slice(&exported(&recording, WRITERS[1])).expect("JSON");
+    let json: Value = serde_json::from_slice(&exported(&recording, WRITERS[1])).expect("the output is JSON");
     assert!(started.elapsed() < std::time::Duration::from_secs(20), "{:?}", started.elapsed());
     assert_eq!(json["device_traces"][0].as_array().map(Vec::len), Some(2 * MARKS as usize));
     assert_eq!(json["external_annotations"], json!([]));
 }
 
 #[test]
-fn a_stack_without_end_is_cut() {
+fn deep_stack_is_cut() {
     const DEPTH: u32 = 100_000;
-    let mut draft = Draft::new(&[0]);
-    let function = draft.name("deeper");
-    let frame = draft.interner.frame(Frame { function, ..Frame::default() });
-    let stack = (0..DEPTH).fold(StackId(0), |caller, _| draft.interner.stack(frame, caller));
-    let site = draft.interner.site(Site { stack, ..Site::default() });
-    draft.define();
+    let mut builder = RecordingBuilder::new(&[0]);
+    let function = builder.name("deeper");
+    let frame = builder.interner.frame(Frame { function, ..Frame::default() });
+    let stack = (0..DEPTH).fold(StackId(0), |caller, _| builder.interner.stack(frame, caller));
+    let site = builder.interner.site(Site { stack, ..Site::default() });
+    builder.define();
     let kind = EventKind::Mark { stage: Stage::Instant, name: function, address: 0, site };
-    (0..3).for_each(|_| draft.event(0, kind));
-    let (recording, _) = recording_of(draft.encoder);
-    let json: Value = serde_json::from_slice(&exported(&recording, WRITERS[1])).expect("JSON");
-    let frames = json["device_traces"][0][2]["frames"].as_array().expect("frames");
+    (0..3).for_each(|_| builder.event(0, kind));
+    let (recording, _) = recording_of(builder.encoder);
+    let json: Value = serde_json::from_slice(&exported(&recording, WRITERS[1])).expect("the output is JSON");
+    let frames = json["device_traces"][0][2]["frames"].as_array().expect("the frames are a list");
     assert_eq!((frames.len(), &frames[0]["name"]), (1024, &json!("deeper")));
     assert!(exported(&recording, WRITERS[0]).len() < 100_000, "the pickle, too");
 }

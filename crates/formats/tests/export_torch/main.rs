@@ -1,4 +1,4 @@
-//! Recordings as PyTorch snapshots, and recordings without their names.
+//! Tests of the exports to PyTorch snapshots, and of redaction.
 #![forbid(unsafe_code)]
 #![cfg(feature = "export")]
 

@@ -1,4 +1,4 @@
-//! Recordings without their names: nothing that named anything is left, and everything else is.
+//! Redacted recordings contain no names and keep everything else.
 
 use vramscope_formats::export::{self, Redactor, redact};
 use vramscope_formats::{Limits, import};
@@ -9,18 +9,18 @@ use vramscope_trace::{
 
 use crate::common::{WRITERS, events, exported, imported, read, recording_of, snapshots};
 
-/// Everything that a recording's bytes say, chunks unpacked.
+/// Returns all items of a recording's bytes.
 fn items(bytes: &[u8]) -> Vec<Item> {
     let mut decoder = Decoder::new();
     decoder.push(bytes);
     let mut items = Vec::new();
-    while let Some(item) = decoder.next_item().expect("a recording") {
+    while let Some(item) = decoder.next_item().expect("the recording is valid") {
         items.push(item);
     }
     items
 }
 
-/// Whether a text is one that stands for another.
+/// Returns true if a text is a placeholder.
 fn is_placeholder(text: &str) -> bool {
     let is_part = |part: &str| {
         let split = part.split_once('_');
@@ -32,14 +32,15 @@ fn is_placeholder(text: &str) -> bool {
     !text.is_empty() && text.split('/').all(is_part)
 }
 
-/// What a site is without its names: how many frames, their lines, which have a file, how deep the scope is, and what for.
+/// Returns a site without its names: the line of each frame and whether its file is unknown, the
+/// depth of the scope, and the category.
 fn shape(recording: &Recording, site: SiteId) -> (Vec<(u32, bool)>, usize, Category) {
     let frames = export::frames(recording, site).map(|frame| (frame.line, frame.file.is_empty()));
     let site = recording.definitions().site(site);
     (frames.collect(), recording.definitions().string(site.scope).split('/').count(), site.category)
 }
 
-/// An event without the name of a mark, whose number may be another.
+/// Returns an event without the name of a mark, whose number may differ.
 fn nameless(mut event: Event) -> Event {
     if let EventKind::Mark { name, .. } = &mut event.kind {
         name.0 = 0;
@@ -48,12 +49,13 @@ fn nameless(mut event: Event) -> Event {
 }
 
 #[test]
-fn real_recordings_keep_their_structure_and_lose_their_names() {
+fn recordings_keep_their_structure_and_lose_their_names() {
     for path in snapshots() {
         let snapshot = read(&path);
         let original = imported(&snapshot, "a name");
         let begin = |info: &Info| Redactor::new(info, Encoder::new);
-        let (redactor, _) = import(&snapshot, "a name", &Limits::default(), &mut |_, _| {}, begin).expect("a snapshot");
+        let (redactor, _) =
+            import(&snapshot, "a name", &Limits::default(), &mut |_, _| {}, begin).expect("the snapshot is valid");
         let (redacted, bytes) = recording_of(redactor.into_inner());
 
         for item in items(&bytes) {
@@ -72,8 +74,8 @@ fn real_recordings_keep_their_structure_and_lose_their_names() {
     }
 }
 
-/// A snapshot with something to hide in every text that is read from one.
-fn telling() -> Vec<u8> {
+/// A snapshot with a text to hide in every field that is read.
+fn snapshot_with_secrets() -> Vec<u8> {
     let frames = r#"[{"name": "HIDE_function", "filename": "/home/HIDE_user/HIDE_file.py", "line": 3},
         {"name": "HIDE_function", "filename": "HIDE_function", "line": 4}]"#;
     let entry = |action, size, text| {
@@ -98,14 +100,14 @@ fn telling() -> Vec<u8> {
     .into_bytes()
 }
 
-/// Everything that a redacted recording can be turned into, as bytes.
+/// Returns everything that a redacted recording can be exported to, as bytes.
 fn outputs(recording: &Recording, bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut outputs = vec![bytes.to_vec(), format!("{:?}", items(bytes)).into_bytes()];
     outputs.extend(WRITERS.map(|writer| exported(recording, writer)));
     outputs
 }
 
-/// A recording as it is read, a piece at a time.
+/// Returns a recording in pieces.
 fn pieces(bytes: &[u8]) -> impl Iterator<Item = Result<Vec<u8>, FormatError>> + '_ {
     bytes.chunks(1000).map(|piece| Ok(piece.to_vec()))
 }
@@ -119,22 +121,23 @@ fn check_hidden(outputs: &[Vec<u8>]) {
 }
 
 #[test]
-fn nothing_of_any_text_is_left() {
-    let snapshot = telling();
+fn no_text_of_a_snapshot_remains() {
+    let snapshot = snapshot_with_secrets();
     let begin = |info: &Info| Redactor::new(info, Encoder::new);
     let name = "/home/HIDE_user/HIDE_source";
-    let (redactor, _) = import(&snapshot, name, &Limits::default(), &mut |_, _| {}, begin).expect("a snapshot");
+    let (redactor, _) =
+        import(&snapshot, name, &Limits::default(), &mut |_, _| {}, begin).expect("the snapshot is valid");
     let (redacted, bytes) = recording_of(redactor.into_inner());
     check_hidden(&outputs(&redacted, &bytes));
-    let plain = String::from_utf8(exported(&redacted, WRITERS[1])).expect("JSON is text");
+    let plain = String::from_utf8(exported(&redacted, WRITERS[1])).expect("JSON is UTF-8");
     for kept in ["function_1", "file_1", "file_2", "scope_1/scope_2/scope_1", "region_1", "mark_1", "\"size\":1024"] {
         assert!(plain.contains(kept), "no {kept} in {plain}");
     }
 }
 
 #[test]
-fn a_recording_is_redacted_as_what_it_was_made_from() {
-    let snapshot = telling();
+fn recording_is_redacted_like_its_snapshot() {
+    let snapshot = snapshot_with_secrets();
     let info = Info {
         source: "HIDE_program".to_owned(),
         writer: "HIDE_writer".to_owned(),
@@ -145,27 +148,27 @@ fn a_recording_is_redacted_as_what_it_was_made_from() {
     };
     let limits = Limits::default();
     let begin = |_: &Info| Encoder::new(&info);
-    let (encoder, _) = import(&snapshot, "x", &limits, &mut |_, _| {}, begin).expect("a snapshot");
+    let (encoder, _) = import(&snapshot, "x", &limits, &mut |_, _| {}, begin).expect("the snapshot is valid");
     let (original, bytes) = recording_of(encoder);
-    let encoder = redact(original.info(), pieces(&bytes), Encoder::new).expect("a recording");
+    let encoder = redact(original.info(), pieces(&bytes), Encoder::new).expect("the recording is valid");
     let (redacted, bytes) = recording_of(encoder);
     check_hidden(&outputs(&redacted, &bytes));
     assert_eq!(redacted.events(), original.events());
     assert_eq!(redacted.info().epoch_unix_ns, 5000);
     assert_eq!(redacted.info().devices[0].total_bytes, 7);
     assert_eq!(redacted.info().devices[0].name, "device_0");
-    // Once more, nothing changes: a placeholder for a placeholder has the same number.
-    let again = redact(redacted.info(), pieces(&bytes), Encoder::new).expect("a recording");
+    // Redacting again changes nothing: a placeholder of a placeholder has the same number.
+    let again = redact(redacted.info(), pieces(&bytes), Encoder::new).expect("the recording is valid");
     assert_eq!(recording_of(again).1, bytes);
 }
 
 #[test]
-fn of_several_heads_the_last_is_told() {
+fn last_header_chunk_is_used() {
     let mut encoder = Encoder::new(&Info { source: "HIDE_hub".to_owned(), ..Info::default() });
     let device = DeviceInfo { name: "HIDE_gpu".to_owned(), total_bytes: 7, rank: Some(3), ..DeviceInfo::default() };
     encoder.head(&Info { source: "HIDE_program".to_owned(), devices: vec![device], ..Info::default() });
     let (original, bytes) = recording_of(encoder);
-    let encoder = redact(original.info(), pieces(&bytes), Encoder::new).expect("a recording");
+    let encoder = redact(original.info(), pieces(&bytes), Encoder::new).expect("the recording is valid");
     let (redacted, bytes) = recording_of(encoder);
     check_hidden(&[bytes]);
     let [device] = &redacted.info().devices[..] else { panic!("{:?}", redacted.info()) };
@@ -173,8 +176,8 @@ fn of_several_heads_the_last_is_told() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused() {
+fn input_that_is_not_a_recording_is_refused() {
     assert!(redact(&Info::default(), pieces(b"something else altogether"), Encoder::new).is_err());
     let broken = FormatError { offset: 5, what: "the disk is gone".to_owned() };
-    assert_eq!(redact(&Info::default(), [Err(broken.clone())], Encoder::new).expect_err("a piece is"), broken);
+    assert_eq!(redact(&Info::default(), [Err(broken.clone())], Encoder::new).expect_err("a piece is an error"), broken);
 }

@@ -1,15 +1,16 @@
-//! A snapshot that is imported, exported and imported again says the same.
+//! Importing, exporting and importing a snapshot again gives the same recording.
 
 use vramscope_trace::{Block, DeviceId, Recording, Segment, SiteId};
 
-use crate::common::{WRITERS, events, exported, imported, in_words, read, site_in_words, snapshots};
+use crate::common::{WRITERS, events, exported, imported, read, site_text, snapshots, with_texts};
 
-/// The memory of one device at the end: segments and blocks without the numbers of their sites, and their sites.
+/// The memory of one device at the end: segments and blocks with the text of their sites instead of
+/// the number.
 type End = (DeviceId, Vec<(Segment, String)>, Vec<(Block, String)>);
 
 fn ends(recording: &Recording) -> Vec<End> {
     let none = SiteId(0);
-    let words = |site| site_in_words(recording, site);
+    let words = |site| site_text(recording, site);
     let of = |(id, device): (DeviceId, &vramscope_trace::DeviceState)| {
         let segments = device.segments().map(|&segment| (Segment { site: none, ..segment }, words(segment.site)));
         let blocks = device.blocks().map(|&block| (Block { site: none, ..block }, words(block.site)));
@@ -18,7 +19,7 @@ fn ends(recording: &Recording) -> Vec<End> {
     recording.end_state().devices().map(of).collect()
 }
 
-/// Annotations without the numbers of their names, and their names.
+/// Returns the annotations with their names instead of their numbers.
 fn annotations(recording: &Recording) -> Vec<(u64, u64, DeviceId, vramscope_trace::Stage, String)> {
     let name = |id| recording.definitions().string(id).to_owned();
     recording
@@ -29,7 +30,7 @@ fn annotations(recording: &Recording) -> Vec<(u64, u64, DeviceId, vramscope_trac
 }
 
 #[test]
-fn a_snapshot_survives_the_way_out_and_in() {
+fn snapshots_survive_export_and_import() {
     for path in snapshots() {
         let name = path.file_name().expect("a file has a name").to_string_lossy().into_owned();
         let first = imported(&read(&path), &name);
@@ -38,7 +39,7 @@ fn a_snapshot_survives_the_way_out_and_in() {
             let second = imported(&exported(&first, writer), &name);
             assert_eq!(second.events(), first.events(), "{name}");
             for (number, (one, other)) in events(&first).into_iter().zip(events(&second)).enumerate() {
-                assert_eq!(in_words(&second, other), in_words(&first, one), "{name}: event {number}");
+                assert_eq!(with_texts(&second, other), with_texts(&first, one), "{name}: event {number}");
             }
             assert_eq!(ends(&second), ends(&first), "{name}");
             assert_eq!(annotations(&second), annotations(&first), "{name}");

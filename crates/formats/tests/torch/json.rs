@@ -1,12 +1,12 @@
-//! A snapshot as JSON gives the same events as the pickle of it.
+//! A snapshot in JSON gives the same events as its pickle.
 
 use crate::common::{LARGE, SMALL, import_all, recorded};
 use crate::unpickle;
-use vramscope_formats::{Imported, Source, sniff};
+use vramscope_formats::{ImportSummary, InputFormat, sniff};
 use vramscope_trace::{Definitions, Event, EventKind, Memory, SiteId};
 
-/// The call stack of a site, and what else it says, by its words.
-fn words(definitions: &Definitions, site: SiteId) -> Vec<(String, String, u32)> {
+/// Returns the frames and the scope of a site.
+fn site_frames(definitions: &Definitions, site: SiteId) -> Vec<(String, String, u32)> {
     let site = definitions.site(site);
     let frames = definitions.stack(site.stack).map(|frame| {
         (definitions.string(frame.function).to_owned(), definitions.string(frame.file).to_owned(), frame.line)
@@ -20,7 +20,7 @@ fn definitions(memory: &Memory) -> Definitions {
     definitions
 }
 
-/// An event without its site, and the site.
+/// Returns an event without its site, and the site.
 fn split(mut event: Event) -> (Event, SiteId) {
     let site = match &mut event.kind {
         EventKind::SegmentAllocated { site, .. }
@@ -36,8 +36,8 @@ fn split(mut event: Event) -> (Event, SiteId) {
     (event, site)
 }
 
-/// The numbers of strings and sites may differ, what they stand for may not.
-fn check_same(name: &str, left: &(Memory, Imported), right: &(Memory, Imported)) {
+/// Compares two imports. The numbers of strings and sites may differ, but not their meaning.
+fn check_same(name: &str, left: &(Memory, ImportSummary), right: &(Memory, ImportSummary)) {
     assert_eq!(left.1, right.1, "{name}");
     let (left, right) = (&left.0, &right.0);
     assert_eq!(left.events.len(), right.events.len(), "{name}");
@@ -45,7 +45,11 @@ fn check_same(name: &str, left: &(Memory, Imported), right: &(Memory, Imported))
     for (number, (left, right)) in left.events.iter().zip(&right.events).enumerate() {
         let ((left, left_site), (right, right_site)) = (split(*left), split(*right));
         assert_eq!(left, right, "{name}: event {number}");
-        assert_eq!(words(&left_words, left_site), words(&right_words, right_site), "{name}: event {number}");
+        assert_eq!(
+            site_frames(&left_words, left_site),
+            site_frames(&right_words, right_site),
+            "{name}: event {number}"
+        );
     }
     assert_eq!(left.annotations.len(), right.annotations.len(), "{name}");
     for (left, right) in left.annotations.iter().zip(&right.annotations) {
@@ -65,17 +69,20 @@ fn check_same(name: &str, left: &(Memory, Imported), right: &(Memory, Imported))
 }
 
 #[test]
-fn json_and_pickle_say_the_same() {
+fn json_and_pickle_give_the_same_events() {
     for name in SMALL.into_iter().chain(LARGE) {
         let Some(recorded) = recorded(name) else { continue };
-        let json = serde_json::to_vec(&unpickle::to_json(&recorded.pickle)).expect("JSON of plain data");
-        assert_eq!((sniff(&recorded.pickle), sniff(&json)), (Some(Source::TorchPickle), Some(Source::TorchJson)));
+        let json = serde_json::to_vec(&unpickle::to_json(&recorded.pickle)).expect("the values are plain data");
+        assert_eq!(
+            (sniff(&recorded.pickle), sniff(&json)),
+            (Some(InputFormat::TorchPickle), Some(InputFormat::TorchJson))
+        );
         check_same(name, &import_all(&recorded.pickle, name), &import_all(&json, name));
     }
 }
 
 #[test]
-fn characters_that_there_are_not_do_not_cost_the_rest() {
+fn invalid_characters_are_replaced() {
     let entry = |name: &[u8]| {
         let (before, after) = (
             br#"{"device_traces": [[{"action": "alloc", "addr": 512, "size": 512, "frames": [{"name": ""#,
@@ -87,10 +94,10 @@ fn characters_that_there_are_not_do_not_cost_the_rest() {
         let (memory, imported) = import_all(&entry(name), "characters");
         let definitions = definitions(&memory);
         let (_, site) = split(memory.events[0]);
-        (words(&definitions, site)[0].0.clone(), imported.misfits)
+        (site_frames(&definitions, site)[0].0.clone(), imported.contradictions)
     };
     let (_, sound) = read(b"step");
-    // Latin-1, and what Python makes of a name on a disk that is not UTF-8.
+    // Latin-1, and Python's representation of a file name that is not UTF-8.
     assert_eq!(read(b"caf\xe9"), ("caf?".to_owned(), sound + 1));
     assert_eq!(read(br"caf\udce9"), ("caf\u{fffd}".to_owned(), sound + 1));
     assert_eq!(read(br"\ud83d\ude00"), ("\u{1f600}".to_owned(), sound));

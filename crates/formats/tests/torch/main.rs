@@ -1,4 +1,4 @@
-//! The reader of PyTorch snapshots, on real snapshots and on hostile ones.
+//! Tests of the reader of PyTorch snapshots, with real and hostile input.
 
 mod common;
 mod hostile;

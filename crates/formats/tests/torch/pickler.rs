@@ -1,12 +1,13 @@
-//! A value as a pickle.
+//! Writes pickles.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// A pickle of protocol 4 as Python writes it: everything but numbers goes to the memo, and a text is written once.
+/// Pickles a value with protocol 4 as Python does: everything but numbers is memoized, and a string
+/// is written once.
 pub(crate) fn pickled(value: &Value) -> Vec<u8> {
-    let mut pickler = Pickler { out: b"\x80\x04".to_vec(), texts: HashMap::new(), places: 0 };
+    let mut pickler = Pickler { out: b"\x80\x04".to_vec(), strings: HashMap::new(), slots: 0 };
     pickler.put(value);
     pickler.out.push(b'.');
     pickler.out
@@ -14,25 +15,25 @@ pub(crate) fn pickled(value: &Value) -> Vec<u8> {
 
 struct Pickler {
     out: Vec<u8>,
-    texts: HashMap<String, u32>,
-    places: u32,
+    strings: HashMap<String, u32>,
+    slots: u32,
 }
 
 impl Pickler {
     fn memoize(&mut self) {
         self.out.push(0x94);
-        self.places += 1;
+        self.slots += 1;
     }
 
     fn text(&mut self, text: &str) {
-        match self.texts.get(text) {
-            Some(place) => {
+        match self.strings.get(text) {
+            Some(slot) => {
                 self.out.push(b'j');
-                self.out.extend(place.to_le_bytes());
+                self.out.extend(slot.to_le_bytes());
             }
             None => {
-                self.texts.insert(text.to_owned(), self.places);
-                self.out.extend([0x8c, u8::try_from(text.len()).expect("a short text")]);
+                self.strings.insert(text.to_owned(), self.slots);
+                self.out.extend([0x8c, u8::try_from(text.len()).expect("strings are shorter than 256 bytes")]);
                 self.out.extend(text.as_bytes());
                 self.memoize();
             }
@@ -55,7 +56,7 @@ impl Pickler {
                 }
                 (None, None) => {
                     self.out.push(b'G');
-                    self.out.extend(number.as_f64().expect("a number").to_be_bytes());
+                    self.out.extend(number.as_f64().expect("the value is a number").to_be_bytes());
                 }
             },
             Value::String(text) => self.text(text),

@@ -1,26 +1,26 @@
-//! Real snapshots give exactly what PyTorch's own counters said.
+//! Imported snapshots give exactly the counters that PyTorch reported.
 
 use crate::common::{LARGE, Recorded, SMALL, import_all, moments, recorded};
 use serde_json::Value;
 use vramscope_trace::{Annotation, Counters, Definitions, DeviceId, EventKind, Memory, Stage};
 
 fn number(value: &Value) -> u64 {
-    value.as_u64().expect("a whole number")
+    value.as_u64().expect("the value is an integer")
 }
 
-/// A step's figure for one device: programs on several GPUs recorded a list.
+/// Returns a step's value for one device; programs with several GPUs recorded a list.
 fn of_device(value: &Value, device: usize) -> u64 {
     value.get(device).map_or_else(|| number(value), number)
 }
 
-/// `[allocated, reserved]` after each recorded step.
+/// Returns `[allocated, reserved]` after each recorded step.
 fn steps(truth: &Value, device: usize) -> Vec<[u64; 2]> {
-    let steps = truth["steps"].as_array().expect("a list of steps");
+    let steps = truth["steps"].as_array().expect("the steps are a list");
     steps.iter().map(|step| ["allocated", "reserved"].map(|field| of_device(&step[field], device))).collect()
 }
 
-/// How many of the steps are met, each at a later moment than the one before.
-fn met(steps: &[[u64; 2]], moments: &[Counters]) -> usize {
+/// Returns how many of the steps occur in order among the moments.
+fn count_matching_steps(steps: &[[u64; 2]], moments: &[Counters]) -> usize {
     let mut left = steps.iter().peekable();
     for moment in moments {
         left.next_if_eq(&&[moment.allocated, moment.reserved]);
@@ -28,7 +28,8 @@ fn met(steps: &[[u64; 2]], moments: &[Counters]) -> usize {
     steps.len() - left.len()
 }
 
-/// How many of the recorded steps ended within a history that began late: as many as optimizers ran in it, and at least the last one.
+/// Returns how many of the recorded steps are in an incomplete history: as many as optimizer steps
+/// ended in it, at least one.
 fn steps_within(memory: &Memory, steps: usize) -> usize {
     let mut definitions = Definitions::default();
     memory.definitions.iter().cloned().for_each(|definition| definitions.define(definition));
@@ -44,14 +45,15 @@ fn check(recorded: &Recorded) {
     let Recorded { name, pickle, truth } = recorded;
     let (memory, imported) = import_all(pickle, name);
     println!("{name}: {} events, notes {:?}", imported.events, imported.notes);
-    assert_eq!(imported.misfits, 0, "{name}");
+    assert_eq!(imported.contradictions, 0, "{name}");
     assert_eq!(imported.info.source, *name);
     for note in &imported.notes {
-        let is_expected =
-            ["began late", "up to 1 MiB", "from before the history"].iter().any(|part| note.contains(part));
+        let is_expected = ["began after memory", "were rebuilt", "up to 1 MiB", "from before the history"]
+            .iter()
+            .any(|part| note.contains(part));
         assert!(is_expected, "{name}: {note}");
     }
-    let events = truth["events"].as_array().expect("a list of event counts");
+    let events = truth["events"].as_array().expect("the event counts are a list");
     for (device, of_device) in events.iter().enumerate() {
         let id = DeviceId(device as u16);
         let (moments, end) = moments(&memory, id);
@@ -67,15 +69,19 @@ fn check(recorded: &Recorded) {
         let steps = steps(truth, device);
         let within = if info.history_complete { steps.len() } else { steps_within(&memory, steps.len()) };
         println!("{name}: device {device} has the last {within} of {} steps", steps.len());
-        assert_eq!(met(&steps[steps.len() - within..], &moments), within, "{name}: steps of device {device} met");
+        assert_eq!(
+            count_matching_steps(&steps[steps.len() - within..], &moments),
+            within,
+            "{name}: steps of device {device} met"
+        );
     }
 }
 
-/// The counters at the end, and the peaks where nothing is missing.
+/// Checks the counters at the end, and the peaks if the history is complete.
 fn check_end(name: &str, truth: &Value, device: usize, moments: &[Counters], is_complete: bool) {
     let end = moments.last().copied().unwrap_or_default();
     if device > 0 {
-        // The counters were read for device 0 only; of others there are the steps.
+        // The counters were recorded for device 0 only; other devices have the steps.
         assert_eq!(steps(truth, device).last(), Some(&[end.allocated, end.reserved]), "{name}: device {device}");
         return;
     }
@@ -98,7 +104,7 @@ fn check_end(name: &str, truth: &Value, device: usize, moments: &[Counters], is_
 #[test]
 fn small_recordings_match_pytorch() {
     for name in SMALL {
-        check(&recorded(name).expect("it comes with the repository"));
+        check(&recorded(name).expect("the repository contains this snapshot"));
     }
 }
 
@@ -111,9 +117,9 @@ fn large_recordings_match_pytorch() {
     }
 }
 
-/// 4 million events: run it in release, `cargo test --release -p vramscope-formats -- --ignored`.
+/// 4 million events; run it with `cargo test --release -p vramscope-formats -- --ignored`.
 #[test]
-#[ignore = "takes a while"]
+#[ignore = "takes minutes without optimization"]
 fn big_matches_pytorch() {
     if let Some(recorded) = recorded("big") {
         check(&recorded);
@@ -121,9 +127,9 @@ fn big_matches_pytorch() {
 }
 
 #[test]
-fn history_is_complete_only_where_it_is() {
+fn only_complete_histories_are_marked_complete() {
     for name in SMALL {
-        let recorded = recorded(name).expect("it comes with the repository");
+        let recorded = recorded(name).expect("the repository contains this snapshot");
         let (memory, imported) = import_all(&recorded.pickle, name);
         let is_complete = name != "ring";
         assert_eq!(imported.info.devices[0].history_complete, is_complete, "{name}");
@@ -133,13 +139,13 @@ fn history_is_complete_only_where_it_is() {
 
 #[test]
 fn private_pools_own_their_segments() {
-    let recorded = recorded("graphs").expect("it comes with the repository");
+    let recorded = recorded("graphs").expect("the repository contains this snapshot");
     let (memory, _) = import_all(&recorded.pickle, "graphs");
     let (_, end) = moments(&memory, DeviceId(0));
-    let segments = end.device(DeviceId(0)).expect("device 0").segments();
+    let segments = end.device(DeviceId(0)).expect("the recording has device 0").segments();
     let owned = segments.filter(|segment| segment.pool.owner.0 > 0).count();
     assert_eq!(owned, 8);
-    // A block's pool is its segment's.
+    // The pool of a block is the pool of its segment.
     let in_private = |kind: &EventKind| matches!(kind, EventKind::BlockAllocated { pool, .. } if pool.owner.0 > 0);
     assert!(memory.events.iter().any(|event| in_private(&event.kind)));
 }

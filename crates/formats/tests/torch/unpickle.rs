@@ -1,4 +1,4 @@
-//! A pickle as JSON, by a reader of its own: as plain as can be, for well-formed pickles of plain data only.
+//! Converts pickles to JSON with a separate, minimal reader for well-formed pickles of plain data.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,17 +14,18 @@ enum Item {
 }
 
 impl Item {
-    /// The value, without what stands under the key `left_out`.
-    fn json(&self, left_out: &str) -> Value {
+    /// Returns the value without the key `omitted_key`.
+    fn json(&self, omitted_key: &str) -> Value {
         match self {
             Self::Plain(value) => value.clone(),
-            Self::List(items) => Value::Array(items.borrow().iter().map(|item| item.json(left_out)).collect()),
+            Self::List(items) => Value::Array(items.borrow().iter().map(|item| item.json(omitted_key)).collect()),
             Self::Dict(items) => {
                 let items = items.borrow();
-                let pairs = items.chunks(2).map(|pair| (text(&pair[0]), &pair[1])).filter(|(key, _)| key != left_out);
-                Value::Object(pairs.map(|(key, value)| (key, value.json(left_out))).collect::<Map<_, _>>())
+                let pairs =
+                    items.chunks(2).map(|pair| (text(&pair[0]), &pair[1])).filter(|(key, _)| key != omitted_key);
+                Value::Object(pairs.map(|(key, value)| (key, value.json(omitted_key))).collect::<Map<_, _>>())
             }
-            Self::Mark => panic!("a mark is no value"),
+            Self::Mark => panic!("a mark is not a value"),
         }
     }
 }
@@ -32,7 +33,7 @@ impl Item {
 fn text(item: &Item) -> String {
     match item {
         Item::Plain(Value::String(text)) => text.clone(),
-        _ => panic!("a key is no text"),
+        _ => panic!("a key is not a string"),
     }
 }
 
@@ -50,35 +51,35 @@ fn fill(stack: &mut Vec<Item>, from: usize) {
 }
 
 fn pop_mark(stack: &mut Vec<Item>) -> usize {
-    let mark = stack.iter().rposition(|item| matches!(item, Item::Mark)).expect("a mark");
+    let mark = stack.iter().rposition(|item| matches!(item, Item::Mark)).expect("a mark is open");
     stack.remove(mark);
     mark
 }
 
-/// The JSON of a pickle.
+/// Converts a pickle to JSON.
 pub(crate) fn to_json(bytes: &[u8]) -> Value {
     read(bytes).json("")
 }
 
-/// The JSON of a pickle without call stacks, which are most of it.
+/// Converts a pickle to JSON without call stacks, which are most of it.
 pub(crate) fn to_json_without_frames(bytes: &[u8]) -> Value {
     read(bytes).json("frames")
 }
 
 fn read(bytes: &[u8]) -> Item {
     let mut rest = bytes;
-    let mut take = |len: usize| rest.split_off(..len).expect("the pickle is whole");
+    let mut take = |len: usize| rest.split_off(..len).expect("the pickle is complete");
     let (mut stack, mut memo) = (Vec::<Item>::new(), Vec::<Item>::new());
     let plain = |value: Value| Item::Plain(value);
     loop {
         match take(1)[0] {
-            b'.' => return stack.pop().expect("a value"),
+            b'.' => return stack.pop().expect("the stack has a value"),
             0x80 => drop(take(1)),
             0x95 => drop(take(8)),
             b'(' => stack.push(Item::Mark),
             b'}' => stack.push(Item::Dict(Rc::default())),
             b']' => stack.push(Item::List(Rc::default())),
-            0x94 => memo.push(stack.last().expect("a value").clone()),
+            0x94 => memo.push(stack.last().expect("the stack has a value").clone()),
             b'h' => stack.push(memo[usize::from(take(1)[0])].clone()),
             b'j' => stack.push(memo[u32::from_le_bytes(take(4).try_into().expect("4 bytes")) as usize].clone()),
             b'K' => stack.push(plain(take(1)[0].into())),

@@ -1,26 +1,26 @@
-//! A snapshot as JSON: what `json.dumps` makes of one, with lists for tuples.
+//! Writes a snapshot as JSON, as `json.dumps` would, with lists for tuples.
 
 use std::io::{self, Write};
 
 use vramscope_trace::{Definitions, StackId, StringId};
 
-use super::notation::{Notation, frames};
+use super::snapshot_writer::{SnapshotWriter, limited_frames};
 
 /// Writes JSON without spaces.
-pub(super) struct Json<W> {
+pub(super) struct JsonWriter<W> {
     out: W,
-    /// Whether the next item or key is the first of its container.
+    /// True if the next item or key is the first of its container.
     is_first: bool,
-    /// The next value belongs to the key before it.
+    /// True if the next value belongs to the key before it.
     after_key: bool,
 }
 
-impl<W: Write> Json<W> {
+impl<W: Write> JsonWriter<W> {
     pub(super) fn new(out: W) -> Self {
         Self { out, is_first: true, after_key: false }
     }
 
-    /// What stands between this value and what was before it.
+    /// Writes the separator before a value.
     fn separate(&mut self) -> io::Result<()> {
         if !self.is_first && !self.after_key {
             self.out.write_all(b",")?;
@@ -42,7 +42,7 @@ impl<W: Write> Json<W> {
     }
 }
 
-impl<W: Write> Notation for Json<W> {
+impl<W: Write> SnapshotWriter for JsonWriter<W> {
     fn begin_dict(&mut self) -> io::Result<()> {
         self.begin(b"{")
     }
@@ -53,7 +53,7 @@ impl<W: Write> Notation for Json<W> {
         write!(self.out, "\"{name}\":")
     }
 
-    fn own_key(&mut self, name: &str) -> io::Result<()> {
+    fn dynamic_key(&mut self, name: &str) -> io::Result<()> {
         self.text(name)?;
         self.after_key = true;
         self.out.write_all(b":")
@@ -78,11 +78,11 @@ impl<W: Write> Notation for Json<W> {
 
     fn float(&mut self, value: f64) -> io::Result<()> {
         self.separate()?;
-        // With a point even where it is whole, as Python does.
+        // Python writes a decimal point even for whole numbers.
         write!(self.out, "{value:?}")
     }
 
-    fn nothing(&mut self) -> io::Result<()> {
+    fn null(&mut self) -> io::Result<()> {
         self.separate()?;
         self.out.write_all(b"null")
     }
@@ -97,9 +97,9 @@ impl<W: Write> Notation for Json<W> {
         write!(self.out, "[{first},{second}]")
     }
 
-    fn word(&mut self, word: &'static str) -> io::Result<()> {
+    fn constant(&mut self, text: &'static str) -> io::Result<()> {
         self.separate()?;
-        write!(self.out, "\"{word}\"")
+        write!(self.out, "\"{text}\"")
     }
 
     fn text(&mut self, text: &str) -> io::Result<()> {
@@ -113,7 +113,7 @@ impl<W: Write> Notation for Json<W> {
 
     fn frames(&mut self, definitions: &Definitions, id: StackId) -> io::Result<()> {
         self.begin_list()?;
-        for frame in frames(definitions, id) {
+        for frame in limited_frames(definitions, id) {
             self.begin_dict()?;
             self.key("name")?;
             self.string(definitions, frame.function)?;

@@ -1,22 +1,26 @@
-//! A recording as a PyTorch memory snapshot: what `torch.cuda.memory._snapshot()` returns, as a pickle or as JSON, for PyTorch's own
-//! tools (`torch.cuda._memory_viz`, the memory_viz page) and whatever else reads snapshots.
+//! Writes a recording as a PyTorch memory snapshot, as `torch.cuda.memory._snapshot()` returns it,
+//! as a pickle or as JSON. PyTorch's own tools (`torch.cuda._memory_viz`, the memory_viz page) and
+//! others read snapshots.
 //!
-//! | snapshot | from |
+//! | snapshot | source |
 //! | --- | --- |
-//! | `device_traces` | the events, one list a device; a free's size and stream from its block |
-//! | `segments` | the memory state at the end; blocks that were there before the first event have no entry, as in PyTorch's |
-//! | `host_traces`, `host_segments` | the same of pinned memory of the host, where the recording has any |
-//! | `allocator_settings` | those of the snapshot that the recording was made from, else what its own say |
-//! | `external_annotations` | annotations, and marks that begin or end something |
+//! | `device_traces` | the events, one list a device; size and stream of a free from its block |
+//! | `segments` | the memory state at the end |
+//! | `host_traces`, `host_segments` | the same for pinned host memory, if the recording has any |
+//! | `allocator_settings` | the settings of the imported snapshot, else the recording's settings |
+//! | `external_annotations` | annotations, and marks that begin or end an interval |
 //!
-//! A snapshot has no place for memory samples and gaps: they are left out. Reading order: `notation`, `trace`, `segments`.
+//! Blocks that are older than the first event have no entry, as in PyTorch's snapshots. A snapshot
+//! cannot represent memory samples and gaps, which are left out.
+//!
+//! Reading order: `snapshot_writer`, `trace`, `segments`.
 
 mod json;
-mod leftover;
-mod notation;
+mod last_requests;
 mod pickle;
 mod segments;
 mod settings;
+mod snapshot_writer;
 mod trace;
 
 use std::io::{BufWriter, Write};
@@ -26,77 +30,108 @@ use vramscope_trace::{
     Stage,
 };
 
-use self::json::Json;
-use self::leftover::Leftover;
-use self::notation::Notation;
-use self::pickle::Pickle;
-use self::trace::Traces;
-use super::{ExportError, Progress, walk};
+use self::json::JsonWriter;
+use self::last_requests::LastRequests;
+use self::pickle::PickleWriter;
+use self::snapshot_writer::SnapshotWriter;
+use self::trace::TraceWriter;
+use super::error::{ExportError, Progress};
+use super::walk::for_each_event;
 
-/// How many devices a snapshot can have: PyTorch is built for no more (`C10_COMPILE_TIME_MAX_GPUS`).
+/// The maximum number of devices that PyTorch supports (`C10_COMPILE_TIME_MAX_GPUS`).
 const MAX_DEVICES: u16 = 120;
-/// Bytes that are written at once.
+/// Size of the output buffer.
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// Writes the recording as a PyTorch snapshot in JSON.
+/// Writes a recording as a PyTorch snapshot in JSON.
+///
+/// ```
+/// use vramscope_formats::export;
+///
+/// # let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::Info::default());
+/// # encoder.flush();
+/// # let mut recording = vramscope_trace::Recording::new();
+/// # for chunk in encoder.take_output() {
+/// #     recording.push(&chunk.bytes).unwrap();
+/// # }
+/// let mut snapshot = Vec::new();
+/// export::memory_viz_json(&recording, &mut snapshot, &mut |_done, _total| {}).unwrap();
+/// assert!(snapshot.starts_with(b"{\"device_traces\":["));
+/// ```
 ///
 /// # Errors
-/// Where the recording cannot be read or the output not written, and where a device's number is one that PyTorch cannot have.
+/// If the recording cannot be read, the output cannot be written, or a device number is higher than
+/// PyTorch supports.
 pub fn memory_viz_json(recording: &Recording, out: &mut dyn Write, progress: Progress<'_>) -> Result<(), ExportError> {
-    write(recording, &mut Json::new(BufWriter::with_capacity(BUFFER_BYTES, out)), progress)
+    write(recording, &mut JsonWriter::new(BufWriter::with_capacity(BUFFER_BYTES, out)), progress)
 }
 
-/// Writes the recording as a pickled PyTorch snapshot.
+/// Writes a recording as a pickled PyTorch snapshot.
+///
+/// ```
+/// use vramscope_formats::export;
+///
+/// # let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::Info::default());
+/// # encoder.flush();
+/// # let mut recording = vramscope_trace::Recording::new();
+/// # for chunk in encoder.take_output() {
+/// #     recording.push(&chunk.bytes).unwrap();
+/// # }
+/// let mut snapshot = Vec::new();
+/// export::memory_viz_pickle(&recording, &mut snapshot, &mut |_done, _total| {}).unwrap();
+/// assert!(snapshot.starts_with(b"\x80\x02}"));
+/// ```
 ///
 /// # Errors
-/// Where the recording cannot be read or the output not written, and where a device's number is one that PyTorch cannot have.
+/// If the recording cannot be read, the output cannot be written, or a device number is higher than
+/// PyTorch supports.
 pub fn memory_viz_pickle(
     recording: &Recording,
     out: &mut dyn Write,
     progress: Progress<'_>,
 ) -> Result<(), ExportError> {
-    write(recording, &mut Pickle::new(BufWriter::with_capacity(BUFFER_BYTES, out))?, progress)
+    write(recording, &mut PickleWriter::new(BufWriter::with_capacity(BUFFER_BYTES, out))?, progress)
 }
 
-fn write(recording: &Recording, out: &mut impl Notation, progress: Progress<'_>) -> Result<(), ExportError> {
+fn write(recording: &Recording, out: &mut impl SnapshotWriter, progress: Progress<'_>) -> Result<(), ExportError> {
     let devices = device_count(recording)?;
     let definitions = recording.definitions();
     let has_category = |id| definitions.site(SiteId(id)).category != Category::Unknown;
-    let traces = Traces {
+    let trace_writer = TraceWriter {
         definitions,
         epoch_us: recording.info().epoch_unix_ns / 1000,
         has_categories: (1..=definitions.site_count() as u32).any(has_category),
     };
-    let mut leftovers = Vec::new();
-    let mut passes = Passes::of(recording, progress);
+    let mut last_requests = Vec::new();
+    let mut progress = CombinedProgress::new(recording, progress);
     out.begin_dict()?;
-    // Before the segments, in which stands what only the events tell.
+    // First, because the segments need facts that follow from the events.
     out.key("device_traces")?;
     out.begin_list()?;
     for device in 0..devices {
-        leftovers.push(write_trace(recording, &traces, DeviceId(device), out, &mut passes)?);
+        last_requests.push(write_trace(recording, &trace_writer, DeviceId(device), out, &mut progress)?);
     }
     out.end_list()?;
     out.key("segments")?;
     out.begin_list()?;
     for (id, device) in recording.end_state().devices() {
-        if let Some(leftover) = leftovers.get(usize::from(id.0)) {
-            segments::write(out, definitions, id, device, leftover)?;
+        if let Some(requests) = last_requests.get(usize::from(id.0)) {
+            segments::write(out, definitions, id, device, requests)?;
         }
     }
     out.end_list()?;
     if let Some(host) = recording.end_state().device(DeviceId::HOST) {
         out.key("host_traces")?;
-        let leftover = write_trace(recording, &traces, DeviceId::HOST, out, &mut passes)?;
+        let requests = write_trace(recording, &trace_writer, DeviceId::HOST, out, &mut progress)?;
         out.key("host_segments")?;
         out.begin_list()?;
-        segments::write(out, definitions, DeviceId::HOST, host, &leftover)?;
+        segments::write(out, definitions, DeviceId::HOST, host, &requests)?;
         out.end_list()?;
     }
     out.key("allocator_settings")?;
     settings::write(out, recording.info(), has_overflowed(recording)?)?;
     out.key("external_annotations")?;
-    write_annotations(recording, &traces, out)?;
+    write_annotations(recording, &trace_writer, out)?;
     out.end_dict()?;
     out.finish()?;
     Ok(())
@@ -106,41 +141,43 @@ fn has_events(device: &DeviceState) -> bool {
     device.events() > 0
 }
 
-/// The walks over the events: one for each device that has any.
-struct Passes<'a> {
+/// Combines the progress of several walks over the events, one for each device that has any.
+struct CombinedProgress<'a> {
     progress: Progress<'a>,
-    begun: u64,
-    all: u64,
+    started_walks: u64,
+    walks: u64,
 }
 
-impl<'a> Passes<'a> {
-    fn of(recording: &Recording, progress: Progress<'a>) -> Self {
+impl<'a> CombinedProgress<'a> {
+    fn new(recording: &Recording, progress: Progress<'a>) -> Self {
         let devices = recording.end_state().devices().filter(|(_, device)| has_events(device));
-        Self { progress, begun: 0, all: devices.count() as u64 }
+        Self { progress, started_walks: 0, walks: devices.count() as u64 }
     }
 
-    /// What the next walk tells of its progress to; it reports that of all.
+    /// Returns the progress callback for the next walk.
     fn next(&mut self) -> impl FnMut(u64, u64) {
-        let (before, all) = (self.begun, self.all);
-        self.begun += 1;
+        let (before, all) = (self.started_walks, self.walks);
+        self.started_walks += 1;
         move |done, total| (self.progress)(before * total + done, all * total)
     }
 }
 
-/// How many devices the snapshot has: all up to the last that the recording speaks of; the host is none.
+/// Returns the number of devices in the snapshot: up to the last one in the recording, without the
+/// host.
 fn device_count(recording: &Recording) -> Result<u16, ExportError> {
     let declared = recording.info().devices.iter().map(|info| info.device);
     let last =
         declared.chain(recording.devices().map(|id| id.0)).filter(|&device| DeviceId(device) != DeviceId::HOST).max();
     let Some(last) = last else { return Ok(0) };
     if last >= MAX_DEVICES {
-        let what = format!("there is a device number {last}, and PyTorch knows none above {}", MAX_DEVICES - 1);
-        return Err(ExportError::Unfit(what));
+        let problem = format!("device {last} cannot be exported: PyTorch supports devices 0 to {}", MAX_DEVICES - 1);
+        return Err(ExportError::Unsupported(problem));
     }
     Ok(last + 1)
 }
 
-/// Whether a history has lost its beginning and only its owner knew: events are missing, though nothing was there before the first.
+/// Returns true if the history lost its beginning and nothing else in the snapshot would show it:
+/// events are missing, although no memory was in use before the first event.
 fn has_overflowed(recording: &Recording) -> Result<bool, FormatError> {
     let mut replay = Replay::new();
     let begin = replay.seek(recording, recording.first_event())?;
@@ -149,40 +186,41 @@ fn has_overflowed(recording: &Recording) -> Result<bool, FormatError> {
     Ok(recording.lost_events() > 0 || recording.info().devices.iter().any(overflowed))
 }
 
-/// Writes the list of one device's entries, and gives what its free blocks remember at the end.
+/// Writes the entries of one device. Returns the last requested sizes of its free blocks at the
+/// end.
 fn write_trace(
     recording: &Recording,
-    traces: &Traces<'_>,
+    trace_writer: &TraceWriter<'_>,
     id: DeviceId,
-    out: &mut impl Notation,
-    passes: &mut Passes<'_>,
-) -> Result<Leftover, ExportError> {
-    let mut leftover = Leftover::default();
+    out: &mut impl SnapshotWriter,
+    progress: &mut CombinedProgress<'_>,
+) -> Result<LastRequests, ExportError> {
+    let mut requests = LastRequests::default();
     let mut next = None;
     out.begin_list()?;
     if !recording.end_state().device(id).is_some_and(has_events) {
         out.end_list()?;
-        return Ok(leftover);
+        return Ok(requests);
     }
-    walk(recording, &mut passes.next(), |before, number, event| {
+    for_each_event(recording, &mut progress.next(), |before, number, event| {
         let before = before.device(id);
-        // At the beginning, and behind a gap, of the free blocks only what the full state says is known.
+        // At the beginning and after a gap, the history of free blocks is unknown.
         if next != Some(number) {
-            leftover = Leftover::new(before);
+            requests = LastRequests::new(before);
         }
         next = (!matches!(event.kind, EventKind::Gap { .. })).then_some(number + 1);
         if event.device == id {
-            traces.write(out, event, before)?;
-            leftover.apply(&event.kind, before);
+            trace_writer.write(out, event, before)?;
+            requests.apply(&event.kind, before);
         }
         Ok::<_, ExportError>(())
     })?;
     out.end_list()?;
-    Ok(leftover)
+    Ok(requests)
 }
 
-/// Of each annotation, whether it is one of the marks among the events that have their entry. Events are looked up in their own order: that of
-/// times may lead from chunk to chunk and back.
+/// Returns for each annotation whether it is a mark among the events that has an entry. Events are
+/// looked up in their own order: in order of time, lookups could alternate between chunks.
 fn are_entries(recording: &Recording) -> Result<Vec<bool>, FormatError> {
     let annotations = recording.annotations();
     let mut in_order: Vec<usize> = (0..annotations.len()).collect();
@@ -201,8 +239,12 @@ fn are_entries(recording: &Recording) -> Result<Vec<bool>, FormatError> {
     Ok(are_entries)
 }
 
-/// Writes what stands beside the events, and the marks among them for which a history has no entry.
-fn write_annotations(recording: &Recording, traces: &Traces<'_>, out: &mut impl Notation) -> Result<(), ExportError> {
+/// Writes the annotations, and the marks among the events that have no entry.
+fn write_annotations(
+    recording: &Recording,
+    trace_writer: &TraceWriter<'_>,
+    out: &mut impl SnapshotWriter,
+) -> Result<(), ExportError> {
     out.begin_list()?;
     for (annotation, is_entry) in recording.annotations().iter().zip(are_entries(recording)?) {
         if is_entry {
@@ -215,11 +257,11 @@ fn write_annotations(recording: &Recording, traces: &Traces<'_>, out: &mut impl 
             Stage::Instant => "INSTANT",
         };
         out.begin_dict()?;
-        out.word_field("stage", stage)?;
+        out.constant_field("stage", stage)?;
         out.key("name")?;
-        out.string(traces.definitions, name)?;
+        out.string(trace_writer.definitions, name)?;
         out.number_field("device", device.0)?;
-        out.number_field("time_us", traces.time_us(time_ns))?;
+        out.number_field("time_us", trace_writer.time_us(time_ns))?;
         out.end_dict()?;
     }
     out.end_list()?;

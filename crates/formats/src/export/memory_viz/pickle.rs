@@ -1,7 +1,8 @@
-//! A snapshot as a pickle, written as it is met and never held.
+//! Writes a snapshot as a pickle, in a single pass.
 //!
-//! Protocol 2: every Python 3 and every copy of the memory_viz page reads it. Words, strings, frames, stacks and names of pools are
-//! written once and then referred to, as Python does with what is the same object.
+//! Protocol 2 is read by every Python 3 and every version of the memory_viz page. Repeated strings,
+//! frames, stacks and pool ids are written once and then referred to, as Python does for identical
+//! objects.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,9 +10,9 @@ use std::io::{self, Write};
 
 use vramscope_trace::{Definitions, Frame, StackId, StringId};
 
-use super::notation::{Notation, frames};
+use super::snapshot_writer::{SnapshotWriter, limited_frames};
 
-// Operations of the pickle machine, by the names that Python's `pickletools` gives them.
+// Opcodes of the pickle machine, named as in Python's `pickletools`.
 const PROTO: u8 = 0x80;
 const STOP: u8 = b'.';
 const MARK: u8 = b'(';
@@ -34,52 +35,53 @@ const LONG_BINGET: u8 = b'j';
 const BINPUT: u8 = b'q';
 const LONG_BINPUT: u8 = b'r';
 
-/// Items of a list that are appended at once, as Python does: a reader keeps them on its stack until then.
+/// Items appended to a list at once, as Python does: readers keep them on their stack until then.
 const ITEMS_PER_APPEND: u32 = 1000;
-/// Places of the memo kept for the format's own words, which are referred to most: up to 256 a reference takes two bytes and not five.
-const PLACES_FOR_WORDS: u32 = 128;
+/// Memo slots reserved for the format's own strings, which are used most: references to slots below
+/// 256 take two bytes instead of five.
+const RESERVED_SLOTS: u32 = 128;
 
 /// A container that is not complete.
 #[derive(Clone, Copy)]
 enum Open {
     Dict,
-    /// With how many items since the last append.
+    /// The number of items since the last append.
     List(u32),
 }
 
-/// Where what was written before is found again.
+/// The memo slots of the values written so far.
 struct Memo {
-    words: HashMap<&'static str, u32>,
+    constants: HashMap<&'static str, u32>,
     strings: HashMap<StringId, u32>,
     frames: HashMap<Frame, u32>,
     stacks: HashMap<StackId, u32>,
     pairs: HashMap<(u64, u64), u32>,
-    /// The next place for anything but words.
+    /// The next slot for anything but the format's own strings.
     next: u32,
 }
 
-/// Writes a pickle.
-pub(super) struct Pickle<W> {
+/// Writes a pickle of protocol 2.
+pub(super) struct PickleWriter<W> {
     out: W,
     open: Vec<Open>,
     memo: Memo,
 }
 
-impl<W: Write> Pickle<W> {
+impl<W: Write> PickleWriter<W> {
     pub(super) fn new(mut out: W) -> io::Result<Self> {
         out.write_all(&[PROTO, 2])?;
         let memo = Memo {
-            words: HashMap::new(),
+            constants: HashMap::new(),
             strings: HashMap::new(),
             frames: HashMap::new(),
             stacks: HashMap::new(),
             pairs: HashMap::new(),
-            next: PLACES_FOR_WORDS,
+            next: RESERVED_SLOTS,
         };
         Ok(Self { out, open: Vec::new(), memo })
     }
 
-    /// To be called before each value: makes room for it in the list that it is an item of.
+    /// Prepares the open list for another item. Must be called before each value.
     fn before_value(&mut self) -> io::Result<()> {
         if let Some(Open::List(items)) = self.open.last_mut() {
             if *items == ITEMS_PER_APPEND {
@@ -94,67 +96,68 @@ impl<W: Write> Pickle<W> {
         Ok(())
     }
 
-    fn get(&mut self, place: u32) -> io::Result<()> {
-        match u8::try_from(place) {
-            Ok(place) => self.out.write_all(&[BINGET, place]),
+    fn get(&mut self, slot: u32) -> io::Result<()> {
+        match u8::try_from(slot) {
+            Ok(slot) => self.out.write_all(&[BINGET, slot]),
             Err(_) => {
                 self.out.write_all(&[LONG_BINGET])?;
-                self.out.write_all(&place.to_le_bytes())
+                self.out.write_all(&slot.to_le_bytes())
             }
         }
     }
 
-    fn put(&mut self, place: u32) -> io::Result<()> {
-        match u8::try_from(place) {
-            Ok(place) => self.out.write_all(&[BINPUT, place]),
+    fn put(&mut self, slot: u32) -> io::Result<()> {
+        match u8::try_from(slot) {
+            Ok(slot) => self.out.write_all(&[BINPUT, slot]),
             Err(_) => {
                 self.out.write_all(&[LONG_BINPUT])?;
-                self.out.write_all(&place.to_le_bytes())
+                self.out.write_all(&slot.to_le_bytes())
             }
         }
     }
 
-    /// Refers to `key` where it was written before, else writes it by `write` and remembers it.
-    fn once<K: Hash + Eq + Copy>(
+    /// Writes a reference to `key` if it was written before. Otherwise writes it with `write` and
+    /// adds it to the memo.
+    fn write_once<K: Hash + Eq + Copy>(
         &mut self,
         key: K,
         known: fn(&mut Memo) -> &mut HashMap<K, u32>,
         write: impl FnOnce(&mut Self) -> io::Result<()>,
     ) -> io::Result<()> {
-        if let Some(&place) = known(&mut self.memo).get(&key) {
-            return self.get(place);
+        if let Some(&slot) = known(&mut self.memo).get(&key) {
+            return self.get(slot);
         }
         write(self)?;
-        let place = self.memo.next;
-        // Past 2^32 things nothing is remembered any more, and written each time.
-        let Some(next) = place.checked_add(1) else { return Ok(()) };
+        let slot = self.memo.next;
+        // After 2^32 values the memo is full, and further ones are written each time.
+        let Some(next) = slot.checked_add(1) else { return Ok(()) };
         self.memo.next = next;
-        known(&mut self.memo).insert(key, place);
-        self.put(place)
+        known(&mut self.memo).insert(key, slot);
+        self.put(slot)
     }
 
-    fn plain_text(&mut self, text: &str) -> io::Result<()> {
-        let too_long = |_| io::Error::new(io::ErrorKind::InvalidInput, "a text of more than 4 GiB");
+    fn write_text(&mut self, text: &str) -> io::Result<()> {
+        let too_long = |_| io::Error::new(io::ErrorKind::InvalidInput, "a string of more than 4 GiB cannot be pickled");
         let len = u32::try_from(text.len()).map_err(too_long)?;
         self.out.write_all(&[BINUNICODE])?;
         self.out.write_all(&len.to_le_bytes())?;
         self.out.write_all(text.as_bytes())
     }
 
-    fn plain_word(&mut self, word: &'static str) -> io::Result<()> {
-        if let Some(&place) = self.memo.words.get(word) {
-            return self.get(place);
+    fn write_constant(&mut self, text: &'static str) -> io::Result<()> {
+        if let Some(&slot) = self.memo.constants.get(text) {
+            return self.get(slot);
         }
-        self.plain_text(word)?;
-        let place = u32::try_from(self.memo.words.len()).unwrap_or(PLACES_FOR_WORDS);
-        if place >= PLACES_FOR_WORDS {
+        self.write_text(text)?;
+        let slot = u32::try_from(self.memo.constants.len()).unwrap_or(RESERVED_SLOTS);
+        if slot >= RESERVED_SLOTS {
             return Ok(());
         }
-        self.memo.words.insert(word, place);
-        self.put(place)
+        self.memo.constants.insert(text, slot);
+        self.put(slot)
     }
 
-    fn plain_number(&mut self, value: i128) -> io::Result<()> {
+    fn write_integer(&mut self, value: i128) -> io::Result<()> {
         if let Ok(byte) = u8::try_from(value) {
             return self.out.write_all(&[BININT1, byte]);
         }
@@ -174,7 +177,7 @@ impl<W: Write> Pickle<W> {
         self.out.write_all(&bytes[..len])
     }
 
-    fn plain_frame(&mut self, definitions: &Definitions, frame: Frame) -> io::Result<()> {
+    fn write_frame(&mut self, definitions: &Definitions, frame: Frame) -> io::Result<()> {
         self.begin_dict()?;
         self.key("name")?;
         self.string(definitions, frame.function)?;
@@ -185,7 +188,7 @@ impl<W: Write> Pickle<W> {
     }
 }
 
-impl<W: Write> Notation for Pickle<W> {
+impl<W: Write> SnapshotWriter for PickleWriter<W> {
     fn begin_dict(&mut self) -> io::Result<()> {
         self.before_value()?;
         self.open.push(Open::Dict);
@@ -193,11 +196,11 @@ impl<W: Write> Notation for Pickle<W> {
     }
 
     fn key(&mut self, name: &'static str) -> io::Result<()> {
-        self.plain_word(name)
+        self.write_constant(name)
     }
 
-    fn own_key(&mut self, name: &str) -> io::Result<()> {
-        self.plain_text(name)
+    fn dynamic_key(&mut self, name: &str) -> io::Result<()> {
+        self.write_text(name)
     }
 
     fn end_dict(&mut self) -> io::Result<()> {
@@ -220,7 +223,7 @@ impl<W: Write> Notation for Pickle<W> {
 
     fn number(&mut self, value: i128) -> io::Result<()> {
         self.before_value()?;
-        self.plain_number(value)
+        self.write_integer(value)
     }
 
     fn float(&mut self, value: f64) -> io::Result<()> {
@@ -229,7 +232,7 @@ impl<W: Write> Notation for Pickle<W> {
         self.out.write_all(&value.to_be_bytes())
     }
 
-    fn nothing(&mut self) -> io::Result<()> {
+    fn null(&mut self) -> io::Result<()> {
         self.before_value()?;
         self.out.write_all(&[NONE])
     }
@@ -241,45 +244,45 @@ impl<W: Write> Notation for Pickle<W> {
 
     fn pair(&mut self, first: u64, second: u64) -> io::Result<()> {
         self.before_value()?;
-        self.once(
+        self.write_once(
             (first, second),
             |memo| &mut memo.pairs,
             |this| {
-                this.plain_number(first.into())?;
-                this.plain_number(second.into())?;
+                this.write_integer(first.into())?;
+                this.write_integer(second.into())?;
                 this.out.write_all(&[TUPLE2])
             },
         )
     }
 
-    fn word(&mut self, word: &'static str) -> io::Result<()> {
+    fn constant(&mut self, text: &'static str) -> io::Result<()> {
         self.before_value()?;
-        self.plain_word(word)
+        self.write_constant(text)
     }
 
     fn text(&mut self, text: &str) -> io::Result<()> {
         self.before_value()?;
-        self.plain_text(text)
+        self.write_text(text)
     }
 
     fn string(&mut self, definitions: &Definitions, id: StringId) -> io::Result<()> {
         self.before_value()?;
-        self.once(id, |memo| &mut memo.strings, |this| this.plain_text(definitions.string(id)))
+        self.write_once(id, |memo| &mut memo.strings, |this| this.write_text(definitions.string(id)))
     }
 
     fn frames(&mut self, definitions: &Definitions, id: StackId) -> io::Result<()> {
         self.before_value()?;
-        self.once(
+        self.write_once(
             id,
             |memo| &mut memo.stacks,
             |this| {
-                // The list itself is the value that room was made for.
+                // The list is the value for which `before_value` was called above.
                 this.open.push(Open::List(0));
                 this.out.write_all(&[EMPTY_LIST])?;
-                for frame in frames(definitions, id) {
+                for frame in limited_frames(definitions, id) {
                     this.before_value()?;
                     this.open.push(Open::Dict);
-                    this.once(frame, |memo| &mut memo.frames, |this| this.plain_frame(definitions, frame))?;
+                    this.write_once(frame, |memo| &mut memo.frames, |this| this.write_frame(definitions, frame))?;
                     this.open.pop();
                 }
                 this.end_list()
@@ -297,21 +300,21 @@ impl<W: Write> Notation for Pickle<W> {
 mod tests {
     use super::*;
 
-    fn pickled(write: impl FnOnce(&mut Pickle<&mut Vec<u8>>) -> io::Result<()>) -> Vec<u8> {
+    fn pickled(write: impl FnOnce(&mut PickleWriter<&mut Vec<u8>>) -> io::Result<()>) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut pickle = Pickle::new(&mut bytes).expect("memory can be written");
+        let mut pickle = PickleWriter::new(&mut bytes).expect("memory can be written");
         write(&mut pickle).and_then(|()| pickle.finish()).expect("memory can be written");
         bytes
     }
 
-    /// What Python's `pickle.dumps(value, 2)` gives.
+    /// Compares with the result of Python's `pickle.dumps(value, 2)`.
     fn check(value: i128, bytes: &[u8]) {
         let expected = [&[PROTO, 2], bytes, &[STOP]].concat();
         assert_eq!(pickled(|pickle| pickle.number(value)), expected, "{value}");
     }
 
     #[test]
-    fn numbers_take_the_bytes_that_python_gives_them() {
+    fn numbers_are_encoded_as_python_does() {
         check(0, b"K\x00");
         check(255, b"K\xff");
         check(256, b"M\x00\x01");
@@ -328,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lists_are_appended_in_parts_and_short_ones_at_once() {
+    fn lists_are_appended_in_batches_of_a_thousand() {
         let list = |items: u32| {
             pickled(|pickle| {
                 pickle.begin_list()?;
@@ -345,16 +348,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_is_written_once() {
-        let once = pickled(|pickle| {
+    fn repeated_values_are_written_once() {
+        let written = pickled(|pickle| {
             pickle.begin_list()?;
             for _ in 0..3 {
-                pickle.word("alloc")?;
+                pickle.constant("alloc")?;
                 pickle.pair(0, 3)?;
             }
             pickle.end_list()
         });
         let expected = b"\x80\x02](X\x05\x00\x00\x00allocq\x00K\x00K\x03\x86q\x80h\x00h\x80h\x00h\x80e.";
-        assert_eq!(once, expected);
+        assert_eq!(written, expected);
     }
 }

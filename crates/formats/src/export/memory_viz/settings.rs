@@ -1,4 +1,4 @@
-//! `allocator_settings`: the settings as text, and one by one.
+//! Writes `allocator_settings`: the settings as text, and some of them as values.
 
 use std::io;
 
@@ -6,22 +6,23 @@ use serde_json::Value;
 use vramscope_pool::Settings;
 use vramscope_trace::Info;
 
-use super::notation::Notation;
+use super::snapshot_writer::SnapshotWriter;
 
-/// What says that entries are missing.
+/// The setting that reports missing entries.
 const OVERFLOWED: &str = "trace_alloc_overflowed";
-/// What PyTorch calls the powers of two, in MiB, that roundings are set for.
+/// PyTorch's names of the powers of two, in MiB, for which rounding is configured.
 const DIVISION_NAMES: [&str; 16] =
     ["1", "2", "4", "8", "16", "32", "64", "128", "256", "512", "1024", "2048", "4096", "8192", "16384", "32768"];
 
-/// Writes the settings: as a snapshot said them that the recording was made of, else what the allocator's own syntax says; of settings
-/// that cannot be read, only the text. `overflowed` says that the history has lost its beginning where nothing else shows it.
-pub(super) fn write(out: &mut impl Notation, info: &Info, overflowed: bool) -> io::Result<()> {
+/// Writes the settings of the imported snapshot, or else those of the recording. Settings that
+/// cannot be parsed are written as text only. `overflowed` means that the history lost its
+/// beginning and nothing else shows it.
+pub(super) fn write(out: &mut impl SnapshotWriter, info: &Info, overflowed: bool) -> io::Result<()> {
     out.begin_dict()?;
     match serde_json::from_str(&info.source_settings) {
         Ok(Value::Object(settings)) => {
             for (name, value) in settings.iter().filter(|(name, _)| *name != OVERFLOWED) {
-                out.own_key(name)?;
+                out.dynamic_key(name)?;
                 write_value(out, value)?;
             }
         }
@@ -34,12 +35,12 @@ pub(super) fn write(out: &mut impl Notation, info: &Info, overflowed: bool) -> i
     out.end_dict()
 }
 
-fn write_conf(out: &mut impl Notation, alloc_conf: &str) -> io::Result<()> {
+fn write_conf(out: &mut impl SnapshotWriter, alloc_conf: &str) -> io::Result<()> {
     out.key("PYTORCH_CUDA_ALLOC_CONF")?;
     out.text(alloc_conf)?;
     let Ok(settings) = Settings::parse(alloc_conf) else { return Ok(()) };
     out.key("max_split_size")?;
-    // No limit is -1 in PyTorch.
+    // PyTorch writes -1 for "no limit".
     out.number(settings.max_split_size.map_or(-1, i128::from))?;
     out.key("garbage_collection_threshold")?;
     out.float(settings.garbage_collection_threshold)?;
@@ -53,10 +54,10 @@ fn write_conf(out: &mut impl Notation, alloc_conf: &str) -> io::Result<()> {
     out.end_dict()
 }
 
-/// Writes a value as it is. It is no deeper than the reader of JSON allows, which is 128 levels.
-fn write_value(out: &mut impl Notation, value: &Value) -> io::Result<()> {
+/// Writes any JSON value. serde_json limits its depth to 128 levels.
+fn write_value(out: &mut impl SnapshotWriter, value: &Value) -> io::Result<()> {
     match value {
-        Value::Null => out.nothing(),
+        Value::Null => out.null(),
         Value::Bool(value) => out.boolean(*value),
         Value::Number(number) => match number.as_i64().map(i128::from).or(number.as_u64().map(i128::from)) {
             Some(whole) => out.number(whole),
@@ -71,7 +72,7 @@ fn write_value(out: &mut impl Notation, value: &Value) -> io::Result<()> {
         Value::Object(fields) => {
             out.begin_dict()?;
             for (name, value) in fields {
-                out.own_key(name)?;
+                out.dynamic_key(name)?;
                 write_value(out, value)?;
             }
             out.end_dict()

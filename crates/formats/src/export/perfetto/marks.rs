@@ -1,7 +1,9 @@
-//! Marks and annotations: moments on one track, spans on as many as it takes for them to be nested.
+//! Writes marks and annotations: instants on one track, spans on as many tracks as nesting
+//! requires.
 //!
-//! An end belongs to the innermost open span of its name, so spans of different names may overlap. A span goes to the first lane on
-//! which it lies inside another or beside it. They are written before everything else: a reader sorts by time.
+//! An end belongs to the innermost open span of its name, so spans of different names may overlap.
+//! A span goes to the first lane where it is nested in another span or follows it. All of them are
+//! written before the events; readers sort by time.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -9,18 +11,18 @@ use std::collections::HashMap;
 use vramscope_trace::{Annotation, DeviceId, Recording, Stage, StringId};
 
 use super::proto::{INSTANT, MERGE_BY_KEY, SLICE_BEGIN, TrackDescriptor};
-use super::texts::Text;
-use super::{Argument, Trace, rank};
-use crate::export::ExportError;
+use super::texts::{Argument, Text};
+use super::writer::{TraceWriter, rank};
+use crate::export::error::ExportError;
 
-/// Spans that may overlap at a time without being nested.
-const LANES: usize = 64;
+/// Maximum number of overlapping spans that are not nested.
+const MAX_LANES: usize = 64;
 
-/// A span, or a moment where it has no length of its own.
+/// A span of time with a name.
 struct Span {
     name: StringId,
     begin_ns: u64,
-    /// The greatest number where it does not end.
+    /// `u64::MAX` if the span does not end.
     end_ns: u64,
     at_event: u64,
 }
@@ -30,25 +32,25 @@ pub(super) fn write(
     recording: &Recording,
     device: DeviceId,
     process: u64,
-    trace: &mut Trace<'_>,
+    trace: &mut TraceWriter<'_>,
 ) -> Result<(), ExportError> {
     let annotations = recording.annotations().iter().filter(|annotation| annotation.device == device);
-    let (moments, mut spans) = sort(annotations);
-    if !moments.is_empty() {
+    let (instants, mut spans) = match_spans(annotations);
+    if !instants.is_empty() {
         let track = trace.track_under(process, "marks", rank::MARKS)?;
-        for annotation in moments {
+        for annotation in instants {
             let arguments = [("event", Argument::Number(annotation.at_event))];
-            trace.named(INSTANT, (track, annotation.time_ns), Text::Defined(annotation.name), &arguments)?;
+            trace.write_named(INSTANT, (track, annotation.time_ns), Text::String(annotation.name), &arguments)?;
         }
     }
     spans.sort_by_key(|span| (span.begin_ns, Reverse(span.end_ns)));
     let mut lanes: Vec<Lane> = Vec::new();
-    let mut left_out = 0u64;
+    let mut omitted = 0u64;
     for span in &spans {
-        let place = match lanes.iter_mut().position(|lane| lane.has_place(span)) {
-            Some(place) => place,
-            None if lanes.len() == LANES => {
-                left_out += 1;
+        let lane = match lanes.iter_mut().position(|lane| lane.fits(span)) {
+            Some(lane) => lane,
+            None if lanes.len() == MAX_LANES => {
+                omitted += 1;
                 continue;
             }
             None => {
@@ -56,42 +58,42 @@ pub(super) fn write(
                 lanes.len() - 1
             }
         };
-        lanes[place].begin(trace, span)?;
+        lanes[lane].begin(trace, span)?;
     }
     for lane in &mut lanes {
         lane.end(trace, u64::MAX - 1)?;
     }
-    if left_out > 0 {
-        let track = trace.track_under(process, "left out", rank::LEFT_OUT)?;
-        let arguments = [("spans", Argument::Number(left_out))];
-        trace.named(INSTANT, (track, recording.end_ns()), Text::Word("spans without a slice"), &arguments)?;
+    if omitted > 0 {
+        let track = trace.track_under(process, "left out", rank::OMITTED)?;
+        let arguments = [("spans", Argument::Number(omitted))];
+        trace.write_named(INSTANT, (track, recording.end_ns()), Text::Constant("spans without a slice"), &arguments)?;
     }
     Ok(())
 }
 
-/// Finds which begin and end belong together. An end without a beginning is a moment.
-fn sort<'a>(annotations: impl Iterator<Item = &'a Annotation>) -> (Vec<&'a Annotation>, Vec<Span>) {
-    let mut moments = Vec::new();
+/// Matches begins with ends. An end without a begin becomes an instant.
+fn match_spans<'a>(annotations: impl Iterator<Item = &'a Annotation>) -> (Vec<&'a Annotation>, Vec<Span>) {
+    let mut instants = Vec::new();
     let mut spans: Vec<Span> = Vec::new();
     let mut open: HashMap<StringId, Vec<usize>> = HashMap::new();
     for annotation in annotations {
         let &Annotation { name, time_ns, at_event, .. } = annotation;
         match annotation.stage {
-            Stage::Instant => moments.push(annotation),
+            Stage::Instant => instants.push(annotation),
             Stage::Begin => {
                 open.entry(name).or_default().push(spans.len());
                 spans.push(Span { name, begin_ns: time_ns, end_ns: u64::MAX, at_event });
             }
             Stage::End => match open.get_mut(&name).and_then(Vec::pop) {
-                Some(begun) => spans[begun].end_ns = time_ns.max(spans[begun].begin_ns),
-                None => moments.push(annotation),
+                Some(begin) => spans[begin].end_ns = time_ns.max(spans[begin].begin_ns),
+                None => instants.push(annotation),
             },
         }
     }
-    (moments, spans)
+    (instants, spans)
 }
 
-fn lane_track(trace: &mut Trace<'_>, process: u64) -> Result<u64, ExportError> {
+fn lane_track(trace: &mut TraceWriter<'_>, process: u64) -> Result<u64, ExportError> {
     trace.track(TrackDescriptor {
         name: Some("spans".to_owned()),
         parent_uuid: Some(process),
@@ -109,23 +111,24 @@ struct Lane {
 }
 
 impl Lane {
-    /// Whether a span that begins no earlier than those before it is inside or beside all of them.
-    fn has_place(&self, span: &Span) -> bool {
-        let around = self.open.iter().rev().find(|&&end_ns| end_ns > span.begin_ns);
-        around.is_none_or(|&end_ns| end_ns >= span.end_ns)
+    /// Returns true if a span can be added: it is nested in the innermost open span, or none is
+    /// open. Spans must be added in order of their begin.
+    fn fits(&self, span: &Span) -> bool {
+        let enclosing = self.open.iter().rev().find(|&&end_ns| end_ns > span.begin_ns);
+        enclosing.is_none_or(|&end_ns| end_ns >= span.end_ns)
     }
 
-    fn begin(&mut self, trace: &mut Trace<'_>, span: &Span) -> Result<(), ExportError> {
+    fn begin(&mut self, trace: &mut TraceWriter<'_>, span: &Span) -> Result<(), ExportError> {
         self.end(trace, span.begin_ns)?;
         self.open.push(span.end_ns);
         let arguments = [("event", Argument::Number(span.at_event))];
-        trace.named(SLICE_BEGIN, (self.track, span.begin_ns), Text::Defined(span.name), &arguments)
+        trace.write_named(SLICE_BEGIN, (self.track, span.begin_ns), Text::String(span.name), &arguments)
     }
 
-    /// Ends what ends by then.
-    fn end(&mut self, trace: &mut Trace<'_>, by_ns: u64) -> Result<(), ExportError> {
+    /// Ends the spans that end at `by_ns` or earlier.
+    fn end(&mut self, trace: &mut TraceWriter<'_>, by_ns: u64) -> Result<(), ExportError> {
         while let Some(end_ns) = self.open.pop_if(|end_ns| *end_ns <= by_ns) {
-            trace.end_slice(self.track, end_ns)?;
+            trace.write_slice_end(self.track, end_ns)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The messages of a Perfetto trace, as far as they are written here. Names and numbers of fields are those of
+//! The messages of a Perfetto trace that are used here. Names and numbers of fields are those of
 //! `protos/perfetto/trace` in Perfetto's repository.
 
 use prost::Message;
@@ -7,32 +7,33 @@ use prost::Message;
 pub(super) const SLICE_BEGIN: i32 = 1;
 /// [`TrackEvent::kind`]: the innermost slice of the track ends.
 pub(super) const SLICE_END: i32 = 2;
-/// [`TrackEvent::kind`]: a moment.
+/// [`TrackEvent::kind`]: an instant.
 pub(super) const INSTANT: i32 = 3;
 /// [`TrackEvent::kind`]: a counter's new value.
 pub(super) const COUNTER: i32 = 4;
 
-/// [`TracePacket::sequence_flags`]: what was interned before on this sequence counts no more.
+/// [`TracePacket::sequence_flags`]: earlier interned strings of this sequence are no longer valid.
 pub(super) const STATE_CLEARED: u32 = 1;
-/// [`TracePacket::sequence_flags`]: the packet uses what was interned.
+/// [`TracePacket::sequence_flags`]: the packet uses interned strings.
 pub(super) const NEEDS_STATE: u32 = 2;
 
 /// [`CounterDescriptor::unit`]: bytes.
 pub(super) const UNIT_BYTES: i32 = 3;
 /// [`TrackDescriptor::child_ordering`]: by [`TrackDescriptor::sibling_order_rank`].
 pub(super) const ORDER_EXPLICIT: i32 = 3;
-/// [`TrackDescriptor::sibling_merge_behavior`]: tracks of one [`TrackDescriptor::sibling_merge_key_int`] are shown as one.
+/// [`TrackDescriptor::sibling_merge_behavior`]: tracks with the same
+/// [`TrackDescriptor::sibling_merge_key_int`] are shown as one.
 pub(super) const MERGE_BY_KEY: i32 = 3;
 /// [`Clock::clock_id`]: time since 1970.
 pub(super) const CLOCK_REALTIME: u32 = 1;
-/// [`Clock::clock_id`]: what timestamps are in where nothing else is said.
+/// [`Clock::clock_id`]: the default clock of timestamps.
 pub(super) const CLOCK_BOOTTIME: u32 = 6;
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TracePacket {
     #[prost(message, optional, tag = "6")]
     pub(super) clock_snapshot: Option<ClockSnapshot>,
-    /// Nanoseconds.
+    /// In nanoseconds.
     #[prost(uint64, optional, tag = "8")]
     pub(super) timestamp: Option<u64>,
     #[prost(uint32, optional, tag = "10")]
@@ -97,7 +98,7 @@ pub(super) struct ProcessDescriptor {
 pub(super) struct CounterDescriptor {
     #[prost(int32, optional, tag = "3")]
     pub(super) unit: Option<i32>,
-    /// Counters of one key and one parent are drawn to one scale.
+    /// Counters with the same key and parent share a vertical scale.
     #[prost(string, optional, tag = "7")]
     pub(super) y_axis_share_key: Option<String>,
 }
@@ -116,7 +117,7 @@ pub(super) struct TrackEvent {
     pub(super) counter_value: Option<i64>,
 }
 
-/// An argument of an event. One of the values is set.
+/// An argument of an event. Exactly one of the values is set.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct DebugAnnotation {
     #[prost(uint64, optional, tag = "1")]
@@ -129,7 +130,7 @@ pub(super) struct DebugAnnotation {
     pub(super) string_value_iid: Option<u64>,
 }
 
-/// Texts that events name by number from here on.
+/// Strings that later events refer to by number.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct InternedData {
     #[prost(message, repeated, tag = "2")]
@@ -140,7 +141,8 @@ pub(super) struct InternedData {
     pub(super) debug_annotation_string_values: Vec<InternedName>,
 }
 
-/// `EventName`, `DebugAnnotationName` and, its text being bytes there, `InternedString`: alike on the wire.
+/// `EventName`, `DebugAnnotationName` and `InternedString`, which have the same encoding; the text
+/// of the last one is bytes.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct InternedName {
     #[prost(uint64, optional, tag = "1")]

@@ -1,4 +1,4 @@
-//! A TensorBoard event file: messages, each between its length and a checksum.
+//! Writes a TensorBoard event file: messages, each with its length and checksums.
 //!
 //! ```text
 //! +--------------+-----------------+----------------+------------------+
@@ -6,14 +6,16 @@
 //! +--------------+-----------------+----------------+------------------+
 //! ```
 //!
-//! This is the framing of TensorFlow's `TFRecord`; a checksum is CRC-32C, rotated and with a constant added, so that one of data
-//! with checksums in it is not trivial. The messages are those of `tensorboard/compat/proto`.
+//! This is the framing of TensorFlow's `TFRecord`. Its checksums are CRC-32C, rotated and with a
+//! constant added, so that the checksum of data that contains checksums is not trivial. The
+//! messages are defined in `tensorboard/compat/proto`.
 
 use std::io::Write;
 
+use crc32c::crc32c;
 use prost::Message;
 
-use crate::export::ExportError;
+use crate::export::error::ExportError;
 
 #[derive(Clone, PartialEq, Message)]
 struct Event {
@@ -42,27 +44,27 @@ struct Value {
     simple_value: Option<f32>,
 }
 
-/// An event file, being written.
+/// An event file that is being written.
 pub(super) struct EventFile<'a> {
     out: &'a mut dyn Write,
 }
 
 impl<'a> EventFile<'a> {
-    /// Writes what such a file begins with.
-    pub(super) fn begin(out: &'a mut dyn Write, wall_time: f64) -> Result<Self, ExportError> {
+    /// Writes the version event, with which every file begins.
+    pub(super) fn create(out: &'a mut dyn Write, wall_time: f64) -> Result<Self, ExportError> {
         let mut file = Self { out };
-        file.write(&Event { wall_time, step: 0, file_version: Some("brain.Event:2".to_owned()), summary: None })?;
+        file.write_event(&Event { wall_time, step: 0, file_version: Some("brain.Event:2".to_owned()), summary: None })?;
         Ok(file)
     }
 
-    /// Writes a scalar's value at a step.
-    pub(super) fn scalar(&mut self, wall_time: f64, step: u64, tag: &str, value: u64) -> Result<(), ExportError> {
+    /// Writes the value of a scalar at a step.
+    pub(super) fn write_scalar(&mut self, wall_time: f64, step: u64, tag: &str, value: u64) -> Result<(), ExportError> {
         let value = Value { tag: tag.to_owned(), simple_value: Some(value as f32) };
         let step = i64::try_from(step).unwrap_or(i64::MAX);
-        self.write(&Event { wall_time, step, file_version: None, summary: Some(Summary { value: vec![value] }) })
+        self.write_event(&Event { wall_time, step, file_version: None, summary: Some(Summary { value: vec![value] }) })
     }
 
-    fn write(&mut self, event: &Event) -> Result<(), ExportError> {
+    fn write_event(&mut self, event: &Event) -> Result<(), ExportError> {
         let event = event.encode_to_vec();
         let length = (event.len() as u64).to_le_bytes();
         self.out.write_all(&length)?;
@@ -74,12 +76,6 @@ impl<'a> EventFile<'a> {
 
 fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
-}
-
-/// CRC-32C (Castagnoli), bit by bit: such a file has some tens of kilobytes a scalar at the most.
-fn crc32c(bytes: &[u8]) -> u32 {
-    let bit = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
-    !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| bit(crc)))
 }
 
 #[cfg(test)]

@@ -1,18 +1,17 @@
-//! Call stacks.
+//! Reads call stacks.
 
 use serde::de::{Error, MapAccess, SeqAccess};
 use vramscope_trace::{FrameId, StackId, StringId};
 
-use super::walk::{Dict, List, Part, Rows};
-use crate::torch::builder::Builder;
+use super::visit::{DictReader, DictSeed, ListReader, ListSeed};
+use crate::torch::builder::{Builder, is_unknown_file};
 use crate::torch::key::Key;
-use crate::torch::pickle::is_unknown_file;
-use crate::torch::scalar::{Refusal, Scalar};
+use crate::torch::scalar::{FieldError, Scalar};
 
 /// Reads the list of frames that is the next value of `map`.
 pub(super) fn next_stack<'de, A: MapAccess<'de>>(builder: &mut Builder, map: &mut A) -> Result<StackId, A::Error> {
     let mut frames = Frames { builder, list: Vec::new() };
-    map.next_value_seed(List(&mut frames))?;
+    map.next_value_seed(ListSeed(&mut frames))?;
     let list = frames.list;
     builder.stack(&list).map_err(A::Error::custom)
 }
@@ -22,11 +21,11 @@ struct Frames<'a> {
     list: Vec<FrameId>,
 }
 
-impl Rows for Frames<'_> {
-    fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
+impl ListReader for Frames<'_> {
+    fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
         let mut frame = Frame { builder: self.builder, function: None, file: None, line: None };
-        let read = list.next_element_seed(Dict(&mut frame))?;
-        // As in a pickle, what does not have all three is no frame.
+        let read = list.next_element_seed(DictSeed(&mut frame))?;
+        // As in a pickle, a dictionary without all three keys is not a frame.
         if let Frame { function: Some(function), file: Some(file), line: Some(line), .. } = frame {
             self.list.push(self.builder.frame(function, file, line).map_err(A::Error::custom)?);
         }
@@ -41,8 +40,8 @@ struct Frame<'a> {
     line: Option<u32>,
 }
 
-impl Part for Frame<'_> {
-    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
+impl DictReader for Frame<'_> {
+    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), FieldError> {
         match (key, value) {
             (Key::Name, Scalar::Text(name)) => self.function = Some(self.builder.string(name)?),
             (Key::Filename, Scalar::Text(name)) => {

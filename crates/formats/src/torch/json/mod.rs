@@ -1,12 +1,10 @@
-//! Reads a snapshot from JSON.
-//!
-//! The text is walked once ([`walk`]), and rows are made as they are met.
+//! Reads a snapshot from JSON in a single pass ([`visit`]), without building a tree of values.
 
+mod bounded_value;
 mod frames;
-mod plain;
 mod repair;
 mod segments;
-mod walk;
+mod visit;
 
 use std::ops::Range;
 
@@ -14,25 +12,25 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::Value;
 use vramscope_trace::{DeviceId, Stage, StringId};
 
+use self::bounded_value::BoundedValue;
 use self::frames::next_stack;
-use self::plain::Plain;
-use self::repair::repaired;
+use self::repair::repair;
 use self::segments::Segments;
-use self::walk::{Dict, List, One, Part, Rows};
-use super::builder::{Builder, EntryDraft, Owner};
+use self::visit::{DictReader, DictSeed, ListReader, ListSeed, ScalarSeed};
+use super::builder::{Builder, EntryDraft, MemoryKind};
 use super::key::Key;
-use super::scalar::{Refusal, Scalar};
-use super::settings::{MAX_PLAIN_BYTES, RecordedSettings};
+use super::scalar::{FieldError, Scalar};
+use super::settings::{MAX_SETTINGS_BYTES, RecordedSettings};
 use super::snapshot::{AnnotationRow, Snapshot};
 use crate::error::ReadError;
 use crate::limits::Limits;
 
-/// Bytes between two reports of progress.
+/// Bytes between two progress reports.
 const PROGRESS_BYTES: usize = 4 << 20;
 
-/// Reads a snapshot; `progress` is told the bytes read.
+/// Reads a snapshot; `progress` receives the number of bytes read.
 ///
-/// Of what JSON may not hold, characters that there are not are read as others, since a name with one of them is no reason to lose the
+/// Invalid characters in texts are replaced, because a single wrong name is no reason to lose the
 /// rest.
 pub(crate) fn read(bytes: &[u8], limits: &Limits, progress: &mut dyn FnMut(usize)) -> Result<Snapshot, ReadError> {
     let mut reached = 0;
@@ -40,7 +38,7 @@ pub(crate) fn read(bytes: &[u8], limits: &Limits, progress: &mut dyn FnMut(usize
         reached = reached.max(offset);
         progress(reached);
     };
-    // Some programs put a byte order mark before the text.
+    // Some programs write a byte order mark before the text.
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mark_len = bytes.len() - text.len();
     let error = match read_text(text, mark_len, Builder::new(limits.max_bytes), &mut progress) {
@@ -48,10 +46,10 @@ pub(crate) fn read(bytes: &[u8], limits: &Limits, progress: &mut dyn FnMut(usize
         Err(error) => error,
     };
     let mut builder = Builder::new(limits.max_bytes);
-    let (Ok(()), Some((text, odd))) = (builder.budget.take(text.len()), repaired(text)) else { return Err(error) };
+    let (Ok(()), Some((text, replaced))) = (builder.budget.spend(text.len()), repair(text)) else { return Err(error) };
     let mut builder = read_text(&text, mark_len, builder, &mut progress)?;
-    for _ in 0..odd {
-        builder.note_odd("a text has a character that there is not");
+    for _ in 0..replaced {
+        builder.count_invalid("a text contains an invalid character");
     }
     Ok(builder.finish())
 }
@@ -64,95 +62,96 @@ fn read_text(
     progress: &mut dyn FnMut(usize),
 ) -> Result<Builder, ReadError> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let place = Place { text, report_at: PROGRESS_BYTES, progress };
-    let mut whole = Whole { builder: &mut builder, place, is_snapshot: false };
-    let read = Top(&mut whole).deserialize(&mut deserializer).and_then(|()| deserializer.end());
-    let is_snapshot = whole.is_snapshot;
-    read.map_err(|error| read_error(text, mark_len, &error))?;
+    let progress = ProgressTracker { text, report_at: PROGRESS_BYTES, report: progress };
+    let mut reader = SnapshotReader { builder: &mut builder, progress, is_snapshot: false };
+    let read = TopLevelSeed(&mut reader).deserialize(&mut deserializer).and_then(|()| deserializer.end());
+    let is_snapshot = reader.is_snapshot;
+    read.map_err(|error| read_error(text, mark_len, error))?;
     if !is_snapshot {
-        let what = match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
-            Some(b'[') => "this list ends with no segment in it, so it is not a PyTorch snapshot",
-            _ => "this dictionary ends with neither segments nor device_traces in it, so it is not a PyTorch snapshot",
+        let problem = match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
+            Some(b'[') => "a JSON list without segments: not a PyTorch snapshot",
+            _ => "a JSON object, but not from torch.cuda.memory._snapshot(): it has neither segments nor device_traces",
         };
-        return Err(ReadError::at(mark_len + text.len(), what));
+        return Err(ReadError::at(mark_len + text.len(), problem));
     }
     Ok(builder)
 }
 
-/// serde_json knows line and column; the offset follows from them.
-fn read_error(text: &[u8], mark_len: usize, error: &serde_json::Error) -> ReadError {
+/// Converts an error of serde_json, which has a line and a column, and adds the offset.
+fn read_error(text: &[u8], mark_len: usize, error: serde_json::Error) -> ReadError {
     let (line, column) = (error.line(), error.column());
-    let message = error.to_string();
-    let what = match message.rsplit_once(" at line ") {
-        Some((what, _)) => format!("this is not the JSON of a PyTorch snapshot: {what}"),
-        None => message,
-    };
+    if error.is_eof() {
+        return ReadError::truncated(mark_len + text.len()).with_line(line.max(1), column.max(1)).with_source(error);
+    }
+    let text_of_error = error.to_string();
+    let problem = text_of_error.rsplit_once(" at line ").map_or(text_of_error.as_str(), |(problem, _)| problem);
+    let message = format!("not a PyTorch snapshot in JSON: {problem}");
     let before: usize = text.split_inclusive(|&byte| byte == b'\n').take(line.saturating_sub(1)).map(<[u8]>::len).sum();
-    // Columns count bytes from 1; 0 is the end of the line before.
+    // Columns count bytes from 1; column 0 is the end of the previous line.
     let offset = mark_len + (before + column.saturating_sub(1)).min(text.len());
-    ReadError { offset: offset as u64, place: Some((line.max(1), column.max(1))), what }
+    ReadError::at(offset, message).with_line(line.max(1), column.max(1)).with_source(error)
 }
 
-/// Where in the text the reader is, as the texts that it is given show.
-struct Place<'a> {
+/// Tracks the position in the text by the addresses of the strings that are parsed.
+struct ProgressTracker<'a> {
     text: &'a [u8],
     report_at: usize,
-    progress: &'a mut dyn FnMut(usize),
+    report: &'a mut dyn FnMut(usize),
 }
 
-impl Place<'_> {
-    /// Notes that `part` was just read. A text with escapes is a copy and lies elsewhere.
-    fn passed(&mut self, part: &str) {
+impl ProgressTracker<'_> {
+    /// Reports progress after `part` was parsed. A text with escapes is a copy and has no position.
+    fn advance_to(&mut self, part: &str) {
         let offset = (part.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
         if offset >= self.report_at && offset < self.text.len() {
             self.report_at = offset + PROGRESS_BYTES;
-            (self.progress)(offset);
+            (self.report)(offset);
         }
     }
 }
 
-/// The snapshot's outermost dictionary.
-struct Whole<'a> {
+/// Reads the outermost dictionary of a snapshot.
+struct SnapshotReader<'a> {
     builder: &'a mut Builder,
-    place: Place<'a>,
+    progress: ProgressTracker<'a>,
     is_snapshot: bool,
 }
 
-impl Part for Whole<'_> {
+impl DictReader for SnapshotReader<'_> {
     fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
         let snapshot = &mut self.builder.snapshot;
         match key {
             Key::Segments | Key::HostSegments => {
                 self.is_snapshot = true;
                 let is_host = key == Key::HostSegments;
-                // A key that stands twice counts as it stands last, as in Python.
+                // The last of several equal keys counts, as in Python.
                 snapshot.segments.retain(|row| (DeviceId(row.device) == DeviceId::HOST) != is_host);
                 snapshot.has_segments |= !is_host;
-                let owner = if is_host { Owner::Host } else { Owner::Devices };
-                map.next_value_seed(List(&mut Segments { builder: self.builder, owner, must_be: false }))
+                let kind = if is_host { MemoryKind::Host } else { MemoryKind::Devices };
+                map.next_value_seed(ListSeed(&mut Segments { builder: self.builder, kind, requires_segments: false }))
             }
             Key::DeviceTraces => {
                 self.is_snapshot = true;
                 snapshot.traces.clear();
-                map.next_value_seed(List(&mut Traces(self)))
+                map.next_value_seed(ListSeed(&mut DeviceTraces(self)))
             }
             Key::HostTraces => {
                 self.is_snapshot = true;
                 let first = snapshot.entries.len() as u32;
-                map.next_value_seed(List(&mut HostEntries(self)))?;
+                map.next_value_seed(ListSeed(&mut HostEntries(self)))?;
                 self.builder.snapshot.host_trace = whole_range(first, self.builder);
                 Ok(())
             }
             Key::ExternalAnnotations => {
                 snapshot.annotations.clear();
-                map.next_value_seed(List(&mut Annotations(self.builder)))
+                map.next_value_seed(ListSeed(&mut Annotations(self.builder)))
             }
             Key::AllocatorSettings => {
-                let mut left = MAX_PLAIN_BYTES;
-                let settings = map.next_value_seed(Plain { left: &mut left })?;
+                let mut remaining = MAX_SETTINGS_BYTES;
+                let settings = map.next_value_seed(BoundedValue { remaining: &mut remaining })?;
                 match settings.filter(Value::is_object) {
                     Some(settings) => snapshot.settings = RecordedSettings::read(&settings),
-                    None => self.builder.note_odd("the allocator's settings are not a dictionary of a few"),
+                    None => self.builder.count_invalid("the allocator settings are not a dictionary or too large"),
                 }
                 Ok(())
             }
@@ -160,15 +159,15 @@ impl Part for Whole<'_> {
         }
     }
 
-    fn scalar(&mut self, _: Key, _: Scalar<'_>) -> Result<(), Refusal> {
+    fn scalar(&mut self, _: Key, _: Scalar<'_>) -> Result<(), FieldError> {
         Ok(())
     }
 }
 
-/// What the text holds: a snapshot's dictionary, or only its segments.
-struct Top<'w, 'a>(&'w mut Whole<'a>);
+/// Reads the outermost value: a snapshot's dictionary, or only its list of segments.
+struct TopLevelSeed<'w, 'a>(&'w mut SnapshotReader<'a>);
 
-impl<'de> DeserializeSeed<'de> for Top<'_, '_> {
+impl<'de> DeserializeSeed<'de> for TopLevelSeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -176,7 +175,7 @@ impl<'de> DeserializeSeed<'de> for Top<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Top<'_, '_> {
+impl<'de> Visitor<'de> for TopLevelSeed<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -184,26 +183,26 @@ impl<'de> Visitor<'de> for Top<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
-        Dict(self.0).visit_map(map)
+        DictSeed(self.0).visit_map(map)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
-        let mut segments = Segments { builder: self.0.builder, owner: Owner::Devices, must_be: true };
-        List(&mut segments).visit_seq(list)?;
+        let mut segments = Segments { builder: self.0.builder, kind: MemoryKind::Devices, requires_segments: true };
+        ListSeed(&mut segments).visit_seq(list)?;
         let snapshot = &mut self.0.builder.snapshot;
         snapshot.has_segments = true;
-        self.0.is_snapshot = !snapshot.segments.is_empty() || snapshot.odd_values > 0;
+        self.0.is_snapshot = !snapshot.segments.is_empty() || snapshot.invalid_values > 0;
         Ok(())
     }
 }
 
-/// The list of the devices' histories.
-struct Traces<'w, 'a>(&'w mut Whole<'a>);
+/// Reads the list of the devices' histories.
+struct DeviceTraces<'w, 'a>(&'w mut SnapshotReader<'a>);
 
-impl Rows for Traces<'_, '_> {
-    fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
+impl ListReader for DeviceTraces<'_, '_> {
+    fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
         let first = self.0.builder.snapshot.entries.len() as u32;
-        let read = list.next_element_seed(List(&mut Entries(self.0)))?;
+        let read = list.next_element_seed(ListSeed(&mut Entries(self.0)))?;
         if read.is_some() {
             let ranges = whole_range(first, self.0.builder);
             self.0.builder.push_trace(ranges).map_err(A::Error::custom)?;
@@ -212,33 +211,33 @@ impl Rows for Traces<'_, '_> {
     }
 }
 
-/// The entries from number `first` on.
+/// Returns the range of entries from number `first` on, as a list of at most one range.
 fn whole_range(first: u32, builder: &Builder) -> Vec<Range<u32>> {
     let range = first..builder.snapshot.entries.len() as u32;
     if range.is_empty() { Vec::new() } else { vec![range] }
 }
 
-/// One device's history.
-struct Entries<'w, 'a>(&'w mut Whole<'a>);
+/// Reads the history of one device.
+struct Entries<'w, 'a>(&'w mut SnapshotReader<'a>);
 
-impl Rows for Entries<'_, '_> {
-    fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
-        list.next_element_seed(OneEntry(self.0))
+impl ListReader for Entries<'_, '_> {
+    fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
+        list.next_element_seed(EntrySeed(self.0))
     }
 }
 
-/// The host's history: entries, or lists of them as the devices have.
-struct HostEntries<'w, 'a>(&'w mut Whole<'a>);
+/// Reads the history of the host: entries, or lists of entries as for devices.
+struct HostEntries<'w, 'a>(&'w mut SnapshotReader<'a>);
 
-impl Rows for HostEntries<'_, '_> {
-    fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
-        list.next_element_seed(EntryOrList(self.0))
+impl ListReader for HostEntries<'_, '_> {
+    fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
+        list.next_element_seed(EntryOrListSeed(self.0))
     }
 }
 
-struct EntryOrList<'w, 'a>(&'w mut Whole<'a>);
+struct EntryOrListSeed<'w, 'a>(&'w mut SnapshotReader<'a>);
 
-impl<'de> DeserializeSeed<'de> for EntryOrList<'_, '_> {
+impl<'de> DeserializeSeed<'de> for EntryOrListSeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -246,7 +245,7 @@ impl<'de> DeserializeSeed<'de> for EntryOrList<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for EntryOrList<'_, '_> {
+impl<'de> Visitor<'de> for EntryOrListSeed<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -254,18 +253,18 @@ impl<'de> Visitor<'de> for EntryOrList<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
-        OneEntry(self.0).visit_map(map)
+        EntrySeed(self.0).visit_map(map)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
-        List(&mut Entries(self.0)).visit_seq(list)
+        ListSeed(&mut Entries(self.0)).visit_seq(list)
     }
 }
 
-/// An entry that becomes a row.
-struct OneEntry<'w, 'a>(&'w mut Whole<'a>);
+/// Reads one entry into a row.
+struct EntrySeed<'w, 'a>(&'w mut SnapshotReader<'a>);
 
-impl<'de> DeserializeSeed<'de> for OneEntry<'_, '_> {
+impl<'de> DeserializeSeed<'de> for EntrySeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -273,7 +272,7 @@ impl<'de> DeserializeSeed<'de> for OneEntry<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for OneEntry<'_, '_> {
+impl<'de> Visitor<'de> for EntrySeed<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -281,48 +280,48 @@ impl<'de> Visitor<'de> for OneEntry<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
-        let mut entry = Entry { whole: self.0, draft: EntryDraft::default(), has_action: false };
-        Dict(&mut entry).visit_map(map)?;
-        let Entry { whole, draft, has_action } = entry;
+        let mut entry = Entry { reader: self.0, draft: EntryDraft::default(), has_action: false };
+        DictSeed(&mut entry).visit_map(map)?;
+        let Entry { reader, draft, has_action } = entry;
         if !has_action {
             return Err(A::Error::custom("an entry of a history has no action"));
         }
-        whole.builder.push_entry(&draft).map_err(A::Error::custom)?;
+        reader.builder.push_entry(&draft).map_err(A::Error::custom)?;
         Ok(())
     }
 }
 
 struct Entry<'w, 'a> {
-    whole: &'w mut Whole<'a>,
+    reader: &'w mut SnapshotReader<'a>,
     draft: EntryDraft,
     has_action: bool,
 }
 
-impl Part for Entry<'_, '_> {
+impl DictReader for Entry<'_, '_> {
     fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
         if key == Key::Frames {
-            self.draft.stack = next_stack(self.whole.builder, map)?;
+            self.draft.stack = next_stack(self.reader.builder, map)?;
             return Ok(());
         }
-        map.next_value_seed(One(|value: Scalar<'_>| self.scalar(key, value)))
+        map.next_value_seed(ScalarSeed(|value: Scalar<'_>| self.scalar(key, value)))
     }
 
-    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
+    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), FieldError> {
         if let (Key::Action, Scalar::Text(action)) = (key, value) {
             self.has_action = true;
-            self.whole.place.passed(action);
+            self.reader.progress.advance_to(action);
         }
-        self.whole.builder.entry_field(&mut self.draft, key, value)
+        self.reader.builder.entry_field(&mut self.draft, key, value)
     }
 }
 
 struct Annotations<'a>(&'a mut Builder);
 
-impl Rows for Annotations<'_> {
-    fn row<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
+impl ListReader for Annotations<'_> {
+    fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
         let row = AnnotationRow { device: 0, time_us: 0, stage: Stage::Instant, name: StringId(0) };
         let mut annotation = Annotation { builder: self.0, row };
-        let read = list.next_element_seed(Dict(&mut annotation))?;
+        let read = list.next_element_seed(DictSeed(&mut annotation))?;
         let row = annotation.row;
         if read.is_some() {
             self.0.push_annotation(row).map_err(A::Error::custom)?;
@@ -336,8 +335,8 @@ struct Annotation<'a> {
     row: AnnotationRow,
 }
 
-impl Part for Annotation<'_> {
-    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), Refusal> {
+impl DictReader for Annotation<'_> {
+    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), FieldError> {
         self.builder.annotation_field(&mut self.row, key, value)
     }
 }

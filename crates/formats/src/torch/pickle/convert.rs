@@ -1,6 +1,7 @@
-//! Finds the snapshot in what the pickle machine leaves.
+//! Converts the value that a pickle evaluates to into the rows of a snapshot.
 //!
-//! A pickle may name one list from many places. Each is turned into rows once, so that a pickle cannot make more rows than it has bytes.
+//! A pickle may refer to one list many times. Each list is converted once, so that a pickle cannot
+//! produce more rows than it has bytes.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -9,113 +10,112 @@ use vramscope_trace::Stage;
 
 use super::heap::Heap;
 use super::value::{DictId, ListId, Value};
-use crate::torch::builder::{Builder, EntryDraft, Owner};
+use crate::torch::builder::{Builder, EntryDraft, MemoryKind};
 use crate::torch::key::Key;
-use crate::torch::scalar::Refusal;
-use crate::torch::settings::{MAX_PLAIN_BYTES, PLAIN_VALUE_BYTES, RecordedSettings};
+use crate::torch::scalar::FieldError;
+use crate::torch::settings::{MAX_SETTINGS_BYTES, RecordedSettings, VALUE_BYTES};
 use crate::torch::snapshot::{AnnotationRow, BlockRow, SegmentRow};
 
-/// Lists already turned into rows.
+/// Lists that were already converted.
 #[derive(Default)]
-struct Used(HashSet<u32>);
+struct ConvertedLists(HashSet<u32>);
 
-impl Used {
-    /// The items of a list. One that was used before is skipped and counted: whoever puts a history or a segment's blocks together by
-    /// hand may name one list twice, and a small pickle could name it so often that no memory is large enough.
+impl ConvertedLists {
+    /// Returns a list to convert. A list that was converted before is skipped and counted as
+    /// invalid: programs that assemble a snapshot by hand may use one list twice, and a small
+    /// pickle could repeat it until no memory suffices.
     fn list(
         &mut self,
         heap: &Heap<'_>,
         builder: &mut Builder,
         value: Value,
-        wrong: &'static str,
-    ) -> Result<Option<ListId>, Refusal> {
+        problem: &'static str,
+    ) -> Result<Option<ListId>, FieldError> {
         let list = match value {
             Value::List(list) => list,
             Value::None => return Ok(None),
-            _ => return Err(Refusal::Wrong(wrong)),
+            _ => return Err(FieldError::Invalid(problem)),
         };
         let is_empty = heap.values(list).is_empty() && heap.entries(list).is_none_or(<[_]>::is_empty);
         if is_empty || self.0.insert(list.0) {
             return Ok(Some(list));
         }
-        builder.note_odd("one list stands in several places of the snapshot");
+        builder.count_invalid("one list is used several times in the snapshot");
         Ok(None)
     }
 
-    /// The same of a list in which no entries of a history stand.
-    fn list_of_others(
+    /// Like [`list`](Self::list), but refuses lists of history entries.
+    fn list_without_entries(
         &mut self,
         heap: &Heap<'_>,
         builder: &mut Builder,
         value: Value,
-        wrong: &'static str,
-    ) -> Result<Option<ListId>, Refusal> {
+        problem: &'static str,
+    ) -> Result<Option<ListId>, FieldError> {
         match value {
             Value::List(list) if heap.entries(list).is_some_and(|entries| !entries.is_empty()) => {
-                Err(Refusal::Wrong(wrong))
+                Err(FieldError::Invalid(problem))
             }
-            _ => self.list(heap, builder, value, wrong),
+            _ => self.list(heap, builder, value, problem),
         }
     }
 }
 
-/// The value of a key; the last one where it stands twice, as in Python.
+/// Returns the value of a key; the last one if it occurs twice, as in Python.
 fn field(heap: &Heap<'_>, dict: DictId, wanted: Key) -> Option<Value> {
     let mut pairs = heap.pairs(dict).iter().rev();
     pairs.find(|(key, _)| key_of(heap, *key) == Some(wanted)).map(|&(_, value)| value)
 }
 
-/// No row has more keys than this, so that a dictionary named from everywhere costs no more than its mentions.
+/// Maximum number of keys of a row. Bounds the cost of a dictionary that is referred to many times.
 const MAX_ROW_KEYS: usize = 256;
 
-/// How deeply settings may be nested. PyTorch nests them twice.
+/// Maximum nesting of the settings. PyTorch nests them twice.
 const MAX_SETTINGS_DEPTH: u32 = 8;
 
-/// How many keys a dictionary has that describes one row.
-fn row_keys(heap: &Heap<'_>, dict: DictId) -> Result<usize, Refusal> {
+/// Returns the number of keys of a dictionary that describes one row.
+fn row_keys(heap: &Heap<'_>, dict: DictId) -> Result<usize, FieldError> {
     let count = heap.pairs(dict).len();
-    if count > MAX_ROW_KEYS { Err(Refusal::Wrong("a row of the snapshot has too many keys")) } else { Ok(count) }
+    if count > MAX_ROW_KEYS { Err(FieldError::Invalid("a row of the snapshot has too many keys")) } else { Ok(count) }
 }
 
 fn key_of(heap: &Heap<'_>, key: Value) -> Option<Key> {
-    if let Value::Text(text) = key { heap.texts.key(text) } else { None }
+    if let Value::Text(text) = key { heap.strings.key(text) } else { None }
 }
 
-/// Fills the builder from the pickle's one value.
-pub(super) fn snapshot(top: Value, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
-    let mut used = Used::default();
+/// Adds the rows of the snapshot that `top` describes to the builder.
+pub(super) fn snapshot(top: Value, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), FieldError> {
+    let mut converted = ConvertedLists::default();
     let top = match top {
         Value::Dict(top) => top,
         Value::List(list) if is_segments(list, heap) => {
             builder.snapshot.has_segments = true;
-            return read_segments(top, Owner::Devices, &mut used, heap, builder);
+            return read_segments(top, MemoryKind::Devices, &mut converted, heap, builder);
         }
-        Value::List(_) => return Err(Refusal::Wrong("this pickle is a list, and not one of segments")),
+        Value::List(_) => return Err(FieldError::Invalid("a pickled list, but not of segments")),
         _ => {
-            let what = "this pickle is not the dictionary that torch.cuda.memory._snapshot() gives";
-            return Err(Refusal::Wrong(what));
+            let problem = "a pickle, but not from torch.cuda.memory._dump_snapshot";
+            return Err(FieldError::Invalid(problem));
         }
     };
     let has = |key| field(heap, top, key).is_some();
     if ![Key::Segments, Key::DeviceTraces, Key::HostSegments, Key::HostTraces].into_iter().any(has) {
-        return Err(Refusal::Wrong(
-            "this dictionary has neither segments nor device_traces: it is not a PyTorch snapshot",
-        ));
+        return Err(FieldError::Invalid("a pickle, but not from torch.cuda.memory._dump_snapshot"));
     }
-    for (key, owner) in [(Key::Segments, Owner::Devices), (Key::HostSegments, Owner::Host)] {
+    for (key, kind) in [(Key::Segments, MemoryKind::Devices), (Key::HostSegments, MemoryKind::Host)] {
         if let Some(segments) = field(heap, top, key) {
-            builder.snapshot.has_segments |= owner == Owner::Devices;
-            read_segments(segments, owner, &mut used, heap, builder)?;
+            builder.snapshot.has_segments |= kind == MemoryKind::Devices;
+            read_segments(segments, kind, &mut converted, heap, builder)?;
         }
     }
     if let Some(traces) = field(heap, top, Key::DeviceTraces) {
-        read_traces(traces, &mut used, heap, builder)?;
+        read_traces(traces, &mut converted, heap, builder)?;
     }
     if let Some(trace) = field(heap, top, Key::HostTraces) {
-        builder.snapshot.host_trace = read_host_traces(trace, &mut used, heap, builder)?;
+        builder.snapshot.host_trace = read_host_traces(trace, &mut converted, heap, builder)?;
     }
     if let Some(annotations) = field(heap, top, Key::ExternalAnnotations) {
-        read_annotations(annotations, &mut used, heap, builder)?;
+        read_annotations(annotations, &mut converted, heap, builder)?;
     }
     if let Some(settings) = field(heap, top, Key::AllocatorSettings) {
         read_settings(settings, heap, builder);
@@ -123,7 +123,8 @@ pub(super) fn snapshot(top: Value, heap: &mut Heap<'_>, builder: &mut Builder) -
     Ok(())
 }
 
-/// Whether a list holds segments and nothing else: `torch.cuda.memory_snapshot()`, and all that the first versions had.
+/// Returns true if a list contains segments only, as `torch.cuda.memory_snapshot()` returns them
+/// and all that the first versions saved.
 fn is_segments(list: ListId, heap: &Heap<'_>) -> bool {
     let is_segment = |value: &Value| match *value {
         Value::Dict(dict) if row_keys(heap, dict).is_ok() => {
@@ -137,17 +138,17 @@ fn is_segments(list: ListId, heap: &Heap<'_>) -> bool {
 
 fn read_segments(
     list: Value,
-    owner: Owner,
-    used: &mut Used,
+    kind: MemoryKind,
+    converted: &mut ConvertedLists,
     heap: &mut Heap<'_>,
     builder: &mut Builder,
-) -> Result<(), Refusal> {
-    let Some(list) = used.list_of_others(heap, builder, list, "segments is not a list of segments")? else {
+) -> Result<(), FieldError> {
+    let Some(list) = converted.list_without_entries(heap, builder, list, "segments is not a list of segments")? else {
         return Ok(());
     };
     for at in 0..heap.values(list).len() {
         let Value::Dict(dict) = heap.value_at(list, at)? else {
-            return Err(Refusal::Wrong("a segment is not a dictionary"));
+            return Err(FieldError::Invalid("a segment is not a dictionary"));
         };
         let mut row = SegmentRow::default();
         let first_block = builder.snapshot.blocks.len();
@@ -156,23 +157,29 @@ fn read_segments(
             match key_of(heap, key) {
                 None => {}
                 Some(Key::Frames) => row.origin.stack = heap.stack(value, builder)?,
-                Some(Key::Blocks) => read_blocks(value, used, heap, builder)?,
+                Some(Key::Blocks) => read_blocks(value, converted, heap, builder)?,
                 Some(key) => builder.segment_field(&mut row, key, heap.scalar(value))?,
             }
         }
-        builder.push_segment(row, first_block, owner)?;
+        builder.push_segment(row, first_block, kind)?;
     }
     Ok(())
 }
 
-fn read_blocks(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
-    let Some(list) = used.list_of_others(heap, builder, list, "the blocks of a segment are not a list of blocks")?
+fn read_blocks(
+    list: Value,
+    converted: &mut ConvertedLists,
+    heap: &mut Heap<'_>,
+    builder: &mut Builder,
+) -> Result<(), FieldError> {
+    let Some(list) =
+        converted.list_without_entries(heap, builder, list, "the blocks of a segment are not a list of blocks")?
     else {
         return Ok(());
     };
     for at in 0..heap.values(list).len() {
         let Value::Dict(dict) = heap.value_at(list, at)? else {
-            return Err(Refusal::Wrong("a block is not a dictionary"));
+            return Err(FieldError::Invalid("a block is not a dictionary"));
         };
         let mut row = BlockRow::default();
         for pair in 0..row_keys(heap, dict)? {
@@ -189,13 +196,14 @@ fn read_blocks(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mut 
     Ok(())
 }
 
-/// Old versions say in a list what was put into a block, the newest first, and only there where that came from.
+/// Reads the allocations of a block, which old versions list with the newest first, and which then
+/// contain the frames.
 fn read_block_history(
     list: Value,
     row: &mut BlockRow,
     heap: &mut Heap<'_>,
     builder: &mut Builder,
-) -> Result<(), Refusal> {
+) -> Result<(), FieldError> {
     let Value::List(list) = list else { return Ok(()) };
     let Some(&Value::Dict(newest)) = heap.values(list).first() else { return Ok(()) };
     for pair in 0..row_keys(heap, newest)? {
@@ -209,47 +217,53 @@ fn read_block_history(
     Ok(())
 }
 
-fn read_traces(list: Value, used: &mut Used, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
-    let Some(list) = used.list_of_others(heap, builder, list, "device_traces is not a list of lists")? else {
+fn read_traces(
+    list: Value,
+    converted: &mut ConvertedLists,
+    heap: &mut Heap<'_>,
+    builder: &mut Builder,
+) -> Result<(), FieldError> {
+    let Some(list) = converted.list_without_entries(heap, builder, list, "device_traces is not a list of lists")?
+    else {
         return Ok(());
     };
     for at in 0..heap.values(list).len() {
-        let trace = read_trace(heap.value_at(list, at)?, used, heap, builder)?;
+        let trace = read_trace(heap.value_at(list, at)?, converted, heap, builder)?;
         builder.push_trace(trace)?;
     }
     Ok(())
 }
 
-/// The host has one history; it may stand in a list as those of the devices do.
+/// Reads the history of the host. It may be wrapped in a list like those of the devices.
 fn read_host_traces(
     list: Value,
-    used: &mut Used,
+    converted: &mut ConvertedLists,
     heap: &mut Heap<'_>,
     builder: &mut Builder,
-) -> Result<Vec<Range<u32>>, Refusal> {
+) -> Result<Vec<Range<u32>>, FieldError> {
     let is_nested = |heap: &Heap<'_>| match list {
         Value::List(list) => matches!(heap.values(list).first(), Some(Value::List(_))),
         _ => false,
     };
     if !is_nested(heap) {
-        return read_trace(list, used, heap, builder);
+        return read_trace(list, converted, heap, builder);
     }
     let mut all = Vec::new();
-    let Some(list) = used.list(heap, builder, list, "host_traces is not a list")? else { return Ok(all) };
+    let Some(list) = converted.list(heap, builder, list, "host_traces is not a list")? else { return Ok(all) };
     for at in 0..heap.values(list).len() {
-        all.extend(read_trace(heap.value_at(list, at)?, used, heap, builder)?);
+        all.extend(read_trace(heap.value_at(list, at)?, converted, heap, builder)?);
     }
     Ok(all)
 }
 
-/// The entries of one history.
+/// Reads the entries of one history and returns their ranges.
 fn read_trace(
     list: Value,
-    used: &mut Used,
+    converted: &mut ConvertedLists,
     heap: &mut Heap<'_>,
     builder: &mut Builder,
-) -> Result<Vec<Range<u32>>, Refusal> {
-    let Some(trace) = used.list(heap, builder, list, "a device's history is not a list")? else {
+) -> Result<Vec<Range<u32>>, FieldError> {
+    let Some(trace) = converted.list(heap, builder, list, "a device's history is not a list")? else {
         return Ok(Vec::new());
     };
     if let Some(ranges) = heap.entries(trace) {
@@ -257,18 +271,19 @@ fn read_trace(
     }
     let first = builder.snapshot.entries.len() as u32;
     for at in 0..heap.values(trace).len() {
-        read_late_entry(heap.value_at(trace, at)?, heap, builder)?;
+        read_unrecognized_entry(heap.value_at(trace, at)?, heap, builder)?;
     }
     Ok(vec![Range { start: first, end: builder.snapshot.entries.len() as u32 }])
 }
 
-/// An entry whose dictionary got its keys one by one, and so was not recognized when it was filled.
-fn read_late_entry(value: Value, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
-    let Value::Dict(dict) = value else { return Err(Refusal::Wrong("an entry of a history is not a dictionary")) };
+/// Reads an entry whose dictionary received its keys one by one, which the machine does not
+/// recognize.
+fn read_unrecognized_entry(value: Value, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), FieldError> {
+    let Value::Dict(dict) = value else { return Err(FieldError::Invalid("an entry of a history is not a dictionary")) };
     let mut draft = EntryDraft::default();
     row_keys(heap, dict)?;
     if field(heap, dict, Key::Action).is_none() {
-        return Err(Refusal::Wrong("an entry of a history has no action"));
+        return Err(FieldError::Invalid("an entry of a history has no action"));
     }
     for pair in 0..row_keys(heap, dict)? {
         let (key, value) = heap.pairs(dict)[pair];
@@ -282,8 +297,14 @@ fn read_late_entry(value: Value, heap: &mut Heap<'_>, builder: &mut Builder) -> 
     Ok(())
 }
 
-fn read_annotations(list: Value, used: &mut Used, heap: &Heap<'_>, builder: &mut Builder) -> Result<(), Refusal> {
-    let Some(list) = used.list_of_others(heap, builder, list, "external_annotations is not a list of annotations")?
+fn read_annotations(
+    list: Value,
+    converted: &mut ConvertedLists,
+    heap: &Heap<'_>,
+    builder: &mut Builder,
+) -> Result<(), FieldError> {
+    let Some(list) =
+        converted.list_without_entries(heap, builder, list, "external_annotations is not a list of annotations")?
     else {
         return Ok(());
     };
@@ -300,30 +321,30 @@ fn read_annotations(list: Value, used: &mut Used, heap: &Heap<'_>, builder: &mut
     Ok(())
 }
 
-/// A value as JSON, where it is no deeper than `depth` and no larger than what is left.
-fn plain(value: Value, heap: &Heap<'_>, depth: u32, left: &mut usize) -> Option<serde_json::Value> {
-    let text_len = |value| if let Value::Text(text) = value { heap.texts.text(text).len() } else { 0 };
-    *left = left.checked_sub(PLAIN_VALUE_BYTES.saturating_add(text_len(value)))?;
+/// Converts a value to JSON; `None` if it is deeper than `depth` or larger than what remains.
+fn to_json(value: Value, heap: &Heap<'_>, depth: u32, remaining: &mut usize) -> Option<serde_json::Value> {
+    let text_len = |value| if let Value::Text(text) = value { heap.strings.text(text).len() } else { 0 };
+    *remaining = remaining.checked_sub(VALUE_BYTES.saturating_add(text_len(value)))?;
     Some(match value {
         Value::Bool(value) => value.into(),
         Value::Int(number) => number.into(),
         Value::Unsigned(number) => number.into(),
         Value::Float(number) => number.into(),
-        Value::Text(text) => heap.texts.text(text).into(),
+        Value::Text(text) => heap.strings.text(text).into(),
         Value::Pair(first, second) => vec![first, second].into(),
         Value::List(list) => {
             let depth = depth.checked_sub(1)?;
             let values = heap.values(list).iter();
-            values.map(|&value| plain(value, heap, depth, left)).collect::<Option<Vec<_>>>()?.into()
+            values.map(|&value| to_json(value, heap, depth, remaining)).collect::<Option<Vec<_>>>()?.into()
         }
         Value::Dict(dict) => {
             let depth = depth.checked_sub(1)?;
             let mut values = serde_json::Map::new();
             for &(key, value) in heap.pairs(dict) {
                 let Value::Text(key) = key else { continue };
-                let key = heap.texts.text(key);
-                *left = left.checked_sub(key.len())?;
-                values.insert(key.to_owned(), plain(value, heap, depth, left)?);
+                let key = heap.strings.text(key);
+                *remaining = remaining.checked_sub(key.len())?;
+                values.insert(key.to_owned(), to_json(value, heap, depth, remaining)?);
             }
             values.into()
         }
@@ -332,9 +353,9 @@ fn plain(value: Value, heap: &Heap<'_>, depth: u32, left: &mut usize) -> Option<
 }
 
 fn read_settings(settings: Value, heap: &Heap<'_>, builder: &mut Builder) {
-    let mut left = MAX_PLAIN_BYTES;
-    match plain(settings, heap, MAX_SETTINGS_DEPTH, &mut left).filter(serde_json::Value::is_object) {
+    let mut remaining = MAX_SETTINGS_BYTES;
+    match to_json(settings, heap, MAX_SETTINGS_DEPTH, &mut remaining).filter(serde_json::Value::is_object) {
         Some(settings) => builder.snapshot.settings = RecordedSettings::read(&settings),
-        None => builder.note_odd("the allocator's settings are not a dictionary of a few"),
+        None => builder.count_invalid("the allocator settings are not a dictionary or too large"),
     }
 }

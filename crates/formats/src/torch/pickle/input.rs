@@ -1,115 +1,126 @@
-//! The bytes of a pickle, from front to back.
+//! Reads the bytes of a pickle.
 
 use super::value::Value;
-use crate::limits::OutOfBudget;
-use crate::torch::scalar::Refusal;
+use crate::limits::LimitExceeded;
+use crate::torch::scalar::FieldError;
 
-/// What went wrong in one instruction; the machine knows where. Two words, so that results without one come back in registers.
+/// Why an instruction failed; the machine adds the position. It has two words, so that a result
+/// without a value is returned in registers.
 #[derive(Debug)]
-pub(super) struct Failure(pub(super) Box<str>);
+pub(super) struct StepError(pub(super) Box<str>);
 
-pub(super) type Done<T> = Result<T, Failure>;
+pub(super) type StepResult<T> = Result<T, StepError>;
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        refusal.to_string().into()
-    }
-}
-
-impl From<OutOfBudget> for Failure {
-    fn from(error: OutOfBudget) -> Self {
+impl From<FieldError> for StepError {
+    fn from(error: FieldError) -> Self {
         error.to_string().into()
     }
 }
 
-impl From<&str> for Failure {
-    fn from(what: &str) -> Self {
-        Self(what.into())
+impl From<LimitExceeded> for StepError {
+    fn from(error: LimitExceeded) -> Self {
+        error.to_string().into()
     }
 }
 
-impl From<String> for Failure {
-    fn from(what: String) -> Self {
-        Self(what.into())
+impl From<&str> for StepError {
+    fn from(message: &str) -> Self {
+        Self(message.into())
     }
 }
+
+impl From<String> for StepError {
+    fn from(message: String) -> Self {
+        Self(message.into())
+    }
+}
+
+/// The message of a pickle that ends inside an instruction.
+pub(super) const TRUNCATED: &str = "the pickle is cut off";
 
 #[cold]
-fn cut_off() -> Failure {
-    "the pickle is cut off inside an instruction that begins".into()
+fn cut_off() -> StepError {
+    StepError(TRUNCATED.into())
 }
 
-/// The bytes, and how far they are read.
+/// The bytes of a pickle, and how far they are read.
 #[derive(Debug)]
 pub(super) struct Input<'a> {
     bytes: &'a [u8],
-    at: usize,
+    offset: usize,
 }
 
 impl<'a> Input<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, offset: 0 }
     }
 
-    pub(super) fn at(&self) -> usize {
-        self.at
+    pub(super) fn offset(&self) -> usize {
+        self.offset
     }
 
-    /// Goes back to where it stood once.
-    pub(super) fn go_back(&mut self, at: usize) {
-        debug_assert!(at <= self.at);
-        self.at = at;
+    /// Returns the length of the whole pickle.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
     }
 
-    /// What is not read yet.
+    /// Moves back to an earlier offset.
+    pub(super) fn rewind_to(&mut self, offset: usize) {
+        debug_assert!(offset <= self.offset);
+        self.offset = offset;
+    }
+
+    /// Returns the bytes that are not read yet.
     pub(super) fn rest(&self) -> &'a [u8] {
-        &self.bytes[self.at..]
+        &self.bytes[self.offset..]
     }
 
     #[inline]
-    pub(super) fn take(&mut self, len: usize) -> Done<&'a [u8]> {
+    pub(super) fn take(&mut self, len: usize) -> StepResult<&'a [u8]> {
         let taken = self.rest().get(..len).ok_or_else(cut_off)?;
-        self.at += len;
+        self.offset += len;
         Ok(taken)
     }
 
     #[inline]
-    pub(super) fn array<const N: usize>(&mut self) -> Done<[u8; N]> {
+    pub(super) fn array<const N: usize>(&mut self) -> StepResult<[u8; N]> {
         let array = *self.rest().first_chunk::<N>().ok_or_else(cut_off)?;
-        self.at += N;
+        self.offset += N;
         Ok(array)
     }
 
     #[inline]
-    pub(super) fn u8(&mut self) -> Done<u8> {
+    pub(super) fn u8(&mut self) -> StepResult<u8> {
         self.array().map(|[byte]| byte)
     }
 
     #[inline]
-    pub(super) fn u32(&mut self) -> Done<u32> {
+    pub(super) fn u32(&mut self) -> StepResult<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// A length of 8 bytes.
-    pub(super) fn len64(&mut self) -> Done<usize> {
+    /// Reads a length of 8 bytes.
+    pub(super) fn len64(&mut self) -> StepResult<usize> {
         usize::try_from(u64::from_le_bytes(self.array()?)).map_err(|_| cut_off())
     }
 
-    /// A little-endian integer of any length in two's complement; one of more than 64 bits is not kept.
+    /// Reads a little-endian two's complement integer of `len` bytes. One that does not fit in 64
+    /// bits becomes [`Value::Opaque`].
     #[inline]
-    pub(super) fn long(&mut self, len: usize) -> Done<Value> {
+    pub(super) fn long(&mut self, len: usize) -> StepResult<Value> {
         if let 1..8 = len
             && let Some(&filled) = self.rest().first_chunk::<8>()
         {
-            // Nearly every one, without a copy of a length that only the input knows: the bytes behind it are shifted out.
-            self.at += len;
+            // The common case: reads 8 bytes and shifts out those behind the integer, which avoids
+            // a copy of variable length.
+            self.offset += len;
             let unused = 64 - 8 * len;
             return Ok(Value::Int(i64::from_le_bytes(filled) << unused >> unused));
         }
         let bytes = self.take(len)?;
         let is_negative = bytes.last().is_some_and(|&byte| byte >= 0x80);
         let fill = if is_negative { 0xff } else { 0 };
-        // What stands above the eighth byte may only repeat the sign.
+        // Bytes beyond the eighth may only repeat the sign.
         let (low, high) = bytes.split_at(bytes.len().min(8));
         let mut filled = [fill; 8];
         filled[..low.len()].copy_from_slice(low);
@@ -135,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_have_any_length() {
+    fn integers_of_any_length_are_read() {
         for padded in [b"\xff\x7f.......", b"\xff\xff.......", b"\x00\x80......."] {
             let number = i64::from(i16::from_le_bytes([padded[0], padded[1]]));
             assert_eq!(Input::new(padded).long(2).ok(), Some(Value::Int(number)));

@@ -1,8 +1,9 @@
-//! The pickle machine: a stack, a memo, and one instruction after the other. It knows plain data only, never recurses, and turns
-//! each dictionary that is an entry of the history into a row as soon as it is filled.
+//! The pickle machine: a stack, a memo, and a loop over the instructions. It supports plain data
+//! only, never recurses, and converts each dictionary that is an entry of the history to a row as
+//! soon as it is filled.
 
 use super::heap::Heap;
-use super::input::{Done, Failure, Input};
+use super::input::{Input, StepError, StepResult, TRUNCATED};
 use super::memo::Memo;
 use super::opcode as op;
 use super::value::Value;
@@ -11,13 +12,13 @@ use crate::limits::Limits;
 use crate::torch::builder::{Builder, EntryDraft};
 use crate::torch::key::Key;
 
-/// Bytes between two reports of progress.
+/// Bytes between two progress reports.
 const PROGRESS_BYTES: usize = 4 << 20;
 
-/// How much of a class's name is repeated.
+/// Maximum length of a class name that is repeated in a message.
 const MAX_NAME_LEN: usize = 100;
 
-/// A pickle being read.
+/// Reads a pickle.
 #[derive(Debug)]
 pub(super) struct Machine<'a> {
     pub(super) input: Input<'a>,
@@ -43,41 +44,41 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Where the machine stands.
+    /// Returns the offset of the next instruction.
     pub(super) fn offset(&self) -> usize {
-        self.input.at()
+        self.input.offset()
     }
 
-    /// Runs to the end of the pickle and gives what it left.
+    /// Runs to the end of the pickle and returns its value.
     pub(super) fn run(&mut self, progress: &mut dyn FnMut(usize)) -> Result<Value, ReadError> {
         let mut report_at = PROGRESS_BYTES;
         loop {
-            let start = self.input.at();
+            let start = self.input.offset();
             if start >= report_at {
                 progress(start);
                 report_at = start + PROGRESS_BYTES;
             }
             let Ok(opcode) = self.input.u8() else {
-                return Err(ReadError::at(start, "the pickle is cut off"));
+                return Err(ReadError::truncated(start));
             };
             if opcode == op::STOP {
-                let top = self.settled_top();
-                return top.map_err(|Failure(what)| ReadError::at(start, what));
+                let top = self.materialized_top();
+                return top.map_err(|StepError(message)| step_error(start, self.input.len(), message));
             }
-            self.step(opcode).map_err(|Failure(what)| ReadError::at(start, what))?;
+            self.step(opcode).map_err(|StepError(message)| step_error(start, self.input.len(), message))?;
         }
     }
 
     #[inline]
-    fn step(&mut self, opcode: u8) -> Done<()> {
+    fn step(&mut self, opcode: u8) -> StepResult<()> {
         match opcode {
             op::BINGET => {
-                let place = self.input.u8()?;
-                self.get(u32::from(place))
+                let slot = self.input.u8()?;
+                self.get(u32::from(slot))
             }
             op::LONG_BINGET => {
-                let place = self.input.u32()?;
-                self.get(place)
+                let slot = self.input.u32()?;
+                self.get(slot)
             }
             op::MEMOIZE => self.put(self.memo.len()),
             op::LONG1 => {
@@ -107,7 +108,7 @@ impl<'a> Machine<'a> {
                 self.marks.push(self.stack.len());
                 Ok(())
             }
-            op::EMPTY_DICT => match self.entry()? {
+            op::EMPTY_DICT => match self.try_fast_entry()? {
                 true => Ok(()),
                 false => self.push(Value::NewDict(None)),
             },
@@ -115,11 +116,11 @@ impl<'a> Machine<'a> {
                 let mark = self.pop_mark()?;
                 self.set_items(mark)
             }
-            _ => self.rare_step(opcode),
+            _ => self.uncommon_step(opcode),
         }
     }
 
-    fn rare_step(&mut self, opcode: u8) -> Done<()> {
+    fn uncommon_step(&mut self, opcode: u8) -> StepResult<()> {
         match opcode {
             op::NONE => self.push(Value::None),
             op::NEWTRUE => self.push(Value::Bool(true)),
@@ -156,31 +157,33 @@ impl<'a> Machine<'a> {
                 Ok(())
             }
             op::DUP => {
-                let top = self.settled_top()?;
+                let top = self.materialized_top()?;
                 self.push(top)
             }
             op::BINPUT => {
-                let place = self.input.u8()?;
-                self.put(usize::from(place))
+                let slot = self.input.u8()?;
+                self.put(usize::from(slot))
             }
             op::LONG_BINPUT => {
-                let place = self.input.u32()?;
-                self.put(place as usize)
+                let slot = self.input.u32()?;
+                self.put(slot as usize)
             }
             op::PROTO => match self.input.u8()? {
                 2..=5 => Ok(()),
-                protocol => Err(Failure::from(format!("pickle protocol {protocol} is not one of 2 to 5"))),
+                protocol => {
+                    Err(StepError::from(format!("unsupported pickle protocol {protocol}; 2 to 5 are supported")))
+                }
             },
             op::FRAME => {
                 let len = self.input.len64()?;
                 let fits = len <= self.input.rest().len();
-                if fits { Ok(()) } else { Err("the pickle is cut off inside a frame that begins".into()) }
+                if fits { Ok(()) } else { Err(TRUNCATED.into()) }
             }
             _ => self.container_step(opcode),
         }
     }
 
-    fn container_step(&mut self, opcode: u8) -> Done<()> {
+    fn container_step(&mut self, opcode: u8) -> StepResult<()> {
         match opcode {
             op::EMPTY_LIST | op::EMPTY_TUPLE => {
                 let mark = self.stack.len();
@@ -218,7 +221,7 @@ impl<'a> Machine<'a> {
             }
             op::DICT => {
                 let mark = self.pop_mark()?;
-                self.check_room(1)?;
+                self.spend_values(1)?;
                 self.stack.insert(mark, Value::NewDict(None));
                 self.set_items(mark + 1)
             }
@@ -237,76 +240,77 @@ impl<'a> Machine<'a> {
                 self.stack.truncate(mark);
                 self.push(Value::Opaque)
             }
-            _ => Err(self.refusal(opcode)),
+            _ => Err(self.unsupported(opcode)),
         }
     }
 
-    /// Why an instruction is not followed.
+    /// Returns the error for an instruction that is not supported.
     #[cold]
-    fn refusal(&mut self, opcode: u8) -> Failure {
-        let Some(what) = op::refused(opcode) else {
-            return Failure::from(format!("0x{opcode:02x} is not an instruction of pickle protocols 2 to 5"));
+    fn unsupported(&mut self, opcode: u8) -> StepError {
+        let Some(action) = op::unsupported_action(opcode) else {
+            return StepError::from(format!("0x{opcode:02x} is not an instruction of pickle protocols 2 to 5"));
         };
         let names = match opcode {
             op::GLOBAL | op::INST => {
                 let rest = self.input.rest();
                 let rest = String::from_utf8_lossy(&rest[..rest.len().min(2 * MAX_NAME_LEN)]).into_owned();
-                Some(rest.split('\n').take(2).map(shown_name).collect::<Vec<_>>())
+                Some(rest.split('\n').take(2).map(display_name).collect::<Vec<_>>())
             }
             op::STACK_GLOBAL => match self.stack[..] {
                 [.., Value::Text(module), Value::Text(name)] => {
-                    Some([module, name].map(|text| shown_name(self.heap.texts.text(text))).to_vec())
+                    Some([module, name].map(|text| display_name(self.heap.strings.text(text))).to_vec())
                 }
                 _ => None,
             },
             _ => None,
         };
-        let name = names.map_or_else(String::new, |names| format!(" {},", names.join(".")));
-        Failure::from(format!("this pickle is not plain data: it {what},{name} and was not followed"))
+        let name = names.map_or_else(String::new, |names| format!(" {}", names.join(".")));
+        StepError::from(format!("this pickle is not plain data: it {action}{name}, which is not executed"))
     }
 
-    fn push_text(&mut self, len: usize) -> Done<()> {
+    fn push_text(&mut self, len: usize) -> StepResult<()> {
         let bytes = self.input.take(len)?;
-        let id = self.heap.texts.intern(bytes, &mut self.builder.budget)?;
+        let id = self.heap.strings.intern(bytes, &mut self.builder.budget)?;
         self.push(Value::Text(id))
     }
 
-    fn push_long(&mut self, len: usize) -> Done<()> {
+    fn push_long(&mut self, len: usize) -> StepResult<()> {
         let number = self.input.long(len)?;
         self.push(number)
     }
 
-    // The stack.
+    // Stack operations.
 
     #[inline]
-    pub(super) fn push(&mut self, value: Value) -> Done<()> {
+    pub(super) fn push(&mut self, value: Value) -> StepResult<()> {
         Ok(self.builder.budget.push(&mut self.stack, value)?)
     }
 
-    fn check_room(&mut self, values: usize) -> Done<()> {
-        Ok(self.builder.budget.take(values * size_of::<Value>())?)
+    fn spend_values(&mut self, values: usize) -> StepResult<()> {
+        Ok(self.builder.budget.spend(values * size_of::<Value>())?)
     }
 
-    /// The lowest height of the stack that the values above the last mark leave.
+    /// Returns the height of the stack at the last mark.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
 
-    /// The height of the stack without the top `count` values, all of which stand above the last mark.
-    fn below_top(&self, count: usize) -> Done<usize> {
+    /// Returns the height of the stack without its top `count` values, which must be above the last
+    /// mark.
+    fn below_top(&self, count: usize) -> StepResult<usize> {
         let height = self.stack.len().checked_sub(count).filter(|&height| height >= self.floor());
-        height.ok_or_else(|| "an instruction wants more values than there are".into())
+        height.ok_or_else(|| "an instruction needs more values than the stack has".into())
     }
 
-    fn pop(&mut self) -> Done<Value> {
+    fn pop(&mut self) -> StepResult<Value> {
         let height = self.below_top(1)?;
         let value = self.stack[height];
         self.stack.truncate(height);
         Ok(value)
     }
 
-    /// Python's POP also takes a mark where one is on top.
-    fn discard(&mut self) -> Done<()> {
+    /// Pops a value. Python's POP also pops a mark if one is on top.
+    fn discard(&mut self) -> StepResult<()> {
         if self.marks.last() == Some(&self.stack.len()) {
             self.marks.pop();
             return Ok(());
@@ -315,46 +319,47 @@ impl<'a> Machine<'a> {
     }
 
     #[inline]
-    fn pop_mark(&mut self) -> Done<usize> {
-        self.marks.pop().ok_or_else(|| "an instruction wants a mark and there is none".into())
+    fn pop_mark(&mut self) -> StepResult<usize> {
+        self.marks.pop().ok_or_else(|| "an instruction needs a mark, but none is open".into())
     }
 
-    // The memo.
+    // Memo operations.
 
     #[inline]
-    fn get(&mut self, place: u32) -> Done<()> {
-        match self.memo.get(place) {
+    fn get(&mut self, slot: u32) -> StepResult<()> {
+        match self.memo.get(slot) {
             Some(value) => self.push(value),
-            None => Err(Failure::from(format!("memo place {place} is used before anything was put there"))),
+            None => Err(StepError::from(format!("memo slot {slot} is read before it is set"))),
         }
     }
 
-    fn put(&mut self, place: usize) -> Done<()> {
+    fn put(&mut self, slot: usize) -> StepResult<()> {
         let height = self.below_top(1)?;
-        // Python counts places up from 0, one for each instruction that fills one.
-        let place = u32::try_from(place).ok().filter(|_| place < self.input.at());
-        let Some(place) = place else { return Err("a memo place has too high a number".into()) };
+        // Python numbers slots consecutively from 0, so a slot's number is below the offset.
+        let slot = u32::try_from(slot).ok().filter(|_| slot < self.input.offset());
+        let Some(slot) = slot else { return Err("a memo slot has a number that is too high".into()) };
         if let Value::NewDict(None) = self.stack[height] {
-            self.stack[height] = Value::NewDict(Some(place));
+            self.stack[height] = Value::NewDict(Some(slot));
         }
-        Ok(self.memo.put(place, self.stack[height], &mut self.builder.budget)?)
+        Ok(self.memo.put(slot, self.stack[height], &mut self.builder.budget)?)
     }
 
-    fn settled_top(&mut self) -> Done<Value> {
+    fn materialized_top(&mut self) -> StepResult<Value> {
         let height = self.below_top(1)?;
-        self.settle(height, height + 1)?;
+        self.materialize(height, height + 1)?;
         Ok(self.stack[height])
     }
 
-    /// Gives every new dictionary from height `from` to `to` of the stack a place in the heap, as it is about to be referred to.
+    /// Creates the dictionaries in the heap for all new ones from height `from` to `to` of the
+    /// stack, because a container is about to refer to them.
     #[inline]
-    fn settle(&mut self, from: usize, to: usize) -> Done<()> {
+    fn materialize(&mut self, from: usize, to: usize) -> StepResult<()> {
         for height in from..to {
             if let Value::NewDict(_) = self.stack[height] {
-                let mut value = self.memo.settled(self.stack[height]);
-                if let Value::NewDict(place) = value {
+                let mut value = self.memo.current(self.stack[height]);
+                if let Value::NewDict(slot) = value {
                     value = Value::Dict(self.heap.new_dict(&mut self.builder.budget)?);
-                    self.memo.remember(place, value);
+                    self.memo.remember(slot, value);
                 }
                 self.stack[height] = value;
             }
@@ -362,46 +367,47 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    // Containers.
+    // Container operations.
 
-    fn make_list(&mut self, mark: usize) -> Done<()> {
-        self.settle(mark, self.stack.len())?;
+    fn make_list(&mut self, mark: usize) -> StepResult<()> {
+        self.materialize(mark, self.stack.len())?;
         let list = self.heap.new_list(&self.stack[mark..], &mut self.builder.budget)?;
         self.stack.truncate(mark);
         self.push(list)
     }
 
-    /// Appends what stands above `mark` to the list just below it.
-    fn append(&mut self, mark: usize) -> Done<()> {
-        self.settle(mark, self.stack.len())?;
+    /// Appends the values above `mark` to the list below it.
+    fn append(&mut self, mark: usize) -> StepResult<()> {
+        self.materialize(mark, self.stack.len())?;
         match self.container(mark)? {
             Value::List(list) => self.heap.append(list, &self.stack[mark..], &mut self.builder.budget)?,
-            _ => return Err("something is appended to what is not a list".into()),
+            _ => return Err("an instruction appends to a value that is not a list".into()),
         }
         self.stack.truncate(mark);
         Ok(())
     }
 
-    /// The value just below `mark`, which the values above it are to go into.
-    fn container(&self, mark: usize) -> Done<Value> {
+    /// Returns the container below `mark`, which receives the values above it.
+    fn container(&self, mark: usize) -> StepResult<Value> {
         match mark.checked_sub(1).filter(|&height| height >= self.floor()) {
-            Some(height) => Ok(self.memo.settled(self.stack[height])),
-            None => Err("an instruction wants more values than there are".into()),
+            Some(height) => Ok(self.memo.current(self.stack[height])),
+            None => Err("an instruction needs more values than the stack has".into()),
         }
     }
 
-    /// Puts the keys and values that stand above `mark` into the dictionary just below it.
-    fn set_items(&mut self, mark: usize) -> Done<()> {
+    /// Adds the keys and values above `mark` to the dictionary below it.
+    fn set_items(&mut self, mark: usize) -> StepResult<()> {
         if !(self.stack.len() - mark).is_multiple_of(2) {
-            return Err("a key of a dictionary has no value".into());
+            return Err("a dictionary key has no value".into());
         }
-        // First the values: one of them may be the dictionary itself, which then has its place already.
-        self.settle(mark, self.stack.len())?;
+        // The values first: one of them may be the dictionary itself, which is then in the heap
+        // already.
+        self.materialize(mark, self.stack.len())?;
         let container = self.container(mark)?;
         let filled = match container {
-            Value::NewDict(place) => {
+            Value::NewDict(slot) => {
                 let value = self.fill_new_dict(mark)?;
-                self.memo.remember(place, value);
+                self.memo.remember(slot, value);
                 value
             }
             Value::Dict(dict) => {
@@ -410,25 +416,26 @@ impl<'a> Machine<'a> {
                 container
             }
             Value::Entry(number) => {
-                let draft = self.builder.draft_of(number).ok_or("an entry has no row")?;
+                let draft = self.builder.draft_of(number).ok_or("an entry does not exist")?;
                 let draft = self.fill_entry(draft, mark)?;
                 self.builder.replace_entry(number, &draft)?;
                 container
             }
-            // Newer versions may add keys to a frame that are not read.
+            // Newer versions may add keys to a frame, which are ignored.
             Value::Frame(_) => container,
-            _ => return Err("a key is set in what is not a dictionary".into()),
+            _ => return Err("an instruction sets a key of a value that is not a dictionary".into()),
         };
         self.stack.truncate(mark);
         self.stack[mark - 1] = filled;
         Ok(())
     }
 
-    /// What a new dictionary with the keys and values above `mark` is: an entry, a frame, or any dictionary.
-    fn fill_new_dict(&mut self, mark: usize) -> Done<Value> {
-        let texts = &self.heap.texts;
+    /// Creates the value for a new dictionary with the keys and values above `mark`: an entry, a
+    /// frame, or another dictionary.
+    fn fill_new_dict(&mut self, mark: usize) -> StepResult<Value> {
+        let strings = &self.heap.strings;
         let has_action = pairs(&self.stack[mark..]).any(|(key, value)| {
-            matches!((key, value), (Value::Text(key), Value::Text(_)) if texts.key(key) == Some(Key::Action))
+            matches!((key, value), (Value::Text(key), Value::Text(_)) if strings.key(key) == Some(Key::Action))
         });
         if has_action {
             let draft = self.fill_entry(EntryDraft::default(), mark)?;
@@ -442,10 +449,10 @@ impl<'a> Machine<'a> {
         Ok(Value::Dict(dict))
     }
 
-    fn fill_entry(&mut self, mut draft: EntryDraft, mark: usize) -> Done<EntryDraft> {
+    fn fill_entry(&mut self, mut draft: EntryDraft, mark: usize) -> StepResult<EntryDraft> {
         for (key, value) in pairs(&self.stack[mark..]) {
             let Value::Text(key) = key else { continue };
-            match self.heap.texts.key(key) {
+            match self.heap.strings.key(key) {
                 None => {}
                 Some(Key::Frames) => draft.stack = self.heap.stack(value, &mut self.builder)?,
                 Some(key) => self.builder.entry_field(&mut draft, key, self.heap.scalar(value))?,
@@ -455,12 +462,17 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// A name out of a pickle as it may stand in a message.
-fn shown_name(name: &str) -> String {
+/// Returns a name of the pickle for a message: without control characters, and shortened.
+fn display_name(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(MAX_NAME_LEN).collect()
 }
 
-/// The keys and values of a stretch of the stack.
+/// Returns the keys and values of a part of the stack.
 fn pairs(values: &[Value]) -> impl Iterator<Item = (Value, Value)> + Clone + '_ {
     values.chunks_exact(2).map(|pair| (pair[0], pair[1]))
+}
+
+/// Adds the position to the error of the instruction at `start`. `len` is the length of the pickle.
+fn step_error(start: usize, len: usize, message: Box<str>) -> ReadError {
+    if &*message == TRUNCATED { ReadError::truncated(len) } else { ReadError::at(start, message) }
 }

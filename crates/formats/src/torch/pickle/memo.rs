@@ -1,68 +1,69 @@
-//! The memo: values that a pickle refers to again, by place.
+//! The memo: values that a pickle refers to by slot number.
 
-use super::value::{Packed, Value};
-use crate::limits::{Budget, OutOfBudget};
-use crate::torch::scalar::Refusal;
+use super::value::{PackedValue, Value};
+use crate::limits::{LimitExceeded, MemoryBudget};
+use crate::torch::scalar::FieldError;
 
-/// What was put where.
+/// The values of all slots.
 #[derive(Debug, Default)]
 pub(super) struct Memo {
-    places: Vec<Packed>,
-    /// Values that do not fit a place.
-    aside: Vec<Value>,
+    slots: Vec<PackedValue>,
+    /// Values that do not fit in a slot.
+    overflow: Vec<Value>,
 }
 
 impl Memo {
-    /// How many places there are, the next free one.
+    /// Returns the number of slots, which is the number of the next one.
     pub(super) fn len(&self) -> usize {
-        self.places.len()
+        self.slots.len()
     }
 
     #[inline]
-    pub(super) fn get(&self, place: u32) -> Option<Value> {
-        match self.places.get(place as usize)?.unpack() {
+    pub(super) fn get(&self, slot: u32) -> Option<Value> {
+        match self.slots.get(slot as usize)?.unpack() {
             Ok(value) => Some(value),
-            Err(aside) => self.aside.get(aside? as usize).copied(),
+            Err(index) => self.overflow.get(index? as usize).copied(),
         }
     }
 
     #[inline]
-    pub(super) fn put(&mut self, place: u32, value: Value, budget: &mut Budget) -> Result<(), Refusal> {
-        let packed = match Packed::pack(value) {
+    pub(super) fn put(&mut self, slot: u32, value: Value, budget: &mut MemoryBudget) -> Result<(), FieldError> {
+        let packed = match PackedValue::pack(value) {
             Some(packed) => packed,
             None => {
-                let aside = Packed::aside(u32::try_from(self.aside.len()).map_err(|_| OutOfBudget)?);
-                budget.push(&mut self.aside, value)?;
-                aside
+                let reference = PackedValue::overflow(u32::try_from(self.overflow.len()).map_err(|_| LimitExceeded)?);
+                budget.push(&mut self.overflow, value)?;
+                reference
             }
         };
-        let place = place as usize;
-        while self.places.len() < place {
-            budget.push(&mut self.places, Packed::EMPTY)?;
+        let slot = slot as usize;
+        while self.slots.len() < slot {
+            budget.push(&mut self.slots, PackedValue::EMPTY)?;
         }
-        match self.places.get_mut(place) {
-            // Other references to the new dictionary find it through this place.
+        match self.slots.get_mut(slot) {
+            // Other references to the new dictionary find it through this slot.
             Some(old) if matches!(old.unpack(), Ok(Value::NewDict(_))) => {
-                return Err(Refusal::Wrong("a memo place is filled a second time"));
+                return Err(FieldError::Invalid("a memo slot is overwritten while its dictionary is new"));
             }
             Some(old) => *old = packed,
-            None => budget.push(&mut self.places, packed)?,
+            None => budget.push(&mut self.slots, packed)?,
         }
         Ok(())
     }
 
-    /// What a value has become: a new dictionary that the memo knows may have been filled through another reference to it.
+    /// Returns the current value: a new dictionary in the memo may have been filled through another
+    /// reference.
     #[inline]
-    pub(super) fn settled(&self, value: Value) -> Value {
-        let Value::NewDict(Some(place)) = value else { return value };
-        self.get(place).unwrap_or(value)
+    pub(super) fn current(&self, value: Value) -> Value {
+        let Value::NewDict(Some(slot)) = value else { return value };
+        self.get(slot).unwrap_or(value)
     }
 
-    /// Notes what the new dictionary of a place has become.
+    /// Replaces the new dictionary in a slot by the value that it became.
     #[inline]
-    pub(super) fn remember(&mut self, place: Option<u32>, value: Value) {
-        if let Some(old) = place.and_then(|place| self.places.get_mut(place as usize))
-            && let Some(packed) = Packed::pack(value)
+    pub(super) fn remember(&mut self, slot: Option<u32>, value: Value) {
+        if let Some(old) = slot.and_then(|slot| self.slots.get_mut(slot as usize))
+            && let Some(packed) = PackedValue::pack(value)
         {
             *old = packed;
         }

@@ -1,4 +1,4 @@
-//! The instructions of the pickle machine, protocols 2 to 5.
+//! The opcodes of pickle protocols 2 to 5.
 
 pub(super) const MARK: u8 = b'(';
 pub(super) const STOP: u8 = b'.';
@@ -47,7 +47,7 @@ pub(super) const MEMOIZE: u8 = 0x94;
 pub(super) const FRAME: u8 = 0x95;
 pub(super) const BYTEARRAY8: u8 = 0x96;
 
-// Refused: these name a class, call something, or refer to something outside.
+// Not supported: these name a class, call a function, or refer to external objects.
 pub(super) const GLOBAL: u8 = b'c';
 pub(super) const INST: u8 = b'i';
 pub(super) const OBJ: u8 = b'o';
@@ -64,16 +64,16 @@ pub(super) const STACK_GLOBAL: u8 = 0x93;
 pub(super) const NEXT_BUFFER: u8 = 0x97;
 pub(super) const READONLY_BUFFER: u8 = 0x98;
 
-/// What a refused instruction would do.
-pub(super) fn refused(opcode: u8) -> Option<&'static str> {
+/// Returns what an unsupported instruction would do.
+pub(super) fn unsupported_action(opcode: u8) -> Option<&'static str> {
     Some(match opcode {
         GLOBAL | STACK_GLOBAL | INST => "names a class",
         OBJ | NEWOBJ | NEWOBJ_EX => "makes an object of a class",
         REDUCE => "calls a function",
         BUILD => "sets the state of an object",
-        PERSID | BINPERSID => "refers to an object outside",
+        PERSID | BINPERSID => "refers to an external object",
         EXT1 | EXT2 | EXT4 => "names a registered class",
-        NEXT_BUFFER | READONLY_BUFFER => "refers to a buffer outside",
+        NEXT_BUFFER | READONLY_BUFFER => "refers to an external buffer",
         _ => return None,
     })
 }

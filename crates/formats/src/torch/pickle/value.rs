@@ -1,8 +1,9 @@
-//! What stands on the pickle machine's stack and in its memo: numbers of things that the heap holds, never the things themselves.
+//! The values on the pickle machine's stack and in its memo: numbers of objects in the heap, never
+//! the objects themselves.
 
 use vramscope_trace::FrameId;
 
-/// A value, 16 bytes.
+/// A value of 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Value {
     None,
@@ -11,25 +12,25 @@ pub(super) enum Value {
     /// An integer above `i64::MAX`.
     Unsigned(u64),
     Float(f64),
-    Text(TextId),
-    /// A tuple of two small whole numbers: every entry of newer versions has one.
+    Text(StringRef),
+    /// A tuple of two small non-negative integers, which every entry of newer versions has.
     Pair(u32, u32),
-    /// A dictionary that nothing was put into yet, and the place of the memo that knows it. Most become a [`Value::Entry`] at once
-    /// and never take room of their own.
+    /// An empty dictionary, and its memo slot if it has one. Most become a [`Value::Entry`]
+    /// directly and never need memory of their own.
     NewDict(Option<u32>),
     Dict(DictId),
     /// A list or a tuple.
     List(ListId),
-    /// A dictionary that is an entry of the history, by number.
+    /// A dictionary that is a history entry, by number.
     Entry(u32),
     /// A dictionary that is a stack frame.
     Frame(FrameId),
-    /// Something whose content does not matter: bytes, a set, an integer of more than 64 bits.
+    /// A value whose content does not matter: bytes, a set, an integer of more than 64 bits.
     Opaque,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TextId(pub(super) u32);
+pub(super) struct StringRef(pub(super) u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DictId(pub(super) u32);
@@ -37,29 +38,29 @@ pub(super) struct DictId(pub(super) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ListId(pub(super) u32);
 
-/// What is memoized, in 8 bytes: there are two places for every entry of a history. Scalars are never memoized by Python; those that
-/// are go to a list on the side.
+/// A memoized value in 8 bytes: a history has two memo slots an entry. Python never memoizes
+/// scalars; those that are go to a separate list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Packed(u64);
+pub(super) struct PackedValue(u64);
 
 const KIND_BITS: u32 = 4;
 
-impl Packed {
-    /// A place that nothing was put into.
+impl PackedValue {
+    /// An empty slot.
     pub(super) const EMPTY: Self = Self(0);
 
     const fn new(kind: u64, payload: u64) -> Self {
         Self(payload << KIND_BITS | kind)
     }
 
-    /// `None` where the value does not fit.
+    /// Packs a value; `None` if it does not fit.
     pub(super) fn pack(value: Value) -> Option<Self> {
         Some(match value {
             Value::None => Self::new(1, 0),
             Value::Bool(value) => Self::new(2, u64::from(value)),
-            Value::Text(TextId(id)) => Self::new(3, u64::from(id)),
+            Value::Text(StringRef(id)) => Self::new(3, u64::from(id)),
             Value::NewDict(None) => Self::new(4, 0),
-            Value::NewDict(Some(place)) => Self::new(5, u64::from(place)),
+            Value::NewDict(Some(slot)) => Self::new(5, u64::from(slot)),
             Value::Dict(DictId(id)) => Self::new(6, u64::from(id)),
             Value::List(ListId(id)) => Self::new(7, u64::from(id)),
             Value::Entry(number) => Self::new(8, u64::from(number)),
@@ -69,18 +70,19 @@ impl Packed {
         })
     }
 
-    /// Stands for the value at `place` of the list on the side.
-    pub(super) fn aside(place: u32) -> Self {
-        Self::new(11, u64::from(place))
+    /// Refers to the value at `index` of the separate list.
+    pub(super) fn overflow(index: u32) -> Self {
+        Self::new(11, u64::from(index))
     }
 
-    /// The value; `Err` with its place on the side where it stands there, or `None` where nothing was put.
+    /// Returns the value; `Err` with its index in the separate list, or `Err(None)` for an empty
+    /// slot.
     pub(super) fn unpack(self) -> Result<Value, Option<u32>> {
         let payload = (self.0 >> KIND_BITS) as u32;
         Ok(match self.0 & ((1 << KIND_BITS) - 1) {
             1 => Value::None,
             2 => Value::Bool(payload != 0),
-            3 => Value::Text(TextId(payload)),
+            3 => Value::Text(StringRef(payload)),
             4 => Value::NewDict(None),
             5 => Value::NewDict(Some(payload)),
             6 => Value::Dict(DictId(payload)),
@@ -99,12 +101,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_small_and_survive_packing() {
+    fn values_are_small_and_can_be_packed() {
         assert_eq!(size_of::<Value>(), 16);
         for value in [
             Value::None,
             Value::Bool(true),
-            Value::Text(TextId(u32::MAX)),
+            Value::Text(StringRef(u32::MAX)),
             Value::NewDict(None),
             Value::NewDict(Some(0)),
             Value::Dict(DictId(7)),
@@ -113,10 +115,10 @@ mod tests {
             Value::Frame(FrameId(9)),
             Value::Opaque,
         ] {
-            assert_eq!(Packed::pack(value).map(Packed::unpack), Some(Ok(value)));
+            assert_eq!(PackedValue::pack(value).map(PackedValue::unpack), Some(Ok(value)));
         }
-        assert_eq!(Packed::pack(Value::Int(3)), None);
-        assert_eq!(Packed::aside(5).unpack(), Err(Some(5)));
-        assert_eq!(Packed::EMPTY.unpack(), Err(None));
+        assert_eq!(PackedValue::pack(Value::Int(3)), None);
+        assert_eq!(PackedValue::overflow(5).unpack(), Err(Some(5)));
+        assert_eq!(PackedValue::EMPTY.unpack(), Err(None));
     }
 }

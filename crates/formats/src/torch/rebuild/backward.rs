@@ -1,122 +1,124 @@
-//! Walks a device's history from its end to its beginning, undoing each entry, to learn what was there before the first one.
+//! Walks a device's history from its end to its beginning and undoes each entry, to find the state
+//! before the first one.
 //!
-//! A snapshot's `segments` are the state at the end, whole and exact, whatever the history has lost. On the way back each segment's
-//! pool comes to light too: entries do not say it, but the blocks that are taken from a segment do, by their size.
+//! A snapshot's `segments` are the exact state at the end, whatever the history has lost. The walk
+//! also finds the pool of each segment: entries do not contain it, but the sizes of the blocks that
+//! are allocated in a segment determine it.
 
 use std::collections::HashMap;
 
 use vramscope_pool::size;
 
-use super::segments::{PoolGuess, Segment, Segments, of_row};
-use super::size::Rules;
-use super::trace::Trace;
+use super::segments::{PartialPool, Segment, Segments, segment_of_row};
+use super::size::SizeRules;
+use super::trace::DeviceTrace;
 use crate::torch::snapshot::{Action, BlockState, Entry, NO_TIME, Origin, SegmentRow, Snapshot};
 
-/// A live block, as far as it is known.
+/// A live block during the backward walk.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PastBlock {
-    /// Known where the block is still there at the end.
+pub(super) struct EarlierBlock {
+    /// The size, known for blocks that still exist at the end.
     pub(super) size: Option<u64>,
     pub(super) requested: u64,
     pub(super) pending_free: bool,
     pub(super) origin: Origin,
 }
 
-/// A block that the history makes and that is still there at its end.
+/// A block that the history allocates and that still exists at its end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Survivor {
-    /// The place of the entry that makes it.
-    pub(super) place: u64,
+pub(super) struct SurvivingBlock {
+    /// The index of the entry that allocates it.
+    pub(super) entry_index: u64,
     pub(super) size: u64,
     pub(super) origin: Origin,
 }
 
-/// What was there before the history, and what the walk has learned for the way forward.
+/// The state before the history, and facts that the walk found for the forward walk.
 #[derive(Debug, Default)]
-pub(super) struct Past {
+pub(super) struct BackwardWalk {
     pub(super) segments: Segments,
-    pub(super) blocks: HashMap<u64, PastBlock>,
-    /// The pools of the segments that the history makes, the last one first.
-    pub(super) pools: Vec<PoolGuess>,
-    /// The last one first.
-    pub(super) survivors: Vec<Survivor>,
-    /// When the earliest of the entries was, where they have times.
+    pub(super) blocks: HashMap<u64, EarlierBlock>,
+    /// The pools of the segments that the history creates, the last one first.
+    pub(super) pools: Vec<PartialPool>,
+    /// The blocks that the history allocates and that still exist at its end, the last one first.
+    pub(super) surviving_blocks: Vec<SurvivingBlock>,
+    /// Time of the earliest entry, if entries have times.
     pub(super) earliest_us: Option<i64>,
-    /// Segments and blocks of the snapshot that contradict others, or that there cannot be.
-    pub(super) misfits: u64,
-    /// There may be segments whose pool is not known yet.
+    /// Segments and blocks of the snapshot that are invalid or contradict others.
+    pub(super) contradictions: u64,
+    /// True if there may be segments whose pool is not known yet.
     has_unknown_pools: bool,
-    /// Blocks looked at for the sake of those since the segments were last gone through.
-    looked_at: usize,
-    /// A free was once requested and not only completed; the oldest versions do not tell the two apart.
-    knows_requests: bool,
+    /// Blocks examined since the segments were last checked for unknown pools.
+    examined_blocks: usize,
+    /// True once the history has a requested free. The oldest versions record completed frees only.
+    has_free_requests: bool,
 }
 
-impl Past {
+impl BackwardWalk {
     /// Walks the history of `device` back from the snapshot's segments.
-    pub(super) fn walk(snapshot: &Snapshot, device: u16, trace: &Trace<'_>, rules: &Rules) -> Self {
-        let mut past = Self::default();
+    pub(super) fn new(snapshot: &Snapshot, device: u16, trace: &DeviceTrace<'_>, rules: &SizeRules) -> Self {
+        let mut walk = Self::default();
         let mut earliest_us = i64::MAX;
         for row in snapshot.segments_of(device) {
-            past.put_row(snapshot, row);
+            walk.add_segment(snapshot, row);
         }
-        let mut place = trace.len();
+        let mut entry_index = trace.len();
         for entry in trace.entries_reversed() {
-            place -= 1;
+            entry_index -= 1;
             if entry.time_us != NO_TIME {
                 earliest_us = earliest_us.min(entry.time_us);
             }
-            past.undo(snapshot, entry, place, rules);
+            walk.undo(snapshot, entry, entry_index, rules);
         }
-        past.earliest_us = (earliest_us != i64::MAX).then_some(earliest_us);
-        if !past.knows_requests {
-            past.blocks.values_mut().filter(|block| block.size.is_none()).for_each(|block| block.pending_free = false);
+        walk.earliest_us = (earliest_us != i64::MAX).then_some(earliest_us);
+        if !walk.has_free_requests {
+            walk.blocks.values_mut().filter(|block| block.size.is_none()).for_each(|block| block.pending_free = false);
         }
-        past
+        walk
     }
 
-    /// Nothing was there before the first entry.
+    /// Returns true if no memory was in use before the first entry.
     pub(super) fn is_empty(&self) -> bool {
         self.segments.iter().len() == 0 && self.blocks.is_empty()
     }
 
-    fn put_row(&mut self, snapshot: &Snapshot, row: &SegmentRow) {
-        let is_new = row.is_range() && self.segments.insert(row.address, of_row(row));
-        self.misfits += u64::from(!is_new);
-        // Blocks lie one behind the other, whatever becomes of those that do not.
+    fn add_segment(&mut self, snapshot: &Snapshot, row: &SegmentRow) {
+        let is_valid = row.is_range() && self.segments.insert(row.address, segment_of_row(row));
+        self.contradictions += u64::from(!is_valid);
+        // Blocks are contiguous, even if some of them are invalid.
         let mut next = row.address;
         for block in &snapshot.blocks[row.blocks.clone()] {
             let fits = block.address.is_some_and(|address| address >= next);
             next = block.address.unwrap_or(next).saturating_add(block.size);
-            self.misfits += u64::from(!fits || next > row.end());
+            self.contradictions += u64::from(!fits || next > row.end());
             if block.state == BlockState::Free {
                 continue;
             }
-            let Some(address) = block.place() else { continue };
-            let past = PastBlock {
+            let Some(address) = block.valid_address() else { continue };
+            let earlier = EarlierBlock {
                 size: Some(block.size),
                 requested: block.requested.unwrap_or(block.size),
                 pending_free: block.state == BlockState::PendingFree,
                 origin: block.origin,
             };
-            self.blocks.insert(address, past);
+            self.blocks.insert(address, earlier);
         }
     }
 
-    fn undo(&mut self, snapshot: &Snapshot, entry: &Entry, place: u64, rules: &Rules) {
+    fn undo(&mut self, snapshot: &Snapshot, entry: &Entry, entry_index: u64, rules: &SizeRules) {
         let address = entry.address;
         match entry.action() {
             Action::Allocated => {
-                if let Some(PastBlock { size: Some(size), origin, .. }) = self.blocks.remove(&address) {
-                    self.survivors.push(Survivor { place, size, origin });
+                if let Some(EarlierBlock { size: Some(size), origin, .. }) = self.blocks.remove(&address) {
+                    self.surviving_blocks.push(SurvivingBlock { entry_index, size, origin });
                 }
                 if self.has_unknown_pools {
                     self.learn_pool(snapshot, entry, rules);
                 }
             }
             Action::FreeCompleted => {
-                // A block that is there already when it comes to be freed contradicts this; the way forward counts it.
-                self.blocks.entry(address).or_insert(PastBlock {
+                // A block that already exists contradicts this; the forward walk counts it.
+                self.blocks.entry(address).or_insert(EarlierBlock {
                     size: None,
                     requested: entry.size,
                     pending_free: true,
@@ -124,8 +126,8 @@ impl Past {
                 });
             }
             Action::FreeRequested => {
-                self.knows_requests = true;
-                self.blocks.entry(address).and_modify(|block| block.pending_free = false).or_insert(PastBlock {
+                self.has_free_requests = true;
+                self.blocks.entry(address).and_modify(|block| block.pending_free = false).or_insert(EarlierBlock {
                     size: None,
                     requested: entry.size,
                     pending_free: false,
@@ -140,39 +142,40 @@ impl Past {
                 let (_, pool) = self.segments.cut(address..address.saturating_add(entry.size));
                 self.pools.push(pool);
             }
-            Action::SegmentFreed => self.lost(snapshot, entry, false),
-            Action::SegmentUnmapped => self.lost(snapshot, entry, true),
+            Action::SegmentFreed => self.restore_segment(snapshot, entry, false),
+            Action::SegmentUnmapped => self.restore_segment(snapshot, entry, true),
             Action::OutOfMemory | Action::Other => {}
         }
     }
 
-    /// A segment is there, further back than where it was lost.
-    fn lost(&mut self, snapshot: &Snapshot, entry: &Entry, expandable: bool) {
+    /// Adds a segment that the history frees or unmaps.
+    fn restore_segment(&mut self, snapshot: &Snapshot, entry: &Entry, expandable: bool) {
         if !entry.is_range() {
             return;
         }
         let range = entry.address..entry.address.saturating_add(entry.size);
         let context = snapshot.context(entry);
-        let said = PoolGuess { kind: None, owner: context.owner };
-        let beside = if expandable { self.segments.pool_beside(&range, context.stream) } else { PoolGuess::default() };
-        let pool = said.or(beside);
+        let recorded = PartialPool { kind: None, mempool: context.mempool };
+        let adjacent =
+            if expandable { self.segments.pool_of_adjacent(&range, context.stream) } else { PartialPool::default() };
+        let pool = recorded.or(adjacent);
         let segment = Segment { end: range.end, stream: context.stream, pool, expandable, origin: Origin::default() };
         self.segments.insert(range.start, segment);
         self.has_unknown_pools |= pool.kind.is_none();
     }
 
-    /// A block that is taken from a segment tells the segment's pool.
-    fn learn_pool(&mut self, snapshot: &Snapshot, entry: &Entry, rules: &Rules) {
+    /// Derives a segment's pool from a block that is allocated in it.
+    fn learn_pool(&mut self, snapshot: &Snapshot, entry: &Entry, rules: &SizeRules) {
         let rounded = rules.rounded(entry.size);
-        let said = PoolGuess { kind: Some(size::pool_kind(rounded)), owner: snapshot.context(entry).owner };
+        let recorded = PartialPool { kind: Some(size::pool_kind(rounded)), mempool: snapshot.context(entry).mempool };
         let range = entry.address..entry.address.saturating_add(rounded);
         for segment in self.segments.overlapping_mut(range) {
-            segment.pool = segment.pool.or(said);
+            segment.pool = segment.pool.or(recorded);
         }
-        // Once in as many blocks as there are segments, to see whether there is still something to learn.
-        self.looked_at += 1;
-        if self.looked_at >= self.segments.iter().len() {
-            self.looked_at = 0;
+        // Checks for remaining unknown pools once in as many blocks as there are segments.
+        self.examined_blocks += 1;
+        if self.examined_blocks >= self.segments.iter().len() {
+            self.examined_blocks = 0;
             self.has_unknown_pools = self.segments.iter().any(|(_, segment)| segment.pool.kind.is_none());
         }
     }

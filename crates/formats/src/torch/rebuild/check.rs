@@ -1,39 +1,39 @@
-//! Compares the state that a history leads to with the state that the snapshot holds.
+//! Compares the state at the end of a rebuilt history with the state in the snapshot.
 
 use std::collections::BTreeMap;
 
-use super::forward::Forward;
-use super::segments::{Segment, of_row};
+use super::forward::ForwardWalk;
+use super::segments::{Segment, segment_of_row};
 use crate::torch::snapshot::{BlockState, Snapshot};
 
-/// How much differs.
+/// Number of segments and blocks that differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Difference {
     pub(super) segments: u64,
     pub(super) blocks: u64,
 }
 
-/// How many keys have not the same value in both.
+/// Counts the keys whose values differ or that only one map has.
 fn count<V: PartialEq>(left: &BTreeMap<u64, V>, right: &BTreeMap<u64, V>) -> u64 {
-    let unlike = left.iter().filter(|&(key, value)| right.get(key) != Some(value)).count();
+    let different = left.iter().filter(|&(key, value)| right.get(key) != Some(value)).count();
     let missing = right.keys().filter(|&key| !left.contains_key(key)).count();
-    (unlike + missing) as u64
+    (different + missing) as u64
 }
 
-/// What of a segment the snapshot and the history both say.
-fn facts(segment: &Segment) -> (u64, u64, bool, Option<vramscope_trace::PoolKind>) {
+/// Returns the properties of a segment that both the snapshot and the history determine.
+fn properties(segment: &Segment) -> (u64, u64, bool, Option<vramscope_trace::PoolKind>) {
     (segment.end, segment.stream, segment.expandable, segment.pool.kind)
 }
 
 /// Compares the end of a device's history with its segments in the snapshot.
-pub(super) fn difference(snapshot: &Snapshot, device: u16, end: &Forward) -> Difference {
+pub(super) fn difference(snapshot: &Snapshot, device: u16, end: &ForwardWalk) -> Difference {
     let rows = snapshot.segments_of(device).iter().filter(|row| row.is_range());
     let mut segments = BTreeMap::new();
     let mut blocks = BTreeMap::new();
     for row in rows {
-        segments.insert(row.address, facts(&of_row(row)));
+        segments.insert(row.address, properties(&segment_of_row(row)));
         for block in &snapshot.blocks[row.blocks.clone()] {
-            if let (Some(address), true) = (block.place(), block.state != BlockState::Free) {
+            if let (Some(address), true) = (block.valid_address(), block.state != BlockState::Free) {
                 let requested = block.requested.unwrap_or(block.size);
                 let end = address.saturating_add(block.size);
                 blocks.insert(address, (end, requested, block.state == BlockState::PendingFree));
@@ -41,10 +41,10 @@ pub(super) fn difference(snapshot: &Snapshot, device: u16, end: &Forward) -> Dif
         }
     }
     let rebuilt = end.segments.iter().map(|(address, segment)| {
-        let facts = facts(segment);
-        // What the row does not say cannot differ.
-        let unsaid = segments.get(&address).is_some_and(|(.., kind)| kind.is_none());
-        (address, if unsaid { (facts.0, facts.1, facts.2, None) } else { facts })
+        let properties = properties(segment);
+        // A pool kind that the row lacks cannot differ.
+        let kind_is_missing = segments.get(&address).is_some_and(|(.., kind)| kind.is_none());
+        (address, if kind_is_missing { (properties.0, properties.1, properties.2, None) } else { properties })
     });
     let rebuilt = rebuilt.collect();
     let live = end.blocks.iter().map(|(&address, block)| (address, (block.end, block.requested, block.pending_free)));

@@ -1,7 +1,8 @@
-//! Walks a device's history from its beginning, and says of each entry what it did to memory.
+//! Walks a device's history from its beginning and derives an event from each entry.
 //!
-//! An entry says the address and the requested size of a block. Its real size follows from the state: PyTorch takes the low part of
-//! the free space that begins at that address, rounds the request, and leaves the rest free where it is worth it.
+//! An entry has the address and the requested size of a block. The block size follows from the
+//! state: PyTorch takes the low end of the free range at that address, rounds the request up, and
+//! splits off the rest if it is worth it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,10 +12,10 @@ use vramscope_trace::{
     Block, DeviceState, EventKind, MempoolId, Pool, Segment as StateSegment, SiteId, Stage, StreamId, StringId,
 };
 
-use super::backward::Survivor;
-use super::segments::{PoolGuess, Segment, Segments};
-use super::size::Rules;
-use super::start::{Start, StartBlock, known_pool, likely_pool};
+use super::backward::SurvivingBlock;
+use super::initial::{InitialBlock, InitialState, known_pool, likely_pool};
+use super::segments::{PartialPool, Segment, Segments};
+use super::size::SizeRules;
 use crate::torch::snapshot::{Action, Context, Entry, Origin};
 
 /// A live block.
@@ -25,54 +26,62 @@ pub(super) struct LiveBlock {
     pub(super) pending_free: bool,
 }
 
-/// The state of one device after some of its entries.
+/// The state of one device while its entries are processed.
 #[derive(Debug)]
-pub(super) struct Forward {
+pub(super) struct ForwardWalk {
     pub(super) segments: Segments,
     pub(super) blocks: BTreeMap<u64, LiveBlock>,
-    rules: Rules,
-    /// What the way back has learned of the pools of segments yet to be made; the next one last.
-    pools: Vec<PoolGuess>,
-    /// The blocks yet to be made that are still there at the end; the next one last.
-    survivors: Vec<Survivor>,
-    /// Entries so far.
-    place: u64,
-    /// Entries that contradicted the state.
-    pub(super) misfits: u64,
-    /// Blocks whose size the snapshot says and the rules do not give.
-    pub(super) irregular: u64,
+    rules: SizeRules,
+    /// Pools found by the backward walk, of the segments that are still to be created; the next one
+    /// is last.
+    pools: Vec<PartialPool>,
+    /// Blocks that are still to be allocated and that exist at the end; the next one is last.
+    surviving_blocks: Vec<SurvivingBlock>,
+    /// Number of processed entries.
+    entry_index: u64,
+    /// Entries that contradict the state.
+    pub(super) contradictions: u64,
+    /// Blocks whose size in the snapshot differs from the size that the rules give.
+    pub(super) irregular_sizes: u64,
 }
 
-impl Forward {
-    pub(super) fn new(start: &Start, pools: Vec<PoolGuess>, survivors: Vec<Survivor>, rules: Rules) -> Self {
-        let live = |block: &StartBlock| LiveBlock {
+impl ForwardWalk {
+    pub(super) fn new(
+        initial: &InitialState,
+        pools: Vec<PartialPool>,
+        surviving_blocks: Vec<SurvivingBlock>,
+        rules: SizeRules,
+    ) -> Self {
+        let live = |block: &InitialBlock| LiveBlock {
             end: block.address.saturating_add(block.size),
             requested: block.requested,
             pending_free: block.pending_free,
         };
         Self {
-            segments: start.segments.clone(),
-            blocks: start.blocks.iter().map(|block| (block.address, live(block))).collect(),
+            segments: initial.segments.clone(),
+            blocks: initial.blocks.iter().map(|block| (block.address, live(block))).collect(),
             rules,
             pools,
-            survivors,
-            place: 0,
-            misfits: 0,
-            irregular: 0,
+            surviving_blocks,
+            entry_index: 0,
+            contradictions: 0,
+            irregular_sizes: 0,
         }
     }
 
-    /// Where the next entry came from. Of a block that is still there at the end, the snapshot may say it where the entry does not:
-    /// there are settings under which PyTorch keeps call stacks of live blocks only.
+    /// Returns where the next entry came from. Under some settings PyTorch keeps call stacks of
+    /// live blocks only; the snapshot then has the origin of a block that still exists at the end.
     pub(super) fn origin(&self, entry: &Entry, context: &Context) -> Origin {
-        let said = Origin { stack: entry.stack, scope: context.scope, compiled: context.compiled };
-        match self.survivors.last() {
-            Some(survivor) if survivor.place == self.place && said == Origin::default() => survivor.origin,
-            _ => said,
+        let recorded = Origin { stack: entry.stack, scope: context.scope, compile_context: context.compile_context };
+        match self.surviving_blocks.last() {
+            Some(survivor) if survivor.entry_index == self.entry_index && recorded == Origin::default() => {
+                survivor.origin
+            }
+            _ => recorded,
         }
     }
 
-    /// Takes the next entry and says what happened.
+    /// Processes the next entry and returns the event.
     pub(super) fn apply(&mut self, entry: &Entry, context: &Context, site: SiteId) -> EventKind {
         let address = entry.address;
         let size = entry.size;
@@ -85,13 +94,13 @@ impl Forward {
             Action::FreeRequested => {
                 match self.blocks.get_mut(&address) {
                     Some(block) if !block.pending_free => block.pending_free = true,
-                    _ => self.misfits += 1,
+                    _ => self.contradictions += 1,
                 }
                 EventKind::FreeRequested { address, site }
             }
             Action::FreeCompleted => {
                 if self.blocks.remove(&address).is_none() {
-                    self.misfits += 1;
+                    self.contradictions += 1;
                 }
                 EventKind::FreeCompleted { address, site }
             }
@@ -110,53 +119,54 @@ impl Forward {
             Action::SegmentUnmapped => {
                 let range = address..address.saturating_add(size);
                 let is_whole = self.segments.cut(range.clone()).0 == size;
-                let is_empty = self.evict_blocks(range) == 0;
-                self.misfits += u64::from(!is_whole || !is_empty);
+                let is_empty = self.remove_blocks(range) == 0;
+                self.contradictions += u64::from(!is_whole || !is_empty);
                 EventKind::SegmentUnmapped { address, size, site }
             }
             Action::OutOfMemory => EventKind::OutOfMemory { requested: size, device_free: address, stream, site },
             Action::Other => {
-                // A note goes by its words; of other marks, those that the program had set just then say less than the action.
+                // A note is named by its text. Other marks are named by their action; their text is
+                // whatever the program had set at that time.
                 let is_note = context.is_note && context.scope != StringId(0);
                 let name = if is_note { context.scope } else { context.mark };
                 EventKind::Mark { stage: Stage::Instant, name, address, site }
             }
         };
-        self.place += 1;
+        self.entry_index += 1;
         kind
     }
 
-    /// The size and the pool of the block that an entry allocates.
+    /// Returns the size and the pool of the block that an entry allocates.
     fn allocate(&mut self, entry: &Entry, context: &Context) -> (u64, Pool) {
         let address = entry.address;
         let rounded = self.rules.rounded(entry.size);
         let (mut size, pool, mut fits) = match self.segments.containing(address) {
             None => {
-                let owner = context.owner.unwrap_or(MempoolId(0, 0));
+                let owner = context.mempool.unwrap_or(MempoolId(0, 0));
                 (rounded, Pool { kind: size::pool_kind(rounded), owner }, false)
             }
             Some((start, segment)) => {
                 let pool = likely_pool(segment.pool, segment.end - start);
                 let above = self.blocks.range(address..).next().map_or(segment.end, |(&above, _)| above);
                 let below = self.blocks.range(..address).next_back().map_or(start, |(_, below)| below.end.max(start));
-                let room = above.min(segment.end) - address;
-                match self.rules.taken(pool.kind, segment.expandable, entry.size, room) {
+                let free = above.min(segment.end) - address;
+                match self.rules.block_size(pool.kind, segment.expandable, entry.size, free) {
                     None => (rounded, pool, false),
                     Some(size) => (size, pool, below == address),
                 }
             }
         };
-        if let Some(survivor) = self.survivors.pop_if(|survivor| survivor.place == self.place)
+        if let Some(survivor) = self.surviving_blocks.pop_if(|survivor| survivor.entry_index == self.entry_index)
             && survivor.size != size
         {
-            self.irregular += 1;
+            self.irregular_sizes += 1;
             size = survivor.size;
             fits = false;
         }
         let end = address.saturating_add(size);
         if !fits {
-            self.misfits += 1;
-            self.evict_blocks(address..end);
+            self.contradictions += 1;
+            self.remove_blocks(address..end);
         }
         self.blocks.insert(address, LiveBlock { end, requested: entry.size, pending_free: false });
         (size, pool)
@@ -165,11 +175,12 @@ impl Forward {
     fn make_segment(&mut self, entry: &Entry, context: &Context, expandable: bool) -> Pool {
         let learned = self.pools.pop().unwrap_or_default();
         let range = entry.address..entry.address.saturating_add(entry.size);
-        let said = PoolGuess { kind: None, owner: context.owner };
-        let beside = if expandable { self.segments.pool_beside(&range, context.stream) } else { PoolGuess::default() };
-        let pool = likely_pool(learned.or(said).or(beside), entry.size);
+        let recorded = PartialPool { kind: None, mempool: context.mempool };
+        let adjacent =
+            if expandable { self.segments.pool_of_adjacent(&range, context.stream) } else { PartialPool::default() };
+        let pool = likely_pool(learned.or(recorded).or(adjacent), entry.size);
         if !entry.is_range() {
-            self.misfits += 1;
+            self.contradictions += 1;
             return pool;
         }
         let segment = Segment {
@@ -180,37 +191,37 @@ impl Forward {
             origin: Origin::default(),
         };
         let fits = self.segments.insert(range.start, segment);
-        let is_empty = self.evict_blocks(range) == 0;
-        self.misfits += u64::from(!fits || !is_empty);
+        let is_empty = self.remove_blocks(range) == 0;
+        self.contradictions += u64::from(!fits || !is_empty);
         pool
     }
 
     fn free_segment(&mut self, entry: &Entry) {
         let Some(segment) = self.segments.remove(entry.address) else {
-            self.misfits += 1;
+            self.contradictions += 1;
             return;
         };
         let is_whole = segment.end - entry.address == entry.size;
-        let is_empty = self.evict_blocks(entry.address..segment.end) == 0;
-        self.misfits += u64::from(!is_whole || !is_empty);
+        let is_empty = self.remove_blocks(entry.address..segment.end) == 0;
+        self.contradictions += u64::from(!is_whole || !is_empty);
     }
 
-    /// Forgets the blocks that reach into `range` and says how many they were.
-    fn evict_blocks(&mut self, range: Range<u64>) -> u64 {
-        let mut evicted = 0;
+    /// Removes the blocks that overlap `range` and returns their number.
+    fn remove_blocks(&mut self, range: Range<u64>) -> u64 {
+        let mut removed = 0;
         while let Some((&address, block)) = self.blocks.range(..range.end).next_back()
             && block.end > range.start
         {
             self.blocks.remove(&address);
-            evicted += 1;
+            removed += 1;
         }
-        evicted
+        removed
     }
 }
 
-/// Puts the state before the first entry into a recording's state.
-pub(super) fn fill_state(start: &Start, state: &mut DeviceState, mut site_of: impl FnMut(Origin) -> SiteId) {
-    for (address, segment) in start.segments.iter() {
+/// Adds the state before the first entry to a recording's state.
+pub(super) fn fill_state(initial: &InitialState, state: &mut DeviceState, mut site_of: impl FnMut(Origin) -> SiteId) {
+    for (address, segment) in initial.segments.iter() {
         let size = segment.end - address;
         state.insert_segment(StateSegment {
             address,
@@ -222,7 +233,7 @@ pub(super) fn fill_state(start: &Start, state: &mut DeviceState, mut site_of: im
             since_event: 0,
         });
     }
-    for block in &start.blocks {
+    for block in &initial.blocks {
         state.insert_block(Block {
             address: block.address,
             size: block.size,

@@ -1,77 +1,79 @@
-//! Rebuilds what happened to a device's memory from its history, which says only part of it.
+//! Rebuilds the events of a device from its history, which contains only part of them.
 //!
-//! First [`backward`] from the state at the end to the state before the first entry, then [`start`] settles how large the blocks
-//! there were, then [`forward`] through the entries; at last [`check`] compares where that led with the snapshot.
+//! [`backward`] walks from the state at the end to the state before the first entry, [`initial`]
+//! determines the sizes of the blocks in that state, [`forward`] walks through the entries and
+//! produces events, and [`check`] compares the result with the snapshot.
 
 mod backward;
 mod check;
 mod forward;
+mod initial;
 mod segments;
 mod size;
-mod start;
 mod trace;
 
-use vramscope_trace::{DeviceId, DeviceState, EventKind, Interner, Site, SiteId};
+use vramscope_trace::{Count, DeviceId, DeviceState, EventKind, Interner, Site, SiteId};
 
-use self::backward::Past;
-use self::forward::{Forward, fill_state};
-use self::size::Rules;
-use self::start::Start;
-use self::trace::{Entries, Trace};
+use self::backward::BackwardWalk;
+use self::forward::{ForwardWalk, fill_state};
+use self::initial::InitialState;
+use self::size::SizeRules;
+use self::trace::{DeviceTrace, Entries};
 use super::snapshot::{Entry, Origin, Snapshot};
 
-/// Gives out sites; what is asked for next is nearly always what was asked for last.
+/// Assigns site numbers. Caches the last one, because consecutive events usually share their site.
 #[derive(Debug, Default)]
-pub(crate) struct Sites {
+pub(crate) struct SiteInterner {
     pub(crate) interner: Interner,
     last: (Origin, SiteId),
 }
 
-impl Sites {
+impl SiteInterner {
     pub(crate) fn new(interner: Interner) -> Self {
         Self { interner, ..Self::default() }
     }
 
-    pub(crate) fn of(&mut self, origin: Origin) -> SiteId {
+    /// Returns the site of an origin.
+    pub(crate) fn site(&mut self, origin: Origin) -> SiteId {
         if self.last.0 != origin {
-            let Origin { stack, scope, compiled: compile_context } = origin;
+            let Origin { stack, scope, compile_context } = origin;
             self.last = (origin, self.interner.site(Site { stack, scope, compile_context, ..Site::default() }));
         }
         self.last.1
     }
 }
 
-/// One device's history, ready to be told from its beginning.
+/// One device's history, which yields its events from the first entry on.
 #[derive(Debug)]
-pub(crate) struct History<'a> {
+pub(crate) struct DeviceHistory<'a> {
     pub(crate) device: u16,
-    /// How many entries it has.
+    /// Number of entries.
     pub(crate) len: u64,
-    /// Nothing was there before the first entry, and nothing is known to be missing.
+    /// True if no memory was in use before the first entry and no entries are known to be missing.
     pub(crate) is_complete: bool,
-    /// When the earliest of its entries was.
+    /// Time of the earliest entry.
     pub(crate) earliest_us: Option<i64>,
-    /// How many of the snapshot's segments and blocks contradict others, or are none that there can be.
-    contradictions: u64,
+    /// Number of the snapshot's segments and blocks that are invalid or contradict others.
+    contradicting_rows: u64,
     snapshot: &'a Snapshot,
     rest: Entries<'a>,
     next: Option<&'a Entry>,
-    /// Which entry is next.
-    place: i64,
-    start: Start,
-    forward: Forward,
+    /// Index of the next entry.
+    next_index: i64,
+    initial: InitialState,
+    forward: ForwardWalk,
 }
 
-impl<'a> History<'a> {
+impl<'a> DeviceHistory<'a> {
     pub(crate) fn new(snapshot: &'a Snapshot, device: u16) -> Self {
-        let trace = Trace::new(snapshot, device);
-        let rules = Rules::new(snapshot.settings.effective(), DeviceId(device));
-        let past = Past::walk(snapshot, device, &trace, &rules);
-        let is_complete = past.is_empty() && !snapshot.settings.overflowed;
-        let start = Start::new(&past, &trace, &rules);
-        let earliest_us = if snapshot.has_times { past.earliest_us } else { (trace.len() > 0).then_some(0) };
-        let contradictions = past.misfits + start.misfits;
-        let forward = Forward::new(&start, past.pools, past.survivors, rules);
+        let trace = DeviceTrace::new(snapshot, device);
+        let rules = SizeRules::new(snapshot.settings.effective(), DeviceId(device));
+        let backward = BackwardWalk::new(snapshot, device, &trace, &rules);
+        let is_complete = backward.is_empty() && !snapshot.settings.overflowed;
+        let initial = InitialState::new(&backward, &trace, &rules);
+        let earliest_us = if snapshot.has_times { backward.earliest_us } else { (trace.len() > 0).then_some(0) };
+        let contradicting_rows = backward.contradictions + initial.contradictions;
+        let forward = ForwardWalk::new(&initial, backward.pools, backward.surviving_blocks, rules);
         let mut rest = trace.entries();
         let next = rest.next();
         Self {
@@ -79,108 +81,94 @@ impl<'a> History<'a> {
             len: trace.len(),
             is_complete,
             earliest_us,
-            contradictions,
+            contradicting_rows,
             snapshot,
             rest,
             next,
-            place: 0,
-            start,
+            next_index: 0,
+            initial,
             forward,
         }
     }
 
-    /// When the next entry happened, in microseconds; its place in the history where the snapshot has no times.
+    /// Returns the time of the next entry in microseconds, or its index if the snapshot has no
+    /// times.
     pub(crate) fn next_time_us(&self) -> Option<i64> {
         let next = self.next?;
-        Some(if self.snapshot.has_times { next.time_us } else { self.place })
+        Some(if self.snapshot.has_times { next.time_us } else { self.next_index })
     }
 
-    /// What the next entry did.
-    pub(crate) fn next_event(&mut self, sites: &mut Sites) -> Option<EventKind> {
+    /// Returns the event of the next entry.
+    pub(crate) fn next_event(&mut self, sites: &mut SiteInterner) -> Option<EventKind> {
         let entry = self.next?;
         self.next = self.rest.next();
-        self.place += 1;
+        self.next_index += 1;
         let context = self.snapshot.context(entry);
-        let site = sites.of(self.forward.origin(entry, &context));
+        let site = sites.site(self.forward.origin(entry, &context));
         Some(self.forward.apply(entry, &context, site))
     }
 
-    /// Puts what was there before the first entry into `state`.
-    pub(crate) fn fill_start(&self, state: &mut DeviceState, sites: &mut Sites) {
-        fill_state(&self.start, state, |origin| sites.of(origin));
+    /// Adds the segments and blocks from before the first entry to `state`.
+    pub(crate) fn fill_start(&self, state: &mut DeviceState, sites: &mut SiteInterner) {
+        fill_state(&self.initial, state, |origin| sites.site(origin));
     }
 
-    /// How many entries come before the state is certain.
+    /// Returns the number of entries before the state is certain.
     pub(crate) fn uncertain_entries(&self) -> u64 {
-        self.start.unsure_entries
+        self.initial.uncertain_entries
     }
 
-    /// Whether anything was there before the first entry.
+    /// Returns true if no memory was in use before the first entry.
     pub(crate) fn starts_empty(&self) -> bool {
-        self.start.segments.iter().len() == 0 && self.start.blocks.is_empty()
+        self.initial.segments.iter().len() == 0 && self.initial.blocks.is_empty()
     }
 
-    /// How many entries, segments and blocks contradicted what was known, once all entries were told.
-    pub(crate) fn misfits(&self) -> u64 {
-        self.contradictions + self.forward.misfits
+    /// Returns the number of entries, segments and blocks that contradict the known state. Call
+    /// this after the last entry.
+    pub(crate) fn contradictions(&self) -> u64 {
+        self.contradicting_rows + self.forward.contradictions
     }
 
-    /// What there is to say of this device, once all its entries were told.
+    /// Adds notes for the user about this device. Call this after the last entry.
     pub(crate) fn add_notes(&self, notes: &mut Vec<String>) {
-        let of_device = match DeviceId(self.device) {
-            DeviceId::HOST => "of the host's pinned memory".to_owned(),
-            DeviceId(number) => format!("of device {number}"),
+        let device = match DeviceId(self.device) {
+            DeviceId::HOST => "Pinned host memory".to_owned(),
+            DeviceId(number) => format!("Device {number}"),
         };
+        let mut note = |text: String| notes.push(format!("{device}: {text}"));
         if !self.starts_empty() {
-            let blocks = counted(self.start.blocks.len() as u64, "block");
-            let segments = counted(self.start.segments.iter().len() as u64, "segment");
-            notes.push(format!(
-                "The history {of_device} began late: {segments} and {blocks} were there before its first event and were rebuilt from the snapshot's segments."
+            let segments = Count(self.initial.segments.iter().len() as u64).of("segment", "segments");
+            let blocks = Count(self.initial.blocks.len() as u64).of("block", "blocks");
+            note("Recording began after memory was in use; earlier history is missing.".to_owned());
+            note(format!(
+                "{segments} and {blocks} from before the first event were rebuilt from the snapshot's segments."
             ));
         } else if !self.is_complete {
-            notes.push(format!(
-                "The snapshot says that a history overflowed; that {of_device} may have lost its beginning."
-            ));
+            note("The snapshot reports an overflowed history; its beginning may be missing.".to_owned());
         }
-        if self.start.unsure > 0 {
-            let unsure = counted(self.start.unsure, "block");
-            notes.push(format!(
-                "{unsure} {of_device} from before its first event may have been up to 1 MiB larger than shown."
-            ));
+        if self.initial.uncertain_blocks > 0 {
+            let blocks = Count(self.initial.uncertain_blocks).of("block", "blocks");
+            note(format!("{blocks} from before the first event may be up to 1 MiB larger than shown."));
         }
-        if self.contradictions > 0 {
-            let rows = counted(self.contradictions, "row");
-            notes.push(format!(
-                "{rows} of the snapshot's segments and blocks {of_device} contradict others or cannot be; the last was believed."
-            ));
+        if self.contradicting_rows > 0 {
+            let rows = Count(self.contradicting_rows).of("segment or block is", "segments and blocks are");
+            note(format!("{rows} invalid or in contradiction to others; the last one was used."));
         }
-        if self.forward.misfits > 0 {
-            let entries = if self.forward.misfits == 1 {
-                "1 entry".to_owned()
-            } else {
-                format!("{} entries", self.forward.misfits)
-            };
-            notes.push(format!("{entries} {of_device} did not fit what was known of its memory."));
+        if self.forward.contradictions > 0 {
+            let entries = Count(self.forward.contradictions).of("entry contradicts", "entries contradict");
+            note(format!("{entries} the entries before."));
         }
-        if self.forward.irregular > 0 {
-            let blocks = counted(self.forward.irregular, "block");
-            notes.push(format!(
-                "{blocks} {of_device}: not of the size that the settings give; the snapshot was believed."
-            ));
+        if self.forward.irregular_sizes > 0 {
+            let blocks = Count(self.forward.irregular_sizes).of("block has", "blocks have");
+            note(format!("{blocks} another size than the settings give; the snapshot's size was used."));
         }
         if self.snapshot.has_segments {
             let difference = check::difference(self.snapshot, self.device, &self.forward);
             if difference != check::Difference::default() {
-                notes.push(format!(
-                    "The history {of_device} does not lead to the snapshot's end: {} segments and {} blocks differ.",
-                    difference.segments, difference.blocks
-                ));
+                let segments = Count(difference.segments).of("segment", "segments");
+                let blocks = Count(difference.blocks).of("block", "blocks");
+                note(format!("The history does not lead to the snapshot's end state: {segments} and {blocks} differ."));
             }
         }
     }
-}
-
-/// So many of something, in words.
-fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

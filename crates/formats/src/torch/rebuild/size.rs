@@ -1,21 +1,21 @@
-//! How large a block is for a request: the pool's rules, for requests that come from a file.
+//! Block sizes for requests that come from a file, by the pool's rules.
 
 use vramscope_pool::{MAX_REQUEST_BYTES, Settings, size};
 use vramscope_trace::{DeviceId, PoolKind};
 
 /// The rules by which a device's allocator sizes blocks.
 #[derive(Clone, Debug)]
-pub(super) struct Rules {
+pub(super) struct SizeRules {
     settings: Settings,
     is_host: bool,
 }
 
-impl Rules {
+impl SizeRules {
     pub(super) fn new(settings: Settings, device: DeviceId) -> Self {
         Self { settings, is_host: device == DeviceId::HOST }
     }
 
-    /// The size that a request is rounded up to. One that no allocator would look at stays as it is.
+    /// Returns the rounded size of a request. A request that no allocator accepts is not rounded.
     pub(super) fn rounded(&self, requested: u64) -> u64 {
         if requested > MAX_REQUEST_BYTES {
             requested
@@ -26,23 +26,25 @@ impl Rules {
         }
     }
 
-    /// The size of the block that a request gets from `room` free bytes of a segment; `None` where they are too few.
+    /// Returns the size of the block that a request gets from a free range of `free` bytes;
+    /// `None` if the range is too small.
     ///
-    /// PyTorch's allocator of pinned memory makes a segment for each block, of a power of two up to a size that a setting gives and
-    /// as large as the request beyond it; out of a segment reserved in advance it takes powers of two.
-    pub(super) fn taken(&self, kind: PoolKind, expandable: bool, requested: u64, room: u64) -> Option<u64> {
+    /// PyTorch's allocator of pinned memory creates a segment for each block: a power of two up to
+    /// a size limit that a setting gives, and exactly the request above it. Blocks in segments that
+    /// were reserved in advance have powers of two.
+    pub(super) fn block_size(&self, kind: PoolKind, expandable: bool, requested: u64, free: u64) -> Option<u64> {
         let rounded = self.rounded(requested);
         if self.is_host {
-            let is_own = room / 2 < rounded;
-            return (room >= requested).then_some(if is_own { room } else { rounded });
+            let is_whole_segment = free / 2 < rounded;
+            return (free >= requested).then_some(if is_whole_segment { free } else { rounded });
         }
-        let remaining = room.checked_sub(rounded)?;
+        let remaining = free.checked_sub(rounded)?;
         let splits = size::splits(&self.settings, kind, expandable, rounded, remaining);
-        Some(if splits { rounded } else { room })
+        Some(if splits { rounded } else { free })
     }
 
-    /// Whether a block of a segment may be larger than its rounded request.
-    pub(super) fn keeps_tails(&self, kind: PoolKind, expandable: bool) -> bool {
+    /// Returns true if a block of a segment may be larger than its rounded request.
+    pub(super) fn may_keep_tail(&self, kind: PoolKind, expandable: bool) -> bool {
         self.is_host || (kind == PoolKind::Large && !expandable)
     }
 }
@@ -52,29 +54,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_request_is_rounded_to_something_that_holds_it() {
+    fn rounded_size_is_never_below_the_request() {
         for divisions in [0, 2, 3, u64::MAX] {
             let settings = Settings { roundup_power2_divisions: [divisions; 16], ..Settings::default() };
             for device in [DeviceId(0), DeviceId::HOST] {
-                let rules = Rules::new(settings.clone(), device);
+                let rules = SizeRules::new(settings.clone(), device);
                 for requested in [0, 1, 1200, MAX_REQUEST_BYTES - 1, MAX_REQUEST_BYTES, MAX_REQUEST_BYTES + 1, u64::MAX]
                 {
                     assert!(rules.rounded(requested) >= requested, "{requested} under {divisions} divisions");
-                    let taken = rules.taken(PoolKind::Large, false, requested, u64::MAX);
-                    assert!(taken.is_some_and(|size| size >= requested), "{requested} under {divisions} divisions");
+                    let block_size = rules.block_size(PoolKind::Large, false, requested, u64::MAX);
+                    assert!(
+                        block_size.is_some_and(|size| size >= requested),
+                        "{requested} under {divisions} divisions"
+                    );
                 }
             }
         }
     }
 
     #[test]
-    fn pinned_memory_comes_in_powers_of_two() {
-        let rules = Rules::new(Settings::default(), DeviceId::HOST);
-        let taken = |requested, room| rules.taken(PoolKind::Large, false, requested, room);
-        assert_eq!(taken(5000, 8192), Some(8192));
-        // Above the size up to which requests are rounded, a segment is as large as its request.
-        assert_eq!(taken(5000, 5000), Some(5000));
-        assert_eq!(taken(5000, 4096), None);
-        assert_eq!(taken(5000, 1 << 20), Some(8192));
+    fn pinned_blocks_have_powers_of_two() {
+        let rules = SizeRules::new(Settings::default(), DeviceId::HOST);
+        let block_size = |requested, free| rules.block_size(PoolKind::Large, false, requested, free);
+        assert_eq!(block_size(5000, 8192), Some(8192));
+        // Above the size limit for rounding, a segment has exactly the requested size.
+        assert_eq!(block_size(5000, 5000), Some(5000));
+        assert_eq!(block_size(5000, 4096), None);
+        assert_eq!(block_size(5000, 1 << 20), Some(8192));
     }
 }

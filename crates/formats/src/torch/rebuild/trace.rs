@@ -6,12 +6,12 @@ use crate::torch::snapshot::{Entry, Snapshot};
 
 /// The entries of one device, in order.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Trace<'a> {
+pub(super) struct DeviceTrace<'a> {
     entries: &'a [Entry],
     ranges: &'a [Range<u32>],
 }
 
-impl<'a> Trace<'a> {
+impl<'a> DeviceTrace<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, device: u16) -> Self {
         Self { entries: &snapshot.entries, ranges: snapshot.trace_of(device) }
     }
@@ -33,10 +33,10 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// The entries of a trace, one after the other.
+/// Iterates over the entries of a trace.
 #[derive(Clone, Debug)]
 pub(super) struct Entries<'a> {
-    trace: Trace<'a>,
+    trace: DeviceTrace<'a>,
     next_range: usize,
     current: std::slice::Iter<'a, Entry>,
 }

@@ -1,21 +1,22 @@
-//! Histories made of bytes: any bytes are one, and most of what one says goes together.
+//! Turns arbitrary bytes into a recording whose events are mostly consistent.
 
 use vramscope_trace::{
     Annotation, Category, Definition, DeviceId, DeviceInfo, Encoder, Event, EventKind, Frame, FrameId, Info, MempoolId,
     Pool, PoolKind, Sink, Site, SiteId, Stack, StackId, Stage, StreamId, StringId,
 };
 
-/// Takes values off the front of bytes.
-struct Source<'a>(&'a [u8]);
+/// Reads values from the front of bytes; zeros when they are used up.
+struct ByteReader<'a>(&'a [u8]);
 
-impl Source<'_> {
+impl ByteReader<'_> {
     fn byte(&mut self) -> u8 {
         let (byte, rest) = self.0.split_first().map_or((0, self.0), |(&byte, rest)| (byte, rest));
         self.0 = rest;
         byte
     }
 
-    /// Small addresses and sizes, which meet each other, and now and then the edge of what fits.
+    /// Returns a small address or size, so that ranges overlap often, and sometimes an extreme
+    /// value.
     fn number(&mut self) -> u64 {
         match self.byte() {
             255 => u64::MAX,
@@ -99,26 +100,26 @@ impl Source<'_> {
     }
 }
 
-/// The bytes of a recording of the history that `bytes` are, as an encoder writes them, and how many events it has.
+/// Returns the recording that an encoder writes for `bytes`, and its number of events.
 pub(crate) fn encode(bytes: &[u8]) -> (Vec<u8>, u64) {
-    let mut source = Source(bytes);
+    let mut reader = ByteReader(bytes);
     let mut encoder = Encoder::new(&Info { source: "fuzz".to_owned(), ..Info::default() });
     let mut time_ns = 0u64;
     let mut events = 0;
-    while !source.0.is_empty() {
-        let code = source.byte();
+    while !reader.0.is_empty() {
+        let code = reader.byte();
         let device = DeviceId([0, 0, 0, 1, u16::MAX, 7, 1, 0][usize::from(code >> 5)]);
         match code & 31 {
             kind @ 0..=17 => {
-                let pace = source.byte();
-                time_ns = if pace == 255 { source.number() } else { time_ns.wrapping_add(u64::from(pace) * 1000) };
-                encoder.event(&Event { device, time_ns, kind: source.kind(kind) });
+                let pace = reader.byte();
+                time_ns = if pace == 255 { reader.number() } else { time_ns.wrapping_add(u64::from(pace) * 1000) };
+                encoder.event(&Event { device, time_ns, kind: reader.kind(kind) });
                 events += 1;
             }
-            18..=21 => encoder.define(&source.definition()),
+            18..=21 => encoder.define(&reader.definition()),
             22 => {
                 let at_event = encoder.state().event();
-                let (stage, name) = (source.stage(), StringId(u32::from(source.byte() % 5)));
+                let (stage, name) = (reader.stage(), StringId(u32::from(reader.byte() % 5)));
                 encoder.annotation(&Annotation { device, time_ns, at_event, stage, name });
             }
             23..=26 => encoder.flush(),
@@ -127,19 +128,20 @@ pub(crate) fn encode(bytes: &[u8]) -> (Vec<u8>, u64) {
                 encoder.full_state(&state);
             }
             28 => {
-                // Some are lost, and then it is known again what there is.
+                // Skips events and continues with a full state.
                 let mut state = encoder.state().clone();
-                encoder.skip_to(state.event() + u64::from(source.byte()));
-                let lost = Event { device, time_ns, kind: source.kind(0) };
-                state.apply(&lost);
+                encoder.skip_to(state.event() + u64::from(reader.byte()));
+                let missed = Event { device, time_ns, kind: reader.kind(0) };
+                state.apply(&missed);
                 encoder.full_state(&state);
             }
             29 => {
-                // A head comes again, for more is known now.
-                let known = DeviceInfo { device: device.0, rank: Some(source.byte().into()), ..DeviceInfo::default() };
-                encoder.head(&Info { source: "fuzz".to_owned(), devices: vec![known], ..Info::default() });
+                // Repeats the header chunk with more information.
+                let device_info =
+                    DeviceInfo { device: device.0, rank: Some(reader.byte().into()), ..DeviceInfo::default() };
+                encoder.head(&Info { source: "fuzz".to_owned(), devices: vec![device_info], ..Info::default() });
             }
-            _ => time_ns = time_ns.wrapping_sub(u64::from(source.byte())),
+            _ => time_ns = time_ns.wrapping_sub(u64::from(reader.byte())),
         }
     }
     encoder.flush();

@@ -1,28 +1,30 @@
-//! Entries of the history at speed. Nearly all of a pickle is millions of dictionaries of the same few keys, written with the same few
-//! instructions; those are followed here from the first to the last without the stack. What is written in any other way is left to
-//! the [machine](super::machine), which begins with the dictionary anew.
+//! The fast path for history entries. Nearly all of a pickle is millions of dictionaries with the
+//! same few keys, written with the same few instructions; these are parsed here without the stack.
+//! Anything else goes to the [machine](super::machine), which starts again at the beginning of the
+//! dictionary.
 
 use vramscope_trace::MempoolId;
 
-use super::input::Done;
+use super::input::StepResult;
 use super::machine::Machine;
 use super::opcode as op;
 use super::value::Value;
 use crate::torch::builder::EntryDraft;
 use crate::torch::key::Key;
-use crate::torch::scalar::Refusal;
+use crate::torch::scalar::FieldError;
 use crate::torch::snapshot::NO_TIME;
 
-/// Values that an entry adds to the memo: itself, and texts and pairs of numbers. PyTorch's entries have three at most.
-const MAX_FRESH: usize = 5;
+/// Maximum number of values that an entry adds to the memo: itself, strings and pairs. PyTorch's
+/// entries add at most three.
+const MAX_NEW_VALUES: usize = 5;
 
-/// What the instructions of an entry are about to add to the memo.
-struct Fresh {
-    values: [Value; MAX_FRESH],
+/// Values that an entry will add to the memo.
+struct NewMemoValues {
+    values: [Value; MAX_NEW_VALUES],
     len: usize,
 }
 
-impl Fresh {
+impl NewMemoValues {
     fn push(&mut self, value: Value) -> Option<()> {
         *self.values.get_mut(self.len)? = value;
         self.len += 1;
@@ -31,31 +33,33 @@ impl Fresh {
 }
 
 impl Machine<'_> {
-    /// Follows the instructions that fill the dictionary just begun, if it is an entry as PyTorch's are. Otherwise nothing has happened.
-    pub(super) fn entry(&mut self) -> Done<bool> {
-        let start = self.input.at();
+    /// Parses an entry of the history whose dictionary has just begun. Returns false, and has no
+    /// effect, if it is not an entry as PyTorch writes them.
+    pub(super) fn try_fast_entry(&mut self) -> StepResult<bool> {
+        let entry_start = self.input.offset();
         let mut draft = EntryDraft::default();
-        let mut fresh = Fresh { values: [Value::None; MAX_FRESH], len: 0 };
-        let Some(frames) = self.follow(&mut draft, &mut fresh) else {
-            self.input.go_back(start);
+        let mut new_values = NewMemoValues { values: [Value::None; MAX_NEW_VALUES], len: 0 };
+        let Some(frames) = self.parse_entry(&mut draft, &mut new_values) else {
+            self.input.rewind_to(entry_start);
             return Ok(false);
         };
         draft.stack = self.heap.stack(frames, &mut self.builder)?;
         self.builder.snapshot.has_times |= draft.time_us != NO_TIME;
         let entry = Value::Entry(self.builder.push_entry(&draft)?);
-        for value in fresh.values.into_iter().take(fresh.len) {
+        for value in new_values.values.into_iter().take(new_values.len) {
             let value = if value == Value::NewDict(None) { entry } else { value };
-            // Each instruction that fills a place is a byte of the input, so that there are no more of them.
-            let place = u32::try_from(self.memo.len()).map_err(|_| Refusal::OutOfBudget)?;
-            self.memo.put(place, value, &mut self.builder.budget)?;
+            // Each instruction that adds to the memo is a byte of the input, so a `u32` suffices.
+            let slot = u32::try_from(self.memo.len()).map_err(|_| FieldError::LimitExceeded)?;
+            self.memo.put(slot, value, &mut self.builder.budget)?;
         }
         self.push(entry)?;
         Ok(true)
     }
 
-    /// Reads up to the end of the dictionary and gives its call stack; `None` where it is not written as it is expected here.
-    fn follow(&mut self, draft: &mut EntryDraft, fresh: &mut Fresh) -> Option<Value> {
-        self.memoize(Value::NewDict(None), fresh)?;
+    /// Parses up to the end of the dictionary and returns the list of frames; `None` if it is not
+    /// written as expected here.
+    fn parse_entry(&mut self, draft: &mut EntryDraft, new_values: &mut NewMemoValues) -> Option<Value> {
+        self.memoize(Value::NewDict(None), new_values)?;
         if self.marks.len() >= self.max_depth || self.input.u8().ok()? != op::MARK {
             return None;
         }
@@ -68,8 +72,8 @@ impl Machine<'_> {
                 _ => return None,
             };
             let Some(Value::Text(key)) = self.memo.get(key) else { return None };
-            let value = self.value(fresh)?;
-            match self.heap.texts.key(key) {
+            let value = self.parse_value(new_values)?;
+            match self.heap.strings.key(key) {
                 None => {}
                 Some(Key::Frames) => frames = value,
                 Some(key) => {
@@ -80,29 +84,30 @@ impl Machine<'_> {
         }
     }
 
-    /// The value that the next instructions make.
+    /// Parses the instructions that produce the next value.
     #[inline]
-    fn value(&mut self, fresh: &mut Fresh) -> Option<Value> {
+    fn parse_value(&mut self, new_values: &mut NewMemoValues) -> Option<Value> {
         match self.input.u8().ok()? {
             op::BINGET => {
-                let place = self.input.u8().ok()?;
-                self.known(u32::from(place))
+                let slot = self.input.u8().ok()?;
+                self.memo_value(u32::from(slot))
             }
             op::LONG_BINGET => {
-                let place = self.input.u32().ok()?;
-                self.known(place)
+                let slot = self.input.u32().ok()?;
+                self.memo_value(slot)
             }
             op::SHORT_BINUNICODE => {
                 let len = self.input.u8().ok()?;
-                self.text(usize::from(len), fresh)
+                self.text(usize::from(len), new_values)
             }
             op::BINUNICODE => {
                 let len = self.input.u32().ok()?;
-                self.text(len as usize, fresh)
+                self.text(len as usize, new_values)
             }
             opcode => {
                 let first = self.number(opcode)?;
-                // The next key, which is a reference, or the second half of a pair.
+                // The next byte is the next key, which is a memo reference, or the second half of a
+                // pair.
                 let next = *self.input.rest().first()?;
                 if !matches!(next, op::BININT1 | op::BININT2 | op::BININT) {
                     return Some(first);
@@ -114,20 +119,20 @@ impl Machine<'_> {
                 if self.input.u8().ok()? != op::TUPLE2 {
                     return None;
                 }
-                self.memoize(pair, fresh)
+                self.memoize(pair, new_values)
             }
         }
     }
 
-    fn text(&mut self, len: usize, fresh: &mut Fresh) -> Option<Value> {
+    fn text(&mut self, len: usize, new_values: &mut NewMemoValues) -> Option<Value> {
         let bytes = self.input.take(len).ok()?;
-        let text = Value::Text(self.heap.texts.intern(bytes, &mut self.builder.budget).ok()?);
-        self.memoize(text, fresh)
+        let text = Value::Text(self.heap.strings.intern(bytes, &mut self.builder.budget).ok()?);
+        self.memoize(text, new_values)
     }
 
-    /// What the memo knows, but for a dictionary that is not filled yet.
-    fn known(&self, place: u32) -> Option<Value> {
-        self.memo.get(place).filter(|value| !matches!(value, Value::NewDict(_)))
+    /// Returns a value of the memo, unless it is a dictionary that is not filled yet.
+    fn memo_value(&self, slot: u32) -> Option<Value> {
+        self.memo.get(slot).filter(|value| !matches!(value, Value::NewDict(_)))
     }
 
     #[inline]
@@ -145,17 +150,18 @@ impl Machine<'_> {
         Some(Value::Int(number))
     }
 
-    /// The value, which is also put into the memo where that is the next instruction. Python fills places one after the other.
+    /// Adds a value to the memo if the next instruction says so. Python numbers memo slots
+    /// consecutively.
     #[inline]
-    fn memoize(&mut self, value: Value, fresh: &mut Fresh) -> Option<Value> {
-        let place = match *self.input.rest() {
+    fn memoize(&mut self, value: Value, new_values: &mut NewMemoValues) -> Option<Value> {
+        let slot = match *self.input.rest() {
             [op::MEMOIZE, ..] => {
                 self.input.take(1).ok()?;
-                return fresh.push(value).map(|()| value);
+                return new_values.push(value).map(|()| value);
             }
-            [op::BINPUT, place, ..] => {
+            [op::BINPUT, slot, ..] => {
                 self.input.take(2).ok()?;
-                usize::from(place)
+                usize::from(slot)
             }
             [op::LONG_BINPUT, a, b, c, d, ..] => {
                 self.input.take(5).ok()?;
@@ -163,14 +169,15 @@ impl Machine<'_> {
             }
             _ => return Some(value),
         };
-        if place != self.memo.len() + fresh.len {
+        if slot != self.memo.len() + new_values.len {
             return None;
         }
-        fresh.push(value).map(|()| value)
+        new_values.push(value).map(|()| value)
     }
 
-    /// Takes a field as [`Builder::entry_field`](crate::torch::builder::Builder::entry_field) does, where nothing is special about it.
-    /// Nothing else may come of it: the dictionary may still turn out to be no entry.
+    /// Sets a field like [`Builder::entry_field`](crate::torch::builder::Builder::entry_field), but
+    /// only in the simple cases and without side effects: the dictionary may turn out not to be an
+    /// entry.
     #[inline]
     fn set_field(&mut self, draft: &mut EntryDraft, key: Key, value: Value) -> Option<()> {
         match (key, value) {
@@ -179,15 +186,15 @@ impl Machine<'_> {
             (Key::TimeUs, Value::Int(number)) => draft.time_us = number,
             (Key::Stream, Value::Int(number)) => draft.context.stream = number.cast_unsigned(),
             (Key::PoolId, Value::Pair(first, second)) => {
-                draft.context.owner = Some(MempoolId(first.into(), second.into()));
+                draft.context.mempool = Some(MempoolId(first.into(), second.into()));
             }
             (Key::UserMetadata, Value::Text(text)) => {
-                draft.context.scope = self.heap.texts.words(text, &mut self.builder).ok()?;
+                draft.context.scope = self.heap.strings.optional_string(text, &mut self.builder).ok()?;
             }
             (Key::CompileContext, Value::Text(text)) => {
-                draft.context.compiled = self.heap.texts.words(text, &mut self.builder).ok()?;
+                draft.context.compile_context = self.heap.strings.optional_string(text, &mut self.builder).ok()?;
             }
-            (Key::Action, Value::Text(text)) => draft.action = self.heap.texts.action(text)?,
+            (Key::Action, Value::Text(text)) => draft.action = self.heap.strings.action(text)?,
             _ => return None,
         }
         Some(())

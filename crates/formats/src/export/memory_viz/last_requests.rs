@@ -1,37 +1,40 @@
-//! What free blocks remember of their past: PyTorch lists them with the requested size of the allocation that last had the block.
+//! The `requested_size` of free blocks: PyTorch lists the size of the last request that used the
+//! block.
 //!
-//! Nothing depends on the number, but it stands in every snapshot, and PyTorch's flame graphs show it. It follows from the history:
+//! No tool depends on this number, but every snapshot contains it and PyTorch's flame graphs show
+//! it. It follows from the history:
 //!
-//! - a freed block keeps its number, and swallows its free neighbors with theirs;
-//! - of a free block that is split, the rest keeps the number;
-//! - mapped pages have the number that they were unmapped with, swallow their free neighbors, and new ones have 0;
-//! - what is left beside unmapped pages has 0.
+//! - a freed block keeps its number, and absorbs adjacent free blocks with theirs;
+//! - if a free block is split, the rest keeps the number;
+//! - mapped pages have the number that they were unmapped with, or 0 if they are new, and absorb
+//!   adjacent free blocks;
+//! - the remains of a block next to unmapped pages have 0.
 //!
-//! Of free blocks from before the recording it is not known, and 0.
+//! For free blocks from before the recording the number is unknown and 0.
 
 use std::collections::BTreeMap;
 
 use vramscope_trace::{Block, DeviceState, EventKind, Segment};
 
-/// Free ranges by address, with their end and their number.
+/// Free ranges by address, with their end and their last requested size.
 type Ranges = BTreeMap<u64, (u64, u64)>;
 
-/// The free blocks of one device.
+/// The last requested sizes of one device's free blocks.
 #[derive(Debug, Default)]
-pub(super) struct Leftover {
+pub(super) struct LastRequests {
     free: Ranges,
-    /// Pages of expandable segments that were unmapped and not mapped again.
+    /// Pages of expandable segments that are unmapped.
     unmapped: Ranges,
 }
 
-/// The range that ends at `address`.
-fn below(ranges: &Ranges, address: u64) -> Option<(u64, u64)> {
+/// Returns the range that ends at `address`.
+fn range_ending_at(ranges: &Ranges, address: u64) -> Option<(u64, u64)> {
     let (&start, &(end, number)) = ranges.range(..address).next_back()?;
     (end == address).then_some((start, number))
 }
 
-/// Takes `from..to` out of the ranges: what reaches out of it stays with `rest` as its number where that is said. Gives the number of
-/// the last range that was cut.
+/// Removes `from..to` from the ranges. Remaining parts of a range keep its number, or get `rest` if
+/// it is set. Returns the number of the last range that was cut.
 fn cut(ranges: &mut Ranges, from: u64, to: u64, rest: Option<u64>) -> u64 {
     let mut last = 0;
     while let Some((&start, &(end, number))) = ranges.range(..to).next_back()
@@ -49,25 +52,25 @@ fn cut(ranges: &mut Ranges, from: u64, to: u64, rest: Option<u64>) -> u64 {
     last
 }
 
-impl Leftover {
-    /// The free blocks of `device`, of whose past nothing is known.
+impl LastRequests {
+    /// Creates the free blocks of `device`, whose history is unknown.
     pub(super) fn new(device: Option<&DeviceState>) -> Self {
-        let mut leftover = Self::default();
-        let Some(device) = device else { return leftover };
+        let mut requests = Self::default();
+        let Some(device) = device else { return requests };
         for extent in device.segments().flat_map(|segment| device.extents(segment)) {
             if extent.block.is_none() {
-                leftover.free.insert(extent.address, (extent.address.saturating_add(extent.size), 0));
+                requests.free.insert(extent.address, (extent.address.saturating_add(extent.size), 0));
             }
         }
-        leftover
+        requests
     }
 
-    /// The number of the free block at `address`.
-    pub(super) fn of(&self, address: u64) -> u64 {
+    /// Returns the last requested size of the free block at `address`.
+    pub(super) fn size_at(&self, address: u64) -> u64 {
         self.free.get(&address).map_or(0, |&(_, number)| number)
     }
 
-    /// Takes an event that finds the device's memory as `before` says.
+    /// Applies an event to a device whose state before it is `before`.
     pub(super) fn apply(&mut self, kind: &EventKind, before: Option<&DeviceState>) {
         match *kind {
             EventKind::BlockAllocated { address, size, .. } => {
@@ -76,7 +79,7 @@ impl Leftover {
             EventKind::FreeCompleted { address, .. } => {
                 let block = before.and_then(|device| device.block_at(address));
                 if let Some(block) = block.filter(|block| block.address == address) {
-                    self.free(block, before.and_then(|device| device.segment_at(address)));
+                    self.release(block, before.and_then(|device| device.segment_at(address)));
                 }
             }
             EventKind::SegmentAllocated { address, size, .. } => {
@@ -95,15 +98,15 @@ impl Leftover {
         }
     }
 
-    fn free(&mut self, block: &Block, segment: Option<&Segment>) {
-        // Segments may touch, and blocks of two never merge.
+    fn release(&mut self, block: &Block, segment: Option<&Segment>) {
+        // Segments may be adjacent, but blocks of different segments never merge.
         let bounds = segment.map_or(block.address..block.end(), |segment| segment.address..segment.end());
         self.merge(block.address, block.end(), block.requested, (bounds.start, bounds.end));
     }
 
-    /// Adds a free range that swallows those it touches, as far as these lie within the bounds.
+    /// Adds a free range and merges it with adjacent ones within the bounds.
     fn merge(&mut self, mut start: u64, mut end: u64, number: u64, (lowest, highest): (u64, u64)) {
-        if let Some((neighbor, _)) = below(&self.free, start).filter(|&(neighbor, _)| neighbor >= lowest) {
+        if let Some((neighbor, _)) = range_ending_at(&self.free, start).filter(|&(neighbor, _)| neighbor >= lowest) {
             self.free.remove(&neighbor);
             start = neighbor;
         }
@@ -129,11 +132,11 @@ impl Leftover {
         let number = cut(&mut self.free, address, end, Some(0));
         let segment = before.and_then(|device| device.segment_at(address));
         if segment.is_some_and(|segment| segment.address == address && segment.end() == end) {
-            // Nothing of the range is left; its addresses are given back, and what comes there next begins anew.
+            // The whole segment is gone. A later segment at these addresses starts without history.
             cut(&mut self.unmapped, address, end, None);
             return;
         }
-        let start = below(&self.unmapped, address).map_or(address, |(start, _)| start);
+        let start = range_ending_at(&self.unmapped, address).map_or(address, |(start, _)| start);
         let end = self.unmapped.get(&end).map_or(end, |&(above, _)| above);
         cut(&mut self.unmapped, start, end, None);
         self.unmapped.insert(start, (end, number));

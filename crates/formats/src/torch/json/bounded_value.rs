@@ -1,25 +1,25 @@
-//! A small part of the text as a tree of values.
+//! Reads a small part of the text as a tree of values, up to a size limit.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::torch::settings::PLAIN_VALUE_BYTES;
+use crate::torch::settings::VALUE_BYTES;
 
-/// Reads any value; `None` where it is larger than what is left.
-pub(super) struct Plain<'l> {
-    pub(super) left: &'l mut usize,
+/// Reads any value; returns `None` if it exceeds the remaining size.
+pub(super) struct BoundedValue<'l> {
+    pub(super) remaining: &'l mut usize,
 }
 
-impl Plain<'_> {
-    /// Pays for a value of so many bytes of text.
-    fn take(&mut self, bytes: usize) -> bool {
-        let left = self.left.checked_sub(PLAIN_VALUE_BYTES.saturating_add(bytes));
-        *self.left = left.unwrap_or(0);
-        left.is_some()
+impl BoundedValue<'_> {
+    /// Subtracts a value with `bytes` of text; returns false if the limit is exceeded.
+    fn spend(&mut self, bytes: usize) -> bool {
+        let remaining = self.remaining.checked_sub(VALUE_BYTES.saturating_add(bytes));
+        *self.remaining = remaining.unwrap_or(0);
+        remaining.is_some()
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Plain<'_> {
+impl<'de> DeserializeSeed<'de> for BoundedValue<'_> {
     type Value = Option<Value>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<Value>, D::Error> {
@@ -27,42 +27,42 @@ impl<'de> DeserializeSeed<'de> for Plain<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Plain<'_> {
+impl<'de> Visitor<'de> for BoundedValue<'_> {
     type Value = Option<Value>;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a value")
+        f.write_str("any value")
     }
 
     fn visit_unit<E: Error>(mut self) -> Result<Option<Value>, E> {
-        Ok(self.take(0).then_some(Value::Null))
+        Ok(self.spend(0).then_some(Value::Null))
     }
 
     fn visit_bool<E: Error>(mut self, value: bool) -> Result<Option<Value>, E> {
-        Ok(self.take(0).then_some(Value::Bool(value)))
+        Ok(self.spend(0).then_some(Value::Bool(value)))
     }
 
     fn visit_i64<E: Error>(mut self, number: i64) -> Result<Option<Value>, E> {
-        Ok(self.take(0).then(|| number.into()))
+        Ok(self.spend(0).then(|| number.into()))
     }
 
     fn visit_u64<E: Error>(mut self, number: u64) -> Result<Option<Value>, E> {
-        Ok(self.take(0).then(|| number.into()))
+        Ok(self.spend(0).then(|| number.into()))
     }
 
     fn visit_f64<E: Error>(mut self, number: f64) -> Result<Option<Value>, E> {
-        Ok(self.take(0).then(|| number.into()))
+        Ok(self.spend(0).then(|| number.into()))
     }
 
     fn visit_str<E: Error>(mut self, text: &str) -> Result<Option<Value>, E> {
-        Ok(self.take(text.len()).then(|| text.into()))
+        Ok(self.spend(text.len()).then(|| text.into()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<Option<Value>, A::Error> {
         let mut values = Vec::new();
-        let mut fits = self.take(0);
+        let mut fits = self.spend(0);
         while fits {
-            match list.next_element_seed(Plain { left: self.left })? {
+            match list.next_element_seed(BoundedValue { remaining: self.remaining })? {
                 Some(Some(value)) => values.push(value),
                 Some(None) => fits = false,
                 None => return Ok(Some(Value::Array(values))),
@@ -74,13 +74,13 @@ impl<'de> Visitor<'de> for Plain<'_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Option<Value>, A::Error> {
         let mut values = Map::new();
-        let mut fits = self.take(0);
+        let mut fits = self.spend(0);
         while fits {
             let Some(key) = map.next_key::<String>()? else { return Ok(Some(Value::Object(values))) };
-            fits = self.take(key.len());
+            fits = self.spend(key.len());
             if !fits {
                 map.next_value::<IgnoredAny>()?;
-            } else if let Some(value) = map.next_value_seed(Plain { left: self.left })? {
+            } else if let Some(value) = map.next_value_seed(BoundedValue { remaining: self.remaining })? {
                 values.insert(key, value);
             } else {
                 fits = false;

@@ -1,4 +1,4 @@
-//! The decoder, the recording and the encoder must say the same of the same bytes.
+//! Compares decoder, recording and encoder: they must agree on the same bytes.
 
 use std::collections::BTreeMap;
 
@@ -7,32 +7,32 @@ use vramscope_trace::{
 };
 
 use crate::random::Random;
-use crate::sketch;
+use crate::structured_input;
 
-/// Moments of each recording that are compared.
-const MOMENTS: usize = 6;
+/// Number of moments of each recording that are compared.
+const COMPARED_MOMENTS: usize = 6;
 
-/// Moments of which all are kept; of later ones one in [`KEPT`].
-const ALL_UP_TO: usize = 200;
-const KEPT: u64 = 16;
+/// The states of this many moments are kept; of later moments, one in [`KEEP_ONE_IN`].
+const KEEP_ALL: usize = 200;
+const KEEP_ONE_IN: u64 = 16;
 
-/// What a decoder makes of a recording.
+/// The contents of a recording according to a decoder.
 #[derive(Default)]
 struct Decoded {
     items: Vec<Item>,
     error: Option<FormatError>,
-    /// The state at many moments; the last, where full states say another.
+    /// The state at many moments; the last one if full states disagree.
     states: BTreeMap<u64, MemoryState>,
-    /// The state behind everything.
+    /// The state at the end.
     end: Option<MemoryState>,
     events: BTreeMap<u64, Event>,
-    /// The events that contradict what was known before.
-    misfits: Vec<u64>,
+    /// The events that contradict the state before them.
+    contradictions: Vec<u64>,
     first_event: Option<u64>,
 }
 
 impl Decoded {
-    fn of(bytes: &[u8], random: &mut Random) -> Self {
+    fn decode(bytes: &[u8], random: &mut Random) -> Self {
         let mut decoded = Self::default();
         let mut decoder = Decoder::new();
         let mut state = MemoryState::default();
@@ -43,7 +43,7 @@ impl Decoded {
             decoder.push(now);
             loop {
                 match decoder.next_item() {
-                    Ok(Some(item)) => decoded.take(item, &mut state),
+                    Ok(Some(item)) => decoded.add(item, &mut state),
                     Ok(None) => break,
                     Err(error) => {
                         decoded.error = Some(error);
@@ -57,13 +57,13 @@ impl Decoded {
         decoded
     }
 
-    /// Whether some chunk says that its events fit what was known before, and one does not.
-    fn lies(&self, bytes: &[u8]) -> bool {
-        let fitting = sketch::fitting(bytes);
-        self.misfits.iter().any(|number| fitting.iter().any(|fits| fits.contains(number)))
+    /// Returns true if a chunk claims that its events are consistent, and one is not.
+    fn has_false_claim(&self, bytes: &[u8]) -> bool {
+        let claimed = structured_input::claimed_consistent(bytes);
+        self.contradictions.iter().any(|number| claimed.iter().any(|claim| claim.contains(number)))
     }
 
-    fn take(&mut self, item: Item, state: &mut MemoryState) {
+    fn add(&mut self, item: Item, state: &mut MemoryState) {
         match &item {
             Item::Event(event) => {
                 self.first_event.get_or_insert(state.event());
@@ -71,13 +71,13 @@ impl Decoded {
                     self.states.insert(state.event(), state.clone());
                 }
                 self.events.insert(state.event(), *event);
-                let misfits = |state: &MemoryState| state.device(event.device).map_or(0, DeviceState::misfits);
-                let (number, before) = (state.event(), misfits(state));
+                let count = |state: &MemoryState| state.device(event.device).map_or(0, DeviceState::misfits);
+                let (number, before) = (state.event(), count(state));
                 state.apply(event);
-                if misfits(state) != before || before == u64::MAX {
-                    self.misfits.push(number);
+                if count(state) != before || before == u64::MAX {
+                    self.contradictions.push(number);
                 }
-                if self.states.len() < ALL_UP_TO || state.event().is_multiple_of(KEPT) {
+                if self.states.len() < KEEP_ALL || state.event().is_multiple_of(KEEP_ONE_IN) {
                     self.states.insert(state.event(), state.clone());
                 }
             }
@@ -92,12 +92,14 @@ impl Decoded {
     }
 }
 
-/// Whether a recording that can be read has a chunk which says that its events fit what was known before, where one does not.
-pub(crate) fn lies(bytes: &[u8]) -> bool {
-    Decoded::of(bytes, &mut Random::new(1)).lies(bytes)
+/// Returns true if a readable recording has a chunk that claims that its events are consistent, and
+/// one is not.
+pub(crate) fn has_false_claim(bytes: &[u8]) -> bool {
+    Decoded::decode(bytes, &mut Random::new(1)).has_false_claim(bytes)
 }
 
-/// Compares what a decoder and a recording make of `bytes`. Those that are `sound` must be taken by both.
+/// Compares the results of a decoder and a recording for `bytes`. If they are `sound`, both must
+/// accept them.
 pub(crate) fn check(bytes: &[u8], sound: bool, random: &mut Random) {
     let mut recording = Recording::new();
     let mut result = Ok(());
@@ -108,23 +110,24 @@ pub(crate) fn check(bytes: &[u8], sound: bool, random: &mut Random) {
         result = recording.push(now);
     }
     let result = result.and_then(|()| recording.finish());
-    assert!(!sound || result.is_ok(), "what an encoder wrote is refused: {result:?}");
-    // What the decoder refuses the recording must refuse too; it sees more, for it knows the memory.
-    let decoded = Decoded::of(bytes, random);
+    assert!(!sound || result.is_ok(), "an encoded recording is refused: {result:?}");
+    // The recording must refuse whatever the decoder refuses. It may refuse more, because it tracks
+    // the memory state.
+    let decoded = Decoded::decode(bytes, random);
     match (&result, &decoded.error) {
-        (Ok(()), Some(error)) => panic!("a recording takes what a decoder refuses: {error}"),
-        (Ok(()), None) if decoded.lies(bytes) => {
-            // Such a chunk is damaged. Nothing that it says has to go together, if only it does no harm.
-            assert!(!sound, "an encoder says of a chunk that its events fit, and one does not");
-            crate::look::look(&recording, random);
+        (Ok(()), Some(error)) => panic!("a recording accepts what a decoder refuses: {error}"),
+        (Ok(()), None) if decoded.has_false_claim(bytes) => {
+            // Such a chunk is damaged. Its contents may disagree, but must not cause a panic.
+            assert!(!sound, "an encoder claims that a chunk is consistent, and it is not");
+            crate::inspect::inspect(&recording, random);
         }
-        (Ok(()), None) => same(bytes, &recording, &decoded, random),
+        (Ok(()), None) => check_equal(bytes, &recording, &decoded, random),
         (Err(error), Some(refused)) => assert!(error.offset <= refused.offset, "{error} came after {refused}"),
         (Err(_), None) => {}
     }
 }
 
-fn same(bytes: &[u8], recording: &Recording, decoded: &Decoded, random: &mut Random) {
+fn check_equal(bytes: &[u8], recording: &Recording, decoded: &Decoded, random: &mut Random) {
     assert_eq!(recording.events(), decoded.events.len() as u64, "the number of events");
     assert_eq!(recording.first_event(), decoded.first_event.unwrap_or(0), "the first event");
     if let Some(end) = &decoded.end {
@@ -132,54 +135,54 @@ fn same(bytes: &[u8], recording: &Recording, decoded: &Decoded, random: &mut Ran
     }
     let mut replay = Replay::new();
     let moments: Vec<_> = decoded.states.iter().collect();
-    for _ in 0..MOMENTS.min(moments.len()) {
+    for _ in 0..COMPARED_MOMENTS.min(moments.len()) {
         let (&moment, state) = *random.pick(&moments);
-        let found = replay.seek(recording, moment).expect("all chunks are here");
+        let found = replay.seek(recording, moment).expect("all chunks are in memory");
         assert_eq!(found, state, "the state at moment {moment}");
-        let found = replay.event(recording, moment).expect("all chunks are here");
+        let found = replay.event(recording, moment).expect("all chunks are in memory");
         assert_eq!(found.as_ref(), decoded.events.get(&moment), "event {moment}");
     }
     let encoded = encode(&decoded.items);
-    let again = Decoded::of(&encoded, random);
-    assert_eq!(again.error, None, "what was decoded and encoded again is sound");
-    let same_kinds = |of: &Decoded| {
+    let again = Decoded::decode(&encoded, random);
+    assert_eq!(again.error, None, "an encoded recording is sound");
+    let other_items = |of: &Decoded| {
         let definitions = of.items.iter().filter(|item| matches!(item, Item::Define(_))).count();
         let annotations: Vec<_> = of.items.iter().filter(|item| matches!(item, Item::Annotation(_))).cloned().collect();
         (definitions, annotations)
     };
-    assert_eq!(same_kinds(&again), same_kinds(decoded), "definitions and annotations");
+    assert_eq!(other_items(&again), other_items(decoded), "definitions and annotations");
     assert!(again.events.iter().eq(&decoded.events), "the events");
     assert_eq!(again.end, decoded.end, "the state at the end");
-    indexed(bytes, recording, random);
+    check_index(bytes, recording, random);
 }
 
-/// A recording and its index opens as the same.
-fn indexed(bytes: &[u8], recording: &Recording, random: &mut Random) {
+/// Checks that a recording with an index opens to the same recording.
+fn check_index(bytes: &[u8], recording: &Recording, random: &mut Random) {
     let index = recording.index().into_iter().flat_map(|chunk| chunk.bytes);
     let whole: Vec<u8> = bytes.iter().copied().chain(index).collect();
     let len = whole.len() as u64;
-    let (opened, error) = Recording::open(std::sync::Arc::new(whole), len, |_, _| {}).expect("it opens");
-    assert_eq!(error, None, "nothing is wrong with a recording and its index");
+    let (opened, error) = Recording::open(std::sync::Arc::new(whole), len, |_, _| {}).expect("a sound recording opens");
+    assert_eq!(error, None, "a sound recording opens without damage");
     assert_eq!(opened.end_state(), recording.end_state(), "the state at the end");
     let numbers = |of: &Recording| [of.events(), of.lost_events(), of.first_event(), of.start_ns(), of.end_ns()];
     assert_eq!(numbers(&opened), numbers(recording), "the numbers of the index");
     assert_eq!(opened.incidents(), recording.incidents(), "the incidents");
     assert!(opened.annotations() == recording.annotations() || has_marks(recording), "the annotations");
-    let (mut of_opened, mut of_whole) = (Replay::new(), Replay::new());
-    for _ in 0..MOMENTS {
+    let (mut opened_replay, mut pushed_replay) = (Replay::new(), Replay::new());
+    for _ in 0..COMPARED_MOMENTS {
         let span = (recording.end_event() - recording.first_event()).saturating_add(1).max(1);
         let moment = recording.first_event() + random.below(span);
-        let found = of_opened.seek(&opened, moment).expect("all chunks can be read");
-        assert_eq!(found, of_whole.seek(recording, moment).expect("all chunks are here"), "moment {moment}");
+        let found = opened_replay.seek(&opened, moment).expect("all chunks can be read");
+        assert_eq!(found, pushed_replay.seek(recording, moment).expect("all chunks are in memory"), "moment {moment}");
     }
 }
 
-/// Marks among the events count as annotations only where the events were read.
+/// A recording that is opened by its index knows only annotations, not the marks among the events.
 fn has_marks(recording: &Recording) -> bool {
     recording.events() > 0
 }
 
-/// Encodes what was decoded.
+/// Encodes decoded items.
 fn encode(items: &[Item]) -> Vec<u8> {
     let none = Info::default();
     let info = items.iter().find_map(|item| if let Item::Info(info) = item { Some(info) } else { None });

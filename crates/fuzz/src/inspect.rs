@@ -1,45 +1,49 @@
-//! Everything that a viewer asks of a recording.
+//! Queries a recording as a viewer does, and checks invariants of the results.
 
 use vramscope_trace::{DeviceId, DeviceState, FormatError, Recording, Replay, metrics_by_group, peak_use};
 
 use crate::random::Random;
 
-/// Devices and texts that are looked at of each recording.
-const SOME: usize = 4;
-/// Columns of a timeline.
+/// Maximum number of devices and sites that are inspected.
+const MAX_INSPECTED: usize = 4;
+/// Widths of timelines, in columns.
 const WIDTHS: [usize; 3] = [1, 7, 100];
 
-/// Looks at a recording: all that it says at once, and some moments of it. Chunks that cannot be read are none of its faults.
-pub(crate) fn look(recording: &Recording, random: &mut Random) {
+/// Inspects a recording as a whole and at some moments. Chunks that cannot be read are skipped.
+pub(crate) fn inspect(recording: &Recording, random: &mut Random) {
     let _ = (recording.info(), recording.start_ns(), recording.events(), recording.lost_events());
     let definitions = recording.definitions();
-    for site in 0..definitions.site_count().min(SOME) as u32 + 2 {
+    for site in 0..definitions.site_count().min(MAX_INSPECTED) as u32 + 2 {
         let site = vramscope_trace::SiteId(site);
         let _ = vramscope_trace::site_name(definitions, site);
     }
     assert!(recording.annotations().is_sorted_by_key(|annotation| annotation.time_ns), "annotations are in order");
     assert!(recording.incidents().is_sorted_by_key(|incident| incident.at_event), "incidents are in order");
     assert!(recording.first_event() <= recording.end_event(), "a recording begins before it ends");
-    let devices: Vec<DeviceId> = recording.devices().take(SOME).collect();
+    let devices: Vec<DeviceId> = recording.devices().take(MAX_INSPECTED).collect();
     for device in devices {
-        over_time(recording, device, random);
+        inspect_timeline(recording, device, random);
     }
-    moments(recording, random);
+    inspect_moments(recording, random);
 }
 
-fn over_time(recording: &Recording, device: DeviceId, random: &mut Random) {
+fn inspect_timeline(recording: &Recording, device: DeviceId, random: &mut Random) {
     let (start, end) = (recording.start_ns(), recording.end_ns());
     let cut = |random: &mut Random| if random.below(3) == 0 { random.next() } else { random.below(end.max(1)) };
     let ranges = [(start, end), (0, u64::MAX), (cut(random), cut(random)), (end, start)];
     for ((from, to), width) in ranges.into_iter().zip(WIDTHS.into_iter().cycle()) {
-        assert_eq!(recording.columns(device, from, to, width).len(), width, "as many columns as are asked for");
+        assert_eq!(
+            recording.columns(device, from, to, width).len(),
+            width,
+            "the number of columns is the requested width"
+        );
         if let Some(series) = recording.series(device) {
-            assert_eq!(series.columns(from, to, width).len(), width, "as many columns as are asked for");
-            assert_eq!(series.samples(from, to, width).len(), width, "as many samples as are asked for");
+            assert_eq!(series.columns(from, to, width).len(), width, "the number of columns is the requested width");
+            assert_eq!(series.samples(from, to, width).len(), width, "the number of samples is the requested width");
         }
         if let Some(metrics) = recording.metrics(device) {
             for sample in metrics.between(from, to, |_, stream| stream.0 % 2 == 0).take(100) {
-                shares_are_shares(&sample.metrics);
+                check_shares(&sample.metrics);
             }
         }
     }
@@ -49,7 +53,7 @@ fn over_time(recording: &Recording, device: DeviceId, random: &mut Random) {
     }
 }
 
-fn shares_are_shares(metrics: &vramscope_trace::Metrics) {
+fn check_shares(metrics: &vramscope_trace::Metrics) {
     let shares = [
         metrics.fragmentation(),
         metrics.free_space_index(),
@@ -60,16 +64,16 @@ fn shares_are_shares(metrics: &vramscope_trace::Metrics) {
     let _ = (metrics.rounding_waste_bytes(), metrics.unallocated_bytes());
 }
 
-fn moments(recording: &Recording, random: &mut Random) {
+fn inspect_moments(recording: &Recording, random: &mut Random) {
     let (first, end) = (recording.first_event(), recording.end_event());
     let time = recording.event_at_time(random.next());
-    assert!(time <= end, "a moment by its time is one of the recording");
+    assert!(time <= end, "a time maps to a moment of the recording");
     let mut replay = Replay::new();
     let inside = |random: &mut Random| first + random.below((end - first).saturating_add(1).max(1));
     for target in [0, first, inside(random), inside(random), time, inside(random), end, u64::MAX] {
         let Ok(state) = replay.seek(recording, target) else { continue };
-        for (_, device) in state.devices().take(SOME) {
-            a_device(device);
+        for (_, device) in state.devices().take(MAX_INSPECTED) {
+            inspect_device(device);
         }
         let number = recording.next_event(target);
         assert!(number.is_none_or(|number| number >= target), "the next event is not before");
@@ -78,11 +82,11 @@ fn moments(recording: &Recording, random: &mut Random) {
     let _ = replay.play(recording, first, end);
 }
 
-/// What is drawn of a device at a moment.
-pub(crate) fn a_device(device: &DeviceState) {
+/// Inspects a device at a moment.
+pub(crate) fn inspect_device(device: &DeviceState) {
     let (counters, free) = (device.counters(), device.free_space());
     assert!(free.largest <= free.total && (0.0..=1.0).contains(&free.fragmentation()), "free space adds up");
-    assert!(counters.allocated <= counters.active, "what is allocated is active");
+    assert!(counters.allocated <= counters.active, "allocated bytes are active");
     assert!(device.segments().is_sorted_by_key(|segment| segment.address), "segments are in order");
     assert!(device.blocks().is_sorted_by_key(|block| block.address), "blocks are in order");
     for segment in device.segments().take(100) {
@@ -91,13 +95,13 @@ pub(crate) fn a_device(device: &DeviceState) {
             assert!(extent.address >= end && extent.size > 0, "extents follow each other");
             end = extent.address.saturating_add(extent.size);
         }
-        assert!(device.segment_at(segment.address).is_some(), "a segment is where it is");
+        assert!(device.segment_at(segment.address).is_some(), "a segment is found by its address");
     }
     for block in device.blocks().take(100) {
-        assert!(device.block_at(block.address).is_some_and(|found| found == block), "a block is where it is");
+        assert!(device.block_at(block.address).is_some_and(|found| found == block), "a block is found by its address");
     }
     for (_, metrics) in metrics_by_group(device).into_iter().take(100) {
-        shares_are_shares(&metrics);
+        check_shares(&metrics);
     }
     let _ = vramscope_trace::holders(device);
 }

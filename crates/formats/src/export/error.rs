@@ -1,0 +1,22 @@
+//! What all exports share: their error and their progress callback.
+
+use std::io;
+
+use vramscope_trace::FormatError;
+
+/// A callback that receives how much of an export is done, and of how much.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// Why a recording could not be written in another format.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The recording could not be read.
+    #[error("cannot read the recording: {0}")]
+    Recording(#[from] FormatError),
+    /// The output could not be written.
+    #[error(transparent)]
+    Output(#[from] io::Error),
+    /// The recording contains something that the format cannot represent.
+    #[error("{0}")]
+    Unsupported(String),
+}

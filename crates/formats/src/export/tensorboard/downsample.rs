@@ -1,0 +1,100 @@
+//! Reduces a scalar over time to few points and keeps its extremes.
+
+use crate::export::lifetimes::EventTime;
+
+/// Maximum number of points of a scalar. TensorBoard shows all points up to this number, and a
+/// random choice of more.
+pub(super) const MAX_POINTS: u64 = 1000;
+
+/// A scalar's value from a time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Point {
+    pub(super) time: EventTime,
+    pub(super) value: u64,
+}
+
+/// Returns the number of values of an interval for `values` values after the first one. Each
+/// interval becomes two points, and the last value another.
+pub(super) fn interval(values: u64) -> u64 {
+    (values + 1).div_ceil(MAX_POINTS / 2 - 1).max(1)
+}
+
+/// A scalar over time, scalar to the first minimum and the first maximum of each interval and the
+/// last value.
+#[derive(Debug)]
+pub(super) struct DownsampledScalar {
+    interval: u64,
+    points: Vec<Point>,
+    pushed: u64,
+    minimum: Option<Point>,
+    maximum: Option<Point>,
+    last: Option<Point>,
+}
+
+impl DownsampledScalar {
+    pub(super) fn new(interval: u64) -> Self {
+        Self { interval, points: Vec::new(), pushed: 0, minimum: None, maximum: None, last: None }
+    }
+
+    pub(super) fn push(&mut self, time: EventTime, value: u64) {
+        let point = Point { time, value };
+        if self.minimum.is_none_or(|minimum| value < minimum.value) {
+            self.minimum = Some(point);
+        }
+        if self.maximum.is_none_or(|maximum| value > maximum.value) {
+            self.maximum = Some(point);
+        }
+        self.last = Some(point);
+        self.pushed += 1;
+        if self.pushed.is_multiple_of(self.interval) {
+            self.finish_interval();
+        }
+    }
+
+    fn finish_interval(&mut self) {
+        let mut points: Vec<Point> = [self.minimum.take(), self.maximum.take()].into_iter().flatten().collect();
+        points.sort_by_key(|point| point.time.event);
+        points.dedup();
+        self.points.extend(points);
+    }
+
+    pub(super) fn finish(mut self) -> Vec<Point> {
+        self.finish_interval();
+        if self.points.last() != self.last.as_ref() {
+            self.points.extend(self.last);
+        }
+        self.points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_include_the_extremes_of_every_interval_and_the_end() {
+        let check = |values: &[u64]| {
+            let interval = interval(values.len() as u64 - 1);
+            let mut scalar = DownsampledScalar::new(interval);
+            for (event, &value) in (0..).zip(values) {
+                scalar.push(EventTime { event, time_ns: event * 10 }, value);
+            }
+            let points = scalar.finish();
+            assert!(points.len() as u64 <= MAX_POINTS, "{} points", points.len());
+            assert!(points.is_sorted_by_key(|point| point.time.event));
+            assert_eq!(points.last().map(|point| point.value), values.last().copied());
+            for (number, part) in values.chunks(interval as usize).enumerate() {
+                let from = number as u64 * interval;
+                let inside = points.iter().filter(|point| (from..from + interval).contains(&point.time.event));
+                let inside: Vec<u64> = inside.map(|point| point.value).collect();
+                assert_eq!(inside.iter().min(), part.iter().min());
+                assert_eq!(inside.iter().max(), part.iter().max());
+            }
+        };
+        check(&[5]);
+        check(&[5, 7, 3]);
+        check(&(0..2000).map(|n| n * 7919 % 1009).collect::<Vec<_>>());
+        check(&(0..100_000).map(|n| n * 7919 % 100_003).collect::<Vec<_>>());
+        check(&vec![1; 1000]);
+    }
+}

@@ -1,0 +1,65 @@
+//! Walks over the events of a recording, with the memory state at each.
+
+use vramscope_trace::{Event, FormatError, MemoryState, Recording, Replay};
+
+use super::error::Progress;
+
+/// Events between two progress reports.
+const PROGRESS_EVENTS: u64 = 1 << 16;
+
+/// Calls `visit` with every event in order, with the memory state before it and its number.
+///
+/// Missing events are skipped: the state behind them is the full state that follows. Memory is
+/// bounded by one state and one chunk.
+///
+/// ```
+/// use vramscope_formats::export;
+///
+/// # let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::Info::default());
+/// # encoder.flush();
+/// # let mut recording = vramscope_trace::Recording::new();
+/// # for chunk in encoder.take_output() {
+/// #     recording.push(&chunk.bytes).unwrap();
+/// # }
+/// let mut events = 0;
+/// let count = |_before: &_, _number, _event: &_| {
+///     events += 1;
+///     Ok::<_, vramscope_trace::FormatError>(())
+/// };
+/// export::for_each_event(&recording, &mut |_done, _total| {}, count).unwrap();
+/// assert_eq!(events, recording.events());
+/// ```
+///
+/// # Errors
+/// If a chunk cannot be read, and any error of `visit`.
+pub fn for_each_event<E: From<FormatError>>(
+    recording: &Recording,
+    progress: Progress<'_>,
+    mut visit: impl FnMut(&MemoryState, u64, &Event) -> Result<(), E>,
+) -> Result<(), E> {
+    let total = recording.events();
+    let mut replay = Replay::new();
+    // Applies each event itself, because a seek costs a good part of a chunk even over a short
+    // distance.
+    let mut state = MemoryState::default();
+    let mut number = recording.first_event();
+    let mut done = 0;
+    while let Some(next) = recording.next_event(number) {
+        let Some(event) = replay.event(recording, next)? else {
+            number = next + 1;
+            continue;
+        };
+        if done == 0 || next != number || recording.is_news(next) {
+            state = replay.seek(recording, next)?.clone();
+        }
+        visit(&state, next, &event)?;
+        state.apply(&event);
+        number = next + 1;
+        done += 1;
+        if done % PROGRESS_EVENTS == 0 {
+            progress(done, total);
+        }
+    }
+    progress(total, total);
+    Ok(())
+}

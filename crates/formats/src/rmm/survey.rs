@@ -1,0 +1,105 @@
+//! The first pass over a log: facts that must be known before the first event.
+
+use std::collections::HashSet;
+
+use super::log::{Action, DAY_NS, LogReader, Row, Time, TimeUnwrapper};
+use crate::error::ReadError;
+use crate::limits::{LimitExceeded, MemoryBudget};
+
+/// The alignment that RMM guarantees for every pointer, `rmm::CUDA_ALLOCATION_ALIGNMENT`.
+const RMM_ALIGNMENT: u64 = 256;
+/// Estimated bytes of a live block, a segment or a thread, including its share of a table.
+pub(super) const TABLE_ROW_BYTES: usize = 96;
+
+/// Facts about a whole log.
+#[derive(Debug)]
+pub(super) struct Survey {
+    rows: u64,
+    /// Lines that are not valid.
+    pub(super) bad_rows: u64,
+    pub(super) first_bad: Option<ReadError>,
+    pub(super) ends_with_bad_row: bool,
+    /// Time of the earliest line, in nanoseconds since 1970 or since midnight of the first day.
+    pub(super) epoch_ns: i64,
+    /// True if times are since 1970.
+    pub(super) has_dates: bool,
+    /// How many times the log passes midnight.
+    pub(super) midnights: i64,
+    /// A power of two that divides every pointer.
+    pub(super) alignment: u64,
+    /// True if every freed block was allocated in this log.
+    pub(super) is_complete: bool,
+}
+
+impl Survey {
+    pub(super) fn new(
+        bytes: &[u8],
+        budget: &mut MemoryBudget,
+        progress_lines: u64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Self, ReadError> {
+        let mut survey = Self {
+            rows: 0,
+            bad_rows: 0,
+            first_bad: None,
+            ends_with_bad_row: false,
+            epoch_ns: i64::MAX,
+            has_dates: false,
+            midnights: 0,
+            alignment: RMM_ALIGNMENT,
+            is_complete: true,
+        };
+        let (mut reader, mut times, mut live) = (LogReader::new(bytes), TimeUnwrapper::default(), HashSet::new());
+        while let Some(line) = reader.next()? {
+            let row = match line.row {
+                Ok(row) => row,
+                Err(problem) => {
+                    survey.bad_rows += 1;
+                    survey.ends_with_bad_row = true;
+                    survey.first_bad.get_or_insert_with(|| line.error(problem));
+                    continue;
+                }
+            };
+            survey.add(&row, &mut times, &mut live, budget).map_err(|error| line.error(error))?;
+            if survey.rows.is_multiple_of(progress_lines) {
+                progress(line.offset);
+            }
+        }
+        budget.give_back(live.len() * TABLE_ROW_BYTES);
+        match survey.first_bad {
+            Some(bad) if survey.rows < survey.bad_rows => Err(bad),
+            _ => Ok(survey),
+        }
+    }
+
+    fn add(
+        &mut self,
+        row: &Row,
+        times: &mut TimeUnwrapper,
+        live: &mut HashSet<u64>,
+        budget: &mut MemoryBudget,
+    ) -> Result<(), LimitExceeded> {
+        self.rows += 1;
+        self.ends_with_bad_row = false;
+        self.has_dates |= matches!(row.time, Time::Unix(_));
+        let ns = times.unwrap_ns(row.time);
+        self.epoch_ns = self.epoch_ns.min(ns);
+        if !self.has_dates {
+            self.midnights = self.midnights.max(ns.div_euclid(DAY_NS));
+        }
+        if row.size == 0 || row.action == Action::AllocateFailed {
+            return Ok(());
+        }
+        self.alignment = self.alignment.min(1 << row.address.trailing_zeros().min(63));
+        if row.action == Action::Allocate {
+            if live.insert(row.address) {
+                budget.spend(TABLE_ROW_BYTES)?;
+            }
+        } else if live.remove(&row.address) {
+            budget.give_back(TABLE_ROW_BYTES);
+        } else {
+            self.is_complete = false;
+        }
+        Ok(())
+    }
+}

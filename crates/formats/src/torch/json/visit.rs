@@ -1,0 +1,198 @@
+//! Visits JSON without building a tree of values: a dictionary passes its keys to a [`DictReader`],
+//! a list its items to a [`ListReader`], and any other value becomes a [`Scalar`].
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::torch::key::Key;
+use crate::torch::scalar::{FieldError, Scalar};
+
+/// Reads a dictionary.
+pub(super) trait DictReader {
+    /// Reads the value of a key. Values that are not a list or dictionary of interest go to
+    /// [`scalar`](Self::scalar).
+    fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
+        map.next_value_seed(ScalarSeed(|value: Scalar<'_>| self.scalar(key, value)))
+    }
+
+    /// Sets the value of a key.
+    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), FieldError>;
+}
+
+/// Reads a list.
+pub(super) trait ListReader {
+    /// Reads the next item; `None` at the end.
+    fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error>;
+}
+
+/// Deserializes a dictionary by passing its keys to a reader.
+pub(super) struct DictSeed<'p, P>(pub(super) &'p mut P);
+
+impl<'de, P: DictReader> DeserializeSeed<'de> for DictSeed<'_, P> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, P: DictReader> Visitor<'de> for DictSeed<'_, P> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a dictionary")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key_seed(StringSeed(Key::from_name))? {
+            match key {
+                Some(key) => self.0.key(key, &mut map)?,
+                None => map.next_value::<IgnoredAny>().map(|_| ())?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Deserializes a list by passing its items to a reader; `null` is an empty list.
+pub(super) struct ListSeed<'r, R>(pub(super) &'r mut R);
+
+impl<'de, R: ListReader> DeserializeSeed<'de> for ListSeed<'_, R> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, R: ListReader> Visitor<'de> for ListSeed<'_, R> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while self.0.item(&mut list)?.is_some() {}
+        Ok(())
+    }
+}
+
+/// Deserializes a string and returns the result of a function of it.
+pub(super) struct StringSeed<F>(pub(super) F);
+
+impl<'de, T, F: FnOnce(&str) -> T> DeserializeSeed<'de> for StringSeed<F> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<T, F: FnOnce(&str) -> T> Visitor<'_> for StringSeed<F> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        Ok((self.0)(text))
+    }
+}
+
+/// Deserializes any value and passes it to a function as a scalar.
+pub(super) struct ScalarSeed<F>(pub(super) F);
+
+impl<F: FnOnce(Scalar<'_>) -> Result<(), FieldError>> ScalarSeed<F> {
+    fn pass<E: Error>(self, value: Scalar<'_>) -> Result<(), E> {
+        (self.0)(value).map_err(E::custom)
+    }
+}
+
+impl<'de, F: FnOnce(Scalar<'_>) -> Result<(), FieldError>> DeserializeSeed<'de> for ScalarSeed<F> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, F: FnOnce(Scalar<'_>) -> Result<(), FieldError>> Visitor<'de> for ScalarSeed<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        self.pass(Scalar::Null)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
+        self.pass(Scalar::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<(), E> {
+        self.pass(Scalar::Int(number))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<(), E> {
+        self.pass(i64::try_from(number).map_or(Scalar::Unsigned(number), Scalar::Int))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<(), E> {
+        self.pass(Scalar::Float(number))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        self.pass(Scalar::Text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        // The only list of interest is a pair of numbers, for which JSON has no tuple.
+        let (mut numbers, mut count) = ([None; 2], 0usize);
+        while let Some(number) = list.next_element_seed(IntegerSeed)? {
+            if let Some(slot) = numbers.get_mut(count) {
+                *slot = number;
+            }
+            count += 1;
+        }
+        self.pass(match (count, numbers) {
+            (2, [Some(first), Some(second)]) => Scalar::Pair(first, second),
+            _ => Scalar::Other,
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        self.pass(Scalar::Other)
+    }
+}
+
+/// A function that receives a scalar.
+type ScalarCallback<'t> = dyn FnMut(Scalar<'_>) -> Result<(), FieldError> + 't;
+
+/// Deserializes any value; returns it if it is a non-negative integer.
+struct IntegerSeed;
+
+impl<'de> DeserializeSeed<'de> for IntegerSeed {
+    type Value = Option<u64>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<u64>, D::Error> {
+        let mut number = None;
+        let mut callback = |value: Scalar<'_>| {
+            number = value.as_u64();
+            Ok(())
+        };
+        // A trait object, because a list in a list would otherwise produce an infinite type.
+        let callback: &mut ScalarCallback<'_> = &mut callback;
+        ScalarSeed(callback).deserialize(deserializer)?;
+        Ok(number)
+    }
+}

@@ -1,0 +1,69 @@
+//! A target for recordings that are followed live: chunks arrive one by one while the oldest part
+//! is forgotten.
+
+use vramscope_trace::{Chunk, Recording, digest};
+
+use crate::inspect::inspect;
+use crate::random::Random;
+use crate::structured_input;
+
+/// Splits bytes into chunks, as a hub does.
+fn split_chunks(bytes: &[u8]) -> Vec<Chunk> {
+    let mut chunks = Vec::new();
+    let mut at = 0;
+    while let Ok(Some(chunk)) = Chunk::read(&bytes[at..], at as u64) {
+        assert!(bytes[at..].starts_with(&chunk.bytes), "a chunk keeps the bytes that it was read from");
+        assert!(!chunk.bytes.is_empty(), "a chunk has bytes");
+        at += chunk.bytes.len();
+        chunks.push(chunk);
+    }
+    chunks
+}
+
+/// Checks that the remaining part is a recording: the one of a viewer that joined at its first full
+/// state.
+fn check_remainder(recording: &Recording) {
+    let held: Vec<u8> = recording.held().flatten().collect();
+    let mut opened = Recording::new();
+    let taken = opened.push(&held).and_then(|()| opened.finish());
+    assert_eq!(taken, Ok(()), "the remainder is a recording");
+    assert_eq!(opened.first_event(), recording.first_event(), "the first remaining event");
+    assert_eq!(
+        (opened.events(), opened.lost_events(), opened.end_event()),
+        (recording.events(), recording.lost_events(), recording.end_event()),
+        "the remaining events"
+    );
+    assert_eq!(digest(opened.end_state()), digest(recording.end_state()), "the state at the end");
+    assert_eq!(opened.info(), recording.info(), "the description");
+    assert_eq!(opened.incidents(), recording.incidents(), "the remaining incidents");
+}
+
+/// Pushes a structured input chunk by chunk and repeatedly forgets its oldest part, a slice at a
+/// time.
+pub fn live_recording(data: &[u8]) {
+    let mut random = Random::from_bytes(data);
+    let bytes = structured_input::build(data);
+    let mut recording = Recording::new();
+    for chunk in split_chunks(&bytes) {
+        if recording.push(&chunk.bytes).is_err() {
+            return inspect(&recording, &mut random);
+        }
+        if !recording.is_forgetting() && random.below(3) == 0 {
+            recording.forget(recording.held_bytes() / (2 + random.index(8)));
+        }
+        let before = recording.first_event();
+        if recording.forget_on(random.below(2000)) {
+            assert!(recording.first_event() >= before, "the first event only moves forward");
+            check_remainder(&recording);
+            inspect(&recording, &mut random);
+        }
+    }
+    // At most one slice for each possible chunk.
+    for _ in 0..=bytes.len() {
+        if !recording.is_forgetting() || recording.forget_on(5000) {
+            break;
+        }
+    }
+    assert!(!recording.is_forgetting(), "forgetting ends");
+    inspect(&recording, &mut random);
+}
