@@ -1,4 +1,6 @@
-//! What the analyses cost: events a second, bytes an allocation, time a question. `cargo bench -p vramscope-trace --bench analyses`.
+//! Cost of analyses: events per second, bytes per allocation, time per query.
+//!
+//! Run with `cargo bench -p vramscope-trace --bench analyses`.
 
 use std::hint::black_box;
 
@@ -6,7 +8,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use vramscope_trace::{DeviceId, Event, EventKind, Lifetimes, LifetimesBuilder, MemoryState, Metrics, MetricsSeries};
 
-#[allow(dead_code, reason = "the tests use the rest of it")]
+#[allow(dead_code, reason = "each test file uses a part")]
 #[path = "../tests/common/mod.rs"]
 mod common;
 
@@ -16,7 +18,7 @@ const DEVICE: DeviceId = DeviceId(0);
 fn main() {
     let index = lifetimes(&common::program(EVENTS, 1));
     let allocations: usize = index.devices().map(|(_, device)| device.len()).sum();
-    println!("{:.2} bytes an allocation in the lifetime index", index.size_in_memory() as f64 / allocations as f64);
+    println!("{:.2} bytes per allocation in the lifetime index", index.size_in_memory() as f64 / allocations as f64);
     divan::main();
 }
 
@@ -35,26 +37,26 @@ fn building_lifetimes(bencher: Bencher) {
 }
 
 #[divan::bench]
-fn the_live_set_at_any_moment(bencher: Bencher) {
+fn live_set_at_a_moment(bencher: Bencher) {
     let index = lifetimes(&common::program(EVENTS, 1));
-    let device = index.device(DEVICE).expect("it was heard of");
+    let device = index.device(DEVICE).expect("the device has events");
     let mut random = common::Random(9);
     bencher.bench_local(|| device.live_at(random.below(EVENTS as u64)).count());
 }
 
 #[divan::bench]
-fn sums_by_site_at_any_moment(bencher: Bencher) {
+fn sums_by_site_at_a_moment(bencher: Bencher) {
     let index = lifetimes(&common::program(EVENTS, 1));
-    let device = index.device(DEVICE).expect("it was heard of");
+    let device = index.device(DEVICE).expect("the device has events");
     let mut random = common::Random(9);
     bencher.bench_local(|| device.sums_at(random.below(EVENTS as u64), |one| one.site));
 }
 
 #[divan::bench]
-fn the_history_of_an_address(bencher: Bencher) {
+fn history_of_an_address(bencher: Bencher) {
     let events = common::program(EVENTS, 1);
     let index = lifetimes(&events);
-    let device = index.device(DEVICE).expect("it was heard of");
+    let device = index.device(DEVICE).expect("the device has events");
     let address = events.iter().rev().find_map(|event| match event.kind {
         EventKind::BlockAllocated { address, .. } => Some(address),
         _ => None,
@@ -65,7 +67,7 @@ fn the_history_of_an_address(bencher: Bencher) {
 #[divan::bench]
 fn all_temporaries_by_site(bencher: Bencher) {
     let index = lifetimes(&common::program(EVENTS, 1));
-    let device = index.device(DEVICE).expect("it was heard of");
+    let device = index.device(DEVICE).expect("the device has events");
     bencher.counter(ItemsCount::new(device.len())).bench(|| device.temporaries_by(0..u64::MAX, 100, |one| one.site));
 }
 
@@ -76,18 +78,18 @@ fn state() -> MemoryState {
 }
 
 #[divan::bench]
-fn metrics_of_one_moment(bencher: Bencher) {
+fn metrics_at_one_moment(bencher: Bencher) {
     let state = state();
-    let device = state.device(DEVICE).expect("it was heard of");
-    let looks = device.blocks().len() + device.segments().len();
-    bencher.counter(ItemsCount::new(looks)).bench(|| Metrics::at(black_box(device), |_, _| true));
+    let device = state.device(DEVICE).expect("the device has events");
+    let scanned = device.blocks().len() + device.segments().len();
+    bencher.counter(ItemsCount::new(scanned)).bench(|| Metrics::at(black_box(device), |_, _| true));
 }
 
-/// What a long recording's metrics over time cost an event, the state standing still.
+/// Cost per event of metrics over time in a long recording, with a constant state.
 #[divan::bench(sample_count = 20)]
 fn metrics_over_time(bencher: Bencher) {
     let state = state();
-    let device = state.device(DEVICE).expect("it was heard of");
+    let device = state.device(DEVICE).expect("the device has events");
     let events = common::program(EVENTS, 1);
     bencher.counter(ItemsCount::new(4 * EVENTS)).bench(|| {
         let mut series = MetricsSeries::new();

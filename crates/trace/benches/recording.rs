@@ -1,12 +1,14 @@
-//! What a recording costs: bytes an event, encoding, opening, seeking. `cargo bench -p vramscope-trace`.
+//! Cost of a recording: bytes per event, encoding, opening, seeking.
+//!
+//! Run with `cargo bench -p vramscope-trace --bench recording`.
 
 use std::hint::black_box;
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use vramscope_trace::{DeviceId, Encoder, Event, Info, Recording, Replay, Sink};
+use vramscope_trace::{DeviceId, Encoder, Event, Recording, RecordingInfo, Replay, Sink};
 
-#[allow(dead_code, reason = "the tests use the rest of it")]
+#[allow(dead_code, reason = "each test file uses a part")]
 #[path = "../tests/common/mod.rs"]
 mod common;
 
@@ -14,12 +16,12 @@ const EVENTS: usize = 200_000;
 
 fn main() {
     let events = common::program(EVENTS, 1);
-    println!("{:.2} bytes an event", encode(&events).len() as f64 / EVENTS as f64);
+    println!("{:.2} bytes per event", encode(&events).len() as f64 / EVENTS as f64);
     divan::main();
 }
 
 fn encode(events: &[Event]) -> Vec<u8> {
-    let mut encoder = Encoder::new(&Info::default());
+    let mut encoder = Encoder::new(&RecordingInfo::default());
     events.iter().for_each(|event| encoder.event(event));
     encoder.flush();
     encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
@@ -27,7 +29,7 @@ fn encode(events: &[Event]) -> Vec<u8> {
 
 fn open(bytes: &[u8]) -> Recording {
     let mut recording = Recording::new();
-    recording.push(bytes).expect("what the encoder wrote");
+    recording.push(bytes).expect("the encoder wrote valid chunks");
     recording
 }
 
@@ -44,7 +46,7 @@ fn opening(bencher: Bencher) {
 }
 
 #[divan::bench]
-fn seeking_anywhere(bencher: Bencher) {
+fn seeking_to_any_moment(bencher: Bencher) {
     let recording = open(&encode(&common::program(EVENTS, 1)));
     let mut random = common::Random(9);
     let mut replay = Replay::new();
@@ -52,13 +54,13 @@ fn seeking_anywhere(bencher: Bencher) {
 }
 
 #[divan::bench]
-fn a_timeline_of_everything(bencher: Bencher) {
+fn timeline_of_everything(bencher: Bencher) {
     let recording = open(&encode(&common::program(EVENTS, 1)));
     bencher.bench(|| recording.columns(DeviceId(0), 0, recording.end_ns(), 1600));
 }
 
 #[divan::bench]
-fn a_timeline_close_up(bencher: Bencher) {
+fn timeline_close_up(bencher: Bencher) {
     let recording = open(&encode(&common::program(EVENTS, 1)));
     let end = recording.end_ns();
     bencher.bench(|| recording.columns(DeviceId(0), end / 2, end / 2 + end / 8, 1600));

@@ -1,39 +1,41 @@
-//! Ranges of memory in address order.
+//! A sorted map of disjoint memory ranges, by address.
 //!
-//! A replay finds, adds and takes away a block for every few events, so this is what its speed hangs on. Addresses stand in sorted
-//! groups of at most [`GROUP`], which a processor searches and shifts within a few cache lines; the ranges themselves stay where they
-//! are put. With 200 and with 20,000 live blocks an insertion and its removal take 22 and 38 ns, in the standard library's B-tree 58
-//! and 122 (`cargo bench -p vramscope-trace --bench address_map`).
+//! A replay looks up, inserts or removes a block for nearly every event, so this map determines its
+//! speed. Addresses are kept in sorted groups of at most [`GROUP_CAPACITY`], which a processor
+//! searches and shifts within a few cache lines; the ranges themselves do not move. With 200 and
+//! with 20,000 live blocks an insertion and its removal take 22 and 38 ns; the standard library's
+//! B-tree takes 58 and 122 ns.
 
 use std::fmt;
 
-/// Addresses of a full group. Larger ones shift more, smaller ones make more groups to search.
-const GROUP: usize = 64;
+/// Addresses in a full group. Larger groups shift more, smaller ones make more groups to search.
+const GROUP_CAPACITY: usize = 64;
 
-/// A stretch of memory that is known by its first byte.
-pub(crate) trait Ranged: Copy {
-    /// The first byte.
+/// A memory range, identified by its first address.
+pub(crate) trait MemoryRange: Copy {
+    /// Returns the address of the first byte.
     fn address(&self) -> u64;
-    /// The first address behind it.
+    /// Returns the address after the last byte.
     fn end(&self) -> u64;
 }
 
+/// Consecutive addresses of the map, sorted.
 #[derive(Clone)]
 struct Group {
     len: usize,
-    addresses: [u64; GROUP],
-    /// Where in `values` each stands.
-    slots: [u32; GROUP],
+    addresses: [u64; GROUP_CAPACITY],
+    /// Index in `values` of each address's range.
+    slots: [u32; GROUP_CAPACITY],
 }
 
 impl Group {
-    const EMPTY: Self = Self { len: 0, addresses: [0; GROUP], slots: [0; GROUP] };
+    const EMPTY: Self = Self { len: 0, addresses: [0; GROUP_CAPACITY], slots: [0; GROUP_CAPACITY] };
 
     fn addresses(&self) -> &[u64] {
-        &self.addresses[..self.len.min(GROUP)]
+        &self.addresses[..self.len.min(GROUP_CAPACITY)]
     }
 
-    /// How many addresses are at most `address`.
+    /// Returns the number of addresses that are at most `address`.
     #[inline]
     fn up_to(&self, address: u64) -> usize {
         self.addresses().partition_point(|&other| other <= address)
@@ -57,19 +59,19 @@ impl Group {
     }
 }
 
-/// A place: the group, by its order, and the address in it.
+/// The position of an address: index in `order`, and index in that group.
 #[derive(Clone, Copy)]
-struct Place {
+struct Position {
     group: usize,
     at: usize,
 }
 
-/// Ranges by their first byte. They may not overlap; whoever inserts sees to it.
+/// A map of disjoint ranges, sorted by their first address.
 #[derive(Clone)]
 pub(crate) struct AddressMap<T> {
-    /// The first address of every group, in order; a group is never empty.
+    /// The first address of every group, in address order. No group is empty.
     firsts: Vec<u64>,
-    /// Which of `groups` it is.
+    /// Indexes in `groups`, in the same order.
     order: Vec<u32>,
     groups: Vec<Group>,
     unused_groups: Vec<u32>,
@@ -92,8 +94,8 @@ impl<T> Default for AddressMap<T> {
     }
 }
 
-impl<T: Ranged> AddressMap<T> {
-    /// How many ranges there are.
+impl<T: MemoryRange> AddressMap<T> {
+    /// Returns the number of ranges.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -102,76 +104,78 @@ impl<T: Ranged> AddressMap<T> {
         &self.groups[self.order[index] as usize]
     }
 
-    fn value(&self, place: Place) -> &T {
-        &self.values[self.group(place.group).slots[place.at] as usize]
+    fn value(&self, position: Position) -> &T {
+        &self.values[self.group(position.group).slots[position.at] as usize]
     }
 
-    /// The place of the last address that is at most `address`.
+    /// Returns the position of the last address that is at most `address`.
     #[inline]
-    fn floor(&self, address: u64) -> Option<Place> {
+    fn floor(&self, address: u64) -> Option<Position> {
         let group = self.firsts.partition_point(|&first| first <= address).checked_sub(1)?;
-        // The first address of the group is one of those counted.
+        // At least the group's first address is counted.
         let at = self.group(group).up_to(address) - 1;
-        Some(Place { group, at })
+        Some(Position { group, at })
     }
 
-    fn after(&self, place: Option<Place>) -> Option<Place> {
-        let next = match place {
-            None => Place { group: 0, at: 0 },
-            Some(Place { group, at }) if at + 1 < self.group(group).len => Place { group, at: at + 1 },
-            Some(Place { group, .. }) => Place { group: group + 1, at: 0 },
+    /// Returns the position after `position`, or the first one for `None`.
+    fn after(&self, position: Option<Position>) -> Option<Position> {
+        let next = match position {
+            None => Position { group: 0, at: 0 },
+            Some(Position { group, at }) if at + 1 < self.group(group).len => Position { group, at: at + 1 },
+            Some(Position { group, .. }) => Position { group: group + 1, at: 0 },
         };
         (next.group < self.order.len()).then_some(next)
     }
 
-    /// The place of exactly this address.
+    /// Returns the position of exactly this address.
     #[inline]
-    fn find(&self, address: u64) -> Option<Place> {
-        self.floor(address).filter(|place| self.group(place.group).addresses[place.at] == address)
+    fn find(&self, address: u64) -> Option<Position> {
+        self.floor(address).filter(|position| self.group(position.group).addresses[position.at] == address)
     }
 
-    /// The range that begins at `address`.
+    /// Returns the range that begins at `address`.
     #[inline]
     pub(crate) fn get(&self, address: u64) -> Option<&T> {
-        self.find(address).map(|place| self.value(place))
+        self.find(address).map(|position| self.value(position))
     }
 
-    /// The range that begins at `address`, to be changed in anything but its first byte.
+    /// Returns the range that begins at `address` mutably. Its bounds must not change.
     #[inline]
     pub(crate) fn get_mut(&mut self, address: u64) -> Option<&mut T> {
-        let place = self.find(address)?;
-        let slot = self.group(place.group).slots[place.at];
+        let position = self.find(address)?;
+        let slot = self.group(position.group).slots[position.at];
         Some(&mut self.values[slot as usize])
     }
 
-    /// The last range that begins at or before `address`.
+    /// Returns the last range that begins at or before `address`.
     #[inline]
     pub(crate) fn at_or_before(&self, address: u64) -> Option<&T> {
-        self.floor(address).map(|place| self.value(place))
+        self.floor(address).map(|position| self.value(position))
     }
 
-    /// The last range that begins before `address`.
+    /// Returns the last range that begins before `address`.
     pub(crate) fn before(&self, address: u64) -> Option<&T> {
         self.at_or_before(address.checked_sub(1)?)
     }
 
-    /// Adds a range where none that is there reaches into it; else nothing is done, and the answer is `false`.
+    /// Inserts a range. Returns false, changing nothing, if it overlaps another range.
     #[inline]
-    pub(crate) fn insert_apart(&mut self, value: T) -> bool {
-        let place = self.floor(value.address());
-        if place.is_some_and(|place| self.value(place).end() > value.address()) {
+    pub(crate) fn insert_disjoint(&mut self, value: T) -> bool {
+        let position = self.floor(value.address());
+        if position.is_some_and(|position| self.value(position).end() > value.address()) {
             return false;
         }
-        if let Some(next) = self.after(place)
+        if let Some(next) = self.after(position)
             && self.group(next.group).addresses[next.at] < value.end()
         {
             return false;
         }
-        self.insert_behind(place, value);
+        self.insert_after(position, value);
         true
     }
 
-    fn insert_behind(&mut self, place: Option<Place>, value: T) {
+    /// Inserts a range that comes right after `position` in address order.
+    fn insert_after(&mut self, position: Option<Position>, value: T) {
         let slot = match self.unused_values.pop() {
             Some(slot) => {
                 self.values[slot as usize] = value;
@@ -184,34 +188,34 @@ impl<T: Ranged> AddressMap<T> {
         };
         self.len += 1;
         let address = value.address();
-        let Some(mut place) = place else {
+        let Some(mut position) = position else {
             if self.order.is_empty() {
                 self.add_group(0, address, Group::EMPTY);
             }
             self.firsts[0] = address;
-            return self.put(Place { group: 0, at: 0 }, address, slot);
+            return self.put(Position { group: 0, at: 0 }, address, slot);
         };
-        place.at += 1;
-        self.put(place, address, slot);
+        position.at += 1;
+        self.put(position, address, slot);
     }
 
-    fn put(&mut self, mut place: Place, address: u64, slot: u32) {
-        let index = self.order[place.group] as usize;
-        if self.groups[index].len == GROUP {
-            let half = GROUP / 2;
+    fn put(&mut self, mut position: Position, address: u64, slot: u32) {
+        let index = self.order[position.group] as usize;
+        if self.groups[index].len == GROUP_CAPACITY {
+            let half = GROUP_CAPACITY / 2;
             let mut upper = Group::EMPTY;
             let lower = &mut self.groups[index];
-            upper.len = GROUP - half;
-            upper.addresses[..GROUP - half].copy_from_slice(&lower.addresses[half..]);
-            upper.slots[..GROUP - half].copy_from_slice(&lower.slots[half..]);
+            upper.len = GROUP_CAPACITY - half;
+            upper.addresses[..GROUP_CAPACITY - half].copy_from_slice(&lower.addresses[half..]);
+            upper.slots[..GROUP_CAPACITY - half].copy_from_slice(&lower.slots[half..]);
             lower.len = half;
-            self.add_group(place.group + 1, upper.addresses[0], upper);
-            if place.at > half {
-                place = Place { group: place.group + 1, at: place.at - half };
+            self.add_group(position.group + 1, upper.addresses[0], upper);
+            if position.at > half {
+                position = Position { group: position.group + 1, at: position.at - half };
             }
         }
-        let index = self.order[place.group] as usize;
-        self.groups[index].insert(place.at, address, slot);
+        let index = self.order[position.group] as usize;
+        self.groups[index].insert(position.at, address, slot);
     }
 
     fn add_group(&mut self, at: usize, first: u64, group: Group) {
@@ -229,10 +233,10 @@ impl<T: Ranged> AddressMap<T> {
         self.order.insert(at, index);
     }
 
-    /// Does away with a group that has few addresses left, where it is empty or the one before or behind has room for them.
-    fn thin_out(&mut self, group: usize) {
+    /// Merges a group that has few addresses left into a neighbour with room, or drops it if empty.
+    fn merge_sparse_group(&mut self, group: usize) {
         let len = self.group(group).len;
-        let has_room = |other: usize| other < self.order.len() && self.group(other).len + len <= GROUP / 2;
+        let has_room = |other: usize| other < self.order.len() && self.group(other).len + len <= GROUP_CAPACITY / 2;
         let upper = if len == 0 {
             group
         } else if has_room(group + 1) {
@@ -255,68 +259,68 @@ impl<T: Ranged> AddressMap<T> {
         self.unused_groups.push(index);
     }
 
-    /// Takes away the range that begins at `address`.
+    /// Removes and returns the range that begins at `address`.
     #[inline]
     pub(crate) fn remove(&mut self, address: u64) -> Option<T> {
-        let place = self.find(address)?;
-        let index = self.order[place.group];
+        let position = self.find(address)?;
+        let index = self.order[position.group];
         let group = &mut self.groups[index as usize];
-        let slot = group.remove(place.at);
-        if place.at == 0 {
-            self.firsts[place.group] = group.addresses[0];
+        let slot = group.remove(position.at);
+        if position.at == 0 {
+            self.firsts[position.group] = group.addresses[0];
         }
-        if group.len < GROUP / 4 {
-            self.thin_out(place.group);
+        if group.len < GROUP_CAPACITY / 4 {
+            self.merge_sparse_group(position.group);
         }
         self.len -= 1;
         self.unused_values.push(slot);
         Some(self.values[slot as usize])
     }
 
-    /// All ranges, in order.
+    /// Returns all ranges in address order.
     pub(crate) fn iter(&self) -> Iter<'_, T> {
         Iter { map: self, next: self.after(None), left: self.len }
     }
 
-    /// The ranges that begin at or behind `address`, in order.
+    /// Returns the ranges that begin at or after `address`, in order.
     pub(crate) fn iter_from(&self, address: u64) -> impl Iterator<Item = &T> + use<'_, T> {
         let mut next = self.after(address.checked_sub(1).and_then(|before| self.floor(before)));
         std::iter::from_fn(move || {
-            let place = next?;
-            next = self.after(Some(place));
-            Some(self.value(place))
+            let position = next?;
+            next = self.after(Some(position));
+            Some(self.value(position))
         })
     }
 }
 
-impl<T: Ranged> FromIterator<T> for AddressMap<T> {
-    /// Of ranges in order and apart.
+impl<T: MemoryRange> FromIterator<T> for AddressMap<T> {
+    /// Builds a map of ranges that are sorted and disjoint.
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
         let mut map = Self::default();
         for value in values {
-            let last = map.order.len().checked_sub(1).map(|group| Place { group, at: map.group(group).len - 1 });
-            map.insert_behind(last, value);
+            let last = map.order.len().checked_sub(1).map(|group| Position { group, at: map.group(group).len - 1 });
+            map.insert_after(last, value);
         }
         map
     }
 }
 
-/// Ranges in order.
+/// An iterator over the ranges of an [`AddressMap`] in address order.
 pub(crate) struct Iter<'a, T> {
     map: &'a AddressMap<T>,
-    next: Option<Place>,
+    next: Option<Position>,
     left: usize,
 }
 
-impl<'a, T: Ranged> Iterator for Iter<'a, T> {
+impl<'a, T: MemoryRange> Iterator for Iter<'a, T> {
     type Item = &'a T;
 
     #[inline]
     fn next(&mut self) -> Option<&'a T> {
-        let place = self.next?;
-        self.next = self.map.after(Some(place));
+        let position = self.next?;
+        self.next = self.map.after(Some(position));
         self.left -= 1;
-        Some(self.map.value(place))
+        Some(self.map.value(position))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -324,17 +328,17 @@ impl<'a, T: Ranged> Iterator for Iter<'a, T> {
     }
 }
 
-impl<T: Ranged> ExactSizeIterator for Iter<'_, T> {}
+impl<T: MemoryRange> ExactSizeIterator for Iter<'_, T> {}
 
-impl<T: Ranged + PartialEq> PartialEq for AddressMap<T> {
+impl<T: MemoryRange + PartialEq> PartialEq for AddressMap<T> {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len && self.iter().eq(other.iter())
     }
 }
 
-impl<T: Ranged + Eq> Eq for AddressMap<T> {}
+impl<T: MemoryRange + Eq> Eq for AddressMap<T> {}
 
-impl<T: Ranged + fmt::Debug> fmt::Debug for AddressMap<T> {
+impl<T: MemoryRange + fmt::Debug> fmt::Debug for AddressMap<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
@@ -349,9 +353,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    struct Stretch(u64, u64);
+    struct TestRange(u64, u64);
 
-    impl Ranged for Stretch {
+    impl MemoryRange for TestRange {
         fn address(&self) -> u64 {
             self.0
         }
@@ -360,7 +364,7 @@ mod tests {
         }
     }
 
-    fn check(map: &AddressMap<Stretch>, model: &BTreeMap<u64, Stretch>, address: u64) {
+    fn check(map: &AddressMap<TestRange>, model: &BTreeMap<u64, TestRange>, address: u64) {
         assert_eq!(map.len(), model.len());
         assert!(map.iter().eq(model.values()), "{map:?} is not {model:?}");
         assert_eq!(map.get(address), model.get(&address));
@@ -373,16 +377,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_tree_holds(steps in prop::collection::vec((0u8..8, 0u64..3000, 1u64..6), 0..3000), adding in 1u8..8) {
+        fn map_behaves_like_a_btree_map(
+            steps in prop::collection::vec((0u8..8, 0u64..3000, 1u64..6), 0..3000), insert_below in 1u8..8,
+        ) {
             let mut map = AddressMap::default();
-            let mut model: BTreeMap<u64, Stretch> = BTreeMap::new();
-            for (index, (what, address, len)) in steps.into_iter().enumerate() {
-                if what < adding {
-                    let stretch = Stretch(address, len);
-                    let apart = !model.values().any(|other| other.0 < stretch.end() && address < other.end());
-                    prop_assert_eq!(map.insert_apart(stretch), apart);
-                    if apart {
-                        model.insert(address, stretch);
+            let mut model: BTreeMap<u64, TestRange> = BTreeMap::new();
+            for (index, (action, address, len)) in steps.into_iter().enumerate() {
+                if action < insert_below {
+                    let range = TestRange(address, len);
+                    let disjoint = !model.values().any(|other| other.0 < range.end() && address < other.end());
+                    prop_assert_eq!(map.insert_disjoint(range), disjoint);
+                    if disjoint {
+                        model.insert(address, range);
                     }
                 } else {
                     let first = model.range(address..).next().map_or(address, |(&first, _)| first);

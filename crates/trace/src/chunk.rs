@@ -1,71 +1,87 @@
-//! Chunks: the independent pieces that a recording is made of.
+//! Chunks: the self-contained parts of a recording.
 //!
-//! A recording is a preamble and then chunks. Where a chunk may begin a preamble may stand again, so that two recordings of one
-//! program, one behind the other, are one recording.
+//! A recording is a preamble followed by chunks. A preamble may also appear where a chunk may
+//! begin, so that the concatenation of two recordings of one program is a recording.
 //!
 //! ```text
-//! preamble   0        8          10      12
-//!            | magic  | version  | zero  |
+//! preamble
+//!      0  magic          8 bytes
+//!      8  version        2 bytes
+//!     10  zero           2 bytes
 //!
-//! chunk      0      1         2      4         8       12       16            24         32
-//!            | kind | packing | zero | stored  | raw   | events | first event | checksum | payload (stored bytes) |
+//! chunk
+//!      0  kind           1 byte
+//!      1  compression    1 byte
+//!      2  zero           2 bytes
+//!      4  stored         4 bytes
+//!      8  raw            4 bytes
+//!     12  events         4 bytes
+//!     16  first event    8 bytes
+//!     24  checksum       8 bytes
+//!     32  payload        `stored` bytes
 //! ```
 //!
-//! All integers are little-endian. `stored` and `raw` are the payload's bytes as it stands and after decompression; `packing` is 0 for
-//! as it is, 1 for an LZ4 block, 2 for a Zstandard frame. `first event` is the number of the first event in the chunk, or the moment that it speaks
-//! of, and `events` how many it holds. The checksum is XXH3 (64 bit) of the 24 bytes before it and the payload.
+//! All integers are little-endian. `stored` and `raw` are the payload's length in bytes as stored
+//! and after decompression; `compression` is 0 for none, 1 for an LZ4 block, 2 for a Zstandard
+//! frame. `first event` is the index (from 0) of the chunk's first event, or the moment that a
+//! chunk without events describes; `events` is the number of events. The checksum is XXH3 (64 bit)
+//! of the 24 bytes before it and the payload.
 
 use std::borrow::Cow;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::columns::expanded;
+use crate::columns::max_decompressed_len;
+use crate::compression::{Compression, Compressor, Decompressor};
 use crate::error::FormatError;
-use crate::pack::{Packer, Packing, Unpacker};
 use crate::varint::Reader;
 
-/// The version of the format that this crate writes and reads.
+/// The version of the recording format that this crate writes and reads.
 pub const FORMAT_VERSION: u16 = 1;
-/// The name of the format.
+/// The name of the recording format, as `vramscope info` shows it.
 pub const FORMAT_NAME: &str = "vramscope";
 
-/// A byte that no text file has, the name, and line ends that a text transfer would change.
+/// The first bytes of every recording.
+///
+/// They are a byte that no text file contains, the name, and line ends that a text-mode transfer
+/// would change.
 pub const MAGIC: [u8; 8] = *b"\x89VRAM\r\n\x1a";
-/// Bytes of the preamble.
+/// Length of the preamble in bytes.
 pub(crate) const PREAMBLE_LEN: usize = 12;
-/// Bytes of a chunk before its payload.
+/// Length of a chunk's header in bytes; the payload follows.
 pub(crate) const HEADER_LEN: usize = 32;
 
-/// The largest payload of any chunk.
+/// The largest payload of any chunk, in bytes.
 pub(crate) const MAX_CHUNK_LEN: usize = 64 << 20;
 
-/// Kinds from here on may be skipped by a reader that does not know them. The first byte of [`MAGIC`] is never one: where a chunk may
-/// begin, it begins a preamble.
+/// First code of a chunk kind that a reader may skip if it does not know it. No kind has the first
+/// byte of [`MAGIC`] as its code, because that byte begins a preamble.
 const OPTIONAL_FROM: u8 = 0x40;
 
-/// What a chunk holds.
+/// The kind of a [`Chunk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChunkKind {
-    /// The preamble, and [`Info`](crate::Info) as JSON.
-    Head,
-    /// Strings, frames, stacks and sites.
+    /// The header chunk: the preamble, and [`RecordingInfo`](crate::RecordingInfo) as JSON.
+    Header,
+    /// Definitions: strings, frames, stacks and sites.
     Definitions,
     /// Events.
     Events,
-    /// The whole memory state at one moment.
+    /// A full state: all segments and blocks at one moment.
     State,
     /// Annotations.
     Annotations,
-    /// Where everything is; may be skipped.
+    /// The index: where each chunk is, and counters over time. Readers may skip it.
     Index,
-    /// Where the index is; may be skipped.
+    /// The position of the index, at the end of a file. Readers may skip it.
     End,
 }
 
 impl ChunkKind {
+    /// Returns the code that a chunk's header stores.
     pub(crate) const fn code(self) -> u8 {
         match self {
-            Self::Head => 1,
+            Self::Header => 1,
             Self::Definitions => 2,
             Self::Events => 3,
             Self::State => 4,
@@ -75,14 +91,16 @@ impl ChunkKind {
         }
     }
 
+    /// Returns the kind with a code, or `None` if it is unknown.
     pub(crate) fn from_code(code: u8) -> Option<Self> {
-        use ChunkKind::{Annotations, Definitions, End, Events, Head, Index, State};
-        [Head, Definitions, Events, State, Annotations, Index, End].into_iter().find(|kind| kind.code() == code)
+        use ChunkKind::{Annotations, Definitions, End, Events, Header, Index, State};
+        [Header, Definitions, Events, State, Annotations, Index, End].into_iter().find(|kind| kind.code() == code)
     }
 
-    /// The largest payload that a reader takes, decompressed. A writer stays far below; the bound keeps a few hostile bytes from
-    /// becoming gigabytes.
-    pub(crate) const fn max_raw(self) -> usize {
+    /// Returns the largest decompressed payload that a reader accepts, in bytes.
+    ///
+    /// Writers stay far below. The bound keeps a few hostile bytes from becoming gigabytes.
+    pub(crate) const fn max_payload_len(self) -> usize {
         match self {
             Self::State | Self::Index => MAX_CHUNK_LEN,
             _ => 2 << 20,
@@ -90,16 +108,18 @@ impl ChunkKind {
     }
 }
 
-/// A complete piece of a recording, ready to be written or sent.
+/// A complete chunk of a recording, ready to be written or sent.
+///
+/// The concatenated [`bytes`](Self::bytes) of an encoder's chunks are a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// What it holds.
+    /// The kind of its payload.
     pub kind: ChunkKind,
-    /// The number of its first event, or the moment it speaks of.
+    /// Index (from 0) of its first event; of a chunk without events, the moment it describes.
     pub first_event: u64,
-    /// How many events it holds.
+    /// Number of events in it.
     pub events: u64,
-    /// Its bytes, header included.
+    /// Its bytes with the header; those of a header chunk begin with the preamble.
     pub bytes: Vec<u8>,
 }
 
@@ -110,7 +130,7 @@ fn checksum(header: &[u8], payload: &[u8]) -> u64 {
     hash.digest()
 }
 
-/// The twelve bytes that a recording begins with.
+/// Returns the preamble.
 pub(crate) fn preamble() -> [u8; PREAMBLE_LEN] {
     let mut bytes = [0; PREAMBLE_LEN];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -119,28 +139,33 @@ pub(crate) fn preamble() -> [u8; PREAMBLE_LEN] {
 }
 
 impl Chunk {
-    /// Packs a payload, as a whole where its columns are not packed already.
-    pub(crate) fn pack(kind: ChunkKind, first_event: u64, events: u32, raw: &[u8], packer: &mut Packer) -> Self {
-        let (packing, stored) = match std::mem::take(&mut packer.has_packed_columns) {
-            true => (Packing::Plain, raw),
-            false => packer.pack(raw),
+    /// Creates a chunk; compresses the payload unless its columns are compressed already.
+    pub(crate) fn new(kind: ChunkKind, first_event: u64, events: u32, raw: &[u8], compressor: &mut Compressor) -> Self {
+        let (compression, stored) = match std::mem::take(&mut compressor.has_compressed_columns) {
+            true => (Compression::Uncompressed, raw),
+            false => compressor.compress(raw),
         };
-        // So regular that a reader would refuse it.
-        let (packing, stored) =
-            if raw.len() > expanded(stored.len()) { (Packing::Plain, raw) } else { (packing, stored) };
-        Self::of(kind, packing, (first_event, events), raw.len(), stored)
+        // A reader would reject a higher ratio.
+        let (compression, stored) = if raw.len() > max_decompressed_len(stored.len()) {
+            (Compression::Uncompressed, raw)
+        } else {
+            (compression, stored)
+        };
+        Self::from_stored(kind, compression, (first_event, events), raw.len(), stored)
     }
 
-    /// A chunk that is of a moment and not packed.
-    pub(crate) fn plain(kind: ChunkKind, moment: u64, payload: &[u8]) -> Self {
-        Self::of(kind, Packing::Plain, (moment, 0), payload.len(), payload)
+    /// Creates a chunk without events and without compression.
+    pub(crate) fn uncompressed(kind: ChunkKind, moment: u64, payload: &[u8]) -> Self {
+        Self::from_stored(kind, Compression::Uncompressed, (moment, 0), payload.len(), payload)
     }
 
-    /// The chunk that `bytes` begin with, and the preamble where one stands before it; `None` where they end inside it. They stand at
-    /// `offset` in the recording.
+    /// Reads the chunk at the start of `bytes`, which are at `offset` in the recording.
+    ///
+    /// A preamble before the chunk belongs to it. Bytes after the chunk are ignored. Returns `None`
+    /// if `bytes` end inside the chunk.
     ///
     /// # Errors
-    /// Where they are no chunk of a kind that is known, or it is damaged.
+    /// If the bytes are not a chunk of a known kind, or the chunk is damaged.
     pub fn read(bytes: &[u8], offset: u64) -> Result<Option<Self>, FormatError> {
         let begin = if bytes.first() == Some(&MAGIC[0]) { PREAMBLE_LEN } else { 0 };
         if begin > 0 && !ChunkReader::check_preamble(bytes, offset)? {
@@ -151,14 +176,20 @@ impl Chunk {
         let (offset, header) = (offset + begin as u64, Header::parse(header, offset + begin as u64)?);
         let Some(chunk) = chunk.get(..HEADER_LEN + header.stored) else { return Ok(None) };
         header.check(chunk, offset)?;
-        let kind = header.kind.ok_or_else(|| FormatError::new(offset, "a chunk of a kind that is not known"))?;
+        let kind = header.kind.ok_or_else(|| FormatError::new(offset, "chunk of unknown kind"))?;
         let bytes = bytes[..begin + chunk.len()].to_vec();
         Ok(Some(Self { kind, first_event: header.first_event, events: u64::from(header.events), bytes }))
     }
 
-    fn of(kind: ChunkKind, packing: Packing, (first_event, events): (u64, u32), raw_len: usize, stored: &[u8]) -> Self {
+    fn from_stored(
+        kind: ChunkKind,
+        compression: Compression,
+        (first_event, events): (u64, u32),
+        raw_len: usize,
+        stored: &[u8],
+    ) -> Self {
         let mut bytes = Vec::with_capacity(HEADER_LEN + stored.len());
-        bytes.extend_from_slice(&[kind.code(), packing.code(), 0, 0]);
+        bytes.extend_from_slice(&[kind.code(), compression.code(), 0, 0]);
         bytes.extend_from_slice(&(stored.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&(raw_len as u32).to_le_bytes());
         bytes.extend_from_slice(&events.to_le_bytes());
@@ -170,86 +201,95 @@ impl Chunk {
     }
 }
 
-/// What a chunk holds; owned where it was packed as a whole.
+/// The decompressed payload of a chunk; borrowed if it was not compressed as a whole.
 pub(crate) struct Payload<'a>(Cow<'a, [u8]>);
 
 impl Payload<'_> {
-    /// Its bytes.
+    /// Returns its bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Reads from the first byte.
+    /// Returns a reader that starts at the first byte.
     pub(crate) fn reader(&self) -> Reader<'_> {
         Reader::of_payload(&self.0, matches!(self.0, Cow::Owned(_)))
     }
 }
 
-/// A chunk as read: checked, its payload still compressed.
+/// A chunk whose checksum was verified and whose payload is still compressed.
 #[derive(Clone, Debug)]
-pub(crate) struct Packed {
+pub(crate) struct PackedChunk {
     pub(crate) kind: ChunkKind,
     pub(crate) first_event: u64,
     pub(crate) events: u32,
-    /// Where in the stream the chunk begins.
+    /// Byte offset of the chunk in the recording.
     pub(crate) offset: u64,
-    packing: Packing,
+    compression: Compression,
     raw_len: u32,
     stored: Box<[u8]>,
 }
 
-impl Packed {
-    /// A chunk that is all of `bytes`, which stand at `offset`.
+impl PackedChunk {
+    /// Parses the chunk at the start of `bytes`, which are at `offset` in the recording.
     pub(crate) fn parse(bytes: &[u8], offset: u64) -> Result<Self, FormatError> {
-        let short = || FormatError::new(offset, "the recording ends inside a chunk");
-        let header = Header::parse(bytes.first_chunk().ok_or_else(short)?, offset)?;
-        let chunk = bytes.get(..HEADER_LEN + header.stored).ok_or_else(short)?;
+        let cut_off = || FormatError::new(offset, "the recording ends inside a chunk");
+        let header = Header::parse(bytes.first_chunk().ok_or_else(cut_off)?, offset)?;
+        let chunk = bytes.get(..HEADER_LEN + header.stored).ok_or_else(cut_off)?;
         header.check(chunk, offset)?;
-        let (kind, packing) = header.kind.zip(header.packing).ok_or_else(|| {
-            FormatError::new(offset, format!("a chunk of the unknown kind {}, where one that is known was", bytes[0]))
+        let (kind, compression) = header.kind.zip(header.compression).ok_or_else(|| {
+            FormatError::new(offset, format!("chunk of unknown kind {} where the index lists a known kind", bytes[0]))
         })?;
-        Ok(header.packed(kind, packing, chunk, offset))
+        Ok(header.packed(kind, compression, chunk, offset))
     }
 
-    /// The chunk as it stands in the recording.
+    /// Returns the bytes of the chunk as stored in the recording.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        Chunk::of(self.kind, self.packing, (self.first_event, self.events), self.raw_len as usize, &self.stored).bytes
+        Chunk::from_stored(
+            self.kind,
+            self.compression,
+            (self.first_event, self.events),
+            self.raw_len as usize,
+            &self.stored,
+        )
+        .bytes
     }
 
-    /// Bytes of the chunk in the recording.
+    /// Returns the length of the chunk in the recording, in bytes.
     pub(crate) fn len(&self) -> usize {
         HEADER_LEN + self.stored.len()
     }
 
-    /// The payload.
-    pub(crate) fn payload(&self, unpacker: &mut Unpacker) -> Result<Payload<'_>, FormatError> {
-        if self.packing == Packing::Plain {
+    /// Decompresses the payload.
+    pub(crate) fn payload(&self, decompressor: &mut Decompressor) -> Result<Payload<'_>, FormatError> {
+        if self.compression == Compression::Uncompressed {
             return Ok(Payload(Cow::Borrowed(&self.stored)));
         }
         let mut raw = Vec::new();
-        let unpacked = unpacker.unpack(self.packing, &self.stored, self.raw_len as usize, &mut raw);
-        unpacked.map_err(|what| self.error(format!("the payload is damaged: {what}")))?;
+        let result = decompressor.decompress(self.compression, &self.stored, self.raw_len as usize, &mut raw);
+        result.map_err(|reason| self.error(format!("the payload is damaged: {reason}")))?;
         Ok(Payload(Cow::Owned(raw)))
     }
 
-    pub(crate) fn error(&self, what: impl Into<String>) -> FormatError {
-        FormatError::new(self.offset, what)
+    /// Returns an error at this chunk's offset.
+    pub(crate) fn error(&self, reason: impl Into<String>) -> FormatError {
+        FormatError::new(self.offset, reason)
     }
 
-    /// Bytes of memory that it occupies.
+    /// Returns the memory it occupies, in bytes.
     pub(crate) fn size_in_memory(&self) -> usize {
         size_of::<Self>() + self.stored.len()
     }
 
-    /// Bytes of the chunk as it was before compression.
-    pub(crate) fn size_unpacked(&self) -> usize {
+    /// Returns the length of the chunk before compression, in bytes.
+    pub(crate) fn uncompressed_len(&self) -> usize {
         HEADER_LEN + self.raw_len as usize
     }
 }
 
+/// The parsed header of a chunk. Unknown kinds and compressions are `None`.
 struct Header {
     kind: Option<ChunkKind>,
-    packing: Option<Packing>,
+    compression: Option<Compression>,
     stored: usize,
     raw: u32,
     events: u32,
@@ -267,7 +307,7 @@ impl Header {
         let kind = ChunkKind::from_code(code);
         let header = Self {
             kind,
-            packing: Packing::from_code(bytes[1]),
+            compression: Compression::from_code(bytes[1]),
             stored: u32::from_le_bytes(le(bytes, 4)) as usize,
             raw: u32::from_le_bytes(le(bytes, 8)),
             events: u32::from_le_bytes(le(bytes, 12)),
@@ -277,33 +317,38 @@ impl Header {
         if kind.is_none() && code < OPTIONAL_FROM {
             return Err(FormatError::new(
                 offset,
-                format!("a chunk of the unknown kind {code}; a newer vramscope may read it"),
+                format!("chunk of unknown kind {code}: a newer vramscope may read it"),
             ));
         }
-        let limit = kind.map_or(ChunkKind::State, |kind| kind).max_raw();
+        let limit = kind.map_or(ChunkKind::State, |kind| kind).max_payload_len();
         if header.stored > limit || header.raw as usize > limit {
             return Err(FormatError::new(
                 offset,
-                format!("a chunk of {} bytes; its kind may have {limit}", header.raw.max(header.stored as u32)),
+                format!("chunk of {} bytes; its kind may have at most {limit}", header.raw.max(header.stored as u32)),
             ));
         }
-        if kind.is_some() && header.packing.is_none() {
-            return Err(FormatError::new(offset, format!("a chunk packed in the unknown way {}", bytes[1])));
+        if kind.is_some() && header.compression.is_none() {
+            return Err(FormatError::new(offset, format!("chunk with unknown compression {}", bytes[1])));
         }
-        if header.packing == Some(Packing::Plain) && kind.is_some() && header.stored != header.raw as usize {
-            return Err(FormatError::new(offset, "a chunk that is not packed and yet has two lengths"));
+        if header.compression == Some(Compression::Uncompressed)
+            && kind.is_some()
+            && header.stored != header.raw as usize
+        {
+            return Err(FormatError::new(offset, "uncompressed chunk with two different lengths"));
         }
-        if kind.is_some() && header.packing != Some(Packing::Plain) && header.raw as usize > expanded(header.stored) {
-            return Err(FormatError::new(offset, "a chunk of very many bytes packed into very few"));
+        if kind.is_some()
+            && header.compression != Some(Compression::Uncompressed)
+            && header.raw as usize > max_decompressed_len(header.stored)
+        {
+            return Err(FormatError::new(offset, "implausibly high compression ratio of a chunk"));
         }
         if header.first_event.checked_add(u64::from(header.events)).is_none() {
-            return Err(FormatError::new(offset, "event numbers of more than 64 bits"));
+            return Err(FormatError::new(offset, "event numbers above 64 bits"));
         }
         Ok(header)
     }
-}
 
-impl Header {
+    /// Verifies the checksum of `chunk`, which is the whole chunk.
     fn check(&self, chunk: &[u8], offset: u64) -> Result<(), FormatError> {
         if checksum(&chunk[..24], &chunk[HEADER_LEN..]) == self.checksum {
             return Ok(());
@@ -311,38 +356,40 @@ impl Header {
         Err(FormatError::new(offset, "the chunk's checksum does not match: the bytes were changed"))
     }
 
-    fn packed(&self, kind: ChunkKind, packing: Packing, chunk: &[u8], offset: u64) -> Packed {
-        Packed {
+    fn packed(&self, kind: ChunkKind, compression: Compression, chunk: &[u8], offset: u64) -> PackedChunk {
+        PackedChunk {
             kind,
             first_event: self.first_event,
             events: self.events,
             offset,
-            packing,
+            compression,
             raw_len: self.raw,
             stored: chunk[HEADER_LEN..].into(),
         }
     }
 }
 
-/// Takes bytes, cut anywhere, and gives whole chunks.
+/// Splits a stream of bytes into chunks. The bytes may be split anywhere.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkReader {
     buffer: Vec<u8>,
-    /// How much of `buffer` is used up.
+    /// Number of leading bytes of `buffer` that were returned as chunks.
     used: usize,
-    /// Where in the stream `buffer[used]` stands.
+    /// Byte offset of `buffer[used]` in the stream.
     offset: u64,
-    /// Whether the preamble has come.
-    begun: bool,
-    /// Whether the head has come.
-    headed: bool,
+    /// Whether the preamble was read.
+    has_preamble: bool,
+    /// Whether the header chunk was read.
+    has_header: bool,
     failed: Option<FormatError>,
 }
 
 impl ChunkReader {
+    /// Appends the next bytes of the stream.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         if self.failed.is_none() {
-            // Used bytes go only when they are the greater part, so that many small pushes do not move the rest each time.
+            // Used bytes are only removed once they are the greater part, so that many small pushes
+            // do not move the rest each time.
             if self.used > self.buffer.len() / 2 {
                 self.buffer.drain(..self.used);
                 self.used = 0;
@@ -351,8 +398,9 @@ impl ChunkReader {
         }
     }
 
-    /// The next whole chunk of a kind that is known; `None` until more bytes come. After an error always that error.
-    pub(crate) fn next_chunk(&mut self) -> Result<Option<Packed>, FormatError> {
+    /// Returns the next complete chunk of a known kind, or `None` if more bytes are needed. After
+    /// an error, returns that error forever.
+    pub(crate) fn next_chunk(&mut self) -> Result<Option<PackedChunk>, FormatError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -363,21 +411,21 @@ impl ChunkReader {
         result
     }
 
-    /// Ends the reading: what follows cannot be understood.
+    /// Makes every later call of [`next_chunk`](Self::next_chunk) return `error`.
     pub(crate) fn fail(&mut self, error: FormatError) {
         self.failed = Some(error);
         self.buffer = Vec::new();
         self.used = 0;
     }
 
-    fn scan(&mut self) -> Result<Option<Packed>, FormatError> {
+    fn scan(&mut self) -> Result<Option<PackedChunk>, FormatError> {
         loop {
             let rest = &self.buffer[self.used..];
-            if !self.begun || rest.first() == Some(&MAGIC[0]) {
+            if !self.has_preamble || rest.first() == Some(&MAGIC[0]) {
                 if !Self::check_preamble(rest, self.offset)? {
                     return Ok(None);
                 }
-                self.begun = true;
+                self.has_preamble = true;
                 self.advance(PREAMBLE_LEN);
                 continue;
             }
@@ -387,12 +435,14 @@ impl ChunkReader {
             let length = HEADER_LEN + header.stored;
             let Some(chunk) = rest.get(..length) else { return Ok(None) };
             header.check(chunk, offset)?;
-            let packed =
-                header.kind.zip(header.packing).map(|(kind, packing)| header.packed(kind, packing, chunk, offset));
-            if !self.headed && header.kind != Some(ChunkKind::Head) {
-                return Err(FormatError::new(offset, "the first chunk is not the head"));
+            let packed = header
+                .kind
+                .zip(header.compression)
+                .map(|(kind, compression)| header.packed(kind, compression, chunk, offset));
+            if !self.has_header && header.kind != Some(ChunkKind::Header) {
+                return Err(FormatError::new(offset, "the first chunk is not a header chunk"));
             }
-            self.headed = true;
+            self.has_header = true;
             self.advance(length);
             if packed.is_some() {
                 return Ok(packed);
@@ -400,22 +450,22 @@ impl ChunkReader {
         }
     }
 
+    /// Checks the preamble at the start of `rest`. Returns false if more bytes are needed.
     fn check_preamble(rest: &[u8], offset: u64) -> Result<bool, FormatError> {
         let known = rest.len().min(MAGIC.len());
         if rest[..known] != MAGIC[..known] {
-            return Err(FormatError::new(
-                offset,
-                "not a vramscope recording: the first bytes are not its magic number",
-            ));
+            return Err(FormatError::new(offset, "not a vramscope recording: it does not begin with the magic number"));
         }
         if rest.len() < PREAMBLE_LEN {
             return Ok(false);
         }
         let version = u16::from_le_bytes([rest[8], rest[9]]);
         if version != FORMAT_VERSION {
-            let what =
-                format!("version {version} of the recording format; this vramscope reads version {FORMAT_VERSION}");
-            return Err(FormatError::new(offset + 8, what));
+            let reason = format!(
+                "recording format version {version}, but this vramscope reads version {FORMAT_VERSION}: \
+                 use a newer vramscope"
+            );
+            return Err(FormatError::new(offset + 8, reason));
         }
         Ok(true)
     }
@@ -425,44 +475,21 @@ impl ChunkReader {
         self.offset += by as u64;
     }
 
-    /// An error if the bytes so far end inside the preamble or a chunk.
+    /// Returns an error if the bytes so far end inside the preamble or a chunk.
     pub(crate) fn finish(&self) -> Result<(), FormatError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         let rest = self.buffer.len() - self.used;
-        if !self.headed {
+        if !self.has_header {
             return Err(FormatError::new(self.offset + rest as u64, "the recording ends before its first chunk"));
         }
         if rest > 0 {
-            let what = format!(
-                "the recording ends inside a chunk, {rest} bytes after it begins; everything before it is whole"
+            let reason = format!(
+                "the recording ends inside a chunk, {rest} bytes after its start; everything before it is complete"
             );
-            return Err(FormatError::new(self.offset, what));
+            return Err(FormatError::new(self.offset, reason));
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Definition, Encoder, Info, Sink};
-
-    #[test]
-    fn chunks_are_read_as_they_were_made() {
-        let mut encoder = Encoder::new(&Info::default());
-        encoder.define(&Definition::String("a name".to_owned()));
-        encoder.flush();
-        for made in encoder.take_output() {
-            let with_more = [made.bytes.as_slice(), b"and more"].concat();
-            assert_eq!(Chunk::read(&with_more, 7), Ok(Some(made.clone())));
-            for len in 0..made.bytes.len() {
-                assert_eq!(Chunk::read(&made.bytes[..len], 7), Ok(None), "{len} bytes");
-            }
-            let mut damaged = made.bytes.clone();
-            damaged[made.bytes.len() - 1] ^= 1;
-            assert!(Chunk::read(&damaged, 7).is_err());
-        }
     }
 }

@@ -1,30 +1,34 @@
-//! Columns: the values of one field, of all events or blocks of a chunk, one behind the other.
+//! Columns: the values of one field for all events or blocks of a chunk, stored together.
 //!
-//! A field's values are like each other, and pack several times better than the events do one by one.
+//! The values of one field resemble each other and compress several times better than whole events.
 //!
 //! ```text
-//! column   | id | packing | raw length | [stored length, unless the packing is 0] | bytes |
+//! column   | id | compression | length | [stored length, unless compression is 0] | bytes |
 //! ```
 //!
-//! Columns stand in order of their ids, and one of no bytes is left out. A reader skips one whose id is 64 or more and that it does not
-//! know; one below it must know. In a chunk of few bytes no column is packed, for the chunk is packed as a whole; in one that is packed as a
-//! whole no column may be. Packed bytes may stand for so many at most (`expanded`), so that a small file does not become a large one.
+//! Columns are in the order of their ids; empty columns are left out. A reader skips unknown
+//! columns with an id of 64 or more and rejects unknown columns with a lower id. In a small chunk
+//! no column is compressed, because the chunk is compressed as a whole; in a chunk that is
+//! compressed as a whole, no column may be. The decompressed length is bounded by the stored length
+//! ([`max_decompressed_len`]), so that a small file cannot become a large one.
 
-use crate::pack::{Packer, Packing, Unpacker};
-use crate::varint::{self, Malformed, Reader};
+use crate::compression::{Compression, Compressor, Decompressor};
+use crate::varint::{self, PayloadError, Reader};
 
-/// Unpacked bytes up to which a chunk is packed as a whole. Packed one by one 9 columns of less are the larger by their frames' heads.
-const WHOLE_UP_TO: usize = 4 << 10;
-/// Column ids from here on may be skipped.
+/// Largest uncompressed size of a chunk that is compressed as a whole. Compressed one by one, the
+/// frame headers of nine columns make smaller chunks larger.
+const COMPRESS_WHOLE_UP_TO: usize = 4 << 10;
+/// First column id that a reader may skip if it does not know it.
 const OPTIONAL_FROM: u8 = 0x40;
-/// Unpacked bytes that any number of packed ones may stand for.
-const FREE: usize = 64 << 10;
-/// Unpacked bytes that each packed one may stand for beyond that. What real programs do packs to a twentieth at best.
-const PER_BYTE: usize = 128;
+/// Decompressed bytes that are accepted for any number of stored bytes.
+const ALWAYS_ACCEPTED: usize = 64 << 10;
+/// Decompressed bytes that are accepted beyond that for each stored byte. Recordings of real
+/// programs compress to a twentieth at best.
+const MAX_RATIO: usize = 128;
 
-/// How many bytes so many packed ones may stand for.
-pub(crate) const fn expanded(packed: usize) -> usize {
-    FREE.saturating_add(packed.saturating_mul(PER_BYTE))
+/// Returns the most decompressed bytes that a reader accepts for `stored` bytes.
+pub(crate) const fn max_decompressed_len(stored: usize) -> usize {
+    ALWAYS_ACCEPTED.saturating_add(stored.saturating_mul(MAX_RATIO))
 }
 
 /// The columns of a chunk that is being written, by id.
@@ -40,27 +44,29 @@ impl<const N: usize> Default for ColumnsWriter<N> {
 }
 
 impl<const N: usize> ColumnsWriter<N> {
-    /// A column, to append to.
+    /// Returns a column to append to.
     #[inline]
     pub(crate) fn column(&mut self, id: u8) -> &mut Vec<u8> {
         &mut self.columns[usize::from(id)]
     }
 
-    /// Unpacked bytes in all columns.
+    /// Returns the uncompressed bytes in all columns.
     pub(crate) fn len(&self) -> usize {
         self.columns.iter().map(Vec::len).sum()
     }
 
-    /// Appends the columns, each packed by itself where there is something to do it with and it is worth it, and empties them.
-    pub(crate) fn finish(&mut self, out: &mut Vec<u8>, packer: Option<&mut Packer>) {
+    /// Appends all columns to `out` and clears them.
+    ///
+    /// With a compressor, the columns of a large chunk are compressed one by one.
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>, compressor: Option<&mut Compressor>) {
         let len = self.len();
         let start = out.len();
-        let mut packer = packer.filter(|_| len > WHOLE_UP_TO);
-        self.put(out, packer.as_deref_mut());
-        if let Some(packer) = packer {
-            packer.has_packed_columns = true;
-            if len > expanded(out.len() - start) {
-                // So regular that a reader would refuse it.
+        let mut compressor = compressor.filter(|_| len > COMPRESS_WHOLE_UP_TO);
+        self.put(out, compressor.as_deref_mut());
+        if let Some(compressor) = compressor {
+            compressor.has_compressed_columns = true;
+            if len > max_decompressed_len(out.len() - start) {
+                // A reader would reject this ratio.
                 out.truncate(start);
                 self.put(out, None);
             }
@@ -68,15 +74,15 @@ impl<const N: usize> ColumnsWriter<N> {
         self.columns.iter_mut().for_each(Vec::clear);
     }
 
-    fn put(&self, out: &mut Vec<u8>, mut packer: Option<&mut Packer>) {
+    fn put(&self, out: &mut Vec<u8>, mut compressor: Option<&mut Compressor>) {
         for (id, column) in self.columns.iter().enumerate().filter(|(_, column)| !column.is_empty()) {
-            let (packing, bytes) = match &mut packer {
-                Some(packer) => packer.pack(column),
-                None => (Packing::Plain, column.as_slice()),
+            let (compression, bytes) = match &mut compressor {
+                Some(compressor) => compressor.compress(column),
+                None => (Compression::Uncompressed, column.as_slice()),
             };
-            out.extend_from_slice(&[id as u8, packing.code()]);
+            out.extend_from_slice(&[id as u8, compression.code()]);
             varint::put(out, column.len() as u64);
-            if packing != Packing::Plain {
+            if compression != Compression::Uncompressed {
                 varint::put(out, bytes.len() as u64);
             }
             out.extend_from_slice(bytes);
@@ -84,63 +90,70 @@ impl<const N: usize> ColumnsWriter<N> {
     }
 }
 
-/// A column that was found.
+/// A column as stored in the payload.
 #[derive(Clone, Copy, Debug)]
-struct Found<'a> {
-    packing: Packing,
+struct StoredColumn<'a> {
+    compression: Compression,
     stored: &'a [u8],
     raw_len: usize,
-    /// Where in the payload it begins.
+    /// Offset in the payload at which the column begins.
     at: usize,
 }
 
-/// The columns of a chunk, by id, unpacked.
+/// The decompressed columns of a chunk, by id.
 #[derive(Clone, Debug)]
 pub(crate) struct Columns<const N: usize> {
     bytes: Vec<u8>,
-    /// Where in `bytes` each ends, and where in the payload it began.
+    /// For each column, its end in `bytes` and its offset in the payload.
     ends: [(usize, usize); N],
 }
 
 impl<const N: usize> Columns<N> {
-    /// Reads all columns that are left of a payload. Where no more than `max_len` unpacked bytes are expected, more are refused.
-    pub(crate) fn read(reader: &mut Reader<'_>, unpacker: &mut Unpacker, max_len: usize) -> Result<Self, Malformed> {
-        let max_len = max_len.min(expanded(reader.remaining()));
-        let mut found: [Option<Found<'_>>; N] = [None; N];
+    /// Reads the rest of a payload as columns, of at most `max_len` decompressed bytes in total.
+    pub(crate) fn read(
+        reader: &mut Reader<'_>,
+        decompressor: &mut Decompressor,
+        max_len: usize,
+    ) -> Result<Self, PayloadError> {
+        let max_len = max_len.min(max_decompressed_len(reader.remaining()));
+        let mut found: [Option<StoredColumn<'_>>; N] = [None; N];
         let mut next = 0u16;
         let mut len = 0usize;
         while reader.remaining() > 0 {
-            let at = reader.at();
+            let at = reader.position();
             let id = reader.byte()?;
             if u16::from(id) < next {
-                return Err(reader.malformed("columns that are not in order"));
+                return Err(reader.payload_error("columns are not in order"));
             }
             next = u16::from(id) + 1;
-            let packing =
-                Packing::from_code(reader.byte()?).ok_or(reader.malformed("a column packed in an unknown way"))?;
+            let compression =
+                Compression::from_code(reader.byte()?).ok_or(reader.payload_error("unknown column compression"))?;
             let raw_len = reader.u64()?;
-            let stored_len = if packing == Packing::Plain { raw_len } else { reader.u64()? };
+            let stored_len = if compression == Compression::Uncompressed { raw_len } else { reader.u64()? };
             let stored = reader.bytes(stored_len)?;
             let raw_len = usize::try_from(raw_len).unwrap_or(usize::MAX);
-            if let Some(place) = found.get_mut(usize::from(id)) {
+            if let Some(slot) = found.get_mut(usize::from(id)) {
                 len = len.saturating_add(raw_len);
-                if reader.is_unpacked() && packing != Packing::Plain {
-                    return Err(reader.malformed("a packed column in a chunk that is packed as a whole"));
+                if reader.is_decompressed() && compression != Compression::Uncompressed {
+                    return Err(reader.payload_error("compressed column in a chunk that is compressed as a whole"));
                 }
                 if len > max_len {
-                    return Err(reader.malformed("columns of more bytes than their chunk may have"));
+                    return Err(reader.payload_error("columns have more bytes than their chunk may have"));
                 }
-                *place = Some(Found { packing, stored, raw_len, at });
+                *slot = Some(StoredColumn { compression, stored, raw_len, at });
             } else if id < OPTIONAL_FROM {
-                return Err(reader.malformed("a column that this vramscope does not know"));
+                return Err(reader.payload_error("unknown column; a newer vramscope may read it"));
             }
         }
         let mut bytes = Vec::with_capacity(len);
         let mut ends = [(0, 0); N];
         for (end, found) in ends.iter_mut().zip(found) {
-            if let Some(Found { packing, stored, raw_len, at }) = found {
-                let unpacked = unpacker.unpack(packing, stored, raw_len, &mut bytes);
-                unpacked.map_err(|_| Malformed { at, what: "a column that does not unpack to what it promises" })?;
+            if let Some(StoredColumn { compression, stored, raw_len, at }) = found {
+                let decompressed = decompressor.decompress(compression, stored, raw_len, &mut bytes);
+                decompressed.map_err(|_| PayloadError {
+                    position: at,
+                    reason: "column does not decompress to its stated length",
+                })?;
                 end.1 = at;
             }
             end.0 = bytes.len();
@@ -148,7 +161,7 @@ impl<const N: usize> Columns<N> {
         Ok(Self { bytes, ends })
     }
 
-    /// A column, from its beginning; empty where there is none.
+    /// Returns a reader of a column; it is empty if the chunk lacks the column.
     pub(crate) fn column(&self, id: u8) -> Reader<'_> {
         let id = usize::from(id);
         let start = id.checked_sub(1).map_or(0, |before| self.ends[before].0);

@@ -1,238 +1,271 @@
-//! A recording's bytes into events, one after the other.
+//! Decodes the bytes of a recording into events and other items, in order.
 
 use std::collections::VecDeque;
 
-use crate::chunk::{ChunkKind, ChunkReader, Packed};
-use crate::definition_code::{DefinitionCounts, read_annotations, read_definitions};
+use crate::chunk::{ChunkKind, ChunkReader, PackedChunk};
+use crate::chunk_local_blocks::InconsistentEvent;
+use crate::compression::Decompressor;
+use crate::definition_codec::{DefinitionCounts, read_annotations, read_definitions};
 use crate::error::FormatError;
 use crate::event::{Annotation, Event};
-use crate::event_code::{EventColumns, EventReader};
-use crate::info::Info;
-use crate::newborn::Misfit;
-use crate::pack::Unpacker;
+use crate::event_codec::{EventColumns, EventReader};
+use crate::info::RecordingInfo;
+use crate::memory_state::MemoryState;
 use crate::site::{Definition, Definitions};
-use crate::state::MemoryState;
-use crate::state_code::read_state;
-use crate::varint::Malformed;
+use crate::state_codec::read_state;
+use crate::varint::PayloadError;
 
-/// One thing that a recording says.
+/// One item of a decoded recording: an event, a definition, a full state or metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Item {
-    /// What the recording says of itself.
-    Info(Info),
-    /// A definition.
+pub enum DecodedItem {
+    /// The header chunk: metadata about the program and its devices. A later one replaces it.
+    Info(RecordingInfo),
+    /// A definition, before the first event that refers to it.
     Define(Definition),
-    /// The whole memory state after [`MemoryState::event`] events. Where that is more than came before, the events between are lost.
+    /// A full state after [`MemoryState::event`] events. If that is more than the events decoded so
+    /// far, the events between are lost.
     FullState(Box<MemoryState>),
     /// The next event.
     Event(Event),
-    /// An annotation; its own fields say where it stands.
+    /// An annotation; [`Annotation::at_event`] is the moment it belongs to.
     Annotation(Annotation),
 }
 
-/// The parts of a chunk, as they are met.
-pub(crate) trait Visitor {
-    fn info(&mut self, info: Info);
+/// Receives the contents of chunks as they are decoded.
+pub(crate) trait ChunkVisitor {
+    fn info(&mut self, info: RecordingInfo);
     fn define(&mut self, definition: &Definition);
     fn full_state(&mut self, state: MemoryState);
     fn event(&mut self, event: Event);
-    /// The events of a chunk. `fits` is what the chunk says of all of them.
+    /// Receives the events of a chunk, which its writer may have marked as consistent.
     ///
     /// # Errors
-    /// Where that is not so, if the visitor finds out.
-    fn events(&mut self, fits: bool, operations: &mut EventReader<'_>) -> Result<(), Wrong> {
-        let _ = fits;
+    /// If the events cannot be decoded, or the visitor finds that the mark is wrong.
+    fn events(&mut self, is_consistent: bool, operations: &mut EventReader<'_>) -> Result<(), EventsError> {
+        let _ = is_consistent;
         while let Some(operation) = operations.next_operation()? {
-            operation.each(|event| self.event(event));
+            operation.for_each_event(|event| self.event(event));
         }
         Ok(())
     }
     fn annotation(&mut self, annotation: Annotation);
 }
 
-/// What must be remembered from chunk to chunk.
+/// What decoding a chunk needs from the chunks before it.
 #[derive(Debug, Default)]
-pub(crate) struct Context {
+pub(crate) struct DecodeContext {
     pub(crate) definitions: Definitions,
     counts: DefinitionCounts,
-    unpacker: Unpacker,
-    /// The number of the next event, once the first chunk that says so was met.
+    decompressor: Decompressor,
+    /// Index of the next event; `None` before the first chunk of events or full state.
     pub(crate) next_event: Option<u64>,
 }
 
-/// What is wrong in the payload of the chunk at `offset`.
-pub(crate) fn misplaced_at(offset: u64, error: &Malformed) -> FormatError {
-    FormatError::new(offset, format!("in this chunk, {} bytes into its payload: {}", error.at, error.what))
+/// Returns the error for an invalid payload of the chunk at `offset`.
+pub(crate) fn payload_error_at(offset: u64, error: &PayloadError) -> FormatError {
+    FormatError::new(offset, format!("invalid chunk, {} bytes into its payload: {}", error.position, error.reason))
 }
 
-fn misplaced(packed: &Packed, error: &Malformed) -> FormatError {
-    misplaced_at(packed.offset, error)
+fn chunk_error(packed: &PackedChunk, error: &PayloadError) -> FormatError {
+    payload_error_at(packed.offset, error)
 }
 
-/// Unpacks a chunk of events.
-pub(crate) fn unpack_events(packed: &Packed, unpacker: &mut Unpacker) -> Result<EventColumns, FormatError> {
-    let payload = packed.payload(unpacker)?;
-    EventColumns::read(payload.reader(), packed.events, unpacker).map_err(|error| misplaced(packed, &error))
+/// Decompresses a chunk of events.
+pub(crate) fn decompress_events(
+    packed: &PackedChunk,
+    decompressor: &mut Decompressor,
+) -> Result<EventColumns, FormatError> {
+    let payload = packed.payload(decompressor)?;
+    EventColumns::read(payload.reader(), packed.events, decompressor).map_err(|error| chunk_error(packed, &error))
 }
 
-/// What is wrong with the events of a chunk.
+/// Why the events of a chunk are invalid.
 #[derive(Debug)]
-pub(crate) enum Wrong {
-    Malformed(Malformed),
-    /// The chunk says that all of them fit, and one does not.
-    Misfit,
+pub(crate) enum EventsError {
+    Payload(PayloadError),
+    /// The chunk is marked as consistent, and an event contradicts the state.
+    Inconsistent,
 }
 
-impl From<Malformed> for Wrong {
-    fn from(error: Malformed) -> Self {
-        Self::Malformed(error)
+impl From<PayloadError> for EventsError {
+    fn from(error: PayloadError) -> Self {
+        Self::Payload(error)
     }
 }
 
-impl From<Misfit> for Wrong {
-    fn from(Misfit: Misfit) -> Self {
-        Self::Misfit
+impl From<InconsistentEvent> for EventsError {
+    fn from(InconsistentEvent: InconsistentEvent) -> Self {
+        Self::Inconsistent
     }
 }
 
-impl Wrong {
-    /// What to say of it, in the chunk at `offset`.
-    pub(crate) fn at(&self, offset: u64) -> FormatError {
+impl EventsError {
+    /// Returns the error to report for the chunk at `offset`.
+    pub(crate) fn in_chunk_at(&self, offset: u64) -> FormatError {
         match self {
-            Self::Malformed(error) => misplaced_at(offset, error),
-            Self::Misfit => FormatError::new(
+            Self::Payload(error) => payload_error_at(offset, error),
+            Self::Inconsistent => FormatError::new(
                 offset,
-                "this chunk says that its events fit what was known of memory, and one does not",
+                "damaged chunk: it is marked as consistent, but an event contradicts the memory state",
             ),
         }
     }
 }
 
-/// Calls `each` with the events of a chunk.
+/// Decodes a chunk of events and calls `each` with every event.
 pub(crate) fn each_event(
-    packed: &Packed,
-    unpacker: &mut Unpacker,
+    packed: &PackedChunk,
+    decompressor: &mut Decompressor,
     mut each: impl FnMut(Event),
 ) -> Result<(), FormatError> {
-    let columns = unpack_events(packed, unpacker)?;
-    let wrong = |error| misplaced(packed, &error);
-    let mut operations = columns.operations().map_err(wrong)?;
-    while let Some(operation) = operations.next_operation().map_err(wrong)? {
-        operation.each(&mut each);
+    let columns = decompress_events(packed, decompressor)?;
+    let in_chunk = |error| chunk_error(packed, &error);
+    let mut operations = columns.operations().map_err(in_chunk)?;
+    while let Some(operation) = operations.next_operation().map_err(in_chunk)? {
+        operation.for_each_event(&mut each);
     }
     Ok(())
 }
 
-/// Reads a chunk of a full state.
-pub(crate) fn unpack_state(packed: &Packed, unpacker: &mut Unpacker) -> Result<MemoryState, FormatError> {
-    let payload = packed.payload(unpacker)?;
-    let state = read_state(payload.reader(), unpacker).map_err(|error| misplaced(packed, &error))?;
+/// Decodes a full state.
+pub(crate) fn decompress_state(
+    packed: &PackedChunk,
+    decompressor: &mut Decompressor,
+) -> Result<MemoryState, FormatError> {
+    let payload = packed.payload(decompressor)?;
+    let state = read_state(payload.reader(), decompressor).map_err(|error| chunk_error(packed, &error))?;
     if state.event != packed.first_event {
-        return Err(packed.error("a full state of another moment than its chunk says"));
+        return Err(packed.error("full state of another moment than the chunk's header says"));
     }
     Ok(state)
 }
 
-impl Context {
-    /// Takes one chunk apart.
-    pub(crate) fn read(&mut self, packed: &Packed, visitor: &mut impl Visitor) -> Result<(), FormatError> {
-        let wrong = |error| misplaced(packed, &error);
+impl DecodeContext {
+    /// Decodes one chunk and passes its contents to `visitor`.
+    pub(crate) fn read(&mut self, packed: &PackedChunk, visitor: &mut impl ChunkVisitor) -> Result<(), FormatError> {
+        let in_chunk = |error| chunk_error(packed, &error);
         match packed.kind {
-            ChunkKind::Head => {
-                let info = serde_json::from_slice(packed.payload(&mut self.unpacker)?.bytes());
-                visitor
-                    .info(info.map_err(|error| packed.error(format!("the head is not what it should be: {error}")))?);
+            ChunkKind::Header => {
+                let info = serde_json::from_slice(packed.payload(&mut self.decompressor)?.bytes());
+                let invalid = |error: serde_json::Error| {
+                    FormatError::caused_by(packed.offset, format!("invalid header chunk: {error}"), error.into())
+                };
+                visitor.info(info.map_err(invalid)?);
             }
             ChunkKind::Definitions => {
-                let payload = packed.payload(&mut self.unpacker)?;
+                let payload = packed.payload(&mut self.decompressor)?;
                 let each = |definition: &Definition| visitor.define(definition);
                 let (counts, definitions) = (&mut self.counts, &mut self.definitions);
-                read_definitions(payload.reader(), &mut self.unpacker, counts, definitions, each).map_err(wrong)?;
+                read_definitions(payload.reader(), &mut self.decompressor, counts, definitions, each)
+                    .map_err(in_chunk)?;
             }
             ChunkKind::Annotations => {
-                let payload = packed.payload(&mut self.unpacker)?;
+                let payload = packed.payload(&mut self.decompressor)?;
                 let each = |annotation| visitor.annotation(annotation);
-                read_annotations(payload.reader(), &mut self.unpacker, each).map_err(wrong)?;
+                read_annotations(payload.reader(), &mut self.decompressor, each).map_err(in_chunk)?;
             }
             ChunkKind::State => {
                 self.check_order(packed, true)?;
-                visitor.full_state(unpack_state(packed, &mut self.unpacker)?);
+                visitor.full_state(decompress_state(packed, &mut self.decompressor)?);
                 self.next_event = Some(packed.first_event);
             }
-            // They say nothing that the others do not.
+            // They contain nothing that the other chunks lack.
             ChunkKind::Index | ChunkKind::End => {}
             ChunkKind::Events => {
                 self.check_order(packed, false)?;
-                let columns = unpack_events(packed, &mut self.unpacker)?;
-                let mut operations = columns.operations().map_err(wrong)?;
-                let read = visitor.events(columns.fits(), &mut operations);
-                read.map_err(|error| error.at(packed.offset))?;
+                let columns = decompress_events(packed, &mut self.decompressor)?;
+                let mut operations = columns.operations().map_err(in_chunk)?;
+                let read = visitor.events(columns.is_consistent(), &mut operations);
+                read.map_err(|error| error.in_chunk_at(packed.offset))?;
                 self.next_event = Some(packed.first_event + u64::from(packed.events));
             }
         }
         Ok(())
     }
 
-    /// Bytes that were unpacked so far.
-    pub(crate) fn unpacked_bytes(&self) -> u64 {
-        self.unpacker.unpacked_bytes()
+    /// Returns the number of bytes decompressed so far.
+    pub(crate) fn decompressed_bytes(&self) -> u64 {
+        self.decompressor.decompressed_bytes()
     }
 
-    fn check_order(&self, packed: &Packed, may_skip: bool) -> Result<(), FormatError> {
+    /// Checks that a chunk follows the events so far; a full state `may_skip` events.
+    fn check_order(&self, packed: &PackedChunk, may_skip: bool) -> Result<(), FormatError> {
         let next = self.next_event.unwrap_or(if may_skip { packed.first_event } else { 0 });
         let first = packed.first_event;
         if first < next || (first > next && !may_skip) {
-            return Err(
-                packed.error(format!("a chunk that begins with event {first}, where event {next} should follow"))
-            );
+            return Err(packed.error(format!("chunk begins with event index {first}, but index {next} should follow")));
         }
         Ok(())
     }
 }
 
-/// Takes a recording's bytes, cut anywhere, and gives what they say; however they are cut, it is the same.
+/// Decodes the bytes of a recording into [`DecodedItem`]s.
+///
+/// The bytes may be split anywhere; the items do not depend on how.
+///
+/// ```
+/// use vramscope_trace::{DecodedItem, Decoder, DeviceId, Encoder, Event, EventKind, RecordingInfo, Sink};
+///
+/// let gap = Event { device: DeviceId(0), time_ns: 5, kind: EventKind::Gap { lost: 3 } };
+/// let mut encoder = Encoder::new(&RecordingInfo::default());
+/// encoder.event(&gap);
+/// encoder.flush();
+///
+/// let mut decoder = Decoder::new();
+/// let mut items = Vec::new();
+/// for chunk in encoder.take_output() {
+///     decoder.push(&chunk.bytes);
+///     while let Some(item) = decoder.next_item()? {
+///         items.push(item);
+///     }
+/// }
+/// assert_eq!(items, [DecodedItem::Info(RecordingInfo::default()), DecodedItem::Event(gap)]);
+/// decoder.finish()?;
+/// # Ok::<(), vramscope_trace::FormatError>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct Decoder {
     chunks: ChunkReader,
-    context: Context,
-    items: VecDeque<Item>,
+    context: DecodeContext,
+    items: VecDeque<DecodedItem>,
 }
 
-impl Visitor for VecDeque<Item> {
-    fn info(&mut self, info: Info) {
-        self.push_back(Item::Info(info));
+impl ChunkVisitor for VecDeque<DecodedItem> {
+    fn info(&mut self, info: RecordingInfo) {
+        self.push_back(DecodedItem::Info(info));
     }
     fn define(&mut self, definition: &Definition) {
-        self.push_back(Item::Define(definition.clone()));
+        self.push_back(DecodedItem::Define(definition.clone()));
     }
     fn full_state(&mut self, state: MemoryState) {
-        self.push_back(Item::FullState(Box::new(state)));
+        self.push_back(DecodedItem::FullState(Box::new(state)));
     }
     fn event(&mut self, event: Event) {
-        self.push_back(Item::Event(event));
+        self.push_back(DecodedItem::Event(event));
     }
     fn annotation(&mut self, annotation: Annotation) {
-        self.push_back(Item::Annotation(annotation));
+        self.push_back(DecodedItem::Annotation(annotation));
     }
 }
 
 impl Decoder {
-    /// A decoder before the first byte.
+    /// Creates a decoder that expects the first byte of a recording.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the next bytes.
+    /// Appends the next bytes of the recording.
     pub fn push(&mut self, bytes: &[u8]) {
         self.chunks.push(bytes);
     }
 
-    /// The next item; `None` until more bytes come.
+    /// Returns the next item, or `None` if more bytes are needed.
     ///
     /// # Errors
-    /// Where the bytes are not a recording; from then on always the same error. Items before it come first.
-    pub fn next_item(&mut self) -> Result<Option<Item>, FormatError> {
+    /// If the bytes are not a recording. All items before the error are returned first; every later
+    /// call returns the same error.
+    pub fn next_item(&mut self) -> Result<Option<DecodedItem>, FormatError> {
         loop {
             if let Some(item) = self.items.pop_front() {
                 return Ok(Some(item));
@@ -241,15 +274,15 @@ impl Decoder {
             if let Err(error) = self.context.read(&packed, &mut self.items) {
                 self.chunks.fail(error);
             }
-            // They are among the items, and here nobody asks for them again.
+            // The items contain them; keeping them here too would only take memory.
             self.context.definitions = Definitions::default();
         }
     }
 
-    /// Says whether the bytes may end here.
+    /// Checks that the bytes so far end at the end of a chunk.
     ///
     /// # Errors
-    /// If they end inside a chunk; what came before is whole.
+    /// If they end inside a chunk. The items decoded before are valid.
     pub fn finish(&self) -> Result<(), FormatError> {
         self.chunks.finish()
     }

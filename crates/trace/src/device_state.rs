@@ -1,17 +1,18 @@
-//! The memory of one GPU, and what an event does to it.
+//! The memory of one device, and how each event changes it.
 //!
-//! Events from outside may contradict what is known: a free of a block that nobody allocated, a segment over another. The newer
-//! event is believed, the older knowledge that it contradicts is dropped, and each such case is counted in
-//! [`DeviceState::misfits`].
+//! Events from outside may contradict the known state: a free of a block that was never allocated,
+//! a segment on top of another. The newer event wins, what it contradicts is removed, and
+//! [`DeviceState::inconsistencies`] counts it.
 
 use std::ops::Range;
 
 use crate::address_map::AddressMap;
-use crate::event::{Event, EventKind};
-use crate::event_code::Allocated;
-use crate::state::{Block, Counters, Extent, FreeSpace, MemorySample, Segment, is_range};
+use crate::counters::{Counters, FreeSpace, MemorySample};
+use crate::event::{AllocatedBlock, Event, EventKind};
+use crate::segment::{Block, Extent, Segment, is_range};
+use crate::site::SiteId;
 
-/// The memory of one GPU.
+/// The segments, active blocks and counters of one device at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceState {
     pub(crate) segments: AddressMap<Segment>,
@@ -19,41 +20,41 @@ pub struct DeviceState {
     pub(crate) counters: Counters,
     pub(crate) events: u64,
     pub(crate) ooms: u64,
-    pub(crate) misfits: u64,
+    pub(crate) inconsistencies: u64,
     pub(crate) sample: Option<MemorySample>,
 }
 
 impl DeviceState {
-    /// The segments in address order.
+    /// Returns the segments in address order.
     pub fn segments(&self) -> impl ExactSizeIterator<Item = &Segment> + '_ {
         self.segments.iter()
     }
 
-    /// The live blocks in address order.
+    /// Returns the active blocks (allocated or pending free) in address order.
     pub fn blocks(&self) -> impl ExactSizeIterator<Item = &Block> + '_ {
         self.blocks.iter()
     }
 
-    /// The live block that begins at `address`.
+    /// Returns the active block that begins at `address`.
     #[must_use]
     #[inline]
     pub fn block(&self, address: u64) -> Option<&Block> {
         self.blocks.get(address)
     }
 
-    /// The live block that holds `address`.
+    /// Returns the active block that contains `address`.
     #[must_use]
     pub fn block_at(&self, address: u64) -> Option<&Block> {
         self.blocks.at_or_before(address).filter(|block| address < block.end())
     }
 
-    /// The segment that holds `address`.
+    /// Returns the segment that contains `address`.
     #[must_use]
     pub fn segment_at(&self, address: u64) -> Option<&Segment> {
         self.segments.at_or_before(address).filter(|segment| address < segment.end())
     }
 
-    /// The stretches of a segment in address order; together they are the whole segment.
+    /// Returns the blocks and free ranges of a segment in address order, without gaps.
     pub fn extents(&self, segment: &Segment) -> impl Iterator<Item = Extent<'_>> + '_ {
         let end = segment.end();
         let mut at = segment.address;
@@ -77,7 +78,9 @@ impl DeviceState {
         })
     }
 
-    /// The free space of all segments.
+    /// Returns the free space in all segments.
+    ///
+    /// The cost is linear in the number of segments and blocks.
     #[must_use]
     pub fn free_space(&self) -> FreeSpace {
         let mut free = FreeSpace::default();
@@ -90,40 +93,43 @@ impl DeviceState {
         free
     }
 
-    /// The sums.
+    /// Returns the byte counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// How many events were this device's.
+    /// Returns the number of events on this device.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// How many requests failed.
+    /// Returns the number of out-of-memory events.
     #[must_use]
     pub fn ooms(&self) -> u64 {
         self.ooms
     }
 
-    /// How many events contradicted what was known.
+    /// Returns how often an event contradicted the state before it.
     #[must_use]
-    pub fn misfits(&self) -> u64 {
-        self.misfits
+    pub fn inconsistencies(&self) -> u64 {
+        self.inconsistencies
     }
 
-    /// What the driver last said.
+    /// Returns the driver's last report, or `None` if none was recorded.
     #[must_use]
     pub fn sample(&self) -> Option<MemorySample> {
         self.sample
     }
 
-    /// Adds a segment that was there before the first event, or grows by one mapped range.
+    /// Adds a segment, or a range mapped into an expandable segment.
+    ///
+    /// Adjacent expandable segments of the same stream and pool become one. Segments that overlap
+    /// the new one are removed and counted as an inconsistency; an empty range is only counted.
     pub fn insert_segment(&mut self, segment: Segment) {
         if !is_range(segment.address, segment.size) {
-            self.misfit();
+            self.count_inconsistency();
             return;
         }
         self.evict_segments(segment.address..segment.end());
@@ -144,23 +150,26 @@ impl DeviceState {
                 merged.size = merged.size.saturating_add(above.size);
             }
         }
-        self.segments.insert_apart(merged);
+        self.segments.insert_disjoint(merged);
     }
 
-    /// Adds a live block that was there before the first event, or one just allocated.
+    /// Adds an active block.
+    ///
+    /// Blocks that overlap it are removed. These, a block outside of every segment, and a requested
+    /// size above the block's size each count as an inconsistency.
     pub fn insert_block(&mut self, block: Block) {
         if !is_range(block.address, block.size) {
-            self.misfit();
+            self.count_inconsistency();
             return;
         }
         let in_segment = self.segment_at(block.address).is_some_and(|segment| block.end() <= segment.end());
         if !in_segment || block.requested > block.size {
-            self.misfit();
+            self.count_inconsistency();
         }
         let block = Block { requested: block.requested.min(block.size), ..block };
-        if !self.blocks.insert_apart(block) {
+        if !self.blocks.insert_disjoint(block) {
             self.evict_blocks(block.address..block.end());
-            self.blocks.insert_apart(block);
+            self.blocks.insert_disjoint(block);
         }
         let counters = &mut self.counters;
         counters.active = counters.active.saturating_add(block.size);
@@ -170,77 +179,105 @@ impl DeviceState {
         }
     }
 
-    /// Takes the segments and blocks of `seen` in the place of its own, because events are missing and whoever has the memory looked. What
-    /// looks just as it was known is taken for the same, and keeps its beginning; all else began at the latest with event `event`, at
-    /// `time_ns`. The counts of events, of requests that found no room and of misfits are not touched.
-    pub fn resume(&mut self, seen: &Self, event: u64, time_ns: u64) {
-        let mut resumed = Self { events: self.events, ooms: self.ooms, misfits: self.misfits, ..Self::default() };
-        for &segment in seen.segments() {
+    /// Replaces the segments and blocks by those of `observed`, after events were lost.
+    ///
+    /// A segment or block that is unchanged keeps its start; every other one gets `event` (an event
+    /// index) and `time_ns` as the latest possible start. The counts of events, failed requests and
+    /// inconsistencies stay.
+    pub fn resync(&mut self, observed: &Self, event: u64, time_ns: u64) {
+        let mut synced =
+            Self { events: self.events, ooms: self.ooms, inconsistencies: self.inconsistencies, ..Self::default() };
+        for &segment in observed.segments() {
             let known = self.segment_at(segment.address).filter(|known| {
                 (known.stream, known.pool, known.expandable) == (segment.stream, segment.pool, segment.expandable)
             });
             let since_event = known.map_or(event, |known| known.since_event);
-            resumed.insert_segment(Segment { since_event, ..segment });
+            synced.insert_segment(Segment { since_event, ..segment });
         }
-        for &block in seen.blocks() {
+        for &block in observed.blocks() {
             let known = self.block(block.address).filter(|known| {
                 (known.size, known.requested, known.site) == (block.size, block.requested, block.site)
                     && (known.stream, known.pool) == (block.stream, block.pool)
                     && (block.pending_free || !known.pending_free)
             });
             let (since_event, since_ns) = known.map_or((event, time_ns), |known| (known.since_event, known.since_ns));
-            resumed.insert_block(Block { since_event, since_ns, ..block });
+            synced.insert_block(Block { since_event, since_ns, ..block });
         }
-        resumed.sample = seen.sample.or(self.sample);
-        *self = resumed;
+        synced.sample = observed.sample.or(self.sample);
+        *self = synced;
     }
 
-    /// Counts an event that contradicts what is known.
-    fn misfit(&mut self) {
-        self.misfits = self.misfits.saturating_add(1);
+    /// Returns a copy with other site, event and time values, for merging into another recording.
+    ///
+    /// `segment` returns a segment's new site and `since_event`; `block` returns a block's new
+    /// site, `since_event` and `since_ns`.
+    #[must_use]
+    pub fn with_remapped_ids(
+        &self,
+        mut segment: impl FnMut(&Segment) -> (SiteId, u64),
+        mut block: impl FnMut(&Block) -> (SiteId, u64, u64),
+    ) -> Self {
+        let mut segments = AddressMap::default();
+        for &known in self.segments() {
+            let (site, since_event) = segment(&known);
+            segments.insert_disjoint(Segment { site, since_event, ..known });
+        }
+        let mut blocks = AddressMap::default();
+        for &known in self.blocks() {
+            let (site, since_event, since_ns) = block(&known);
+            blocks.insert_disjoint(Block { site, since_event, since_ns, ..known });
+        }
+        Self { segments, blocks, ..*self }
     }
 
-    /// Counts events.
+    /// Counts an event that contradicts the state.
+    fn count_inconsistency(&mut self) {
+        self.inconsistencies = self.inconsistencies.saturating_add(1);
+    }
+
+    /// Counts events that change only the counters.
     #[inline]
-    pub(crate) fn count(&mut self, events: u64) {
+    pub(crate) fn count_events(&mut self, events: u64) {
         self.events = self.events.saturating_add(events);
     }
 
-    /// Adds a block to the sums.
+    /// Adds an allocated block to the counters only.
     #[inline]
-    pub(crate) fn add(&mut self, block: &Allocated) {
+    pub(crate) fn add_to_counters(&mut self, block: &AllocatedBlock) {
         let counters = &mut self.counters;
         counters.active = counters.active.saturating_add(block.size);
         counters.requested = counters.requested.saturating_add(block.requested);
         counters.allocated = counters.allocated.saturating_add(block.size);
     }
 
-    /// Takes a block out of the sums; `freed` says that it is not among those handed to the program anymore.
+    /// Removes a block from the counters only; `free_requested` if it is no longer in `allocated`.
     #[inline]
-    pub(crate) fn subtract(&mut self, block: &Allocated, freed: bool) {
+    pub(crate) fn subtract_from_counters(&mut self, block: &AllocatedBlock, free_requested: bool) {
         let counters = &mut self.counters;
         counters.active = counters.active.saturating_sub(block.size);
         counters.requested = counters.requested.saturating_sub(block.requested);
-        if !freed {
+        if !free_requested {
             counters.allocated = counters.allocated.saturating_sub(block.size);
         }
     }
 
-    /// Takes a block of so many bytes out of the sum of what is handed to the program.
+    /// Removes `size` bytes from the allocated bytes, for a free that was requested.
     #[inline]
-    pub(crate) fn request_free(&mut self, size: u64) {
+    pub(crate) fn subtract_allocated(&mut self, size: u64) {
         self.counters.allocated = self.counters.allocated.saturating_sub(size);
     }
 
-    /// Puts a block, which is in the sums already, among the others; says whether there is room, and memory at all.
-    pub(crate) fn settle(&mut self, block: Block) -> bool {
+    /// Inserts a block that the counters already contain. Returns false, changing nothing, if the
+    /// block is outside of every segment or overlaps another block.
+    pub(crate) fn insert_counted_block(&mut self, block: Block) -> bool {
         is_range(block.address, block.size)
             && block.requested <= block.size
             && self.segment_at(block.address).is_some_and(|segment| block.end() <= segment.end())
-            && self.blocks.insert_apart(block)
+            && self.blocks.insert_disjoint(block)
     }
 
-    pub(crate) fn forget_block(&mut self, address: u64) -> bool {
+    /// Removes the block at `address` from the blocks and counters. Returns false if there is none.
+    pub(crate) fn remove_block(&mut self, address: u64) -> bool {
         let Some(block) = self.blocks.remove(address) else { return false };
         let counters = &mut self.counters;
         counters.active = counters.active.saturating_sub(block.size);
@@ -255,14 +292,15 @@ impl DeviceState {
         while let Some(block) = self.blocks.before(range.end).copied()
             && block.end() > range.start
         {
-            self.forget_block(block.address);
-            self.misfit();
+            self.remove_block(block.address);
+            self.count_inconsistency();
         }
     }
 
-    /// Takes `range` out of the segments, keeping what sticks out of it of those that are expandable. Returns the bytes taken out.
+    /// Removes `range` from the segments: the overlap of expandable segments, all of the others.
+    /// Returns the removed bytes.
     fn cut_segments(&mut self, range: Range<u64>) -> u64 {
-        let mut taken = 0u64;
+        let mut removed = 0u64;
         while let Some(segment) = self.segments.before(range.end).copied()
             && segment.end() > range.start
         {
@@ -273,21 +311,21 @@ impl DeviceState {
                 segment.address..segment.end()
             };
             if segment.address < cut.start {
-                self.segments.insert_apart(Segment { size: cut.start - segment.address, ..segment });
+                self.segments.insert_disjoint(Segment { size: cut.start - segment.address, ..segment });
             }
             if cut.end < segment.end() {
-                self.segments.insert_apart(Segment { address: cut.end, size: segment.end() - cut.end, ..segment });
+                self.segments.insert_disjoint(Segment { address: cut.end, size: segment.end() - cut.end, ..segment });
             }
             self.evict_blocks(cut.clone());
-            taken = taken.saturating_add(cut.end - cut.start);
+            removed = removed.saturating_add(cut.end - cut.start);
         }
-        self.counters.reserved = self.counters.reserved.saturating_sub(taken);
-        taken
+        self.counters.reserved = self.counters.reserved.saturating_sub(removed);
+        removed
     }
 
     fn evict_segments(&mut self, range: Range<u64>) {
         if self.cut_segments(range) > 0 {
-            self.misfit();
+            self.count_inconsistency();
         }
     }
 
@@ -296,22 +334,23 @@ impl DeviceState {
             Some(segment) if !segment.expandable => {
                 let range = address..segment.end();
                 if segment.size != size {
-                    self.misfit();
+                    self.count_inconsistency();
                 }
                 self.cut_segments(range);
             }
-            _ => self.misfit(),
+            _ => self.count_inconsistency(),
         }
     }
 
     fn unmap(&mut self, address: u64, size: u64) {
         if !is_range(address, size) || self.cut_segments(address..address + size) != size {
-            self.misfit();
+            self.count_inconsistency();
         }
     }
 
+    /// Applies an event; `index` is its index in the recording.
     #[inline]
-    pub(crate) fn apply(&mut self, number: u64, event: &Event) {
+    pub(crate) fn apply(&mut self, index: u64, event: &Event) {
         self.events = self.events.saturating_add(1);
         match event.kind {
             EventKind::SegmentAllocated { address, size, stream, pool, site } => {
@@ -322,7 +361,7 @@ impl DeviceState {
                     pool,
                     expandable: false,
                     site,
-                    since_event: number,
+                    since_event: index,
                 });
             }
             EventKind::SegmentMapped { address, size, stream, pool, site } => {
@@ -333,7 +372,7 @@ impl DeviceState {
                     pool,
                     expandable: true,
                     site,
-                    since_event: number,
+                    since_event: index,
                 });
             }
             EventKind::SegmentFreed { address, size, .. } => self.free_segment(address, size),
@@ -346,7 +385,7 @@ impl DeviceState {
                 pool,
                 site,
                 pending_free: false,
-                since_event: number,
+                since_event: index,
                 since_ns: event.time_ns,
             }),
             EventKind::FreeRequested { address, .. } => match self.blocks.get_mut(address) {
@@ -354,11 +393,11 @@ impl DeviceState {
                     block.pending_free = true;
                     self.counters.allocated = self.counters.allocated.saturating_sub(block.size);
                 }
-                _ => self.misfit(),
+                _ => self.count_inconsistency(),
             },
             EventKind::FreeCompleted { address, .. } => {
-                if !self.forget_block(address) {
-                    self.misfit();
+                if !self.remove_block(address) {
+                    self.count_inconsistency();
                 }
             }
             EventKind::OutOfMemory { .. } => self.ooms = self.ooms.saturating_add(1),

@@ -1,30 +1,37 @@
-//! Events into a recording's chunks.
+//! Encodes events into the chunks of a recording.
 
 use crate::chunk::{Chunk, ChunkKind, preamble};
-use crate::definition_code::{DefinitionWriter, put_annotations};
+use crate::compression::Compressor;
+use crate::definition_codec::{DefinitionWriter, put_annotations};
 use crate::event::{Annotation, Event, EventKind};
-use crate::event_code::EventWriter;
-use crate::info::Info;
-use crate::pack::Packer;
+use crate::event_codec::EventWriter;
+use crate::info::RecordingInfo;
+use crate::memory_state::MemoryState;
 use crate::sink::Sink;
 use crate::site::Definition;
-use crate::state::MemoryState;
-use crate::state_code::{is_readable, put_state};
+use crate::state_codec::{is_readable, put_state};
 
-/// Events of a full chunk. A seek decodes part of one, so fewer make seeking faster and files larger.
+/// Events in a full chunk. Seeking decodes part of a chunk, so fewer events make seeking faster and
+/// files larger.
 pub(crate) const EVENTS_PER_CHUNK: u32 = 16_384;
-/// Events between two full states, so that a seek applies no more than these; and as many more as a large state has blocks, so
-/// that states never take more than a small share of the bytes.
+/// Least number of events between two full states, so that seeking applies no more than about
+/// these. States with many blocks are written less often, so that they stay a small share of the
+/// bytes.
 pub(crate) const EVENTS_PER_STATE: u64 = 16_384;
-/// Bytes of definitions of a full chunk. Far below what a reader takes.
-const BYTES_PER_CHUNK: usize = 256 << 10;
-/// Annotations of a full chunk; likewise.
+/// Bytes of definitions in a full chunk, far below what a reader accepts.
+const DEFINITION_BYTES_PER_CHUNK: usize = 256 << 10;
+/// Annotations in a full chunk, far below what a reader accepts.
 const ANNOTATIONS_PER_CHUNK: usize = 16_384;
-/// The longest text that is kept; the rest of a longer one is cut off, so that its chunk stays within what a reader takes.
+/// Longest text that is stored, in bytes. Longer texts are truncated, so that a reader accepts
+/// their chunk.
 const MAX_TEXT_LEN: usize = 64 << 10;
 
-/// Turns events, definitions and annotations into chunks. It keeps the memory state as it goes, and writes it out now and then,
-/// so that a reader can begin there.
+/// Encodes events, definitions and annotations into the [`Chunk`]s of a recording.
+///
+/// Receives events as a [`Sink`]. It applies every event to its own memory state and writes a full
+/// state at intervals, so that readers can start there. Complete chunks are collected until
+/// [`take_output`](Self::take_output) returns them; [`flush`](Self::flush) completes the open ones.
+/// [`Decoder`](crate::Decoder) shows a round trip.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     state: MemoryState,
@@ -32,30 +39,31 @@ pub struct Encoder {
     first_event: u64,
     definitions: DefinitionWriter,
     annotations: Vec<Annotation>,
+    /// The moment of the last full state.
     last_state: u64,
-    /// Misfits at the beginning of the open chunk.
-    misfits_before: u64,
+    /// Inconsistencies of the state at the beginning of the open chunk.
+    inconsistencies_before: u64,
     output: Vec<Chunk>,
-    packer: Packer,
+    compressor: Compressor,
     payload: Vec<u8>,
 }
 
-fn head(info: &Info, moment: u64, packer: &mut Packer) -> Chunk {
+fn header_chunk(info: &RecordingInfo, moment: u64, compressor: &mut Compressor) -> Chunk {
     let mut info = info.clone();
     let names = info.devices.iter_mut().flat_map(|device| [&mut device.name, &mut device.process]);
     for text in
         [&mut info.source, &mut info.writer, &mut info.alloc_conf, &mut info.source_settings].into_iter().chain(names)
     {
-        text.truncate(shortened(text).len());
+        text.truncate(truncated(text).len());
     }
-    let json = serde_json::to_vec(&info).expect("plain strings and numbers always serialize");
-    let mut chunk = Chunk::pack(ChunkKind::Head, moment, 0, &json, packer);
+    let json = serde_json::to_vec(&info).expect("strings and numbers always serialize");
+    let mut chunk = Chunk::new(ChunkKind::Header, moment, 0, &json, compressor);
     chunk.bytes.splice(0..0, preamble());
     chunk
 }
 
-/// As much of a text as a recording keeps.
-fn shortened(text: &str) -> &str {
+/// Returns the start of a text, at most [`MAX_TEXT_LEN`] bytes.
+fn truncated(text: &str) -> &str {
     let mut end = text.len().min(MAX_TEXT_LEN);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -64,10 +72,10 @@ fn shortened(text: &str) -> &str {
 }
 
 impl Encoder {
-    /// Begins a recording; its head is in the output at once.
+    /// Creates an encoder; the output contains the header chunk at once.
     #[must_use]
-    pub fn new(info: &Info) -> Self {
-        let mut packer = Packer::default();
+    pub fn new(info: &RecordingInfo) -> Self {
+        let mut compressor = Compressor::default();
         Self {
             state: MemoryState::default(),
             events: EventWriter::default(),
@@ -75,73 +83,78 @@ impl Encoder {
             definitions: DefinitionWriter::default(),
             annotations: Vec::new(),
             last_state: 0,
-            misfits_before: 0,
-            output: vec![head(info, 0, &mut packer)],
-            packer,
+            inconsistencies_before: 0,
+            output: vec![header_chunk(info, 0, &mut compressor)],
+            compressor,
             payload: Vec::new(),
         }
     }
 
-    /// Says anew what the recording says of itself, because more is known: another device, say. It holds for all of the recording.
-    pub fn head(&mut self, info: &Info) {
+    /// Writes another header chunk, for example because a device was added.
+    ///
+    /// It replaces the earlier one for the whole recording.
+    pub fn update_info(&mut self, info: &RecordingInfo) {
         self.flush();
-        self.output.push(head(info, self.first_event, &mut self.packer));
+        self.output.push(header_chunk(info, self.first_event, &mut self.compressor));
     }
 
-    /// Closes the open chunks, so that everything taken so far is in the output.
+    /// Completes the open chunks, so that the output contains everything received so far.
     pub fn flush(&mut self) {
         self.close_definitions();
         self.close_annotations();
         self.close_events();
     }
 
-    /// The complete chunks since the last call, in order. The bytes of all of them, one behind the other, are the recording.
+    /// Returns the complete chunks since the last call, in order.
+    ///
+    /// The concatenated bytes of all chunks are the recording.
     pub fn take_output(&mut self) -> Vec<Chunk> {
         std::mem::take(&mut self.output)
     }
 
-    /// Goes on with event number `event`, where that lies ahead: those between are lost, or were never asked for. A
-    /// [full state](Sink::full_state) must come next.
+    /// Continues with the event of index `event` if that is ahead: the events between are lost.
+    ///
+    /// A [full state](Sink::full_state) must come next.
     pub fn skip_to(&mut self, event: u64) {
         self.flush();
         self.state.event = self.state.event.max(event);
         self.first_event = self.state.event;
     }
 
-    /// The memory state after everything taken so far.
+    /// Returns the memory state after all events received so far.
     #[must_use]
     pub fn state(&self) -> &MemoryState {
         &self.state
     }
 
-    /// Makes a chunk of the payload.
+    /// Turns the payload into a chunk of the output.
     fn output(&mut self, kind: ChunkKind, first_event: u64, events: u32) {
-        self.output.push(Chunk::pack(kind, first_event, events, &self.payload, &mut self.packer));
+        self.output.push(Chunk::new(kind, first_event, events, &self.payload, &mut self.compressor));
         self.payload.clear();
     }
 
     fn write_state(&mut self) {
         self.last_state = self.state.event;
         if !is_readable(&self.state) {
-            // Seeking is slow then.
+            // Readers accept no state of this size. Seeking is slower without it.
             return;
         }
-        put_state(&mut self.payload, &self.state, Some(&mut self.packer));
+        put_state(&mut self.payload, &self.state, Some(&mut self.compressor));
         self.output(ChunkKind::State, self.state.event, 0);
     }
 
     fn close_definitions(&mut self) {
         if self.definitions.len() > 0 {
-            self.definitions.finish(&mut self.payload, &mut self.packer);
+            self.definitions.finish(&mut self.payload, &mut self.compressor);
             self.output(ChunkKind::Definitions, self.first_event, 0);
         }
     }
 
     fn close_annotations(&mut self) {
         if !self.annotations.is_empty() {
-            // The names must be known before they are used.
+            // Annotations refer to strings, which must be defined before.
             self.close_definitions();
-            put_annotations(&mut self.payload, &self.annotations, &mut self.packer);
+            put_annotations(&mut self.payload, &self.annotations, &mut self.compressor);
             self.annotations.clear();
             self.output(ChunkKind::Annotations, self.first_event, 0);
         }
@@ -151,9 +164,10 @@ impl Encoder {
         let count = self.events.count();
         if count > 0 {
             self.close_definitions();
-            let misfits = self.misfits();
-            let fits = std::mem::replace(&mut self.misfits_before, misfits) == misfits && misfits < u64::MAX;
-            self.events.finish(&mut self.payload, fits, &mut self.packer);
+            let inconsistencies = self.inconsistencies();
+            let is_consistent = std::mem::replace(&mut self.inconsistencies_before, inconsistencies) == inconsistencies
+                && inconsistencies < u64::MAX;
+            self.events.finish(&mut self.payload, is_consistent, &mut self.compressor);
             self.output(ChunkKind::Events, self.first_event, count);
             self.first_event = self.state.event;
             let blocks: usize = self.state.devices().map(|(_, device)| device.blocks().len()).sum();
@@ -163,13 +177,14 @@ impl Encoder {
         }
     }
 
-    /// Events and states that contradicted what was known, so far.
-    fn misfits(&self) -> u64 {
-        self.state.devices().fold(0, |sum, (_, device)| sum.saturating_add(device.misfits()))
+    /// Returns the number of inconsistencies of all devices.
+    fn inconsistencies(&self) -> u64 {
+        self.state.devices().fold(0, |sum, (_, device)| sum.saturating_add(device.inconsistencies()))
     }
 
-    /// How many events of the open chunk came before the one that allocated the block that an event frees.
-    fn allocated_by(&self, event: &Event) -> Option<u64> {
+    /// Returns the index, in the open chunk, of the event that allocated the block that `event`
+    /// frees.
+    fn allocation_offset(&self, event: &Event) -> Option<u64> {
         match event.kind {
             EventKind::FreeRequested { address, .. } | EventKind::FreeCompleted { address, .. } => {
                 let block = self.state.device(event.device)?.block(address)?;
@@ -182,8 +197,8 @@ impl Encoder {
 
 impl Sink for Encoder {
     fn event(&mut self, event: &Event) {
-        let allocated_by = self.allocated_by(event);
-        self.events.put(event, allocated_by);
+        let allocation_offset = self.allocation_offset(event);
+        self.events.put(event, allocation_offset);
         self.state.apply(event);
         if self.events.count() == EVENTS_PER_CHUNK {
             self.close_events();
@@ -191,15 +206,15 @@ impl Sink for Encoder {
     }
 
     fn define(&mut self, definition: &Definition) {
-        let short = match definition {
+        let truncated_definition = match definition {
             Definition::String(text) if text.len() > MAX_TEXT_LEN => {
-                Some(Definition::String(shortened(text).to_owned()))
+                Some(Definition::String(truncated(text).to_owned()))
             }
             _ => None,
         };
-        let definition = short.as_ref().unwrap_or(definition);
+        let definition = truncated_definition.as_ref().unwrap_or(definition);
         self.definitions.put(definition);
-        if self.definitions.len() >= BYTES_PER_CHUNK {
+        if self.definitions.len() >= DEFINITION_BYTES_PER_CHUNK {
             self.close_definitions();
         }
     }
@@ -216,7 +231,7 @@ impl Sink for Encoder {
         let event = self.state.event;
         self.state = state.clone();
         self.state.event = event;
-        self.misfits_before = self.misfits();
+        self.inconsistencies_before = self.inconsistencies();
         self.write_state();
     }
 }

@@ -1,26 +1,45 @@
-//! What is wrong with a recording, and where.
+//! The error of everything that reads a recording.
 
-use std::fmt;
+use std::io;
+use std::sync::Arc;
 
-/// Bytes that are not a recording, or not any more.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Bytes that are not a valid recording, or that could not be read, and where.
+///
+/// Displays as `at byte 4096: the chunk's checksum does not match`. When reading the bytes failed,
+/// or the header chunk is not valid JSON, [`source`](std::error::Error::source) returns the cause
+/// and the reason contains its text. Two errors are equal if offset and reason are.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("at byte {offset}: {reason}")]
 pub struct FormatError {
-    /// The offset in the stream of the byte, or of the chunk, that is wrong.
+    /// Byte offset in the recording of the invalid byte, or of the chunk that contains it.
     pub offset: u64,
-    /// What is wrong there.
-    pub what: String,
+    /// What is wrong there, as part of a sentence for users.
+    pub reason: String,
+    #[source]
+    cause: Option<Arc<io::Error>>,
 }
 
 impl FormatError {
-    pub(crate) fn new(offset: u64, what: impl Into<String>) -> Self {
-        Self { offset, what: what.into() }
+    /// Creates an error at byte `offset` without a cause.
+    pub fn new(offset: u64, reason: impl Into<String>) -> Self {
+        Self { offset, reason: reason.into(), cause: None }
+    }
+
+    /// Creates the error for bytes at `offset` that could not be read because of `cause`.
+    #[must_use]
+    pub fn read_failed(offset: u64, cause: io::Error) -> Self {
+        Self::caused_by(offset, format!("cannot read the recording: {cause}"), cause)
+    }
+
+    pub(crate) fn caused_by(offset: u64, reason: String, cause: io::Error) -> Self {
+        Self { offset, reason, cause: Some(Arc::new(cause)) }
     }
 }
 
-impl fmt::Display for FormatError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "at byte {}: {}", self.offset, self.what)
+impl PartialEq for FormatError {
+    fn eq(&self, other: &Self) -> bool {
+        (self.offset, &self.reason) == (other.offset, &other.reason)
     }
 }
 
-impl std::error::Error for FormatError {}
+impl Eq for FormatError {}

@@ -1,202 +1,225 @@
-//! What happened to a GPU's memory, one event at a time.
+//! Events: what happened to a GPU's memory, one entry at a time.
 //!
-//! Events are numbered from 0 in the order in which they happened; "event number n" as a *moment* is the one after the
-//! first n events have been applied. Addresses, sizes and times are unsigned 64-bit; sizes are in bytes, times in nanoseconds.
+//! Addresses, sizes and times are unsigned 64-bit integers; sizes are in bytes, times in
+//! nanoseconds.
 
 use crate::site::{SiteId, StringId};
 
-/// A GPU, by the number that the recorded program gave it.
+/// A GPU, identified by the index that the recorded program used for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub u16);
 
 impl DeviceId {
-    /// Pinned memory of the host, which is no GPU's: PyTorch's host allocator keeps segments and blocks of it, too.
+    /// Pinned host memory, which PyTorch's host allocator also manages in segments and blocks.
     pub const HOST: Self = Self(u16::MAX);
 }
 
-/// A CUDA stream, by the value that the recorded program knew it by (0 is the default stream).
+/// A CUDA stream, identified by its handle in the recorded program (0 is the default stream).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
-/// Which of the allocator's two size classes a segment serves.
+/// The size class of a pool: the allocator keeps small and large blocks in separate segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PoolKind {
-    /// Blocks of up to 1 MiB, in segments of 2 MiB.
+    /// Requests of up to 1 MiB, served from segments of 2 MiB (PyTorch's `small_pool`).
     #[default]
     Small,
-    /// Everything larger.
+    /// Requests of more than 1 MiB (PyTorch's `large_pool`).
     Large,
 }
 
-/// The private memory pool (a CUDA graph's, or one that the program made) that owns a segment; `(0, 0)` is the default pool.
+/// A private memory pool (PyTorch's `MempoolId_t`); `(0, 0)` is the default pool.
+///
+/// CUDA graphs and `torch.cuda.MemPool` have private pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MempoolId(pub u64, pub u64);
 
-/// A pool of segments: blocks are found, split and merged only within one.
+/// Identifies a pool of segments: its size class and the private pool it belongs to.
+///
+/// Blocks are reused, split and merged only within one pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Pool {
+pub struct PoolKey {
     /// The size class.
     pub kind: PoolKind,
-    /// The private pool, or the default one.
+    /// The private pool, or the default pool.
     pub owner: MempoolId,
 }
 
-impl Pool {
-    /// The default pool's size class `kind`.
+impl PoolKey {
+    /// Returns the key of the default pool with size class `kind`.
     #[must_use]
     pub const fn default_of(kind: PoolKind) -> Self {
         Self { kind, owner: MempoolId(0, 0) }
     }
 }
 
-/// One thing that happened.
+/// One event of a recording: what happened, when, and on which device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The GPU it happened on.
+    /// The device on which it happened.
     pub device: DeviceId,
-    /// Nanoseconds; what time 0 is, the recording's [`Info`](crate::Info) says.
+    /// Nanoseconds since the recording's time 0, see
+    /// [`RecordingInfo::epoch_unix_ns`](crate::RecordingInfo::epoch_unix_ns).
     pub time_ns: u64,
     /// What happened.
     pub kind: EventKind,
 }
 
-/// What happened. `site` is where in the program it was asked for.
+/// What an [`Event`] did. `site` is where in the program it was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// The driver gave the allocator a segment.
+    /// The allocator obtained a segment from the driver (`segment_alloc`).
     SegmentAllocated {
-        /// First byte.
+        /// Address of the first byte.
         address: u64,
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
-        /// The stream whose blocks it serves.
+        /// The stream whose requests the segment serves.
         stream: StreamId,
-        /// The pool it belongs to.
-        pool: Pool,
-        /// Where the request came from.
+        /// The pool that the segment belongs to.
+        pool: PoolKey,
+        /// Where the request that needed the segment was made.
         site: SiteId,
     },
-    /// The allocator gave a segment back to the driver.
+    /// The allocator returned a segment to the driver (`segment_free`).
     SegmentFreed {
-        /// First byte of the segment.
+        /// Address of the segment's first byte.
         address: u64,
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
-        /// Where the request came from.
+        /// Where the request that caused the release was made.
         site: SiteId,
     },
-    /// Physical pages were mapped into an expandable segment. Ranges that touch and have the same stream and pool are one segment.
+    /// Physical memory was mapped into an expandable segment (`segment_map`).
+    ///
+    /// Adjacent ranges of the same stream and pool form one segment.
     SegmentMapped {
-        /// First byte of the range.
+        /// Address of the first byte of the mapped range.
         address: u64,
-        /// Bytes.
+        /// Size of the mapped range in bytes.
         size: u64,
-        /// The stream whose blocks it serves.
+        /// The stream whose requests the segment serves.
         stream: StreamId,
-        /// The pool it belongs to.
-        pool: Pool,
-        /// Where the request came from.
+        /// The pool that the segment belongs to.
+        pool: PoolKey,
+        /// Where the request that needed the memory was made.
         site: SiteId,
     },
-    /// Physical pages were unmapped from an expandable segment.
+    /// Physical memory was unmapped from an expandable segment (`segment_unmap`).
     SegmentUnmapped {
-        /// First byte of the range.
+        /// Address of the first byte of the unmapped range.
         address: u64,
-        /// Bytes.
+        /// Size of the unmapped range in bytes.
         size: u64,
-        /// Where the request came from.
+        /// Where the request that caused the unmapping was made.
         site: SiteId,
     },
-    /// A block was handed to the program.
+    /// The allocator returned a block to the program (`alloc`).
     BlockAllocated {
-        /// First byte.
+        /// Address of the first byte.
         address: u64,
-        /// Bytes of the block, after rounding.
+        /// Size of the block in bytes, after rounding.
         size: u64,
-        /// Bytes asked for.
+        /// Size that the program requested, in bytes.
         requested: u64,
-        /// The stream it was allocated on.
+        /// The stream on which the block was allocated.
         stream: StreamId,
-        /// The pool it was taken from.
-        pool: Pool,
-        /// Where the request came from.
+        /// The pool that served the request.
+        pool: PoolKey,
+        /// Where the request was made.
         site: SiteId,
     },
-    /// The program freed a block. It stays active until every stream that used it is done with it.
+    /// The program freed a block (`free_requested`).
+    ///
+    /// The block stays active (pending free) until every stream that used it has finished with it.
     FreeRequested {
-        /// First byte of the block.
+        /// Address of the block's first byte.
         address: u64,
-        /// Where the free came from.
+        /// Where the block was freed.
         site: SiteId,
     },
-    /// The block went back to its pool and can be handed out again.
+    /// A freed block returned to its pool and can be reused (`free_completed`).
     FreeCompleted {
-        /// First byte of the block.
+        /// Address of the block's first byte.
         address: u64,
-        /// Where the free came from.
+        /// Where the block was freed.
         site: SiteId,
     },
-    /// A request could not be served.
+    /// A request failed after every retry (`oom`).
     OutOfMemory {
-        /// Bytes asked for, after rounding.
+        /// Requested size in bytes, after rounding.
         requested: u64,
-        /// Bytes that the device had free.
+        /// Bytes of device memory that were free.
         device_free: u64,
         /// The stream of the request.
         stream: StreamId,
-        /// Where the request came from.
+        /// Where the request was made.
         site: SiteId,
     },
-    /// What the driver said of the device's memory as a whole.
+    /// The driver's report on the device's whole memory, see
+    /// [`MemorySample`](crate::MemorySample).
     MemorySample {
-        /// Bytes held by this process outside the allocator: the context, modules, libraries.
+        /// Bytes that this process holds outside the pool: CUDA context, modules, libraries.
         used_by_context: u64,
-        /// Bytes held by other processes.
+        /// Bytes that other processes hold.
         used_by_others: u64,
-        /// Bytes free.
+        /// Free bytes.
         free: u64,
     },
-    /// A step, a phase, an annotation, or anything else worth a name on the time axis.
+    /// A named moment that the program recorded, for example the start of a training step.
     Mark {
-        /// Whether it begins, ends, or just is.
-        stage: Stage,
-        /// Its name.
+        /// Whether the mark begins a span, ends one, or is a single moment.
+        stage: AnnotationStage,
+        /// The mark's name.
         name: StringId,
-        /// The first byte of the block that it is about; 0 where it is about none.
+        /// Address of the block that the mark is about; 0 for none.
         address: u64,
-        /// Where it came from.
+        /// Where the mark was made.
         site: SiteId,
     },
-    /// Events are known to be missing here; a full state follows.
+    /// Events are missing here; a full state follows.
     Gap {
-        /// How many.
+        /// Number of missing events.
         lost: u64,
     },
 }
 
-/// Whether a mark begins something, ends it, or stands alone.
+/// Whether a mark or annotation begins a span, ends one, or is a single moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stage {
-    /// A moment.
+pub enum AnnotationStage {
+    /// A single moment.
     #[default]
     Instant,
     /// The beginning of a span.
     Begin,
-    /// The end of the innermost open span of the same name.
+    /// The end of the innermost open span with the same name.
     End,
 }
 
-/// A named moment that its source kept beside the history and not in it, so that it has no event number of its own.
+/// A named moment that its source keeps beside the event history (PyTorch's
+/// `external_annotations`). It is not an event and has no event number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Annotation {
-    /// The GPU it belongs to.
+    /// The device it belongs to.
     pub device: DeviceId,
-    /// When.
+    /// Nanoseconds since the recording's time 0.
     pub time_ns: u64,
-    /// It stands after the first `at_event` events.
+    /// The moment it belongs to: it follows the first `at_event` events.
     pub at_event: u64,
-    /// Whether it begins, ends, or just is.
-    pub stage: Stage,
+    /// Whether it begins a span, ends one, or is a single moment.
+    pub stage: AnnotationStage,
     /// Its name.
     pub name: StringId,
+}
+
+/// A block as a [`BlockAllocated`](EventKind::BlockAllocated) event describes it, with its device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AllocatedBlock {
+    pub(crate) device: DeviceId,
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) requested: u64,
+    pub(crate) stream: StreamId,
+    pub(crate) pool: PoolKey,
+    pub(crate) site: SiteId,
 }

@@ -1,46 +1,52 @@
-//! What a recording says of itself.
+//! Metadata of a recording, stored as JSON in its header chunk.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What is known of a recording before its first event. Readers ignore fields that they do not know.
+/// Metadata of a recording: program, writer, clock, settings and devices.
+///
+/// Readers ignore unknown fields and use the default for missing ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Info {
-    /// The program that was recorded, or the name of the file that was imported.
+pub struct RecordingInfo {
+    /// The recorded program, or the name of the imported file.
     pub source: String,
-    /// What wrote the recording.
+    /// The program that wrote the recording, with its version.
     pub writer: String,
-    /// Nanoseconds since 1970 at time 0 of the events; 0 where the source did not say.
+    /// Unix time of the events' time 0, in nanoseconds; 0 if unknown.
     pub epoch_unix_ns: u64,
-    /// The allocator's settings in its own syntax, `expandable_segments:True`.
+    /// The allocator's settings in the syntax of `PYTORCH_CUDA_ALLOC_CONF`, for example
+    /// `expandable_segments:True`.
     pub alloc_conf: String,
-    /// The settings as the source wrote them, where that says more: a PyTorch snapshot's `allocator_settings` as JSON.
+    /// The settings as the source wrote them, if that is more: a PyTorch snapshot's
+    /// `allocator_settings` as JSON.
     pub source_settings: String,
-    /// What is known of each device.
+    /// Metadata of each device.
     pub devices: Vec<DeviceInfo>,
 }
 
-/// What is known of a device before its first event.
+/// Metadata of one device of a recording.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeviceInfo {
-    /// Its number.
+    /// The device's number, as in [`DeviceId`](crate::DeviceId).
     pub device: u16,
-    /// Its name, `NVIDIA H200`.
+    /// The device's name, for example `NVIDIA H200`.
     pub name: String,
-    /// Bytes of memory on it; 0 where the source did not say.
+    /// Total device memory in bytes; 0 if unknown.
     pub total_bytes: u64,
-    /// Whether the recording holds every event since the allocator was empty.
+    /// Whether the recording began before the first allocation.
     pub history_complete: bool,
-    /// How many of the device's events come before its memory state is certain: the source of a history that began late does not say
-    /// how large each block was that was there before and then freed.
+    /// Number of the device's events before its memory state is certain.
+    ///
+    /// Not 0 for a history that began late, if its source lacks the sizes of blocks that were
+    /// allocated before it and freed during it.
     pub uncertain_events: u64,
-    /// The rank of the process that it belongs to, where several are recorded together and each was given one.
+    /// The rank of the device's process, if several processes were recorded and it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// The process that it belongs to, where several are recorded together: `train.py, process 4711`.
+    /// The device's process, if several were recorded, for example `train.py, process 4711`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub process: String,
 }
@@ -48,16 +54,17 @@ pub struct DeviceInfo {
 impl fmt::Debug for DeviceInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, name, total_bytes, history_complete, uncertain_events, rank, process } = self;
-        let mut told = f.debug_struct("DeviceInfo");
-        told.field("device", device).field("name", name).field("total_bytes", total_bytes);
-        told.field("history_complete", history_complete).field("uncertain_events", uncertain_events);
-        // As in the head, what is not said is not there: what was told of a recording before these fields were known is told still.
+        let mut debug = f.debug_struct("DeviceInfo");
+        debug.field("device", device).field("name", name).field("total_bytes", total_bytes);
+        debug.field("history_complete", history_complete).field("uncertain_events", uncertain_events);
+        // Omitted if absent, as in the header chunk, so that golden files from before these fields
+        // existed stay valid.
         if let Some(rank) = rank {
-            told.field("rank", rank);
+            debug.field("rank", rank);
         }
         if !process.is_empty() {
-            told.field("process", process);
+            debug.field("process", process);
         }
-        told.finish()
+        debug.finish()
     }
 }

@@ -1,64 +1,114 @@
-//! GPU memory over time: what an event is, how events become bytes and bytes events, and what the memory looks like at any of them.
+//! The event model of GPU memory: events, their binary encoding, and the memory state at any event.
 //!
-//! This crate does no input or output: it reads no clock and no file, starts no thread and has no `unsafe`, so it runs the same in
-//! a training program, on the command line and in the browser.
+//! A training program's caching allocator emits [`Event`]s. This crate encodes them as a recording
+//! (a `.vram` file or stream), decodes it again, and answers what the memory looked like at any
+//! moment. It depends on no other crate of the workspace.
 //!
-//! - [`Event`] is what happened; [`Sink`] is where events go.
-//! - [`Encoder`] turns events into a recording's chunks; [`Decoder`] takes bytes cut anywhere and gives events back.
-//! - [`MemoryState`] is what every byte is doing; [`MemoryState::apply`] takes the next event.
-//! - [`Recording`] holds chunks and their index; [`Replay`] shows the state at any event of one.
-//! - [`Series`] is the counters over time, for drawing at any zoom.
-//! - [`Lifetimes`] is when every allocation began and ended.
-//! - [`Metrics`] is how well memory is used at a moment, [`MetricsSeries`] over time.
-//! - [`holders`] says which sites hold the memory of a moment, [`compare`](fn@compare) what two recordings differ in.
+//! It is not an allocator, reads and writes no files or sockets, reads no clock, starts no thread
+//! and has no `unsafe` code, so it behaves the same in a training program, on the command line and
+//! in the browser (wasm32). Callers bring the bytes, through [`Decoder::push`],
+//! [`Recording::push`] or a [`ReadAt`] implementation.
+//!
+//! # Main types
+//!
+//! - [`Event`]: one thing that happened; [`Sink`]: a receiver of events.
+//! - [`Encoder`]: turns events into the chunks of a recording; [`Decoder`]: turns bytes, split
+//!   anywhere, back into events.
+//! - [`MemoryState`]: all segments and blocks at one moment; [`MemoryState::apply`] applies an
+//!   event.
+//! - [`Recording`]: an opened recording with its index; [`Replay`]: its state at any moment.
+//! - [`CounterSeries`]: allocated, active, reserved and requested bytes over time, at any zoom.
+//! - [`Lifetimes`]: the start and end of every allocation.
+//! - [`Metrics`]: fragmentation and other figures at one moment; [`MetricsSeries`]: over time.
+//! - [`live_bytes_by_site`]: which sites hold the memory; [`compare`](fn@compare): how two
+//!   recordings differ.
+//! - [`ByteSize`], [`Count`], [`DurationNs`]: how sizes, counts and durations are shown.
+//!
+//! # Event numbers
+//!
+//! *Moment* n, or *event number* n, is the state after the first n events. Moment 0 precedes the
+//! first event; the first event is number 1, and a block exists from its allocating event's number
+//! on. Where an API needs an event itself, it takes or returns the event's *index*, counted from 0:
+//! the event with index i leads from moment i to moment i + 1.
+//!
+//! # Example
+//!
+//! ```
+//! use vramscope_trace::{
+//!     DeviceId, Encoder, Event, EventKind, PoolKey, Recording, RecordingInfo, Replay, Sink, SiteId,
+//!     StreamId,
+//! };
+//!
+//! let mut encoder = Encoder::new(&RecordingInfo::default());
+//! let (stream, pool, site) = (StreamId(0), PoolKey::default(), SiteId(0));
+//! for (time_ns, kind) in [
+//!     (0, EventKind::SegmentAllocated { address: 0, size: 2 << 20, stream, pool, site }),
+//!     (10, EventKind::BlockAllocated { address: 0, size: 512, requested: 400, stream, pool, site }),
+//!     (20, EventKind::FreeCompleted { address: 0, site }),
+//! ] {
+//!     encoder.event(&Event { device: DeviceId(0), time_ns, kind });
+//! }
+//! encoder.flush();
+//!
+//! let mut recording = Recording::new();
+//! for chunk in encoder.take_output() {
+//!     recording.push(&chunk.bytes)?;
+//! }
+//! let mut replay = Replay::new();
+//! let state = replay.seek(&recording, 2)?;
+//! let device = state.device(DeviceId(0)).expect("its events were recorded");
+//! assert_eq!(device.counters().allocated, 512);
+//! # Ok::<(), vramscope_trace::FormatError>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod address_map;
-mod buckets;
 mod chunk;
+mod chunk_local_blocks;
 mod columns;
 mod compare;
+mod compression;
+mod counter_series;
+mod counters;
 mod decoder;
-mod definition_code;
+mod definition_codec;
 mod device_state;
 mod encoder;
 mod error;
 mod event;
-mod event_code;
-mod holders;
+mod event_codec;
 mod info;
 mod lifetimes;
+mod live_bytes_by_site;
+mod memory_state;
 mod metrics;
-mod newborn;
-mod pack;
 mod quantity;
 mod recording;
-mod renumber;
-mod replay;
-mod series;
-mod series_code;
+mod segment;
+mod series_codec;
 mod sink;
 mod site;
-mod state;
-mod state_code;
+mod state_codec;
+mod time_pyramid;
 mod varint;
 
 pub use chunk::{Chunk, ChunkKind, FORMAT_NAME, FORMAT_VERSION, MAGIC};
-pub use compare::{Comparison, DeviceChange, Held, Pair, SiteChange, Totals, compare};
-pub use decoder::{Decoder, Item};
+pub use compare::{BlockTotals, Comparison, DeviceChange, DeviceTotals, PerRecording, SiteChange, compare};
+pub use counter_series::{CounterColumn, CounterSeries, Peak, SampleColumn, UsedMemoryPeaks};
+pub use counters::{Counters, FreeSpace, MemorySample};
+pub use decoder::{DecodedItem, Decoder};
 pub use device_state::DeviceState;
 pub use encoder::Encoder;
 pub use error::FormatError;
-pub use event::{Annotation, DeviceId, Event, EventKind, MempoolId, Pool, PoolKind, Stage, StreamId};
-pub use holders::{Holder, frame_name, holders, site_name};
-pub use info::{DeviceInfo, Info};
-pub use lifetimes::{Allocation, DeviceLifetimes, Lifetimes, LifetimesBuilder, Sums};
-pub use metrics::{Churn, Metrics, MetricsSample, MetricsSeries, metrics_by_group, peak_use, unusable_share};
+pub use event::{Annotation, AnnotationStage, DeviceId, Event, EventKind, MempoolId, PoolKey, PoolKind, StreamId};
+pub use info::{DeviceInfo, RecordingInfo};
+pub use lifetimes::{Allocation, AllocationSums, DeviceLifetimes, Lifetimes, LifetimesBuilder};
+pub use live_bytes_by_site::{SiteBytes, frame_name, live_bytes_by_site, site_name};
+pub use memory_state::MemoryState;
+pub use metrics::{Churn, Metrics, MetricsSample, MetricsSeries, metrics_by_group, peak_utilization, unusable_share};
 pub use quantity::{ByteSize, Count, DurationNs, ParseByteSizeError};
-pub use recording::{Damage, Incident, IncidentKind, Opening, ReadAt, Recording};
-pub use replay::Replay;
-pub use series::{Column, Peak, SampleColumn, Series, UsedPeaks};
-pub use sink::{Memory, Null, Sink};
+pub use recording::{Damage, Incident, IncidentKind, ReadAt, Recording, RecordingOpener, Replay};
+pub use segment::{Block, Extent, Segment};
+pub use sink::{MemorySink, NullSink, Sink};
 pub use site::{Category, Definition, Definitions, Frame, FrameId, Interner, Site, SiteId, Stack, StackId, StringId};
-pub use state::{Block, Counters, Extent, FreeSpace, MemorySample, MemoryState, Segment};
-pub use state_code::digest;
+pub use state_codec::digest;

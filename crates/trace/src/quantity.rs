@@ -41,17 +41,10 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// Text that is not a size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The error of parsing a [`ByteSize`]: the text is not a number of bytes or a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected bytes or a size such as 5GiB")]
 pub struct ParseByteSizeError;
-
-impl fmt::Display for ParseByteSizeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected bytes or a size such as 5GiB")
-    }
-}
-
-impl std::error::Error for ParseByteSizeError {}
 
 impl FromStr for ByteSize {
     type Err = ParseByteSizeError;
@@ -109,7 +102,8 @@ impl fmt::Display for Count {
     }
 }
 
-/// A duration in nanoseconds that is displayed in a fitting unit: `850 ns`, `12.4 ms`, `2 min 05 s`.
+/// A duration in nanoseconds that is displayed in a fitting unit: `850 ns`, `12.4 ms`, `2 min 05
+/// s`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DurationNs(pub u64);
 

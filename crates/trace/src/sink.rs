@@ -1,50 +1,54 @@
-//! Where events go.
+//! The trait that receives events, and two simple implementations.
 
 use crate::event::{Annotation, Event};
+use crate::memory_state::MemoryState;
 use crate::site::Definition;
-use crate::state::MemoryState;
 
-/// Takes events in the order in which they happened. Implementations: [`Null`], [`Memory`], the [`Encoder`](crate::Encoder), and the
-/// collector's queue.
+/// A receiver of events in the order in which they happened.
+///
+/// Implemented by [`NullSink`], [`MemorySink`], [`Encoder`](crate::Encoder) and the collector's
+/// ring buffer. Only [`event`](Self::event) is required; the others ignore their argument.
 pub trait Sink {
-    /// The next event.
+    /// Receives the next event.
     fn event(&mut self, event: &Event);
-    /// A definition, before the first event that uses it.
+    /// Receives a definition, before the first event that refers to it.
     fn define(&mut self, definition: &Definition) {
         let _ = definition;
     }
-    /// An annotation that stands after the events taken so far.
+    /// Receives an annotation that follows the events received so far.
     fn annotation(&mut self, annotation: &Annotation) {
         let _ = annotation;
     }
-    /// From here on memory is as `state` says: before the first event, and after a gap.
+    /// Receives a full state, which replaces what the events led to.
+    ///
+    /// It comes before the first event if memory was in use by then, and after a gap.
     fn full_state(&mut self, state: &MemoryState) {
         let _ = state;
     }
 }
 
-/// Takes events and forgets them.
+/// A sink that discards everything, for a pool that is not recorded.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Null;
+pub struct NullSink;
 
-impl Sink for Null {
+impl Sink for NullSink {
     fn event(&mut self, _: &Event) {}
 }
 
-/// Keeps everything it is given.
+/// A sink that keeps everything in vectors, for tests and small conversions.
 #[derive(Clone, Debug, Default)]
-pub struct Memory {
-    /// The events.
+pub struct MemorySink {
+    /// All events, in order.
     pub events: Vec<Event>,
-    /// The definitions.
+    /// All definitions, in order.
     pub definitions: Vec<Definition>,
-    /// The annotations.
+    /// All annotations, in the order received.
     pub annotations: Vec<Annotation>,
-    /// The full states, with the number of events taken before each.
+    /// All full states, each with the number of events received before it.
     pub states: Vec<(usize, MemoryState)>,
 }
 
-impl Sink for Memory {
+impl Sink for MemorySink {
     fn event(&mut self, event: &Event) {
         self.events.push(*event);
     }

@@ -1,51 +1,52 @@
-//! Where in a program memory was asked for: strings, stack frames, call stacks and sites, each sent once and then known by number.
+//! Sites: where and for what memory was requested, as numbered definitions.
 //!
-//! Every id space counts from 1 in the order of definition; 0 means "none". A call stack is a list linked from the innermost
-//! frame outward, so that stacks that share their outer frames share the memory for them.
+//! Strings, stack frames, call stacks and sites are written once each and then referred to by
+//! number. Each kind is numbered from 1 in the order of definition; 0 means "none". A call stack is
+//! a linked list from the innermost frame outwards, so that stacks share their outer frames.
 
 use std::collections::HashMap;
 
-/// A defined string; 0 is the empty string.
+/// The number of a defined string; 0 is the empty string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StringId(pub u32);
 
-/// A defined source location; 0 is none.
+/// The number of a defined stack frame; 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(pub u32);
 
-/// A defined call stack, named by its innermost frame; 0 is the empty stack.
+/// The number of a defined call stack; 0 is the empty stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StackId(pub u32);
 
-/// A defined site; 0 is the unknown one.
+/// The number of a defined site; 0 is the unknown site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiteId(pub u32);
 
-/// What a block is for.
+/// What memory is used for (PyTorch's memory profiler calls it `Category`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Category {
-    /// Nobody said.
+    /// Not recorded.
     #[default]
     Unknown,
     /// A model's weights.
     Parameter,
     /// The gradient of a parameter or an activation.
     Gradient,
-    /// What an optimizer keeps between steps.
+    /// State that an optimizer keeps between steps, such as Adam's moments.
     OptimizerState,
-    /// What the forward pass keeps for the backward pass.
+    /// Results of the forward pass that the backward pass needs.
     Activation,
     /// Training data.
     Input,
-    /// Gone before the operation that made it is.
+    /// Freed before the operation that requested it ends.
     Temporary,
-    /// A library's scratch memory.
+    /// Scratch memory of a library, for example cuBLAS.
     Workspace,
 }
 
 impl Category {
-    /// All of them, by number.
+    /// All categories, in the order of their codes in recordings.
     pub const ALL: [Self; 8] = [
         Self::Unknown,
         Self::Parameter,
@@ -57,7 +58,7 @@ impl Category {
         Self::Workspace,
     ];
 
-    /// The name shown to people.
+    /// Returns the name shown to users, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -73,40 +74,40 @@ impl Category {
     }
 }
 
-/// A source location.
+/// A stack frame: one call, with function, file and line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// The function.
+    /// The function's name.
     pub function: StringId,
-    /// The file; empty where the source did not know it.
+    /// The file's path; the empty string if unknown.
     pub file: StringId,
-    /// The line, from 1; 0 where the source did not know it.
+    /// The line, counted from 1; 0 if unknown.
     pub line: u32,
 }
 
-/// One link of a call stack.
+/// A call stack: its innermost frame, and the stack of the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stack {
-    /// This frame.
+    /// The innermost frame.
     pub frame: FrameId,
-    /// The caller's stack.
+    /// The stack without that frame.
     pub caller: StackId,
 }
 
-/// Where memory was asked for, and what for.
+/// Where and for what memory was requested: a call stack, a scope path and a category.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Site {
-    /// The call stack or the one call location.
+    /// The call stack; a single frame if only the location was recorded.
     pub stack: StackId,
-    /// The path of the scopes that were open, `step/forward/layer3`.
+    /// The path of the open scopes, for example `step/forward/layer3`.
     pub scope: StringId,
-    /// What it is for.
+    /// What the memory is used for.
     pub category: Category,
-    /// The region compiled as a whole (by `torch.compile`) that asked; empty for none.
+    /// The `torch.compile` region that made the request; the empty string for none.
     pub compile_context: StringId,
 }
 
-/// A definition, as a recording carries it. Its number is the next of its kind.
+/// A definition in a recording. Its number is the next one of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Definition {
     /// Defines the next [`StringId`].
@@ -119,7 +120,10 @@ pub enum Definition {
     Site(Site),
 }
 
-/// Everything defined so far. Looking up a number that was never defined gives the empty string, no frame, or the unknown site.
+/// All definitions of a recording, by number.
+///
+/// Looking up an undefined number returns the empty string, no frame, the empty stack or the
+/// unknown site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Definitions {
     strings: Vec<String>,
@@ -128,6 +132,7 @@ pub struct Definitions {
     sites: Vec<Site>,
 }
 
+/// Returns the item with number `id`, counted from 1.
 fn nth<T>(list: &[T], id: u32) -> Option<&T> {
     list.get((id as usize).checked_sub(1)?)
 }
@@ -143,66 +148,79 @@ impl Definitions {
         }
     }
 
-    /// The string `id`.
+    /// Returns the string with number `id`.
     #[must_use]
     pub fn string(&self, id: StringId) -> &str {
         nth(&self.strings, id.0).map_or("", String::as_str)
     }
 
-    /// The frame `id`.
+    /// Returns the frame with number `id`.
     #[must_use]
     pub fn frame(&self, id: FrameId) -> Option<Frame> {
         nth(&self.frames, id.0).copied()
     }
 
-    /// The site `id`.
+    /// Returns the site with number `id`.
     #[must_use]
     pub fn site(&self, id: SiteId) -> Site {
         nth(&self.sites, id.0).copied().unwrap_or_default()
     }
 
-    /// The frames of the stack `id`, innermost first.
+    /// Returns the frames of the stack with number `id`, innermost first.
     pub fn stack(&self, id: StackId) -> impl Iterator<Item = Frame> + '_ {
         let mut next = id;
         std::iter::from_fn(move || {
             let stack = nth(&self.stacks, next.0)?;
-            // A stack may only name a caller defined before it, so that a damaged recording cannot make a circle.
+            // A caller must be defined before, so that a damaged recording cannot form a cycle.
             next = if stack.caller < next { stack.caller } else { StackId(0) };
             Some(self.frame(stack.frame).unwrap_or_default())
         })
     }
 
-    /// The stack `id` as it was defined: its innermost frame, and the caller's stack; `None` for the empty one.
+    /// Returns the definition of the stack with number `id`, or `None` for the empty stack.
     #[must_use]
-    pub fn link(&self, id: StackId) -> Option<Stack> {
+    pub fn stack_definition(&self, id: StackId) -> Option<Stack> {
         let stack = nth(&self.stacks, id.0).copied()?;
         Some(Stack { caller: if stack.caller < id { stack.caller } else { StackId(0) }, ..stack })
     }
 
-    /// How many sites there are, the unknown one not counted.
+    /// Returns the number of defined sites, without the unknown site.
     #[must_use]
     pub fn site_count(&self) -> usize {
         self.sites.len()
     }
 }
 
-/// Gives out numbers for strings, frames, stacks and sites, the same one for the same thing, and says what is new.
+/// Assigns numbers to strings, frames, stacks and sites, and collects the definitions to record.
+///
+/// Equal values get the same number. Send the definitions of [`take_new`](Self::take_new) to the
+/// [`Sink`](crate::Sink) before any event that uses them.
+///
+/// ```
+/// use vramscope_trace::{Category, Definition, Interner, Site};
+///
+/// let mut interner = Interner::default();
+/// let scope = interner.string("step/forward");
+/// let site = interner.site(Site { scope, category: Category::Activation, ..Site::default() });
+/// assert_eq!(site.0, 1);
+/// assert_eq!(interner.take_new()[0], Definition::String("step/forward".to_owned()));
+/// ```
 #[derive(Debug, Default)]
 pub struct Interner {
     strings: HashMap<String, StringId>,
     frames: HashMap<Frame, FrameId>,
     stacks: HashMap<Stack, StackId>,
     sites: HashMap<Site, SiteId>,
-    fresh: Vec<Definition>,
+    new_definitions: Vec<Definition>,
 }
 
-/// The next number of an id space, or "none" where all 2³² are given out.
+/// Returns the next number of a kind, or 0 ("none") once 32 bits are exhausted.
 fn next_id(count: usize) -> u32 {
     u32::try_from(count + 1).unwrap_or(0)
 }
 
 impl Interner {
-    /// The number of `text`.
+    /// Returns the number of `text`, defining it if needed.
     pub fn string(&mut self, text: &str) -> StringId {
         if text.is_empty() {
             return StringId(0);
@@ -212,49 +230,49 @@ impl Interner {
         }
         let id = StringId(next_id(self.strings.len()));
         self.strings.insert(text.to_owned(), id);
-        self.fresh.push(Definition::String(text.to_owned()));
+        self.new_definitions.push(Definition::String(text.to_owned()));
         id
     }
 
-    /// The number of `text`, if it has one.
+    /// Returns the number of `text`, or `None` if it is not defined.
     #[must_use]
     pub fn find(&self, text: &str) -> Option<StringId> {
         if text.is_empty() { Some(StringId(0)) } else { self.strings.get(text).copied() }
     }
 
-    /// The number of a frame.
+    /// Returns the number of a frame, defining it if needed.
     pub fn frame(&mut self, frame: Frame) -> FrameId {
         let id = FrameId(next_id(self.frames.len()));
         *self.frames.entry(frame).or_insert_with(|| {
-            self.fresh.push(Definition::Frame(frame));
+            self.new_definitions.push(Definition::Frame(frame));
             id
         })
     }
 
-    /// The number of the stack that `frame` makes on top of `caller`.
+    /// Returns the number of the stack with `frame` called from `caller`, defining it if needed.
     pub fn stack(&mut self, frame: FrameId, caller: StackId) -> StackId {
         let stack = Stack { frame, caller };
         let id = StackId(next_id(self.stacks.len()));
         *self.stacks.entry(stack).or_insert_with(|| {
-            self.fresh.push(Definition::Stack(stack));
+            self.new_definitions.push(Definition::Stack(stack));
             id
         })
     }
 
-    /// The number of a site; the one about which nothing is known is 0.
+    /// Returns the number of a site, defining it if needed; the default site is 0.
     pub fn site(&mut self, site: Site) -> SiteId {
         if site == Site::default() {
             return SiteId(0);
         }
         let id = SiteId(next_id(self.sites.len()));
         *self.sites.entry(site).or_insert_with(|| {
-            self.fresh.push(Definition::Site(site));
+            self.new_definitions.push(Definition::Site(site));
             id
         })
     }
 
-    /// What was defined since the last call, in order; to be sent before any event that uses it.
-    pub fn take_fresh(&mut self) -> Vec<Definition> {
-        std::mem::take(&mut self.fresh)
+    /// Returns the definitions since the last call, in order.
+    pub fn take_new(&mut self) -> Vec<Definition> {
+        std::mem::take(&mut self.new_definitions)
     }
 }

@@ -1,5 +1,7 @@
-//! Integers of as many bytes as they need: seven bits a byte, lowest first, the top bit set on all but the last (LEB128). Signed
-//! ones are folded so that small magnitudes stay small (zigzag).
+//! Variable-length integers (LEB128) and the reader of payloads.
+//!
+//! Seven bits per byte, lowest first; the top bit is set on all bytes but the last. Signed values
+//! are zigzag-encoded, so that small magnitudes stay short.
 
 /// Appends an unsigned integer.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
@@ -10,13 +12,13 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends the difference between two values, either way around.
+/// Appends the signed difference `to - from`.
 pub(crate) fn put_delta(out: &mut Vec<u8>, from: u64, to: u64) {
     let delta = to.wrapping_sub(from) as i64;
     put(out, ((delta << 1) ^ (delta >> 63)) as u64);
 }
 
-/// Appends a size in bytes. Nearly all are multiples of 512, and cost nine bits less for it.
+/// Appends a size in bytes. Multiples of 512, as nearly all sizes are, take nine bits less.
 pub(crate) fn put_size(out: &mut Vec<u8>, size: u64) {
     if size.is_multiple_of(512) {
         put(out, size / 512 * 2);
@@ -25,7 +27,7 @@ pub(crate) fn put_size(out: &mut Vec<u8>, size: u64) {
     }
 }
 
-/// A size that is no multiple of 512: one flag bit below its 64.
+/// Appends a size that is not a multiple of 512, with a flag as its lowest bit.
 fn put_u65(out: &mut Vec<u8>, size: u64) {
     let first = (size as u8 & 0x3f) << 1 | 1;
     let rest = size >> 6;
@@ -37,7 +39,7 @@ fn put_u65(out: &mut Vec<u8>, size: u64) {
     }
 }
 
-/// The greatest common divisor; of 0 and anything, that.
+/// Returns the greatest common divisor; `gcd(0, a)` is `a`.
 pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     let (mut a, mut b) = (a, b);
     while b != 0 {
@@ -46,87 +48,92 @@ pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     a
 }
 
-/// What is wrong at a position of a payload.
+/// Invalid bytes in a payload.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Malformed {
-    pub(crate) at: usize,
-    pub(crate) what: &'static str,
+pub(crate) struct PayloadError {
+    /// Byte offset in the payload.
+    pub(crate) position: usize,
+    pub(crate) reason: &'static str,
 }
 
-/// Takes values off the front of a payload.
+/// Reads values from the front of a payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
-    at: usize,
-    /// Where what is wrong is said to be, for bytes that were unpacked from there; else it is told to the byte.
-    within: Option<usize>,
-    /// Whether the bytes were packed as a whole.
-    is_unpacked: bool,
+    position: usize,
+    /// Position that errors report, for decompressed bytes; `None` to report the exact position.
+    error_position: Option<usize>,
+    /// Whether the bytes were decompressed as a whole.
+    is_decompressed: bool,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0, within: None, is_unpacked: false }
+        Self { bytes, position: 0, error_position: None, is_decompressed: false }
     }
 
-    /// A reader of a chunk's payload; `is_unpacked` says that it was packed as a whole.
-    pub(crate) fn of_payload(payload: &'a [u8], is_unpacked: bool) -> Self {
-        Self { is_unpacked, ..Self::new(payload) }
+    /// Creates a reader of a chunk's payload, which may have been decompressed as a whole.
+    pub(crate) fn of_payload(payload: &'a [u8], is_decompressed: bool) -> Self {
+        Self { is_decompressed, ..Self::new(payload) }
     }
 
-    /// Whether the bytes were packed as a whole.
-    pub(crate) fn is_unpacked(&self) -> bool {
-        self.is_unpacked
+    /// Returns true if the bytes were decompressed as a whole.
+    pub(crate) fn is_decompressed(&self) -> bool {
+        self.is_decompressed
     }
 
-    /// A reader of bytes that were unpacked from those at `at` of a payload.
+    /// Creates a reader of bytes that were decompressed from position `at` of a payload.
     pub(crate) fn within(bytes: &'a [u8], at: usize) -> Self {
-        Self { bytes, at: 0, within: Some(at), is_unpacked: true }
+        Self { bytes, position: 0, error_position: Some(at), is_decompressed: true }
     }
 
+    /// Returns an error at the current position.
     #[cold]
-    pub(crate) fn malformed(&self, what: &'static str) -> Malformed {
-        Malformed { at: self.within.unwrap_or(self.at), what }
+    pub(crate) fn payload_error(&self, reason: &'static str) -> PayloadError {
+        PayloadError { position: self.error_position.unwrap_or(self.position), reason }
     }
 
-    pub(crate) fn at(&self) -> usize {
-        self.at
+    /// Returns the offset of the next byte.
+    pub(crate) fn position(&self) -> usize {
+        self.position
     }
 
-    /// The next so many bytes.
-    pub(crate) fn bytes(&mut self, len: u64) -> Result<&'a [u8], Malformed> {
-        let end = usize::try_from(len).ok().and_then(|len| self.at.checked_add(len));
-        let bytes = end.and_then(|end| self.bytes.get(self.at..end));
-        let bytes = bytes.ok_or(self.malformed("the payload ends inside a value"))?;
-        self.at += bytes.len();
+    /// Reads the next `len` bytes.
+    pub(crate) fn bytes(&mut self, len: u64) -> Result<&'a [u8], PayloadError> {
+        let end = usize::try_from(len).ok().and_then(|len| self.position.checked_add(len));
+        let bytes = end.and_then(|end| self.bytes.get(self.position..end));
+        let bytes = bytes.ok_or(self.payload_error("the payload ends inside a value"))?;
+        self.position += bytes.len();
         Ok(bytes)
     }
 
+    /// Returns the number of bytes not read yet.
     pub(crate) fn remaining(&self) -> usize {
-        self.bytes.len() - self.at
+        self.bytes.len() - self.position
     }
 
+    /// Reads one byte.
     #[inline(always)]
-    pub(crate) fn byte(&mut self) -> Result<u8, Malformed> {
-        match self.bytes.get(self.at) {
+    pub(crate) fn byte(&mut self) -> Result<u8, PayloadError> {
+        match self.bytes.get(self.position) {
             Some(&byte) => {
-                self.at += 1;
+                self.position += 1;
                 Ok(byte)
             }
-            None => Err(self.malformed("the payload ends inside a value")),
+            None => Err(self.payload_error("the payload ends inside a value")),
         }
     }
 
-    /// Nearly all values are of one byte or two.
+    /// Reads an integer. One and two bytes, as nearly all values have, take a fast path.
     #[inline(always)]
-    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
-        match self.bytes.get(self.at..) {
+    pub(crate) fn u64(&mut self) -> Result<u64, PayloadError> {
+        match self.bytes.get(self.position..) {
             Some(&[low, ..]) if low < 0x80 => {
-                self.at += 1;
+                self.position += 1;
                 Ok(u64::from(low))
             }
             Some(&[low, high, ..]) if high < 0x80 => {
-                self.at += 2;
+                self.position += 2;
                 Ok(u64::from(low & 0x7f) | u64::from(high) << 7)
             }
             _ => self.long_u64(),
@@ -134,7 +141,7 @@ impl<'a> Reader<'a> {
     }
 
     #[inline(never)]
-    fn long_u64(&mut self) -> Result<u64, Malformed> {
+    fn long_u64(&mut self) -> Result<u64, PayloadError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -147,58 +154,61 @@ impl<'a> Reader<'a> {
                 return Ok(value);
             }
         }
-        Err(self.malformed("an integer of more than 64 bits"))
+        Err(self.payload_error("integer above 64 bits"))
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+    /// Reads an integer that must fit in 32 bits.
+    pub(crate) fn u32(&mut self) -> Result<u32, PayloadError> {
         let value = self.u64()?;
-        u32::try_from(value).map_err(|_| self.malformed("a number of more than 32 bits"))
+        u32::try_from(value).map_err(|_| self.payload_error("number above 32 bits"))
     }
 
-    /// How many items follow, each of at least `item_bytes` bytes.
-    pub(crate) fn count(&mut self, item_bytes: usize) -> Result<usize, Malformed> {
+    /// Reads a count of items of at least `item_bytes` bytes each, all of which must follow.
+    pub(crate) fn count(&mut self, item_bytes: usize) -> Result<usize, PayloadError> {
         let count = self.u64()?;
         match usize::try_from(count) {
             Ok(count) if count <= self.remaining() / item_bytes => Ok(count),
-            _ => Err(self.malformed("a count of more items than the payload has room for")),
+            _ => Err(self.payload_error("count of more items than the payload can hold")),
         }
     }
 
-    pub(crate) fn delta(&mut self, from: u64) -> Result<u64, Malformed> {
+    /// Reads what [`put_delta`] wrote and adds it to `from`.
+    pub(crate) fn delta(&mut self, from: u64) -> Result<u64, PayloadError> {
         let folded = self.u64()?;
         let delta = (folded >> 1) as i64 ^ -((folded & 1) as i64);
         Ok(from.wrapping_add(delta as u64))
     }
 
-    pub(crate) fn size(&mut self) -> Result<u64, Malformed> {
-        let start = self.at;
+    /// Reads what [`put_size`] wrote.
+    pub(crate) fn size(&mut self) -> Result<u64, PayloadError> {
+        let start = self.position;
         let first = self.byte()?;
         if first & 1 == 0 {
-            self.at = start;
+            self.position = start;
             let halves = self.u64()?;
-            return (halves / 2).checked_mul(512).ok_or(self.malformed("a size of more than 64 bits"));
+            return (halves / 2).checked_mul(512).ok_or(self.payload_error("size above 64 bits"));
         }
         let low = u64::from(first >> 1 & 0x3f);
         if first < 0x80 {
             return Ok(low);
         }
         let rest = self.u64()?;
-        if rest >> 58 != 0 { Err(self.malformed("a size of more than 64 bits")) } else { Ok(rest << 6 | low) }
+        if rest >> 58 != 0 { Err(self.payload_error("size above 64 bits")) } else { Ok(rest << 6 | low) }
     }
 
-    /// A text of so many bytes.
-    pub(crate) fn text_of(&mut self, length: u64) -> Result<&'a str, Malformed> {
-        let start = self.at;
+    /// Reads `length` bytes as UTF-8 text.
+    pub(crate) fn text(&mut self, length: u64) -> Result<&'a str, PayloadError> {
+        let start = self.position;
         let bytes = self.bytes(length)?;
         std::str::from_utf8(bytes).map_err(|_| {
-            let before = Reader { at: start, ..*self };
-            before.malformed("a text that is not UTF-8")
+            let before = Reader { position: start, ..*self };
+            before.payload_error("text is not UTF-8")
         })
     }
 
-    /// Ends the reading: nothing may be left.
-    pub(crate) fn end(&self) -> Result<(), Malformed> {
-        if self.remaining() == 0 { Ok(()) } else { Err(self.malformed("bytes behind the last value")) }
+    /// Checks that all bytes were read.
+    pub(crate) fn end(&self) -> Result<(), PayloadError> {
+        if self.remaining() == 0 { Ok(()) } else { Err(self.payload_error("bytes after the last value")) }
     }
 }
 
@@ -207,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_come_back() {
+    fn written_values_are_read_back() {
         let values = [0, 1, 63, 64, 127, 128, 511, 512, 513, 20 << 20, u64::MAX - 511, u64::MAX - 1, u64::MAX];
         for from in values {
             for to in values {
@@ -223,11 +233,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_refused() {
+    fn invalid_values_are_rejected() {
         assert!(Reader::new(&[0xff; 11]).u64().is_err());
         assert!(Reader::new(&[0x80; 3]).u64().is_err());
         assert!(Reader::new(&[0xff; 11]).size().is_err());
-        assert!(Reader::new(b"a").text_of(5).is_err());
-        assert!(Reader::new(&[0xff]).text_of(1).is_err());
+        assert!(Reader::new(b"a").text(5).is_err());
+        assert!(Reader::new(&[0xff]).text(1).is_err());
     }
 }

@@ -1,30 +1,33 @@
-//! A file of version 1 of the format is read as it was on the day on which version 1 was final.
+//! A file of version 1 of the format decodes to the same items as when version 1 became final.
 //!
-//! `version_1.vram` has every kind of chunk, of event and of packing, and is never written anew; what it says stands in `version_1.txt`.
-//! Should the file be missing a kind that is added later, that gets a file of its own.
+//! `version_1.vram` has every kind of chunk, event and compression, and is never written again;
+//! `version_1.txt` describes its contents. A kind that is added later gets a file of its own.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use vramscope_trace::{
-    Annotation, Block, Category, Decoder, DeviceId, DeviceInfo, Encoder, Event, EventKind, Frame, Info, Interner, Item,
-    MempoolId, Pool, PoolKind, Recording, Replay, Segment, Sink, Site, SiteId, StackId, Stage, StreamId, StringId,
-    digest,
+    Annotation, AnnotationStage, Block, Category, DecodedItem, Decoder, DeviceId, DeviceInfo, Encoder, Event,
+    EventKind, Frame, Interner, MempoolId, PoolKey, PoolKind, Recording, RecordingInfo, Replay, Segment, Sink, Site,
+    SiteId, StackId, StreamId, StringId, digest,
 };
 
 fn data(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
-/// What a recording says, in words, a line a thing.
-fn told(bytes: &[u8]) -> String {
+/// Types that were renamed after `version_1.txt` was written: name now, name in the file.
+const RENAMED_TYPES: [(&str, &str); 2] = [("PoolKey {", "Pool {"), ("RecordingInfo {", "Info {")];
+
+/// Returns the items of a recording as text, one per line.
+fn described(bytes: &[u8]) -> String {
     let mut text = String::new();
     let mut decoder = Decoder::new();
     decoder.push(bytes);
-    while let Some(item) = decoder.next_item().expect("it can be read") {
+    while let Some(item) = decoder.next_item().expect("the file is valid") {
         match item {
-            Item::FullState(state) => {
+            DecodedItem::FullState(state) => {
                 writeln!(text, "FullState {} {:016x}", state.event(), digest(&state)).unwrap();
                 for (id, device) in state.devices() {
                     let counters = device.counters();
@@ -36,11 +39,14 @@ fn told(bytes: &[u8]) -> String {
             item => writeln!(text, "{item:?}").unwrap(),
         }
     }
-    decoder.finish().expect("it is whole");
+    decoder.finish().expect("the file is complete");
+    for (now, then) in RENAMED_TYPES {
+        text = text.replace(now, then);
+    }
     abridged(&text)
 }
 
-/// The first and the last lines, and of those between how many they are and a number for them.
+/// Returns the first and the last lines, and the number and hash of the lines between.
 fn abridged(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let (first, rest) = lines.split_at(80);
@@ -50,10 +56,10 @@ fn abridged(text: &str) -> String {
 }
 
 #[test]
-fn version_1_is_read_forever() {
+fn version_1_file_decodes_unchanged() {
     let bytes = std::fs::read(data("version_1.vram")).unwrap();
     let expected = std::fs::read_to_string(data("version_1.txt")).unwrap();
-    let found = told(&bytes);
+    let found = described(&bytes);
     for (number, (found, expected)) in found.lines().zip(expected.lines()).enumerate() {
         assert_eq!(found, expected, "line {}", number + 1);
     }
@@ -68,28 +74,28 @@ fn version_1_is_read_forever() {
     }
 }
 
-/// Packings stand in the second byte of a chunk's header and of every column's.
+/// The compression is the second byte of a chunk's header and of a column's.
 #[test]
-fn the_file_has_every_kind_and_packing() {
+fn version_1_file_has_every_kind_and_compression() {
     let bytes = std::fs::read(data("version_1.vram")).unwrap();
-    let (mut kinds, mut packings) = (Vec::new(), Vec::new());
+    let (mut kinds, mut compressions) = (Vec::new(), Vec::new());
     let mut at = 12;
     while at < bytes.len() {
         let stored = u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
         kinds.push(bytes[at]);
-        packings.push(bytes[at + 1]);
+        compressions.push(bytes[at + 1]);
         at += 32 + stored;
     }
     for kind in [1, 2, 3, 4, 5, 0x40, 0x41, 0x50] {
         assert!(kinds.contains(&kind), "kind {kind}");
     }
-    for packing in 0..3 {
-        assert!(packings.contains(&packing), "packing {packing}");
+    for compression in 0..3 {
+        assert!(compressions.contains(&compression), "compression {compression}");
     }
 }
 
-fn info() -> Info {
-    Info {
+fn info() -> RecordingInfo {
+    RecordingInfo {
         source: "train.py".to_owned(),
         writer: "vramscope 0.1.0".to_owned(),
         epoch_unix_ns: 1_790_000_000_000_000_000,
@@ -106,7 +112,7 @@ fn info() -> Info {
     }
 }
 
-/// Begins with memory in use and a site of every category.
+/// Records a full state with memory in use, and a site of every category.
 fn begin(encoder: &mut Encoder) {
     let mut interner = Interner::default();
     let (file, scope) = (interner.string("model.py"), interner.string("step/forward"));
@@ -120,11 +126,11 @@ fn begin(encoder: &mut Encoder) {
         interner.site(Site { stack, scope, category, compile_context: StringId(0) });
     }
     interner.site(Site { stack, scope, compile_context: file, ..Site::default() });
-    interner.take_fresh().iter().for_each(|definition| encoder.define(definition));
+    interner.take_new().iter().for_each(|definition| encoder.define(definition));
     let mut start = encoder.state().clone();
     start.set_time_ns(1000);
     let device = start.device_mut(DeviceId(1));
-    let (stream, pool, site) = (StreamId(9), Pool { kind: PoolKind::Small, owner: MempoolId(0, 3) }, SiteId(2));
+    let (stream, pool, site) = (StreamId(9), PoolKey { kind: PoolKind::Small, owner: MempoolId(0, 3) }, SiteId(2));
     let (address, size, since_event) = (0x7f00_0000_0000, 2 << 20, 0);
     device.insert_segment(Segment { address, size, stream, pool, expandable: false, site, since_event });
     let block = |address, size, requested, pending_free| Block {
@@ -143,19 +149,19 @@ fn begin(encoder: &mut Encoder) {
     encoder.full_state(&start);
 }
 
-/// An event of every kind, and every way to be freed.
+/// Returns an event of every kind, with every way to free a block.
 fn every_kind() -> Vec<Event> {
-    let (large, site) = (Pool::default_of(PoolKind::Large), SiteId(3));
+    let (large, site) = (PoolKey::default_of(PoolKind::Large), SiteId(3));
     let (address, size, stream) = (0x7f10_0000_0000, 20 << 20, StreamId(0));
     let allocated =
         |address, size, requested| EventKind::BlockAllocated { address, size, requested, stream, pool: large, site };
     let kinds = [
-        EventKind::Mark { stage: Stage::Begin, name: StringId(2), address: 0, site: SiteId(0) },
+        EventKind::Mark { stage: AnnotationStage::Begin, name: StringId(2), address: 0, site: SiteId(0) },
         EventKind::SegmentAllocated { address, size, stream, pool: large, site },
         EventKind::SegmentMapped { address: address + (1 << 30), size, stream, pool: large, site },
         allocated(address, 2 << 20, (2 << 20) - 100),
         allocated(address + (2 << 20), 513, 513),
-        EventKind::Mark { stage: Stage::Instant, name: StringId(1), address, site },
+        EventKind::Mark { stage: AnnotationStage::Instant, name: StringId(1), address, site },
         EventKind::FreeRequested { address, site },
         EventKind::FreeCompleted { address, site },
         allocated(address, 1 << 20, 1 << 20),
@@ -167,7 +173,7 @@ fn every_kind() -> Vec<Event> {
         EventKind::SegmentUnmapped { address: address + (1 << 30), size, site },
         EventKind::FreeRequested { address: 0x1234, site },
         EventKind::Gap { lost: 100 },
-        EventKind::Mark { stage: Stage::End, name: StringId(2), address: 0, site: SiteId(0) },
+        EventKind::Mark { stage: AnnotationStage::End, name: StringId(2), address: 0, site: SiteId(0) },
     ];
     let event = |(number, kind): (usize, EventKind)| Event {
         device: if matches!(kind, EventKind::FreeCompleted { address: 0x7f00_0000_1000, .. }) {
@@ -175,16 +181,16 @@ fn every_kind() -> Vec<Event> {
         } else {
             DeviceId(0)
         },
-        // The clock goes back once.
+        // One time is before the previous one.
         time_ns: 2000 + 10 * number as u64 - if number == 9 { 50 } else { 0 },
         kind,
     };
     kinds.into_iter().enumerate().map(event).collect()
 }
 
-/// A chunk as another writer might pack it.
-fn chunk(kind: u8, packing: u8, first_event: u64, events: u32, raw_len: usize, stored: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![kind, packing, 0, 0];
+/// Returns a chunk with any kind and compression.
+fn chunk(kind: u8, compression: u8, first_event: u64, events: u32, raw_len: usize, stored: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![kind, compression, 0, 0];
     bytes.extend((stored.len() as u32).to_le_bytes());
     bytes.extend((raw_len as u32).to_le_bytes());
     bytes.extend(events.to_le_bytes());
@@ -197,28 +203,34 @@ fn chunk(kind: u8, packing: u8, first_event: u64, events: u32, raw_len: usize, s
     bytes
 }
 
-/// Wrote the file.
+/// Wrote `version_1.vram`.
 #[test]
-#[ignore = "the file is never written anew"]
-fn write_the_file() {
+#[ignore = "the file is never written again"]
+fn write_version_1_file() {
     let mut encoder = Encoder::new(&info());
     begin(&mut encoder);
     for (number, event) in every_kind().iter().enumerate() {
         if number == 5 {
             let (device, time_ns, at_event) = (DeviceId(1), 2010, 3);
-            encoder.annotation(&Annotation { device, time_ns, at_event, stage: Stage::End, name: StringId(2) });
+            encoder.annotation(&Annotation {
+                device,
+                time_ns,
+                at_event,
+                stage: AnnotationStage::End,
+                name: StringId(2),
+            });
             encoder.flush();
         }
         encoder.event(event);
     }
-    // A gap has a state behind it.
+    // A full state follows a gap.
     let state = encoder.state().clone();
     encoder.full_state(&state);
-    // Enough of one kind that columns are packed one by one.
+    // Enough events that columns are compressed one by one.
     let site = SiteId(1);
     for number in 0..1200u64 {
         let (address, size) = (0x7f10_0000_0000 + number % 9 * 4096, 512 * (1 + number % 7));
-        let (stream, pool) = (StreamId(0), Pool::default_of(PoolKind::Large));
+        let (stream, pool) = (StreamId(0), PoolKey::default_of(PoolKind::Large));
         let kinds = [
             EventKind::BlockAllocated { address, size, requested: size - number % 5, stream, pool, site },
             EventKind::FreeRequested { address, site },
@@ -233,7 +245,8 @@ fn write_the_file() {
     for chunk_out in encoder.take_output() {
         bytes.extend(chunk_out.bytes);
     }
-    // One that may be skipped, and a chunk of definitions packed by LZ4: the strings "a" to "z" once more, with those before them.
+    // A chunk of an unknown kind that may be skipped, and a chunk of definitions compressed by LZ4:
+    // the strings "a" to "z", repeated, with the earlier definitions.
     bytes.extend(chunk(0x50, 0, 0, 0, 5, b"later"));
     let texts: Vec<u8> = (0..200).map(|number| b'a' + (number % 26) as u8).collect();
     let mut raw = vec![4, 2, 2, 9, 0, 0, 200, 1];
@@ -242,16 +255,16 @@ fn write_the_file() {
     raw.extend(texts);
     let packed = lz4_flex::block::compress(&raw);
     bytes.extend(chunk(2, 1, 0, 0, raw.len(), &packed));
-    let mut passed = Recording::passing_by(None);
-    passed.push(&bytes).unwrap();
-    bytes.extend(passed.index().into_iter().flat_map(|chunk| chunk.bytes));
+    let mut overview = Recording::overview_only(None);
+    overview.push(&bytes).unwrap();
+    bytes.extend(overview.index().into_iter().flat_map(|chunk| chunk.bytes));
     std::fs::write(data("version_1.vram"), &bytes).unwrap();
-    std::fs::write(data("version_1.txt"), told(&bytes)).unwrap();
+    std::fs::write(data("version_1.txt"), described(&bytes)).unwrap();
 }
 
-/// The example in `docs/format.md` says what is written beside it.
+/// The example in `docs/format.md` decodes to what its comments say.
 #[test]
-fn the_example_is_a_recording() {
+fn documented_example_is_a_valid_recording() {
     let page = include_str!("../../../docs/format.md");
     let example = page.split("```hex\n").nth(1).unwrap().split("```").next().unwrap();
     let bytes: Vec<u8> = example
@@ -264,13 +277,14 @@ fn the_example_is_a_recording() {
     let mut events = Vec::new();
     while let Some(item) = decoder.next_item().unwrap() {
         match item {
-            Item::Info(info) => assert_eq!(info.source, "train.py"),
-            Item::Event(event) => events.push((event.time_ns, event.kind)),
+            DecodedItem::Info(info) => assert_eq!(info.source, "train.py"),
+            DecodedItem::Event(event) => events.push((event.time_ns, event.kind)),
             item => panic!("{item:?}"),
         }
     }
     decoder.finish().unwrap();
-    let (address, stream, pool, site) = (0x7f00_0000_0000, StreamId(0), Pool::default_of(PoolKind::Small), SiteId(0));
+    let (address, stream, pool, site) =
+        (0x7f00_0000_0000, StreamId(0), PoolKey::default_of(PoolKind::Small), SiteId(0));
     let block = |address, size, requested| EventKind::BlockAllocated { address, size, requested, stream, pool, site };
     let expected = [
         (5000, EventKind::SegmentAllocated { address, size: 2 << 20, stream, pool, site }),

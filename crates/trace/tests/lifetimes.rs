@@ -1,6 +1,6 @@
-//! The lifetime index says what a naive list of allocations says, and what the memory state says.
+//! The lifetime index agrees with a plain list of allocations and with the memory state.
 
-#[allow(dead_code, reason = "other tests use the rest of it")]
+#[allow(dead_code, reason = "each test file uses a part")]
 mod common;
 
 use std::collections::BTreeMap;
@@ -8,22 +8,22 @@ use std::collections::BTreeMap;
 use common::{Random, any_event, program};
 use proptest::prelude::*;
 use vramscope_trace::{
-    Allocation, Block, DeviceId, DeviceLifetimes, Event, EventKind, LifetimesBuilder, MemoryState, MempoolId, Pool,
-    PoolKind, SiteId, StreamId, Sums,
+    Allocation, AllocationSums, Block, DeviceId, DeviceLifetimes, Event, EventKind, LifetimesBuilder, MemoryState,
+    MempoolId, PoolKey, PoolKind, SiteId, StreamId,
 };
 
 const DEVICE: DeviceId = DeviceId(1);
 
-/// The events of a program on two devices with several streams and pools, small and large blocks and addresses of all kinds, some
-/// of which it never frees, and of which streams use some for long.
-fn story(events: usize, seed: u64, slots: u64) -> Vec<Event> {
+/// Returns the events of a program on two devices with several streams, pools, sizes and kinds of
+/// addresses. Some blocks are never freed, some are pending free for long.
+fn varied_program(events: usize, seed: u64, slots: u64) -> Vec<Event> {
     let mut random = Random(seed | 1);
     let mut live = BTreeMap::new();
     let mut out = Vec::with_capacity(events);
     while out.len() < events {
         let device = DeviceId(random.below(2) as u16);
         let slot = random.below(slots);
-        // Neighbors far apart, unaligned ones, and some beyond any region of a TiB.
+        // Aligned and unaligned addresses, and some beyond the first region of a TiB.
         let address = (slot << 21) + [0, 1, 256, 5 << 40][slot as usize % 4];
         let site = SiteId(random.below(40) as u32);
         let kind = match live.get(&(device, slot)) {
@@ -38,11 +38,11 @@ fn story(events: usize, seed: u64, slots: u64) -> Vec<Event> {
                     _ => 1 << 21,
                 };
                 let kind = if random.below(2) == 0 { PoolKind::Small } else { PoolKind::Large };
-                let pool = Pool { kind, owner: MempoolId(0, random.below(3)) };
+                let pool = PoolKey { kind, owner: MempoolId(0, random.below(3)) };
                 EventKind::BlockAllocated { address, size, requested, stream: StreamId(slot % 3 * 7), pool, site }
             }
             Some(_) if slot % 16 == 3 => continue,
-            // Old sources have no event for the request.
+            // Some sources have no event for the free request.
             Some(false) if slot % 16 == 5 => {
                 live.remove(&(device, slot));
                 EventKind::FreeCompleted { address, site }
@@ -61,15 +61,15 @@ fn story(events: usize, seed: u64, slots: u64) -> Vec<Event> {
     out
 }
 
-/// All allocations of one device, the plain way.
-fn naive(start: &MemoryState, events: &[Event], device: DeviceId) -> Vec<Allocation> {
+/// Returns all allocations of one device, from a plain list.
+fn allocation_list(start: &MemoryState, events: &[Event], device: DeviceId) -> Vec<Allocation> {
     let mut all: Vec<Allocation> = Vec::new();
     let mut open = BTreeMap::new();
     let first = start.event();
     for block in start.device(device).into_iter().flat_map(|device| device.blocks()) {
         open.insert(block.address, all.len());
         all.push(Allocation {
-            seen_to_begin: false,
+            start_observed: false,
             allocated_until: block.pending_free.then_some(first),
             ..of_block(block, first)
         });
@@ -87,15 +87,15 @@ fn naive(start: &MemoryState, events: &[Event], device: DeviceId) -> Vec<Allocat
                     pool,
                     site,
                     first_moment: moment,
-                    seen_to_begin: true,
+                    start_observed: true,
                     allocated_until: None,
                     active_until: None,
-                    seen_to_end: true,
+                    end_observed: true,
                 });
             }
             EventKind::FreeRequested { address, .. } => all[open[&address]].allocated_until = Some(moment),
             EventKind::FreeCompleted { address, .. } => {
-                let one = &mut all[open.remove(&address).expect("it is there")];
+                let one = &mut all[open.remove(&address).expect("the block is allocated")];
                 one.allocated_until.get_or_insert(moment);
                 one.active_until = Some(moment);
             }
@@ -115,10 +115,10 @@ fn of_block(block: &Block, first_moment: u64) -> Allocation {
         pool,
         site,
         first_moment,
-        seen_to_begin: true,
+        start_observed: true,
         allocated_until: None,
         active_until: None,
-        seen_to_end: true,
+        end_observed: true,
     }
 }
 
@@ -137,7 +137,7 @@ fn sorted(allocations: impl IntoIterator<Item = Allocation>) -> Vec<Allocation> 
     all
 }
 
-/// Checks every question against a filter over the naive list.
+/// Checks every query against a filter over the list.
 fn check(index: &DeviceLifetimes, all: &[Allocation], random: &mut Random, last: u64) -> Result<(), TestCaseError> {
     prop_assert_eq!(index.len(), all.len());
     prop_assert_eq!(sorted(index.iter()), sorted(all.iter().copied()));
@@ -148,7 +148,7 @@ fn check(index: &DeviceLifetimes, all: &[Allocation], random: &mut Random, last:
         let live = select(&|one| one.is_active_at(from));
         prop_assert_eq!(sorted(index.live_at(from)), live.clone());
         prop_assert_eq!(
-            sorted(index.alive_in(from, to)),
+            sorted(index.active_between(from, to)),
             select(&|one| one.first_moment <= to && one.active_until.is_none_or(|until| until > from))
         );
 
@@ -158,7 +158,7 @@ fn check(index: &DeviceLifetimes, all: &[Allocation], random: &mut Random, last:
         largest.truncate(count);
         prop_assert_eq!(index.largest_at(from, count), largest);
 
-        let mut sums = BTreeMap::<(SiteId, StreamId, Pool), Sums>::new();
+        let mut sums = BTreeMap::<(SiteId, StreamId, PoolKey), AllocationSums>::new();
         for one in &live {
             let sum = sums.entry((one.site, one.stream, one.pool)).or_default();
             sum.count += 1;
@@ -168,7 +168,7 @@ fn check(index: &DeviceLifetimes, all: &[Allocation], random: &mut Random, last:
         }
         prop_assert_eq!(index.sums_at(from, |one| (one.site, one.stream, one.pool)), sums);
 
-        let made = |one: &Allocation| one.birth().is_some_and(|birth| (from..to).contains(&birth));
+        let made = |one: &Allocation| one.allocating_event().is_some_and(|event| (from..to).contains(&event));
         for at in [to, last, u64::MAX] {
             let survives = |one: &Allocation| made(one) && one.is_allocated_at(at);
             prop_assert_eq!(sorted(index.survivors(from..to, at)), select(&survives));
@@ -200,14 +200,14 @@ fn check(index: &DeviceLifetimes, all: &[Allocation], random: &mut Random, last:
     Ok(())
 }
 
-/// The live blocks of a device as the state has them.
-fn blocks(state: &MemoryState, device: DeviceId) -> Vec<(u64, u64, u64, StreamId, Pool, SiteId, bool)> {
+/// Returns the active blocks of a device from the memory state.
+fn blocks(state: &MemoryState, device: DeviceId) -> Vec<(u64, u64, u64, StreamId, PoolKey, SiteId, bool)> {
     let blocks = state.device(device).into_iter().flat_map(|device| device.blocks());
     blocks.map(|one| (one.address, one.size, one.requested, one.stream, one.pool, one.site, one.pending_free)).collect()
 }
 
-/// The same as the index has them.
-fn live(index: Option<&DeviceLifetimes>, moment: u64) -> Vec<(u64, u64, u64, StreamId, Pool, SiteId, bool)> {
+/// Returns the active blocks of a device from the lifetime index.
+fn live(index: Option<&DeviceLifetimes>, moment: u64) -> Vec<(u64, u64, u64, StreamId, PoolKey, SiteId, bool)> {
     let live = index.into_iter().flat_map(|index| index.live_at(moment));
     let row = |one: Allocation| {
         (one.address, one.size, one.requested, one.stream, one.pool, one.site, !one.is_allocated_at(moment))
@@ -221,15 +221,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn every_question_is_answered_as_a_list_would(
+    fn queries_agree_with_a_list(
         count in 0..30_000usize, seed: u64, slots in prop_oneof![1..40u64, 40..3000u64], cut in 0..=100usize,
     ) {
-        let events = story(count, seed, slots);
+        let events = varied_program(count, seed, slots);
         let (before, events) = events.split_at(count * cut / 200);
         let mut start = MemoryState::default();
         before.iter().for_each(|event| start.apply(event));
         let lifetimes = build(&start, events);
-        let all = naive(&start, events, DEVICE);
+        let all = allocation_list(&start, events, DEVICE);
         let last = start.event() + events.len() as u64;
         match lifetimes.device(DEVICE) {
             Some(index) => check(index, &all, &mut Random(seed | 1), last)?,
@@ -238,16 +238,16 @@ proptest! {
     }
 
     #[test]
-    fn the_live_set_is_that_of_the_memory_state(count in 1..40_000usize, seed: u64, gap in 0..3usize) {
+    fn live_set_agrees_with_the_memory_state(count in 1..40_000usize, seed: u64, gap in 0..3usize) {
         let events = program(count.max(2), seed);
         let mut random = Random(seed | 1);
-        // Events that get lost on the way.
+        // Ranges of lost events.
         let lost = (0..gap).map(|_| (random.below(events.len() as u64) as usize, random.below(3000) as usize));
         let lost: Vec<_> = lost.map(|(from, length)| from..from + length).collect();
         let moments: Vec<usize> = (0..20).map(|_| random.below(events.len() as u64) as usize).collect();
         let mut state = MemoryState::default();
         let mut builder = LifetimesBuilder::new();
-        let mut told = vec![(0, state.clone())];
+        let mut expected = vec![(0, state.clone())];
         let mut missing = false;
         for (number, event) in events.iter().enumerate() {
             if missing && !lost.iter().any(|range| range.contains(&number)) {
@@ -260,16 +260,16 @@ proptest! {
                 continue;
             }
             builder.event(number as u64, event);
-            // A full state that says nothing new changes nothing.
+            // A full state that equals the current state changes nothing.
             if number % 5000 == 77 {
                 builder.full_state(&state);
             }
             if moments.contains(&number) {
-                told.push((number as u64 + 1, state.clone()));
+                expected.push((number as u64 + 1, state.clone()));
             }
         }
         let lifetimes = builder.finish();
-        for (moment, state) in told {
+        for (moment, state) in expected {
             for device in [0, 1].map(DeviceId) {
                 prop_assert_eq!(live(lifetimes.device(device), moment), blocks(&state, device));
             }
@@ -280,7 +280,7 @@ proptest! {
     }
 
     #[test]
-    fn contradictions_do_no_harm(
+    fn inconsistent_events_do_not_panic(
         steps in prop::collection::vec((any_event(), 0..5u64, prop::bool::weighted(0.05)), 0..300), begin: u64,
     ) {
         let mut state = MemoryState::default();
@@ -298,7 +298,7 @@ proptest! {
         for (_, index) in lifetimes.devices() {
             prop_assert!(index.len() <= steps.len());
             for moment in [0, begin, number, u64::MAX] {
-                let _ = index.live_at(moment).count() + index.alive_in(moment, u64::MAX).count();
+                let _ = index.live_at(moment).count() + index.active_between(moment, u64::MAX).count();
                 let _ = index.survivors(moment..u64::MAX, moment).count() + index.history_of(moment).count();
                 let _ = index.temporaries(0..moment, moment).count();
                 for one in index.iter() {
@@ -310,7 +310,7 @@ proptest! {
     }
 
     #[test]
-    fn a_full_state_settles_what_contradicts(steps in prop::collection::vec(any_event(), 1..200)) {
+    fn full_state_resolves_inconsistencies(steps in prop::collection::vec(any_event(), 1..200)) {
         let mut state = MemoryState::default();
         let mut builder = LifetimesBuilder::new();
         for event in &steps {
@@ -326,7 +326,7 @@ proptest! {
 }
 
 fn allocated(address: u64, size: u64) -> EventKind {
-    let (stream, pool) = (StreamId(0), Pool::default());
+    let (stream, pool) = (StreamId(0), PoolKey::default());
     EventKind::BlockAllocated { address, size, requested: size, stream, pool, site: SiteId(1) }
 }
 
@@ -336,7 +336,7 @@ fn of_kinds(kinds: &[EventKind]) -> Vec<Allocation> {
 }
 
 #[test]
-fn a_life_has_four_events() {
+fn lifetime_has_start_free_request_and_completion() {
     let site = SiteId(0);
     let one = of_kinds(&[
         EventKind::Gap { lost: 0 },
@@ -345,20 +345,23 @@ fn a_life_has_four_events() {
         EventKind::Gap { lost: 0 },
         EventKind::FreeCompleted { address: 512, site },
     ])[0];
-    assert_eq!((one.birth(), one.free_requested(), one.free_completed()), (Some(1), Some(2), Some(4)));
+    assert_eq!(
+        (one.allocating_event(), one.free_requested_event(), one.free_completed_event()),
+        (Some(1), Some(2), Some(4))
+    );
     assert!(!one.is_active_at(1) && one.is_allocated_at(2) && !one.is_allocated_at(3));
     assert!(one.is_active_at(4) && !one.is_active_at(5));
 }
 
 #[test]
-fn a_second_allocation_at_an_address_ends_the_first() {
+fn second_allocation_at_an_address_ends_the_first() {
     let all = of_kinds(&[allocated(512, 512), allocated(512, 1024)]);
-    assert_eq!((all[0].active_until, all[0].seen_to_end, all[0].free_requested()), (Some(2), false, None));
+    assert_eq!((all[0].active_until, all[0].end_observed, all[0].free_requested_event()), (Some(2), false, None));
     assert_eq!((all[1].first_moment, all[1].active_until, all[1].size), (2, None, 1024));
 }
 
 #[test]
-fn what_a_gap_hides_is_not_made_up() {
+fn events_in_a_gap_are_not_invented() {
     let events = [allocated(512, 512), allocated(1024, 512)].map(|kind| Event { device: DEVICE, time_ns: 0, kind });
     let mut state = MemoryState::default();
     let mut builder = LifetimesBuilder::new();
@@ -366,20 +369,21 @@ fn what_a_gap_hides_is_not_made_up() {
         builder.event(state.event(), event);
         state.apply(event);
     }
-    // While nobody looked, the first was freed and another one came.
+    // In the gap, the first block is freed and another one allocated.
     for kind in [EventKind::FreeCompleted { address: 512, site: SiteId(0) }, allocated(4096, 512)] {
         state.apply(&Event { device: DEVICE, time_ns: 0, kind });
     }
     builder.full_state(&state);
     let lifetimes = builder.finish();
-    let all: Vec<Allocation> = lifetimes.device(DEVICE).expect("it was heard of").iter().collect();
-    let ends: Vec<_> = all.iter().map(|one| (one.birth(), one.active_until, one.free_requested())).collect();
+    let all: Vec<Allocation> = lifetimes.device(DEVICE).expect("the device has events").iter().collect();
+    let ends: Vec<_> =
+        all.iter().map(|one| (one.allocating_event(), one.active_until, one.free_requested_event())).collect();
     assert_eq!(ends, [(Some(0), Some(4), None), (Some(1), None, None), (None, None, None)]);
-    assert_eq!((all[0].seen_to_end, all[2].first_moment), (false, 4));
+    assert_eq!((all[0].end_observed, all[2].first_moment), (false, 4));
 }
 
 #[test]
-fn an_allocation_takes_24_bytes_or_less() {
+fn index_takes_at_most_24_bytes_per_allocation() {
     let lifetimes = build(&MemoryState::default(), &program(600_000, 5));
     let count: usize = lifetimes.devices().map(|(_, index)| index.len()).sum();
     let bytes = lifetimes.size_in_memory() as f64 / count as f64;

@@ -1,29 +1,30 @@
-//! The metrics are what their formulas say, at a moment and over time.
+//! Metrics match their formulas, at one moment and over time.
 
-#[allow(dead_code, reason = "other tests use the rest of it")]
+#[allow(dead_code, reason = "each test file uses a part")]
 mod common;
 
 use common::{any_event, program};
 use proptest::prelude::*;
 use vramscope_trace::{
-    Block, Churn, DeviceId, DeviceState, Event, EventKind, MemoryState, MempoolId, Metrics, MetricsSeries, Pool,
+    Block, Churn, DeviceId, DeviceState, Event, EventKind, MemoryState, MempoolId, Metrics, MetricsSeries, PoolKey,
     PoolKind, Segment, SiteId, StreamId, metrics_by_group, unusable_share,
 };
 
 const DEVICE: DeviceId = DeviceId(1);
 const KIB: u64 = 1 << 10;
 
-/// A device with one segment for each text: a letter for each KiB, `.` where it is free, the same letter for one block, an upper case
-/// one for a block that waits for a stream. A text that begins with `+` is an expandable segment.
-fn drawn(segments: &[&str]) -> DeviceState {
+/// Returns a device with one segment per text: one character per KiB, `.` for free memory, equal
+/// letters for one block, upper case for a block that is pending free. A text that begins with `+`
+/// is an expandable segment.
+fn device_from_drawing(segments: &[&str]) -> DeviceState {
     let mut device = DeviceState::default();
-    let (stream, site, pool) = (StreamId(0), SiteId(0), Pool::default_of(PoolKind::Large));
-    for (number, drawing) in segments.iter().enumerate() {
+    let (stream, site, pool) = (StreamId(0), SiteId(0), PoolKey::default_of(PoolKind::Large));
+    for (number, text) in segments.iter().enumerate() {
         let start = (number as u64 + 1) << 30;
-        let (expandable, drawing) = (drawing.starts_with('+'), drawing.trim_start_matches('+'));
-        let size = drawing.len() as u64 * KIB;
+        let (expandable, text) = (text.starts_with('+'), text.trim_start_matches('+'));
+        let size = text.len() as u64 * KIB;
         device.insert_segment(Segment { address: start, size, stream, pool, expandable, site, since_event: 0 });
-        let letters: Vec<char> = drawing.chars().collect();
+        let letters: Vec<char> = text.chars().collect();
         let mut at = 0;
         for run in letters.chunk_by(|a, b| a == b) {
             if run[0] != '.' {
@@ -45,42 +46,42 @@ fn drawn(segments: &[&str]) -> DeviceState {
     device
 }
 
-/// Checks `[allocated, active, reserved]` in KiB, the free blocks, those of them that are inactive splits and their KiB, and
-/// `[fragmentation, free-space index, unusable share for 4 KiB]`.
+/// Checks `[allocated, active, reserved]` in KiB, the number of free blocks, of inactive splits and
+/// their KiB, and `[fragmentation, free-space index, unusable share for 4 KiB]`.
 fn check(segments: &[&str], bytes: [u64; 3], [free, split, split_kib]: [u64; 3], shares: [f64; 3]) {
-    let device = drawn(segments);
+    let device = device_from_drawing(segments);
     let metrics = Metrics::at(&device, |_, _| true);
     let counters = metrics.counters;
     assert_eq!([counters.allocated, counters.active, counters.reserved], bytes.map(|kib| kib * KIB), "{segments:?}");
     assert_eq!(counters, device.counters());
     let splits = [metrics.free.blocks, metrics.inactive_split, metrics.inactive_split_bytes / KIB];
     assert_eq!(splits, [free, split, split_kib], "{segments:?}");
-    let given = [metrics.fragmentation(), metrics.free_space_index(), metrics.unusable_share(4 * KIB)];
-    assert_eq!(given, shares, "{segments:?}");
+    let actual = [metrics.fragmentation(), metrics.free_space_index(), metrics.unusable_share(4 * KIB)];
+    assert_eq!(actual, shares, "{segments:?}");
     assert_eq!(unusable_share(&device, 4 * KIB, |_, _| true), shares[2]);
     assert_eq!(metrics.unallocated_bytes(), (bytes[2] - bytes[0]) * KIB);
     assert_eq!(metrics.rounding_waste_bytes(), device.blocks().len() as u64 * 256);
 }
 
 #[test]
-fn metrics_of_drawn_memory() {
+fn metrics_match_their_formulas() {
     check(&[], [0, 0, 0], [0, 0, 0], [0.0, 1.0, 0.0]);
     check(&["aaaabbbb"], [8, 8, 8], [0, 0, 0], [0.0, 1.0, 0.0]);
-    // A segment that is free as a whole could be given back: it is no split.
+    // An entirely free segment can be released, so it is not a split.
     check(&["........"], [0, 0, 8], [1, 0, 0], [0.0, 1.0, 0.0]);
     check(&["aaaa...."], [4, 4, 8], [1, 1, 4], [0.0, 1.0, 0.0]);
     check(&["aa..bb.."], [4, 4, 8], [2, 2, 4], [0.5, 0.5, 1.0]);
-    // A block that waits for a stream is active and not allocated; nobody can have its place yet.
+    // A block that is pending free is active and not allocated; its memory cannot be reused yet.
     check(&["aaBB...."], [2, 4, 8], [1, 1, 4], [0.0, 1.0, 0.0]);
-    // Segments are not contiguous, however they lie.
+    // Free blocks of different segments are never joined.
     check(&["aa..", "..bb", "...."], [4, 4, 12], [3, 2, 4], [0.5, 0.375, 0.5]);
-    // Pages of an expandable segment can be given back: nothing of one is an inactive split.
+    // Memory of an expandable segment can be unmapped, so it has no inactive splits.
     check(&["+aa..bb..", "cc.."], [6, 6, 12], [3, 1, 2], [1.0 - 1.0 / 3.0, 1.0 / 3.0, 1.0]);
 }
 
 #[test]
-fn each_pool_and_stream_has_its_own_free_space() {
-    let pool = |kind, owner| Pool { kind, owner: MempoolId(0, owner) };
+fn free_space_is_counted_per_pool_and_stream() {
+    let pool = |kind, owner| PoolKey { kind, owner: MempoolId(0, owner) };
     let (small, private) = (pool(PoolKind::Small, 0), pool(PoolKind::Large, 3));
     let mut device = DeviceState::default();
     for (address, size, pool, stream) in [(0, 2048, small, 0), (2048, 2048, small, 7), (4096, 4096, private, 7)] {
@@ -95,8 +96,9 @@ fn each_pool_and_stream_has_its_own_free_space() {
     assert_eq!(metrics_by_group(&device).len(), 3);
 }
 
-/// Compares the metrics of a device with what its counters and its free space say, which are had in other ways.
-fn agrees(device: &DeviceState) -> Result<(), TestCaseError> {
+/// Compares the metrics of a device with its counters and free space, which are computed
+/// differently.
+fn check_agreement(device: &DeviceState) -> Result<(), TestCaseError> {
     let metrics = Metrics::at(device, |_, _| true);
     prop_assert_eq!(metrics.counters, device.counters());
     prop_assert_eq!(metrics.free, device.free_space());
@@ -125,17 +127,17 @@ proptest! {
         let mut state = MemoryState::default();
         program(count, seed).iter().for_each(|event| state.apply(event));
         for (_, device) in state.devices() {
-            agrees(device)?;
+            check_agreement(device)?;
         }
     }
 
     #[test]
-    fn contradictions_do_no_harm(events in prop::collection::vec(any_event(), 0..200)) {
+    fn inconsistent_events_do_not_panic(events in prop::collection::vec(any_event(), 0..200)) {
         let mut state = MemoryState::default();
         let mut series = MetricsSeries::new();
         for event in &events {
             state.apply(event);
-            let device = state.device(event.device).expect("it was heard of");
+            let device = state.device(event.device).expect("the device has events");
             series.event(state.event(), event, device);
         }
         for (_, device) in state.devices() {
@@ -147,21 +149,21 @@ proptest! {
     }
 }
 
-/// The series of one device of a program, and the moments at which it was taken again by hand.
+/// Returns the metrics series of `DEVICE`.
 fn series_of(events: &[Event]) -> MetricsSeries {
     let mut state = MemoryState::default();
     let mut series = MetricsSeries::new();
     for event in events {
         state.apply(event);
         if event.device == DEVICE {
-            series.event(state.event(), event, state.device(DEVICE).expect("it was heard of"));
+            series.event(state.event(), event, state.device(DEVICE).expect("the device has events"));
         }
     }
     series
 }
 
 #[test]
-fn a_series_is_exact_at_its_moments() {
+fn series_is_exact_at_its_moments() {
     let events = program(60_000, 3);
     let series = series_of(&events);
     assert!(series.len() > 100, "{} moments", series.len());
@@ -175,12 +177,12 @@ fn a_series_is_exact_at_its_moments() {
             churn = Churn { allocations: churn.allocations + 1, bytes: churn.bytes + size };
         }
         if let Some(sample) = samples.next_if(|sample| sample.event == state.event()) {
-            let device = state.device(DEVICE).expect("it was heard of");
+            let device = state.device(DEVICE).expect("the device has events");
             assert_eq!(sample.metrics, Metrics::at(device, |_, _| true));
             assert_eq!((sample.churn, sample.time_ns), (churn, state.time_ns()));
         }
     }
-    assert_eq!(samples.next(), None, "every moment was met");
+    assert_eq!(samples.next(), None, "every sample was compared");
     let half = series.between(end_ns / 2, end_ns, |_, _| true).count();
     assert!((1..series.len()).contains(&half));
     assert_eq!(
@@ -191,7 +193,7 @@ fn a_series_is_exact_at_its_moments() {
 }
 
 #[test]
-fn events_may_come_many_at_once() {
+fn events_can_be_added_in_batches() {
     let events = program(60_000, 3);
     let mut state = MemoryState::default();
     let (mut series, mut allocated, mut count) = (MetricsSeries::new(), Churn::default(), 0);
@@ -204,23 +206,26 @@ fn events_may_come_many_at_once() {
             }
         }
         if state.event().is_multiple_of(1000) {
-            let device = state.device(DEVICE).expect("it was heard of");
+            let device = state.device(DEVICE).expect("the device has events");
             series.events(count, allocated, (state.event(), state.time_ns()), device);
             (allocated, count) = (Churn::default(), 0);
         }
     }
     assert_eq!(series.len(), 60);
     let of_events = series_of(&events);
-    let last = series.between(0, u64::MAX, |_, _| true).last().expect("there are some");
-    let one = of_events.between(0, u64::MAX, |_, _| true).last().expect("there are some");
-    assert_eq!((last.event, last.metrics), (60_000, Metrics::at(state.device(DEVICE).expect("it"), |_, _| true)));
+    let last = series.between(0, u64::MAX, |_, _| true).last().expect("the series is not empty");
+    let one = of_events.between(0, u64::MAX, |_, _| true).last().expect("the series is not empty");
+    assert_eq!(
+        (last.event, last.metrics),
+        (60_000, Metrics::at(state.device(DEVICE).expect("the device has events"), |_, _| true))
+    );
     assert!(one.churn.allocations <= last.churn.allocations && last.churn.allocations < one.churn.allocations + 2000);
 }
 
 #[test]
-fn a_long_series_stays_small() {
-    // Two slots that come and go: as many moments as there may be.
-    let pool = Pool::default_of(PoolKind::Small);
+fn long_series_has_bounded_size() {
+    // One block that is allocated and freed, so that the series has as many moments as possible.
+    let pool = PoolKey::default_of(PoolKind::Small);
     let mut series = MetricsSeries::new();
     let mut state = MemoryState::default();
     let (address, site) = (512, SiteId(0));
@@ -232,7 +237,7 @@ fn a_long_series_stays_small() {
         };
         let event = Event { device: DEVICE, time_ns: number, kind };
         state.apply(&event);
-        series.event(state.event(), &event, state.device(DEVICE).expect("it was heard of"));
+        series.event(state.event(), &event, state.device(DEVICE).expect("the device has events"));
     }
     assert!((1024..4096).contains(&series.len()), "{} moments", series.len());
     assert!(series.size_in_memory() < 4 << 20);

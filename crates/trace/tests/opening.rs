@@ -1,6 +1,6 @@
-//! Recordings of programs like real ones, opened by their index and read where a moment is looked at.
+//! Recordings of realistic programs, opened by their index and read on demand.
 
-#[allow(dead_code, reason = "each file of tests uses a part")]
+#[allow(dead_code, reason = "each test file uses a part")]
 mod common;
 #[path = "common/program.rs"]
 mod program;
@@ -8,24 +8,31 @@ mod program;
 use std::sync::Arc;
 
 use common::Random;
-use program::{Shape, program};
+use program::{ProgramShape, program};
 use proptest::prelude::*;
 use vramscope_trace::{
-    Annotation, DeviceId, DeviceInfo, Encoder, Event, EventKind, IncidentKind, Info, Interner, MemoryState, Opening,
-    Recording, Replay, Sink, Site, Stage, StringId,
+    Annotation, AnnotationStage, DeviceId, DeviceInfo, Encoder, Event, EventKind, IncidentKind, Interner, MemoryState,
+    Recording, RecordingInfo, RecordingOpener, Replay, Sink, Site, StringId,
 };
 
-/// A recording of `events`, with some definitions and annotations on the way, in chunks of at most `flush_every` events.
+/// Encodes `events` with some definitions and annotations, in chunks of at most `flush_every`
+/// events.
 fn encode(events: &[Event], flush_every: usize) -> Vec<u8> {
-    let mut encoder = Encoder::new(&Info { source: "a program".to_owned(), ..Info::default() });
+    let mut encoder = Encoder::new(&RecordingInfo { source: "a program".to_owned(), ..RecordingInfo::default() });
     let mut interner = Interner::default();
     for (number, event) in events.iter().enumerate() {
         if number % 5000 == 0 {
             let scope = interner.string(&format!("step {number}"));
             interner.site(Site { scope, ..Site::default() });
-            interner.take_fresh().iter().for_each(|definition| encoder.define(definition));
+            interner.take_new().iter().for_each(|definition| encoder.define(definition));
             let (time_ns, at_event, name) = (event.time_ns, number as u64, StringId(1));
-            encoder.annotation(&Annotation { device: event.device, time_ns, at_event, stage: Stage::Instant, name });
+            encoder.annotation(&Annotation {
+                device: event.device,
+                time_ns,
+                at_event,
+                stage: AnnotationStage::Instant,
+                name,
+            });
         }
         encoder.event(event);
         if number % flush_every == flush_every - 1 {
@@ -36,7 +43,7 @@ fn encode(events: &[Event], flush_every: usize) -> Vec<u8> {
     encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
 }
 
-fn taken_in(bytes: &[u8]) -> Recording {
+fn pushed(bytes: &[u8]) -> Recording {
     let mut recording = Recording::new();
     recording.push(bytes).unwrap();
     recording.finish().unwrap();
@@ -44,42 +51,42 @@ fn taken_in(bytes: &[u8]) -> Recording {
 }
 
 fn with_index(bytes: &[u8]) -> Vec<u8> {
-    let mut passed = Recording::passing_by(None);
-    bytes.chunks(1000).for_each(|piece| passed.push(piece).unwrap());
-    let index = passed.index().into_iter().flat_map(|chunk| chunk.bytes);
+    let mut overview = Recording::overview_only(None);
+    bytes.chunks(1000).for_each(|piece| overview.push(piece).unwrap());
+    let index = overview.index().into_iter().flat_map(|chunk| chunk.bytes);
     bytes.iter().copied().chain(index).collect()
 }
 
 fn by_index(bytes: &[u8]) -> Option<Recording> {
-    let mut opening = Opening::new(bytes.len() as u64);
-    let mut wishes = 0;
-    while let Some(range) = opening.wants() {
-        opening.supply(range.start, &bytes[range.start as usize..range.end as usize]);
-        wishes += 1;
-        assert!(wishes < 1000, "it never has enough");
+    let mut opener = RecordingOpener::new(bytes.len() as u64);
+    let mut requests = 0;
+    while let Some(range) = opener.wanted_range() {
+        opener.supply(range.start, &bytes[range.start as usize..range.end as usize]);
+        requests += 1;
+        assert!(requests < 1000, "the opener never finishes");
     }
-    opening.finish()
+    opener.finish()
 }
 
 fn states_at(events: &[Event], moments: &[u64]) -> Vec<MemoryState> {
     let mut sorted = moments.to_vec();
     sorted.sort_unstable();
     let mut state = MemoryState::default();
-    let mut found = std::collections::HashMap::new();
+    let mut states = std::collections::HashMap::new();
     for moment in sorted {
         while state.event() < moment {
             state.apply(&events[state.event() as usize]);
         }
-        found.insert(moment, state.clone());
+        states.insert(moment, state.clone());
     }
-    moments.iter().map(|moment| found[moment].clone()).collect()
+    moments.iter().map(|moment| states[moment].clone()).collect()
 }
 
-fn shape() -> impl Strategy<Value = Shape> {
-    (1..4u16, 0..3u8, any::<bool>(), 1..400usize).prop_map(|(devices, errors, expandable, live)| Shape {
+fn shape() -> impl Strategy<Value = ProgramShape> {
+    (1..4u16, 0..3u8, any::<bool>(), 1..400usize).prop_map(|(devices, errors, expandable, live)| ProgramShape {
         devices,
-        // None, one in a thousand, one in thirty.
-        misfits_in_1000: [0, 1, 30][usize::from(errors)],
+        // Inconsistent steps: none, 1 in 1,000, 30 in 1,000.
+        inconsistent_per_1000: [0, 1, 30][usize::from(errors)],
         expandable,
         live,
     })
@@ -88,38 +95,40 @@ fn shape() -> impl Strategy<Value = Shape> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Whatever way a recording was opened, it is the same at every moment as applying its events.
+    /// However a recording is opened, every moment equals applying its events.
     #[test]
-    fn every_way_in_shows_the_same(
-        shape in shape(), count in 1..50_000usize, seed: u64, flush_every in prop_oneof![Just(usize::MAX), 1..3000usize],
+    fn every_way_to_open_leads_to_the_same_states(
+        shape in shape(), count in 1..50_000usize, seed: u64,
+        flush_every in prop_oneof![Just(usize::MAX), 1..3000usize],
     ) {
         let events = program(count, seed, &shape);
         let bytes = encode(&events, flush_every);
         let indexed = with_index(&bytes);
-        let whole = taken_in(&indexed);
+        let whole = pushed(&indexed);
         let (read, damage) = Recording::open(Arc::new(indexed.clone()), indexed.len() as u64, |_, _| {}).unwrap();
         prop_assert_eq!(damage, None);
-        let mut asked = by_index(&indexed).expect("it has an index");
-        prop_assert_eq!(asked.missing(0).is_empty(), whole.end_event() == 0);
+        let mut on_demand = by_index(&indexed).expect("the recording has an index");
+        prop_assert_eq!(on_demand.missing(0).is_empty(), whole.end_event() == 0);
 
         let mut random = Random(seed | 1);
         let mut moments: Vec<u64> = (0..25).map(|_| random.below(events.len() as u64 + 1)).collect();
-        moments.extend(moments.clone().into_iter().flat_map(|n| [n, n.saturating_sub(1), (n + 1).min(events.len() as u64)]));
+        let neighbours = |n: u64| [n, n.saturating_sub(1), (n + 1).min(events.len() as u64)];
+        moments.extend(moments.clone().into_iter().flat_map(neighbours));
         let states = states_at(&events, &moments);
-        let (mut replay, mut replay_read, mut replay_asked) = (Replay::new(), Replay::new(), Replay::new());
+        let (mut replay, mut replay_read, mut replay_on_demand) = (Replay::new(), Replay::new(), Replay::new());
         for (&moment, state) in moments.iter().zip(&states) {
             prop_assert_eq!(replay.seek(&whole, moment).unwrap(), state);
             prop_assert_eq!(replay_read.seek(&read, moment).unwrap(), state);
-            for range in asked.missing(moment) {
-                asked.supply(range.start, &indexed[range.start as usize..range.end as usize]).unwrap();
+            for range in on_demand.missing(moment) {
+                on_demand.supply(range.start, &indexed[range.start as usize..range.end as usize]).unwrap();
             }
-            prop_assert_eq!(asked.missing(moment), vec![]);
-            prop_assert_eq!(replay_asked.seek(&asked, moment).unwrap(), state);
+            prop_assert_eq!(on_demand.missing(moment), vec![]);
+            prop_assert_eq!(replay_on_demand.seek(&on_demand, moment).unwrap(), state);
         }
         let end = events.len() as u64;
         let mut played = Replay::new();
         prop_assert_eq!(played.play(&whole, 0, end).unwrap(), whole.end_state());
-        for other in [&read, &asked] {
+        for other in [&read, &on_demand] {
             prop_assert_eq!(other.events(), whole.events());
             prop_assert_eq!(other.info(), whole.info());
             prop_assert_eq!(other.definitions(), whole.definitions());
@@ -135,45 +144,47 @@ proptest! {
         }
     }
 
-    /// Exact columns need the chunks in view, and are then what they would be had everything been read.
+    /// With the chunks in view loaded, columns equal those of a recording that was read as a whole.
     #[test]
-    fn a_timeline_is_exact_once_its_chunks_are_there(seed: u64, width in 1..300usize) {
-        let events = program(40_000, seed, &Shape { devices: 1, misfits_in_1000: 0, expandable: false, live: 100 });
+    fn timeline_is_exact_once_its_chunks_are_loaded(seed: u64, width in 1..300usize) {
+        let shape = ProgramShape { devices: 1, inconsistent_per_1000: 0, expandable: false, live: 100 };
+        let events = program(40_000, seed, &shape);
         let indexed = with_index(&encode(&events, usize::MAX));
-        let whole = taken_in(&indexed);
-        let mut asked = by_index(&indexed).unwrap();
+        let whole = pushed(&indexed);
+        let mut on_demand = by_index(&indexed).unwrap();
         let mut random = Random(seed | 1);
         let from = random.below(whole.end_ns());
         let to = (from + 1 + random.below(whole.end_ns() / 20)).min(whole.end_ns());
         let (first, last) = (whole.event_at_time(from), whole.event_at_time(to));
-        for range in asked.missing_between(first, last) {
-            asked.supply(range.start, &indexed[range.start as usize..range.end as usize]).unwrap();
+        for range in on_demand.missing_between(first, last) {
+            on_demand.supply(range.start, &indexed[range.start as usize..range.end as usize]).unwrap();
         }
-        prop_assert_eq!(asked.event_at_time(from), first);
+        prop_assert_eq!(on_demand.event_at_time(from), first);
         if last - first <= 32 * width as u64 {
             let device = DeviceId(0);
-            prop_assert_eq!(asked.columns(device, from, to, width), whole.columns(device, from, to, width));
+            prop_assert_eq!(on_demand.columns(device, from, to, width), whole.columns(device, from, to, width));
         }
     }
 
-    /// An index that was damaged anywhere is not believed, or is harmless.
+    /// An index that is damaged anywhere is rejected, or the damage has no effect.
     #[test]
-    fn a_damaged_index_is_not_believed(seed: u64, at in any::<prop::sample::Index>(), value: u8) {
-        let events = program(20_000, seed, &Shape { devices: 2, misfits_in_1000: 0, expandable: true, live: 50 });
+    fn damaged_index_is_rejected(seed: u64, at in any::<prop::sample::Index>(), value: u8) {
+        let shape = ProgramShape { devices: 2, inconsistent_per_1000: 0, expandable: true, live: 50 };
+        let events = program(20_000, seed, &shape);
         let bytes = encode(&events, usize::MAX);
         let mut indexed = with_index(&bytes);
-        let place = bytes.len() + at.index(indexed.len() - bytes.len());
-        indexed[place] = value;
+        let position = bytes.len() + at.index(indexed.len() - bytes.len());
+        indexed[position] = value;
         if let Some(recording) = by_index(&indexed) {
             prop_assert_eq!(recording.events(), 20_000);
         }
     }
 }
 
-/// What stands behind an index, or before it, makes it that of another recording.
+/// An index with more bytes before or after the recording belongs to another file.
 #[test]
-fn an_index_of_something_else_is_not_believed() {
-    let shape = Shape { devices: 1, misfits_in_1000: 0, expandable: false, live: 10 };
+fn index_of_another_recording_is_rejected() {
+    let shape = ProgramShape { devices: 1, inconsistent_per_1000: 0, expandable: false, live: 10 };
     let events = program(1000, 7, &shape);
     let indexed = with_index(&encode(&events, 100));
     assert!(by_index(&indexed).is_some());
@@ -183,20 +194,20 @@ fn an_index_of_something_else_is_not_believed() {
     assert!(by_index(cut).is_none());
     let (recording, damage) = Recording::open(Arc::new(cut.to_vec()), cut.len() as u64, |_, _| {}).unwrap();
     assert_eq!(recording.events(), 1000);
-    assert!(damage.expect("it is cut").to_string().contains("ends inside a chunk"));
+    assert!(damage.expect("the recording is cut off").to_string().contains("ends inside a chunk"));
     let mut changed = indexed.clone();
-    // A byte of the first chunk of events: the index is believed, and the chunk is not.
+    // A change in a chunk of events leaves the index valid; only the chunk is rejected.
     let events_at = by_index(&indexed).unwrap().missing(500)[0].start as usize;
     changed[events_at + 40] ^= 1;
-    let recording = by_index(&changed).expect("its index is whole");
+    let recording = by_index(&changed).expect("the index is intact");
     let mut recording = recording;
     let error = recording.supply(events_at as u64, &changed[events_at..events_at + 60]).unwrap_err();
     assert_eq!(error.offset, events_at as u64);
 }
 
 #[test]
-fn what_went_wrong_is_in_the_index() {
-    let mut encoder = Encoder::new(&Info::default());
+fn index_contains_the_incidents() {
+    let mut encoder = Encoder::new(&RecordingInfo::default());
     let event = |time_ns, kind| Event { device: DeviceId(0), time_ns, kind };
     let oom =
         EventKind::OutOfMemory { requested: 77, device_free: 5, stream: Default::default(), site: Default::default() };
@@ -213,20 +224,20 @@ fn what_went_wrong_is_in_the_index() {
 }
 
 #[test]
-fn a_head_that_comes_later_holds_for_all_of_the_recording() {
-    let info = |count: u16| Info {
+fn later_header_chunk_replaces_the_first() {
+    let info = |count: u16| RecordingInfo {
         devices: (0..count).map(|device| DeviceInfo { device, ..DeviceInfo::default() }).collect(),
-        ..Info::default()
+        ..RecordingInfo::default()
     };
     let mut encoder = Encoder::new(&info(1));
     let event = |device, time_ns| Event { device: DeviceId(device), time_ns, kind: EventKind::Gap { lost: 0 } };
     encoder.event(&event(0, 1));
-    encoder.head(&info(2));
+    encoder.update_info(&info(2));
     encoder.event(&event(1, 2));
-    encoder.head(&info(3));
+    encoder.update_info(&info(3));
     encoder.flush();
     let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
-    for recording in [taken_in(&bytes), by_index(&with_index(&bytes)).unwrap()] {
+    for recording in [pushed(&bytes), by_index(&with_index(&bytes)).unwrap()] {
         assert_eq!((recording.info(), recording.end_event()), (&info(3), 2));
     }
 }

@@ -1,32 +1,32 @@
-//! What goes into a recording comes out of it: whole, however it is cut, at every moment.
+//! Encoding, decoding, opening and seeking, however the bytes are split.
 
 mod common;
 
-use common::{Random, Told, any_definition, any_told, chunk, column, program, tell, varint};
+use common::{Random, SinkCall, any_definition, any_sink_call, chunk, column, program, replay_calls, varint};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use vramscope_trace::{
-    Chunk, ChunkKind, Counters, Decoder, DeviceId, Encoder, Event, EventKind, Info, Item, MemoryState, Pool, PoolKind,
-    Recording, Replay, Segment, Sink, SiteId, StreamId, digest,
+    Chunk, ChunkKind, Counters, DecodedItem, Decoder, Definition, DeviceId, Encoder, Event, EventKind, MemoryState,
+    PoolKey, PoolKind, Recording, RecordingInfo, Replay, Segment, Sink, SiteId, StreamId, digest,
 };
 
-fn info() -> Info {
-    Info { source: "test".into(), ..Info::default() }
+fn info() -> RecordingInfo {
+    RecordingInfo { source: "test".into(), ..RecordingInfo::default() }
 }
 
-fn encode(story: &[Told]) -> Vec<u8> {
+fn encode(calls: &[SinkCall]) -> Vec<u8> {
     let mut encoder = Encoder::new(&info());
-    tell(&mut encoder, story);
+    replay_calls(&mut encoder, calls);
     encoder.flush();
     encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
 }
 
 fn encode_events(events: &[Event]) -> Vec<u8> {
-    encode(&events.iter().copied().map(Told::Event).collect::<Vec<_>>())
+    encode(&events.iter().copied().map(SinkCall::Event).collect::<Vec<_>>())
 }
 
-/// Decodes bytes cut into pieces of the given lengths, over and over.
-fn decode(bytes: &[u8], pieces: &[usize]) -> Vec<Item> {
+/// Decodes bytes that are split into pieces of the given lengths, repeatedly.
+fn decode(bytes: &[u8], pieces: &[usize]) -> Vec<DecodedItem> {
     let mut decoder = Decoder::new();
     let mut items = Vec::new();
     let mut rest = bytes;
@@ -45,11 +45,11 @@ fn decode(bytes: &[u8], pieces: &[usize]) -> Vec<Item> {
     items
 }
 
-/// What someone who comes now is given: everything that was defined, and the newest full state.
-fn newcomer(chunks: &[Chunk]) -> Vec<u8> {
-    let lasting = chunks.iter().filter(|chunk| matches!(chunk.kind, ChunkKind::Head | ChunkKind::Definitions));
+/// Returns what a viewer that joins now receives: header, definitions and the newest full state.
+fn late_viewer(chunks: &[Chunk]) -> Vec<u8> {
+    let definitions = chunks.iter().filter(|chunk| matches!(chunk.kind, ChunkKind::Header | ChunkKind::Definitions));
     let state = chunks.iter().rfind(|chunk| chunk.kind == ChunkKind::State);
-    lasting.chain(state).flat_map(|chunk| chunk.bytes.clone()).collect()
+    definitions.chain(state).flat_map(|chunk| chunk.bytes.clone()).collect()
 }
 
 fn open(bytes: &[u8]) -> Recording {
@@ -59,57 +59,70 @@ fn open(bytes: &[u8]) -> Recording {
     recording
 }
 
+/// Returns the item that a decoder should return for a call of a sink.
+fn item_of(call: &SinkCall) -> DecodedItem {
+    match call {
+        SinkCall::Event(event) => DecodedItem::Event(*event),
+        SinkCall::Define(definition) => DecodedItem::Define(definition.clone()),
+        SinkCall::Annotation(annotation) => DecodedItem::Annotation(*annotation),
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn everything_comes_back_however_it_is_cut(story in vec(any_told(), 0..300), pieces in vec(1..200usize, 1..10)) {
-        let bytes = encode(&story);
+    fn all_items_are_decoded_however_bytes_are_split(
+        calls in vec(any_sink_call(), 0..300), pieces in vec(1..200usize, 1..10),
+    ) {
+        let bytes = encode(&calls);
         let items = decode(&bytes, &pieces);
-        prop_assert_eq!(&items[0], &Item::Info(info()));
-        let of = |pick: fn(&Item) -> bool| items.iter().filter(|item| pick(item)).cloned().collect::<Vec<_>>();
-        let told = |pick: fn(&Told) -> Option<Item>| story.iter().filter_map(pick).collect::<Vec<_>>();
-        prop_assert_eq!(
-            of(|item| matches!(item, Item::Event(_))),
-            told(|told| if let Told::Event(event) = told { Some(Item::Event(*event)) } else { None })
-        );
-        // Of each kind by itself: what comes between two chunks of events comes kind by kind.
-        let kind = |item: &Item| if let Item::Define(definition) = item { Some(std::mem::discriminant(definition)) } else { None };
-        let mut defined = of(|item| matches!(item, Item::Define(_)));
-        let mut told_of = told(|told| if let Told::Define(definition) = told { Some(Item::Define(definition.clone())) } else { None });
-        while let Some(of_kind) = told_of.first().map(kind) {
-            let (expected, rest): (Vec<_>, Vec<_>) = told_of.into_iter().partition(|item| kind(item) == of_kind);
-            let (found, others): (Vec<_>, Vec<_>) = defined.into_iter().partition(|item| kind(item) == of_kind);
+        prop_assert_eq!(&items[0], &DecodedItem::Info(info()));
+        type Pick = fn(&DecodedItem) -> bool;
+        let decoded = |pick: Pick| items.iter().filter(|item| pick(item)).cloned().collect::<Vec<_>>();
+        let is_event = |item: &DecodedItem| matches!(item, DecodedItem::Event(_));
+        let is_annotation = |item: &DecodedItem| matches!(item, DecodedItem::Annotation(_));
+        let expected: Vec<DecodedItem> = calls.iter().map(item_of).collect();
+        let select = |pick: Pick| expected.iter().filter(|item| pick(item)).cloned().collect::<Vec<_>>();
+        prop_assert_eq!(decoded(is_event), select(is_event));
+        prop_assert_eq!(decoded(is_annotation), select(is_annotation));
+        // Compare each kind of definition by itself: between two chunks of events, they are grouped by kind.
+        let kind = |item: &DecodedItem| match item {
+            DecodedItem::Define(definition) => Some(std::mem::discriminant(definition)),
+            _ => None,
+        };
+        let mut definitions = decoded(|item| matches!(item, DecodedItem::Define(_)));
+        let mut expected_definitions = select(|item| matches!(item, DecodedItem::Define(_)));
+        while let Some(first_kind) = expected_definitions.first().map(kind) {
+            let is_of_kind = |item: &DecodedItem| kind(item) == first_kind;
+            let (expected, other_expected): (Vec<_>, Vec<_>) = expected_definitions.into_iter().partition(is_of_kind);
+            let (found, others): (Vec<_>, Vec<_>) = definitions.into_iter().partition(is_of_kind);
             prop_assert_eq!(found, expected);
-            (told_of, defined) = (rest, others);
+            (expected_definitions, definitions) = (other_expected, others);
         }
-        prop_assert_eq!(defined, vec![]);
-        prop_assert_eq!(
-            of(|item| matches!(item, Item::Annotation(_))),
-            told(|told| if let Told::Annotation(annotation) = told { Some(Item::Annotation(*annotation)) } else { None })
-        );
+        prop_assert_eq!(definitions, vec![]);
     }
 
     #[test]
-    fn a_state_comes_back(story in vec(any_told(), 0..200)) {
+    fn full_state_is_decoded(calls in vec(any_sink_call(), 0..200)) {
         let mut encoder = Encoder::new(&info());
-        tell(&mut encoder, &story);
+        replay_calls(&mut encoder, &calls);
         encoder.flush();
         let state = encoder.state().clone();
         encoder.full_state(&state);
-        let recording = open(&newcomer(&encoder.take_output()));
+        let recording = open(&late_viewer(&encoder.take_output()));
         prop_assert_eq!(recording.end_state(), encoder.state());
         prop_assert_eq!(digest(recording.end_state()), digest(encoder.state()));
         prop_assert_eq!(recording.lost_events(), 0);
     }
 
     #[test]
-    fn seeking_is_applying(count in 1..60_000usize, seed: u64) {
+    fn seeking_equals_applying_all_events(count in 1..60_000usize, seed: u64) {
         let events = program(count, seed);
         let recording = open(&encode_events(&events));
         let mut random = Random(seed | 1);
         let mut targets: Vec<u64> = (0..20).map(|_| random.below(events.len() as u64 + 1)).collect();
-        // Short steps too, as playing and stepping make them.
+        // Also short steps, as playing and stepping cause them.
         targets.extend(targets.clone().into_iter().flat_map(|n| [n + 1, n + 5, n.saturating_sub(1)]));
         let mut expected: Vec<u64> = targets.iter().map(|&n| n.min(events.len() as u64)).collect();
         expected.sort_unstable();
@@ -130,18 +143,18 @@ proptest! {
     }
 
     #[test]
-    fn changed_bytes_are_noticed(story in vec(any_told(), 1..50), at: prop::sample::Index, flip in 1..=255u8) {
-        let mut bytes = encode(&story);
+    fn changed_bytes_are_detected(calls in vec(any_sink_call(), 1..50), at: prop::sample::Index, flip in 1..=255u8) {
+        let mut bytes = encode(&calls);
         let at = at.index(bytes.len());
         bytes[at] ^= flip;
         let mut recording = Recording::new();
-        // The two bytes behind the version are not used; every other change must be seen.
-        let refused = recording.push(&bytes).and_then(|()| recording.finish()).is_err();
-        prop_assert!(refused || (10..12).contains(&at));
+        // The two bytes after the version are unused; every other change must be detected.
+        let rejected = recording.push(&bytes).and_then(|()| recording.finish()).is_err();
+        prop_assert!(rejected || (10..12).contains(&at));
     }
 
     #[test]
-    fn random_bytes_are_refused(bytes in vec(any::<u8>(), 0..2000), with_magic: bool) {
+    fn random_bytes_are_rejected(bytes in vec(any::<u8>(), 0..2000), with_magic: bool) {
         let mut whole = if with_magic { encode(&[])[..12].to_vec() } else { Vec::new() };
         whole.extend(bytes);
         let mut recording = Recording::new();
@@ -150,9 +163,11 @@ proptest! {
     }
 
     #[test]
-    fn damage_behind_a_right_checksum_is_survived(story in vec(any_told(), 1..50), at: prop::sample::Index, byte: u8) {
+    fn damage_with_a_valid_checksum_does_not_panic(
+        calls in vec(any_sink_call(), 1..50), at: prop::sample::Index, byte: u8,
+    ) {
         let mut encoder = Encoder::new(&info());
-        tell(&mut encoder, &story);
+        replay_calls(&mut encoder, &calls);
         encoder.flush();
         for chunk in encoder.take_output() {
             let start = if chunk.bytes[0] == 0x89 { 12 } else { 0 };
@@ -174,7 +189,9 @@ proptest! {
     }
 
     #[test]
-    fn columns_are_what_happened(count in 1..5000usize, seed: u64, width in 160..400usize, cut in (0..100u64, 0..100u64)) {
+    fn columns_match_the_events(
+        count in 1..5000usize, seed: u64, width in 160..400usize, cut in (0..100u64, 0..100u64),
+    ) {
         let events = program(count, seed);
         let recording = open(&encode_events(&events));
         let end = recording.end_ns();
@@ -184,7 +201,8 @@ proptest! {
         prop_assert_eq!(columns.len(), width);
         let mut state = MemoryState::default();
         let mut rest = events.iter().peekable();
-        let counters = |state: &MemoryState| state.device(device).map_or(Counters::default(), |device| device.counters());
+        let counters =
+            |state: &MemoryState| state.device(device).map_or(Counters::default(), |device| device.counters());
         while let Some(event) = rest.next_if(|event| event.time_ns <= from) {
             state.apply(event);
         }
@@ -206,12 +224,13 @@ proptest! {
         let events = program(count, seed);
         let recording = open(&encode_events(&events));
         let time = recording.end_ns() * share / 100;
-        prop_assert_eq!(recording.event_at_time(time), events.iter().filter(|event| event.time_ns <= time).count() as u64);
+        let expected = events.iter().filter(|event| event.time_ns <= time).count() as u64;
+        prop_assert_eq!(recording.event_at_time(time), expected);
     }
 }
 
 #[test]
-fn a_long_series_keeps_its_extremes() {
+fn long_series_keeps_its_extremes() {
     let events = program(300_000, 7);
     let recording = open(&encode_events(&events));
     let series = recording.series(DeviceId(0)).unwrap();
@@ -228,10 +247,10 @@ fn a_long_series_keeps_its_extremes() {
     assert!(columns.is_sorted_by_key(|column| column.event));
 }
 
-/// Bursts of 5,007 events, which end in the middle of a bucket of a series, with pauses of 6 of 1,000 columns between them.
+/// Bursts of 5,007 events, which end in the middle of a bucket, with pauses of 6 columns of 1,000.
 #[test]
-fn pauses_that_can_be_seen_are_drawn_as_they_were() {
-    let (stream, pool, site) = (StreamId(0), Pool::default(), SiteId(0));
+fn long_pauses_have_exact_columns() {
+    let (stream, pool, site) = (StreamId(0), PoolKey::default(), SiteId(0));
     let (column_ns, width) = (1_000_000, 1000);
     let segment = EventKind::SegmentAllocated { address: 0x7000_0000_0000, size: 32 << 20, stream, pool, site };
     let mut events = vec![Event { device: DeviceId(0), time_ns: 0, kind: segment }];
@@ -260,12 +279,12 @@ fn pauses_that_can_be_seen_are_drawn_as_they_were() {
 }
 
 #[test]
-fn a_cut_recording_opens_up_to_the_cut() {
+fn truncated_recording_opens_up_to_the_cut() {
     let events = program(600, 3);
     let mut encoder = Encoder::new(&info());
     let mut bytes = Vec::new();
     let mut whole_at = Vec::new();
-    let head = encode(&[]).len();
+    let header_len = encode(&[]).len();
     for part in events.chunks(100) {
         part.iter().for_each(|event| encoder.event(event));
         encoder.flush();
@@ -277,7 +296,7 @@ fn a_cut_recording_opens_up_to_the_cut() {
         recording.push(&bytes[..cut]).unwrap();
         let whole = whole_at.iter().filter(|&&at| at <= cut).count();
         assert_eq!(recording.end_event(), 100 * whole as u64, "cut at {cut}");
-        assert_eq!(recording.finish().is_ok(), cut == head || whole_at.contains(&cut), "cut at {cut}");
+        assert_eq!(recording.finish().is_ok(), cut == header_len || whole_at.contains(&cut), "cut at {cut}");
         if let Err(error) = recording.finish() {
             assert!(error.offset <= cut as u64);
         }
@@ -285,73 +304,73 @@ fn a_cut_recording_opens_up_to_the_cut() {
 }
 
 #[test]
-fn a_gap_is_counted_and_mended() {
+fn gap_is_counted_and_followed_by_a_full_state() {
     let events = program(1000, 5);
     let mut encoder = Encoder::new(&info());
     events[..500].iter().for_each(|event| encoder.event(event));
-    // 100 events are lost; the recorder says so and gives the state behind them.
-    let mut truth = MemoryState::default();
-    events[..600].iter().for_each(|event| truth.apply(event));
+    // 100 events are lost; a gap and the full state after them are recorded.
+    let mut actual_state = MemoryState::default();
+    events[..600].iter().for_each(|event| actual_state.apply(event));
     encoder.event(&Event { device: DeviceId(0), time_ns: events[600].time_ns, kind: EventKind::Gap { lost: 100 } });
-    encoder.full_state(&truth);
+    encoder.full_state(&actual_state);
     events[600..].iter().for_each(|event| encoder.event(event));
     encoder.flush();
     let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
     let recording = open(&bytes);
     assert_eq!((recording.lost_events(), recording.end_event()), (100, 901));
-    events[600..].iter().for_each(|event| truth.apply(event));
+    events[600..].iter().for_each(|event| actual_state.apply(event));
     let counters = |state: &MemoryState| state.device(DeviceId(0)).map(|device| device.counters());
-    assert_eq!(counters(recording.end_state()), counters(&truth));
+    assert_eq!(counters(recording.end_state()), counters(&actual_state));
     let mut replay = Replay::new();
-    // From before the gap, and from nothing, to a moment behind it.
+    // Seek across the gap from before it, and from a new replay.
     replay.seek(&recording, 450).unwrap();
     assert_eq!(replay.seek(&recording, 700).unwrap(), Replay::new().seek(&recording, 700).unwrap());
 }
 
 #[test]
-fn a_newcomer_and_one_who_missed_some_see_the_same_end() {
+fn late_viewer_and_lagging_viewer_reach_the_same_end() {
     let events = program(50_000, 11);
     let mut encoder = Encoder::new(&info());
-    let mut skipped = Recording::new();
+    let mut lagging = Recording::new();
     let mut late = Recording::new();
     let mut sent = Vec::new();
     for (index, event) in events.iter().enumerate() {
         encoder.event(event);
         if index % 1000 == 999 {
             encoder.flush();
-            let fresh = encoder.take_output();
-            let bytes: Vec<u8> = fresh.iter().flat_map(|chunk| chunk.bytes.clone()).collect();
-            sent.extend(fresh);
+            let new_chunks = encoder.take_output();
+            let bytes: Vec<u8> = new_chunks.iter().flat_map(|chunk| chunk.bytes.clone()).collect();
+            sent.extend(new_chunks);
             if index == 29_999 {
                 let state = encoder.state().clone();
                 encoder.full_state(&state);
                 sent.extend(encoder.take_output());
-                late.push(&newcomer(&sent)).unwrap();
-                skipped.push(&newcomer(&sent)).unwrap();
+                late.push(&late_viewer(&sent)).unwrap();
+                lagging.push(&late_viewer(&sent)).unwrap();
             } else if index > 29_999 {
                 late.push(&bytes).unwrap();
-                skipped.push(&bytes).unwrap();
+                lagging.push(&bytes).unwrap();
             } else if index < 10_000 {
-                skipped.push(&bytes).unwrap();
+                lagging.push(&bytes).unwrap();
             }
         }
     }
     assert_eq!((late.first_event(), late.lost_events()), (30_000, 0));
-    assert_eq!((skipped.first_event(), skipped.lost_events()), (0, 20_000));
-    for recording in [&late, &skipped] {
+    assert_eq!((lagging.first_event(), lagging.lost_events()), (0, 20_000));
+    for recording in [&late, &lagging] {
         assert_eq!(digest(recording.end_state()), digest(encoder.state()));
         assert_eq!(recording.end_event(), 50_000);
     }
-    // A moment in the hole is its edge.
-    assert_eq!(Replay::new().seek(&skipped, 20_000).unwrap().event(), 10_000);
+    // A moment in a gap leads to the last moment before it.
+    assert_eq!(Replay::new().seek(&lagging, 20_000).unwrap().event(), 10_000);
     let mut replay = Replay::new();
-    assert_eq!(replay.seek(&skipped, 40_000).unwrap(), Replay::new().seek(&late, 40_000).unwrap());
+    assert_eq!(replay.seek(&lagging, 40_000).unwrap(), Replay::new().seek(&late, 40_000).unwrap());
 }
 
 #[test]
-fn what_was_there_before_the_first_event_is_there() {
+fn memory_before_the_first_event_is_included() {
     let mut start = MemoryState::default();
-    let pool = Pool::default_of(PoolKind::Large);
+    let pool = PoolKey::default_of(PoolKind::Large);
     let segment = Segment {
         address: 4096,
         size: 20 << 20,
@@ -379,7 +398,7 @@ fn what_was_there_before_the_first_event_is_there() {
 }
 
 #[test]
-fn what_is_newer_is_refused_or_skipped_by_its_kind() {
+fn newer_chunk_kinds_are_rejected_or_skipped() {
     let mut bytes = encode(&[]);
     bytes.extend(chunk(0x50, 0, 0, b"hi"));
     open(&bytes);
@@ -396,7 +415,7 @@ fn what_is_newer_is_refused_or_skipped_by_its_kind() {
 
 proptest! {
     #[test]
-    fn a_stack_always_ends(definitions in vec(any_definition(), 0..60), id: u32) {
+    fn every_stack_is_finite(definitions in vec(any_definition(), 0..60), id: u32) {
         let mut known = vramscope_trace::Definitions::default();
         definitions.into_iter().for_each(|definition| known.define(definition));
         let length = known.stack(vramscope_trace::StackId(id % 64)).count();
@@ -404,9 +423,26 @@ proptest! {
     }
 }
 
-/// Numbers at the edge of what fits, in a full state and in events.
 #[test]
-fn extreme_numbers_are_survived() {
+fn chunk_read_returns_the_encoded_chunks() {
+    let mut encoder = Encoder::new(&RecordingInfo::default());
+    encoder.define(&Definition::String("a name".to_owned()));
+    encoder.flush();
+    for encoded in encoder.take_output() {
+        let with_more = [encoded.bytes.as_slice(), b"and more"].concat();
+        assert_eq!(Chunk::read(&with_more, 7), Ok(Some(encoded.clone())));
+        for len in 0..encoded.bytes.len() {
+            assert_eq!(Chunk::read(&encoded.bytes[..len], 7), Ok(None), "{len} bytes");
+        }
+        let mut damaged = encoded.bytes.clone();
+        damaged[encoded.bytes.len() - 1] ^= 1;
+        assert!(Chunk::read(&damaged, 7).is_err());
+    }
+}
+
+/// Extreme values in a full state and in events.
+#[test]
+fn extreme_numbers_do_not_overflow() {
     let mut encoder = Encoder::new(&info());
     let event = |kind| Event { device: DeviceId(u16::MAX), time_ns: u64::MAX, kind };
     encoder.event(&event(EventKind::Gap { lost: u64::MAX }));
@@ -414,12 +450,13 @@ fn extreme_numbers_are_survived() {
     encoder.event(&event(EventKind::SegmentUnmapped { address: u64::MAX, size: u64::MAX, site: SiteId(u32::MAX) }));
     encoder.flush();
     let mut bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
-    // A full state of a moment far behind, whose device has counted as far as one can.
+    // A full state of a late moment whose device has the largest possible counts.
     let moment = u64::MAX - 10;
     let device: Vec<u8> = [3, u64::MAX, u64::MAX, u64::MAX, 0, 0, 0].into_iter().flat_map(varint).collect();
     let state = [varint(moment), varint(u64::MAX), varint(1), column(0, &device)].concat();
     bytes.extend(chunk(4, moment, 0, &state));
-    // Then a free of nothing and a failed request: operations, times, ages, strangers, sites of frees, all other events.
+    // Then a free of an unknown block and a failed request: operations, times, allocation ages,
+    // older blocks, sites of frees, other events.
     let columns = [
         column(0, &[2, 4]),
         column(1, &[0, 0]),
@@ -432,20 +469,20 @@ fn extreme_numbers_are_survived() {
     let mut recording = open(&bytes);
     assert_eq!((recording.lost_events(), recording.events()), (u64::MAX, 5));
     let device = recording.end_state().device(DeviceId(3)).unwrap();
-    assert_eq!((device.events(), device.ooms(), device.misfits()), (u64::MAX, u64::MAX, u64::MAX));
+    assert_eq!((device.events(), device.ooms(), device.inconsistencies()), (u64::MAX, u64::MAX, u64::MAX));
     assert!(recording.columns(DeviceId(3), 0, u64::MAX, 7).len() == 7);
     let error = recording.push(&chunk(3, u64::MAX - 8, 20, &[0; 40])).unwrap_err();
-    assert!(error.to_string().contains("more than 64 bits"), "{error}");
+    assert!(error.to_string().contains("above 64 bits"), "{error}");
 }
 
-/// Marks in the worst order, and many devices, cost no more than their number.
+/// Marks in the worst order, on many devices, take time in proportion to their number.
 #[test]
-fn hostile_orders_take_no_longer() {
+fn worst_case_order_is_fast() {
     let started = std::time::Instant::now();
     let mut encoder = Encoder::new(&info());
     for number in 0..400_000u64 {
         let kind = EventKind::Mark {
-            stage: vramscope_trace::Stage::Instant,
+            stage: vramscope_trace::AnnotationStage::Instant,
             name: vramscope_trace::StringId(0),
             address: 0,
             site: SiteId(0),
@@ -460,6 +497,6 @@ fn hostile_orders_take_no_longer() {
         recording.push(&chunk(5, 0, 0, &[1])).unwrap();
     }
     assert!(recording.annotations().is_sorted_by_key(|annotation| annotation.time_ns));
-    // It took over a minute when the order was kept mark by mark and memory counted chunk by chunk.
+    // It took over a minute when marks were inserted one by one and memory was computed per chunk.
     assert!(started.elapsed().as_secs() < 30, "{:?}", started.elapsed());
 }

@@ -1,114 +1,131 @@
-//! From events to lifetimes.
+//! Builds lifetimes from events.
 
 use std::collections::BTreeMap;
 
-use super::Lifetimes;
-use super::open::OpenAllocations;
-use super::queries::{DeviceLifetimes, LiveSets};
-use super::rows::{NewRow, Rows};
+use super::allocation_table::{AllocationTable, NewRow};
+use super::live_sets::LiveSets;
+use super::open_allocations::OpenAllocations;
+use super::queries::{DeviceLifetimes, Lifetimes};
 use crate::device_state::DeviceState;
 use crate::event::{DeviceId, Event, EventKind};
-use crate::state::{Block, MemoryState, is_range};
+use crate::memory_state::MemoryState;
+use crate::segment::{Block, is_range};
 
-/// Rows after which the live set is noted again, at least.
+/// Least number of rows between two stored live sets.
 const LIVE_SET_ROWS: usize = 4096;
 
-/// Takes the events of a recording in order and makes [`Lifetimes`] of them, at 20 million events a second and more.
+/// Builds [`Lifetimes`] from the events of a recording in order, at 20 million events a second and
+/// more.
 ///
-/// What is there before the first event, and after events that are missing, comes as a full state. Every other full state may be
-/// given too, and settles what contradictory events left open.
+/// Memory that was in use before the first event, or where events are missing, comes as a full
+/// state ([`full_state`](Self::full_state)). Other full states may be added, too; they end
+/// allocations that an inconsistent history left open. [`Lifetimes`] shows an example.
 #[derive(Clone, Debug, Default)]
 pub struct LifetimesBuilder {
     devices: Vec<DeviceBuilder>,
-    /// The place in `devices`.
+    /// Index in `devices`.
     by_id: BTreeMap<DeviceId, usize>,
-    /// The device of the last event and its place.
+    /// The device of the last event and its index in `devices`.
     last: Option<(DeviceId, usize)>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct DeviceBuilder {
-    rows: Rows,
+    rows: AllocationTable,
     open: OpenAllocations,
     live_sets: LiveSets,
-    /// The moment after the last event; never goes back.
+    /// The moment after the last event; never decreases.
     moment: u64,
-    left_out: u64,
+    omitted_allocations: u64,
 }
 
 impl LifetimesBuilder {
-    /// Before the first event.
+    /// Creates a builder that expects the first event.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    fn place(&mut self, id: DeviceId) -> usize {
+    /// Returns the index of a device in `devices`, adding it if needed.
+    fn device_index(&mut self, id: DeviceId) -> usize {
         let next = self.devices.len();
-        let place = *self.by_id.entry(id).or_insert(next);
-        if place == next {
+        let position = *self.by_id.entry(id).or_insert(next);
+        if position == next {
             self.devices.push(DeviceBuilder::default());
         }
-        self.last = Some((id, place));
-        place
+        self.last = Some((id, position));
+        position
     }
 
-    /// Takes event number `number`; numbers must not go back.
+    /// Adds the event with index `index` (from 0). Indexes must not decrease.
     #[inline]
-    pub fn event(&mut self, number: u64, event: &Event) {
-        // Devices that have no blocks need no lifetimes.
+    pub fn event(&mut self, index: u64, event: &Event) {
+        // Devices without blocks are not listed.
         if !matches!(
             event.kind,
             EventKind::BlockAllocated { .. } | EventKind::FreeRequested { .. } | EventKind::FreeCompleted { .. }
         ) {
             return;
         }
-        let place = match self.last {
-            Some((id, place)) if id == event.device => place,
-            _ => self.place(event.device),
+        let position = match self.last {
+            Some((id, position)) if id == event.device => position,
+            _ => self.device_index(event.device),
         };
-        self.devices[place].event(number, event);
+        self.devices[position].event(index, event);
     }
 
-    /// Takes the state of all devices at the moment [`MemoryState::event`]. What is there and was not seen to come has no birth; what is
-    /// not there and was not seen to go is over, its end unseen. It costs the number of blocks.
+    /// Adds a full state of all devices.
+    ///
+    /// Blocks without a recorded allocating event start here with
+    /// [`start_observed`](crate::Allocation::start_observed) false; allocations that the state
+    /// lacks end here with [`end_observed`](crate::Allocation::end_observed) false. The cost is
+    /// linear in the number of blocks.
     pub fn full_state(&mut self, state: &MemoryState) {
         for (id, device) in state.devices() {
-            let place = self.place(id);
-            self.devices[place].reconcile(state.event(), device);
+            let position = self.device_index(id);
+            self.devices[position].reconcile(state.event(), device);
         }
         let nothing = DeviceState::default();
-        for (&id, &place) in &self.by_id {
+        for (&id, &position) in &self.by_id {
             if state.device(id).is_none() {
-                self.devices[place].reconcile(state.event(), &nothing);
+                self.devices[position].reconcile(state.event(), &nothing);
             }
         }
     }
 
-    /// All lifetimes.
+    /// Returns all lifetimes.
     #[must_use]
     pub fn finish(self) -> Lifetimes {
         let mut builders: Vec<Option<DeviceBuilder>> = self.devices.into_iter().map(Some).collect();
-        let devices = self.by_id.into_iter().filter_map(|(id, place)| {
-            let DeviceBuilder { mut rows, mut live_sets, left_out, open, .. } = builders[place].take()?;
+        let devices = self.by_id.into_iter().filter_map(|(id, position)| {
+            let DeviceBuilder { mut rows, mut live_sets, omitted_allocations, open, .. } = builders[position].take()?;
             drop(open);
             rows.finish();
             live_sets.finish();
-            Some((id, DeviceLifetimes::new(rows, live_sets, left_out)))
+            Some((id, DeviceLifetimes::new(rows, live_sets, omitted_allocations)))
         });
-        Lifetimes { devices: devices.collect() }
+        Lifetimes::new(devices.collect())
     }
 }
 
 impl DeviceBuilder {
     #[inline]
-    fn event(&mut self, number: u64, event: &Event) {
-        self.moment = self.moment.max(number.saturating_add(1));
+    fn event(&mut self, index: u64, event: &Event) {
+        self.moment = self.moment.max(index.saturating_add(1));
         match event.kind {
             EventKind::BlockAllocated { address, size, requested, stream, pool, site } => {
                 let requested = requested.min(size);
                 let first_moment = self.moment;
-                self.allocate(NewRow { first_moment, unseen: false, address, size, requested, stream, pool, site });
+                self.allocate(NewRow {
+                    first_moment,
+                    start_unobserved: false,
+                    address,
+                    size,
+                    requested,
+                    stream,
+                    pool,
+                    site,
+                });
             }
             EventKind::FreeRequested { address, .. } => {
                 if let Some(row) = self.open.get(address) {
@@ -130,31 +147,32 @@ impl DeviceBuilder {
             return None;
         }
         let Some(row) = self.rows.push(new) else {
-            self.left_out += 1;
+            self.omitted_allocations += 1;
             return None;
         };
         if let Some(contradicted) = self.open.insert(new.address, row) {
             self.rows.end(contradicted, self.moment, true);
         }
-        // So far apart that all of them take no more memory than a column does.
-        if self.rows.len() - self.live_sets.rows() >= LIVE_SET_ROWS.max(2 * self.open.places()) {
-            self.live_sets.note(self.moment, &self.rows, self.open.iter().map(|(_, row)| row));
+        // Sets are stored so rarely that all of them take no more memory than one column.
+        if self.rows.len() - self.live_sets.rows() >= LIVE_SET_ROWS.max(2 * self.open.slot_count()) {
+            self.live_sets.store(self.moment, &self.rows, self.open.iter().map(|(_, row)| row));
         }
         Some(row)
     }
 
+    /// Ends the open allocations that `state` lacks and starts those that only `state` has.
     fn reconcile(&mut self, moment: u64, state: &DeviceState) {
-        let seen_until = self.moment;
+        let observed_until = self.moment;
         self.moment = self.moment.max(moment);
-        let gone: Vec<(u64, u32)> = self
+        let ended: Vec<(u64, u32)> = self
             .open
             .iter()
             .filter(|&(address, row)| {
                 let block = state.block_at(address).filter(|block| block.address == address);
-                !block.is_some_and(|block| self.is_same(row, block, seen_until))
+                !block.is_some_and(|block| self.is_same(row, block, observed_until))
             })
             .collect();
-        for (address, row) in gone {
+        for (address, row) in ended {
             self.open.remove(address);
             self.rows.end(row, self.moment, true);
         }
@@ -162,7 +180,16 @@ impl DeviceBuilder {
             let Block { address, size, requested, stream, pool, site, pending_free, .. } = *block;
             let row = self.open.get(address).or_else(|| {
                 let first_moment = self.moment;
-                self.allocate(NewRow { first_moment, unseen: true, address, size, requested, stream, pool, site })
+                self.allocate(NewRow {
+                    first_moment,
+                    start_unobserved: true,
+                    address,
+                    size,
+                    requested,
+                    stream,
+                    pool,
+                    site,
+                })
             });
             if let Some(row) = row.filter(|_| pending_free) {
                 self.rows.free(row, self.moment);
@@ -170,13 +197,14 @@ impl DeviceBuilder {
         }
     }
 
-    /// Whether a block may be the allocation of a row that was last heard of at the moment `seen_until`.
-    fn is_same(&self, row: u32, block: &Block, seen_until: u64) -> bool {
-        let (number, index) = Rows::place(row);
-        let known = self.rows.get(number, index);
+    /// Returns true if `block` can be the allocation of `row`, whose last known moment is
+    /// `observed_until`.
+    fn is_same(&self, row: u32, block: &Block, observed_until: u64) -> bool {
+        let (group, index) = AllocationTable::position(row);
+        let known = self.rows.get(group, index);
         let attributes = (block.size, block.requested, block.stream, block.pool, block.site);
         (known.size, known.requested, known.stream, known.pool, known.site) == attributes
             && (known.allocated_until.is_none() || block.pending_free)
-            && block.since_event <= seen_until
+            && block.since_event <= observed_until
     }
 }

@@ -1,23 +1,24 @@
-//! Values that come again and again, by number.
+//! A dictionary that numbers repeated values.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Numbers looked up last, by some bits of the value.
-const CACHED: usize = 4096;
+/// Number of slots of the lookup cache.
+const CACHE_SLOTS: usize = 4096;
 
-/// Something with a quick, coarse hash.
-pub(super) trait Mixed: Copy + Eq + Hash {
-    /// Bits that differ where values do, mostly.
-    fn mix(&self) -> u64;
+/// A value with a fast, coarse hash.
+pub(super) trait CoarseHash: Copy + Eq + Hash {
+    /// Returns bits that mostly differ for different values; the high bits are used.
+    fn coarse_hash(&self) -> u64;
 }
 
-/// Each different value once, numbered from 0 as they come.
+/// Distinct values, numbered from 0 in the order of their first use.
 #[derive(Clone, Debug)]
 pub(super) struct Dictionary<T> {
     values: Vec<T>,
     numbers: HashMap<T, u32>,
-    /// In front of `numbers`, whose hash withstands values made to meet and takes its time for it.
+    /// Recently used numbers by coarse hash. It avoids most lookups in `numbers`, whose hash is
+    /// slower because it withstands crafted collisions.
     cache: Vec<u32>,
 }
 
@@ -27,11 +28,11 @@ impl<T> Default for Dictionary<T> {
     }
 }
 
-impl<T: Mixed> Dictionary<T> {
-    /// The number of a value.
+impl<T: CoarseHash> Dictionary<T> {
+    /// Returns the number of a value, adding it if needed.
     #[inline]
     pub(super) fn number(&mut self, value: T) -> u32 {
-        let cached = (value.mix() >> (64 - CACHED.ilog2())) as usize;
+        let cached = (value.coarse_hash() >> (64 - CACHE_SLOTS.ilog2())) as usize;
         if let Some(&number) = self.cache.get(cached)
             && self.values.get(number as usize) == Some(&value)
         {
@@ -47,26 +48,26 @@ impl<T: Mixed> Dictionary<T> {
             self.values.len() as u32 - 1
         });
         if self.cache.is_empty() {
-            self.cache = vec![u32::MAX; CACHED];
+            self.cache = vec![u32::MAX; CACHE_SLOTS];
         }
         self.cache[cached] = number;
         number
     }
 
-    /// The value of a number that was given out.
+    /// Returns the value with a number that [`number`](Self::number) returned.
     #[inline]
     pub(super) fn value(&self, number: u32) -> &T {
         &self.values[number as usize]
     }
 
-    /// Gives back what only adding needs.
+    /// Frees what only adding values needs.
     pub(super) fn finish(&mut self) {
         self.numbers = HashMap::new();
         self.cache = Vec::new();
         self.values.shrink_to_fit();
     }
 
-    /// Bytes of memory that it occupies, about.
+    /// Returns the memory it occupies, in bytes, approximately.
     pub(super) fn size_in_memory(&self) -> usize {
         self.values.capacity() * size_of::<T>()
             + self.numbers.capacity() * (size_of::<(T, u32)>() + 1)

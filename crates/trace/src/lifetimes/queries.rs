@@ -1,102 +1,57 @@
-//! What can be asked of the lifetimes of a device.
+//! Queries over the lifetimes of a device.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::Allocation;
-use super::rows::{Block, Rows};
+use super::allocation::Allocation;
+use super::allocation_table::{AllocationTable, RowGroup};
+use super::live_sets::LiveSets;
+use crate::event::DeviceId;
 use crate::metrics::Churn;
 
-/// The live sets of some moments, so that one of any moment is put together from few rows.
-#[derive(Clone, Debug, Default)]
-pub(super) struct LiveSets {
-    notes: Vec<Note>,
-    /// Their rows, one set behind the other.
-    live: Vec<u32>,
-}
-
+/// Bounds of the rows of a group, which let queries skip groups.
 #[derive(Clone, Copy, Debug)]
-struct Note {
-    moment: u64,
-    /// How many rows there were.
-    rows: usize,
-    /// Where the next row went: block and place in it.
-    next_row: (usize, usize),
-    /// Where its rows end among all.
-    end: usize,
-}
-
-impl LiveSets {
-    /// How many rows there were when the last set was noted.
-    pub(super) fn rows(&self) -> usize {
-        self.notes.last().map_or(0, |note| note.rows)
-    }
-
-    /// Notes a live set: all of `rows` that are active at `moment`.
-    #[inline(never)]
-    pub(super) fn note(&mut self, moment: u64, rows: &Rows, live: impl Iterator<Item = u32>) {
-        self.live.extend(live);
-        let blocks = rows.blocks();
-        let next_row = blocks.last().map_or((0, 0), |last| (blocks.len() - 1, last.len()));
-        self.notes.push(Note { moment, rows: rows.len(), next_row, end: self.live.len() });
-    }
-
-    pub(super) fn finish(&mut self) {
-        self.notes.shrink_to_fit();
-        self.live.shrink_to_fit();
-    }
-
-    /// The last set noted at a moment or before, and where the rows behind it begin.
-    fn before(&self, moment: u64) -> (&[u32], (usize, usize)) {
-        let Some(note) = self.notes.partition_point(|note| note.moment <= moment).checked_sub(1) else {
-            return (&[], (0, 0));
-        };
-        let start = note.checked_sub(1).map_or(0, |before| self.notes[before].end);
-        (&self.live[start..self.notes[note].end], self.notes[note].next_row)
-    }
-}
-
-/// What the rows of a block have in common, so that most questions skip most blocks.
-#[derive(Clone, Copy, Debug)]
-struct Zone {
+struct GroupSummary {
     /// The first moment of the last row.
-    last_begin: u64,
-    /// The last of the ends; `u64::MAX` where one has none.
+    last_first_moment: u64,
+    /// The latest end; `u64::MAX` if a row has none.
     active_until: u64,
-    /// The first of the addresses.
-    address: u64,
-    /// The last of the ends in memory.
-    end: u64,
+    /// The lowest address.
+    first_address: u64,
+    /// The highest address after the last byte.
+    end_address: u64,
 }
 
-impl Zone {
-    fn of(rows: &Rows, number: usize, block: &Block) -> Self {
-        let mut zone = Self { last_begin: block.base(), active_until: 0, address: u64::MAX, end: 0 };
-        for index in 0..block.len() {
-            let (address, (size, _)) = (rows.address(block, index), rows.sizes(block, index));
-            zone.last_begin = block.first_moment(index);
-            zone.active_until = zone.active_until.max(rows.active_until(number, block, index).unwrap_or(u64::MAX));
-            zone.address = zone.address.min(address);
-            zone.end = zone.end.max(address.saturating_add(size));
+impl GroupSummary {
+    fn of(rows: &AllocationTable, group_index: usize, group: &RowGroup) -> Self {
+        let mut summary =
+            Self { last_first_moment: group.base(), active_until: 0, first_address: u64::MAX, end_address: 0 };
+        for index in 0..group.len() {
+            let (address, (size, _)) = (rows.address(group, index), rows.sizes(group, index));
+            summary.last_first_moment = group.first_moment(index);
+            summary.active_until =
+                summary.active_until.max(rows.active_until(group_index, group, index).unwrap_or(u64::MAX));
+            summary.first_address = summary.first_address.min(address);
+            summary.end_address = summary.end_address.max(address.saturating_add(size));
         }
-        zone
+        summary
     }
 }
 
-/// Sums over allocations.
+/// Sums over a set of allocations at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
-    /// How many there are: all that are active.
+pub struct AllocationSums {
+    /// Number of active allocations.
     pub count: u64,
-    /// Bytes of those that the program has not freed.
+    /// Bytes of those that are allocated (not freed by the program).
     pub allocated: u64,
-    /// Bytes of all.
+    /// Bytes of all active allocations.
     pub active: u64,
-    /// Bytes asked for, of all.
+    /// Bytes that the program requested for all active allocations.
     pub requested: u64,
 }
 
-impl Sums {
+impl AllocationSums {
     fn add(&mut self, one: &Allocation, moment: u64) {
         self.count += 1;
         self.active = self.active.saturating_add(one.size);
@@ -107,103 +62,115 @@ impl Sums {
     }
 }
 
-/// The lifetimes of one device's allocations, in the order in which they began.
+/// The lifetimes of one device's allocations, in the order of their starts.
 #[derive(Clone, Debug)]
 pub struct DeviceLifetimes {
-    rows: Rows,
-    /// One for each block of rows.
-    zones: Vec<Zone>,
+    rows: AllocationTable,
+    /// One summary per group of rows.
+    summaries: Vec<GroupSummary>,
     live_sets: LiveSets,
-    left_out: u64,
+    omitted_allocations: u64,
 }
 
 impl DeviceLifetimes {
-    pub(super) fn new(rows: Rows, live_sets: LiveSets, left_out: u64) -> Self {
-        let blocks = rows.blocks().iter().enumerate();
-        let zones = blocks.map(|(number, block)| Zone::of(&rows, number, block)).collect();
-        Self { rows, zones, live_sets, left_out }
+    pub(super) fn new(rows: AllocationTable, live_sets: LiveSets, omitted_allocations: u64) -> Self {
+        let groups = rows.groups().iter().enumerate();
+        let summaries = groups.map(|(group_index, group)| GroupSummary::of(&rows, group_index, group)).collect();
+        Self { rows, summaries, live_sets, omitted_allocations }
     }
 
-    /// How many allocations there are.
+    /// Returns the number of allocations.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there is no allocation.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many more there were than the index has numbers for: 0 up to four billion.
+    /// Returns the number of allocations beyond the index's limit of about four billion, which it
+    /// lacks.
     #[must_use]
-    pub fn left_out(&self) -> u64 {
-        self.left_out
+    pub fn omitted_allocations(&self) -> u64 {
+        self.omitted_allocations
     }
 
-    /// Bytes of memory that they occupy, about.
+    /// Returns the memory the index occupies, in bytes, approximately.
     #[must_use]
     pub fn size_in_memory(&self) -> usize {
-        let notes = self.live_sets.notes.capacity() * size_of::<Note>() + self.live_sets.live.capacity() * 4;
-        self.rows.size_in_memory() + self.zones.capacity() * size_of::<Zone>() + notes
+        self.rows.size_in_memory()
+            + self.summaries.capacity() * size_of::<GroupSummary>()
+            + self.live_sets.size_in_memory()
     }
 
-    /// All allocations.
+    /// Returns all allocations in the order of their starts.
     pub fn iter(&self) -> impl Iterator<Item = Allocation> + '_ {
-        let blocks = self.rows.blocks().iter().enumerate();
-        blocks.flat_map(move |(number, block)| (0..block.len()).map(move |index| self.rows.get(number, index)))
+        let groups = self.rows.groups().iter().enumerate();
+        groups
+            .flat_map(move |(group_index, group)| (0..group.len()).map(move |index| self.rows.get(group_index, index)))
     }
 
-    /// The places of the rows that begin after the moment `after` and by the moment `to`, in blocks that `wanted` takes.
-    fn begun_in<'a>(
+    /// Returns the positions (group, index) of the rows whose first moment is after `after` and at
+    /// most `to`, in the groups for which `wanted` returns true.
+    fn started_in<'a>(
         &'a self,
         after: Option<u64>,
         to: u64,
-        wanted: impl Fn(&Zone) -> bool + 'a,
+        wanted: impl Fn(&GroupSummary) -> bool + 'a,
     ) -> impl Iterator<Item = (usize, usize)> + 'a {
-        let begun_by =
-            |number: usize, moment: Option<u64>| moment.map_or(0, |moment| self.rows.blocks()[number].begun_by(moment));
-        let first = after.map_or(0, |after| self.zones.partition_point(|zone| zone.last_begin <= after));
-        let blocks = self.rows.blocks()[first..].iter().zip(&self.zones[first..]).enumerate();
-        blocks
-            .take_while(move |(_, (block, _))| block.base() <= to)
-            .filter(move |(_, (_, zone))| wanted(zone))
-            .map(move |(number, _)| first + number)
-            .flat_map(move |number| {
-                (begun_by(number, after)..begun_by(number, Some(to))).map(move |index| (number, index))
+        let started_by = |group_index: usize, moment: Option<u64>| {
+            moment.map_or(0, |moment| self.rows.groups()[group_index].started_by(moment))
+        };
+        let first =
+            after.map_or(0, |after| self.summaries.partition_point(|summary| summary.last_first_moment <= after));
+        let groups = self.rows.groups()[first..].iter().zip(&self.summaries[first..]).enumerate();
+        groups
+            .take_while(move |(_, (group, _))| group.base() <= to)
+            .filter(move |(_, (_, summary))| wanted(summary))
+            .map(move |(group_index, _)| first + group_index)
+            .flat_map(move |group_index| {
+                (started_by(group_index, after)..started_by(group_index, Some(to)))
+                    .map(move |index| (group_index, index))
             })
     }
 
-    fn is_active_at(&self, (number, index): (usize, usize), moment: u64) -> bool {
-        let block = &self.rows.blocks()[number];
-        self.rows.active_until(number, block, index).is_none_or(|until| until > moment)
+    fn is_active_at(&self, (group_index, index): (usize, usize), moment: u64) -> bool {
+        let group = &self.rows.groups()[group_index];
+        self.rows.active_until(group_index, group, index).is_none_or(|until| until > moment)
     }
 
-    /// The allocations that are active at a moment, in no order. Costs what is live then and was live at a moment noted shortly before.
+    /// Returns the allocations that are active at a moment, in no particular order.
+    ///
+    /// Costs the number of allocations active then and at a stored moment shortly before.
     pub fn live_at(&self, moment: u64) -> impl Iterator<Item = Allocation> + '_ {
-        let (noted, (next_block, next_index)) = self.live_sets.before(moment);
-        let noted = noted.iter().map(|&row| Rows::place(row));
-        let blocks = self.rows.blocks()[next_block.min(self.rows.blocks().len())..].iter().enumerate();
-        let since = blocks.take_while(move |(_, block)| block.base() <= moment).flat_map(move |(after, block)| {
+        let (stored, (next_block, next_index)) = self.live_sets.at_or_before(moment);
+        let stored = stored.iter().map(|&row| AllocationTable::position(row));
+        let groups = self.rows.groups()[next_block.min(self.rows.groups().len())..].iter().enumerate();
+        let since = groups.take_while(move |(_, group)| group.base() <= moment).flat_map(move |(after, group)| {
             let from = if after == 0 { next_index } else { 0 };
-            (from..block.begun_by(moment).max(from)).map(move |index| (next_block + after, index))
+            (from..group.started_by(moment).max(from)).map(move |index| (next_block + after, index))
         });
-        noted
+        stored
             .chain(since)
             .filter(move |&place| self.is_active_at(place, moment))
-            .map(|(number, index)| self.rows.get(number, index))
+            .map(|(group_index, index)| self.rows.get(group_index, index))
     }
 
-    /// The allocations that are active at any moment from `from` to `to`, both included. Costs what is live at the first and what
-    /// begins until the last.
-    pub fn alive_in(&self, from: u64, to: u64) -> impl Iterator<Item = Allocation> + '_ {
-        let begun = self.begun_in(Some(from), to, |_| true).map(|(number, index)| self.rows.get(number, index));
-        self.live_at(from).chain(begun)
+    /// Returns the allocations that are active at any moment from `from` to `to`, both included.
+    ///
+    /// Costs the allocations active at `from` and those that start until `to`.
+    pub fn active_between(&self, from: u64, to: u64) -> impl Iterator<Item = Allocation> + '_ {
+        let started =
+            self.started_in(Some(from), to, |_| true).map(|(group_index, index)| self.rows.get(group_index, index));
+        self.live_at(from).chain(started)
     }
 
-    /// The largest `count` allocations at a moment, the largest first, and of equal ones the one at the lowest address. Costs
-    /// [`live_at`](Self::live_at) and sorting what it gives.
+    /// Returns the `count` largest allocations at a moment, largest first, then by address.
+    ///
+    /// Costs [`live_at`](Self::live_at) and a partial sort.
     #[must_use]
     pub fn largest_at(&self, moment: u64, count: usize) -> Vec<Allocation> {
         let mut live: Vec<Allocation> = self.live_at(moment).collect();
@@ -216,63 +183,78 @@ impl DeviceLifetimes {
         live
     }
 
-    /// The sums at a moment by whatever `key` says: site, category (by way of
-    /// [`Definitions::site`](crate::Definitions::site)), stream, pool. Costs [`live_at`](Self::live_at).
-    pub fn sums_at<K: Ord>(&self, moment: u64, key: impl Fn(&Allocation) -> K) -> BTreeMap<K, Sums> {
-        let mut sums = BTreeMap::<K, Sums>::new();
+    /// Returns the sums at a moment, grouped by `key`: site, stream, pool, or category (through
+    /// [`Definitions::site`](crate::Definitions::site)).
+    ///
+    /// Costs [`live_at`](Self::live_at).
+    pub fn sums_at<K: Ord>(&self, moment: u64, key: impl Fn(&Allocation) -> K) -> BTreeMap<K, AllocationSums> {
+        let mut sums = BTreeMap::<K, AllocationSums>::new();
         for one in self.live_at(moment) {
             sums.entry(key(&one)).or_default().add(&one, moment);
         }
         sums
     }
 
-    /// Every allocation that had the byte at `address`, in order. Costs a look at each block of 1,024, and at each row of those whose
-    /// range of addresses covers it: all *n* where a program uses all of its memory all of the time.
+    /// Returns every allocation that contained the byte at `address`, in the order of their starts.
+    ///
+    /// Costs one check per 1,024 allocations, and a scan of those groups whose address range
+    /// contains `address`: all n if the program uses all of its memory all the time.
     pub fn history_of(&self, address: u64) -> impl Iterator<Item = Allocation> + '_ {
-        let blocks = self.rows.blocks().iter().zip(&self.zones).enumerate();
-        blocks.filter(move |(_, (_, zone))| zone.address <= address && address < zone.end).flat_map(
-            move |(number, (block, _))| {
-                (0..block.len())
+        let groups = self.rows.groups().iter().zip(&self.summaries).enumerate();
+        groups
+            .filter(move |(_, (_, summary))| summary.first_address <= address && address < summary.end_address)
+            .flat_map(move |(group_index, (group, _))| {
+                (0..group.len())
                     .filter(move |&index| {
-                        let start = self.rows.address(block, index);
-                        // The size lies in another column, and is read only where the address may do.
-                        start <= address && address - start < self.rows.sizes(block, index).0
+                        let start = self.rows.address(group, index);
+                        // The size is in another column, so it is read only if the address can
+                        // match.
+                        start <= address && address - start < self.rows.sizes(group, index).0
                     })
-                    .map(move |index| self.rows.get(number, index))
-            },
-        )
+                    .map(move |index| self.rows.get(group_index, index))
+            })
     }
 
-    /// Of the allocations made by the events of a range those that are allocated at the moment `at`: leaks, where that is the end of the
-    /// recording (or `u64::MAX`). Costs the allocations made in the range, less those whose block has nothing that lives so long.
+    /// Returns the allocations made by a range of event indexes that are still allocated at the
+    /// moment `at`: leaks, if that is the end of the recording (or `u64::MAX`).
+    ///
+    /// Costs the allocations made in the range, except groups of 1,024 without such an allocation.
     pub fn survivors(&self, made_by: Range<u64>, at: u64) -> impl Iterator<Item = Allocation> + '_ {
-        self.made_by(made_by, move |zone| zone.active_until >= at).filter(move |one| one.is_allocated_at(at))
+        self.made_by(made_by, move |summary| summary.active_until >= at).filter(move |one| one.is_allocated_at(at))
     }
 
-    /// Of the allocations made by the events of a range those that the program freed within so many events: 1 where the very next event
-    /// is the free. Costs the allocations made in the range.
+    /// Returns the allocations made by a range of event indexes that the program freed within
+    /// `within_events` events; 1 if the free is the very next event.
+    ///
+    /// Costs the allocations made in the range.
     pub fn temporaries(&self, made_by: Range<u64>, within_events: u64) -> impl Iterator<Item = Allocation> + '_ {
         self.made_by(made_by, |_| true).filter(move |one| {
-            let life = one.free_requested().zip(one.birth()).map(|(free, birth)| free.saturating_sub(birth));
+            let life =
+                one.free_requested_event().zip(one.allocating_event()).map(|(free, start)| free.saturating_sub(start));
             life.is_some_and(|life| life <= within_events)
         })
     }
 
-    /// The sums over [`temporaries`](Self::temporaries) by whatever `key` says, each counted as allocated. Costs the same.
+    /// Returns sums over [`temporaries`](Self::temporaries), grouped by `key`, each counted as
+    /// allocated.
+    ///
+    /// Costs the allocations made in the range.
     pub fn temporaries_by<K: Ord>(
         &self,
         made_by: Range<u64>,
         within_events: u64,
         key: impl Fn(&Allocation) -> K,
-    ) -> BTreeMap<K, Sums> {
-        let mut sums = BTreeMap::<K, Sums>::new();
+    ) -> BTreeMap<K, AllocationSums> {
+        let mut sums = BTreeMap::<K, AllocationSums>::new();
         for one in self.temporaries(made_by, within_events) {
             sums.entry(key(&one)).or_default().add(&one, one.first_moment);
         }
         sums
     }
 
-    /// What the events of a range allocated, by whatever `key` says. Costs the allocations made in the range.
+    /// Returns how much a range of event indexes allocated, grouped by `key`.
+    ///
+    /// Costs the allocations made in the range.
     pub fn churn_by<K: Ord>(&self, made_by: Range<u64>, key: impl Fn(&Allocation) -> K) -> BTreeMap<K, Churn> {
         let mut churn = BTreeMap::<K, Churn>::new();
         for one in self.made_by(made_by, |_| true) {
@@ -281,16 +263,66 @@ impl DeviceLifetimes {
         churn
     }
 
-    /// The allocations that the events of a range were seen to make.
+    /// Returns the allocations whose allocating event is in a range of event indexes.
     fn made_by<'a>(
         &'a self,
         events: Range<u64>,
-        wanted: impl Fn(&Zone) -> bool + 'a,
+        wanted: impl Fn(&GroupSummary) -> bool + 'a,
     ) -> impl Iterator<Item = Allocation> + 'a {
-        // An event is followed by its moment; a range of none must stay one.
+        // The event with index i leads to moment i + 1. An empty range must stay empty.
         let to = if events.is_empty() { events.start } else { events.end };
-        let rows = self.begun_in(Some(events.start), to, wanted);
-        let seen = rows.filter(|&(number, _)| !self.rows.blocks()[number].unseen());
-        seen.map(|(number, index)| self.rows.get(number, index))
+        let rows = self.started_in(Some(events.start), to, wanted);
+        let observed = rows.filter(|&(group_index, _)| !self.rows.groups()[group_index].start_unobserved());
+        observed.map(|(group_index, index)| self.rows.get(group_index, index))
+    }
+}
+
+/// The lifetimes of all allocations of a recording, by device.
+///
+/// ```
+/// use vramscope_trace::{
+///     DeviceId, Event, EventKind, LifetimesBuilder, PoolKey, SiteId, StreamId,
+/// };
+///
+/// let (stream, pool, site) = (StreamId(0), PoolKey::default(), SiteId(0));
+/// let mut builder = LifetimesBuilder::new();
+/// for (index, kind) in [
+///     EventKind::BlockAllocated { address: 0, size: 512, requested: 400, stream, pool, site },
+///     EventKind::BlockAllocated { address: 512, size: 512, requested: 512, stream, pool, site },
+///     EventKind::FreeCompleted { address: 0, site },
+/// ].into_iter().enumerate() {
+///     builder.event(index as u64, &Event { device: DeviceId(0), time_ns: 0, kind });
+/// }
+/// let lifetimes = builder.finish();
+/// let device = lifetimes.device(DeviceId(0)).expect("it has events");
+/// assert_eq!(device.live_at(2).count(), 2);
+/// let leak = device.survivors(0..3, u64::MAX).next().expect("the second block is not freed");
+/// assert_eq!((leak.address, leak.allocating_event()), (512, Some(1)));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Lifetimes {
+    devices: BTreeMap<DeviceId, DeviceLifetimes>,
+}
+
+impl Lifetimes {
+    pub(super) fn new(devices: BTreeMap<DeviceId, DeviceLifetimes>) -> Self {
+        Self { devices }
+    }
+
+    /// Returns the devices with events, in the order of their ids.
+    pub fn devices(&self) -> impl ExactSizeIterator<Item = (DeviceId, &DeviceLifetimes)> + '_ {
+        self.devices.iter().map(|(&id, device)| (id, device))
+    }
+
+    /// Returns the lifetimes of one device, or `None` if it has had no event.
+    #[must_use]
+    pub fn device(&self, id: DeviceId) -> Option<&DeviceLifetimes> {
+        self.devices.get(&id)
+    }
+
+    /// Returns the memory the index occupies, in bytes, approximately.
+    #[must_use]
+    pub fn size_in_memory(&self) -> usize {
+        self.devices.values().map(DeviceLifetimes::size_in_memory).sum()
     }
 }

@@ -1,124 +1,132 @@
-//! The metrics over time: a bounded number of moments, each exact.
+//! Metrics over time: exact values at a bounded number of moments.
 
-use super::{Metrics, metrics_by_group};
+use super::groups::metrics_by_group;
+use super::metric_values::Metrics;
 use crate::device_state::DeviceState;
-use crate::event::{Event, EventKind, Pool, StreamId};
+use crate::event::{Event, EventKind, PoolKey, StreamId};
 
-/// Moments kept of a device at most. Where there are more, every second is dropped and the next are taken half as often.
+/// The most moments kept per device. Beyond, every second is dropped, and later ones are taken half
+/// as often.
 pub(super) const MAX_SAMPLES: usize = 4096;
-/// Pools and streams kept at most, over all moments.
+/// The most metrics of pools and streams kept, over all moments.
 pub(super) const MAX_GROUPS: usize = 4 * MAX_SAMPLES;
-/// Events between two moments, at first.
+/// Events between two moments at first.
 const FIRST_INTERVAL: u64 = 16;
-/// Blocks and segments that may be looked at before the first event, so that a short recording has many moments: 3 ms.
-const FIRST_CREDIT: u64 = 1 << 18;
-/// Events that pay for a look at one more block or segment. It takes 12 ns (`benches/analyses.rs`), so that an event pays 1.5.
-const EVENTS_PER_LOOK: u64 = 8;
+/// Initial scan credit, so that a short recording has many moments; spending it takes 3 ms.
+const INITIAL_CREDIT: u64 = 1 << 18;
+/// Events that add one to the scan credit, the number of blocks and segments that may be scanned. A
+/// scan takes 12 ns per block or segment (`benches/analyses.rs`), so an event pays 1.5 ns.
+const EVENTS_PER_SCANNED: u64 = 8;
 
-/// What was allocated in a stretch of a recording.
+/// How much was allocated in a part of a recording, whether freed or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Churn {
-    /// How many blocks.
+    /// Number of allocations.
     pub allocations: u64,
-    /// Their bytes, after rounding.
+    /// Bytes allocated, after rounding.
     pub bytes: u64,
 }
 
 impl Churn {
-    /// Counts one more block.
+    /// Counts one allocation of `bytes` bytes.
     #[inline]
     pub fn add(&mut self, bytes: u64) {
         self.allocations += 1;
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// What was allocated from an earlier moment to this, both counted from the beginning.
+    /// Returns the difference to an earlier value counted from the same start.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let allocations = self.allocations.saturating_sub(earlier.allocations);
         Self { allocations, bytes: self.bytes.saturating_sub(earlier.bytes) }
     }
 
-    /// Bytes allocated a second over so many nanoseconds; 0 over none.
+    /// Returns the bytes allocated per second over `duration_ns` nanoseconds; 0 if that is 0.
     #[must_use]
     pub fn bytes_per_second(&self, duration_ns: u64) -> f64 {
         if duration_ns == 0 { 0.0 } else { self.bytes as f64 * 1e9 / duration_ns as f64 }
     }
 
-    /// Blocks allocated a second over so many nanoseconds; 0 over none.
+    /// Returns the allocations per second over `duration_ns` nanoseconds; 0 if that is 0.
     #[must_use]
     pub fn allocations_per_second(&self, duration_ns: u64) -> f64 {
         if duration_ns == 0 { 0.0 } else { self.allocations as f64 * 1e9 / duration_ns as f64 }
     }
 }
 
-/// The metrics of one moment of a series.
+/// The metrics at one moment of a [`MetricsSeries`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricsSample {
-    /// The moment.
+    /// The moment (the number of events before it).
     pub event: u64,
-    /// Its time.
+    /// Time of the moment, in nanoseconds since the recording's time 0.
     pub time_ns: u64,
-    /// The metrics of the pools and streams that were asked for.
+    /// The metrics of the selected pools and streams.
     pub metrics: Metrics,
-    /// What the whole device allocated since the series began.
+    /// Allocations of the whole device since the series began.
     pub churn: Churn,
 }
 
+/// A moment of the series; its metrics are a range of `MetricsSeries::groups`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     pub(super) event: u64,
     pub(super) time_ns: u64,
     pub(super) churn: Churn,
-    /// Where its groups end among all.
+    /// End of its range in `MetricsSeries::groups`.
     pub(super) end: usize,
 }
 
-/// The metrics of a device over time, at up to 4,096 moments. They are taken so seldom that they cost an event little: with many live
-/// blocks there are fewer. Each is exact at its moment; what lies between two is not in the series, and is found by a
-/// [`Replay`](crate::Replay) and [`Metrics::at`].
+/// The metrics of one device over time, exact at up to 4,096 moments.
+///
+/// Computing metrics scans all blocks, so moments are rarer when many blocks are live; the average
+/// cost per event is bounded. Between two moments use a [`Replay`](crate::Replay) and
+/// [`Metrics::at`]. Obtained from [`Recording::metrics`](crate::Recording::metrics).
 #[derive(Clone, Debug)]
 pub struct MetricsSeries {
     pub(super) moments: Vec<Moment>,
-    pub(super) groups: Vec<((Pool, StreamId), Metrics)>,
+    pub(super) groups: Vec<((PoolKey, StreamId), Metrics)>,
     pub(super) churn: Churn,
-    /// Events between two moments.
+    /// Least number of events between two moments.
     pub(super) interval: u64,
-    /// Events still to wait for the next moment.
-    wait: u64,
-    /// How many that were when the last moment was taken.
-    waited: u64,
-    /// Looks that are paid for.
-    credit: u64,
+    /// Events until the next moment.
+    events_until_next: u64,
+    /// Its value right after the last moment.
+    last_wait: u64,
+    /// Blocks and segments that may be scanned.
+    scan_credit: u64,
 }
 
 impl Default for MetricsSeries {
     fn default() -> Self {
-        Self::starting_with(FIRST_INTERVAL)
+        Self::with_interval(FIRST_INTERVAL)
     }
 }
 
 impl MetricsSeries {
-    /// Before the first event.
+    /// Creates an empty series.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Without moments, the next of which is so many events away.
-    pub(super) fn starting_with(interval: u64) -> Self {
+    /// Creates an empty series whose first moment comes after `interval` events.
+    pub(super) fn with_interval(interval: u64) -> Self {
         Self {
             moments: Vec::new(),
             groups: Vec::new(),
             churn: Churn::default(),
             interval,
-            wait: interval,
-            waited: interval,
-            credit: FIRST_CREDIT,
+            events_until_next: interval,
+            last_wait: interval,
+            scan_credit: INITIAL_CREDIT,
         }
     }
 
-    /// Takes the device's next event, `state` being that after it, at the moment `moment`. Neither moments nor times go back.
+    /// Adds the device's next event; `state` is the device after it, at the moment `moment`.
+    ///
+    /// Neither moments nor times may decrease.
     #[inline]
     pub fn event(&mut self, moment: u64, event: &Event, state: &DeviceState) {
         let mut allocated = Churn::default();
@@ -128,35 +136,39 @@ impl MetricsSeries {
         self.events(1, allocated, (moment, event.time_ns), state);
     }
 
-    /// Takes the device's next `count` events at once, which allocated so much; `state` is that after them, at the moment and the time `at`.
-    /// What comes between has no moment of its own, so that a recording read chunk by chunk need not show a state within one.
+    /// Adds the device's next `count` events at once, which allocated `allocated`.
+    ///
+    /// `state` is the device after them; `at` is that moment and its time in nanoseconds. No moment
+    /// between these events is sampled, so that a reader of chunks need not compute states within
+    /// one.
     #[inline]
     pub fn events(&mut self, count: u64, allocated: Churn, at: (u64, u64), state: &DeviceState) {
         self.churn.allocations = self.churn.allocations.saturating_add(allocated.allocations);
         self.churn.bytes = self.churn.bytes.saturating_add(allocated.bytes);
-        self.wait = self.wait.saturating_sub(count);
-        if self.wait == 0 {
-            self.take(at.0, at.1, state);
+        self.events_until_next = self.events_until_next.saturating_sub(count);
+        if self.events_until_next == 0 {
+            self.sample(at.0, at.1, state);
         }
     }
 
-    /// How many more events the device has before the next moment is taken. No state is looked at before.
+    /// Returns the number of events until the next moment; no state is needed before.
     #[inline]
-    pub(crate) fn wait(&self) -> u64 {
-        self.wait
+    pub(crate) fn events_until_next(&self) -> u64 {
+        self.events_until_next
     }
 
+    /// Adds a moment.
     #[cold]
     #[inline(never)]
-    fn take(&mut self, moment: u64, time_ns: u64, state: &DeviceState) {
-        // What a moment costs even if nothing is there is as much as a few blocks.
-        let looks = (state.blocks().len() + state.segments().len()) as u64 + 16;
-        self.credit = (self.credit + self.waited / EVENTS_PER_LOOK).saturating_sub(looks);
-        let missing = looks.saturating_sub(self.credit);
-        self.waited = self.interval.max(missing.saturating_mul(EVENTS_PER_LOOK));
-        self.wait = self.waited;
+    fn sample(&mut self, moment: u64, time_ns: u64, state: &DeviceState) {
+        // The fixed cost of a moment equals that of a few blocks.
+        let scanned = (state.blocks().len() + state.segments().len()) as u64 + 16;
+        self.scan_credit = (self.scan_credit + self.last_wait / EVENTS_PER_SCANNED).saturating_sub(scanned);
+        let missing = scanned.saturating_sub(self.scan_credit);
+        self.last_wait = self.interval.max(missing.saturating_mul(EVENTS_PER_SCANNED));
+        self.events_until_next = self.last_wait;
         self.groups.extend(metrics_by_group(state));
-        // A time that goes back counts as that of the moment before, as it does for a state.
+        // An earlier time counts as that of the previous moment, as it does in a state.
         let time_ns = self.moments.last().map_or(time_ns, |last| last.time_ns.max(time_ns));
         self.moments.push(Moment { event: moment, time_ns, churn: self.churn, end: self.groups.len() });
         while self.moments.len() > 1 && (self.moments.len() >= MAX_SAMPLES || self.groups.len() > MAX_GROUPS) {
@@ -164,7 +176,7 @@ impl MetricsSeries {
         }
     }
 
-    /// Drops every second moment, and not the last.
+    /// Drops every second moment, keeping the last one.
     pub(super) fn drop_every_second(&mut self) {
         self.interval = self.interval.saturating_mul(2);
         let groups = std::mem::take(&mut self.groups);
@@ -182,24 +194,25 @@ impl MetricsSeries {
         self.moments = kept;
     }
 
-    /// How many moments there are.
+    /// Returns the number of moments.
     #[must_use]
     pub fn len(&self) -> usize {
         self.moments.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there is no moment.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.moments.is_empty()
     }
 
-    /// The metrics of those pools and streams that `select` takes, at all moments whose times are from `from_ns` to `to_ns`.
+    /// Returns the samples whose times are from `from_ns` to `to_ns`, both included, with the
+    /// metrics of the pools and streams for which `select` returns true.
     pub fn between<'a>(
         &'a self,
         from_ns: u64,
         to_ns: u64,
-        mut select: impl FnMut(Pool, StreamId) -> bool + 'a,
+        mut select: impl FnMut(PoolKey, StreamId) -> bool + 'a,
     ) -> impl Iterator<Item = MetricsSample> + 'a {
         let first = self.moments.partition_point(|moment| moment.time_ns < from_ns);
         let last = self.moments.partition_point(|moment| moment.time_ns <= to_ns).max(first);
@@ -216,19 +229,19 @@ impl MetricsSeries {
         })
     }
 
-    /// The pools and streams that were there at some of the moments, in order.
+    /// Returns the pools and streams that have metrics at any moment, sorted.
     #[must_use]
-    pub fn groups(&self) -> Vec<(Pool, StreamId)> {
+    pub fn groups(&self) -> Vec<(PoolKey, StreamId)> {
         let mut groups: Vec<_> = self.groups.iter().map(|(group, _)| *group).collect();
         groups.sort_unstable();
         groups.dedup();
         groups
     }
 
-    /// Bytes of memory that it occupies.
+    /// Returns the memory it occupies, in bytes.
     #[must_use]
     pub fn size_in_memory(&self) -> usize {
         self.moments.capacity() * size_of::<Moment>()
-            + self.groups.capacity() * size_of::<((Pool, StreamId), Metrics)>()
+            + self.groups.capacity() * size_of::<((PoolKey, StreamId), Metrics)>()
     }
 }

@@ -1,93 +1,99 @@
-//! What is damaged in the middle of a recording. One that is read from its beginning is known up to there; of one that was opened by its index
-//! all else is known, too: the index says where it stands, and every chunk stands alone.
+//! Skips the damaged chunks of a recording that was opened by its index.
+//!
+//! Without an index, a recording is only known up to the first damage. The index lists where every
+//! chunk is, and chunks are self-contained, so that everything else stays usable.
 
-use super::{Incident, IncidentKind, Recording};
+use super::overview::{Incident, IncidentKind};
+use super::recording_data::Recording;
+use super::replay::Replay;
 use crate::chunk::ChunkKind;
 use crate::error::FormatError;
-use crate::replay::Replay;
 
-/// What was left out of a recording because it is damaged.
+/// The damaged part of a recording that [`Recording::skip_damaged`] skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// What is wrong where it begins.
+    /// The first error.
     pub first: FormatError,
-    /// Events that are left out.
+    /// Number of events that were skipped.
     pub events: u64,
 }
 
-/// A walk over all chunks, in order.
-struct Check {
+/// Checks all chunks in order.
+struct DamageScan {
     replay: Replay,
-    /// Whether it is known what memory was like where the walk is.
-    knows: bool,
-    first: Option<FormatError>,
+    /// Whether the memory state at the current chunk is known.
+    state_is_known: bool,
+    first_error: Option<FormatError>,
     events: u64,
-    /// Where the chunks begin that are left out.
-    left_out: Vec<u64>,
-    /// Where the full states begin with which something is known again.
-    resumed: Vec<u64>,
+    /// Byte offsets of the skipped chunks.
+    skipped: Vec<u64>,
+    /// Byte offsets of the full states from which the state is known again.
+    resumed_at: Vec<u64>,
     gaps: Vec<Incident>,
 }
 
 impl Recording {
-    /// Reads all that its index says is there, and leaves out what cannot be read: of events also those behind them, up to the next full
-    /// state, for before that nothing is known of memory. They are lost, which a gap says. Where nothing is wrong, and where the
-    /// recording was read as a whole when it was opened, nothing changes.
-    pub fn leave_out_damaged(&mut self, mut progress: impl FnMut(u64, u64)) -> Option<Damage> {
+    /// Reads every chunk and skips those that are damaged, with the events after them up to the
+    /// next full state, because the memory state is unknown there. A gap records the lost events.
+    ///
+    /// Returns `None`, changing nothing, if no chunk is damaged, or if the recording was read as a
+    /// whole when it was opened. `progress` receives the number of chunks checked and of all
+    /// chunks.
+    pub fn skip_damaged(&mut self, mut progress: impl FnMut(u64, u64)) -> Option<Damage> {
         if !self.is_indexed || self.source.0.is_none() {
             return None;
         }
-        let mut check = Check {
+        let mut scan = DamageScan {
             replay: Replay::new(),
-            knows: true,
-            first: None,
+            state_is_known: true,
+            first_error: None,
             events: 0,
-            left_out: Vec::new(),
-            resumed: Vec::new(),
+            skipped: Vec::new(),
+            resumed_at: Vec::new(),
             gaps: Vec::new(),
         };
         for at in 0..self.chunks.len() {
-            check.chunk(self, at);
+            scan.chunk(self, at);
             progress(at as u64 + 1, self.chunks.len() as u64);
         }
-        let Check { first, events, left_out, resumed, gaps, .. } = check;
-        let stays = |begin: u64| left_out.binary_search(&begin).is_err();
+        let DamageScan { first_error, events, skipped, resumed_at, gaps, .. } = scan;
+        let stays = |begin: u64| skipped.binary_search(&begin).is_err();
         for list in [&mut self.chunks, &mut self.event_chunks, &mut self.state_chunks] {
             list.retain(|stored| stays(stored.range.start));
         }
         for stored in self.chunks.iter_mut().chain(&mut self.state_chunks) {
-            stored.is_news |= resumed.binary_search(&stored.range.start).is_ok();
+            stored.is_correction |= resumed_at.binary_search(&stored.range.start).is_ok();
         }
         let overview = &mut self.overview;
         overview.events = overview.events.saturating_sub(events);
         overview.lost = overview.lost.saturating_add(events);
         overview.incidents.extend(gaps);
         overview.incidents.sort_by_key(|incident| incident.at_event);
-        first.map(|first| Damage { first, events })
+        first_error.map(|first| Damage { first, events })
     }
 }
 
-impl Check {
+impl DamageScan {
     fn chunk(&mut self, recording: &Recording, at: usize) {
         let stored = &recording.chunks[at];
         let is_state = stored.kind == ChunkKind::State;
         if !is_state && stored.kind != ChunkKind::Events {
             return;
         }
-        let taken = if is_state || self.knows { self.replay.take(recording, stored) } else { Ok(()) };
-        match taken {
+        let applied = if is_state || self.state_is_known { self.replay.apply_chunk(recording, stored) } else { Ok(()) };
+        match applied {
             Ok(()) if is_state => {
-                if !std::mem::replace(&mut self.knows, true) {
-                    self.resumed.push(stored.range.start);
+                if !std::mem::replace(&mut self.state_is_known, true) {
+                    self.resumed_at.push(stored.range.start);
                 }
             }
-            Ok(()) if self.knows => {}
-            taken => {
-                let begins = self.knows && (!is_state || stored.is_news);
-                self.knows &= !begins;
-                self.first = self.first.take().or(taken.err());
-                self.left_out.push(stored.range.start);
-                if begins {
+            Ok(()) if self.state_is_known => {}
+            applied => {
+                let damage_begins = self.state_is_known && (!is_state || stored.is_correction);
+                self.state_is_known &= !damage_begins;
+                self.first_error = self.first_error.take().or(applied.err());
+                self.skipped.push(stored.range.start);
+                if damage_begins {
                     self.replay = Replay::new();
                     let device = recording.devices().next().unwrap_or_default();
                     let time_ns =

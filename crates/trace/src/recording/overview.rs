@@ -1,73 +1,81 @@
-//! What is kept of a recording as its chunks go by: the state at the end, counters over time, marks, and what went wrong.
+//! The overview of a recording, updated as chunks are decoded: the state at the end, counters and
+//! metrics over time, annotations and incidents.
 
 use std::collections::BTreeMap;
 
-use crate::decoder::{Visitor, Wrong};
+use crate::chunk_local_blocks::ChunkLocalBlocks;
+use crate::counter_series::CounterSeries;
+use crate::counters::{Counters, MemorySample};
+use crate::decoder::{ChunkVisitor, EventsError};
 use crate::event::{Annotation, DeviceId, Event, EventKind};
-use crate::event_code::{EventReader, Operation};
-use crate::info::Info;
+use crate::event_codec::{EventReader, Operation};
+use crate::info::RecordingInfo;
+use crate::memory_state::MemoryState;
 use crate::metrics::{Churn, MetricsSeries};
-use crate::newborn::Newborn;
-use crate::series::Series;
+use crate::segment::{Block, Segment};
 use crate::site::Definition;
-use crate::state::{Block, Counters, MemorySample, MemoryState, Segment};
 
-/// Something that went wrong while a program was recorded.
+/// An out-of-memory event, or a gap in a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incident {
-    /// The GPU it concerns; the lowest where it concerns all.
+    /// The device; of a gap that concerns all devices, the first one.
     pub device: DeviceId,
-    /// It happened after the first so many events.
+    /// The moment before it: it followed the first `at_event` events.
     pub at_event: u64,
-    /// When.
+    /// Nanoseconds since the recording's time 0.
     pub time_ns: u64,
-    /// What.
+    /// What happened.
     pub kind: IncidentKind,
 }
 
-/// What went wrong.
+/// The kind of an [`Incident`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IncidentKind {
-    /// A request could not be served.
+    /// A request failed after every retry.
     OutOfMemory {
-        /// Bytes asked for, after rounding.
+        /// Requested size in bytes, after rounding.
         requested: u64,
     },
     /// Events are missing.
     Gap {
-        /// How many.
+        /// Number of missing events.
         lost: u64,
     },
 }
 
-/// A device over time.
+/// Counters and metrics of one device over time.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Course {
-    pub(super) series: Series,
+pub(super) struct DeviceHistory {
+    pub(super) series: CounterSeries,
     pub(super) metrics: MetricsSeries,
-    /// Events of which the metrics have not been told, and what they allocated.
-    untold: u64,
-    churn: Churn,
+    /// Events that `metrics` has not received yet, and what they allocated.
+    unreported_events: u64,
+    unreported_churn: Churn,
 }
 
-impl Course {
-    /// One that was written down.
-    pub(super) fn of(series: Series, metrics: MetricsSeries) -> Self {
+impl DeviceHistory {
+    /// Creates the history that an index stored.
+    pub(super) fn from_index(series: CounterSeries, metrics: MetricsSeries) -> Self {
         Self { series, metrics, ..Self::default() }
     }
 
-    /// Counts events; says whether it is time to tell the metrics of them.
+    /// Counts events. Returns true if `metrics` needs a state now.
     #[inline]
     fn count(&mut self, events: u64) -> bool {
-        self.untold += events;
-        self.untold >= self.metrics.wait()
+        self.unreported_events += events;
+        self.unreported_events >= self.metrics.events_until_next()
     }
 
-    /// Tells the metrics.
-    fn tell(&mut self, state: &MemoryState, device: DeviceId) {
+    /// Passes the counted events to `metrics`.
+    fn report_metrics(&mut self, state: &MemoryState, device: DeviceId) {
         if let Some(device) = state.device(device) {
             let at = (state.event(), state.time_ns());
-            self.metrics.events(std::mem::take(&mut self.untold), std::mem::take(&mut self.churn), at, device);
+            self.metrics.events(
+                std::mem::take(&mut self.unreported_events),
+                std::mem::take(&mut self.unreported_churn),
+                at,
+                device,
+            );
         }
     }
 
@@ -76,55 +84,55 @@ impl Course {
     }
 }
 
-/// The parts of a recording that grow as chunks come.
+/// The parts of a recording that grow with every chunk.
 #[derive(Debug, Default)]
 pub(super) struct Overview {
-    pub(super) info: Info,
+    pub(super) info: RecordingInfo,
     pub(super) annotations: Vec<Annotation>,
-    /// Whether some annotation came behind one of a later time.
-    out_of_order: bool,
+    /// Whether an annotation follows one of a later time.
+    needs_sorting: bool,
     pub(super) incidents: Vec<Incident>,
     pub(super) state: MemoryState,
-    /// Events taken in; those known to be lost do not count.
+    /// Number of recorded events, without lost ones.
     pub(super) events: u64,
     pub(super) start_ns: Option<u64>,
-    pub(super) courses: BTreeMap<DeviceId, Course>,
+    pub(super) device_histories: BTreeMap<DeviceId, DeviceHistory>,
     pub(super) lost: u64,
-    /// Those of them in whose place a full state came.
+    /// Lost events that were skipped by a full state.
     pub(super) skipped: u64,
     pub(super) text_bytes: usize,
-    newborn: Newborn,
-    /// Whether it is time to tell some device's metrics.
-    is_due: bool,
-    /// Whether the last full state was another than what came before led to.
-    pub(super) state_is_news: bool,
+    local_blocks: ChunkLocalBlocks,
+    /// Whether the metrics of some device need a state.
+    metrics_are_due: bool,
+    /// Whether the last full state differs from what the events before it lead to.
+    pub(super) state_is_correction: bool,
 }
 
-/// What annotations are ordered by.
-fn in_time(annotation: &Annotation) -> (u64, u64) {
+/// Returns the sort key of annotations.
+fn annotation_order(annotation: &Annotation) -> (u64, u64) {
     (annotation.time_ns, annotation.at_event)
 }
 
 impl Overview {
-    /// Puts annotations in order, once for many chunks and not where each stands: there may be very many, in the worst order.
+    /// Sorts the annotations, once for many chunks, because they may be many in the worst order.
     pub(super) fn sort_annotations(&mut self) {
-        if std::mem::take(&mut self.out_of_order) {
-            self.annotations.sort_by_key(in_time);
+        if std::mem::take(&mut self.needs_sorting) {
+            self.annotations.sort_by_key(annotation_order);
         }
     }
 
-    /// Bytes of memory that it takes. That takes a walk over all devices.
+    /// Returns the memory it takes, in bytes. Visits all devices.
     pub(super) fn size_in_memory(&self) -> usize {
         let state: usize = (self.state.devices())
             .map(|(_, device)| {
                 device.blocks().len() * size_of::<Block>() + device.segments().len() * size_of::<Segment>()
             })
             .sum();
-        let courses: usize = self.courses.values().map(Course::size_in_memory).sum();
+        let device_histories: usize = self.device_histories.values().map(DeviceHistory::size_in_memory).sum();
         let annotations = self.annotations.len() * size_of::<Annotation>();
         let incidents = self.incidents.len() * size_of::<Incident>();
-        // A replay that looks at the last moment holds the state once more.
-        2 * state + courses + annotations + incidents + self.text_bytes
+        // A replay at the last moment has a copy of the state.
+        2 * state + device_histories + annotations + incidents + self.text_bytes
     }
 
     #[inline]
@@ -132,35 +140,39 @@ impl Overview {
         self.state.device(device).map(|device| device.counters()).unwrap_or_default()
     }
 
-    /// Takes note of an event that was applied.
+    /// Updates everything but the state by an event that was applied.
     #[inline]
-    fn took(&mut self, event: &Event) {
+    fn record_applied(&mut self, event: &Event) {
         let &Event { device, time_ns, kind } = event;
         self.start_ns.get_or_insert(time_ns);
         self.events += 1;
         let counters = self.counters(device);
-        let course = self.courses.entry(device).or_default();
-        course.series.push(self.state.event(), self.state.time_ns(), counters);
+        let history = self.device_histories.entry(device).or_default();
+        history.series.push(self.state.event(), self.state.time_ns(), counters);
         if let EventKind::BlockAllocated { size, .. } = kind {
-            course.churn.add(size);
+            history.unreported_churn.add(size);
         }
-        self.is_due |= course.count(1);
+        self.metrics_are_due |= history.count(1);
         match kind {
-            // Nearly all, of which there is nothing more to note.
+            // The common kinds, which need nothing more.
             EventKind::BlockAllocated { .. } | EventKind::FreeRequested { .. } | EventKind::FreeCompleted { .. } => {}
-            _ => self.took_other(event, counters),
+            _ => self.record_other(event, counters),
         }
     }
 
-    /// Tells the metrics of all devices for which it is time.
+    /// Updates the metrics of all devices for which it is time.
     #[cold]
-    fn tell(&mut self) {
-        for (&id, course) in self.courses.iter_mut().filter(|(_, course)| course.untold >= course.metrics.wait()) {
-            course.tell(&self.state, id);
+    fn report_due_metrics(&mut self) {
+        for (&id, history) in self
+            .device_histories
+            .iter_mut()
+            .filter(|(_, history)| history.unreported_events >= history.metrics.events_until_next())
+        {
+            history.report_metrics(&self.state, id);
         }
     }
 
-    fn took_other(&mut self, event: &Event, counters: Counters) {
+    fn record_other(&mut self, event: &Event, counters: Counters) {
         let &Event { device, time_ns, kind } = event;
         let at_event = self.state.event() - 1;
         let mut incident = |kind| self.incidents.push(Incident { device, at_event, time_ns, kind });
@@ -176,16 +188,16 @@ impl Overview {
             EventKind::MemorySample { used_by_context, used_by_others, free } => {
                 let time_ns = self.state.time_ns();
                 let sample = MemorySample { used_by_context, used_by_others, free };
-                let course = self.courses.entry(device).or_default();
-                course.series.push_sample(self.state.event(), time_ns, counters, sample);
+                let history = self.device_histories.entry(device).or_default();
+                history.series.push_sample(self.state.event(), time_ns, counters, sample);
             }
             _ => {}
         }
     }
 }
 
-impl Visitor for Overview {
-    fn info(&mut self, info: Info) {
+impl ChunkVisitor for Overview {
+    fn info(&mut self, info: RecordingInfo) {
         self.info = info;
     }
 
@@ -207,63 +219,67 @@ impl Visitor for Overview {
             let (at_event, time_ns) = (self.state.event(), self.state.time_ns());
             self.incidents.push(Incident { device, at_event, time_ns, kind });
         }
-        self.state_is_news = state != self.state;
+        self.state_is_correction = state != self.state;
         self.state = state;
         let (event, time_ns) = (self.state.event(), self.state.time_ns());
         for (id, device) in self.state.devices() {
             let counters = device.counters();
-            let course = self
-                .courses
+            let history = self
+                .device_histories
                 .entry(id)
-                .and_modify(|course| course.series.push(event, time_ns, counters))
-                .or_insert_with(|| Course { series: Series::new(event, counters), ..Course::default() });
+                .and_modify(|history| history.series.push(event, time_ns, counters))
+                .or_insert_with(|| DeviceHistory {
+                    series: CounterSeries::new(event, counters),
+                    ..DeviceHistory::default()
+                });
             if let Some(sample) = device.sample() {
-                course.series.push_sample(event, time_ns, counters, sample);
+                history.series.push_sample(event, time_ns, counters, sample);
             }
         }
     }
 
     fn event(&mut self, event: Event) {
         self.state.apply(&event);
-        self.took(&event);
+        self.record_applied(&event);
     }
 
-    fn events(&mut self, fits: bool, operations: &mut EventReader<'_>) -> Result<(), Wrong> {
-        let mut newborn = std::mem::take(&mut self.newborn);
-        newborn.begin(fits);
+    fn events(&mut self, is_consistent: bool, operations: &mut EventReader<'_>) -> Result<(), EventsError> {
+        let mut local_blocks = std::mem::take(&mut self.local_blocks);
+        local_blocks.begin(is_consistent);
         while let Some(operation) = operations.next_operation()? {
             match operation {
-                Operation::Freed { device, requested_ns, .. } if fits => {
+                Operation::Freed { device, requested_ns, .. } if is_consistent => {
                     self.start_ns.get_or_insert(requested_ns);
                     let before = self.counters(device);
                     let requested_ns = requested_ns.max(self.state.time_ns());
-                    newborn.apply(&mut self.state, &operation)?;
+                    local_blocks.apply(&mut self.state, &operation)?;
                     self.events += 2;
                     let after = self.counters(device);
-                    let course = self.courses.entry(device).or_default();
+                    let history = self.device_histories.entry(device).or_default();
                     let between = Counters { allocated: after.allocated, ..before };
-                    course.series.push(self.state.event() - 1, requested_ns, between);
-                    course.series.push(self.state.event(), self.state.time_ns(), after);
-                    self.is_due |= course.count(2);
+                    history.series.push(self.state.event() - 1, requested_ns, between);
+                    history.series.push(self.state.event(), self.state.time_ns(), after);
+                    self.metrics_are_due |= history.count(2);
                 }
-                _ if fits => {
-                    newborn.apply(&mut self.state, &operation)?;
-                    operation.each(|event| self.took(&event));
+                _ if is_consistent => {
+                    local_blocks.apply(&mut self.state, &operation)?;
+                    operation.for_each_event(|event| self.record_applied(&event));
                 }
-                _ => operation.each(|event| self.event(event)),
+                _ => operation.for_each_event(|event| self.event(event)),
             }
-            if std::mem::take(&mut self.is_due) {
-                newborn.settle(&mut self.state)?;
-                self.tell();
+            if std::mem::take(&mut self.metrics_are_due) {
+                local_blocks.flush(&mut self.state)?;
+                self.report_due_metrics();
             }
         }
-        newborn.settle(&mut self.state)?;
-        self.newborn = newborn;
+        local_blocks.flush(&mut self.state)?;
+        self.local_blocks = local_blocks;
         Ok(())
     }
 
     fn annotation(&mut self, annotation: Annotation) {
-        self.out_of_order |= self.annotations.last().is_some_and(|last| in_time(last) > in_time(&annotation));
+        self.needs_sorting |=
+            self.annotations.last().is_some_and(|last| annotation_order(last) > annotation_order(&annotation));
         self.annotations.push(annotation);
     }
 }

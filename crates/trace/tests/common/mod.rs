@@ -1,12 +1,12 @@
-//! Events to test with: arbitrary ones, which make no sense together, and those of a program that allocates and frees.
+//! Events for tests: arbitrary ones, which may contradict each other, and those of a program.
 
 use proptest::prelude::*;
 use vramscope_trace::{
-    Annotation, Category, Definition, DeviceId, Event, EventKind, Frame, FrameId, MempoolId, Pool, PoolKind, Sink,
-    Site, SiteId, Stack, StackId, Stage, StreamId, StringId,
+    Annotation, AnnotationStage, Category, Definition, DeviceId, Event, EventKind, Frame, FrameId, MempoolId, PoolKey,
+    PoolKind, Sink, Site, SiteId, Stack, StackId, StreamId, StringId,
 };
 
-/// Numbers of all magnitudes, and the sizes and addresses that real ones look like.
+/// Numbers of all magnitudes, with realistic sizes and addresses among them.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![any::<u64>(), 0..1000u64, (0..1u64 << 20).prop_map(|n| n * 512), Just(u64::MAX), Just(0)]
 }
@@ -19,14 +19,14 @@ fn stream() -> impl Strategy<Value = StreamId> {
     prop_oneof![Just(0), any::<u64>()].prop_map(StreamId)
 }
 
-fn pool() -> impl Strategy<Value = Pool> {
+fn pool() -> impl Strategy<Value = PoolKey> {
     let kind = prop_oneof![Just(PoolKind::Small), Just(PoolKind::Large)];
     (kind, prop_oneof![3 => Just((0, 0)), 1 => any::<(u64, u64)>()])
-        .prop_map(|(kind, (a, b))| Pool { kind, owner: MempoolId(a, b) })
+        .prop_map(|(kind, (a, b))| PoolKey { kind, owner: MempoolId(a, b) })
 }
 
-fn stage() -> impl Strategy<Value = Stage> {
-    prop_oneof![Just(Stage::Instant), Just(Stage::Begin), Just(Stage::End)]
+fn stage() -> impl Strategy<Value = AnnotationStage> {
+    prop_oneof![Just(AnnotationStage::Instant), Just(AnnotationStage::Begin), Just(AnnotationStage::End)]
 }
 
 fn kind() -> impl Strategy<Value = EventKind> {
@@ -64,7 +64,7 @@ fn kind() -> impl Strategy<Value = EventKind> {
     ]
 }
 
-/// One event of any kind but a gap, with any values.
+/// An event of any kind except a gap, with arbitrary values.
 pub(crate) fn any_event() -> impl Strategy<Value = Event> {
     (prop_oneof![Just(0), 0..3u16, any::<u16>()], number(), kind()).prop_map(|(device, time_ns, kind)| Event {
         device: DeviceId(device),
@@ -73,7 +73,7 @@ pub(crate) fn any_event() -> impl Strategy<Value = Event> {
     })
 }
 
-/// One definition with any values.
+/// A definition with arbitrary values.
 pub(crate) fn any_definition() -> impl Strategy<Value = Definition> {
     prop_oneof![
         any::<String>().prop_map(Definition::String),
@@ -95,42 +95,42 @@ pub(crate) fn any_definition() -> impl Strategy<Value = Definition> {
     ]
 }
 
-/// One annotation with any values.
+/// An annotation with arbitrary values.
 pub(crate) fn any_annotation() -> impl Strategy<Value = Annotation> {
     (any::<u16>(), number(), number(), stage(), any::<u32>()).prop_map(|(device, time_ns, at_event, stage, name)| {
         Annotation { device: DeviceId(device), time_ns, at_event, stage, name: StringId(name) }
     })
 }
 
-/// What a test tells a sink.
+/// A call of a [`Sink`]'s method.
 #[derive(Clone, Debug)]
-pub(crate) enum Told {
+pub(crate) enum SinkCall {
     Event(Event),
     Define(Definition),
     Annotation(Annotation),
 }
 
-/// Anything that a sink may be told.
-pub(crate) fn any_told() -> impl Strategy<Value = Told> {
+/// An arbitrary call.
+pub(crate) fn any_sink_call() -> impl Strategy<Value = SinkCall> {
     prop_oneof![
-        8 => any_event().prop_map(Told::Event),
-        1 => any_definition().prop_map(Told::Define),
-        1 => any_annotation().prop_map(Told::Annotation),
+        8 => any_event().prop_map(SinkCall::Event),
+        1 => any_definition().prop_map(SinkCall::Define),
+        1 => any_annotation().prop_map(SinkCall::Annotation),
     ]
 }
 
-/// Tells a sink everything, in order.
-pub(crate) fn tell(sink: &mut impl Sink, story: &[Told]) {
-    for told in story {
-        match told {
-            Told::Event(event) => sink.event(event),
-            Told::Define(definition) => sink.define(definition),
-            Told::Annotation(annotation) => sink.annotation(annotation),
+/// Makes all calls on a sink, in order.
+pub(crate) fn replay_calls(sink: &mut impl Sink, calls: &[SinkCall]) {
+    for call in calls {
+        match call {
+            SinkCall::Event(event) => sink.event(event),
+            SinkCall::Define(definition) => sink.define(definition),
+            SinkCall::Annotation(annotation) => sink.annotation(annotation),
         }
     }
 }
 
-/// A small random number generator, so that a long run of a program is the same every time.
+/// A small deterministic random number generator (xorshift).
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -146,13 +146,14 @@ impl Random {
     }
 }
 
-/// The events of a program that allocates and frees blocks in slots of 64 KiB on two devices.
+/// Returns `events` events of a program that allocates and frees blocks in slots of 64 KiB on two
+/// devices.
 pub(crate) fn program(events: usize, seed: u64) -> Vec<Event> {
     const SLOT: u64 = 64 << 10;
     const SLOTS: u64 = 512;
     let mut random = Random(seed | 1);
     let mut live = std::collections::BTreeMap::new();
-    let pool = Pool::default_of(PoolKind::Large);
+    let pool = PoolKey::default_of(PoolKind::Large);
     let mut out: Vec<Event> = (0..2u16)
         .map(|device| Event {
             device: DeviceId(device),
@@ -197,7 +198,7 @@ pub(crate) fn program(events: usize, seed: u64) -> Vec<Event> {
     out
 }
 
-/// A chunk that no encoder wrote, its checksum right.
+/// Returns a crafted chunk with a valid checksum.
 pub(crate) fn chunk(kind: u8, first_event: u64, events: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind, 0, 0, 0];
     bytes.extend((payload.len() as u32).to_le_bytes());
@@ -212,7 +213,7 @@ pub(crate) fn chunk(kind: u8, first_event: u64, events: u32, payload: &[u8]) -> 
     bytes
 }
 
-/// An integer of as many bytes as it needs.
+/// Returns a LEB128 integer.
 pub(crate) fn varint(mut value: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while value >= 0x80 {
@@ -223,7 +224,7 @@ pub(crate) fn varint(mut value: u64) -> Vec<u8> {
     bytes
 }
 
-/// A column that is not packed.
+/// Returns an uncompressed column.
 pub(crate) fn column(id: u8, bytes: &[u8]) -> Vec<u8> {
     [&[id, 0], varint(bytes.len() as u64).as_slice(), bytes].concat()
 }

@@ -1,20 +1,21 @@
-//! A program whose memory goes the way of real ones: most blocks are freed soon and at once, and put where one was freed before.
+//! A program whose memory behaves like that of real ones: most blocks are freed soon, and new
+//! blocks are placed where others were freed.
 
 use std::collections::HashMap;
 
-use vramscope_trace::{DeviceId, Event, EventKind, Pool, PoolKind, SiteId, StreamId};
+use vramscope_trace::{DeviceId, Event, EventKind, PoolKey, PoolKind, SiteId, StreamId};
 
 use crate::common::Random;
 
-/// What the program is like.
+/// Parameters of the program.
 #[derive(Clone, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct ProgramShape {
     pub(crate) devices: u16,
-    /// How many of a thousand events contradict what is known.
-    pub(crate) misfits_in_1000: u64,
-    /// Whether segments grow and shrink.
+    /// How many of 1,000 steps emit an event that contradicts the state.
+    pub(crate) inconsistent_per_1000: u64,
+    /// Whether segments are expandable.
     pub(crate) expandable: bool,
-    /// Blocks that are live at a time, about.
+    /// Approximate number of live blocks.
     pub(crate) live: usize,
 }
 
@@ -24,19 +25,19 @@ const SIZES: [u64; 8] = [100, 512, 4096, 5000, 65_536, 70_001, 1 << 20, 3 << 20]
 
 struct Device {
     id: DeviceId,
-    /// Free places by size.
+    /// Addresses of free blocks by size.
     free: HashMap<u64, Vec<u64>>,
-    /// Address, size, and whether its free was requested.
+    /// Address, size, and whether the free was requested.
     live: Vec<(u64, u64, bool)>,
     segments: u64,
-    /// Bytes of the newest segment that were given out.
+    /// Used bytes of the newest segment.
     used: u64,
 }
 
 impl Device {
-    fn segment(&mut self, shape: &Shape, out: &mut Vec<EventKind>) {
+    fn segment(&mut self, shape: &ProgramShape, out: &mut Vec<EventKind>) {
         let address = BASE + self.segments * SEGMENT;
-        let (size, stream, pool, site) = (SEGMENT, StreamId(0), Pool::default_of(PoolKind::Large), SiteId(1));
+        let (size, stream, pool, site) = (SEGMENT, StreamId(0), PoolKey::default_of(PoolKind::Large), SiteId(1));
         out.push(if shape.expandable {
             EventKind::SegmentMapped { address, size, stream, pool, site }
         } else {
@@ -46,7 +47,7 @@ impl Device {
         self.used = 0;
     }
 
-    fn allocate(&mut self, random: &mut Random, shape: &Shape, out: &mut Vec<EventKind>) {
+    fn allocate(&mut self, random: &mut Random, shape: &ProgramShape, out: &mut Vec<EventKind>) {
         let requested = SIZES[random.below(SIZES.len() as u64) as usize] - random.below(2) * random.below(90);
         let size = requested.next_multiple_of(512);
         let address = match self.free.get_mut(&size).and_then(Vec::pop) {
@@ -59,14 +60,14 @@ impl Device {
                 BASE + (self.segments - 1) * SEGMENT + self.used - size
             }
         };
-        let (stream, pool) = (StreamId(0), Pool::default_of(PoolKind::Large));
+        let (stream, pool) = (StreamId(0), PoolKey::default_of(PoolKind::Large));
         let site = SiteId(random.below(9) as u32);
         self.live.push((address, size, false));
         out.push(EventKind::BlockAllocated { address, size, requested, stream, pool, site });
     }
 
     fn free(&mut self, random: &mut Random, out: &mut Vec<EventKind>) {
-        // Mostly one of the newest.
+        // Mostly one of the newest blocks.
         let newest = if random.below(8) == 0 { self.live.len() } else { self.live.len().min(6) };
         let at = self.live.len() - 1 - random.below(newest as u64) as usize;
         let (address, size, requested) = self.live[at];
@@ -83,10 +84,10 @@ impl Device {
         self.free.entry(size).or_default().push(address);
     }
 
-    /// Something that does not fit.
-    fn misfit(&mut self, random: &mut Random, out: &mut Vec<EventKind>) {
+    /// Emits an event that contradicts the state.
+    fn inconsistent_event(&mut self, random: &mut Random, out: &mut Vec<EventKind>) {
         let address = BASE + random.below(4 * SEGMENT);
-        let (stream, pool, site) = (StreamId(0), Pool::default_of(PoolKind::Small), SiteId(2));
+        let (stream, pool, site) = (StreamId(0), PoolKey::default_of(PoolKind::Small), SiteId(2));
         out.push(match random.below(5) {
             0 => EventKind::FreeRequested { address, site },
             1 => EventKind::FreeCompleted { address: self.live.first().map_or(address, |block| block.0), site },
@@ -97,8 +98,8 @@ impl Device {
     }
 }
 
-/// Its events, exactly so many.
-pub(crate) fn program(events: usize, seed: u64, shape: &Shape) -> Vec<Event> {
+/// Returns exactly `events` events of the program.
+pub(crate) fn program(events: usize, seed: u64, shape: &ProgramShape) -> Vec<Event> {
     let mut random = Random(seed | 1);
     let device = |id| Device { id: DeviceId(id), free: HashMap::new(), live: Vec::new(), segments: 0, used: 0 };
     let mut devices: Vec<Device> = (0..shape.devices).map(device).collect();
@@ -106,8 +107,8 @@ pub(crate) fn program(events: usize, seed: u64, shape: &Shape) -> Vec<Event> {
     let mut time_ns = 0;
     while out.len() < events {
         let device = &mut devices[random.below(u64::from(shape.devices)) as usize];
-        if random.below(1000) < shape.misfits_in_1000 {
-            device.misfit(&mut random, &mut kinds);
+        if random.below(1000) < shape.inconsistent_per_1000 {
+            device.inconsistent_event(&mut random, &mut kinds);
         } else if device.live.is_empty() || random.below(2 * shape.live as u64) >= device.live.len() as u64 {
             device.allocate(&mut random, shape, &mut kinds);
         } else {

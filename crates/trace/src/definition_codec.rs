@@ -1,43 +1,45 @@
-//! Definitions and annotations as the columns of a chunk, and back.
+//! Encodes definitions and annotations as the columns of a chunk, and decodes them.
 //!
 //! ```text
 //! definitions   | strings | frames | stacks | sites | columns
 //! annotations   | unit | columns
 //! ```
 //!
-//! A chunk of definitions begins with how many of each kind came before it, so that one which repeats what a reader has (a newcomer's
-//! greeting, sent to someone who was here before) is understood. Numbers are differences from the one before in their column.
+//! A chunk of definitions begins with the number of earlier definitions of each kind. A chunk that
+//! repeats definitions which the reader already has, because it was prepared for a viewer that
+//! joins late, is therefore understood. Numbers are stored as differences to the previous value of
+//! their column.
 
 use crate::columns::{Columns, ColumnsWriter};
+use crate::compression::{Compressor, Decompressor};
 use crate::event::Annotation;
-use crate::event_code::{read_device, read_stage, stage_code};
-use crate::pack::{Packer, Unpacker};
+use crate::event_codec::{read_device, read_stage, stage_code};
 use crate::site::{Category, Definition, Definitions, Frame, FrameId, Site, Stack, StackId, StringId};
-use crate::varint::{self, Malformed, Reader, gcd};
+use crate::varint::{self, PayloadError, Reader, gcd};
 
 const DEFINITION_COLUMNS: usize = 11;
 const ANNOTATION_COLUMNS: usize = 5;
-/// The most unpacked bytes of a chunk of either.
+/// The most decompressed bytes that a reader accepts in a chunk of definitions or annotations.
 const MAX_COLUMNS_LEN: usize = 4 << 20;
 
 mod column {
-    /// Of a string: its bytes in UTF-8.
+    /// Per string: its length, and its bytes in UTF-8.
     pub(super) const LENGTHS: u8 = 0;
     pub(super) const TEXTS: u8 = 1;
-    /// Of a frame.
+    /// Per frame.
     pub(super) const FUNCTIONS: u8 = 2;
     pub(super) const FILES: u8 = 3;
     pub(super) const LINES: u8 = 4;
-    /// Of a stack.
+    /// Per stack.
     pub(super) const FRAMES: u8 = 5;
     pub(super) const CALLERS: u8 = 6;
-    /// Of a site.
+    /// Per site.
     pub(super) const STACKS: u8 = 7;
     pub(super) const SCOPES: u8 = 8;
     pub(super) const CATEGORIES: u8 = 9;
     pub(super) const COMPILE_CONTEXTS: u8 = 10;
 
-    /// Of an annotation; the time in units.
+    /// Per annotation; times in units.
     pub(super) const DEVICES: u8 = 0;
     pub(super) const TIMES: u8 = 1;
     pub(super) const EVENTS: u8 = 2;
@@ -45,7 +47,7 @@ mod column {
     pub(super) const NAMES: u8 = 4;
 }
 
-/// How many definitions of each kind there are.
+/// The number of definitions of each kind: strings, frames, stacks, sites.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DefinitionCounts([u64; 4]);
 
@@ -64,24 +66,26 @@ impl DefinitionCounts {
     }
 }
 
-/// Definitions that make a chunk.
+/// Collects definitions in the columns of a chunk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DefinitionWriter {
     columns: ColumnsWriter<DEFINITION_COLUMNS>,
-    /// How many stand in chunks already.
-    sent: DefinitionCounts,
-    /// How many were put.
-    taken: DefinitionCounts,
-    /// What stood last in every column of numbers.
+    /// Definitions in finished chunks.
+    finished: DefinitionCounts,
+    /// All definitions added.
+    added: DefinitionCounts,
+    /// The last value of each column of numbers.
     last: [u64; DEFINITION_COLUMNS],
 }
 
 impl DefinitionWriter {
+    /// Appends a number as the difference to the previous one of its column.
     fn put_number(&mut self, id: u8, number: u32) {
         let last = std::mem::replace(&mut self.last[usize::from(id)], u64::from(number));
         varint::put_delta(self.columns.column(id), last, u64::from(number));
     }
 
+    /// Adds a definition.
     pub(crate) fn put(&mut self, definition: &Definition) {
         match definition {
             Definition::String(text) => {
@@ -104,32 +108,32 @@ impl DefinitionWriter {
                 self.put_number(column::COMPILE_CONTEXTS, site.compile_context.0);
             }
         }
-        self.taken.add(definition);
+        self.added.add(definition);
     }
 
-    /// Bytes so far.
+    /// Returns the uncompressed bytes of the open chunk.
     pub(crate) fn len(&self) -> usize {
         self.columns.len()
     }
 
-    /// Appends the payload, and is empty again.
-    pub(crate) fn finish(&mut self, out: &mut Vec<u8>, packer: &mut Packer) {
-        for count in self.sent.0 {
+    /// Appends the payload and clears the columns.
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>, compressor: &mut Compressor) {
+        for count in self.finished.0 {
             varint::put(out, count);
         }
-        self.columns.finish(out, Some(packer));
-        self.sent = self.taken;
+        self.columns.finish(out, Some(compressor));
+        self.finished = self.added;
         self.last = [0; DEFINITION_COLUMNS];
     }
 }
 
-/// Takes numbers that were written as differences.
-struct Numbers<'a> {
+/// Reads numbers that were written as differences.
+struct DeltaReader<'a> {
     reader: Reader<'a>,
     last: u64,
 }
 
-impl<'a> Numbers<'a> {
+impl<'a> DeltaReader<'a> {
     fn new(reader: Reader<'a>) -> Self {
         Self { reader, last: 0 }
     }
@@ -138,28 +142,29 @@ impl<'a> Numbers<'a> {
         self.reader.remaining() == 0
     }
 
-    fn next(&mut self) -> Result<u32, Malformed> {
+    fn next(&mut self) -> Result<u32, PayloadError> {
         self.last = self.reader.delta(self.last)?;
-        u32::try_from(self.last).map_err(|_| self.reader.malformed("a number of more than 32 bits"))
+        u32::try_from(self.last).map_err(|_| self.reader.payload_error("number above 32 bits"))
     }
 }
 
-/// Adds a chunk's definitions to `known`; `each` sees those that are new.
+/// Adds a chunk's definitions to `definitions`, whose counts are `known`; calls `each` for new
+/// ones.
 pub(crate) fn read_definitions(
     mut reader: Reader<'_>,
-    unpacker: &mut Unpacker,
+    decompressor: &mut Decompressor,
     known: &mut DefinitionCounts,
     definitions: &mut Definitions,
     mut each: impl FnMut(&Definition),
-) -> Result<(), Malformed> {
+) -> Result<(), PayloadError> {
     let mut at = [0; 4];
     for (count, known) in at.iter_mut().zip(known.0) {
         *count = reader.u64()?;
         if *count > known {
-            return Err(reader.malformed("definitions are missing before these"));
+            return Err(reader.payload_error("definitions are missing before this chunk"));
         }
     }
-    let columns = Columns::<DEFINITION_COLUMNS>::read(&mut reader, unpacker, MAX_COLUMNS_LEN)?;
+    let columns = Columns::<DEFINITION_COLUMNS>::read(&mut reader, decompressor, MAX_COLUMNS_LEN)?;
     let mut add = |definition: Definition| {
         let kind = kind_of(&definition);
         at[kind] += 1;
@@ -169,11 +174,11 @@ pub(crate) fn read_definitions(
             definitions.define(definition);
         }
     };
-    let numbers = |id| Numbers::new(columns.column(id));
+    let numbers = |id| DeltaReader::new(columns.column(id));
     let (mut lengths, mut texts) = (columns.column(column::LENGTHS), columns.column(column::TEXTS));
     while lengths.remaining() > 0 {
         let length = lengths.u64()?;
-        add(Definition::String(texts.text_of(length)?.to_owned()));
+        add(Definition::String(texts.text(length)?.to_owned()));
     }
     texts.end()?;
     let (mut functions, mut files, mut lines) =
@@ -191,15 +196,15 @@ pub(crate) fn read_definitions(
     while !(stacks.is_empty() && scopes.is_empty() && categories.remaining() == 0 && contexts.is_empty()) {
         let (stack, scope) = (StackId(stacks.next()?), StringId(scopes.next()?));
         let category = Category::ALL.get(usize::from(categories.byte()?)).copied();
-        let category = category.ok_or_else(|| categories.malformed("an unknown category"))?;
+        let category = category.ok_or_else(|| categories.payload_error("unknown category"))?;
         let compile_context = StringId(contexts.next()?);
         add(Definition::Site(Site { stack, scope, category, compile_context }));
     }
     Ok(())
 }
 
-/// Appends a chunk's annotations.
-pub(crate) fn put_annotations(out: &mut Vec<u8>, annotations: &[Annotation], packer: &mut Packer) {
+/// Appends the payload of a chunk of annotations.
+pub(crate) fn put_annotations(out: &mut Vec<u8>, annotations: &[Annotation], compressor: &mut Compressor) {
     let unit = annotations.iter().fold(0, |unit, annotation| gcd(unit, annotation.time_ns)).max(1);
     varint::put(out, unit);
     let mut columns = ColumnsWriter::<ANNOTATION_COLUMNS>::default();
@@ -212,20 +217,20 @@ pub(crate) fn put_annotations(out: &mut Vec<u8>, annotations: &[Annotation], pac
         varint::put_delta(columns.column(column::NAMES), name, u64::from(annotation.name.0));
         (units, event, name) = (annotation.time_ns / unit, annotation.at_event, u64::from(annotation.name.0));
     }
-    columns.finish(out, Some(packer));
+    columns.finish(out, Some(compressor));
 }
 
-/// Reads a chunk's annotations.
+/// Reads what [`put_annotations`] wrote; calls `each` for every annotation.
 pub(crate) fn read_annotations(
     mut reader: Reader<'_>,
-    unpacker: &mut Unpacker,
+    decompressor: &mut Decompressor,
     mut each: impl FnMut(Annotation),
-) -> Result<(), Malformed> {
+) -> Result<(), PayloadError> {
     let unit = reader.u64()?;
-    let columns = Columns::<ANNOTATION_COLUMNS>::read(&mut reader, unpacker, MAX_COLUMNS_LEN)?;
+    let columns = Columns::<ANNOTATION_COLUMNS>::read(&mut reader, decompressor, MAX_COLUMNS_LEN)?;
     let mut devices = columns.column(column::DEVICES);
     let (mut times, mut events) = (columns.column(column::TIMES), columns.column(column::EVENTS));
-    let (mut stages, mut names) = (columns.column(column::STAGES), Numbers::new(columns.column(column::NAMES)));
+    let (mut stages, mut names) = (columns.column(column::STAGES), DeltaReader::new(columns.column(column::NAMES)));
     let (mut units, mut at_event) = (0, 0);
     while stages.remaining() > 0 {
         units = times.delta(units)?;

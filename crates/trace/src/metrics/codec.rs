@@ -1,54 +1,59 @@
-//! A [`MetricsSeries`] as bytes, so that a recording's metrics over time are there without a pass over its events.
+//! Encodes a [`MetricsSeries`], so that opening a recording needs no pass over its events.
 //!
 //! In order, every integer a varint:
 //!
 //! ```text
 //! moments | groups | rows | events between two moments
-//! columns of the moments   event, time and what was allocated so far (blocks, bytes), each as the difference to the moment before
+//! columns of the moments   event, time and allocations so far (blocks, bytes), each as the
+//!                          difference to the previous moment
 //! groups                   small or large | private pool (two) | stream
-//! columns of the rows      group, as the difference to the row before | moment, likewise | then the numbers of the metrics, likewise
+//! columns of the rows      group, moment, then the values of the metrics, each as the difference
+//!                          to the previous row
 //! ```
 //!
-//! A row is the metrics of one group at one moment; they stand group by group, so that a row is like the one before it. A column is
-//! written as in `series_code`.
+//! A row holds the metrics of one group at one moment. Rows are sorted by group, so that each
+//! resembles the previous one. Columns are encoded as in `series_codec`.
 
+use super::metric_values::{CLASSES, Metrics};
 use super::series::{Churn, MAX_GROUPS, MAX_SAMPLES, MetricsSeries, Moment};
-use super::{CLASSES, Metrics};
-use crate::event::{MempoolId, Pool, PoolKind, StreamId};
-use crate::series_code::{put_column, read_column, read_running};
-use crate::state::{Counters, FreeSpace};
-use crate::varint::{Malformed, Reader, put};
+use crate::counters::{Counters, FreeSpace};
+use crate::event::{MempoolId, PoolKey, PoolKind, StreamId};
+use crate::series_codec::{put_column, read_column, read_increasing};
+use crate::varint::{PayloadError, Reader, put};
 
-/// Moments are written for every so many events, on average: a closer look costs a replay of so few.
-const EVENTS_A_MOMENT: u64 = 4096;
-/// But no fewer than these.
+/// Average number of events per stored moment; a moment between two costs a replay of at most
+/// these.
+const EVENTS_PER_MOMENT: u64 = 4096;
+/// Least number of moments that a long enough series keeps.
 const MIN_MOMENTS: u64 = 16;
-/// Numbers of one row.
-const NUMBERS: usize = 12 + CLASSES;
+/// Number of values in a row.
+const VALUES: usize = 12 + CLASSES;
 
-fn numbers(metrics: &Metrics) -> [u64; NUMBERS] {
+/// Returns the values of a row.
+fn row_values(metrics: &Metrics) -> [u64; VALUES] {
     let Metrics { segments, counters, free, free_squares, inactive_split, inactive_split_bytes, free_by_class } =
         *metrics;
     let Counters { allocated, active, reserved, requested } = counters;
     let [low, high] = [free_squares as u64, (free_squares >> 64) as u64];
     let sums = [segments, allocated, active, reserved, requested, free.total, free.largest, free.blocks];
-    let mut numbers = [0; NUMBERS];
+    let mut numbers = [0; VALUES];
     numbers[..8].copy_from_slice(&sums);
     numbers[8..12].copy_from_slice(&[low, high, inactive_split, inactive_split_bytes]);
     numbers[12..].copy_from_slice(&free_by_class);
     numbers
 }
 
-/// The metrics of such numbers, if they go together as far as shares of them stay between 0 and 1.
-fn metrics(numbers: &[u64; NUMBERS]) -> Option<Metrics> {
+/// Returns the metrics of a row, or `None` if they contradict each other so that a share would not
+/// be between 0 and 1.
+fn metrics_from_values(numbers: &[u64; VALUES]) -> Option<Metrics> {
     let [segments, allocated, active, reserved, requested, total, largest, blocks, low, high, splits, split_bytes, ..] =
         *numbers;
     let mut free_by_class = [0; CLASSES];
     free_by_class.copy_from_slice(&numbers[12..]);
     let by_class = free_by_class.iter().try_fold(0u64, |sum, &bytes| sum.checked_add(bytes))?;
     let free_squares = u128::from(high) << 64 | u128::from(low);
-    let fits = by_class == total && largest <= total && free_squares <= u128::from(total) * u128::from(total);
-    fits.then_some(Metrics {
+    let is_valid = by_class == total && largest <= total && free_squares <= u128::from(total) * u128::from(total);
+    is_valid.then_some(Metrics {
         segments,
         counters: Counters { allocated, active, reserved, requested },
         free: FreeSpace { total, largest, blocks },
@@ -59,18 +64,18 @@ fn metrics(numbers: &[u64; NUMBERS]) -> Option<Metrics> {
     })
 }
 
-/// Writes the differences of values to the ones before.
-fn put_running(out: &mut Vec<u8>, values: impl Iterator<Item = u64>) {
+/// Appends a column of differences to the previous value.
+fn put_differences(out: &mut Vec<u8>, values: impl Iterator<Item = u64>) {
     let mut before = 0;
     let differences: Vec<u64> = values.map(|value| value.wrapping_sub(std::mem::replace(&mut before, value))).collect();
     put_column(out, &differences);
 }
 
-/// Appends a series, thinned to a moment for every 4,096 events.
+/// Appends a series, thinned to one moment per 4,096 events on average.
 pub(crate) fn put_metrics(out: &mut Vec<u8>, series: &MetricsSeries) {
     let mut series = series.clone();
     let span = series.moments.first().zip(series.moments.last()).map_or(0, |(first, last)| last.event - first.event);
-    while series.moments.len() as u64 > MIN_MOMENTS.max(span / EVENTS_A_MOMENT) {
+    while series.moments.len() as u64 > MIN_MOMENTS.max(span / EVENTS_PER_MOMENT) {
         series.drop_every_second();
     }
     let groups = series.groups();
@@ -89,29 +94,30 @@ pub(crate) fn put_metrics(out: &mut Vec<u8>, series: &MetricsSeries) {
     }
     let each: [fn(&Moment) -> u64; 4] =
         [|one| one.event, |one| one.time_ns, |one| one.churn.allocations, |one| one.churn.bytes];
-    each.into_iter().for_each(|value| put_running(out, series.moments.iter().map(value)));
+    each.into_iter().for_each(|value| put_differences(out, series.moments.iter().map(value)));
     for (pool, stream) in groups {
         for number in [pool.kind as u64, pool.owner.0, pool.owner.1, stream.0] {
             put(out, number);
         }
     }
-    put_running(out, rows.iter().map(|row| row.0));
-    put_running(out, rows.iter().map(|row| row.1));
-    for number in 0..NUMBERS {
-        put_running(out, rows.iter().map(|(_, _, metrics)| numbers(metrics)[number]));
+    put_differences(out, rows.iter().map(|row| row.0));
+    put_differences(out, rows.iter().map(|row| row.1));
+    for number in 0..VALUES {
+        put_differences(out, rows.iter().map(|(_, _, metrics)| row_values(metrics)[number]));
     }
 }
 
-/// Reads what [`put_metrics`] wrote. It takes memory for ten times the bytes read at most.
-pub(crate) fn read_metrics(reader: &mut Reader<'_>) -> Result<MetricsSeries, Malformed> {
-    let (moments, groups, rows) = (reader.count(4)?, reader.count(4)?, reader.count(2 + NUMBERS)?);
+/// Reads what [`put_metrics`] wrote. It allocates at most ten times the bytes read.
+pub(crate) fn read_metrics(reader: &mut Reader<'_>) -> Result<MetricsSeries, PayloadError> {
+    let (moments, groups, rows) = (reader.count(4)?, reader.count(4)?, reader.count(2 + VALUES)?);
     if moments > MAX_SAMPLES || rows > MAX_GROUPS.max(groups) {
-        return Err(reader.malformed("more moments or groups than metrics over time have"));
+        return Err(reader.payload_error("more moments or groups than a series can have"));
     }
     let interval = reader.u64()?.max(1);
-    let mut running = |what| read_running(reader, moments, what);
-    let (events, times) = (running("a moment that goes back")?, running("a time that goes back")?);
-    let (allocations, bytes) = (running("more allocated than 64 bits say")?, running("more bytes than 64 bits say")?);
+    let mut increasing = |reason| read_increasing(reader, moments, reason);
+    let (events, times) = (increasing("moment decreases")?, increasing("time decreases")?);
+    let (allocations, bytes) =
+        (increasing("allocation count above 64 bits")?, increasing("allocated bytes above 64 bits")?);
     let groups = (0..groups).map(|_| read_group(reader)).collect::<Result<Vec<_>, _>>()?;
     let wrapping = |differences: Vec<u64>| {
         differences.into_iter().scan(0u64, |at, difference| {
@@ -119,46 +125,47 @@ pub(crate) fn read_metrics(reader: &mut Reader<'_>) -> Result<MetricsSeries, Mal
             Some(*at)
         })
     };
-    let mut places = Vec::with_capacity(rows);
-    let of_rows = wrapping(read_column(reader, rows)?).zip(wrapping(read_column(reader, rows)?));
-    for (group, moment) in of_rows {
+    let mut table = Vec::with_capacity(rows);
+    let keys = wrapping(read_column(reader, rows)?).zip(wrapping(read_column(reader, rows)?));
+    for (group, moment) in keys {
         let group = usize::try_from(group).ok().and_then(|group| groups.get(group));
-        let group = group.ok_or_else(|| reader.malformed("metrics of an unknown pool and stream"))?;
-        places.push((moment, *group, [0; NUMBERS]));
+        let group = group.ok_or_else(|| reader.payload_error("row of an unknown group"))?;
+        table.push((moment, *group, [0; VALUES]));
     }
-    for number in 0..NUMBERS {
+    for number in 0..VALUES {
         let column = wrapping(read_column(reader, rows)?);
-        places.iter_mut().zip(column).for_each(|(row, value)| row.2[number] = value);
+        table.iter_mut().zip(column).for_each(|(row, value)| row.2[number] = value);
     }
-    places.sort_by_key(|&(moment, group, _)| (moment, group));
+    table.sort_by_key(|&(moment, group, _)| (moment, group));
 
-    let mut series = MetricsSeries::starting_with(interval);
-    let mut places = places.into_iter().peekable();
+    let mut series = MetricsSeries::with_interval(interval);
+    let mut table = table.into_iter().peekable();
     for (number, (((event, time_ns), allocations), bytes)) in
         (0u64..).zip(events.into_iter().zip(times).zip(allocations).zip(bytes))
     {
-        while let Some((_, group, numbers)) = places.next_if(|row| row.0 == number) {
-            let metrics = metrics(&numbers).ok_or_else(|| reader.malformed("free blocks that do not add up"))?;
+        while let Some((_, group, numbers)) = table.next_if(|row| row.0 == number) {
+            let metrics =
+                metrics_from_values(&numbers).ok_or_else(|| reader.payload_error("free blocks do not add up"))?;
             series.groups.push((group, metrics));
         }
         let end = series.groups.len();
         series.moments.push(Moment { event, time_ns, churn: Churn { allocations, bytes }, end });
     }
-    if places.next().is_some() {
-        return Err(reader.malformed("metrics of an unknown moment"));
+    if table.next().is_some() {
+        return Err(reader.payload_error("row of an unknown moment"));
     }
     series.churn = series.moments.last().map(|last| last.churn).unwrap_or_default();
     Ok(series)
 }
 
-fn read_group(reader: &mut Reader<'_>) -> Result<(Pool, StreamId), Malformed> {
+fn read_group(reader: &mut Reader<'_>) -> Result<(PoolKey, StreamId), PayloadError> {
     let kind = match reader.u64()? {
         0 => PoolKind::Small,
         1 => PoolKind::Large,
-        _ => return Err(reader.malformed("a pool of an unknown kind")),
+        _ => return Err(reader.payload_error("unknown pool kind")),
     };
     let owner = MempoolId(reader.u64()?, reader.u64()?);
-    Ok((Pool { kind, owner }, StreamId(reader.u64()?)))
+    Ok((PoolKey { kind, owner }, StreamId(reader.u64()?)))
 }
 
 #[cfg(test)]
@@ -167,8 +174,9 @@ mod tests {
 
     use super::*;
     use crate::event::{DeviceId, Event, EventKind};
+    use crate::memory_state::MemoryState;
+    use crate::segment::Segment;
     use crate::site::SiteId;
-    use crate::state::{MemoryState, Segment};
 
     fn encode(series: &MetricsSeries) -> Vec<u8> {
         let mut out = Vec::new();
@@ -176,17 +184,18 @@ mod tests {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Result<MetricsSeries, Malformed> {
+    fn decode(bytes: &[u8]) -> Result<MetricsSeries, PayloadError> {
         let mut reader = Reader::new(bytes);
         let series = read_metrics(&mut reader)?;
         reader.end()?;
         Ok(series)
     }
 
-    /// The series of a program that takes and gives back blocks in segments of several streams; each step is an address.
+    /// Returns the series of a program that allocates and frees blocks in segments of several
+    /// streams; each step selects an address.
     fn series(steps: &[u64]) -> MetricsSeries {
         let (mut state, mut series) = (MemoryState::default(), MetricsSeries::new());
-        let (pool, site) = (Pool::default_of(PoolKind::Large), SiteId(0));
+        let (pool, site) = (PoolKey::default_of(PoolKind::Large), SiteId(0));
         let device = state.device_mut(DeviceId(0));
         for stream in 0..4 {
             let (address, size) = ((stream + 1) << 24, 1 << 24);
@@ -204,9 +213,9 @@ mod tests {
         for step in steps {
             let stream = step % 4;
             let address = ((stream + 1) << 24) + step / 4 % 1000 * 4096;
-            let there = state.device(DeviceId(0)).is_some_and(|device| device.block_at(address).is_some());
+            let is_live = state.device(DeviceId(0)).is_some_and(|device| device.block_at(address).is_some());
             let (size, stream) = (512 + step % 7 * 512, StreamId(stream));
-            let kind = if there {
+            let kind = if is_live {
                 EventKind::FreeCompleted { address, site }
             } else {
                 EventKind::BlockAllocated { address, size, requested: size - 3, stream, pool, site }
@@ -224,7 +233,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(40))]
 
         #[test]
-        fn a_series_comes_back_thinner(steps in prop::collection::vec(0..4000u64, 0..3000)) {
+        fn decoded_series_is_a_subset_of_the_original(steps in prop::collection::vec(0..4000u64, 0..3000)) {
             let before = series(&steps);
             let bytes = encode(&before);
             let after = decode(&bytes).unwrap();
@@ -242,8 +251,9 @@ mod tests {
         }
 
         #[test]
-        fn hostile_bytes_are_refused_or_taken(
-            steps in prop::collection::vec(0..4000u64, 0..600), hits in prop::collection::vec((any::<usize>(), any::<u8>()), 1..9),
+        fn damaged_bytes_are_rejected_or_decode_to_valid_series(
+            steps in prop::collection::vec(0..4000u64, 0..600),
+            hits in prop::collection::vec((any::<usize>(), any::<u8>()), 1..9),
             end in any::<usize>(),
         ) {
             let mut bytes = encode(&series(&steps));
@@ -265,7 +275,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode(&bytes);
         }
     }

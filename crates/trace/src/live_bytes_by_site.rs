@@ -1,60 +1,83 @@
-//! Who holds memory at a moment: live blocks by the site that asked for them, and what a site is called.
+//! The live bytes of every site at one moment, and how sites and frames are named for users.
 
 use std::collections::HashMap;
 
 use crate::device_state::DeviceState;
 use crate::site::{Category, Definitions, Frame, SiteId};
 
-/// What is shown of a site about which nothing is known.
-const UNKNOWN: &str = "unknown site";
-/// Folders in which a program keeps the code of others. What lies in none of them is the program's own.
-const LIBRARIES: [&str; 5] = ["site-packages/", "dist-packages/", "lib/python", ".cargo/registry/", "rustlib/"];
-/// What C++ stacks begin with whoever asks: the recording of the stack, and the allocator.
-const MACHINERY: [&str; 4] =
+/// The name of a site without scope, stack and category.
+const UNKNOWN_SITE: &str = "unknown site";
+/// Directories that contain library code. Files outside of them belong to the program.
+const LIBRARY_DIRECTORIES: [&str; 5] =
+    ["site-packages/", "dist-packages/", "lib/python", ".cargo/registry/", "rustlib/"];
+/// Innermost functions of every C++ stack: unwinding and the allocator itself.
+const ALLOCATOR_FUNCTIONS: [&str; 4] =
     ["torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::", "c10::cuda::CUDACachingAllocator::"];
 
-/// What the C++ functions that go through a backward pass have in their names.
-const BACKWARD: &str = "autograd::generated::";
+/// Part of the names of the C++ functions that run a backward pass.
+const BACKWARD_FUNCTIONS: &str = "autograd::generated::";
 
-/// The memory that one site holds at a moment.
+/// The allocated memory of one site at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holder {
-    /// Where the memory was asked for.
+pub struct SiteBytes {
+    /// The site.
     pub site: SiteId,
-    /// Bytes of its blocks, after rounding.
+    /// Bytes of its allocated blocks, after rounding.
     pub bytes: u64,
-    /// Bytes asked for.
+    /// Bytes that the program requested for these blocks.
     pub requested: u64,
-    /// How many blocks.
+    /// Number of these blocks.
     pub blocks: u64,
 }
 
-/// The allocated blocks of a device by site, the most bytes first. Their bytes add up to the device's allocated bytes: a block that
-/// the program has freed and a stream still uses counts no more.
+/// Returns the allocated memory of a device by site, largest first.
+///
+/// The bytes add up to the device's [`allocated`](crate::Counters::allocated) bytes: blocks that
+/// are pending free are not counted.
+///
+/// ```
+/// use vramscope_trace::{
+///     DeviceId, Event, EventKind, MemoryState, PoolKey, SiteId, StreamId, live_bytes_by_site,
+/// };
+///
+/// let (stream, pool, site) = (StreamId(0), PoolKey::default(), SiteId(7));
+/// let mut state = MemoryState::default();
+/// for kind in [
+///     EventKind::SegmentAllocated { address: 0, size: 2 << 20, stream, pool, site },
+///     EventKind::BlockAllocated { address: 0, size: 512, requested: 400, stream, pool, site },
+/// ] {
+///     state.apply(&Event { device: DeviceId(0), time_ns: 0, kind });
+/// }
+/// let device = state.device(DeviceId(0)).expect("the events created it");
+/// let sites = live_bytes_by_site(device);
+/// assert_eq!((sites[0].site, sites[0].bytes), (SiteId(7), 512));
+/// ```
 #[must_use]
-pub fn holders(device: &DeviceState) -> Vec<Holder> {
-    let mut sums: HashMap<SiteId, Holder> = HashMap::new();
+pub fn live_bytes_by_site(device: &DeviceState) -> Vec<SiteBytes> {
+    let mut sums: HashMap<SiteId, SiteBytes> = HashMap::new();
     for block in device.blocks().filter(|block| !block.pending_free) {
-        let holder = sums.entry(block.site).or_insert(Holder { site: block.site, ..Holder::default() });
-        holder.bytes = holder.bytes.saturating_add(block.size);
-        holder.requested = holder.requested.saturating_add(block.requested);
-        holder.blocks += 1;
+        let sum = sums.entry(block.site).or_insert(SiteBytes { site: block.site, ..SiteBytes::default() });
+        sum.bytes = sum.bytes.saturating_add(block.size);
+        sum.requested = sum.requested.saturating_add(block.requested);
+        sum.blocks += 1;
     }
-    let mut holders: Vec<Holder> = sums.into_values().collect();
-    holders.sort_by_key(|holder| (std::cmp::Reverse(holder.bytes), holder.site));
-    holders
+    let mut sites: Vec<SiteBytes> = sums.into_values().collect();
+    sites.sort_by_key(|one| (std::cmp::Reverse(one.bytes), one.site));
+    sites
 }
 
-/// A C++ function without the types of its arguments.
+/// Returns a C++ function's name without its argument types.
 fn without_arguments(function: &str) -> &str {
-    // The one of an unnamed namespace stands behind a colon.
+    // "(anonymous namespace)" follows a colon; it does not begin the arguments.
     let begins = |&(at, _): &(usize, &str)| at > 0 && !function[..at].ends_with([':', ' ']);
     let begin = function.match_indices('(').find(begins).filter(|_| function.contains("::"));
     begin.map_or(function, |(at, _)| &function[..at])
 }
 
-/// A frame in one line: `train.py:66 gpt_step`; where `short`, only with the last part of the file's path, and without the types of a
-/// function's arguments.
+/// Returns a frame as one line, for example `train.py:66 gpt_step`.
+///
+/// If `short`, the file is shown without its directory and a C++ function without its argument
+/// types.
 #[must_use]
 pub fn frame_name(definitions: &Definitions, frame: Frame, short: bool) -> String {
     let (function, path) = (definitions.string(frame.function), definitions.string(frame.file));
@@ -70,8 +93,11 @@ pub fn frame_name(definitions: &Definitions, frame: Frame, short: bool) -> Strin
     }
 }
 
-/// A site in one line: its scope, the innermost frame of a script (of anything, where there is no script in the stack), the innermost
-/// frame of the program's own where that is another one, and what the memory is for: `adam.py:182 _init_group ← train.py:66 gpt_step`.
+/// Returns a site as one line: scope, frames and category.
+///
+/// Shown are the innermost Python frame (of a stack without Python frames, the innermost frame
+/// outside of the allocator), and the innermost frame of the program's own code if that is another:
+/// `adam.py:182 _init_group ← train.py:66 gpt_step`. A site without any of these is `unknown site`.
 #[must_use]
 pub fn site_name(definitions: &Definitions, id: SiteId) -> String {
     let site = definitions.site(id);
@@ -81,15 +107,16 @@ pub fn site_name(definitions: &Definitions, id: SiteId) -> String {
         let path = file(frame).replace('\\', "/");
         (path.contains('/') || is_script(frame))
             && !path.starts_with('<')
-            && !LIBRARIES.iter().any(|library| path.contains(library))
+            && !LIBRARY_DIRECTORIES.iter().any(|library| path.contains(library))
     };
     let has_script = definitions.stack(site.stack).any(|frame| is_script(&frame));
-    let is_machinery =
-        |frame: &Frame| MACHINERY.iter().any(|part| definitions.string(frame.function).starts_with(part));
-    let shown = |frame: &Frame| if has_script { is_script(frame) } else { !is_machinery(frame) };
+    let is_allocator =
+        |frame: &Frame| ALLOCATOR_FUNCTIONS.iter().any(|part| definitions.string(frame.function).starts_with(part));
+    let shown = |frame: &Frame| if has_script { is_script(frame) } else { !is_allocator(frame) };
     let innermost = definitions.stack(site.stack).find(shown);
-    // A backward pass runs on threads of its own, where no script is on the stack; there it is the operation that says most.
-    let is_backward = |frame: &Frame| !has_script && definitions.string(frame.function).contains(BACKWARD);
+    // A backward pass runs on separate threads without Python frames; the operation is the most
+    // informative frame there.
+    let is_backward = |frame: &Frame| !has_script && definitions.string(frame.function).contains(BACKWARD_FUNCTIONS);
     let own = definitions.stack(site.stack).find(|frame| shown(frame) && (is_own(frame) || is_backward(frame)));
     let mut parts = Vec::new();
     let scope = definitions.string(site.scope);
@@ -107,17 +134,17 @@ pub fn site_name(definitions: &Definitions, id: SiteId) -> String {
     if site.category != Category::Unknown {
         parts.push(site.category.name().to_owned());
     }
-    if parts.is_empty() { UNKNOWN.to_owned() } else { parts.join(" · ") }
+    if parts.is_empty() { UNKNOWN_SITE.to_owned() } else { parts.join(" · ") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Pool, StreamId};
+    use crate::event::{PoolKey, StreamId};
+    use crate::segment::{Block, Segment};
     use crate::site::{Interner, Site, StackId};
-    use crate::state::{Block, Segment};
 
-    /// The name of the site with these frames, `file:line function`, from the outermost in.
+    /// Checks the name of a site with these frames: file, line and function, outermost first.
     #[track_caller]
     fn check(scope: &str, category: Category, frames: &[(&str, u32, &str)], expected: &str) {
         let mut interner = Interner::default();
@@ -130,14 +157,14 @@ mod tests {
         let scope = interner.string(scope);
         let site = interner.site(Site { stack, scope, category, ..Site::default() });
         let mut definitions = Definitions::default();
-        for definition in interner.take_fresh() {
+        for definition in interner.take_new() {
             definitions.define(definition);
         }
         assert_eq!(site_name(&definitions, site), expected);
     }
 
     #[test]
-    fn a_site_is_called_by_what_a_person_knows_of_it() {
+    fn site_names_show_the_most_informative_frames() {
         let unknown = Category::Unknown;
         check("", unknown, &[], "unknown site");
         check("step/forward", unknown, &[], "step/forward");
@@ -160,9 +187,9 @@ mod tests {
     }
 
     #[test]
-    fn holders_add_up_to_what_is_allocated() {
+    fn live_bytes_add_up_to_allocated_bytes() {
         let mut device = DeviceState::default();
-        let pool = Pool::default();
+        let pool = PoolKey::default();
         let (stream, site) = (StreamId(0), SiteId(0));
         device.insert_segment(Segment {
             address: 0x1000,
@@ -188,9 +215,9 @@ mod tests {
                 since_ns: 0,
             });
         }
-        let holders = holders(&device);
-        assert_eq!(holders.iter().map(|holder| holder.bytes).sum::<u64>(), device.counters().allocated);
-        assert_eq!(holders[0], Holder { site: SiteId(1), bytes: 0x400, requested: 0x400 - 16, blocks: 2 });
-        assert_eq!(holders[1], Holder { site: SiteId(2), bytes: 0x400, requested: 0x400 - 8, blocks: 1 });
+        let sites = live_bytes_by_site(&device);
+        assert_eq!(sites.iter().map(|one| one.bytes).sum::<u64>(), device.counters().allocated);
+        assert_eq!(sites[0], SiteBytes { site: SiteId(1), bytes: 0x400, requested: 0x400 - 16, blocks: 2 });
+        assert_eq!(sites[1], SiteBytes { site: SiteId(2), bytes: 0x400, requested: 0x400 - 8, blocks: 1 });
     }
 }

@@ -1,67 +1,72 @@
-//! A memory state as bytes, and back. The same state gives the same bytes before they are packed, so that they serve for [`digest`] too.
+//! Encodes a memory state, and decodes it.
 //!
 //! ```text
 //! payload  | event | time | unit | columns
 //! ```
 //!
-//! `unit` is the number of nanoseconds that the ages of all blocks are multiples of. Addresses are differences from the end of the one before,
-//! ages differences from the state's own moment.
+//! Equal states have equal bytes before compression, so that [`digest`] can hash them. `unit` is a
+//! number of nanoseconds that divides the ages of all blocks. Addresses are stored as distances
+//! from the end of the previous segment or block, starts as differences to the state's own moment
+//! and time.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::address_map::AddressMap;
 use crate::columns::{Columns, ColumnsWriter};
+use crate::compression::{Compressor, Decompressor};
+use crate::counters::{Counters, MemorySample};
 use crate::device_state::DeviceState;
-use crate::event::{Pool, StreamId};
-use crate::event_code::{put_pool, read_device, read_pool};
-use crate::pack::{Packer, Unpacker};
+use crate::event::{PoolKey, StreamId};
+use crate::event_codec::{put_pool, read_device, read_pool};
+use crate::memory_state::MemoryState;
+use crate::segment::{Block, Segment, is_range};
 use crate::site::SiteId;
-use crate::state::{Block, Counters, MemorySample, MemoryState, Segment, is_range};
-use crate::varint::{self, Malformed, Reader, gcd};
+use crate::varint::{self, PayloadError, Reader, gcd};
 
 const COLUMNS: usize = 8;
-/// The most unpacked bytes of a state.
+/// The most decompressed bytes that a reader accepts in a state.
 const MAX_COLUMNS_LEN: usize = 32 << 20;
-/// The most segments and blocks of a state, which take 100 MB of memory. Real programs have some thousands, and a GPU of 140 GB could have so
-/// many of 140 KB.
+/// The most segments and blocks that a reader accepts in a state; they take 100 MB of memory. Real
+/// programs have some thousands. A GPU of 140 GB could have this many of 140 KB.
 const MAX_RANGES: u64 = 1 << 20;
 
-/// Whether a reader takes the state, of which more segments and blocks than that are refused.
+/// Returns true if a reader accepts the state: it has at most [`MAX_RANGES`] segments and blocks.
 pub(crate) fn is_readable(state: &MemoryState) -> bool {
     let ranges = |device: &DeviceState| (device.blocks.len() + device.segments.len()) as u64;
     state.devices.values().map(ranges).sum::<u64>() <= MAX_RANGES
 }
 
 mod column {
-    /// Of a device: number, events, failed requests, misfits, [sample], segments, blocks.
+    /// Per device: number, events, failed requests, inconsistencies, [sample], segments, blocks.
     pub(super) const DEVICES: u8 = 0;
-    /// Of a segment: address, size, stream, pool, expandable, site, events since.
+    /// Per segment: distance, size, stream, pool, expandable, site, events since its start.
     pub(super) const SEGMENTS: u8 = 1;
-    /// Of a block: from the end of the one before to its address.
+    /// Per block: distance from the end of the previous block to its address.
     pub(super) const DISTANCES: u8 = 2;
-    /// Of a block: its shape's number in the table.
+    /// Per block: the number of its shape in the table.
     pub(super) const SHAPES: u8 = 3;
-    /// Of a block: its site.
+    /// Per block: its site.
     pub(super) const SITES: u8 = 4;
-    /// Of a block: events since it was allocated.
+    /// Per block: events since it was allocated.
     pub(super) const EVENTS_SINCE: u8 = 5;
-    /// Of a block: units of time since it was allocated.
+    /// Per block: time units since it was allocated.
     pub(super) const TIMES_SINCE: u8 = 6;
-    /// The table of shapes: stream, pool, requested size, size less requested, pending free.
+    /// The table of shapes: stream, pool, requested size, size − requested size, pending free.
     pub(super) const SHAPE_TABLE: u8 = 7;
 }
 
+/// The fields that many blocks of a state share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Shape {
+struct BlockShape {
     stream: StreamId,
-    pool: Pool,
+    pool: PoolKey,
     requested: u64,
     size: u64,
     pending_free: bool,
 }
 
-/// Appends the state; packed where there is something to do it with.
-pub(crate) fn put_state(out: &mut Vec<u8>, state: &MemoryState, packer: Option<&mut Packer>) {
+/// Appends the state; its columns are compressed if there is a compressor.
+pub(crate) fn put_state(out: &mut Vec<u8>, state: &MemoryState, compressor: Option<&mut Compressor>) {
     let mut columns = ColumnsWriter::<COLUMNS>::default();
     let blocks = || state.devices.values().flat_map(|device| device.blocks.iter());
     let unit = blocks().fold(0, |unit, block| gcd(unit, state.time_ns.wrapping_sub(block.since_ns))).max(1);
@@ -74,12 +79,12 @@ pub(crate) fn put_state(out: &mut Vec<u8>, state: &MemoryState, packer: Option<&
         put_segments(columns.column(column::SEGMENTS), state, device);
         put_blocks(&mut columns, &mut shapes, state, device, unit);
     }
-    columns.finish(out, packer);
+    columns.finish(out, compressor);
 }
 
 fn put_device(out: &mut Vec<u8>, number: u16, device: &DeviceState) {
     varint::put(out, u64::from(number));
-    for count in [device.events, device.ooms, device.misfits] {
+    for count in [device.events, device.ooms, device.inconsistencies] {
         varint::put(out, count);
     }
     out.push(u8::from(device.sample.is_some()));
@@ -108,7 +113,7 @@ fn put_segments(out: &mut Vec<u8>, state: &MemoryState, device: &DeviceState) {
 
 fn put_blocks(
     columns: &mut ColumnsWriter<COLUMNS>,
-    shapes: &mut HashMap<Shape, u64>,
+    shapes: &mut HashMap<BlockShape, u64>,
     state: &MemoryState,
     device: &DeviceState,
     unit: u64,
@@ -118,7 +123,7 @@ fn put_blocks(
         let &Block { stream, pool, requested, size, pending_free, .. } = block;
         varint::put_size(columns.column(column::DISTANCES), block.address - end);
         let new = shapes.len() as u64;
-        let number = *shapes.entry(Shape { stream, pool, requested, size, pending_free }).or_insert(new);
+        let number = *shapes.entry(BlockShape { stream, pool, requested, size, pending_free }).or_insert(new);
         varint::put(columns.column(column::SHAPES), number);
         if number == new {
             let table = columns.column(column::SHAPE_TABLE);
@@ -136,16 +141,16 @@ fn put_blocks(
 }
 
 /// Reads what [`put_state`] wrote.
-pub(crate) fn read_state(mut reader: Reader<'_>, unpacker: &mut Unpacker) -> Result<MemoryState, Malformed> {
+pub(crate) fn read_state(mut reader: Reader<'_>, decompressor: &mut Decompressor) -> Result<MemoryState, PayloadError> {
     let mut state = MemoryState { event: reader.u64()?, time_ns: reader.u64()?, devices: BTreeMap::new() };
     let unit = reader.u64()?;
-    let columns = Columns::<COLUMNS>::read(&mut reader, unpacker, MAX_COLUMNS_LEN)?;
+    let columns = Columns::<COLUMNS>::read(&mut reader, decompressor, MAX_COLUMNS_LEN)?;
     let mut devices = columns.column(column::DEVICES);
     let mut segments = columns.column(column::SEGMENTS);
     let mut blocks = BlockReader {
         shapes: read_shapes(columns.column(column::SHAPE_TABLE))?,
         distances: columns.column(column::DISTANCES),
-        numbers: columns.column(column::SHAPES),
+        shape_numbers: columns.column(column::SHAPES),
         sites: columns.column(column::SITES),
         events_since: columns.column(column::EVENTS_SINCE),
         times_since: columns.column(column::TIMES_SINCE),
@@ -157,10 +162,10 @@ pub(crate) fn read_state(mut reader: Reader<'_>, unpacker: &mut Unpacker) -> Res
         let mut device = DeviceState {
             events: devices.u64()?,
             ooms: devices.u64()?,
-            misfits: devices.u64()?,
+            inconsistencies: devices.u64()?,
             ..DeviceState::default()
         };
-        if flag(&mut devices)? {
+        if read_flag(&mut devices)? {
             device.sample = Some(MemorySample {
                 used_by_context: devices.size()?,
                 used_by_others: devices.size()?,
@@ -170,12 +175,12 @@ pub(crate) fn read_state(mut reader: Reader<'_>, unpacker: &mut Unpacker) -> Res
         let (segment_count, block_count) = (devices.u64()?, devices.u64()?);
         ranges = ranges.saturating_add(segment_count).saturating_add(block_count);
         if ranges > MAX_RANGES {
-            return Err(devices.malformed("more segments and blocks than a state may have"));
+            return Err(devices.payload_error("more segments and blocks than a state may have"));
         }
         device.segments = read_segments(&mut segments, segment_count, &state, &mut device.counters)?;
         device.blocks = blocks.read(block_count, &state, &mut device.counters)?;
         if state.devices.insert(id, device).is_some() {
-            return Err(devices.malformed("a device that was there already"));
+            return Err(devices.payload_error("a device appears twice"));
         }
     }
     segments.end()?;
@@ -183,31 +188,31 @@ pub(crate) fn read_state(mut reader: Reader<'_>, unpacker: &mut Unpacker) -> Res
     Ok(state)
 }
 
-fn flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+fn read_flag(reader: &mut Reader<'_>) -> Result<bool, PayloadError> {
     match reader.byte()? {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(reader.malformed("neither yes nor no")),
+        _ => Err(reader.payload_error("flag is neither 0 nor 1")),
     }
 }
 
-fn read_shapes(mut reader: Reader<'_>) -> Result<Vec<Shape>, Malformed> {
+fn read_shapes(mut reader: Reader<'_>) -> Result<Vec<BlockShape>, PayloadError> {
     let mut shapes = Vec::new();
     while reader.remaining() > 0 {
         let stream = StreamId(reader.u64()?);
         let pool = read_pool(&mut reader)?;
         let requested = reader.size()?;
         let size = requested.checked_add(reader.size()?);
-        let size = size.ok_or_else(|| reader.malformed("a size of more than 64 bits"))?;
-        shapes.push(Shape { stream, pool, requested, size, pending_free: flag(&mut reader)? });
+        let size = size.ok_or_else(|| reader.payload_error("size above 64 bits"))?;
+        shapes.push(BlockShape { stream, pool, requested, size, pending_free: read_flag(&mut reader)? });
     }
     Ok(shapes)
 }
 
-/// The address of the next range.
-fn address(reader: &mut Reader<'_>, end: u64, distance: u64, size: u64) -> Result<u64, Malformed> {
+/// Returns the address of the range of `size` bytes that follows `end` after `distance` bytes.
+fn range_address(reader: &mut Reader<'_>, end: u64, distance: u64, size: u64) -> Result<u64, PayloadError> {
     let address = end.checked_add(distance).filter(|&address| is_range(address, size));
-    address.ok_or_else(|| reader.malformed("a range of memory that is none"))
+    address.ok_or_else(|| reader.payload_error("empty memory range, or one that ends above 2⁶⁴"))
 }
 
 fn add(sum: &mut u64, bytes: u64) {
@@ -219,17 +224,17 @@ fn read_segments(
     count: u64,
     state: &MemoryState,
     counters: &mut Counters,
-) -> Result<AddressMap<Segment>, Malformed> {
+) -> Result<AddressMap<Segment>, PayloadError> {
     let mut end = 0;
     (0..count)
         .map(|_| {
             let (distance, size) = (reader.size()?, reader.size()?);
             let segment = Segment {
-                address: address(reader, end, distance, size)?,
+                address: range_address(reader, end, distance, size)?,
                 size,
                 stream: StreamId(reader.u64()?),
                 pool: read_pool(reader)?,
-                expandable: flag(reader)?,
+                expandable: read_flag(reader)?,
                 site: SiteId(reader.u32()?),
                 since_event: state.event.wrapping_sub(reader.delta(0)?),
             };
@@ -240,10 +245,11 @@ fn read_segments(
         .collect()
 }
 
+/// Reads blocks from their columns.
 struct BlockReader<'a> {
-    shapes: Vec<Shape>,
+    shapes: Vec<BlockShape>,
     distances: Reader<'a>,
-    numbers: Reader<'a>,
+    shape_numbers: Reader<'a>,
     sites: Reader<'a>,
     events_since: Reader<'a>,
     times_since: Reader<'a>,
@@ -256,7 +262,7 @@ impl BlockReader<'_> {
         count: u64,
         state: &MemoryState,
         counters: &mut Counters,
-    ) -> Result<AddressMap<Block>, Malformed> {
+    ) -> Result<AddressMap<Block>, PayloadError> {
         let mut end = 0;
         (0..count)
             .map(|_| {
@@ -272,15 +278,15 @@ impl BlockReader<'_> {
             .collect()
     }
 
-    fn block(&mut self, end: u64, state: &MemoryState) -> Result<Block, Malformed> {
+    fn block(&mut self, end: u64, state: &MemoryState) -> Result<Block, PayloadError> {
         let distance = self.distances.size()?;
-        let number = self.numbers.u64()?;
+        let number = self.shape_numbers.u64()?;
         let shape = usize::try_from(number).ok().and_then(|number| self.shapes.get(number));
-        let Some(&Shape { stream, pool, requested, size, pending_free }) = shape else {
-            return Err(self.numbers.malformed("a shape that the table does not have"));
+        let Some(&BlockShape { stream, pool, requested, size, pending_free }) = shape else {
+            return Err(self.shape_numbers.payload_error("shape number outside of the table"));
         };
         Ok(Block {
-            address: address(&mut self.distances, end, distance, size)?,
+            address: range_address(&mut self.distances, end, distance, size)?,
             size,
             requested,
             stream,
@@ -292,14 +298,16 @@ impl BlockReader<'_> {
         })
     }
 
-    fn end(&self) -> Result<(), Malformed> {
-        [&self.distances, &self.numbers, &self.sites, &self.events_since, &self.times_since]
+    fn end(&self) -> Result<(), PayloadError> {
+        [&self.distances, &self.shape_numbers, &self.sites, &self.events_since, &self.times_since]
             .into_iter()
             .try_for_each(Reader::end)
     }
 }
 
-/// A number for a state: the same state gives the same one on every machine, and two different states hardly ever do.
+/// Returns a 64-bit hash (XXH3) of a memory state, to compare states of two recordings or programs.
+///
+/// Equal states have the same digest on every machine; different states almost never do.
 #[must_use]
 pub fn digest(state: &MemoryState) -> u64 {
     let mut bytes = Vec::new();

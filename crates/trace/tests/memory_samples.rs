@@ -1,22 +1,22 @@
-//! What the driver said is there at every moment and over every slice of time.
+//! The driver's memory samples are available at every moment and over every time slice.
 
-#[allow(dead_code, reason = "other tests use the rest of it")]
+#[allow(dead_code, reason = "each test file uses a part")]
 mod common;
 
 use common::{Random, program};
 use proptest::prelude::*;
 use vramscope_trace::{
-    Chunk, ChunkKind, DeviceId, Encoder, Event, EventKind, Info, MemorySample, MemoryState, Recording, SampleColumn,
-    Sink, UsedPeaks,
+    Chunk, ChunkKind, DeviceId, Encoder, Event, EventKind, MemorySample, MemoryState, Recording, RecordingInfo,
+    SampleColumn, Sink, UsedMemoryPeaks,
 };
 
-/// A program on two devices, one event in `every` of which is what the driver says.
+/// Returns events of a program on two devices; one event in `every` is a memory sample.
 fn sampled(events: usize, seed: u64, every: u64) -> Vec<Event> {
     let mut random = Random(seed | 1);
     let mut events = program(events, seed);
     for event in &mut events[2..] {
         if random.below(every) == 0 {
-            // Few values, so that one is often said again.
+            // Few different values, so that samples often repeat.
             let [used_by_context, used_by_others, free] = [1, 2, 3].map(|unit| (unit << 30) + random.below(3));
             event.kind = EventKind::MemorySample { used_by_context, used_by_others, free };
         }
@@ -25,7 +25,7 @@ fn sampled(events: usize, seed: u64, every: u64) -> Vec<Event> {
 }
 
 fn encode(events: &[Event]) -> Vec<Chunk> {
-    let mut encoder = Encoder::new(&Info::default());
+    let mut encoder = Encoder::new(&RecordingInfo::default());
     events.iter().for_each(|event| encoder.event(event));
     encoder.flush();
     encoder.take_output()
@@ -34,7 +34,7 @@ fn encode(events: &[Event]) -> Vec<Chunk> {
 fn open<'a>(chunks: impl IntoIterator<Item = &'a Chunk>) -> Recording {
     let mut recording = Recording::new();
     for chunk in chunks {
-        recording.push(&chunk.bytes).expect("what the encoder wrote");
+        recording.push(&chunk.bytes).expect("the encoder wrote valid chunks");
     }
     recording
 }
@@ -43,10 +43,10 @@ fn sample(state: &MemoryState, device: DeviceId) -> Option<MemorySample> {
     state.device(device)?.sample()
 }
 
-/// Checks every slice of a time against the states in it.
+/// Checks every slice of a time range against the states in it.
 fn check(events: &[Event], recording: &Recording, (from, to): (u64, u64), width: usize) {
     let device = DeviceId(1);
-    let columns = recording.series(device).expect("it was heard of").samples(from, to, width);
+    let columns = recording.series(device).expect("the device has events").samples(from, to, width);
     assert_eq!(columns.len(), width);
     let mut state = MemoryState::default();
     let mut rest = events.iter().peekable();
@@ -55,18 +55,18 @@ fn check(events: &[Event], recording: &Recording, (from, to): (u64, u64), width:
     }
     for (index, column) in columns.iter().enumerate() {
         let slice_end = from + (to - from) * (index as u64 + 1) / width as u64;
-        let mut seen: Vec<MemorySample> = sample(&state, device).into_iter().collect();
+        let mut samples: Vec<MemorySample> = sample(&state, device).into_iter().collect();
         while let Some(event) = rest.next_if(|event| event.time_ns <= slice_end) {
             state.apply(event);
-            seen.extend(sample(&state, device));
+            samples.extend(sample(&state, device));
         }
         let each = |pick: fn(&MemorySample) -> u64| {
-            let values = || seen.iter().map(pick);
+            let values = || samples.iter().map(pick);
             values().min().zip(values().max()).unwrap_or_default()
         };
         let (context, others, free) =
             (each(|one| one.used_by_context), each(|one| one.used_by_others), each(|one| one.free));
-        let expected = seen.last().map(|&last| SampleColumn {
+        let expected = samples.last().map(|&last| SampleColumn {
             last,
             min: MemorySample { used_by_context: context.0, used_by_others: others.0, free: free.0 },
             max: MemorySample { used_by_context: context.1, used_by_others: others.1, free: free.1 },
@@ -75,9 +75,9 @@ fn check(events: &[Event], recording: &Recording, (from, to): (u64, u64), width:
     }
 }
 
-fn used_peaks(events: &[Event], device: DeviceId) -> Option<UsedPeaks> {
+fn used_memory_peaks(events: &[Event], device: DeviceId) -> Option<UsedMemoryPeaks> {
     let mut state = MemoryState::default();
-    let mut peaks = None::<UsedPeaks>;
+    let mut peaks = None::<UsedMemoryPeaks>;
     for event in events {
         state.apply(event);
         let Some((device, sample)) = state.device(device).and_then(|device| Some((device, device.sample()?))) else {
@@ -86,7 +86,7 @@ fn used_peaks(events: &[Event], device: DeviceId) -> Option<UsedPeaks> {
         let by_process = device.counters().reserved + sample.used_by_context;
         let peaks = peaks.get_or_insert_default();
         peaks.by_process = peaks.by_process.max(by_process);
-        peaks.in_all = peaks.in_all.max(by_process + sample.used_by_others);
+        peaks.by_all_processes = peaks.by_all_processes.max(by_process + sample.used_by_others);
     }
     peaks
 }
@@ -95,7 +95,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn samples_are_what_the_driver_said(
+    fn sample_columns_match_the_samples(
         count in 2..5000usize, seed: u64, every in 1..500u64, width in 1..400usize, cut in (0..=100u64, 0..=100u64),
     ) {
         let events = sampled(count, seed, every);
@@ -103,27 +103,29 @@ proptest! {
         let end = recording.end_ns();
         check(&events, &recording, (end * cut.0.min(cut.1) / 100, end * cut.0.max(cut.1) / 100), width);
         for device in [0, 1].map(DeviceId) {
-            prop_assert_eq!(recording.series(device).and_then(|series| series.used_peaks()), used_peaks(&events, device));
+            let peaks = recording.series(device).and_then(|series| series.used_memory_peaks());
+            prop_assert_eq!(peaks, used_memory_peaks(&events, device));
         }
     }
 }
 
 #[test]
-fn what_was_said_before_a_newcomer_came_is_known() {
+fn late_viewer_knows_the_last_sample() {
     let events = sampled(40_000, 3, 50);
     let chunks = encode(&events);
-    let state = chunks.iter().rposition(|chunk| chunk.kind == ChunkKind::State).expect("a full state");
-    let head = chunks.iter().filter(|chunk| chunk.kind == ChunkKind::Head);
-    let newcomer = open(head.chain(&chunks[state..]));
-    assert!(newcomer.first_event() > 0);
-    let (start, end) = (newcomer.start_ns(), newcomer.end_ns());
-    check(&events, &newcomer, (start, end), 300);
+    let state =
+        chunks.iter().rposition(|chunk| chunk.kind == ChunkKind::State).expect("the recording has a full state");
+    let header = chunks.iter().filter(|chunk| chunk.kind == ChunkKind::Header);
+    let late_viewer = open(header.chain(&chunks[state..]));
+    assert!(late_viewer.first_event() > 0);
+    let (start, end) = (late_viewer.start_ns(), late_viewer.end_ns());
+    check(&events, &late_viewer, (start, end), 300);
 }
 
 #[test]
-fn without_a_sample_there_is_none() {
+fn recording_without_samples_has_no_sample_columns() {
     let recording = open(&encode(&program(500, 1)));
-    let series = recording.series(DeviceId(0)).expect("it was heard of");
-    assert_eq!(series.used_peaks(), None);
+    let series = recording.series(DeviceId(0)).expect("the device has events");
+    assert_eq!(series.used_memory_peaks(), None);
     assert!(series.samples(0, recording.end_ns(), 50).iter().all(Option::is_none));
 }

@@ -1,24 +1,26 @@
-//! Values over time, of which any stretch is put together from few parts, and which take no more memory however many they are.
+//! A pyramid of aggregates over time: any time range is a combination of few buckets, and memory
+//! use is bounded however many values are added.
 
-/// Buckets that make one of the next level.
-const FAN: usize = 8;
-/// Where the smallest buckets become this many, every two of them are made one, so that a device's counters take 34 MB at most. The
-/// 4,000,000 events of a long snapshot still have buckets of 16.
+/// Number of buckets that form one bucket of the next level.
+const BUCKETS_PER_PARENT: usize = 8;
+/// Number of smallest buckets at which every two of them are merged, so that a device's counters
+/// take at most 34 MB. The 4,000,000 events of a long snapshot still have buckets of 16 events.
 pub(crate) const MAX_BUCKETS: usize = 1 << 18;
 
-/// What is known of a slice of time and can take in the slice that follows.
-pub(crate) trait Slice: Copy {
-    /// Takes in what comes next.
+/// An aggregate over a time slice that can be extended by the slice after it.
+pub(crate) trait TimeSlice: Copy {
+    /// Extends this slice by the one that follows it.
     fn extend(&mut self, next: &Self);
 }
 
+/// A time slice with its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket<S> {
     pub(crate) end_ns: u64,
     pub(crate) slice: S,
 }
 
-impl<S: Slice> Bucket<S> {
+impl<S: TimeSlice> Bucket<S> {
     #[inline]
     pub(crate) fn extend(&mut self, next: &Self) {
         self.end_ns = next.end_ns;
@@ -26,32 +28,33 @@ impl<S: Slice> Bucket<S> {
     }
 }
 
-/// Buckets in order of time, every 8 of them one larger bucket, and so on up.
+/// Buckets in time order; every 8 of them form a larger bucket, and so on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Buckets<S> {
+pub(crate) struct TimePyramid<S> {
     levels: Vec<Vec<Bucket<S>>>,
-    /// What was pushed since the last full bucket.
+    /// The values since the last full bucket.
     open: Option<Bucket<S>>,
-    /// How many values that is.
+    /// The number of these values.
     open_values: u64,
-    /// Values of a bucket of the smallest level.
+    /// Number of values in a bucket of the smallest level.
     bucket_values: u64,
 }
 
-impl<S: Slice> Buckets<S> {
-    /// No bucket yet; the smallest have `bucket_values` values each, at least one.
-    pub(crate) fn of(bucket_values: u64) -> Self {
-        assert!(bucket_values > 0, "a bucket has values");
+impl<S: TimeSlice> TimePyramid<S> {
+    /// Creates an empty pyramid whose smallest buckets have `bucket_values` (at least 1) values
+    /// each.
+    pub(crate) fn new(bucket_values: u64) -> Self {
+        assert!(bucket_values > 0, "a bucket holds at least one value");
         Self { levels: Vec::new(), open: None, open_values: 0, bucket_values }
     }
 
-    /// Takes one more value. Times must not go back.
+    /// Adds a value. Times must not decrease.
     #[inline]
     pub(crate) fn push(&mut self, end_ns: u64, slice: S) {
         self.push_bucket(Bucket { end_ns, slice }, 1);
     }
 
-    /// Takes a bucket of `values` values, which must not be more than the open one has room for.
+    /// Adds a bucket of `values` values, which must fit in the open bucket.
     #[inline]
     pub(crate) fn push_bucket(&mut self, bucket: Bucket<S>, values: u64) {
         match &mut self.open {
@@ -64,7 +67,7 @@ impl<S: Slice> Buckets<S> {
         }
     }
 
-    /// Puts the open bucket away, which is full.
+    /// Closes the open bucket, which is full.
     #[inline(never)]
     fn close(&mut self) {
         self.open_values = 0;
@@ -72,10 +75,11 @@ impl<S: Slice> Buckets<S> {
             self.push_full(full);
         }
         if self.smallest().len() == MAX_BUCKETS {
-            self.join_pairs();
+            self.merge_pairs();
         }
     }
 
+    /// Adds a full bucket to the smallest level, and to each level that it completes.
     fn push_full(&mut self, bucket: Bucket<S>) {
         let mut bucket = bucket;
         for level in 0.. {
@@ -84,46 +88,47 @@ impl<S: Slice> Buckets<S> {
             }
             let buckets = &mut self.levels[level];
             buckets.push(bucket);
-            if !buckets.len().is_multiple_of(FAN) {
+            if !buckets.len().is_multiple_of(BUCKETS_PER_PARENT) {
                 break;
             }
-            bucket = joined(&buckets[buckets.len() - FAN..]);
+            bucket = merged(&buckets[buckets.len() - BUCKETS_PER_PARENT..]);
         }
     }
 
-    /// Makes every two of the smallest buckets one. There is an even number of them, and none is open.
-    fn join_pairs(&mut self) {
+    /// Merges every two of the smallest buckets. Their number is even, and none is open.
+    fn merge_pairs(&mut self) {
         self.bucket_values = self.bucket_values.saturating_mul(2);
         let mut smallest = std::mem::take(&mut self.levels).swap_remove(0);
         for pair in 0..smallest.len() / 2 {
-            smallest[pair] = joined(&smallest[2 * pair..2 * pair + 2]);
+            smallest[pair] = merged(&smallest[2 * pair..2 * pair + 2]);
         }
         smallest.truncate(smallest.len() / 2);
         smallest.into_iter().for_each(|bucket| self.push_full(bucket));
     }
 
-    /// Values of a bucket of the smallest level.
+    /// Returns the number of values in a bucket of the smallest level.
     pub(crate) fn bucket_values(&self) -> u64 {
         self.bucket_values
     }
 
-    /// The full buckets of the smallest level.
+    /// Returns the full buckets of the smallest level.
     fn smallest(&self) -> &[Bucket<S>] {
         self.levels.first().map_or(&[][..], Vec::as_slice)
     }
 
-    /// How many of the smallest buckets there are; the last may not be full.
+    /// Returns the number of smallest buckets, including the open one.
     pub(crate) fn len(&self) -> usize {
         self.smallest().len() + usize::from(self.open.is_some())
     }
 
-    /// One of the smallest buckets.
+    /// Returns one of the smallest buckets.
     pub(crate) fn get(&self, index: usize) -> Option<&Bucket<S>> {
         let smallest = self.smallest();
         if index == smallest.len() { self.open.as_ref() } else { smallest.get(index) }
     }
 
-    /// Every `size` of the smallest buckets as one, with the number of its values; the last may be of fewer.
+    /// Merges every `size` smallest buckets and returns them with the number of their values. The
+    /// last one may have fewer.
     pub(crate) fn grouped(&self, size: usize) -> impl Iterator<Item = (Bucket<S>, u64)> + '_ {
         let open = self.open.as_slice();
         let full = self.smallest();
@@ -137,26 +142,30 @@ impl<S: Slice> Buckets<S> {
         let whole_values = size as u64 * self.bucket_values;
         whole
             .chunks_exact(size)
-            .map(move |group| (joined(group), whole_values))
+            .map(move |group| (merged(group), whole_values))
             .chain(last.map(move |last| (last, last_values)))
     }
 
-    /// How many of the smallest buckets end at or before a time.
+    /// Returns how many of the smallest buckets end at or before a time.
     pub(crate) fn ends_by(&self, time_ns: u64) -> usize {
         let full = self.smallest();
         let by = full.partition_point(|bucket| bucket.end_ns <= time_ns);
         by + usize::from(by == full.len() && self.open.as_ref().is_some_and(|open| open.end_ns <= time_ns))
     }
 
-    /// Gives the smallest buckets `from..to` to `each`, in order, as few larger ones.
-    pub(crate) fn each(&self, from: usize, to: usize, mut each: impl FnMut(&S)) {
+    /// Calls `each` with as few buckets as possible that cover the smallest buckets `from..to`, in
+    /// order.
+    pub(crate) fn for_each_bucket(&self, from: usize, to: usize, mut each: impl FnMut(&S)) {
         let full = to.min(self.smallest().len());
         let mut at = from;
         while at < full {
             let (mut level, mut span) = (0, 1);
-            while level + 1 < self.levels.len() && at.is_multiple_of(span * FAN) && at + span * FAN <= full {
+            while level + 1 < self.levels.len()
+                && at.is_multiple_of(span * BUCKETS_PER_PARENT)
+                && at + span * BUCKETS_PER_PARENT <= full
+            {
                 level += 1;
-                span *= FAN;
+                span *= BUCKETS_PER_PARENT;
             }
             each(&self.levels[level][at / span].slice);
             at += span;
@@ -166,18 +175,18 @@ impl<S: Slice> Buckets<S> {
         }
     }
 
-    /// Bytes of memory that they occupy.
+    /// Returns the memory it occupies, in bytes.
     pub(crate) fn size_in_memory(&self) -> usize {
         self.levels.iter().map(|level| level.capacity() * size_of::<Bucket<S>>()).sum()
     }
 }
 
-/// Buckets that follow each other as one; there must be one.
-fn joined<S: Slice>(buckets: &[Bucket<S>]) -> Bucket<S> {
-    let (first, rest) = buckets.split_first().expect("a group is of at least one");
-    let mut joined = *first;
-    rest.iter().for_each(|next| joined.extend(next));
-    joined
+/// Merges consecutive buckets, at least one.
+fn merged<S: TimeSlice>(buckets: &[Bucket<S>]) -> Bucket<S> {
+    let (first, rest) = buckets.split_first().expect("a group has at least one bucket");
+    let mut merged = *first;
+    rest.iter().for_each(|next| merged.extend(next));
+    merged
 }
 
 #[cfg(test)]
@@ -187,27 +196,30 @@ mod tests {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct Range(u64, u64);
 
-    impl Slice for Range {
+    impl TimeSlice for Range {
         fn extend(&mut self, next: &Self) {
-            assert_eq!(self.1 + 1, next.0, "slices come in order");
+            assert_eq!(self.1 + 1, next.0, "slices are added in order");
             self.1 = next.1;
         }
     }
 
     #[test]
-    fn however_many_come_memory_is_bounded_and_nothing_is_lost() {
-        let mut buckets = Buckets::of(1);
-        let mut most = 0;
+    fn memory_is_bounded_and_no_value_is_lost() {
+        let mut buckets = TimePyramid::new(1);
+        let mut largest_len = 0;
         for value in 0..3_000_017 {
             buckets.push(value * 10, Range(value, value));
-            most = most.max(buckets.len());
+            largest_len = largest_len.max(buckets.len());
         }
         assert_eq!(buckets.bucket_values(), 16);
-        assert!(most <= MAX_BUCKETS);
-        assert!(buckets.size_in_memory() < 2 * MAX_BUCKETS * FAN / (FAN - 1) * size_of::<Bucket<Range>>());
+        assert!(largest_len <= MAX_BUCKETS);
+        assert!(
+            buckets.size_in_memory()
+                < 2 * MAX_BUCKETS * BUCKETS_PER_PARENT / (BUCKETS_PER_PARENT - 1) * size_of::<Bucket<Range>>()
+        );
         for (from, to) in [(0, buckets.len()), (1, 2), (77, 77), (99, 187_500), (187_500, 187_502)] {
             let (mut all, mut parts) = (None::<Range>, 0);
-            buckets.each(from, to, |next| {
+            buckets.for_each_bucket(from, to, |next| {
                 parts += 1;
                 match &mut all {
                     Some(all) => all.extend(next),

@@ -1,0 +1,239 @@
+//! Applies a chunk's operations to a memory state without inserting short-lived blocks into it.
+//!
+//! A chunk whose writer marks it as *consistent* contains no event that contradicts the state
+//! before it. In such a chunk a free names the allocation of the same chunk that it frees, so no
+//! block has to be looked up by address, and nearly all blocks are freed before the chunk ends.
+//! These blocks are kept in allocation order and inserted into the state's sorted map only if they
+//! outlive the chunk. A chunk that is marked as consistent but contradicts the state is damaged.
+
+use crate::device_state::DeviceState;
+use crate::event::{AllocatedBlock, DeviceId, Event, EventKind};
+use crate::event_codec::Operation;
+use crate::memory_state::MemoryState;
+use crate::segment::Block;
+
+/// Where a block that the chunk allocated currently is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Location {
+    /// In [`ChunkLocalBlocks`] only.
+    ChunkLocal,
+    /// In the memory state.
+    InState,
+    /// Freed.
+    Freed,
+}
+
+/// A block that the chunk allocated.
+#[derive(Clone, Copy, Debug)]
+struct LocalBlock {
+    allocated: AllocatedBlock,
+    event: u64,
+    time_ns: u64,
+    pending_free: bool,
+    location: Location,
+}
+
+/// The blocks that the operations of the current chunk have allocated so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ChunkLocalBlocks {
+    blocks: Vec<LocalBlock>,
+    /// Number of leading blocks that are freed or in the state.
+    flushed: usize,
+    /// Whether the chunk is marked as consistent.
+    is_consistent: bool,
+}
+
+/// An event contradicts the state in a chunk that is marked as consistent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InconsistentEvent;
+
+/// Which of the two events of a free happen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FreeStep {
+    Requested,
+    Completed,
+    Both,
+}
+
+impl ChunkLocalBlocks {
+    /// Starts a new chunk.
+    pub(crate) fn begin(&mut self, is_consistent: bool) {
+        self.blocks.clear();
+        (self.flushed, self.is_consistent) = (0, is_consistent);
+    }
+
+    /// Skips an operation whose effect the state already contains.
+    pub(crate) fn skip(&mut self, operation: &Operation) {
+        if let (true, &Operation::Allocated { allocated, time_ns }) = (self.is_consistent, operation) {
+            self.blocks.push(LocalBlock {
+                allocated,
+                event: 0,
+                time_ns,
+                pending_free: false,
+                location: Location::InState,
+            });
+        }
+    }
+
+    /// Applies all events of an operation.
+    #[inline(always)]
+    pub(crate) fn apply(&mut self, state: &mut MemoryState, operation: &Operation) -> Result<(), InconsistentEvent> {
+        if !self.is_consistent {
+            operation.for_each_event(|event| state.apply(&event));
+            return Ok(());
+        }
+        match *operation {
+            Operation::Allocated { allocated, time_ns } => {
+                if allocated.requested > allocated.size {
+                    return Err(InconsistentEvent);
+                }
+                let device = state.device_mut(allocated.device);
+                device.count_events(1);
+                device.add_to_counters(&allocated);
+                self.blocks.push(LocalBlock {
+                    allocated,
+                    event: state.event,
+                    time_ns,
+                    pending_free: false,
+                    location: Location::ChunkLocal,
+                });
+                state.advance(1, time_ns);
+                Ok(())
+            }
+            Operation::Freed { allocation, device, address, requested_ns, completed_ns, .. } => {
+                self.free(state, FreeStep::Both, allocation, device, address)?;
+                state.advance(2, requested_ns.max(completed_ns));
+                Ok(())
+            }
+            Operation::FreeRequested { allocation, device, address, time_ns, .. } => {
+                self.free(state, FreeStep::Requested, allocation, device, address)?;
+                state.advance(1, time_ns);
+                Ok(())
+            }
+            Operation::FreeCompleted { allocation, device, address, time_ns, .. } => {
+                self.free(state, FreeStep::Completed, allocation, device, address)?;
+                state.advance(1, time_ns);
+                Ok(())
+            }
+            Operation::Other(event) => self.apply_other(state, &event),
+        }
+    }
+
+    /// Applies only the free request of an operation that requests and completes a free.
+    pub(crate) fn apply_free_request(
+        &mut self,
+        state: &mut MemoryState,
+        operation: &Operation,
+    ) -> Result<(), InconsistentEvent> {
+        match *operation {
+            Operation::Freed { allocation, device, address, site, requested_ns: time_ns, .. } => {
+                self.apply(state, &Operation::FreeRequested { allocation, device, address, site, time_ns })
+            }
+            _ => self.apply(state, operation),
+        }
+    }
+
+    /// Applies only the completion of an operation that requests and completes a free.
+    pub(crate) fn apply_free_completion(
+        &mut self,
+        state: &mut MemoryState,
+        operation: &Operation,
+    ) -> Result<(), InconsistentEvent> {
+        match *operation {
+            Operation::Freed { allocation, device, address, site, completed_ns: time_ns, .. } => {
+                self.apply(state, &Operation::FreeCompleted { allocation, device, address, site, time_ns })
+            }
+            _ => self.apply(state, operation),
+        }
+    }
+
+    #[inline(always)]
+    fn free(
+        &mut self,
+        state: &mut MemoryState,
+        step: FreeStep,
+        allocation: Option<u32>,
+        device: DeviceId,
+        address: u64,
+    ) -> Result<(), InconsistentEvent> {
+        let device = state.device_mut(device);
+        device.count_events(if step == FreeStep::Both { 2 } else { 1 });
+        let block = allocation.and_then(|index| self.blocks.get_mut(index as usize));
+        match block {
+            Some(block) if block.location == Location::ChunkLocal => {
+                if step != FreeStep::Completed {
+                    if block.pending_free {
+                        return Err(InconsistentEvent);
+                    }
+                    device.subtract_allocated(block.allocated.size);
+                }
+                if step == FreeStep::Requested {
+                    block.pending_free = true;
+                } else {
+                    let free_requested = step == FreeStep::Both || block.pending_free;
+                    device.subtract_from_counters(&block.allocated, free_requested);
+                    block.location = Location::Freed;
+                }
+                Ok(())
+            }
+            Some(block) if block.location == Location::Freed => Err(InconsistentEvent),
+            block => {
+                if let Some(block) = block
+                    && step != FreeStep::Requested
+                {
+                    block.location = Location::Freed;
+                }
+                free_in_state(device, step, address)
+            }
+        }
+    }
+
+    #[cold]
+    fn apply_other(&mut self, state: &mut MemoryState, event: &Event) -> Result<(), InconsistentEvent> {
+        let is_segment = matches!(
+            event.kind,
+            EventKind::SegmentAllocated { .. }
+                | EventKind::SegmentMapped { .. }
+                | EventKind::SegmentFreed { .. }
+                | EventKind::SegmentUnmapped { .. }
+        );
+        if is_segment {
+            // A change of a segment may affect every block in its range.
+            self.flush(state)?;
+        }
+        let inconsistencies = |state: &MemoryState| state.device(event.device).map_or(0, DeviceState::inconsistencies);
+        let before = inconsistencies(state);
+        state.apply(event);
+        if inconsistencies(state) == before { Ok(()) } else { Err(InconsistentEvent) }
+    }
+
+    /// Inserts the blocks that are still active into the state.
+    pub(crate) fn flush(&mut self, state: &mut MemoryState) -> Result<(), InconsistentEvent> {
+        for local in &mut self.blocks[self.flushed..] {
+            if local.location == Location::ChunkLocal {
+                let AllocatedBlock { device, address, size, requested, stream, pool, site } = local.allocated;
+                let (pending_free, since_event, since_ns) = (local.pending_free, local.event, local.time_ns);
+                let block = Block { address, size, requested, stream, pool, site, pending_free, since_event, since_ns };
+                if !state.device_mut(device).insert_counted_block(block) {
+                    return Err(InconsistentEvent);
+                }
+                local.location = Location::InState;
+            }
+        }
+        self.flushed = self.blocks.len();
+        Ok(())
+    }
+}
+
+fn free_in_state(device: &mut DeviceState, step: FreeStep, address: u64) -> Result<(), InconsistentEvent> {
+    if step != FreeStep::Completed {
+        let block = device.blocks.get_mut(address).filter(|block| !block.pending_free).ok_or(InconsistentEvent)?;
+        block.pending_free = true;
+        let size = block.size;
+        device.subtract_allocated(size);
+    }
+    if step != FreeStep::Requested && !device.remove_block(address) {
+        return Err(InconsistentEvent);
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Compression of chunks and columns: none, LZ4 or Zstandard.
+//!
+//! Native builds write Zstandard. Browser builds, which lack its C library, write LZ4. Both builds
+//! read both.
+
+/// Zstandard's level. On columns of events, level 1 makes 4 % more bytes in half the time, level 9
+/// makes 2 % fewer in three times the time.
+#[cfg(not(target_arch = "wasm32"))]
+const ZSTD_LEVEL: i32 = 3;
+/// Shorter inputs are not compressed: a frame header takes about 12 bytes.
+const MIN_COMPRESSED_INPUT: usize = 24;
+
+/// How stored bytes are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compression {
+    /// Not compressed.
+    Uncompressed,
+    /// An LZ4 block.
+    Lz4,
+    /// A Zstandard frame with its content size and without a checksum.
+    Zstd,
+}
+
+impl Compression {
+    /// Returns the code that a recording stores.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Uncompressed => 0,
+            Self::Lz4 => 1,
+            Self::Zstd => 2,
+        }
+    }
+
+    /// Returns the compression with a code, or `None` if it is unknown.
+    pub(crate) const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Uncompressed),
+            1 => Some(Self::Lz4),
+            2 => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+}
+
+/// Compresses bytes. Reused, because its context is costly to create.
+#[derive(Default)]
+pub(crate) struct Compressor {
+    #[cfg(not(target_arch = "wasm32"))]
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    compressed: Vec<u8>,
+    /// Set when the columns of the next chunk are compressed, so that the chunk itself must not be.
+    pub(crate) has_compressed_columns: bool,
+}
+
+impl std::fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compressor").finish_non_exhaustive()
+    }
+}
+
+/// Clones are empty: a compressor only holds reusable buffers.
+impl Clone for Compressor {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl Compressor {
+    /// Compresses `raw`, or returns it unchanged if that is not longer.
+    pub(crate) fn compress<'a>(&'a mut self, raw: &'a [u8]) -> (Compression, &'a [u8]) {
+        if raw.len() < MIN_COMPRESSED_INPUT {
+            return (Compression::Uncompressed, raw);
+        }
+        match self.compress_into_buffer(raw) {
+            Some(compression) if self.compressed.len() < raw.len() => (compression, &self.compressed),
+            _ => (Compression::Uncompressed, raw),
+        }
+    }
+
+    #[cfg(not(target_arch = "wasm32"))]
+    fn compress_into_buffer(&mut self, raw: &[u8]) -> Option<Compression> {
+        let zstd = match &mut self.zstd {
+            Some(zstd) => zstd,
+            none => none.insert(zstd::bulk::Compressor::new(ZSTD_LEVEL).ok()?),
+        };
+        self.compressed.clear();
+        self.compressed.reserve(zstd::zstd_safe::compress_bound(raw.len()));
+        zstd.compress_to_buffer(raw, &mut self.compressed).ok()?;
+        Some(Compression::Zstd)
+    }
+
+    #[cfg(target_arch = "wasm32")]
+    fn compress_into_buffer(&mut self, raw: &[u8]) -> Option<Compression> {
+        self.compressed = lz4_flex::block::compress(raw);
+        Some(Compression::Lz4)
+    }
+}
+
+/// Decompresses bytes and counts them.
+#[derive(Default)]
+pub(crate) struct Decompressor {
+    #[cfg(not(target_arch = "wasm32"))]
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+    #[cfg(target_arch = "wasm32")]
+    zstd: ruzstd::decoding::FrameDecoder,
+    decompressed_bytes: u64,
+}
+
+impl std::fmt::Debug for Decompressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decompressor").finish_non_exhaustive()
+    }
+}
+
+/// Clones are empty: a decompressor only holds reusable buffers.
+impl Clone for Decompressor {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl Decompressor {
+    /// Returns the number of bytes decompressed so far.
+    pub(crate) fn decompressed_bytes(&self) -> u64 {
+        self.decompressed_bytes
+    }
+
+    /// Appends the decompressed bytes of `stored` to `out`; they must be exactly `raw_len` bytes.
+    pub(crate) fn decompress(
+        &mut self,
+        compression: Compression,
+        stored: &[u8],
+        raw_len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let start = out.len();
+        self.decompressed_bytes += raw_len as u64;
+        if compression == Compression::Uncompressed {
+            out.extend_from_slice(stored);
+        } else {
+            out.resize(start + raw_len, 0);
+            let into = &mut out[start..];
+            let len = match compression {
+                Compression::Lz4 => lz4_flex::block::decompress_into(stored, into)
+                    .map_err(|error| format!("decompression failed: {error}")),
+                _ => self.decompress_zstd(stored, into),
+            }?;
+            out.truncate(start + len);
+        }
+        let len = out.len() - start;
+        if len == raw_len { Ok(()) } else { Err(format!("it decompresses to {len} bytes instead of {raw_len}")) }
+    }
+
+    #[cfg(not(target_arch = "wasm32"))]
+    fn decompress_zstd(&mut self, stored: &[u8], into: &mut [u8]) -> Result<usize, String> {
+        let failed = |error: std::io::Error| format!("decompression failed: {error}");
+        let zstd = match &mut self.zstd {
+            Some(zstd) => zstd,
+            none => none.insert(zstd::bulk::Decompressor::new().map_err(failed)?),
+        };
+        zstd.decompress_to_buffer(stored, into).map_err(failed)
+    }
+
+    #[cfg(target_arch = "wasm32")]
+    fn decompress_zstd(&mut self, stored: &[u8], into: &mut [u8]) -> Result<usize, String> {
+        self.zstd.decode_all(stored, into).map_err(|error| format!("decompression failed: {error}"))
+    }
+}

@@ -1,0 +1,330 @@
+//! Byte counters over time, at any zoom for a cost that depends only on the number of columns.
+//!
+//! Every 16 events of a device form a bucket with the minimum and maximum of each counter, every 8
+//! buckets a larger one, and so on; a time slice is a combination of the largest buckets within it.
+//! From 4,194,304 events on the smallest buckets have 32 events, then 64, and so on, which bounds
+//! the memory. The driver's memory samples are kept separately in the same way, exactly up to
+//! 262,144 samples.
+
+use crate::counters::{Counters, MemorySample};
+use crate::time_pyramid::{TimePyramid, TimeSlice};
+
+/// Events in the smallest bucket of a short recording. At a closer zoom, timelines replay the
+/// events.
+const BUCKET_EVENTS: u64 = 16;
+
+/// The byte counters of a device over one time slice, for example one pixel column of a timeline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CounterColumn {
+    /// The moment at the slice's end (the number of events before it).
+    pub event: u64,
+    /// The counters at the slice's end.
+    pub last: Counters,
+    /// The minimum of each counter in the slice.
+    pub min: Counters,
+    /// The maximum of each counter in the slice.
+    pub max: Counters,
+}
+
+/// The driver's memory samples of a device over one time slice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampleColumn {
+    /// The last sample at the slice's end.
+    pub last: MemorySample,
+    /// The minimum of each value in the slice.
+    pub min: MemorySample,
+    /// The maximum of each value in the slice.
+    pub max: MemorySample,
+}
+
+/// The maximum of a counter over a recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peak {
+    /// The first moment with this value (the number of events before it).
+    pub event: u64,
+    /// The value in bytes.
+    pub bytes: u64,
+}
+
+impl Peak {
+    #[inline]
+    fn raise(&mut self, event: u64, bytes: u64) {
+        if bytes > self.bytes {
+            *self = Self { event, bytes };
+        }
+    }
+}
+
+/// The maximum of used device memory over a recording, in bytes.
+///
+/// It combines each memory sample of the driver with the reserved bytes until the next sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsedMemoryPeaks {
+    /// Used by this process: segments, and memory outside the pool.
+    pub by_process: u64,
+    /// Used by this process and all others.
+    pub by_all_processes: u64,
+}
+
+#[inline]
+fn combine(a: Counters, b: Counters, pick: impl Fn(u64, u64) -> u64) -> Counters {
+    Counters {
+        allocated: pick(a.allocated, b.allocated),
+        active: pick(a.active, b.active),
+        reserved: pick(a.reserved, b.reserved),
+        requested: pick(a.requested, b.requested),
+    }
+}
+
+impl CounterColumn {
+    /// Creates a slice without changes.
+    #[inline]
+    pub(crate) fn constant(event: u64, counters: Counters) -> Self {
+        Self { event, last: counters, min: counters, max: counters }
+    }
+}
+
+impl TimeSlice for CounterColumn {
+    #[inline]
+    fn extend(&mut self, next: &Self) {
+        self.event = next.event;
+        self.last = next.last;
+        self.min = combine(self.min, next.min, u64::min);
+        self.max = combine(self.max, next.max, u64::max);
+    }
+}
+
+fn combine_samples(a: MemorySample, b: MemorySample, pick: fn(u64, u64) -> u64) -> MemorySample {
+    MemorySample {
+        used_by_context: pick(a.used_by_context, b.used_by_context),
+        used_by_others: pick(a.used_by_others, b.used_by_others),
+        free: pick(a.free, b.free),
+    }
+}
+
+impl SampleColumn {
+    /// Creates a slice without a new sample.
+    fn constant(sample: MemorySample) -> Self {
+        Self { last: sample, min: sample, max: sample }
+    }
+}
+
+impl TimeSlice for SampleColumn {
+    fn extend(&mut self, next: &Self) {
+        self.last = next.last;
+        self.min = combine_samples(self.min, next.min, u64::min);
+        self.max = combine_samples(self.max, next.max, u64::max);
+    }
+}
+
+/// The byte counters of one device over a whole recording.
+///
+/// [`columns`](Self::columns) returns them for any time range and width. Obtained from
+/// [`Recording::series`](crate::Recording::series).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterSeries {
+    /// The counters before the first event.
+    start: CounterColumn,
+    buckets: TimePyramid<CounterColumn>,
+    /// A bucket for each sample that differs from the one before it.
+    samples: TimePyramid<SampleColumn>,
+    /// The last sample.
+    sample: Option<MemorySample>,
+    /// The reserved bytes after the last event.
+    reserved: u64,
+    peak_allocated: Peak,
+    peak_active: Peak,
+    peak_reserved: Peak,
+    used_memory_peaks: UsedMemoryPeaks,
+}
+
+impl Default for CounterSeries {
+    fn default() -> Self {
+        Self::new(0, Counters::default())
+    }
+}
+
+/// The parts of a series that an index stores.
+#[derive(Debug)]
+pub(crate) struct SeriesParts<'a> {
+    pub(crate) start: &'a CounterColumn,
+    pub(crate) buckets: &'a TimePyramid<CounterColumn>,
+    pub(crate) samples: &'a TimePyramid<SampleColumn>,
+    /// The moments of the peaks of allocated, active and reserved bytes.
+    pub(crate) peak_events: [u64; 3],
+    pub(crate) used_memory_peaks: UsedMemoryPeaks,
+}
+
+impl CounterSeries {
+    /// Creates a series that begins with `counters` at the moment `event`.
+    pub(crate) fn new(event: u64, counters: Counters) -> Self {
+        let peak = |bytes| Peak { event: if bytes > 0 { event } else { 0 }, bytes };
+        Self {
+            start: CounterColumn::constant(event, counters),
+            buckets: TimePyramid::new(BUCKET_EVENTS),
+            samples: TimePyramid::new(1),
+            sample: None,
+            reserved: counters.reserved,
+            peak_allocated: peak(counters.allocated),
+            peak_active: peak(counters.active),
+            peak_reserved: peak(counters.reserved),
+            used_memory_peaks: UsedMemoryPeaks::default(),
+        }
+    }
+
+    /// Returns the parts that an index stores.
+    pub(crate) fn parts(&self) -> SeriesParts<'_> {
+        SeriesParts {
+            start: &self.start,
+            buckets: &self.buckets,
+            samples: &self.samples,
+            peak_events: [self.peak_allocated.event, self.peak_active.event, self.peak_reserved.event],
+            used_memory_peaks: self.used_memory_peaks,
+        }
+    }
+
+    /// Creates a series from stored parts. The bytes of the peaks follow from the buckets.
+    pub(crate) fn from_parts(
+        start: CounterColumn,
+        buckets: TimePyramid<CounterColumn>,
+        samples: TimePyramid<SampleColumn>,
+        peak_events: [u64; 3],
+        used_memory_peaks: UsedMemoryPeaks,
+    ) -> Self {
+        let mut whole = start;
+        buckets.for_each_bucket(0, buckets.len(), |next| whole.extend(next));
+        let [allocated, active, reserved] = peak_events;
+        Self {
+            start,
+            sample: samples.len().checked_sub(1).and_then(|last| samples.get(last)).map(|last| last.slice.last),
+            reserved: whole.last.reserved,
+            peak_allocated: Peak { event: allocated, bytes: whole.max.allocated },
+            peak_active: Peak { event: active, bytes: whole.max.active },
+            peak_reserved: Peak { event: reserved, bytes: whole.max.reserved },
+            used_memory_peaks,
+            buckets,
+            samples,
+        }
+    }
+
+    /// Updates the peaks.
+    #[inline]
+    fn raise_peaks(&mut self, event: u64, counters: &Counters) {
+        self.peak_allocated.raise(event, counters.allocated);
+        self.peak_active.raise(event, counters.active);
+        // Rare: only when a segment is allocated or freed.
+        if counters.reserved != self.reserved {
+            self.reserved = counters.reserved;
+            self.peak_reserved.raise(event, counters.reserved);
+            self.raise_used_memory_peaks();
+        }
+    }
+
+    fn raise_used_memory_peaks(&mut self) {
+        if let Some(sample) = self.sample {
+            let by_process = self.reserved.saturating_add(sample.used_by_context);
+            let by_all_processes = by_process.saturating_add(sample.used_by_others);
+            self.used_memory_peaks.by_process = self.used_memory_peaks.by_process.max(by_process);
+            self.used_memory_peaks.by_all_processes = self.used_memory_peaks.by_all_processes.max(by_all_processes);
+        }
+    }
+
+    /// Adds the counters at the moment `event`, after one more event. Times must not decrease.
+    #[inline]
+    pub(crate) fn push(&mut self, event: u64, time_ns: u64, counters: Counters) {
+        self.raise_peaks(event, &counters);
+        self.buckets.push(time_ns, CounterColumn::constant(event, counters));
+    }
+
+    /// Adds a memory sample taken at the moment `event`, with the counters of that moment. Times
+    /// must not decrease.
+    pub(crate) fn push_sample(&mut self, event: u64, time_ns: u64, counters: Counters, sample: MemorySample) {
+        if self.sample.replace(sample) != Some(sample) {
+            self.samples.push(time_ns, SampleColumn::constant(sample));
+            self.raise_peaks(event, &counters);
+            self.raise_used_memory_peaks();
+        }
+    }
+
+    /// Returns the number of the device's events in the smallest bucket: a power of two, at least
+    /// 16.
+    ///
+    /// [`columns`](Self::columns) is exact to within such a bucket.
+    #[must_use]
+    pub fn bucket_events(&self) -> u64 {
+        self.buckets.bucket_values()
+    }
+
+    /// Returns the counters over `width` equal slices of the time from `from_ns` to `to_ns`.
+    ///
+    /// Values are exact to within a bucket of [`bucket_events`](Self::bucket_events) events, which
+    /// counts in the slice in which it ends. A slice without events repeats the slice before it.
+    /// [`Recording::columns`](crate::Recording::columns) is exact at close zoom, too.
+    #[must_use]
+    pub fn columns(&self, from_ns: u64, to_ns: u64, width: usize) -> Vec<CounterColumn> {
+        let mut at = self.buckets.ends_by(from_ns);
+        let before = at.checked_sub(1).and_then(|before| self.buckets.get(before)).map_or(self.start, |one| one.slice);
+        let mut column = before;
+        (0..width)
+            .map(|index| {
+                column = CounterColumn::constant(column.event, column.last);
+                let until = self.buckets.ends_by(slice_end(from_ns, to_ns, width, index)).max(at);
+                self.buckets.for_each_bucket(at, until, |next| column.extend(next));
+                at = until;
+                column
+            })
+            .collect()
+    }
+
+    /// Returns the driver's memory samples over `width` equal slices of the time from `from_ns` to
+    /// `to_ns`; `None` for slices before the first sample. Exact up to 262,144 samples.
+    #[must_use]
+    pub fn samples(&self, from_ns: u64, to_ns: u64, width: usize) -> Vec<Option<SampleColumn>> {
+        let mut at = self.samples.ends_by(from_ns);
+        let mut column = at.checked_sub(1).and_then(|before| self.samples.get(before)).map(|before| before.slice);
+        (0..width)
+            .map(|index| {
+                column = column.map(|before| SampleColumn::constant(before.last));
+                let until = self.samples.ends_by(slice_end(from_ns, to_ns, width, index)).max(at);
+                self.samples.for_each_bucket(at, until, |next| column.get_or_insert(*next).extend(next));
+                at = until;
+                column
+            })
+            .collect()
+    }
+
+    /// Returns the peaks of used device memory, or `None` without memory samples.
+    #[must_use]
+    pub fn used_memory_peaks(&self) -> Option<UsedMemoryPeaks> {
+        self.sample.map(|_| self.used_memory_peaks)
+    }
+
+    /// Returns the peak of allocated bytes.
+    #[must_use]
+    pub fn peak_allocated(&self) -> Peak {
+        self.peak_allocated
+    }
+
+    /// Returns the peak of active bytes.
+    #[must_use]
+    pub fn peak_active(&self) -> Peak {
+        self.peak_active
+    }
+
+    /// Returns the peak of reserved bytes.
+    #[must_use]
+    pub fn peak_reserved(&self) -> Peak {
+        self.peak_reserved
+    }
+
+    /// Returns the memory it occupies, in bytes.
+    pub(crate) fn size_in_memory(&self) -> usize {
+        self.buckets.size_in_memory() + self.samples.size_in_memory()
+    }
+}
+
+/// Returns the end, in nanoseconds, of slice `index` of `width` equal slices.
+pub(crate) fn slice_end(from_ns: u64, to_ns: u64, width: usize, index: usize) -> u64 {
+    let span = u128::from(to_ns.saturating_sub(from_ns));
+    from_ns + (span * (index as u128 + 1) / width as u128) as u64
+}

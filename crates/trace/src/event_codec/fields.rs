@@ -1,0 +1,50 @@
+//! Fields that events share with annotations, full states and the index.
+
+use crate::event::{AnnotationStage, DeviceId, MempoolId, PoolKey, PoolKind};
+use crate::varint::{self, PayloadError, Reader};
+
+/// Appends a pool: one byte of flags, then the private pool's id if it has one.
+pub(crate) fn put_pool(out: &mut Vec<u8>, pool: PoolKey) {
+    let private = pool.owner != MempoolId::default();
+    out.push(u8::from(pool.kind == PoolKind::Large) | u8::from(private) << 1);
+    if private {
+        varint::put(out, pool.owner.0);
+        varint::put(out, pool.owner.1);
+    }
+}
+
+/// Reads what [`put_pool`] wrote.
+pub(crate) fn read_pool(reader: &mut Reader<'_>) -> Result<PoolKey, PayloadError> {
+    let bits = reader.byte()?;
+    if bits > 3 {
+        return Err(reader.payload_error("unknown pool kind"));
+    }
+    let kind = if bits & 1 == 0 { PoolKind::Small } else { PoolKind::Large };
+    let owner = if bits & 2 == 0 { MempoolId::default() } else { MempoolId(reader.u64()?, reader.u64()?) };
+    Ok(PoolKey { kind, owner })
+}
+
+/// Returns the byte that stands for a stage.
+pub(crate) const fn stage_code(stage: AnnotationStage) -> u8 {
+    match stage {
+        AnnotationStage::Instant => 0,
+        AnnotationStage::Begin => 1,
+        AnnotationStage::End => 2,
+    }
+}
+
+/// Reads a byte that [`stage_code`] returned.
+pub(crate) fn read_stage(reader: &mut Reader<'_>) -> Result<AnnotationStage, PayloadError> {
+    Ok(match reader.byte()? {
+        0 => AnnotationStage::Instant,
+        1 => AnnotationStage::Begin,
+        2 => AnnotationStage::End,
+        _ => return Err(reader.payload_error("unknown stage of a mark or annotation")),
+    })
+}
+
+/// Reads a device number.
+pub(crate) fn read_device(reader: &mut Reader<'_>) -> Result<DeviceId, PayloadError> {
+    let number = reader.u64()?;
+    u16::try_from(number).map(DeviceId).map_err(|_| reader.payload_error("device number above 16 bits"))
+}

@@ -1,0 +1,119 @@
+//! The layout of a chunk of events: columns, operations, and the state that both sides keep.
+
+use crate::event::{DeviceId, PoolKey, StreamId};
+
+/// The most events that a reader accepts in one chunk.
+pub(super) const MAX_EVENTS: u32 = 1 << 16;
+/// The most decompressed bytes that a reader accepts in the columns of one chunk of events.
+pub(super) const MAX_COLUMNS_LEN: usize = 4 << 20;
+
+/// Flag: some time is before the one that precedes it, so time differences are zigzag-encoded.
+pub(super) const TIME_GOES_BACK: u8 = 1;
+/// Flag: no event of the chunk contradicts the memory state before it.
+pub(super) const CONSISTENT: u8 = 2;
+
+/// Number of columns.
+pub(super) const COLUMNS: usize = 12;
+
+/// Codes of the operations.
+pub(super) mod operation {
+    pub(crate) const ALLOCATED: u8 = 0;
+    /// A free requested and completed by two consecutive events.
+    pub(crate) const FREED: u8 = 1;
+    pub(crate) const FREE_REQUESTED: u8 = 2;
+    pub(crate) const FREE_COMPLETED: u8 = 3;
+    /// Any other event; its fields are in [`OTHER_EVENTS`](super::column::OTHER_EVENTS).
+    pub(crate) const OTHER: u8 = 4;
+}
+
+/// Ids of the columns.
+pub(super) mod column {
+    /// One byte per operation.
+    pub(crate) const OPERATIONS: u8 = 0;
+    /// Per operation: time since the previous event, in time units.
+    pub(crate) const TIMES: u8 = 1;
+    /// Per `FREED`: time from the free request to its completion, in time units.
+    pub(crate) const COMPLETION_DELAYS: u8 = 2;
+    /// Per allocation: the number of its shape in the table.
+    pub(crate) const SHAPES: u8 = 3;
+    /// Per allocation: how many candidates ago its address became a candidate (from 1); 0 if it is
+    /// not one of the last 255 candidates.
+    pub(crate) const ADDRESS_CANDIDATES: u8 = 4;
+    /// Per allocation without a candidate: its address, as the difference to the previous value.
+    pub(crate) const ADDRESSES: u8 = 5;
+    /// Per allocation: its site.
+    pub(crate) const SITES: u8 = 6;
+    /// Per free: how many allocations ago the block was allocated (from 1); 0 if it was not
+    /// allocated in this chunk.
+    pub(crate) const ALLOCATION_AGES: u8 = 7;
+    /// Per free of a block from before the chunk: its device, and its address as the difference to
+    /// the previous value.
+    pub(crate) const OLDER_BLOCKS: u8 = 8;
+    /// Per free: its site.
+    pub(crate) const FREE_SITES: u8 = 9;
+    /// The table of shapes: device, stream, pool, requested size, size − requested size.
+    pub(crate) const SHAPE_TABLE: u8 = 10;
+    /// All fields of all other events.
+    pub(crate) const OTHER_EVENTS: u8 = 11;
+}
+
+/// The fields that many allocations of a chunk share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct AllocationShape {
+    pub(super) device: DeviceId,
+    pub(super) stream: StreamId,
+    pub(super) pool: PoolKey,
+    pub(super) requested: u64,
+    pub(super) size: u64,
+}
+
+/// The last 255 likely addresses of the next allocation.
+#[derive(Clone, Debug)]
+pub(super) struct AddressCandidates {
+    ring: [u64; 256],
+    /// Number of candidates added since the start of the chunk.
+    count: usize,
+}
+
+impl Default for AddressCandidates {
+    fn default() -> Self {
+        Self { ring: [0; 256], count: 0 }
+    }
+}
+
+impl AddressCandidates {
+    /// Removes all candidates, for the next chunk.
+    pub(super) fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, address: u64) {
+        self.ring[self.count % 256] = address;
+        self.count += 1;
+    }
+
+    /// Returns the candidate added `ago` candidates ago; 1 is the newest.
+    #[inline]
+    pub(super) fn get(&self, ago: u8) -> Option<u64> {
+        let index = self.count.checked_sub(usize::from(ago))?;
+        Some(self.ring[index % 256])
+    }
+
+    /// Returns how many candidates ago `address` was added; 0 if not among the last 255.
+    #[inline]
+    pub(super) fn find(&self, address: u64) -> u8 {
+        let newest = self.count % 256;
+        let oldest = self.count.min(255);
+        let found = |slots: &[u64]| slots.iter().rev().position(|&other| other == address);
+        let ago = match found(&self.ring[..newest]) {
+            Some(behind) => behind + 1,
+            // The slots from `newest` on are from the previous round, or unused.
+            None => match found(&self.ring[newest..]) {
+                Some(behind) => newest + behind + 1,
+                None => return 0,
+            },
+        };
+        if ago <= oldest { ago as u8 } else { 0 }
+    }
+}

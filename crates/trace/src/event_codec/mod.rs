@@ -1,0 +1,33 @@
+//! Encodes events as the columns of a chunk, and decodes them.
+//!
+//! ```text
+//! payload  | start | unit | flags | columns
+//! ```
+//!
+//! `start` is the time of the first event in nanoseconds; `unit` is a number of nanoseconds that
+//! divides all time differences. Bit 0 of `flags` is set if some time is before the one that
+//! precedes it; time differences are then zigzag-encoded. Bit 1 is set if the events are
+//! *consistent*: none contradicts the memory state before it.
+//!
+//! Events are stored as *operations* of one byte each: an allocation; a free whose request and
+//! completion are consecutive events (the common case); one of these two alone; or any other event,
+//! whose fields are all in one column. An allocation refers to a shape (device, stream, pool,
+//! requested size and size, in a table), and has an address and a site. A free says how many
+//! allocations ago its block was allocated.
+//!
+//! Most blocks are placed where a block was freed shortly before, or right after a block just
+//! allocated. An address is therefore one byte: how many *candidates* ago it became a candidate.
+//! The end of an allocated block and the address of a completed free become candidates. On the
+//! recording `big` this takes 0.18 bytes an event; an offset in the segment took 0.48.
+//!
+//! Every chunk is independent: at its start there are no shapes, candidates and allocations.
+
+mod fields;
+mod layout;
+mod other_events;
+mod reader;
+mod writer;
+
+pub(crate) use fields::{put_pool, read_device, read_pool, read_stage, stage_code};
+pub(crate) use reader::{EventColumns, EventReader, Operation};
+pub(crate) use writer::EventWriter;

@@ -1,0 +1,309 @@
+//! Decodes the events of one chunk.
+
+use super::fields::{read_device, read_pool};
+use super::layout::{
+    AddressCandidates, AllocationShape, COLUMNS, CONSISTENT, MAX_COLUMNS_LEN, MAX_EVENTS, TIME_GOES_BACK, column,
+    operation,
+};
+use super::other_events::read_event;
+use crate::columns::Columns;
+use crate::compression::Decompressor;
+use crate::event::{AllocatedBlock, DeviceId, Event, EventKind, StreamId};
+use crate::site::SiteId;
+use crate::varint::{PayloadError, Reader};
+
+/// One or two events of a chunk.
+///
+/// `allocation` of a free is the index (from 0) of the chunk's allocation that made the block;
+/// `None` if the block is older than the chunk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operation {
+    Allocated {
+        allocated: AllocatedBlock,
+        time_ns: u64,
+    },
+    /// Two events: a free requested, and completed by the next event.
+    Freed {
+        allocation: Option<u32>,
+        device: DeviceId,
+        address: u64,
+        site: SiteId,
+        requested_ns: u64,
+        completed_ns: u64,
+    },
+    FreeRequested {
+        allocation: Option<u32>,
+        device: DeviceId,
+        address: u64,
+        site: SiteId,
+        time_ns: u64,
+    },
+    FreeCompleted {
+        allocation: Option<u32>,
+        device: DeviceId,
+        address: u64,
+        site: SiteId,
+        time_ns: u64,
+    },
+    /// Any other event.
+    Other(Event),
+}
+
+impl Operation {
+    /// Returns the number of events.
+    #[inline]
+    pub(crate) fn event_count(&self) -> u64 {
+        if matches!(self, Self::Freed { .. }) { 2 } else { 1 }
+    }
+
+    /// Calls `each` with every event.
+    #[inline]
+    pub(crate) fn for_each_event(&self, mut each: impl FnMut(Event)) {
+        match *self {
+            Self::Allocated { allocated, time_ns } => {
+                let AllocatedBlock { device, address, size, requested, stream, pool, site } = allocated;
+                let kind = EventKind::BlockAllocated { address, size, requested, stream, pool, site };
+                each(Event { device, time_ns, kind });
+            }
+            Self::Freed { device, address, site, requested_ns, completed_ns, .. } => {
+                each(Event { device, time_ns: requested_ns, kind: EventKind::FreeRequested { address, site } });
+                each(Event { device, time_ns: completed_ns, kind: EventKind::FreeCompleted { address, site } });
+            }
+            Self::FreeRequested { device, address, site, time_ns, .. } => {
+                each(Event { device, time_ns, kind: EventKind::FreeRequested { address, site } });
+            }
+            Self::FreeCompleted { device, address, site, time_ns, .. } => {
+                each(Event { device, time_ns, kind: EventKind::FreeCompleted { address, site } });
+            }
+            Self::Other(event) => each(event),
+        }
+    }
+}
+
+/// A chunk's events, decompressed but not decoded.
+#[derive(Clone, Debug)]
+pub(crate) struct EventColumns {
+    start_ns: u64,
+    unit: u64,
+    time_goes_back: bool,
+    is_consistent: bool,
+    event_count: u32,
+    columns: Columns<COLUMNS>,
+}
+
+impl EventColumns {
+    /// Reads the payload of a chunk that should hold `event_count` events.
+    pub(crate) fn read(
+        mut reader: Reader<'_>,
+        event_count: u32,
+        decompressor: &mut Decompressor,
+    ) -> Result<Self, PayloadError> {
+        if event_count > MAX_EVENTS {
+            return Err(reader.payload_error("more events than a chunk may hold"));
+        }
+        let (start_ns, unit) = (reader.u64()?, reader.u64()?);
+        let flags = reader.byte()?;
+        if flags & !(TIME_GOES_BACK | CONSISTENT) != 0 {
+            return Err(reader.payload_error("unknown flags in a chunk of events"));
+        }
+        let (time_goes_back, is_consistent) = (flags & TIME_GOES_BACK != 0, flags & CONSISTENT != 0);
+        let columns = Columns::read(&mut reader, decompressor, MAX_COLUMNS_LEN)?;
+        Ok(Self { start_ns, unit, time_goes_back, is_consistent, event_count, columns })
+    }
+
+    /// Returns true if the writer marked the events as consistent.
+    pub(crate) fn is_consistent(&self) -> bool {
+        self.is_consistent
+    }
+
+    /// Returns a reader that starts at the first event.
+    pub(crate) fn operations(&self) -> Result<EventReader<'_>, PayloadError> {
+        EventReader::new(self)
+    }
+}
+
+/// Decodes the operations of a chunk in order.
+pub(crate) struct EventReader<'a> {
+    unit: u64,
+    time_goes_back: bool,
+    /// Number of events not decoded yet.
+    events_left: u32,
+    time_ns: u64,
+    operations: Reader<'a>,
+    times: Reader<'a>,
+    completion_delays: Reader<'a>,
+    shape_numbers: Reader<'a>,
+    address_candidates: Reader<'a>,
+    addresses: Reader<'a>,
+    sites: Reader<'a>,
+    allocation_ages: Reader<'a>,
+    older_blocks: Reader<'a>,
+    free_sites: Reader<'a>,
+    other_events: Reader<'a>,
+    shapes: Vec<AllocationShape>,
+    candidates: AddressCandidates,
+    allocated: Vec<(u64, DeviceId)>,
+    last_address: u64,
+    last_older_block: u64,
+    last_segment: u64,
+}
+
+impl<'a> EventReader<'a> {
+    fn new(events: &'a EventColumns) -> Result<Self, PayloadError> {
+        let columns = &events.columns;
+        let address_candidates = columns.column(column::ADDRESS_CANDIDATES);
+        Ok(Self {
+            unit: events.unit,
+            time_goes_back: events.time_goes_back,
+            events_left: events.event_count,
+            time_ns: events.start_ns,
+            operations: columns.column(column::OPERATIONS),
+            times: columns.column(column::TIMES),
+            completion_delays: columns.column(column::COMPLETION_DELAYS),
+            shape_numbers: columns.column(column::SHAPES),
+            allocated: Vec::with_capacity(address_candidates.remaining().min(MAX_EVENTS as usize)),
+            address_candidates,
+            addresses: columns.column(column::ADDRESSES),
+            sites: columns.column(column::SITES),
+            allocation_ages: columns.column(column::ALLOCATION_AGES),
+            older_blocks: columns.column(column::OLDER_BLOCKS),
+            free_sites: columns.column(column::FREE_SITES),
+            other_events: columns.column(column::OTHER_EVENTS),
+            shapes: read_shapes(columns.column(column::SHAPE_TABLE))?,
+            candidates: AddressCandidates::default(),
+            last_address: 0,
+            last_older_block: 0,
+            last_segment: 0,
+        })
+    }
+
+    /// Returns the next operation, or `None` after the last.
+    #[inline(always)]
+    pub(crate) fn next_operation(&mut self) -> Result<Option<Operation>, PayloadError> {
+        if self.events_left == 0 {
+            return self.end().map(|()| None);
+        }
+        let time_ns = next_time(self.time_ns, self.unit, self.time_goes_back, &mut self.times)?;
+        self.time_ns = time_ns;
+        self.events_left -= 1;
+        let code = self.operations.byte()?;
+        Ok(Some(match code {
+            operation::ALLOCATED => self.read_allocation(time_ns)?,
+            operation::FREED => {
+                let (allocation, device, address, site) = self.read_free()?;
+                self.events_left = self.events_left.checked_sub(1).ok_or(TOO_MANY_EVENTS)?;
+                self.time_ns = next_time(time_ns, self.unit, self.time_goes_back, &mut self.completion_delays)?;
+                self.candidates.push(address);
+                Operation::Freed {
+                    allocation,
+                    device,
+                    address,
+                    site,
+                    requested_ns: time_ns,
+                    completed_ns: self.time_ns,
+                }
+            }
+            operation::FREE_REQUESTED => {
+                let (allocation, device, address, site) = self.read_free()?;
+                Operation::FreeRequested { allocation, device, address, site, time_ns }
+            }
+            operation::FREE_COMPLETED => {
+                let (allocation, device, address, site) = self.read_free()?;
+                self.candidates.push(address);
+                Operation::FreeCompleted { allocation, device, address, site, time_ns }
+            }
+            operation::OTHER => self.read_other(time_ns)?,
+            _ => return Err(self.operations.payload_error("unknown operation")),
+        }))
+    }
+
+    #[inline(always)]
+    fn read_allocation(&mut self, time_ns: u64) -> Result<Operation, PayloadError> {
+        let number = self.shape_numbers.u64()?;
+        let shape = usize::try_from(number).ok().and_then(|number| self.shapes.get(number));
+        let Some(&AllocationShape { device, stream, pool, requested, size }) = shape else {
+            return Err(self.shape_numbers.payload_error("shape number outside of the table"));
+        };
+        let address = match self.address_candidates.byte()? {
+            0 => {
+                self.last_address = self.addresses.delta(self.last_address)?;
+                self.last_address
+            }
+            ago => match self.candidates.get(ago) {
+                Some(address) => address,
+                None => return Err(self.address_candidates.payload_error("address candidate that does not exist")),
+            },
+        };
+        let site = SiteId(self.sites.u32()?);
+        self.candidates.push(address.wrapping_add(size));
+        self.allocated.push((address, device));
+        let allocated = AllocatedBlock { device, address, size, requested, stream, pool, site };
+        Ok(Operation::Allocated { allocated, time_ns })
+    }
+
+    #[inline(always)]
+    fn read_free(&mut self) -> Result<(Option<u32>, DeviceId, u64, SiteId), PayloadError> {
+        let age = self.allocation_ages.u64()?;
+        let site = SiteId(self.free_sites.u32()?);
+        if age == 0 {
+            let device = read_device(&mut self.older_blocks)?;
+            self.last_older_block = self.older_blocks.delta(self.last_older_block)?;
+            return Ok((None, device, self.last_older_block, site));
+        }
+        let allocation = usize::try_from(age).ok().and_then(|age| self.allocated.len().checked_sub(age));
+        match allocation.and_then(|allocation| Some((allocation, self.allocated.get(allocation)?))) {
+            Some((allocation, &(address, device))) => Ok((Some(allocation as u32), device, address, site)),
+            None => Err(self.allocation_ages.payload_error("free of a block that was not allocated yet")),
+        }
+    }
+
+    #[inline(never)]
+    fn read_other(&mut self, time_ns: u64) -> Result<Operation, PayloadError> {
+        let (device, kind) = read_event(&mut self.other_events, &mut self.last_segment)?;
+        Ok(Operation::Other(Event { device, time_ns, kind }))
+    }
+
+    /// Checks that every column was read to its end.
+    #[cold]
+    fn end(&self) -> Result<(), PayloadError> {
+        let columns = [
+            &self.operations,
+            &self.times,
+            &self.completion_delays,
+            &self.shape_numbers,
+            &self.address_candidates,
+            &self.addresses,
+            &self.sites,
+            &self.allocation_ages,
+            &self.older_blocks,
+            &self.free_sites,
+            &self.other_events,
+        ];
+        columns.into_iter().try_for_each(Reader::end)
+    }
+}
+
+const TOO_MANY_EVENTS: PayloadError = PayloadError { position: 0, reason: "more events than the chunk's header says" };
+
+/// Returns the time of the next event in nanoseconds.
+#[inline(always)]
+fn next_time(before_ns: u64, unit: u64, time_goes_back: bool, units: &mut Reader<'_>) -> Result<u64, PayloadError> {
+    let units = if time_goes_back { units.delta(0)? } else { units.u64()? };
+    Ok(before_ns.wrapping_add(units.wrapping_mul(unit)))
+}
+
+fn read_shapes(mut reader: Reader<'_>) -> Result<Vec<AllocationShape>, PayloadError> {
+    let mut shapes = Vec::new();
+    while reader.remaining() > 0 {
+        if shapes.len() == MAX_EVENTS as usize {
+            return Err(reader.payload_error("more shapes than a chunk may have events"));
+        }
+        let device = read_device(&mut reader)?;
+        let stream = StreamId(reader.u64()?);
+        let pool = read_pool(&mut reader)?;
+        let requested = reader.size()?;
+        let size = reader.delta(requested)?;
+        shapes.push(AllocationShape { device, stream, pool, requested, size });
+    }
+    Ok(shapes)
+}

@@ -1,0 +1,74 @@
+//! One allocation with its start and end.
+
+use crate::event::{PoolKey, StreamId};
+use crate::site::SiteId;
+
+/// One allocation of a recording, from its request to its free.
+///
+/// Moments are numbers of events: an allocation made by the event with index b and freed by the
+/// event with index f exists at the moments b + 1 to f.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// Address of the first byte.
+    pub address: u64,
+    /// Size of the block in bytes, after rounding.
+    pub size: u64,
+    /// Size that the program requested, in bytes; at most `size`.
+    pub requested: u64,
+    /// The stream on which it was allocated.
+    pub stream: StreamId,
+    /// The pool that served the request.
+    pub pool: PoolKey,
+    /// Where the request was made.
+    pub site: SiteId,
+    /// The first moment at which it is known to exist.
+    pub first_moment: u64,
+    /// Whether its allocating event was recorded. False if it is older than the recording, or was
+    /// allocated where events are missing.
+    pub start_observed: bool,
+    /// The first moment after the program freed it; `None` if it was not freed by the end.
+    pub allocated_until: Option<u64>,
+    /// The first moment at which its memory can be reused; `None` if that is after the end.
+    pub active_until: Option<u64>,
+    /// Whether its end was recorded, if it has one. False if it was absent after a gap, or a later
+    /// event contradicted that it still existed.
+    pub end_observed: bool,
+}
+
+impl Allocation {
+    /// Returns the index (from 0) of the event that allocated it, or `None` if
+    /// [`start_observed`](Self::start_observed) is false.
+    #[must_use]
+    pub fn allocating_event(&self) -> Option<u64> {
+        self.first_moment.checked_sub(1).filter(|_| self.start_observed)
+    }
+
+    /// Returns the index (from 0) of the event with which the program freed it, or `None` if no
+    /// such event was recorded.
+    ///
+    /// For sources that record only completed frees, this is the event of the completed free.
+    #[must_use]
+    pub fn free_requested_event(&self) -> Option<u64> {
+        let observed = self.end_observed || self.allocated_until != self.active_until;
+        self.allocated_until.filter(|_| observed).map(|moment| moment.saturating_sub(1))
+    }
+
+    /// Returns the index (from 0) of the event that completed the free, or `None` if no such event
+    /// was recorded.
+    #[must_use]
+    pub fn free_completed_event(&self) -> Option<u64> {
+        self.active_until.filter(|_| self.end_observed).map(|moment| moment.saturating_sub(1))
+    }
+
+    /// Returns true if it is active at a moment: allocated or pending free.
+    #[must_use]
+    pub fn is_active_at(&self, moment: u64) -> bool {
+        self.first_moment <= moment && self.active_until.is_none_or(|until| until > moment)
+    }
+
+    /// Returns true if it is allocated at a moment: the program has not freed it.
+    #[must_use]
+    pub fn is_allocated_at(&self, moment: u64) -> bool {
+        self.first_moment <= moment && self.allocated_until.is_none_or(|until| until > moment)
+    }
+}

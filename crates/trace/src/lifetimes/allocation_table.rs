@@ -1,0 +1,411 @@
+//! A table with one row per allocation, in narrow columns.
+//!
+//! ```text
+//! bytes  column
+//!     2  first moment       moments since the first row of the group
+//!     4  allocated for      moments until the program freed it; the two largest values mean "not
+//!                           freed" and "too long"
+//!     2  pending for        moments from there until the free was completed; likewise, and one value
+//!                           for "end not observed"
+//!     4  address            units of 256 bytes within a region of 1 TiB, given by the origin
+//!     4  size               units of 256 bytes
+//!     2  rounding           size − requested; the two largest values mean "size in bytes, requested
+//!                           equal" and "sizes in the dictionary"
+//!     4  origin             site, stream, pool and region, in a dictionary
+//! ```
+//!
+//! Values that do not fit are kept in maps: lives of more than 2³² moments, addresses that are not
+//! multiples of 256, and other sizes.
+
+use std::collections::HashMap;
+
+use super::allocation::Allocation;
+use super::dictionary::{CoarseHash, Dictionary};
+use crate::event::{PoolKey, StreamId};
+use crate::site::SiteId;
+
+/// The most rows of a group. A row number is group × this + index in the group.
+pub(super) const GROUP_ROWS: usize = 1024;
+/// The most groups, so that row numbers are below `u32::MAX`.
+const MAX_GROUPS: usize = (u32::MAX as usize) / GROUP_ROWS;
+
+/// Most addresses and sizes are multiples of this: RMM aligns to 256 bytes, PyTorch to 512.
+const UNIT: u64 = 256;
+/// Base-2 logarithm of the bytes in a region, the range of the address column.
+const REGION_BITS: u32 = 40;
+/// The region of addresses that are not multiples of `UNIT`; the address column holds their index
+/// in `unaligned_addresses`.
+const UNALIGNED: u32 = u32::MAX;
+
+/// Special values of the column "allocated for".
+const NOT_FREED: u32 = u32::MAX;
+const TOO_LONG: u32 = u32::MAX - 1;
+/// Special values of the column "pending for".
+const NOT_COMPLETED: u16 = u16::MAX;
+const PENDING_TOO_LONG: u16 = u16::MAX - 1;
+/// Ended when it stopped being allocated, but the free was not recorded.
+const END_UNOBSERVED: u16 = u16::MAX - 2;
+
+/// Special values of the column "rounding".
+const IN_DICTIONARY: u16 = u16::MAX;
+const IN_BYTES: u16 = u16::MAX - 1;
+
+/// Values that many allocations share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Origin {
+    site: SiteId,
+    stream: StreamId,
+    pool: PoolKey,
+    region: u32,
+}
+
+impl CoarseHash for Origin {
+    #[inline]
+    fn coarse_hash(&self) -> u64 {
+        let pool = self.pool.owner.1.wrapping_mul(31) ^ self.pool.owner.0.wrapping_mul(7) ^ self.pool.kind as u64;
+        let small = u64::from(self.site.0) ^ u64::from(self.region).rotate_left(20) ^ pool.rotate_left(32);
+        (small ^ self.stream.0.rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+/// A size and requested size that do not fit in the columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SizePair {
+    size: u64,
+    requested: u64,
+}
+
+impl CoarseHash for SizePair {
+    #[inline]
+    fn coarse_hash(&self) -> u64 {
+        (self.size ^ self.requested.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+/// Up to 1,024 consecutive rows.
+#[derive(Clone, Debug)]
+pub(super) struct RowGroup {
+    /// The first moment of the first row.
+    base: u64,
+    /// Whether the rows come from a full state, without an allocating event.
+    start_unobserved: bool,
+    first_moment: Vec<u16>,
+    allocated_for: Vec<u32>,
+    pending_for: Vec<u16>,
+    address: Vec<u32>,
+    size: Vec<u32>,
+    rounding: Vec<u16>,
+    origin: Vec<u32>,
+}
+
+impl RowGroup {
+    fn new(base: u64, start_unobserved: bool) -> Self {
+        Self {
+            base,
+            start_unobserved,
+            first_moment: Vec::with_capacity(GROUP_ROWS),
+            allocated_for: Vec::with_capacity(GROUP_ROWS),
+            pending_for: Vec::with_capacity(GROUP_ROWS),
+            address: Vec::with_capacity(GROUP_ROWS),
+            size: Vec::with_capacity(GROUP_ROWS),
+            rounding: Vec::with_capacity(GROUP_ROWS),
+            origin: Vec::with_capacity(GROUP_ROWS),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.first_moment.len()
+    }
+
+    pub(super) fn start_unobserved(&self) -> bool {
+        self.start_unobserved
+    }
+
+    /// Returns the first moment of the first row.
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    #[inline]
+    pub(super) fn first_moment(&self, index: usize) -> u64 {
+        self.base + u64::from(self.first_moment[index])
+    }
+
+    /// Returns the number of rows whose first moment is at most `moment`.
+    pub(super) fn started_by(&self, moment: u64) -> usize {
+        let Some(since) = moment.checked_sub(self.base) else { return 0 };
+        self.first_moment.partition_point(|&first| u64::from(first) <= since)
+    }
+
+    fn shrink(&mut self) {
+        self.first_moment.shrink_to_fit();
+        self.allocated_for.shrink_to_fit();
+        self.pending_for.shrink_to_fit();
+        self.address.shrink_to_fit();
+        self.size.shrink_to_fit();
+        self.rounding.shrink_to_fit();
+        self.origin.shrink_to_fit();
+    }
+
+    fn size_in_memory(&self) -> usize {
+        let wide = [&self.allocated_for, &self.address, &self.size, &self.origin].map(Vec::capacity);
+        let narrow = [&self.first_moment, &self.pending_for, &self.rounding].map(Vec::capacity);
+        size_of::<Self>() + 4 * wide.iter().sum::<usize>() + 2 * narrow.iter().sum::<usize>()
+    }
+}
+
+/// A completion that does not fit in the column "pending for".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LateCompletion {
+    pending_for: u64,
+    end_unobserved: bool,
+}
+
+/// All rows of a device, in the order of their first moments.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AllocationTable {
+    groups: Vec<RowGroup>,
+    len: usize,
+    origins: Dictionary<Origin>,
+    sizes: Dictionary<SizePair>,
+    unaligned_addresses: Vec<u64>,
+    /// By row: "allocated for" values that are too large for the column.
+    long_allocated: HashMap<u32, u64>,
+    /// By row: completions that do not fit in the column "pending for".
+    long_pending: HashMap<u32, LateCompletion>,
+}
+
+/// The values of a new row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NewRow {
+    pub(super) first_moment: u64,
+    /// Whether its allocating event is missing.
+    pub(super) start_unobserved: bool,
+    pub(super) address: u64,
+    pub(super) size: u64,
+    pub(super) requested: u64,
+    pub(super) stream: StreamId,
+    pub(super) pool: PoolKey,
+    pub(super) site: SiteId,
+}
+
+impl AllocationTable {
+    /// Returns the number of rows.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn groups(&self) -> &[RowGroup] {
+        &self.groups
+    }
+
+    /// Adds a row and returns its number, or `None` if row numbers are exhausted. First moments
+    /// must not decrease.
+    #[inline]
+    pub(super) fn push(&mut self, new: NewRow) -> Option<u32> {
+        let fits = self.groups.last().is_some_and(|group| {
+            group.len() < GROUP_ROWS
+                && group.start_unobserved == new.start_unobserved
+                && new.first_moment - group.base <= u64::from(u16::MAX)
+        });
+        if !fits {
+            self.begin_group(new.first_moment, new.start_unobserved)?;
+        }
+        let region = if new.address.is_multiple_of(UNIT) { (new.address >> REGION_BITS) as u32 } else { UNALIGNED };
+        let address = if region == UNALIGNED {
+            self.unaligned_addresses.push(new.address);
+            self.unaligned_addresses.len() as u32 - 1
+        } else {
+            ((new.address & ((1 << REGION_BITS) - 1)) / UNIT) as u32
+        };
+        let (size, rounding) = self.encode_sizes(new.size, new.requested);
+        let origin = self.origins.number(Origin { site: new.site, stream: new.stream, pool: new.pool, region });
+        let group_index = self.groups.len() - 1;
+        let group = &mut self.groups[group_index];
+        group.first_moment.push((new.first_moment - group.base) as u16);
+        group.allocated_for.push(NOT_FREED);
+        group.pending_for.push(NOT_COMPLETED);
+        group.address.push(address);
+        group.size.push(size);
+        group.rounding.push(rounding);
+        group.origin.push(origin);
+        self.len += 1;
+        Some((group_index * GROUP_ROWS + group.len() - 1) as u32)
+    }
+
+    #[inline(never)]
+    fn begin_group(&mut self, base: u64, start_unobserved: bool) -> Option<()> {
+        if self.groups.len() == MAX_GROUPS {
+            return None;
+        }
+        if let Some(last) = self.groups.last_mut() {
+            last.shrink();
+        }
+        self.groups.push(RowGroup::new(base, start_unobserved));
+        Some(())
+    }
+
+    /// Returns the values of the columns "size" and "rounding".
+    #[inline]
+    fn encode_sizes(&mut self, size: u64, requested: u64) -> (u32, u16) {
+        let units = size / UNIT;
+        if size.is_multiple_of(UNIT)
+            && units <= u64::from(u32::MAX)
+            && let Some(rounding) = size.checked_sub(requested)
+            && rounding < u64::from(IN_BYTES)
+        {
+            (units as u32, rounding as u16)
+        } else if size == requested && size <= u64::from(u32::MAX) {
+            (size as u32, IN_BYTES)
+        } else {
+            (self.sizes.number(SizePair { size, requested }), IN_DICTIONARY)
+        }
+    }
+
+    /// Returns the size and the requested size of a row.
+    #[inline]
+    pub(super) fn sizes(&self, group: &RowGroup, index: usize) -> (u64, u64) {
+        let size = group.size[index];
+        match group.rounding[index] {
+            IN_DICTIONARY => {
+                let SizePair { size, requested } = *self.sizes.value(size);
+                (size, requested)
+            }
+            IN_BYTES => (u64::from(size), u64::from(size)),
+            rounding => {
+                let size = u64::from(size) * UNIT;
+                (size, size - u64::from(rounding))
+            }
+        }
+    }
+
+    /// Returns the address of a row.
+    #[inline]
+    pub(super) fn address(&self, group: &RowGroup, index: usize) -> u64 {
+        let address = group.address[index];
+        match self.origins.value(group.origin[index]).region {
+            UNALIGNED => self.unaligned_addresses[address as usize],
+            region => (u64::from(region) << REGION_BITS) + u64::from(address) * UNIT,
+        }
+    }
+
+    /// Returns the first moment after the program freed it; `None` if that is after the end.
+    #[inline]
+    pub(super) fn allocated_until(&self, group_index: usize, group: &RowGroup, index: usize) -> Option<u64> {
+        let allocated_for = match group.allocated_for[index] {
+            NOT_FREED => return None,
+            TOO_LONG => self.long_allocated.get(&row_number(group_index, index)).copied().unwrap_or(0),
+            allocated_for => u64::from(allocated_for),
+        };
+        Some(group.first_moment(index) + allocated_for)
+    }
+
+    /// Returns the first moment at which it is no longer active; `None` if that is after the end.
+    #[inline]
+    pub(super) fn active_until(&self, group_index: usize, group: &RowGroup, index: usize) -> Option<u64> {
+        let allocated_until = self.allocated_until(group_index, group, index)?;
+        match group.pending_for[index] {
+            NOT_COMPLETED => None,
+            END_UNOBSERVED => Some(allocated_until),
+            PENDING_TOO_LONG => {
+                self.long_pending.get(&row_number(group_index, index)).map(|late| allocated_until + late.pending_for)
+            }
+            pending_for => Some(allocated_until + u64::from(pending_for)),
+        }
+    }
+
+    /// Returns the allocation of a row.
+    pub(super) fn get(&self, group_index: usize, index: usize) -> Allocation {
+        let group = &self.groups[group_index];
+        let (size, requested) = self.sizes(group, index);
+        let Origin { site, stream, pool, .. } = *self.origins.value(group.origin[index]);
+        let row = row_number(group_index, index);
+        let end_unobserved = match group.pending_for[index] {
+            END_UNOBSERVED => true,
+            PENDING_TOO_LONG => self.long_pending.get(&row).is_some_and(|late| late.end_unobserved),
+            _ => false,
+        };
+        Allocation {
+            address: self.address(group, index),
+            size,
+            requested,
+            stream,
+            pool,
+            site,
+            first_moment: group.first_moment(index),
+            start_observed: !group.start_unobserved,
+            allocated_until: self.allocated_until(group_index, group, index),
+            active_until: self.active_until(group_index, group, index),
+            end_observed: !end_unobserved,
+        }
+    }
+
+    /// Returns the position (group, index) of a row.
+    pub(super) fn position(row: u32) -> (usize, usize) {
+        (row as usize / GROUP_ROWS, row as usize % GROUP_ROWS)
+    }
+
+    /// Sets the moment at which the program freed a row; does nothing if it is set.
+    #[inline]
+    pub(super) fn free(&mut self, row: u32, moment: u64) {
+        let (group_index, index) = Self::position(row);
+        let group = &mut self.groups[group_index];
+        if group.allocated_for[index] != NOT_FREED {
+            return;
+        }
+        let allocated_for = moment - group.first_moment(index);
+        group.allocated_for[index] = if allocated_for < u64::from(TOO_LONG) {
+            allocated_for as u32
+        } else {
+            self.long_allocated.insert(row, allocated_for);
+            TOO_LONG
+        };
+    }
+
+    /// Sets the moment at which a row ends, and that of the free if it is not set. `end_unobserved`
+    /// if no event recorded the end.
+    #[inline]
+    pub(super) fn end(&mut self, row: u32, moment: u64, end_unobserved: bool) {
+        let (group_index, index) = Self::position(row);
+        let pending_for = match self.allocated_until(group_index, &self.groups[group_index], index) {
+            Some(allocated_until) => moment - allocated_until,
+            None => {
+                self.free(row, moment);
+                0
+            }
+        };
+        self.groups[group_index].pending_for[index] = match (pending_for, end_unobserved) {
+            (0, true) => END_UNOBSERVED,
+            (0.., false) if pending_for < u64::from(END_UNOBSERVED) => pending_for as u16,
+            _ => {
+                self.long_pending.insert(row, LateCompletion { pending_for, end_unobserved });
+                PENDING_TOO_LONG
+            }
+        };
+    }
+
+    /// Frees what only adding rows needs.
+    pub(super) fn finish(&mut self) {
+        if let Some(last) = self.groups.last_mut() {
+            last.shrink();
+        }
+        self.groups.shrink_to_fit();
+        self.origins.finish();
+        self.sizes.finish();
+        self.unaligned_addresses.shrink_to_fit();
+    }
+
+    /// Returns the memory it occupies, in bytes, approximately.
+    pub(super) fn size_in_memory(&self) -> usize {
+        let spare = (self.groups.capacity() - self.groups.len()) * size_of::<RowGroup>();
+        let maps = self.unaligned_addresses.capacity() * 8
+            + self.long_allocated.capacity() * 17
+            + self.long_pending.capacity() * 25;
+        let dictionaries = self.origins.size_in_memory() + self.sizes.size_in_memory();
+        self.groups.iter().map(RowGroup::size_in_memory).sum::<usize>() + spare + maps + dictionaries
+    }
+}
+
+fn row_number(group: usize, index: usize) -> u32 {
+    (group * GROUP_ROWS + index) as u32
+}

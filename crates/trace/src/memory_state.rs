@@ -1,0 +1,88 @@
+//! The memory of every device at one moment.
+//!
+//! Only segments and active blocks are stored. The allocator merges adjacent free blocks, so each
+//! gap between two active blocks of a segment is exactly one free block.
+
+use std::collections::BTreeMap;
+
+use crate::device_state::DeviceState;
+use crate::event::{DeviceId, Event};
+
+/// The segments and active blocks of every device after the first [`event`](Self::event) events.
+///
+/// ```
+/// use vramscope_trace::{DeviceId, Event, EventKind, MemoryState, PoolKey, SiteId, StreamId};
+///
+/// let (stream, pool, site) = (StreamId(0), PoolKey::default(), SiteId(0));
+/// let mut state = MemoryState::default();
+/// for kind in [
+///     EventKind::SegmentAllocated { address: 0x1000, size: 2 << 20, stream, pool, site },
+///     EventKind::BlockAllocated { address: 0x1000, size: 512, requested: 400, stream, pool, site },
+/// ] {
+///     state.apply(&Event { device: DeviceId(0), time_ns: 0, kind });
+/// }
+/// let device = state.device(DeviceId(0)).expect("the events created it");
+/// assert_eq!(state.event(), 2);
+/// assert_eq!(device.counters().allocated, 512);
+/// assert_eq!(device.free_space().largest, (2 << 20) - 512);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryState {
+    pub(crate) event: u64,
+    pub(crate) time_ns: u64,
+    pub(crate) devices: BTreeMap<DeviceId, DeviceState>,
+}
+
+impl MemoryState {
+    /// Returns the moment: the number of events before this state, lost ones included.
+    #[must_use]
+    pub fn event(&self) -> u64 {
+        self.event
+    }
+
+    /// Returns the latest time of those events, in nanoseconds since the recording's time 0.
+    #[must_use]
+    pub fn time_ns(&self) -> u64 {
+        self.time_ns
+    }
+
+    /// Sets the time, in nanoseconds, of a state that precedes the first event.
+    pub fn set_time_ns(&mut self, time_ns: u64) {
+        self.time_ns = time_ns;
+    }
+
+    /// Returns the devices that have had an event or a full state, in the order of their ids.
+    pub fn devices(&self) -> impl ExactSizeIterator<Item = (DeviceId, &DeviceState)> + '_ {
+        self.devices.iter().map(|(&id, device)| (id, device))
+    }
+
+    /// Returns the memory of one device, or `None` if it has had no event.
+    #[must_use]
+    pub fn device(&self, id: DeviceId) -> Option<&DeviceState> {
+        self.devices.get(&id)
+    }
+
+    /// Returns the memory of one device mutably, creating it empty if it has had no event.
+    pub fn device_mut(&mut self, id: DeviceId) -> &mut DeviceState {
+        self.devices.entry(id).or_default()
+    }
+
+    /// Advances by `events` events that were applied to the devices, the last at `time_ns`.
+    #[inline]
+    pub(crate) fn advance(&mut self, events: u64, time_ns: u64) {
+        self.event += events;
+        self.time_ns = self.time_ns.max(time_ns);
+    }
+
+    /// Applies the next event.
+    ///
+    /// An event that contradicts the state replaces what it contradicts, and is counted in
+    /// [`DeviceState::inconsistencies`]. A time before the current one leaves the time unchanged.
+    #[inline]
+    pub fn apply(&mut self, event: &Event) {
+        let index = self.event;
+        self.device_mut(event.device).apply(index, event);
+        self.event += 1;
+        self.time_ns = self.time_ns.max(event.time_ns);
+    }
+}

@@ -1,0 +1,245 @@
+//! Opens a recording by the index at its end, without reading all of it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::index::{END_LEN, Index, index_range, read_index};
+use super::recording_data::Recording;
+use super::stored_chunk::{ReadAt, Source, StoredChunk};
+use crate::chunk::{ChunkKind, MAX_CHUNK_LEN};
+use crate::compression::Decompressor;
+use crate::decoder::decompress_state;
+use crate::error::FormatError;
+
+/// Largest distance between two chunks that are requested together, in bytes.
+const MAX_BRIDGED: u64 = 64 << 10;
+/// Largest request for more than one chunk, in bytes.
+const MAX_REQUEST: u64 = 4 << 20;
+
+/// Opens a recording by its index, without doing any input: it returns the byte range it needs next
+/// and receives the bytes.
+///
+/// For callers that fetch bytes asynchronously; [`Recording::open`] does the same for a [`ReadAt`].
+///
+/// ```
+/// # use vramscope_trace::{Encoder, RecordingInfo, RecordingOpener, Recording};
+/// # let mut encoder = Encoder::new(&RecordingInfo::default());
+/// # encoder.flush();
+/// # let mut file: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
+/// # let mut whole = Recording::new();
+/// # whole.push(&file)?;
+/// # file.extend(whole.index().into_iter().flat_map(|chunk| chunk.bytes));
+/// let mut opener = RecordingOpener::new(file.len() as u64);
+/// while let Some(range) = opener.wanted_range() {
+///     let bytes = &file[range.start as usize..range.end as usize];
+///     opener.supply(range.start, bytes);
+/// }
+/// // `None` without a usable index; then push all bytes instead.
+/// let recording: Option<Recording> = opener.finish();
+/// # assert!(recording.is_some());
+/// # Ok::<(), vramscope_trace::FormatError>(())
+/// ```
+#[derive(Debug)]
+pub struct RecordingOpener {
+    len: u64,
+    step: OpenStep,
+}
+
+/// What an opener waits for.
+#[derive(Debug)]
+enum OpenStep {
+    /// The end chunk.
+    End,
+    /// The index.
+    Index(Range<u64>),
+    /// The chunks of the overview: header, definitions, annotations and the last full state.
+    Overview { recording: Box<Recording>, wanted: Vec<StoredChunk> },
+    /// Nothing: there is no index, or it is damaged.
+    NoIndex,
+}
+
+impl RecordingOpener {
+    /// Creates an opener for a recording of `len` bytes.
+    #[must_use]
+    pub fn new(len: u64) -> Self {
+        Self { len, step: if len < END_LEN as u64 { OpenStep::NoIndex } else { OpenStep::End } }
+    }
+
+    /// Returns the byte range to [`supply`](Self::supply) next, or `None` once nothing more is
+    /// needed.
+    #[must_use]
+    pub fn wanted_range(&self) -> Option<Range<u64>> {
+        match &self.step {
+            OpenStep::End => Some(self.len - END_LEN as u64..self.len),
+            OpenStep::Index(range) => Some(range.clone()),
+            OpenStep::Overview { wanted, .. } => {
+                let first = wanted.first()?;
+                let mut range = first.range.clone();
+                for next in &wanted[1..] {
+                    if next.range.start - range.end > MAX_BRIDGED || next.range.end - range.start > MAX_REQUEST {
+                        break;
+                    }
+                    range.end = next.range.end;
+                }
+                Some(range)
+            }
+            OpenStep::NoIndex => None,
+        }
+    }
+
+    /// Receives the bytes of the [wanted range](Self::wanted_range), which begins at `offset`.
+    pub fn supply(&mut self, offset: u64, bytes: &[u8]) {
+        let step = std::mem::replace(&mut self.step, OpenStep::NoIndex);
+        let next = match step {
+            OpenStep::End => index_range(bytes, self.len)
+                .filter(|range| range.end - range.start <= MAX_CHUNK_LEN as u64)
+                .map(OpenStep::Index),
+            OpenStep::Index(range) => read_index(bytes, range).ok().map(begin),
+            OpenStep::Overview { recording, wanted } => add_chunks(recording, wanted, offset, bytes).ok(),
+            OpenStep::NoIndex => None,
+        };
+        self.step = next.unwrap_or(OpenStep::NoIndex);
+    }
+
+    /// Returns the recording, or `None` if it has no usable index and must be pushed as a whole.
+    ///
+    /// Its chunks of events and full states are not in memory: see [`Recording::missing`].
+    #[must_use]
+    pub fn finish(self) -> Option<Recording> {
+        match self.step {
+            OpenStep::Overview { recording, wanted } if wanted.is_empty() => Some(*recording),
+            _ => None,
+        }
+    }
+}
+
+/// Creates a recording from its index; the chunks of the overview are still needed.
+fn begin(index: Index) -> OpenStep {
+    let mut recording = Recording { drops_chunks: true, is_indexed: true, ..Recording::default() };
+    let mut wanted = Vec::new();
+    let last = index.chunks.len() - 1;
+    for (at, stored) in index.chunks.iter().enumerate() {
+        match stored.kind {
+            ChunkKind::Events => recording.event_chunks.push(stored.clone()),
+            ChunkKind::State => recording.state_chunks.push(stored.clone()),
+            _ => {}
+        }
+        let is_in_overview = matches!(stored.kind, ChunkKind::Header | ChunkKind::Definitions | ChunkKind::Annotations);
+        if is_in_overview || at == last {
+            wanted.push(stored.clone());
+        }
+    }
+    recording.chunks = index.chunks;
+    recording.first_event = Some(index.first_event);
+    let overview = &mut recording.overview;
+    overview.events = index.events;
+    overview.lost = index.lost;
+    overview.start_ns = Some(index.start_ns);
+    overview.incidents = index.incidents;
+    overview.device_histories = index.device_histories;
+    OpenStep::Overview { recording: Box::new(recording), wanted }
+}
+
+fn add_chunks(
+    mut recording: Box<Recording>,
+    wanted: Vec<StoredChunk>,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<OpenStep, FormatError> {
+    let count = wanted.len();
+    let mut rest = wanted.into_iter();
+    while let Some(stored) = rest.next() {
+        let position_in_bytes = |at: u64| at.checked_sub(offset).and_then(|at| usize::try_from(at).ok());
+        let chunk = position_in_bytes(stored.range.start)
+            .zip(position_in_bytes(stored.range.end))
+            .and_then(|(from, to)| bytes.get(from..to));
+        let Some(chunk) = chunk else {
+            let wanted: Vec<_> = std::iter::once(stored).chain(rest).collect();
+            // Give up if not even one chunk was supplied, rather than request the same bytes
+            // forever.
+            if wanted.len() == count {
+                return Err(FormatError::new(offset, "fewer bytes were supplied than needed"));
+            }
+            return Ok(OpenStep::Overview { recording, wanted });
+        };
+        add_chunk(&mut recording, &stored, chunk)?;
+    }
+    recording.overview.sort_annotations();
+    Ok(OpenStep::Overview { recording, wanted: Vec::new() })
+}
+
+/// Adds a chunk of the overview.
+fn add_chunk(recording: &mut Recording, stored: &StoredChunk, bytes: &[u8]) -> Result<(), FormatError> {
+    let packed = stored.parse(bytes)?;
+    if packed.kind == ChunkKind::State {
+        recording.overview.state = decompress_state(&packed, &mut Decompressor::default())?;
+        return Ok(());
+    }
+    recording.context.read(&packed, &mut recording.overview)?;
+    recording.check_memory(&packed)
+}
+
+impl Recording {
+    /// Opens a recording of `len` bytes: by its index, or if it has none by reading all of it.
+    ///
+    /// `progress` receives the number of bytes read and `len`.
+    ///
+    /// # Errors
+    /// If the bytes cannot be read, or are not a recording from the first chunk on. A recording
+    /// that is damaged later, or cut off, is opened up to there; the second value is then the
+    /// error.
+    pub fn open(
+        source: Arc<dyn ReadAt>,
+        len: u64,
+        progress: impl FnMut(u64, u64),
+    ) -> Result<(Self, Option<FormatError>), FormatError> {
+        match Self::open_by_index(&source, len)? {
+            Some(recording) => Ok((recording, None)),
+            None => Self::read_through(source, len, progress),
+        }
+    }
+
+    /// Opens a recording of `len` bytes by its index. Returns `None` if it has no usable index.
+    ///
+    /// # Errors
+    /// If the bytes cannot be read.
+    pub fn open_by_index(source: &Arc<dyn ReadAt>, len: u64) -> Result<Option<Self>, FormatError> {
+        let mut opener = RecordingOpener::new(len);
+        while let Some(range) = opener.wanted_range() {
+            let bytes = source.read_at(range.clone()).map_err(|error| FormatError::read_failed(range.start, error))?;
+            opener.supply(range.start, &bytes);
+        }
+        let source = Source(Some(Arc::clone(source)));
+        Ok(opener.finish().map(|recording| Self { source, ..recording }))
+    }
+
+    /// Opens a recording of `len` bytes by reading all of it, so that every chunk is checked. An
+    /// index is ignored.
+    ///
+    /// `progress` receives the number of bytes read and `len`.
+    ///
+    /// # Errors
+    /// See [`open`](Self::open).
+    pub fn read_through(
+        source: Arc<dyn ReadAt>,
+        len: u64,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<(Self, Option<FormatError>), FormatError> {
+        /// Bytes read at once.
+        const PIECE: u64 = 1 << 20;
+        let mut recording = Self::overview_only(Some(Arc::clone(&source)));
+        let mut at = 0;
+        let mut result = Ok(());
+        while at < len && result.is_ok() {
+            let end = len.min(at + PIECE);
+            let piece = source.read_at(at..end).map_err(|error| FormatError::read_failed(at, error))?;
+            result = recording.push(&piece);
+            at = end;
+            progress(at, len);
+        }
+        match result.and_then(|()| recording.finish()) {
+            Err(error) if recording.chunks.is_empty() => Err(error),
+            result => Ok((recording, result.err())),
+        }
+    }
+}

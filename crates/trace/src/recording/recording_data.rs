@@ -1,0 +1,388 @@
+//! The recording: its chunks, still compressed, and the overview needed to use them.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::overview::{Incident, Overview};
+use super::stored_chunk::{ReadAt, Source, StoredChunk};
+use super::trim_progress::TrimProgress;
+use crate::chunk::{ChunkKind, ChunkReader, PackedChunk};
+use crate::counter_series::CounterSeries;
+use crate::decoder::DecodeContext;
+use crate::error::FormatError;
+use crate::event::{Annotation, DeviceId};
+use crate::info::RecordingInfo;
+use crate::memory_state::MemoryState;
+use crate::metrics::MetricsSeries;
+use crate::site::Definitions;
+
+/// The most memory, in bytes, that an open recording may take. Hostile files could need far more.
+const MEMORY_LIMIT: usize = if cfg!(target_arch = "wasm32") { 1 << 30 } else { 3 << 30 };
+/// Decompressed bytes after which the memory taken is computed again.
+const CHECK_EVERY_BYTES: u64 = 4 << 20;
+/// The most memory, in bytes, for chunks that were [supplied](Recording::supply).
+const MAX_SUPPLIED_BYTES: usize = 256 << 20;
+
+/// An opened recording: its chunks, and an overview for immediate use.
+///
+/// The overview has metadata, definitions, counters and metrics over time, annotations, incidents
+/// and the state at the end. [`Replay`](crate::Replay) computes the state at any other moment.
+///
+/// There are three ways to open one:
+/// - [`new`](Self::new) and [`push`](Self::push): pushes all bytes, in any pieces, also of a live
+///   recording that grows. The compressed chunks stay in memory.
+/// - [`open`](Self::open): reads from a [`ReadAt`], such as a file, with the index at its end if
+///   there is one. Chunks are read again when needed.
+/// - [`RecordingOpener`](crate::RecordingOpener): for callers that fetch bytes asynchronously. They
+///   then fetch what [`missing`](Self::missing) returns and pass it to [`supply`](Self::supply).
+///
+/// ```
+/// use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Sink};
+///
+/// let info = RecordingInfo { source: "train.py".to_owned(), ..RecordingInfo::default() };
+/// let mut encoder = Encoder::new(&info);
+/// encoder.event(&Event { device: DeviceId(0), time_ns: 5, kind: EventKind::Gap { lost: 3 } });
+/// encoder.flush();
+///
+/// let mut recording = Recording::new();
+/// for chunk in encoder.take_output() {
+///     recording.push(&chunk.bytes)?;
+/// }
+/// assert_eq!(recording.info().source, "train.py");
+/// assert_eq!((recording.events(), recording.lost_events(), recording.end_ns()), (1, 3, 5));
+/// # Ok::<(), vramscope_trace::FormatError>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Recording {
+    pub(super) reader: ChunkReader,
+    pub(super) context: DecodeContext,
+    pub(super) overview: Overview,
+    /// The positions of all chunks, in order.
+    pub(super) chunks: Vec<StoredChunk>,
+    /// Chunks of events, in order.
+    pub(super) event_chunks: Vec<StoredChunk>,
+    /// Chunks of full states, in order.
+    pub(super) state_chunks: Vec<StoredChunk>,
+    /// Reads chunks that are not in memory.
+    pub(super) source: Source,
+    /// Whether chunks are dropped from memory once the overview contains them.
+    pub(super) drops_chunks: bool,
+    pub(super) first_event: Option<u64>,
+    /// Memory taken by chunks and their positions.
+    pub(super) chunk_bytes: usize,
+    /// Uncompressed and decompressed bytes when memory was last checked.
+    pub(super) checked_bytes: u64,
+    /// Bytes of all chunks before compression as a whole.
+    pub(super) uncompressed_bytes: u64,
+    /// Whether it was opened by its index.
+    pub(super) is_indexed: bool,
+    /// Header chunks, definitions and annotations, to be decoded again by a rebuild.
+    pub(super) other_chunks: Vec<PackedChunk>,
+    /// End of the last chunk that was added.
+    pub(super) complete_bytes: u64,
+    /// Whether the overview contains part of a damaged chunk and could not be rebuilt.
+    pub(super) is_incomplete: bool,
+    /// The progress of dropping the oldest part, if in progress.
+    pub(super) trim: Option<TrimProgress>,
+}
+
+impl Recording {
+    /// Creates an empty recording that keeps its chunks in memory.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Creates an empty recording that keeps only the overview and the positions of its chunks.
+    ///
+    /// Chunks are read again from `source`, which reads the whole recording. Without a source,
+    /// seeking to a moment other than the end is an error.
+    #[must_use]
+    pub fn overview_only(source: Option<Arc<dyn ReadAt>>) -> Self {
+        Self { source: Source(source), drops_chunks: true, ..Self::default() }
+    }
+
+    /// Adds the next bytes of the recording, which may be split anywhere.
+    ///
+    /// # Errors
+    /// If the bytes are not a recording, or it takes too much memory. What was added before stays
+    /// usable; every later call returns the same error.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
+        self.reader.push(bytes);
+        let result = self.add_complete_chunks();
+        self.overview.sort_annotations();
+        if let Err(error) = &result {
+            self.reader.fail(error.clone());
+            self.rebuild();
+        }
+        result
+    }
+
+    /// Removes the effect of a chunk that turned out to be damaged, by adding the chunks before it
+    /// again to a fresh overview.
+    fn rebuild(&mut self) {
+        let (mut fresh, reader) = (Self { source: self.source.clone(), ..Self::default() }, &mut self.reader);
+        std::mem::swap(&mut fresh.reader, reader);
+        fresh.drops_chunks = self.drops_chunks;
+        let mut other_chunks = std::mem::take(&mut self.other_chunks).into_iter();
+        let result = self.chunks.iter().try_for_each(|position| {
+            let list = match position.kind {
+                ChunkKind::Events => &self.event_chunks,
+                ChunkKind::State => &self.state_chunks,
+                _ => return other_chunks.next().map_or(Ok(()), |packed| fresh.add_chunk(packed)),
+            };
+            let at = list.partition_point(|stored| stored.range.start < position.range.start);
+            let packed = list.get(at).map(|stored| stored.chunk(&self.source).map(Cow::into_owned));
+            packed.map_or(Ok(()), |packed| fresh.add_chunk(packed?))
+        });
+        if result.is_ok() {
+            fresh.overview.sort_annotations();
+            *self = fresh;
+        } else {
+            // The chunks cannot be read again: there is no source, or the file is gone.
+            std::mem::swap(&mut fresh.reader, &mut self.reader);
+            self.is_incomplete = true;
+        }
+    }
+
+    fn add_complete_chunks(&mut self) -> Result<(), FormatError> {
+        while let Some(packed) = self.reader.next_chunk()? {
+            self.add_chunk(packed)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a chunk to the overview and to the lists of chunks.
+    fn add_chunk(&mut self, packed: PackedChunk) -> Result<(), FormatError> {
+        if self.first_event.is_none() && matches!(packed.kind, ChunkKind::State | ChunkKind::Events) {
+            self.first_event = Some(packed.first_event);
+            // Events before the first full state of a late viewer are not lost: it never requested
+            // them.
+            self.overview.state = MemoryState { event: packed.first_event, ..MemoryState::default() };
+        }
+        self.context.read(&packed, &mut self.overview)?;
+        self.uncompressed_bytes += packed.uncompressed_len() as u64;
+        self.check_memory(&packed)?;
+        let range = packed.offset..packed.offset + packed.len() as u64;
+        let position = StoredChunk {
+            kind: packed.kind,
+            first_event: packed.first_event,
+            events: packed.events,
+            end_ns: self.overview.state.time_ns(),
+            range,
+            packed: None,
+            is_correction: packed.kind == ChunkKind::State && self.overview.state_is_correction,
+        };
+        let list = match packed.kind {
+            ChunkKind::Events => Some(&mut self.event_chunks),
+            ChunkKind::State => Some(&mut self.state_chunks),
+            _ => None,
+        };
+        if let Some(list) = list {
+            let packed = (!self.drops_chunks).then_some(packed);
+            self.chunk_bytes += size_of::<StoredChunk>() + packed.as_ref().map_or(0, PackedChunk::size_in_memory);
+            list.push(StoredChunk { packed, ..position.clone() });
+        } else {
+            self.chunk_bytes += packed.size_in_memory();
+            self.other_chunks.push(packed);
+        }
+        self.complete_bytes = position.range.end;
+        self.chunk_bytes += size_of::<StoredChunk>();
+        self.chunks.push(position);
+        Ok(())
+    }
+
+    /// Checks the memory limit after `packed` was added.
+    pub(super) fn check_memory(&mut self, packed: &PackedChunk) -> Result<(), FormatError> {
+        // Computing the size visits all devices, so it is only done every `CHECK_EVERY_BYTES`.
+        let bytes = self.uncompressed_bytes + self.context.decompressed_bytes();
+        if bytes - self.checked_bytes < CHECK_EVERY_BYTES {
+            return Ok(());
+        }
+        self.checked_bytes = bytes;
+        if self.chunk_bytes + self.overview.size_in_memory() > MEMORY_LIMIT {
+            return Err(
+                packed.error(format!("the recording up to here takes more than {} GiB of memory", MEMORY_LIMIT >> 30))
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks that the bytes so far end at the end of a chunk.
+    ///
+    /// # Errors
+    /// If they end inside a chunk. What was added before is usable.
+    pub fn finish(&self) -> Result<(), FormatError> {
+        if self.is_indexed { Ok(()) } else { self.reader.finish() }
+    }
+
+    /// Returns the length of the recording up to the end of its last complete chunk, in bytes. The
+    /// [index](Self::index) belongs there.
+    #[must_use]
+    pub fn complete_bytes(&self) -> u64 {
+        self.complete_bytes
+    }
+
+    /// Returns a chunk, from memory or read from the source.
+    pub(super) fn chunk<'a>(&self, stored: &'a StoredChunk) -> Result<Cow<'a, PackedChunk>, FormatError> {
+        stored.chunk(&self.source)
+    }
+
+    /// Returns the byte ranges of the chunks that seeking to the moment `event` needs and that are
+    /// not in memory. Without a [`ReadAt`], the caller must [`supply`](Self::supply) them.
+    #[must_use]
+    pub fn missing(&self, event: u64) -> Vec<Range<u64>> {
+        let target = event.clamp(self.first_event(), self.end_event());
+        self.missing_between(target, target)
+    }
+
+    /// Returns the byte ranges of the chunks that playing from the moment `from` to the moment `to`
+    /// needs and that are not in memory.
+    #[must_use]
+    pub fn missing_between(&self, from: u64, to: u64) -> Vec<Range<u64>> {
+        if self.source.0.is_some() || from == self.end_event() {
+            return Vec::new();
+        }
+        let state = self.state_chunks.partition_point(|stored| stored.first_event <= from).checked_sub(1);
+        let base = state.map_or(self.first_event(), |state| self.state_chunks[state].first_event);
+        let states = self.state_chunks[state.unwrap_or(0)..].iter().take_while(|stored| stored.first_event <= to);
+        let first = self.event_chunks.partition_point(|stored| stored.end_event() <= base);
+        let events = self.event_chunks[first..].iter().take_while(|stored| stored.first_event <= to);
+        let absent = states.chain(events).filter(|stored| stored.packed.is_none());
+        absent.map(|stored| stored.range.clone()).collect()
+    }
+
+    /// Adds the bytes of one [missing](Self::missing) range, which begins at `offset`.
+    ///
+    /// # Errors
+    /// If they are not the chunk that the index lists there.
+    pub fn supply(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FormatError> {
+        if self.chunk_bytes > MAX_SUPPLIED_BYTES {
+            self.chunk_bytes = 0;
+            for stored in self.state_chunks.iter_mut().chain(&mut self.event_chunks) {
+                stored.packed = None;
+            }
+        }
+        for list in [&mut self.state_chunks, &mut self.event_chunks] {
+            let at = list.partition_point(|stored| stored.range.start < offset);
+            if let Some(stored) = list.get_mut(at).filter(|stored| stored.range.start == offset) {
+                let packed = stored.parse(bytes)?;
+                self.chunk_bytes += packed.size_in_memory();
+                stored.packed = Some(packed);
+                return Ok(());
+            }
+        }
+        Err(FormatError::new(offset, "no chunk begins at this offset"))
+    }
+
+    /// Returns the metadata of the header chunk.
+    #[must_use]
+    pub fn info(&self) -> &RecordingInfo {
+        &self.overview.info
+    }
+
+    /// Returns all definitions.
+    #[must_use]
+    pub fn definitions(&self) -> &Definitions {
+        &self.context.definitions
+    }
+
+    /// Returns the annotations and the marks, sorted by time.
+    #[must_use]
+    pub fn annotations(&self) -> &[Annotation] {
+        &self.overview.annotations
+    }
+
+    /// Returns the out-of-memory events and gaps, in order.
+    #[must_use]
+    pub fn incidents(&self) -> &[Incident] {
+        &self.overview.incidents
+    }
+
+    /// Returns the first moment with a known state; 0 unless the recording was joined late or
+    /// trimmed.
+    #[must_use]
+    pub fn first_event(&self) -> u64 {
+        self.first_event.unwrap_or(0)
+    }
+
+    /// Returns the last moment: the number of events, lost ones included.
+    #[must_use]
+    pub fn end_event(&self) -> u64 {
+        self.overview.state.event()
+    }
+
+    /// Returns the index of the first recorded event at or after index `index`, or `None` if there
+    /// is none. The events between are missing.
+    #[must_use]
+    pub fn next_event(&self, index: u64) -> Option<u64> {
+        let chunk = self.event_chunks.partition_point(|stored| stored.end_event() <= index);
+        self.event_chunks.get(chunk).map(|stored| stored.first_event.max(index))
+    }
+
+    /// Returns true if a full state at the moment `moment` differs from what the events before it
+    /// lead to.
+    ///
+    /// A caller that applies events one by one must continue from that state.
+    #[must_use]
+    pub fn has_correction_at(&self, moment: u64) -> bool {
+        let state = self.state_chunks.partition_point(|stored| stored.first_event < moment);
+        let states = self.state_chunks[state..].iter().take_while(|stored| stored.first_event == moment);
+        states.into_iter().any(|stored| stored.is_correction)
+    }
+
+    /// Returns the number of recorded events, without lost ones.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.overview.events
+    }
+
+    /// Returns the number of lost events.
+    #[must_use]
+    pub fn lost_events(&self) -> u64 {
+        self.overview.lost
+    }
+
+    /// Returns how many of the lost events were recorded but skipped on the way here, because a
+    /// later full state was sent instead. The other lost events were never recorded.
+    #[must_use]
+    pub fn skipped_events(&self) -> u64 {
+        self.overview.skipped
+    }
+
+    /// Returns the time of the first event or full state, in nanoseconds.
+    #[must_use]
+    pub fn start_ns(&self) -> u64 {
+        self.overview.start_ns.unwrap_or(0)
+    }
+
+    /// Returns the time of the last moment, in nanoseconds.
+    #[must_use]
+    pub fn end_ns(&self) -> u64 {
+        self.overview.state.time_ns()
+    }
+
+    /// Returns the memory state at the last moment.
+    #[must_use]
+    pub fn end_state(&self) -> &MemoryState {
+        &self.overview.state
+    }
+
+    /// Returns the devices in the order of their ids.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        self.overview.state.devices().map(|(id, _)| id)
+    }
+
+    /// Returns a device's byte counters over time.
+    #[must_use]
+    pub fn series(&self, device: DeviceId) -> Option<&CounterSeries> {
+        self.overview.device_histories.get(&device).map(|history| &history.series)
+    }
+
+    /// Returns a device's metrics over time.
+    #[must_use]
+    pub fn metrics(&self, device: DeviceId) -> Option<&MetricsSeries> {
+        self.overview.device_histories.get(&device).map(|history| &history.metrics)
+    }
+}

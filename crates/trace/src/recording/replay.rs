@@ -1,0 +1,266 @@
+//! The memory state at any moment of a recording.
+
+use std::collections::BTreeMap;
+
+use super::recording_data::Recording;
+use super::stored_chunk::StoredChunk;
+use crate::chunk::ChunkKind;
+use crate::chunk_local_blocks::ChunkLocalBlocks;
+use crate::compression::Decompressor;
+use crate::decoder::{EventsError, decompress_events, decompress_state, each_event};
+use crate::error::FormatError;
+use crate::event::Event;
+use crate::event_codec::EventColumns;
+use crate::memory_state::MemoryState;
+
+/// A position in a recording, with the memory state at that moment.
+///
+/// Moving forward a little applies events; any other move starts from the nearest full state before
+/// the target. The state equals that of applying every event from the start.
+///
+/// ```
+/// use vramscope_trace::{
+///     DeviceId, Encoder, Event, EventKind, PoolKey, Recording, RecordingInfo, Replay, Sink, SiteId,
+///     StreamId,
+/// };
+///
+/// let (stream, pool, site) = (StreamId(0), PoolKey::default(), SiteId(0));
+/// let mut encoder = Encoder::new(&RecordingInfo::default());
+/// for kind in [
+///     EventKind::SegmentAllocated { address: 0, size: 2 << 20, stream, pool, site },
+///     EventKind::SegmentFreed { address: 0, size: 2 << 20, site },
+/// ] {
+///     encoder.event(&Event { device: DeviceId(0), time_ns: 0, kind });
+/// }
+/// encoder.flush();
+/// let mut recording = Recording::new();
+/// for chunk in encoder.take_output() {
+///     recording.push(&chunk.bytes)?;
+/// }
+///
+/// let mut replay = Replay::new();
+/// for (moment, reserved) in [(0, 0), (1, 2 << 20), (2, 0)] {
+///     let device = replay.seek(&recording, moment)?.device(DeviceId(0));
+///     assert_eq!(device.map_or(0, |device| device.counters().reserved), reserved);
+/// }
+/// # Ok::<(), vramscope_trace::FormatError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Replay {
+    state: Option<MemoryState>,
+    /// The last chunk used, decompressed, with its first event, so that small steps reuse it.
+    columns: Option<(u64, EventColumns)>,
+    /// The events of the last chunk used by [`event`](Self::event), with the index of the first.
+    events: Option<(u64, Vec<Event>)>,
+    local_blocks: ChunkLocalBlocks,
+    decompressor: Decompressor,
+}
+
+/// The state of a replay that has not moved yet.
+static EMPTY_STATE: MemoryState = MemoryState { event: 0, time_ns: 0, devices: BTreeMap::new() };
+
+impl Replay {
+    /// Creates a replay without a position.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns the state at the current moment; empty before the first seek.
+    #[must_use]
+    pub fn state(&self) -> &MemoryState {
+        self.state.as_ref().unwrap_or(&EMPTY_STATE)
+    }
+
+    /// Moves to the moment after the first `event` events, or the nearest moment that the recording
+    /// has, and returns its state.
+    ///
+    /// # Errors
+    /// If a chunk cannot be read: it was not [supplied](Recording::supply), or the file changed.
+    pub fn seek(&mut self, recording: &Recording, event: u64) -> Result<&MemoryState, FormatError> {
+        let target = event.clamp(recording.first_event(), recording.end_event());
+        if target == recording.end_event() {
+            self.state = Some(recording.end_state().clone());
+            return Ok(self.state());
+        }
+        let states = recording.state_chunks.partition_point(|stored| stored.first_event <= target);
+        let state_chunk = states.checked_sub(1).map(|index| &recording.state_chunks[index]);
+        let base = state_chunk.map_or(recording.first_event(), |stored| stored.first_event);
+        // At the moment of a full state, the current state may be the one before a gap.
+        let reusable = base + u64::from(state_chunk.is_some())..=target;
+        let near = self.state.as_ref().is_some_and(|state| reusable.contains(&state.event()));
+        if !near {
+            self.state = Some(match state_chunk {
+                Some(stored) => decompress_state(&*recording.chunk(stored)?, &mut self.decompressor)?,
+                None => MemoryState { event: base, ..MemoryState::default() },
+            });
+        }
+        self.advance::<false>(recording, target, |_| {})?;
+        Ok(self.state())
+    }
+
+    /// Moves from the moment `from` to the moment `to` through every event between, and returns the
+    /// state there. Full states that equal the current state are skipped.
+    ///
+    /// This is the fixed cost of an analysis that visits a whole recording.
+    ///
+    /// # Errors
+    /// If a chunk cannot be read, see [`seek`](Self::seek).
+    pub fn play(&mut self, recording: &Recording, from: u64, to: u64) -> Result<&MemoryState, FormatError> {
+        self.seek(recording, from)?;
+        self.advance::<false>(recording, to.clamp(self.state().event(), recording.end_event()), |_| {})?;
+        Ok(self.state())
+    }
+
+    /// Applies the events up to `target` and adopts the full states on the way.
+    ///
+    /// `each` sees the state after every operation; with `EVERY_EVENT`, also between the two events
+    /// of a free that is requested and completed at once. Only its counters are complete:
+    /// short-lived blocks may be missing.
+    pub(super) fn advance<const EVERY_EVENT: bool>(
+        &mut self,
+        recording: &Recording,
+        target: u64,
+        mut each: impl FnMut(&MemoryState),
+    ) -> Result<(), FormatError> {
+        let mut state = self.state.take().unwrap_or_default();
+        let mut states = recording.state_chunks.partition_point(|stored| stored.first_event <= state.event);
+        while state.event < target {
+            let until = recording.state_chunks.get(states).map_or(target, |stored| stored.first_event.min(target));
+            while state.event < until {
+                let Some(stored) = chunk_of_event(recording, state.event) else { break };
+                let end = until.min(stored.end_event());
+                self.load_columns(recording, stored)?;
+                let Some((_, columns)) = &self.columns else { break };
+                advance_in_chunk::<EVERY_EVENT>(
+                    columns,
+                    stored.first_event,
+                    &mut self.local_blocks,
+                    &mut state,
+                    end,
+                    &mut each,
+                )
+                .map_err(|error| error.in_chunk_at(stored.offset()))?;
+            }
+            match recording.state_chunks.get(states) {
+                Some(stored) if stored.first_event <= target => {
+                    if stored.is_correction || state.event < stored.first_event {
+                        state = decompress_state(&*recording.chunk(stored)?, &mut self.decompressor)?;
+                        each(&state);
+                    }
+                    states += 1;
+                }
+                // The target is in a gap; this is the last moment before it.
+                _ => break,
+            }
+        }
+        self.state = Some(state);
+        Ok(())
+    }
+
+    /// Applies the chunk of events or full state that follows the current moment, read from its
+    /// bytes. After an error in a chunk of events, the replay has no position.
+    ///
+    /// # Errors
+    /// If the chunk cannot be read (see [`seek`](Self::seek)), or its events contradict the state.
+    pub(super) fn apply_chunk(&mut self, recording: &Recording, stored: &StoredChunk) -> Result<(), FormatError> {
+        if stored.kind == ChunkKind::State {
+            let state = decompress_state(&*recording.chunk(stored)?, &mut self.decompressor)?;
+            let follows = self.state.as_ref().is_some_and(|state| state.event == stored.first_event);
+            if stored.is_correction || !follows {
+                self.state = Some(state);
+            }
+            return Ok(());
+        }
+        let before = MemoryState { event: stored.first_event, ..MemoryState::default() };
+        let mut state = self.state.take().unwrap_or(before);
+        let columns = decompress_events(&*recording.chunk(stored)?, &mut self.decompressor)?;
+        let in_chunk = |error: EventsError| error.in_chunk_at(stored.offset());
+        let local_blocks = &mut self.local_blocks;
+        advance_in_chunk::<false>(
+            &columns,
+            stored.first_event,
+            local_blocks,
+            &mut state,
+            stored.end_event(),
+            &mut |_| {},
+        )
+        .map_err(in_chunk)?;
+        self.state = Some(state);
+        Ok(())
+    }
+
+    /// Decompresses a chunk of events, unless it was the last one.
+    fn load_columns(&mut self, recording: &Recording, stored: &StoredChunk) -> Result<(), FormatError> {
+        if self.columns.as_ref().is_none_or(|(first, _)| *first != stored.first_event) {
+            let columns = decompress_events(&*recording.chunk(stored)?, &mut self.decompressor)?;
+            self.columns = Some((stored.first_event, columns));
+        }
+        Ok(())
+    }
+
+    /// Returns the events of the chunk that contains the event with index `index`.
+    fn load_events(&mut self, recording: &Recording, index: u64) -> Result<Option<(u64, &[Event])>, FormatError> {
+        let holds = |first: u64, count: usize| index >= first && index - first < count as u64;
+        if !self.events.as_ref().is_some_and(|(first, events)| holds(*first, events.len())) {
+            let Some(stored) = chunk_of_event(recording, index) else { return Ok(None) };
+            let mut events = Vec::with_capacity(stored.events as usize);
+            each_event(&*recording.chunk(stored)?, &mut self.decompressor, |event| events.push(event))?;
+            self.events = Some((stored.first_event, events));
+        }
+        Ok(self.events.as_ref().map(|(first, events)| (*first, events.as_slice())))
+    }
+
+    /// Returns the event with an index (from 0), or `None` if the recording does not have it.
+    ///
+    /// # Errors
+    /// If a chunk cannot be read, see [`seek`](Self::seek).
+    pub fn event(&mut self, recording: &Recording, index: u64) -> Result<Option<Event>, FormatError> {
+        Ok(self.load_events(recording, index)?.map(|(first, events)| events[(index - first) as usize]))
+    }
+}
+
+/// Applies the events of a chunk from the state's moment to the moment `until`.
+fn advance_in_chunk<const EVERY_EVENT: bool>(
+    columns: &EventColumns,
+    first: u64,
+    local_blocks: &mut ChunkLocalBlocks,
+    state: &mut MemoryState,
+    until: u64,
+    each: &mut impl FnMut(&MemoryState),
+) -> Result<(), EventsError> {
+    let mut operations = columns.operations()?;
+    let mut index = first;
+    local_blocks.begin(columns.is_consistent());
+    while index < until {
+        let Some(operation) = operations.next_operation()? else { break };
+        let after = index + operation.event_count();
+        let is_two_events = after - index == 2;
+        if index >= state.event && after <= until && !(EVERY_EVENT && is_two_events) {
+            local_blocks.apply(state, &operation)?;
+            each(state);
+        } else if index >= state.event {
+            local_blocks.apply_free_request(state, &operation)?;
+            each(state);
+            if after <= until {
+                local_blocks.apply_free_completion(state, &operation)?;
+                each(state);
+            }
+        } else if after > state.event {
+            // The state's moment is between the two events of the operation.
+            local_blocks.apply_free_completion(state, &operation)?;
+            each(state);
+        } else {
+            local_blocks.skip(&operation);
+        }
+        index = after;
+    }
+    local_blocks.flush(state)?;
+    Ok(())
+}
+
+/// Returns the chunk that contains the event with index `index`.
+fn chunk_of_event(recording: &Recording, index: u64) -> Option<&StoredChunk> {
+    let chunk = recording.event_chunks.partition_point(|stored| stored.first_event <= index).checked_sub(1)?;
+    recording.event_chunks.get(chunk).filter(|stored| index < stored.end_event())
+}

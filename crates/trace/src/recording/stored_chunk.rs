@@ -1,0 +1,95 @@
+//! Where the chunks of a recording are: in memory, or in a source that can read them.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::chunk::{ChunkKind, PackedChunk};
+use crate::error::FormatError;
+
+/// A source of bytes with random access, such as a file or a buffer.
+///
+/// Implement it for a file to open recordings that are larger than memory; `Vec<u8>` implements it
+/// for bytes in memory.
+pub trait ReadAt: Send + Sync {
+    /// Returns exactly the bytes of `range`.
+    ///
+    /// # Errors
+    /// If the bytes cannot be read, or there are fewer
+    /// ([`UnexpectedEof`](io::ErrorKind::UnexpectedEof)).
+    fn read_at(&self, range: Range<u64>) -> io::Result<Vec<u8>>;
+}
+
+impl ReadAt for Vec<u8> {
+    fn read_at(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
+        let range =
+            usize::try_from(range.start).unwrap_or(usize::MAX)..usize::try_from(range.end).unwrap_or(usize::MAX);
+        let bytes = self.get(range).map(<[u8]>::to_vec);
+        bytes.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the bytes end before this range"))
+    }
+}
+
+/// The source of a recording's bytes, if it has one.
+#[derive(Clone, Default)]
+pub(super) struct Source(pub(super) Option<Arc<dyn ReadAt>>);
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Source(Some(..))" } else { "Source(None)" })
+    }
+}
+
+/// The position of a chunk in a recording and, if it is in memory, the chunk itself.
+#[derive(Clone, Debug)]
+pub(super) struct StoredChunk {
+    pub(super) kind: ChunkKind,
+    /// Index of its first event, or the moment that it describes.
+    pub(super) first_event: u64,
+    pub(super) events: u32,
+    /// The latest time of all events up to its end; never decreases.
+    pub(super) end_ns: u64,
+    /// Its byte range in the recording, with its header.
+    pub(super) range: Range<u64>,
+    pub(super) packed: Option<PackedChunk>,
+    /// Whether it is a full state that differs from what the events before it lead to.
+    pub(super) is_correction: bool,
+}
+
+impl StoredChunk {
+    /// Returns the moment after its last event.
+    pub(super) fn end_event(&self) -> u64 {
+        self.first_event.saturating_add(u64::from(self.events))
+    }
+
+    /// Returns its byte offset in the recording.
+    pub(super) fn offset(&self) -> u64 {
+        self.range.start
+    }
+
+    /// Returns the chunk, from memory or read from `source`.
+    pub(super) fn chunk(&self, source: &Source) -> Result<Cow<'_, PackedChunk>, FormatError> {
+        if let Some(packed) = &self.packed {
+            return Ok(Cow::Borrowed(packed));
+        }
+        let offset = self.range.start;
+        let Some(source) = &source.0 else {
+            return Err(FormatError::new(offset, "this chunk has not been loaded yet"));
+        };
+        let bytes = source.read_at(self.range.clone()).map_err(|error| FormatError::read_failed(offset, error))?;
+        self.parse(&bytes).map(Cow::Owned)
+    }
+
+    /// Parses the chunk and checks that it is the expected one.
+    pub(super) fn parse(&self, bytes: &[u8]) -> Result<PackedChunk, FormatError> {
+        let packed = PackedChunk::parse(bytes, self.range.start)?;
+        let is_expected =
+            (packed.kind, packed.first_event, packed.events) == (self.kind, self.first_event, self.events);
+        if is_expected {
+            Ok(packed)
+        } else {
+            Err(packed.error("the file changed: this chunk is not the one that was there before"))
+        }
+    }
+}

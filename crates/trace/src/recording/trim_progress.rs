@@ -1,0 +1,18 @@
+//! The progress of dropping the oldest part of a recording.
+
+use super::overview::Overview;
+use crate::decoder::DecodeContext;
+
+/// The part of a recording that stays when the oldest part is dropped, as far as it was decoded
+/// again.
+#[derive(Debug)]
+pub(super) struct TrimProgress {
+    /// Byte offset of the first full state that stays.
+    pub(super) cut: u64,
+    /// The moment of that full state.
+    pub(super) first_event: u64,
+    /// Index in `Recording::chunks` of the next chunk to decode.
+    pub(super) next_chunk: usize,
+    pub(super) context: DecodeContext,
+    pub(super) overview: Overview,
+}
