@@ -1,4 +1,5 @@
-//! Keeps the library in the process once it is loaded: its threads run its code, and so does the handler at exit.
+//! Links the library so that `dlclose` does not unload it: its threads and its `atexit` handler run
+//! its code until the process ends.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

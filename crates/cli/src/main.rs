@@ -1,46 +1,77 @@
-//! The `vramscope` command: arguments, files, progress and exit status around the other crates, and nothing that they could do.
+//! The `vramscope` command: arguments, files, progress and exit codes around the other crates.
 //!
-//! Each command is a module with its arguments and a `run`; [`input`] knows what can be read, [`serving`] what `demo`, `view` and
-//! `serve` have in common.
+//! Each command is a module of [`commands`] with its arguments and a `run` function. Commands do
+//! not import each other; the other modules hold what they share:
+//!
+//! - Reading: [`input`] recognizes and opens files, [`convert`] encodes imported events, which
+//!   [`item_channel`] carries between two threads; [`recorded`] reads what `verify` and `simulate`
+//!   need.
+//! - Writing: [`output`] files appear complete or not at all, [`retention`] limits live
+//!   recordings, [`terminal`] and [`table`] print.
+//! - Serving: [`server`] starts the page for `demo`, `view` and `serve`.
+//! - Arguments: [`number`] parses what clap does not.
+//! - [`signals`] handles Ctrl-C, [`log`] prints the libraries' warnings, [`error`] ends a command.
+//!
+//! Without the default features some commands are missing; `Cargo.toml` lists which.
 #![forbid(unsafe_code)]
 
-mod demo;
-mod diff;
-mod export;
-mod failure;
-mod file;
-mod html;
-mod import;
-mod info;
+mod commands;
+mod convert;
+mod error;
+mod escape;
+#[cfg(feature = "export")]
+mod html_page;
 mod input;
-mod interrupt;
+mod item_channel;
+mod log;
+#[cfg(any(feature = "demo", feature = "report"))]
+mod number;
 mod output;
-mod record;
-mod relay;
-mod report;
-mod screen;
-mod serve;
-mod serving;
-mod simulate;
-mod units;
-mod verify;
-mod view;
+mod recorded;
+mod retention;
+mod server;
+mod signals;
+mod table;
+mod terminal;
 
 use std::process::ExitCode;
 
+#[cfg(any(test, feature = "manual"))]
+use clap::CommandFactory;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CommandError, Result};
 
-/// The command did what it was asked, and what it was asked about is not so.
-const ANSWER_IS_NO: u8 = 1;
-/// Bad usage or unusable input.
-const UNUSABLE: u8 = 2;
+/// Exit code of a command that ran and whose answer is negative.
+const NEGATIVE_ANSWER: u8 = 1;
+/// Exit code of bad usage or unusable input.
+const FAILED: u8 = 2;
 
-/// See what a GPU's memory is doing while a program trains.
+/// Widest help text; on a narrower terminal it is wrapped to the terminal.
+const HELP_COLUMNS: usize = 100;
+
+const AFTER_HELP: &str = "\
+Examples:
+  vramscope demo                               Train a model and watch its memory
+  vramscope view run.vram                      Open a recording in the browser
+  vramscope info snapshot.pickle               Summarize a PyTorch snapshot
+
+Exit codes:
+  0    Success
+  1    Negative answer: verify found a divergence
+  2    Bad usage or unusable input; one line on stderr says what and where
+  130  Interrupted; unfinished output files are removed
+
+Environment:
+  NO_COLOR         Print without colors
+  VRAMSCOPE_TOKEN  Access token, instead of --token
+  VRAMSCOPE_PUSH   Address that demo pushes its recording to, see vramscope serve --help";
+
+/// See what a GPU's memory is doing while a program trains
 #[derive(Parser, Debug)]
-#[command(version, propagate_version = true)]
+#[command(name = "vramscope", version, propagate_version = true)]
+#[command(max_term_width = HELP_COLUMNS, after_help = AFTER_HELP)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -48,73 +79,124 @@ struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Train a real model whose tensors live in the pool, and watch its memory live
-    Demo(demo::DemoOptions),
-    /// Look at recordings in the browser
-    View(view::ViewOptions),
-    /// Follow a live program into a file
-    Record(record::RecordOptions),
-    /// Show the programs that push their recordings here as one: set VRAMSCOPE_PUSH for each of them
-    Serve(serve::ServeArguments),
-    /// Convert a snapshot to a recording
-    Import(import::ImportOptions),
-    /// Say what is in a recording
-    Info(info::InfoOptions),
-    /// Replay a recording's requests through the pool and compare every decision
-    Verify(verify::VerifyOptions),
-    /// Run a recording's requests through the pool under other settings
-    Simulate(simulate::SimulateOptions),
+    /// Train a real model and watch its memory live
+    #[cfg(feature = "demo")]
+    #[command(after_help = commands::demo::EXAMPLES)]
+    Demo(commands::demo::DemoArguments),
+    /// Open recordings in the browser
+    #[command(after_help = commands::view::EXAMPLES)]
+    View(commands::view::ViewArguments),
+    /// Record a running program to a file
+    #[command(after_help = commands::record::EXAMPLES)]
+    Record(commands::record::RecordArguments),
+    /// Collect the recordings of several processes and show them together
+    #[command(after_help = commands::serve::EXAMPLES)]
+    Serve(commands::serve::ServeArguments),
+    /// Convert a snapshot or a log to a recording
+    #[command(after_help = commands::import::EXAMPLES)]
+    Import(commands::import::ImportArguments),
+    /// Summarize a recording
+    #[command(after_help = commands::info::EXAMPLES)]
+    Info(commands::info::InfoArguments),
+    /// Replay a recording's requests and compare every decision of the allocator
+    #[command(after_help = commands::verify::EXAMPLES)]
+    Verify(commands::verify::VerifyArguments),
+    /// Run a recording's requests under other allocator settings
+    #[command(after_help = commands::simulate::EXAMPLES)]
+    Simulate(commands::simulate::SimulateArguments),
     /// Write a recording in another tool's format
-    Export(export::ExportOptions),
-    /// Draw a recording on one page: an SVG or PNG picture
-    Report(report::ReportOptions),
-    /// Say what grew from one recording to another, by site
-    Diff(diff::DiffOptions),
+    #[cfg(feature = "export")]
+    #[command(after_help = commands::export::EXAMPLES)]
+    Export(commands::export::ExportArguments),
+    /// Draw a recording as an SVG or PNG picture
+    #[cfg(feature = "report")]
+    #[command(after_help = commands::report::EXAMPLES)]
+    Report(commands::report::ReportArguments),
+    /// Compare two recordings site by site
+    #[command(after_help = commands::diff::EXAMPLES)]
+    Diff(commands::diff::DiffArguments),
+    /// Print a completion script for a shell
+    #[cfg(feature = "manual")]
+    #[command(after_help = commands::completions::EXAMPLES)]
+    Completions(commands::completions::CompletionsArguments),
+    /// Write the manual pages
+    #[cfg(feature = "manual")]
+    #[command(after_help = commands::man::EXAMPLES)]
+    Man(commands::man::ManArguments),
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
-        Err(error) => return usage(&error),
-    };
-    let outcome = match &arguments.command {
-        Command::Demo(options) => demo::run(options),
-        Command::View(options) => view::run(options),
-        Command::Record(options) => record::run(options),
-        Command::Serve(options) => serve::run(options),
-        Command::Import(options) => import::run(options),
-        Command::Info(options) => info::run(options),
-        Command::Verify(options) => match verify::run(options) {
-            Ok(false) => return ExitCode::from(ANSWER_IS_NO),
-            outcome => outcome.map(drop),
-        },
-        Command::Simulate(options) => simulate::run(options),
-        Command::Export(options) => export::run(options),
-        Command::Report(options) => report::run(options),
-        Command::Diff(options) => diff::run(options),
-    };
-    exit_code(outcome)
+    log::install();
+    match Arguments::try_parse() {
+        Ok(arguments) => exit_code(run(&arguments.command)),
+        Err(error) => exit_code(report_usage(&error).map(|()| true)),
+    }
 }
 
-fn exit_code(outcome: Outcome) -> ExitCode {
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            screen::note(failure);
-            ExitCode::from(UNUSABLE)
+/// Runs the command. Returns false for a negative answer.
+fn run(command: &Command) -> Result<bool> {
+    match command {
+        #[cfg(feature = "demo")]
+        Command::Demo(arguments) => commands::demo::run(arguments),
+        Command::View(arguments) => commands::view::run(arguments),
+        Command::Record(arguments) => commands::record::run(arguments),
+        Command::Serve(arguments) => commands::serve::run(arguments),
+        Command::Import(arguments) => commands::import::run(arguments),
+        Command::Info(arguments) => commands::info::run(arguments),
+        Command::Verify(arguments) => return commands::verify::run(arguments),
+        Command::Simulate(arguments) => commands::simulate::run(arguments),
+        #[cfg(feature = "export")]
+        Command::Export(arguments) => commands::export::run(arguments),
+        #[cfg(feature = "report")]
+        Command::Report(arguments) => commands::report::run(arguments),
+        Command::Diff(arguments) => commands::diff::run(arguments),
+        #[cfg(feature = "manual")]
+        Command::Completions(arguments) => commands::completions::run(arguments, Arguments::command()),
+        #[cfg(feature = "manual")]
+        Command::Man(arguments) => commands::man::run(arguments, Arguments::command()),
+    }
+    .map(|()| true)
+}
+
+fn exit_code(result: Result<bool>) -> ExitCode {
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(NEGATIVE_ANSWER),
+        Err(error) => {
+            terminal::message(error);
+            ExitCode::from(FAILED)
         }
     }
 }
 
-/// Help goes to stdout as clap has it; what is wrong with the arguments goes to stderr in one line.
-fn usage(error: &clap::Error) -> ExitCode {
+/// Prints help to stdout; turns any other usage error into one line.
+fn report_usage(error: &clap::Error) -> Result {
     if !error.use_stderr() {
-        return exit_code(screen::print(&error.to_string()));
+        return terminal::ignore_broken_pipe(error.print());
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return exit_code(Err(Failure::new("which command? (try vramscope --help)")));
+        return Err(CommandError::new("which command? (try vramscope --help)"));
     }
     let text = error.to_string();
-    let what = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
-    exit_code(Err(Failure::new(format_args!("{what} (try vramscope --help)"))))
+    let cause = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+    Err(CommandError::new(format_args!("{cause} (try vramscope --help)")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        for command in Arguments::command().get_subcommands() {
+            let name = command.get_name();
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.starts_with("Example") && help.contains(&format!("vramscope {name}")), "{name}: {help}");
+        }
+    }
 }

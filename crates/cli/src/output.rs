@@ -1,91 +1,220 @@
-//! An output file that appears whole or not at all.
+//! Output files that appear complete or not at all.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::fs;
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::failure::{Failure, Outcome};
-use crate::interrupt;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tempfile::NamedTempFile;
 
-/// A file under a temporary name beside its own, until it is complete. Dropped before, it is gone.
-#[derive(Debug)]
+use crate::error::{CommandError, Result};
+use crate::signals;
+
+/// The path that means standard output.
+const STDOUT: &str = "-";
+/// The compression level of `.zst` outputs; the library's default.
+const ZSTD_LEVEL: i32 = 3;
+
+/// An output under construction: a temporary file that gets its name once it is complete, or
+/// standard output. A name that ends in `.gz` or `.zst` is compressed.
+///
+/// Dropping an unfinished output removes its temporary file.
 pub(crate) struct Output {
     path: PathBuf,
-    temporary: PathBuf,
-    file: Option<BufWriter<File>>,
+    encoder: Encoder,
+    /// Bytes written, before compression.
+    bytes: u64,
+}
+
+enum Encoder {
+    Plain(Destination),
+    Gzip(GzEncoder<Destination>),
+    Zstd(zstd::Encoder<'static, Destination>),
+}
+
+enum Destination {
+    File(BufWriter<NamedTempFile>),
+    Stdout(BufWriter<Stdout>),
+}
+
+impl Write for Destination {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::File(file) => file.write(bytes),
+            Self::Stdout(stdout) => stdout.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.flush(),
+            Self::Stdout(stdout) => stdout.flush(),
+        }
+    }
+}
+
+impl Destination {
+    fn open(path: &Path) -> Result<Self> {
+        if is_stdout(path) {
+            refuse_terminal()?;
+            return Ok(Self::Stdout(BufWriter::new(io::stdout())));
+        }
+        if path.is_dir() {
+            return Err(CommandError::file(path, "is a directory; name a file"));
+        }
+        if path.exists() && !path.is_file() {
+            return Err(CommandError::file(path, "is not a regular file; name a file, or - for standard output"));
+        }
+        let Some(folder) = path.parent().filter(|_| path.file_name().is_some()) else {
+            return Err(CommandError::file(path, "is not the name of a file"));
+        };
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        if !folder.is_dir() {
+            return Err(CommandError::file(path, format_args!("there is no folder {}", folder.display())));
+        }
+        let mut options = tempfile::Builder::new();
+        options.prefix(".vramscope-").suffix(".part");
+        // The file becomes a user's own: the umask decides who reads it, as for any new file.
+        #[cfg(unix)]
+        options.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        // The library's message names the temporary file, which says nothing to a user.
+        let file = options.tempfile_in(folder).map_err(|error| CommandError::file(path, error.kind()))?;
+        Ok(Self::File(BufWriter::new(file)))
+    }
+
+    fn finish(self, path: &Path) -> io::Result<()> {
+        match self {
+            Self::File(file) => {
+                let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+                file.as_file().sync_all()?;
+                file.persist(path).map(drop).map_err(|error| error.error)
+            }
+            Self::Stdout(mut stdout) => stdout.flush(),
+        }
+    }
 }
 
 impl Output {
-    /// Begins the file that will be at `path`.
-    pub(crate) fn create(path: &Path) -> Outcome<Self> {
-        // Through a link to the file itself, which is to be replaced, and never over a device or a folder.
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        if path.exists() && !path.is_file() {
-            return Err(Failure::file(&path, "is there and is no file"));
-        }
-        if path.file_name().is_none() {
-            return Err(Failure::file(&path, "is not the name of a file"));
-        }
-        // Not longer for a longer name, which may already be as long as names can be; a number of its own where there are several.
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let temporary = path.with_file_name(format!(".vramscope-{}-{number}.part", std::process::id()));
-        let file = File::create_new(&temporary).map_err(|error| Failure::file(&path, error))?;
-        Ok(Self { path, temporary, file: Some(BufWriter::new(file)) })
-    }
-
-    /// The name that it has until it is complete.
-    pub(crate) fn temporary(&self) -> &Path {
-        &self.temporary
-    }
-
-    /// Lets a signal that ends the command take it away, too.
-    pub(crate) fn goes_on_signal(&self) -> Outcome {
-        let temporary = self.temporary.clone();
-        interrupt::exit_on_signal(move || {
-            // Gone already where the signal came late.
-            let _ = fs::remove_file(&temporary);
-        })
-    }
-
-    /// Adds to it.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes))
-    }
-
-    /// Gives it its name.
-    pub(crate) fn finish(mut self) -> Outcome {
-        let written = match self.file.take() {
-            Some(mut file) => file.flush().and_then(|()| file.get_ref().sync_all()),
-            None => Ok(()),
+    /// Begins the output that will be at `path`, or on standard output for `-`.
+    pub(crate) fn create(path: &Path) -> Result<Self> {
+        // Follows a symbolic link, so that its target is replaced and not the link.
+        let path = if is_stdout(path) { None } else { path.canonicalize().ok() }.unwrap_or_else(|| path.to_owned());
+        let destination = Destination::open(&path)?;
+        let encoder = match compression_extension(&path) {
+            Some("gz") => Encoder::Gzip(GzEncoder::new(destination, Compression::default())),
+            Some(_) => {
+                let encoder = zstd::Encoder::new(destination, ZSTD_LEVEL);
+                Encoder::Zstd(encoder.map_err(|error| CommandError::file(&path, error))?)
+            }
+            None => Encoder::Plain(destination),
         };
-        let renamed = written.and_then(|()| fs::rename(&self.temporary, &self.path));
-        if renamed.is_err() {
-            self.remove();
-        }
-        renamed.map_err(|error| Failure::file(&self.path, error))
+        Ok(Self { path, encoder, bytes: 0 })
     }
 
-    fn remove(&self) {
-        // If it cannot be removed there is nothing better to do about it.
-        let _ = fs::remove_file(&self.temporary);
+    /// Begins several outputs, which are all removed when a signal ends the command.
+    pub(crate) fn create_all(paths: &[PathBuf]) -> Result<Vec<Self>> {
+        let outputs = paths.iter().map(|path| Self::create(path)).collect::<Result<Vec<_>>>()?;
+        let temporary: Vec<_> = outputs.iter().filter_map(Self::temporary_path).collect();
+        signals::exit_on_signal(move || {
+            for path in &temporary {
+                // The file may be complete and renamed by now.
+                let _ = fs::remove_file(path);
+            }
+        })?;
+        Ok(outputs)
+    }
+
+    /// Writes a complete output, which is removed when a signal ends the command.
+    #[cfg(any(feature = "export", feature = "manual", feature = "report"))]
+    pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result {
+        let mut output = Self::create_removed_on_signal(path)?;
+        output.write_all(bytes).map_err(|error| CommandError::file(path, error))?;
+        output.finish()
+    }
+
+    /// Begins an output that is removed when a signal ends the command.
+    pub(crate) fn create_removed_on_signal(path: &Path) -> Result<Self> {
+        let mut outputs = Self::create_all(&[path.to_owned()])?;
+        Ok(outputs.pop().expect("one output was created"))
+    }
+
+    fn temporary_path(&self) -> Option<PathBuf> {
+        let destination = match &self.encoder {
+            Encoder::Plain(destination) => destination,
+            Encoder::Gzip(encoder) => encoder.get_ref(),
+            Encoder::Zstd(encoder) => encoder.get_ref(),
+        };
+        match destination {
+            Destination::File(file) => Some(file.get_ref().path().to_owned()),
+            Destination::Stdout(_) => None,
+        }
+    }
+
+    /// Returns the number of bytes written, before compression.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Completes the output and gives the file its name.
+    pub(crate) fn finish(self) -> Result {
+        let Self { path, encoder, .. } = self;
+        let destination = match encoder {
+            Encoder::Plain(destination) => Ok(destination),
+            Encoder::Gzip(encoder) => encoder.finish(),
+            Encoder::Zstd(encoder) => encoder.finish(),
+        };
+        let finished = destination.and_then(|destination| destination.finish(&path));
+        finished.map_err(|error| CommandError::file(&path, error))
     }
 }
 
-impl Drop for Output {
-    fn drop(&mut self) {
-        if self.file.take().is_some() {
-            self.remove();
-        }
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = match &mut self.encoder {
+            Encoder::Plain(destination) => destination.write(bytes),
+            Encoder::Gzip(encoder) => encoder.write(bytes),
+            Encoder::Zstd(encoder) => encoder.write(bytes),
+        }?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        // Only a complete output has to reach the disk.
+        Ok(())
     }
 }
 
-/// Refuses an output that is the input under this name or another, which would be lost.
-pub(crate) fn not_the_input(input: &Path, output: &Path) -> Outcome {
+/// Returns true if `path` means standard output.
+pub(crate) fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == STDOUT
+}
+
+/// Fails if standard output is a terminal, which binary data would garble.
+pub(crate) fn refuse_terminal() -> Result {
+    if io::stdout().is_terminal() {
+        return Err(CommandError::new("standard output is a terminal; redirect it to a file or a pipe"));
+    }
+    Ok(())
+}
+
+/// Returns the name of an output in a message.
+pub(crate) fn display_name(path: &Path) -> String {
+    if is_stdout(path) { "standard output".to_owned() } else { path.display().to_string() }
+}
+
+/// Returns the extension of a compressed file's name, `gz` or `zst`.
+pub(crate) fn compression_extension(path: &Path) -> Option<&'static str> {
+    let extension = path.extension()?.to_ascii_lowercase();
+    ["gz", "zst"].into_iter().find(|known| extension == *known)
+}
+
+/// Fails if `output` is the file `input`, under this name or another, which would be lost.
+pub(crate) fn refuse_input_as_output(input: &Path, output: &Path) -> Result {
     match (input.canonicalize(), output.canonicalize()) {
-        (Ok(input), Ok(canonical)) if input == canonical => {
-            Err(Failure::file(output, "is the input, which would be lost; give the output another name"))
+        (Ok(input), Ok(canonical)) if input == canonical && !is_stdout(output) => {
+            Err(CommandError::file(output, "is the input, which would be lost; name another output"))
         }
         _ => Ok(()),
     }

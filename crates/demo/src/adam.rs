@@ -10,13 +10,13 @@ const MEAN_DECAY: f32 = 0.9;
 const VARIANCE_DECAY: f32 = 0.999;
 const EPSILON: f32 = 1e-8;
 
-/// Averages of a layer's gradient and of its square.
+/// Moving averages of a layer's gradient and of its square.
 struct Moments {
     mean: Parameters,
     variance: Parameters,
 }
 
-/// The optimizer's state; like PyTorch's, it is made at the first step.
+/// The Adam optimizer. Like PyTorch's, it allocates its state in the first step.
 #[derive(Default)]
 pub(crate) struct Adam {
     moments: Vec<Moments>,
@@ -24,33 +24,34 @@ pub(crate) struct Adam {
 }
 
 impl Adam {
-    /// Changes the layers' parameters against their gradients.
+    /// Updates the layers' parameters from their gradients.
     pub(crate) fn step(
         &mut self,
         pool: &HostPool,
         layers: &mut [Layer],
         gradients: &[Parameters],
     ) -> Result<(), AllocateError> {
-        let _optimizer = pool.scope("optimizer");
+        let _optimizer_scope = pool.scope("optimizer");
         self.steps += 1;
         let mean_scale = 1.0 / (1.0 - MEAN_DECAY.powi(self.steps));
         let variance_scale = 1.0 / (1.0 - VARIANCE_DECAY.powi(self.steps));
-        for (number, (layer, gradient)) in layers.iter_mut().zip(gradients).enumerate() {
-            let _layer = pool.scope(&layer.name);
-            if self.moments.len() == number {
-                let _state = pool.category(Category::OptimizerState);
+        for (index, (layer, gradient)) in layers.iter_mut().zip(gradients).enumerate() {
+            let _layer_scope = pool.scope(&layer.name);
+            if self.moments.len() == index {
+                let _state_category = pool.category(Category::OptimizerState);
                 self.moments.push(Moments { mean: gradient.zeros_like()?, variance: gradient.zeros_like()? });
             }
-            let Moments { mean, variance } = &mut self.moments[number];
-            let (parts, averages) =
-                (layer.parameters.parts_mut(), mean.parts_mut().into_iter().zip(variance.parts_mut()));
-            for ((parameter, gradient), (mean, variance)) in parts.into_iter().zip(gradient.parts()).zip(averages) {
+            let Moments { mean, variance } = &mut self.moments[index];
+            let (tensors, moments) =
+                (layer.parameters.tensors_mut(), mean.tensors_mut().into_iter().zip(variance.tensors_mut()));
+            for ((parameter, gradient), (mean, variance)) in tensors.into_iter().zip(gradient.tensors()).zip(moments) {
                 for ((mean, variance), &gradient) in mean.iter_mut().zip(variance.iter_mut()).zip(gradient.iter()) {
                     *mean += (gradient - *mean) * (1.0 - MEAN_DECAY);
                     *variance += (gradient * gradient - *variance) * (1.0 - VARIANCE_DECAY);
                 }
-                // Two passes with the divisor in memory between them, as an optimizer made of tensor operations has it.
-                let _temporary = pool.category(Category::Temporary);
+                // Two passes with the divisor in memory, as in an optimizer made of tensor
+                // operations.
+                let _temporary_category = pool.category(Category::Temporary);
                 let mut divisor = pool.alloc_zeros::<f32>(variance.len())?;
                 for (divisor, variance) in divisor.iter_mut().zip(variance.iter()) {
                     *divisor = (variance * variance_scale).sqrt() + EPSILON;

@@ -1,14 +1,14 @@
-//! The digits to learn from, kept in the pool, and batches of them.
+//! Data sets of labelled images in the pool, and batches of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fastrand::Rng;
 use vramscope_collector::{AllocateError, HostPool, PoolSlice};
 use vramscope_trace::Category;
 
 use crate::digits::{self, CLASSES, PIXELS};
-use crate::random::Random;
 
-/// Digits in one buffer of the pool.
+/// Images in one buffer of the pool.
 const SHARD_LEN: usize = 2048;
 
 struct Shard {
@@ -16,38 +16,38 @@ struct Shard {
     labels: PoolSlice<u8>,
 }
 
-/// Digits with their labels.
+/// Images of digits with their labels.
 pub(crate) struct Dataset {
     shards: Vec<Shard>,
     len: usize,
 }
 
-/// Some of them, as a network takes them.
+/// Images and labels for one pass through the network.
 pub(crate) struct Batch {
     pub(crate) pixels: PoolSlice<f32>,
     pub(crate) labels: Vec<u8>,
 }
 
 impl Dataset {
-    /// Draws `len` digits, or fewer if it is told to stop.
-    pub(crate) fn draw(
+    /// Generates `len` images, or fewer once `stop` is set.
+    pub(crate) fn generate(
         pool: &HostPool,
         name: &str,
         len: usize,
-        random: &mut Random,
+        rng: &mut Rng,
         stop: &AtomicBool,
     ) -> Result<Self, AllocateError> {
-        let _data = pool.scope_with(name, Category::Input);
+        let _scope = pool.scope_with(name, Category::Input);
         let mut shards = Vec::new();
-        for begin in (0..len).step_by(SHARD_LEN) {
+        for start in (0..len).step_by(SHARD_LEN) {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let count = SHARD_LEN.min(len - begin);
+            let count = SHARD_LEN.min(len - start);
             let mut shard = Shard { pixels: pool.alloc_zeros(count * PIXELS)?, labels: pool.alloc_zeros(count)? };
             for (pixels, label) in shard.pixels.chunks_exact_mut(PIXELS).zip(shard.labels.iter_mut()) {
-                let digit = random.below(CLASSES);
-                digits::draw(digit, random, pixels);
+                let digit = rng.usize(..CLASSES);
+                digits::draw(digit, rng, pixels);
                 *label = digit as u8;
             }
             shards.push(shard);
@@ -60,20 +60,20 @@ impl Dataset {
         self.len
     }
 
-    /// The digits with these numbers.
+    /// Returns the images with these indices.
     pub(crate) fn batch(
         &self,
         pool: &HostPool,
-        numbers: impl ExactSizeIterator<Item = usize>,
+        indices: impl ExactSizeIterator<Item = usize>,
     ) -> Result<Batch, AllocateError> {
-        let _data = pool.scope_with("batch", Category::Input);
-        let mut pixels = pool.alloc_zeros::<f32>(numbers.len() * PIXELS)?;
-        let mut labels = Vec::with_capacity(numbers.len());
-        for (place, number) in pixels.chunks_exact_mut(PIXELS).zip(numbers) {
-            let (shard, number) = (&self.shards[number / SHARD_LEN], number % SHARD_LEN);
-            let drawn = &shard.pixels[number * PIXELS..][..PIXELS];
-            place.iter_mut().zip(drawn).for_each(|(value, &pixel)| *value = f32::from(pixel) / 255.0);
-            labels.push(shard.labels[number]);
+        let _scope = pool.scope_with("batch", Category::Input);
+        let mut pixels = pool.alloc_zeros::<f32>(indices.len() * PIXELS)?;
+        let mut labels = Vec::with_capacity(indices.len());
+        for (values, index) in pixels.chunks_exact_mut(PIXELS).zip(indices) {
+            let (shard, index) = (&self.shards[index / SHARD_LEN], index % SHARD_LEN);
+            let bytes = &shard.pixels[index * PIXELS..][..PIXELS];
+            values.iter_mut().zip(bytes).for_each(|(value, &pixel)| *value = f32::from(pixel) / 255.0);
+            labels.push(shard.labels[index]);
         }
         Ok(Batch { pixels, labels })
     }

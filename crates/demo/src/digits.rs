@@ -1,17 +1,20 @@
-//! Handwritten-looking digits, drawn and not loaded, so that the demo needs no download.
+//! Generated images of handwritten digits, so that the demo needs no download.
 
-use crate::random::Random;
+use fastrand::Rng;
 
-/// Pixels on a side.
+use crate::random::symmetric;
+
+/// Width and height of an image, in pixels.
 pub(crate) const SIDE: usize = 28;
-/// Pixels of a digit.
+/// Pixels of an image.
 pub(crate) const PIXELS: usize = SIDE * SIDE;
-/// How many different digits there are.
+/// Number of different digits.
 pub(crate) const CLASSES: usize = 10;
 
-/// A point of a stroke; the digit fills the unit square, y pointing down.
+/// A point in the unit square, x to the right and y down.
 type Point = (f32, f32);
 
+/// The line through each digit.
 const STROKES: [&[Point]; CLASSES] = [
     &[
         (0.5, 0.05),
@@ -79,35 +82,35 @@ const STROKES: [&[Point]; CLASSES] = [
     ],
 ];
 
-/// The square of the distance from `point` to the line from `a` to `b`.
+/// Returns the squared distance from `point` to the line segment from `a` to `b`.
 fn distance_squared(point: Point, a: Point, b: Point) -> f32 {
-    let (along, to) = ((b.0 - a.0, b.1 - a.1), (point.0 - a.0, point.1 - a.1));
-    let length_squared = along.0 * along.0 + along.1 * along.1;
-    let part = ((to.0 * along.0 + to.1 * along.1) / length_squared.max(1e-6)).clamp(0.0, 1.0);
-    let (x, y) = (to.0 - part * along.0, to.1 - part * along.1);
+    let (segment, offset) = ((b.0 - a.0, b.1 - a.1), (point.0 - a.0, point.1 - a.1));
+    let length_squared = segment.0 * segment.0 + segment.1 * segment.1;
+    let nearest = ((offset.0 * segment.0 + offset.1 * segment.1) / length_squared.max(1e-6)).clamp(0.0, 1.0);
+    let (x, y) = (offset.0 - nearest * segment.0, offset.1 - nearest * segment.1);
     x * x + y * y
 }
 
-/// Draws a `digit` into `pixels`, each time another way: turned, slanted, larger or smaller, off center, with an unsteady hand
-/// and on dirty paper.
-pub(crate) fn draw(digit: usize, random: &mut Random, pixels: &mut [u8]) {
-    let size = SIDE as f32 * (0.55 + 0.25 * random.unit());
-    let (sin, cos) = random.around_zero(0.25).sin_cos();
-    let slant = random.around_zero(0.25);
-    let center = (SIDE as f32 / 2.0 + random.around_zero(3.0), SIDE as f32 / 2.0 + random.around_zero(3.0));
-    let thickness = 0.7 + 0.9 * random.unit();
-    let mut place = |&(x, y): &Point| {
-        let (x, y) = (x - 0.5 + random.around_zero(0.05), y - 0.5 + random.around_zero(0.05));
+/// Draws `digit` into `pixels` with random rotation, slant, size, position, line width, shape and
+/// noise.
+pub(crate) fn draw(digit: usize, rng: &mut Rng, pixels: &mut [u8]) {
+    let size = SIDE as f32 * (0.55 + 0.25 * rng.f32());
+    let (sin, cos) = symmetric(rng, 0.25).sin_cos();
+    let slant = symmetric(rng, 0.25);
+    let center = (SIDE as f32 / 2.0 + symmetric(rng, 3.0), SIDE as f32 / 2.0 + symmetric(rng, 3.0));
+    let thickness = 0.7 + 0.9 * rng.f32();
+    let mut transform = |&(x, y): &Point| {
+        let (x, y) = (x - 0.5 + symmetric(rng, 0.05), y - 0.5 + symmetric(rng, 0.05));
         let x = x + slant * y;
         (center.0 + size * (x * cos - y * sin), center.1 + size * (x * sin + y * cos))
     };
-    let points: Vec<Point> = STROKES[digit].iter().map(&mut place).collect();
-    for (number, pixel) in pixels.iter_mut().enumerate() {
-        let at = ((number % SIDE) as f32 + 0.5, (number / SIDE) as f32 + 0.5);
-        let nearest =
-            points.windows(2).map(|ends| distance_squared(at, ends[0], ends[1])).fold(f32::INFINITY, f32::min);
-        let ink = (thickness + 0.5 - nearest.sqrt()).clamp(0.0, 1.0);
-        let dirt = random.around_zero(0.3);
-        *pixel = ((ink * 0.85 + dirt).clamp(0.0, 1.0) * 255.0) as u8;
+    let points: Vec<Point> = STROKES[digit].iter().map(&mut transform).collect();
+    for (index, pixel) in pixels.iter_mut().enumerate() {
+        let position = ((index % SIDE) as f32 + 0.5, (index / SIDE) as f32 + 0.5);
+        let distance =
+            points.windows(2).map(|ends| distance_squared(position, ends[0], ends[1])).fold(f32::INFINITY, f32::min);
+        let ink = (thickness + 0.5 - distance.sqrt()).clamp(0.0, 1.0);
+        let noise = symmetric(rng, 0.3);
+        *pixel = ((ink * 0.85 + noise).clamp(0.0, 1.0) * 255.0) as u8;
     }
 }

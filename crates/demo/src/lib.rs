@@ -1,11 +1,12 @@
-//! Real training whose every tensor lives in the pool.
+//! A real training run whose tensors all live in the pool.
 //!
-//! A multi-layer perceptron learns to read digits that are drawn on the spot. Batches differ in size from step to step, as they do
-//! in real training, so that the pool's segments fragment; weights, gradients, the optimizer's state, activations and inputs are
-//! told apart by their category, layers by their scope, steps by marks.
+//! A multi-layer perceptron learns to classify generated images of digits. Batch sizes vary from
+//! step to step, as in real training, so the pool's segments fragment. Parameters, gradients,
+//! optimizer state, activations and inputs have their categories, layers their scopes, and steps
+//! their marks.
 //!
-//! This crate prints nothing and serves nothing: [`run`] trains and tells its caller of every step. The `vramscope` command does the
-//! rest.
+//! [`run`] trains and calls back after every step. This crate prints nothing and serves nothing;
+//! the `vramscope` command does.
 #![forbid(unsafe_code)]
 
 mod adam;

@@ -1,30 +1,34 @@
-//! Products of matrices, all stored row after row.
+//! Matrix multiplication. All matrices are in row-major order.
 
 use vramscope_collector::{AllocateError, HostPool, PoolSlice};
 use vramscope_trace::Category;
 
-/// Rows and columns of a tile of the product. 4 x 8 sums fill half of the 16 registers of plain x86-64, which leaves room for the
-/// factors.
+/// Rows and columns of a tile of the product. Its 4 x 8 sums fill half of the 16 vector registers
+/// of baseline x86-64; the factors use the rest.
 const TILE_ROWS: usize = 4;
 const TILE_COLUMNS: usize = 8;
-/// How much of the inner dimension is worked on at once: so many rows of a tile's columns stay in the first-level cache.
+/// Rows of the right matrix processed at once, so that a tile's columns of them stay in the
+/// first-level cache.
 const DEPTH: usize = 256;
 
-/// The sizes of a product: `rows` x `inner` times `inner` x `columns`.
+/// The dimensions of a product: `rows` x `inner` times `inner` x `columns`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
+pub(crate) struct Dimensions {
     pub(crate) rows: usize,
     pub(crate) inner: usize,
     pub(crate) columns: usize,
 }
 
 /// Adds the product of `a` and `b` to `c`.
-pub(crate) fn multiply_add(a: &[f32], b: &[f32], c: &mut [f32], sizes: Sizes) {
-    let Sizes { rows, inner, columns } = sizes;
-    assert!(a.len() == rows * inner && b.len() == inner * columns && c.len() == rows * columns, "sizes fit");
-    for begin in (0..inner).step_by(DEPTH) {
-        let depth = DEPTH.min(inner - begin);
-        let panel = Panel { a, b, inner, columns, begin, depth };
+pub(crate) fn multiply_add(a: &[f32], b: &[f32], c: &mut [f32], dimensions: Dimensions) {
+    let Dimensions { rows, inner, columns } = dimensions;
+    assert!(
+        a.len() == rows * inner && b.len() == inner * columns && c.len() == rows * columns,
+        "the slices have the given dimensions"
+    );
+    for start in (0..inner).step_by(DEPTH) {
+        let depth = DEPTH.min(inner - start);
+        let panel = Panel { a, b, inner, columns, start, depth };
         let whole_columns = columns - columns % TILE_COLUMNS;
         let whole_rows = rows - rows % TILE_ROWS;
         for column in (0..whole_columns).step_by(TILE_COLUMNS) {
@@ -43,23 +47,23 @@ pub(crate) fn multiply_add(a: &[f32], b: &[f32], c: &mut [f32], sizes: Sizes) {
     }
 }
 
-/// The part of a product that comes from `depth` of the inner dimension.
+/// The part of a product that `depth` rows of `b`, from `start` on, contribute.
 struct Panel<'a> {
     a: &'a [f32],
     b: &'a [f32],
     inner: usize,
     columns: usize,
-    begin: usize,
+    start: usize,
     depth: usize,
 }
 
 impl Panel<'_> {
-    /// Adds to `ROWS` x `COLUMNS` numbers of `c`.
+    /// Adds to the tile of `c` that begins at `row` and `column`.
     fn tile<const ROWS: usize, const COLUMNS: usize>(&self, c: &mut [f32], row: usize, column: usize) {
         let a: [&[f32]; ROWS] =
-            std::array::from_fn(|number| &self.a[(row + number) * self.inner + self.begin..][..self.depth]);
+            std::array::from_fn(|index| &self.a[(row + index) * self.inner + self.start..][..self.depth]);
         let mut sums = [[0.0f32; COLUMNS]; ROWS];
-        let b = self.b[self.begin * self.columns..].chunks_exact(self.columns).take(self.depth);
+        let b = self.b[self.start * self.columns..].chunks_exact(self.columns).take(self.depth);
         for (depth, b) in b.enumerate() {
             let b = &b[column..column + COLUMNS];
             for (sums, a) in sums.iter_mut().zip(&a) {
@@ -69,40 +73,40 @@ impl Panel<'_> {
                 }
             }
         }
-        for (number, sums) in sums.iter().enumerate() {
-            let c = &mut c[(row + number) * self.columns + column..][..COLUMNS];
+        for (index, sums) in sums.iter().enumerate() {
+            let c = &mut c[(row + index) * self.columns + column..][..COLUMNS];
             c.iter_mut().zip(sums).for_each(|(c, sum)| *c += sum);
         }
     }
 }
 
-/// `matrix`, which has `columns` columns, with rows and columns swapped.
+/// Returns the transpose of a matrix with `columns` columns.
 #[track_caller]
-pub(crate) fn transposed(pool: &HostPool, matrix: &[f32], columns: usize) -> Result<PoolSlice<f32>, AllocateError> {
-    let _temporary = pool.category(Category::Temporary);
+pub(crate) fn transpose(pool: &HostPool, matrix: &[f32], columns: usize) -> Result<PoolSlice<f32>, AllocateError> {
+    let _temporary_category = pool.category(Category::Temporary);
     let rows = matrix.len() / columns;
-    let mut swapped = pool.alloc_zeros(matrix.len())?;
+    let mut transposed = pool.alloc_zeros(matrix.len())?;
     for (row, values) in matrix.chunks_exact(columns).enumerate() {
-        for (place, value) in swapped[row..].iter_mut().step_by(rows).zip(values) {
-            *place = *value;
+        for (target, value) in transposed[row..].iter_mut().step_by(rows).zip(values) {
+            *target = *value;
         }
     }
-    Ok(swapped)
+    Ok(transposed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::random::symmetric;
 
     #[test]
-    fn tiles_and_what_is_left_of_them_give_the_plain_product() {
-        let mut random = Random::new(1);
+    fn tiled_product_equals_the_plain_product_for_any_dimensions() {
+        let mut rng = fastrand::Rng::with_seed(1);
         for (rows, inner, columns) in [(1, 1, 1), (4, 8, 8), (5, 3, 9), (13, 300, 17), (8, 513, 10), (3, 256, 24)] {
-            let a: Vec<f32> = (0..rows * inner).map(|_| random.around_zero(1.0)).collect();
-            let b: Vec<f32> = (0..inner * columns).map(|_| random.around_zero(1.0)).collect();
+            let a: Vec<f32> = (0..rows * inner).map(|_| symmetric(&mut rng, 1.0)).collect();
+            let b: Vec<f32> = (0..inner * columns).map(|_| symmetric(&mut rng, 1.0)).collect();
             let mut c = vec![1.0; rows * columns];
-            multiply_add(&a, &b, &mut c, Sizes { rows, inner, columns });
+            multiply_add(&a, &b, &mut c, Dimensions { rows, inner, columns });
             for row in 0..rows {
                 for column in 0..columns {
                     let sum: f32 = (0..inner).map(|k| a[row * inner + k] * b[k * columns + column]).sum();

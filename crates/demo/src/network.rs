@@ -1,14 +1,15 @@
-//! A multi-layer perceptron: forward, backward, and what each needs of the pool.
+//! A multi-layer perceptron with forward and backward passes, whose tensors live in the pool.
 
+use fastrand::Rng;
 use vramscope_collector::{AllocateError, HostPool, PoolSlice};
 use vramscope_trace::Category;
 
-use crate::matrix::{Sizes, multiply_add, transposed};
-use crate::random::Random;
+use crate::matrix::{Dimensions, multiply_add, transpose};
+use crate::random::normal;
 
-/// A layer's weights and bias; also their gradient, or an average of it.
+/// A layer's weights and bias; also their gradients and the moving averages of those.
 pub(crate) struct Parameters {
-    /// `inputs` x `outputs`.
+    /// A matrix of `inputs` x `outputs`.
     pub(crate) weights: PoolSlice<f32>,
     pub(crate) bias: PoolSlice<f32>,
 }
@@ -26,19 +27,19 @@ impl Parameters {
         Ok(Self { weights: pool.clone_htod(&self.weights)?, bias: pool.clone_htod(&self.bias)? })
     }
 
-    /// Weights and bias, to do the same to both.
-    pub(crate) fn parts(&self) -> [&PoolSlice<f32>; 2] {
+    /// Returns weights and bias.
+    pub(crate) fn tensors(&self) -> [&PoolSlice<f32>; 2] {
         [&self.weights, &self.bias]
     }
 
-    pub(crate) fn parts_mut(&mut self) -> [&mut PoolSlice<f32>; 2] {
+    pub(crate) fn tensors_mut(&mut self) -> [&mut PoolSlice<f32>; 2] {
         [&mut self.weights, &mut self.bias]
     }
 }
 
 /// A fully connected layer.
 pub(crate) struct Layer {
-    /// The name of its scope.
+    /// The name of the layer's scope.
     pub(crate) name: String,
     inputs: usize,
     outputs: usize,
@@ -51,31 +52,31 @@ impl Layer {
         number: usize,
         inputs: usize,
         outputs: usize,
-        random: &mut Random,
+        rng: &mut Rng,
     ) -> Result<Self, AllocateError> {
         let name = format!("layer{number}");
-        let _layer = pool.scope_with(&name, Category::Parameter);
+        let _layer_scope = pool.scope_with(&name, Category::Parameter);
         let mut parameters =
             Parameters { weights: pool.alloc_zeros(inputs * outputs)?, bias: pool.alloc_zeros(outputs)? };
-        // He initialization keeps the variance through layers that are followed by a ReLU.
+        // He initialization preserves the variance through layers followed by a ReLU.
         let deviation = (2.0 / inputs as f32).sqrt();
-        parameters.weights.fill_with(|| random.normal(deviation));
+        parameters.weights.fill_with(|| normal(rng, deviation));
         Ok(Self { name, inputs, outputs, parameters })
     }
 
-    /// The outputs for a batch of inputs.
+    /// Returns the outputs for a batch of inputs.
     fn forward(&self, pool: &HostPool, inputs: &[f32]) -> Result<PoolSlice<f32>, AllocateError> {
         let rows = inputs.len() / self.inputs;
         let mut outputs = pool.alloc_zeros(rows * self.outputs)?;
         for row in outputs.chunks_exact_mut(self.outputs) {
             row.copy_from_slice(&self.parameters.bias);
         }
-        let sizes = Sizes { rows, inner: self.inputs, columns: self.outputs };
-        multiply_add(inputs, &self.parameters.weights, &mut outputs, sizes);
+        let dimensions = Dimensions { rows, inner: self.inputs, columns: self.outputs };
+        multiply_add(inputs, &self.parameters.weights, &mut outputs, dimensions);
         Ok(outputs)
     }
 
-    /// The gradient of the parameters, given that of the outputs.
+    /// Returns the gradient of the parameters from that of the outputs.
     fn parameter_gradient(
         &self,
         pool: &HostPool,
@@ -83,101 +84,107 @@ impl Layer {
         outputs: &[f32],
     ) -> Result<Parameters, AllocateError> {
         let rows = inputs.len() / self.inputs;
-        let swapped_inputs = transposed(pool, inputs, self.inputs)?;
+        let transposed_inputs = transpose(pool, inputs, self.inputs)?;
         let mut gradient = self.parameters.zeros_like()?;
-        let sizes = Sizes { rows: self.inputs, inner: rows, columns: self.outputs };
-        multiply_add(&swapped_inputs, outputs, &mut gradient.weights, sizes);
+        let dimensions = Dimensions { rows: self.inputs, inner: rows, columns: self.outputs };
+        multiply_add(&transposed_inputs, outputs, &mut gradient.weights, dimensions);
         for row in outputs.chunks_exact(self.outputs) {
             gradient.bias.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
         }
         Ok(gradient)
     }
 
-    /// The gradient of the inputs, given that of the outputs.
+    /// Returns the gradient of the inputs from that of the outputs.
     fn input_gradient(&self, pool: &HostPool, outputs: &[f32]) -> Result<PoolSlice<f32>, AllocateError> {
         let rows = outputs.len() / self.outputs;
-        let swapped_weights = transposed(pool, &self.parameters.weights, self.outputs)?;
+        let transposed_weights = transpose(pool, &self.parameters.weights, self.outputs)?;
         let mut inputs = pool.alloc_zeros(rows * self.inputs)?;
-        let sizes = Sizes { rows, inner: self.outputs, columns: self.inputs };
-        multiply_add(outputs, &swapped_weights, &mut inputs, sizes);
+        let dimensions = Dimensions { rows, inner: self.outputs, columns: self.inputs };
+        multiply_add(outputs, &transposed_weights, &mut inputs, dimensions);
         Ok(inputs)
     }
 }
 
 fn relu(pool: &HostPool, values: &[f32]) -> Result<PoolSlice<f32>, AllocateError> {
     let mut positive = pool.alloc_zeros::<f32>(values.len())?;
-    positive.iter_mut().zip(values).for_each(|(place, value)| *place = value.max(0.0));
+    positive.iter_mut().zip(values).for_each(|(positive, value)| *positive = value.max(0.0));
     Ok(positive)
 }
 
-/// What the forward pass keeps for the backward pass.
-pub(crate) struct Forward {
-    /// What each layer was given.
-    inputs: Vec<PoolSlice<f32>>,
+/// The activations that the forward pass keeps for the backward pass.
+pub(crate) struct Activations {
+    /// The inputs of each layer.
+    layer_inputs: Vec<PoolSlice<f32>>,
     logits: PoolSlice<f32>,
 }
 
-/// Layers with a ReLU between them.
+/// Fully connected layers with a ReLU between them.
 pub(crate) struct Network {
     pool: HostPool,
     pub(crate) layers: Vec<Layer>,
 }
 
 impl Network {
-    /// A network with `widths[0]` inputs and as many outputs as the last width says.
-    pub(crate) fn new(pool: &HostPool, widths: &[usize], random: &mut Random) -> Result<Self, AllocateError> {
+    /// Creates a network with random weights. `widths` are the number of inputs, then the outputs
+    /// of each layer.
+    pub(crate) fn new(pool: &HostPool, widths: &[usize], rng: &mut Rng) -> Result<Self, AllocateError> {
         let pairs = widths.windows(2).enumerate();
-        let layers = pairs.map(|(number, pair)| Layer::new(pool, number + 1, pair[0], pair[1], random));
+        let layers = pairs.map(|(index, pair)| Layer::new(pool, index + 1, pair[0], pair[1], rng));
         Ok(Self { pool: pool.clone(), layers: layers.collect::<Result<_, _>>()? })
     }
 
-    /// Runs a batch, keeping what the backward pass needs.
-    pub(crate) fn forward(&self, batch: PoolSlice<f32>) -> Result<Forward, AllocateError> {
-        let _forward = self.pool.scope_with("forward", Category::Activation);
-        let mut inputs = vec![batch];
+    /// Runs a batch and keeps what the backward pass needs.
+    pub(crate) fn forward(&self, batch: PoolSlice<f32>) -> Result<Activations, AllocateError> {
+        let _forward_scope = self.pool.scope_with("forward", Category::Activation);
+        let mut layer_inputs = vec![batch];
         loop {
-            let (layer, given) = (&self.layers[inputs.len() - 1], &inputs[inputs.len() - 1]);
-            let _layer = self.pool.scope(&layer.name);
-            let outputs = layer.forward(&self.pool, given)?;
-            if inputs.len() == self.layers.len() {
-                return Ok(Forward { inputs, logits: outputs });
+            let index = layer_inputs.len() - 1;
+            let layer = &self.layers[index];
+            let _layer_scope = self.pool.scope(&layer.name);
+            let outputs = layer.forward(&self.pool, &layer_inputs[index])?;
+            if layer_inputs.len() == self.layers.len() {
+                return Ok(Activations { layer_inputs, logits: outputs });
             }
-            inputs.push(relu(&self.pool, &outputs)?);
+            layer_inputs.push(relu(&self.pool, &outputs)?);
         }
     }
 
-    /// Runs a batch, keeping nothing but the outputs.
+    /// Runs a batch and keeps only the outputs.
     pub(crate) fn predict(&self, batch: PoolSlice<f32>) -> Result<PoolSlice<f32>, AllocateError> {
-        let _forward = self.pool.scope_with("forward", Category::Activation);
+        let _forward_scope = self.pool.scope_with("forward", Category::Activation);
         let mut values = batch;
-        for (number, layer) in self.layers.iter().enumerate() {
-            let _layer = self.pool.scope(&layer.name);
+        for (index, layer) in self.layers.iter().enumerate() {
+            let _layer_scope = self.pool.scope(&layer.name);
             values = layer.forward(&self.pool, &values)?;
-            if number + 1 < self.layers.len() {
+            if index + 1 < self.layers.len() {
                 values = relu(&self.pool, &values)?;
             }
         }
         Ok(values)
     }
 
-    /// The mean loss over the batch, and its gradient by each layer's parameters.
-    pub(crate) fn backward(&self, forward: Forward, labels: &[u8]) -> Result<(f32, Vec<Parameters>), AllocateError> {
-        let _backward = self.pool.scope_with("backward", Category::Gradient);
-        let Forward { mut inputs, logits } = forward;
+    /// Returns the mean loss over the batch and its gradient for each layer.
+    pub(crate) fn backward(
+        &self,
+        activations: Activations,
+        labels: &[u8],
+    ) -> Result<(f32, Vec<Parameters>), AllocateError> {
+        let _backward_scope = self.pool.scope_with("backward", Category::Gradient);
+        let Activations { mut layer_inputs, logits } = activations;
         let (loss, mut gradient) = loss_and_gradient(&self.pool, &logits, labels)?;
         drop(logits);
         let mut gradients = Vec::with_capacity(self.layers.len());
-        for (number, layer) in self.layers.iter().enumerate().rev() {
-            let _layer = self.pool.scope(&layer.name);
-            let given = inputs.pop().expect("the forward pass kept the inputs of every layer");
-            gradients.push(layer.parameter_gradient(&self.pool, &given, &gradient)?);
-            if number > 0 {
+        for (index, layer) in self.layers.iter().enumerate().rev() {
+            let _layer_scope = self.pool.scope(&layer.name);
+            let inputs = layer_inputs.pop().expect("the forward pass kept the inputs of every layer");
+            gradients.push(layer.parameter_gradient(&self.pool, &inputs, &gradient)?);
+            if index > 0 {
                 gradient = layer.input_gradient(&self.pool, &gradient)?;
-                // `given` came out of a ReLU, which passes a gradient on only where its output is not 0.
+                // The inputs are the output of a ReLU, whose gradient is 0 where its output is 0.
                 gradient
                     .iter_mut()
-                    .zip(given.iter())
-                    .filter(|(_, given)| **given == 0.0)
+                    .zip(inputs.iter())
+                    .filter(|(_, input)| **input == 0.0)
                     .for_each(|(value, _)| *value = 0.0);
             }
         }
@@ -186,29 +193,29 @@ impl Network {
     }
 }
 
-/// The mean cross-entropy of the softmax of `logits`, and its gradient.
+/// Returns the mean cross-entropy of the softmax of `logits`, and its gradient.
 fn loss_and_gradient(pool: &HostPool, logits: &[f32], labels: &[u8]) -> Result<(f32, PoolSlice<f32>), AllocateError> {
-    let _loss = pool.scope("loss");
+    let _loss_scope = pool.scope("loss");
     let classes = logits.len() / labels.len();
     let scale = 1.0 / labels.len() as f32;
     let mut gradient = pool.clone_htod(logits)?;
     let mut loss = 0.0;
     for (row, &label) in gradient.chunks_exact_mut(classes).zip(labels) {
-        let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let right = row[usize::from(label)];
-        let sum: f32 = row.iter().map(|value| (value - most).exp()).sum();
-        loss += sum.ln() + most - right;
-        row.iter_mut().for_each(|value| *value = (*value - most).exp() / sum * scale);
+        let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let target = row[usize::from(label)];
+        let sum: f32 = row.iter().map(|value| (value - max).exp()).sum();
+        loss += sum.ln() + max - target;
+        row.iter_mut().for_each(|value| *value = (*value - max).exp() / sum * scale);
         row[usize::from(label)] -= scale;
     }
     Ok((loss * scale, gradient))
 }
 
-/// The number of the largest of each row's values.
-pub(crate) fn largest_of_each<'a>(logits: &'a [f32], classes: usize) -> impl Iterator<Item = usize> + 'a {
+/// Returns the index of the largest value in each row.
+pub(crate) fn argmax_rows<'a>(logits: &'a [f32], classes: usize) -> impl Iterator<Item = usize> + 'a {
     logits
         .chunks_exact(classes)
-        .map(|row| (1..row.len()).fold(0, |best, number| if row[number] > row[best] { number } else { best }))
+        .map(|row| (1..row.len()).fold(0, |best, index| if row[index] > row[best] { index } else { best }))
 }
 
 #[cfg(test)]
@@ -217,35 +224,38 @@ mod tests {
     use vramscope_trace::Null;
 
     use super::*;
+    use crate::random::symmetric;
 
     #[test]
-    fn gradients_are_those_of_finite_differences() {
+    fn gradients_match_finite_differences() {
         let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), Null, || 0);
-        let mut random = Random::new(3);
-        let mut network = Network::new(&pool, &[9, 7, 6, 4], &mut random).expect("room");
-        let batch: Vec<f32> = (0..5 * 9).map(|_| random.around_zero(1.0)).collect();
+        let mut rng = Rng::with_seed(3);
+        let mut network = Network::new(&pool, &[9, 7, 6, 4], &mut rng).expect("the pool is large enough");
+        let batch: Vec<f32> = (0..5 * 9).map(|_| symmetric(&mut rng, 1.0)).collect();
         let labels = [0, 3, 1, 2, 3];
         let loss_of = |network: &Network| {
-            let forward = network.forward(pool.clone_htod(&batch).expect("room")).expect("room");
-            network.backward(forward, &labels).expect("room")
+            let forward = network
+                .forward(pool.clone_htod(&batch).expect("the pool is large enough"))
+                .expect("the pool is large enough");
+            network.backward(forward, &labels).expect("the pool is large enough")
         };
         let (_, gradients) = loss_of(&network);
         const STEP: f32 = 1e-2;
         let mut checked = 0;
         for (layer, gradient) in gradients.iter().enumerate() {
-            for part in 0..2 {
-                for place in 0..network.layers[layer].parameters.parts()[part].len() {
+            for tensor in 0..2 {
+                for index in 0..network.layers[layer].parameters.tensors()[tensor].len() {
                     let mut loss_at = |offset: f32| {
-                        network.layers[layer].parameters.parts_mut()[part][place] += offset;
+                        network.layers[layer].parameters.tensors_mut()[tensor][index] += offset;
                         let (loss, _) = loss_of(&network);
-                        network.layers[layer].parameters.parts_mut()[part][place] -= offset;
+                        network.layers[layer].parameters.tensors_mut()[tensor][index] -= offset;
                         loss
                     };
                     let difference = (loss_at(STEP) - loss_at(-STEP)) / (2.0 * STEP);
-                    let gradient = gradient.parts()[part][place];
+                    let gradient = gradient.tensors()[tensor][index];
                     assert!(
                         (difference - gradient).abs() < 4e-3,
-                        "layer {layer}, {place}: {gradient} but {difference}"
+                        "layer {layer}, tensor {tensor}, {index}: gradient {gradient}, difference {difference}"
                     );
                     checked += 1;
                 }
@@ -255,11 +265,14 @@ mod tests {
     }
 
     #[test]
-    fn prediction_and_forward_agree() {
+    fn prediction_equals_the_forward_pass() {
         let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), Null, || 0);
-        let network = Network::new(&pool, &[4, 8, 3], &mut Random::new(1)).expect("room");
-        let batch = || pool.full(8, 0.5f32).expect("room");
-        assert_eq!(network.forward(batch()).expect("room").logits[..], network.predict(batch()).expect("room")[..]);
-        assert_eq!(largest_of_each(&[1.0, 3.0, 2.0, 9.0, 0.0, 9.0], 3).collect::<Vec<_>>(), [1, 0]);
+        let network = Network::new(&pool, &[4, 8, 3], &mut Rng::with_seed(1)).expect("the pool is large enough");
+        let batch = || pool.full(8, 0.5f32).expect("the pool is large enough");
+        assert_eq!(
+            network.forward(batch()).expect("the pool is large enough").logits[..],
+            network.predict(batch()).expect("the pool is large enough")[..]
+        );
+        assert_eq!(argmax_rows(&[1.0, 3.0, 2.0, 9.0, 0.0, 9.0], 3).collect::<Vec<_>>(), [1, 0]);
     }
 }

@@ -6,34 +6,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
+use thiserror::Error;
 use vramscope_collector::{AllocateError, HostPool};
 use vramscope_trace::Category;
 
 use crate::adam::Adam;
 use crate::data::{Batch, Dataset};
 use crate::digits::{CLASSES, PIXELS};
-use crate::network::{Network, Parameters, largest_of_each};
-use crate::random::Random;
+use crate::network::{Network, Parameters, argmax_rows};
 
-/// How many batches are made ready ahead of their step.
-const BATCHES_READY: usize = 8;
+/// Batches that the loader prepares ahead of the training step.
+const PREFETCHED_BATCHES: usize = 8;
 
-/// What to train, and how fast.
+/// Model, data and speed of a training run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Stop after so many steps; `None` goes on until told to stop.
+    /// Steps to train; `None` to train until stopped.
     pub steps: Option<u64>,
-    /// A step takes at least so long, so that a viewer can follow it.
+    /// Shortest duration of a step, so that a viewer can follow.
     pub min_step_time: Duration,
-    /// Digits to learn from.
+    /// Images to train on.
     pub training_digits: usize,
-    /// Digits to test what was learned on.
+    /// Images to measure the accuracy on.
     pub held_out_digits: usize,
-    /// Digits in a batch, from and to; each batch draws its own number.
+    /// Smallest and largest number of images in a batch; each batch draws its size.
     pub batch: (usize, usize),
-    /// The widths of the layers between the pixels and the ten answers.
+    /// Widths of the hidden layers.
     pub hidden: Vec<usize>,
-    /// Test after every so many steps.
+    /// Steps between two measurements of the accuracy.
     pub evaluate_every: u64,
 }
 
@@ -51,24 +52,26 @@ impl Default for Options {
     }
 }
 
-/// A step that was just done.
+/// The result of one training step.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// Its number, from 1.
+    /// The step's number, from 1.
     pub number: u64,
-    /// The mean loss over its batch.
+    /// The mean loss over the batch.
     pub loss: f32,
-    /// The part of the held-out digits that the network reads right, where this step tested it.
+    /// The share of held-out images that are classified correctly, from 0 to 1, if it was measured
+    /// after this step.
     pub accuracy: Option<f32>,
 }
 
-/// How the training ended. What was trained keeps its memory until this is dropped, so that a recording that ends before shows it.
+/// The result of a training run. The model stays in memory until this is dropped, so that a
+/// recording that ends earlier shows it.
 pub struct Summary {
-    /// Steps done.
+    /// Number of completed steps.
     pub steps: u64,
     /// The loss of the last step.
     pub loss: Option<f32>,
-    /// The last accuracy measured.
+    /// The last measured accuracy, from 0 to 1.
     pub accuracy: Option<f32>,
     _training: Training,
 }
@@ -81,42 +84,22 @@ impl fmt::Debug for Summary {
     }
 }
 
-/// Why the training could not go on.
-#[derive(Debug)]
+/// An error that ends the training.
+#[derive(Debug, Error)]
 pub enum DemoError {
-    /// The pool had no memory for it.
-    Memory(AllocateError),
+    /// The pool is too small for the model and its data.
+    #[error("training stopped: {0}")]
+    Memory(#[from] AllocateError),
 }
 
-impl fmt::Display for DemoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory(error) => write!(f, "training stopped: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for DemoError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Memory(error) => Some(error),
-        }
-    }
-}
-
-impl From<AllocateError> for DemoError {
-    fn from(error: AllocateError) -> Self {
-        Self::Memory(error)
-    }
-}
-
-/// Trains on `pool` until the steps are done or `stop` is set, calling `on_step` after each step.
+/// Trains with memory from `pool` until all steps are done or `stop` is set, and calls `on_step`
+/// after each step.
 ///
 /// # Errors
-/// When the pool's capacity is not enough.
+/// Returns an error if the pool is out of memory.
 ///
 /// # Panics
-/// When a number of digits or a width in `options` is 0.
+/// Panics if a number of images or a width in `options` is 0.
 pub fn run(
     options: &Options,
     pool: HostPool,
@@ -124,11 +107,14 @@ pub fn run(
     on_step: &mut dyn FnMut(Step),
 ) -> Result<Summary, DemoError> {
     let counts = [options.training_digits, options.held_out_digits, options.batch.0];
-    assert!(counts.iter().chain(&options.hidden).all(|&count| count > 0), "there is nothing to train: {options:?}");
+    assert!(
+        counts.iter().chain(&options.hidden).all(|&count| count > 0),
+        "numbers of images and widths must not be 0: {options:?}"
+    );
     let training = Training::new(pool, options, stop)?;
     let mut summary = Summary { steps: 0, loss: None, accuracy: None, _training: training };
     while options.steps.is_none_or(|steps| summary.steps < steps) && !stop.load(Ordering::Relaxed) {
-        let begin = Instant::now();
+        let start = Instant::now();
         let number = summary.steps + 1;
         let training = &mut summary._training;
         let loss = training.step(number)?;
@@ -137,96 +123,96 @@ pub fn run(
         summary.loss = Some(loss);
         summary.accuracy = accuracy.or(summary.accuracy);
         on_step(Step { number, loss, accuracy });
-        thread::sleep(options.min_step_time.saturating_sub(begin.elapsed()));
+        thread::sleep(options.min_step_time.saturating_sub(start.elapsed()));
     }
     Ok(summary)
 }
 
-/// Everything that lives as long as the training does.
+/// The state of a training run.
 struct Training {
     pool: HostPool,
-    /// Digits in a batch, from and to.
-    batch: (usize, usize),
-    random: Random,
-    digits: Dataset,
-    /// Batches that are ready before their step comes.
-    ready: VecDeque<Batch>,
+    /// Smallest and largest number of images in a batch.
+    batch_sizes: (usize, usize),
+    rng: Rng,
+    training_set: Dataset,
+    prefetched: VecDeque<Batch>,
     held_out: Dataset,
     network: Network,
     adam: Adam,
-    best: Option<Best>,
+    checkpoint: Option<Checkpoint>,
 }
 
-/// The parameters that did best so far.
-struct Best {
+/// A copy of the parameters with the best accuracy so far.
+struct Checkpoint {
     accuracy: f32,
     _layers: Vec<Parameters>,
 }
 
 impl Training {
     fn new(pool: HostPool, options: &Options, stop: &AtomicBool) -> Result<Self, AllocateError> {
-        let mut random = Random::new(1);
+        let mut rng = Rng::with_seed(1);
         let network = {
-            let _model = pool.scope("model");
+            let _model_scope = pool.scope("model");
             let widths: Vec<usize> = [&[PIXELS][..], &options.hidden, &[CLASSES]].concat();
-            Network::new(&pool, &widths, &mut random)?
+            Network::new(&pool, &widths, &mut rng)?
         };
-        let data = pool.scope("data");
-        let digits = Dataset::draw(&pool, "training", options.training_digits, &mut random, stop)?;
-        let held_out = Dataset::draw(&pool, "held out", options.held_out_digits, &mut random, stop)?;
-        drop(data);
-        let (ready, adam) = (VecDeque::new(), Adam::default());
-        Ok(Self { pool, batch: options.batch, random, digits, ready, held_out, network, adam, best: None })
+        let data_scope = pool.scope("data");
+        let training_set = Dataset::generate(&pool, "training", options.training_digits, &mut rng, stop)?;
+        let held_out = Dataset::generate(&pool, "held out", options.held_out_digits, &mut rng, stop)?;
+        drop(data_scope);
+        let (prefetched, adam, batch_sizes) = (VecDeque::new(), Adam::default(), options.batch);
+        Ok(Self { pool, batch_sizes, rng, training_set, prefetched, held_out, network, adam, checkpoint: None })
     }
 
-    /// Makes batches of digits ready.
-    fn load(&mut self) -> Result<(), AllocateError> {
-        let _loader = self.pool.scope("loader");
-        while self.ready.len() < BATCHES_READY {
-            let (least, most) = self.batch;
-            let len = least + self.random.below(most.saturating_sub(least) + 1);
-            let (random, digits) = (&mut self.random, &self.digits);
-            let batch = digits.batch(&self.pool, (0..len).map(|_| random.below(digits.len())))?;
-            self.ready.push_back(batch);
+    /// Prepares batches ahead of their step.
+    fn prefetch(&mut self) -> Result<(), AllocateError> {
+        let _loader_scope = self.pool.scope("loader");
+        while self.prefetched.len() < PREFETCHED_BATCHES {
+            let (min, max) = self.batch_sizes;
+            let (rng, training_set) = (&mut self.rng, &self.training_set);
+            let len = rng.usize(min..=max.max(min));
+            let batch = training_set.batch(&self.pool, (0..len).map(|_| rng.usize(..training_set.len())))?;
+            self.prefetched.push_back(batch);
         }
         Ok(())
     }
 
-    /// One step of training; returns its loss.
+    /// Runs one training step and returns its loss.
     fn step(&mut self, number: u64) -> Result<f32, AllocateError> {
         let pool = self.pool.clone();
         let _span = pool.span(format!("step {number}"));
-        self.load()?;
-        let Batch { pixels, labels } = self.ready.pop_front().expect("the loader made batches ready");
-        let _step = pool.scope("step");
-        let forward = self.network.forward(pixels)?;
-        let (loss, gradients) = self.network.backward(forward, &labels)?;
+        self.prefetch()?;
+        let Batch { pixels, labels } = self.prefetched.pop_front().expect("prefetch() leaves at least one batch");
+        let _step_scope = pool.scope("step");
+        let activations = self.network.forward(pixels)?;
+        let (loss, gradients) = self.network.backward(activations, &labels)?;
         self.adam.step(&pool, &mut self.network.layers, &gradients)?;
         Ok(loss)
     }
 
-    /// The part of the held-out digits that the network reads right. Keeps the parameters if they are the best so far.
+    /// Returns the share of held-out images that are classified correctly, and keeps the parameters
+    /// if they are the best so far.
     fn evaluate(&mut self) -> Result<f32, AllocateError> {
         const BATCH: usize = 1024;
         let pool = &self.pool;
         let _span = pool.span("evaluate");
-        let _evaluate = pool.scope("evaluate");
-        let mut right = 0;
-        for begin in (0..self.held_out.len()).step_by(BATCH) {
-            let numbers = begin..self.held_out.len().min(begin + BATCH);
-            let Batch { pixels, labels } = self.held_out.batch(pool, numbers)?;
+        let _evaluate_scope = pool.scope("evaluate");
+        let mut correct = 0;
+        for start in (0..self.held_out.len()).step_by(BATCH) {
+            let indices = start..self.held_out.len().min(start + BATCH);
+            let Batch { pixels, labels } = self.held_out.batch(pool, indices)?;
             let logits = self.network.predict(pixels)?;
-            right += largest_of_each(&logits, CLASSES)
+            correct += argmax_rows(&logits, CLASSES)
                 .zip(&labels)
                 .filter(|&(answer, &label)| answer == usize::from(label))
                 .count();
         }
-        let accuracy = right as f32 / self.held_out.len() as f32;
-        if self.best.as_ref().is_none_or(|best| accuracy > best.accuracy) {
-            let _checkpoint = pool.scope_with("checkpoint", Category::Parameter);
+        let accuracy = correct as f32 / self.held_out.len() as f32;
+        if self.checkpoint.as_ref().is_none_or(|best| accuracy > best.accuracy) {
+            let _checkpoint_scope = pool.scope_with("checkpoint", Category::Parameter);
             let layers =
                 self.network.layers.iter().map(|layer| layer.parameters.duplicate()).collect::<Result<_, _>>()?;
-            self.best = Some(Best { accuracy, _layers: layers });
+            self.checkpoint = Some(Checkpoint { accuracy, _layers: layers });
         }
         Ok(accuracy)
     }

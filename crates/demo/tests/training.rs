@@ -1,4 +1,4 @@
-//! The whole demo, small: it learns, it stops, and what it records makes sense.
+//! A small training run: it learns, stops, and records scopes, categories and marks.
 
 #![allow(missing_docs)]
 
@@ -11,21 +11,21 @@ use vramscope_collector::{HostDevice, HostPool, Settings};
 use vramscope_demo::{DemoError, Options, Step, Summary, run};
 use vramscope_trace::{Category, Definition, Definitions, DeviceId, Event, EventKind, MemoryState, Sink, Stage};
 
-/// What was recorded; clones record into the same.
+/// A sink that collects a summary. Clones share the summary.
 #[derive(Clone, Default)]
-struct Recorded(Arc<Mutex<Record>>);
+struct SummarySink(Arc<Mutex<RecordedSummary>>);
 
 #[derive(Default)]
-struct Record {
+struct RecordedSummary {
     state: MemoryState,
     definitions: Definitions,
     marks: Vec<(Stage, String)>,
-    /// Scope path and category of everything that was allocated.
+    /// Scope path and category of every allocation.
     uses: BTreeSet<(String, Category)>,
     peak_bytes: u64,
 }
 
-impl Sink for Recorded {
+impl Sink for SummarySink {
     fn event(&mut self, event: &Event) {
         let mut record = self.0.lock().unwrap();
         record.state.apply(event);
@@ -49,7 +49,7 @@ impl Sink for Recorded {
     }
 }
 
-fn small() -> Options {
+fn small_options() -> Options {
     Options {
         steps: Some(200),
         min_step_time: Duration::ZERO,
@@ -65,7 +65,7 @@ fn train(
     options: &Options,
     stop: &AtomicBool,
     on_step: &mut dyn FnMut(Step),
-) -> (Result<Summary, DemoError>, Recorded) {
+) -> (Result<Summary, DemoError>, SummarySink) {
     train_with(512 << 20, options, stop, on_step)
 }
 
@@ -74,8 +74,8 @@ fn train_with(
     options: &Options,
     stop: &AtomicBool,
     on_step: &mut dyn FnMut(Step),
-) -> (Result<Summary, DemoError>, Recorded) {
-    let recorded = Recorded::default();
+) -> (Result<Summary, DemoError>, SummarySink) {
+    let recorded = SummarySink::default();
     let (device, ticks) = (HostDevice::new(capacity_bytes), AtomicU64::new(0));
     let clock = move || ticks.fetch_add(1, Ordering::Relaxed);
     let pool = HostPool::new(device, Settings::default(), recorded.clone(), clock);
@@ -83,41 +83,44 @@ fn train_with(
 }
 
 #[test]
-fn the_loss_falls_and_strange_digits_are_read() {
+fn loss_falls_and_held_out_images_are_classified() {
     let mut losses = Vec::new();
-    let (summary, _) = train(&small(), &AtomicBool::new(false), &mut |step| losses.push(step.loss));
+    let (summary, _) = train(&small_options(), &AtomicBool::new(false), &mut |step| losses.push(step.loss));
     let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
     let (first, last) = (mean(&losses[..10]), mean(&losses[190..]));
     println!("loss {first:.3} -> {last:.3}, {summary:?}");
     assert!(last < first * 0.6, "loss {first} -> {last}");
-    let accuracy = summary.unwrap().accuracy.expect("evaluated twice");
-    assert!(accuracy > 0.7, "of ten digits a guess is right once, this {accuracy}");
+    let accuracy = summary.unwrap().accuracy.expect("two of the steps measured it");
+    assert!(accuracy > 0.7, "accuracy {accuracy}; guessing gives 0.1");
 }
 
 #[test]
-fn the_recording_says_what_memory_was_for() {
-    let (summary, recorded) =
-        train(&Options { steps: Some(30), evaluate_every: 30, ..small() }, &AtomicBool::new(false), &mut |_| {});
+fn allocations_have_scopes_and_categories() {
+    let (summary, recorded) = train(
+        &Options { steps: Some(30), evaluate_every: 30, ..small_options() },
+        &AtomicBool::new(false),
+        &mut |_| {},
+    );
     let summary = summary.unwrap();
     assert_eq!(summary.steps, 30);
     let active = || recorded.0.lock().unwrap().state.device(DeviceId(0)).unwrap().counters().active;
-    assert!(active() > 1 << 20, "what was trained is there until the summary is dropped");
+    assert!(active() > 1 << 20, "the model stays in memory until the summary is dropped");
     drop(summary);
     assert_eq!(active(), 0);
     let record = recorded.0.lock().unwrap();
     let device = record.state.device(DeviceId(0)).unwrap();
     assert_eq!((device.misfits(), device.ooms()), (0, 0));
     assert!(record.peak_bytes > 1 << 20);
-    let used =
+    let assert_used =
         |path: &str, category| assert!(record.uses.contains(&(path.to_owned(), category)), "{path} {category:?}");
-    used("model/layer1", Category::Parameter);
-    used("data/training", Category::Input);
-    used("loader/batch", Category::Input);
-    used("step/forward/layer2", Category::Activation);
-    used("step/backward/layer3", Category::Gradient);
-    used("step/backward/layer3", Category::Temporary);
-    used("step/optimizer/layer1", Category::OptimizerState);
-    used("evaluate/checkpoint", Category::Parameter);
+    assert_used("model/layer1", Category::Parameter);
+    assert_used("data/training", Category::Input);
+    assert_used("loader/batch", Category::Input);
+    assert_used("step/forward/layer2", Category::Activation);
+    assert_used("step/backward/layer3", Category::Gradient);
+    assert_used("step/backward/layer3", Category::Temporary);
+    assert_used("step/optimizer/layer1", Category::OptimizerState);
+    assert_used("evaluate/checkpoint", Category::Parameter);
     assert!(
         record.uses.iter().all(|(path, category)| !path.is_empty() && *category != Category::Unknown),
         "{:?}",
@@ -132,15 +135,16 @@ fn the_recording_says_what_memory_was_for() {
 }
 
 #[test]
-fn it_stops_when_told() {
+fn training_stops_when_the_flag_is_set() {
     let stop = AtomicBool::new(false);
-    let (summary, _) =
-        train(&Options { steps: None, ..small() }, &stop, &mut |step| stop.store(step.number == 3, Ordering::Relaxed));
+    let (summary, _) = train(&Options { steps: None, ..small_options() }, &stop, &mut |step| {
+        stop.store(step.number == 3, Ordering::Relaxed)
+    });
     assert_eq!(summary.unwrap().steps, 3);
 }
 
 #[test]
-fn too_little_memory_is_an_error() {
+fn too_small_a_pool_is_an_error() {
     let (summary, recorded) = train_with(24 << 20, &Options::default(), &AtomicBool::new(false), &mut |_| {});
     let error = summary.unwrap_err();
     assert!(error.to_string().starts_with("training stopped: out of memory"), "{error}");

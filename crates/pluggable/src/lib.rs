@@ -1,24 +1,33 @@
 //! PyTorch on vramscope's pool: the library that `torch.cuda.memory.CUDAPluggableAllocator` loads.
 //!
-//! `libvramscope_pluggable.so` hands out and takes back GPU memory for PyTorch, from one pool a GPU in PyTorch's own CUDA context, and
-//! records what happens to it. `docs/pytorch.md` has the lines of Python. Everything else is told by environment variables:
-//! `VRAMSCOPE_RECORD` names the file of the recording, `VRAMSCOPE_KEEP_BYTES` and `VRAMSCOPE_KEEP` how much of it stays, `VRAMSCOPE_OVERFLOW` what is
-//! done when the program is faster than the recorder, `VRAMSCOPE_LISTEN` the address of the live page (`VRAMSCOPE_TOKEN`, `VRAMSCOPE_ALLOW_HOST`,
-//! `VRAMSCOPE_TLS_CERT` and `VRAMSCOPE_TLS_KEY` for whom), `VRAMSCOPE_PUSH` the hub that several processes share, and the pool's settings are those
-//! that PyTorch reads (`PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_ALLOC_CONF`).
+//! `libvramscope_pluggable.so` allocates GPU memory for PyTorch from one pool for each GPU, in
+//! PyTorch's own CUDA context, and records what happens. `docs/pytorch.md` has the lines of Python
+//! that load it. Environment variables have all options:
 //!
-//! It is no allocator (that is `vramscope-pool`), no device and no recorder (those are `vramscope-collector`): it is their C side.
+//! - `VRAMSCOPE_RECORD`: the recording's file; `VRAMSCOPE_KEEP_BYTES` and `VRAMSCOPE_KEEP` limit
+//!   it.
+//! - `VRAMSCOPE_LISTEN`: the address of the page; `VRAMSCOPE_TOKEN`, `VRAMSCOPE_ALLOW_HOST`,
+//!   `VRAMSCOPE_TLS_CERT` and `VRAMSCOPE_TLS_KEY` control access to it.
+//! - `VRAMSCOPE_PUSH`: the server that several processes share.
+//! - `VRAMSCOPE_OVERFLOW`: what happens when the program is faster than the recorder.
+//! - `PYTORCH_CUDA_ALLOC_CONF`, `PYTORCH_ALLOC_CONF`: the allocator's settings, as in PyTorch.
 //!
-//! - This file is that side: what PyTorch calls, and what a program calls through `ctypes`. No panic leaves it.
-//! - `exception.rs` is how a request fails: by an exception of C++, which PyTorch makes one of Python.
-//! - `process.rs` is what stands behind it, for any device: pools, the recording, the page.
-//! - `lifetime.rs` says what happens at exit and after a fork.
+//! The allocator is in `vramscope-pool`, devices and recorder are in `vramscope-collector`; this
+//! crate is their C interface.
+//!
+//! - This file has the functions that PyTorch calls, and those that a program calls through
+//!   `ctypes`.
+//!   No panic leaves them.
+//! - `exception.rs` reports a failed request as a C++ exception, which PyTorch turns into a Python
+//!   exception.
+//! - `process.rs` has the state behind the functions: pools, recording and page, for any device.
+//! - `lifecycle.rs` handles exit and fork.
 
-mod console;
+mod cuda_devices;
 mod environment;
 mod exception;
-mod gpus;
-mod lifetime;
+mod lifecycle;
+mod log;
 mod process;
 mod recording;
 
@@ -31,224 +40,236 @@ use std::sync::{Arc, Mutex, OnceLock};
 use vramscope_collector::{Category, enter_scope, leave_scope, settings_from_env};
 use vramscope_trace::{MempoolId, StreamId};
 
-use crate::console::tell;
+use crate::cuda_devices::CudaDevices;
 use crate::exception::Exception;
-use crate::gpus::Gpus;
-use crate::process::Process;
+use crate::process::ProcessState;
 
-static PROCESS: OnceLock<Process<Gpus>> = OnceLock::new();
+static PROCESS: OnceLock<ProcessState<CudaDevices>> = OnceLock::new();
 
-/// The process that called, which begins with its first call; `None` in a forked child.
+/// Returns the process's state, created by the first call; `None` in a forked child.
 #[inline]
-fn process() -> Option<&'static Process<Gpus>> {
-    // First: in a child the other may be half made, by a thread that is not there.
-    if lifetime::is_forked_child() { None } else { Some(PROCESS.get_or_init(begin)) }
+fn process() -> Option<&'static ProcessState<CudaDevices>> {
+    // Checked first: a thread of the parent may have been creating the state at the fork.
+    if lifecycle::is_forked_child() { None } else { Some(PROCESS.get_or_init(initialize)) }
 }
 
-/// The process, if it has begun.
-fn begun_process() -> Option<&'static Process<Gpus>> {
-    if lifetime::is_forked_child() { None } else { PROCESS.get() }
+/// Returns the process's state if it exists; `None` in a forked child.
+fn existing_process() -> Option<&'static ProcessState<CudaDevices>> {
+    if lifecycle::is_forked_child() { None } else { PROCESS.get() }
 }
 
 #[cold]
-fn begin() -> Process<Gpus> {
-    lifetime::watch(at_exit);
-    let (wanted, missets) = environment::read(|name| env::var_os(name));
-    missets.iter().for_each(|misset| tell(&misset.to_string()));
+fn initialize() -> ProcessState<CudaDevices> {
+    log::install();
+    lifecycle::install_handlers(at_exit);
+    let (options, errors) = environment::read(|name| env::var_os(name));
+    errors.iter().for_each(|error| log::print(&error.to_string()));
     let settings = settings_from_env().map_err(|error| error.to_string());
-    Process::new(Gpus, settings, wanted, Arc::new(tell))
+    ProcessState::new(CudaDevices, settings, options, Arc::new(log::print))
 }
 
 extern "C" fn at_exit() {
-    guarded("at exit", (), || {
-        if let Some(process) = begun_process() {
-            lifetime::set_exiting();
-            process.exit();
+    catch_panic("exit handler", (), || {
+        if let Some(process) = existing_process() {
+            lifecycle::set_exiting();
+            process.shut_down();
         }
     });
 }
 
-/// Runs what a C function does. A panic, which would be a mistake in here, must not unwind into the caller; the hook has printed it.
+/// Runs the body of a C function, which must not unwind into its caller. Returns `default` after a
+/// panic, which is a bug in vramscope; the panic hook has printed it.
 #[inline]
-fn guarded<T>(name: &str, otherwise: T, work: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        tell(&format!("{name} panicked, which is a mistake in vramscope; please report it"));
-        otherwise
+fn catch_panic<T>(name: &str, default: T, body: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+        log::print(&format!("internal error: {name} panicked; please report this"));
+        default
     })
 }
 
-/// Says that something did not work, in a function that can return no error.
-fn complain<E: ToString>(name: &str, result: Result<(), E>) {
+/// Prints the error of a function that cannot return one.
+fn print_error<E: ToString>(name: &str, result: Result<(), E>) {
     if let Err(error) = result
-        && !lifetime::is_exiting()
+        && !lifecycle::is_exiting()
     {
-        tell(&format!("{name}: {}", error.to_string()));
+        log::print(&format!("{name}: {}", error.to_string()));
     }
 }
 
-/// A private pool's name, as PyTorch passes it: a `std::pair<unsigned long long, unsigned long long>`, which C++ passes as it passes this.
+/// A private pool's id as PyTorch passes it: `c10::cuda::MempoolId_t`, a
+/// `std::pair<unsigned long long, unsigned long long>`, which the C++ ABI passes like this struct.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct PoolName {
-    /// The first number, of pools that PyTorch made.
+pub struct MempoolPair {
+    /// Nonzero for pools that PyTorch created for a graph capture.
     pub first: u64,
-    /// The second, of pools that a program made.
+    /// Nonzero for pools that the program created.
     pub second: u64,
 }
 
-impl From<PoolName> for MempoolId {
-    fn from(name: PoolName) -> Self {
-        Self(name.first, name.second)
+impl From<MempoolPair> for MempoolId {
+    fn from(id: MempoolPair) -> Self {
+        Self(id.first, id.second)
     }
 }
 
-/// Hands out `size` bytes of device memory for work on `stream`: the `alloc_fn` of PyTorch's allocator. Null where `size` is 0.
+/// Allocates `size` bytes of device memory for work on `stream`: the `alloc_fn` of PyTorch's
+/// allocator. Returns null if `size` is 0.
 ///
-/// Where there is no memory, no GPU, or no settings that mean anything, it throws a C++ exception that says so, a `std::runtime_error`; PyTorch
-/// makes it a `RuntimeError`. In a process without libstdc++ nobody could catch one: there it says it on stderr and returns null.
+/// Throws a C++ `std::runtime_error` if there is no memory, no GPU, or the settings are invalid;
+/// PyTorch turns it into a `RuntimeError`. In a process without libstdc++ nothing could catch it,
+/// so the function prints the reason on stderr and returns null.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn vramscope_malloc(size: usize, device: c_int, stream: *mut c_void) -> *mut c_void {
-    let served = guarded("vramscope_malloc", None, || Some(allocate(size, device, stream)));
-    // Outside of `guarded`, which must not meet an exception that is not Rust's, and with nothing in this frame to drop.
-    match served.unwrap_or_else(|| refuse("vramscope: a request panicked, which is a mistake in vramscope")) {
+    let result = catch_panic("vramscope_malloc", None, || Some(allocate(size, device, stream)));
+    // Outside of `catch_panic`, which must not meet a foreign exception, and with nothing in this
+    // frame to drop.
+    match result.unwrap_or_else(|| fail("vramscope: internal error: a request panicked; please report this")) {
         Ok(address) => address,
         Err(exception) => exception.throw(),
     }
 }
 
-/// What [`vramscope_malloc`] does, with the exception that it throws.
+/// Does the work of [`vramscope_malloc`] and returns the exception that it throws.
 #[inline]
 fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<*mut c_void, Exception> {
     let Some(process) = process() else {
-        return refuse("vramscope: CUDA cannot be used in a forked process; no memory is handed out in it");
+        return fail("vramscope: cannot allocate in a forked process: CUDA does not work there");
     };
     match process.allocate(size as u64, device, StreamId(stream.expose_provenance() as u64)) {
         Ok(Some(address)) => Ok(ptr::with_exposed_provenance_mut(address as usize)),
         Ok(None) => Ok(ptr::null_mut()),
-        Err(refused) => refuse(&refused.to_string()),
+        Err(error) => fail(&error.to_string()),
     }
 }
 
-/// The exception that says why a request failed; where none can be thrown, null, said on stderr.
+/// Returns the exception for a failed request. If none can be thrown, prints the reason and returns
+/// null.
 #[cold]
-fn refuse(reason: &str) -> Result<*mut c_void, Exception> {
-    /// What was said last, so that the same is not said for each of a thousand requests.
-    static SAID: Mutex<String> = Mutex::new(String::new());
+fn fail(reason: &str) -> Result<*mut c_void, Exception> {
+    /// The last printed reason, so that a thousand failing requests print it once.
+    static LAST_PRINTED: Mutex<String> = Mutex::new(String::new());
     if let Some(exception) = Exception::new(reason) {
         return Err(exception);
     }
-    // In a forked child another thread of its parent may have left it locked.
-    let is_new = SAID.try_lock().map_or(true, |mut said| {
-        let is_new = *said != reason;
-        reason.clone_into(&mut said);
+    // Never waits: in a forked child, the lock may be held by a thread of the parent.
+    let is_new = LAST_PRINTED.try_lock().map_or(true, |mut last| {
+        let is_new = *last != reason;
+        reason.clone_into(&mut last);
         is_new
     });
     if is_new {
-        tell(reason.strip_prefix("vramscope: ").unwrap_or(reason));
+        log::print(reason.strip_prefix("vramscope: ").unwrap_or(reason));
     }
     Ok(ptr::null_mut())
 }
 
-/// Takes back memory that [`vramscope_malloc`] handed out: the `free_fn` of PyTorch's allocator. Null is nothing; what was not handed
-/// out, or was taken back before, is left alone and stderr says so.
+/// Frees memory that [`vramscope_malloc`] returned: the `free_fn` of PyTorch's allocator. Does
+/// nothing for null. Any other address that is not allocated is ignored and reported on stderr.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_free(address: *mut c_void, _size: usize, device: c_int, _stream: *mut c_void) {
-    guarded("vramscope_free", (), || {
+    catch_panic("vramscope_free", (), || {
         if address.is_null() {
             return;
         }
-        // In a forked child it is the parent's memory, and the parent will free it.
-        let Some(process) = begun_process() else { return };
-        complain("vramscope_free", process.free(address.addr() as u64, device));
+        // In a forked child the memory belongs to the parent, which frees it.
+        let Some(process) = existing_process() else { return };
+        print_error("vramscope_free", process.free(address.addr() as u64, device));
     });
 }
 
-/// PyTorch begins to use its devices: for `set_init_fn`. Serves the page from here on, instead of from the first allocation.
+/// Initializes the library: for `set_init_fn`. The page is served from here on, instead of from the
+/// first allocation.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_init(_device_count: c_int) {
-    guarded("vramscope_init", (), || {
+    catch_panic("vramscope_init", (), || {
         let _ = process();
     });
 }
 
-/// `torch.cuda.empty_cache()`: for `set_reset_fn`.
+/// Releases cached segments, `torch.cuda.empty_cache()`: for `set_reset_fn`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_empty_cache() {
-    guarded("vramscope_empty_cache", (), || {
-        if let Some(process) = begun_process() {
-            complain("vramscope_empty_cache", process.empty_cache());
+    catch_panic("vramscope_empty_cache", (), || {
+        if let Some(process) = existing_process() {
+            print_error("vramscope_empty_cache", process.empty_cache());
         }
     });
 }
 
-/// `torch.cuda.set_per_process_memory_fraction()`: for `set_memory_fraction_fn`.
+/// Limits a device's pool, `torch.cuda.set_per_process_memory_fraction()`: for
+/// `set_memory_fraction_fn`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_set_memory_fraction(fraction: f64, device: c_int) {
-    guarded("vramscope_set_memory_fraction", (), || {
+    catch_panic("vramscope_set_memory_fraction", (), || {
         if let Some(process) = process() {
-            complain("vramscope_set_memory_fraction", process.set_memory_fraction(fraction, device));
+            print_error("vramscope_set_memory_fraction", process.set_memory_fraction(fraction, device));
         }
     });
 }
 
-/// `torch.Tensor.record_stream()`: for `set_record_stream_fn`.
+/// Records that another stream uses a block, `torch.Tensor.record_stream()`: for
+/// `set_record_stream_fn`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_record_stream(address: *mut c_void, stream: *mut c_void) {
-    guarded("vramscope_record_stream", (), || {
-        // A tensor without elements has no memory.
-        if let Some(process) = begun_process().filter(|_| !address.is_null()) {
+    catch_panic("vramscope_record_stream", (), || {
+        // A tensor without elements has a null address.
+        if let Some(process) = existing_process().filter(|_| !address.is_null()) {
             let stream = StreamId(stream.expose_provenance() as u64);
-            complain("vramscope_record_stream", process.record_stream(address.addr() as u64, stream));
+            print_error("vramscope_record_stream", process.record_stream(address.addr() as u64, stream));
         }
     });
 }
 
-/// A graph's capture begins: for `set_begin_allocate_to_pool`.
+/// Begins to serve a device's requests from a private pool: for `set_begin_allocate_to_pool`.
 ///
-/// `_filter` is where the caller keeps the `std::function` that says of a stream whether it is captured, which cannot be called from C. So
-/// until the end everything that is asked for on the device comes from the private pool, of other streams too; that costs memory and
-/// nothing else, since blocks are handed out again on their own stream alone.
+/// `_filter` points to a `std::function` that tells whether a stream is captured, which C cannot
+/// call. So until the end of the capture all requests of the device use the private pool, those of
+/// other streams too. That costs memory, but is correct: blocks are only reused on their own
+/// stream.
 #[unsafe(no_mangle)]
-pub extern "C" fn vramscope_begin_allocate_to_pool(device: c_int, pool: PoolName, _filter: *const c_void) {
-    guarded("vramscope_begin_allocate_to_pool", (), || {
+pub extern "C" fn vramscope_begin_allocate_to_pool(device: c_int, pool: MempoolPair, _filter: *const c_void) {
+    catch_panic("vramscope_begin_allocate_to_pool", (), || {
         if let Some(process) = process() {
-            complain("vramscope_begin_allocate_to_pool", process.begin_allocate_to_pool(device, pool.into()));
+            print_error("vramscope_begin_allocate_to_pool", process.begin_allocate_to_pool(device, pool.into()));
         }
     });
 }
 
-/// The capture has ended: for `set_end_allocate_to_pool_fn`.
+/// Ends serving a device's requests from a private pool: for `set_end_allocate_to_pool_fn`.
 #[unsafe(no_mangle)]
-pub extern "C" fn vramscope_end_allocate_to_pool(device: c_int, pool: PoolName) {
-    guarded("vramscope_end_allocate_to_pool", (), || {
-        if let Some(process) = begun_process() {
-            complain("vramscope_end_allocate_to_pool", process.end_allocate_to_pool(device, pool.into()));
+pub extern "C" fn vramscope_end_allocate_to_pool(device: c_int, pool: MempoolPair) {
+    catch_panic("vramscope_end_allocate_to_pool", (), || {
+        if let Some(process) = existing_process() {
+            print_error("vramscope_end_allocate_to_pool", process.end_allocate_to_pool(device, pool.into()));
         }
     });
 }
 
-/// A graph is gone: for `set_release_pool`.
+/// Ends one use of a private pool, when a graph is destroyed: for `set_release_pool`.
 #[unsafe(no_mangle)]
-pub extern "C" fn vramscope_release_pool(device: c_int, pool: PoolName) {
-    guarded("vramscope_release_pool", (), || {
-        if let Some(process) = begun_process() {
-            complain("vramscope_release_pool", process.release_pool(device, pool.into()));
+pub extern "C" fn vramscope_release_pool(device: c_int, pool: MempoolPair) {
+    catch_panic("vramscope_release_pool", (), || {
+        if let Some(process) = existing_process() {
+            print_error("vramscope_release_pool", process.release_pool(device, pool.into()));
         }
     });
 }
 
-/// What `torch.cuda.memory_stats()` says on PyTorch's own allocator, as a JSON object, with a 0 behind it; `{}` for a device that was not
-/// used. At most `capacity` bytes are written, none where `text` is null. Returns how many there are, the 0 not counted.
+/// Writes the counters of `torch.cuda.memory_stats()` to `text` as a JSON object with a 0 behind
+/// it; `{}` for an unused device. Writes at most `capacity` bytes, and none if `text` is null.
+/// Returns the length of the whole object, without the 0.
 ///
 /// # Safety
-/// `text` is null or points at `capacity` bytes that may be written.
+/// `text` is null or points to `capacity` writable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramscope_memory_stats_json(device: c_int, text: *mut c_char, capacity: usize) -> usize {
-    guarded("vramscope_memory_stats_json", 0, || {
-        let json = begun_process().map_or_else(|| "{}".to_owned(), |process| process.memory_stats_json(device));
+    catch_panic("vramscope_memory_stats_json", 0, || {
+        let json = existing_process().map_or_else(|| "{}".to_owned(), |process| process.memory_stats_json(device));
         if !text.is_null() && capacity > 0 {
             let length = json.len().min(capacity - 1);
-            // SAFETY: The caller guarantees `capacity` bytes at `text`, and `length` is less. The string is not among them.
+            // SAFETY: The caller guarantees `capacity` bytes at `text`, `length` is less, and the
+            // string is another allocation.
             unsafe {
                 ptr::copy_nonoverlapping(json.as_ptr().cast(), text, length);
                 text.add(length).write(0);
@@ -258,56 +279,57 @@ pub unsafe extern "C" fn vramscope_memory_stats_json(device: c_int, text: *mut c
     })
 }
 
-/// Records a named moment, a training step say, on every GPU that is used.
+/// Records a mark, such as a training step, on every GPU in use.
 ///
 /// # Safety
-/// `name` is null or points at a string that ends with a 0.
+/// `name` is null or points to a string that ends with a 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramscope_mark(name: *const c_char) {
-    guarded("vramscope_mark", (), || {
-        if let Some(process) = begun_process().filter(|_| !name.is_null()) {
-            // SAFETY: It is not null, and the caller guarantees the rest.
+    catch_panic("vramscope_mark", (), || {
+        if let Some(process) = existing_process().filter(|_| !name.is_null()) {
+            // SAFETY: `name` is not null, so the caller guarantees a string.
             let name = unsafe { CStr::from_ptr(name) };
             process.mark(&name.to_string_lossy());
         }
     });
 }
 
-/// Begins a scope on this thread, a module's forward pass say: until [`vramscope_scope_end`], what the thread asks for is recorded as asked for in
-/// it, inside of those that have begun before. `category` is null or the name of a [`Category`], `activation` say; any other name is as null.
+/// Begins a scope on this thread, such as a module's forward pass. Until [`vramscope_scope_end`],
+/// the thread's requests are recorded in it, nested in the scopes that began before. `category` is
+/// null or the name of a [`Category`], such as `activation`; other names count as null.
 ///
 /// # Safety
-/// Each is null or points at a string that ends with a 0.
+/// Each argument is null or points to a string that ends with a 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramscope_scope_begin(name: *const c_char, category: *const c_char) {
-    // SAFETY: It is not null, and the caller guarantees the rest.
+    // SAFETY: The pointer is not null, so the caller guarantees a string.
     let text = |text: *const c_char| (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
-    guarded("vramscope_scope_begin", (), || {
+    catch_panic("vramscope_scope_begin", (), || {
         let category = text(category).and_then(|name| Category::ALL.into_iter().find(|one| one.name() == name));
         enter_scope(&text(name).unwrap_or_default(), category);
     });
 }
 
-/// Ends the scope that began last on this thread, if there is one.
+/// Ends the innermost scope of this thread, if it has one.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_scope_end() {
-    guarded("vramscope_scope_end", (), leave_scope);
+    catch_panic("vramscope_scope_end", (), leave_scope);
 }
 
-/// Whether what happens is recorded from now on (0: no), on every GPU that is used so far. While it is not, events are counted; when it is again, the
-/// recording has a gap that says how many there were, and right after it what memory looks like.
+/// Pauses (0) or resumes the recording of every GPU in use. While it is paused, events are only
+/// counted; after it resumes, the recording has a gap with their number, followed by a full state.
 #[unsafe(no_mangle)]
-pub extern "C" fn vramscope_set_recording(recording: c_int) {
-    guarded("vramscope_set_recording", (), || {
-        if let Some(process) = begun_process() {
-            process.set_recording(recording != 0);
+pub extern "C" fn vramscope_set_recording(enabled: c_int) {
+    catch_panic("vramscope_set_recording", (), || {
+        if let Some(process) = existing_process() {
+            process.set_recording(enabled != 0);
         }
     });
 }
 
-/// Ends the recording before the process does. Returns 0 where its file, if any was wanted, is whole, else 1. Memory is handed out and
-/// taken back as before, and is not recorded any more.
+/// Ends the recording before the process ends. Returns 0 if its file is complete or none was
+/// requested, else 1. Allocation continues, unrecorded.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_stop() -> c_int {
-    guarded("vramscope_stop", 1, || c_int::from(!begun_process().is_none_or(|process| process.stop())))
+    catch_panic("vramscope_stop", 1, || c_int::from(!existing_process().is_none_or(|process| process.stop())))
 }

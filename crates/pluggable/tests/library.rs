@@ -1,4 +1,5 @@
-//! The library as PyTorch loads it: a file whose functions are looked up by name, in a process of its own.
+//! Loads the library as PyTorch does: a file whose functions are found by name, in a separate
+//! process.
 
 use std::env;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -9,7 +10,7 @@ use std::ptr;
 
 use vramscope_collector::CudaDevice;
 
-const NAMES: [&CStr; 12] = [
+const FUNCTIONS: [&CStr; 12] = [
     c"vramscope_malloc",
     c"vramscope_free",
     c"vramscope_init",
@@ -24,10 +25,10 @@ const NAMES: [&CStr; 12] = [
     c"vramscope_stop",
 ];
 
-/// Set in the process that loads the library.
-const INSIDE: &str = "VRAMSCOPE_TEST_INSIDE";
+/// Set in the child process that loads the library.
+const CHILD_VARIABLE: &str = "VRAMSCOPE_TEST_CHILD";
 
-// SAFETY: As POSIX declares them.
+// SAFETY: All are declared as in POSIX.
 unsafe extern "C" {
     fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
@@ -43,98 +44,107 @@ type Malloc = extern "C" fn(usize, c_int, *mut c_void) -> *mut c_void;
 type Free = extern "C" fn(*mut c_void, usize, c_int, *mut c_void);
 type Stats = extern "C" fn(c_int, *mut c_char, usize) -> usize;
 type Mark = extern "C" fn(*const c_char);
-type Plain = extern "C" fn();
+type NoArguments = extern "C" fn();
 type Stop = extern "C" fn() -> c_int;
 
 struct Library(*mut c_void);
 
-/// The file that cargo built beside this test.
+/// Returns the library that cargo built beside this test.
 fn library_path() -> PathBuf {
-    let beside = env::current_exe().expect("this test is a file").parent().expect("in a folder").to_owned();
-    let places = [beside.join("..").join("libvramscope_pluggable.so"), beside.join("libvramscope_pluggable.so")];
-    places.into_iter().find(|path| path.is_file()).expect("cargo builds the library first")
+    let folder = env::current_exe().expect("this test has a path").parent().expect("the path has a folder").to_owned();
+    let paths = [folder.join("..").join("libvramscope_pluggable.so"), folder.join("libvramscope_pluggable.so")];
+    paths.into_iter().find(|path| path.is_file()).expect("cargo builds the library first")
 }
 
 impl Library {
     fn open() -> Self {
-        let path = CString::new(library_path().to_str().expect("a path of text")).expect("a path without a 0");
-        // SAFETY: The path ends with a 0. What the library does when it is loaded is what Rust's standard library does.
+        let path = CString::new(library_path().to_str().expect("the path is Unicode")).expect("the path has no 0");
+        // SAFETY: The path ends with a 0. On loading, the library only runs the standard library's
+        // initializers.
         let library = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
-        assert!(!library.is_null(), "it can be loaded");
+        assert!(!library.is_null(), "the library can be loaded");
         Self(library)
     }
 
     fn address(&self, name: &CStr) -> *mut c_void {
         // SAFETY: The library is open and the name ends with a 0.
         let address = unsafe { dlsym(self.0, name.as_ptr()) };
-        assert!(!address.is_null(), "{name:?} is there");
+        assert!(!address.is_null(), "the library exports {name:?}");
         address
     }
 
     fn function<F: Copy>(&self, name: &CStr) -> F {
-        assert_eq!(size_of::<F>(), size_of::<*mut c_void>(), "a function is an address");
+        assert_eq!(size_of::<F>(), size_of::<*mut c_void>(), "a function pointer has the size of an address");
         let address = self.address(name);
-        // SAFETY: Every caller names the type that the function is declared with in `lib.rs`.
+        // SAFETY: Every caller passes the type that the function has in `lib.rs`.
         unsafe { std::mem::transmute_copy(&address) }
     }
 }
 
-/// Runs the test `name` of this file again, in a process of its own that these variables are set in.
-fn run_inside(name: &str, variables: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(env::current_exe().expect("this test is a file"));
-    command.args(["--exact", name, "--nocapture", "--test-threads", "1"]).env(INSIDE, "1");
-    command.envs(variables.iter().copied()).output().expect("it runs")
+/// Runs the test `name` of this file in a child process with these environment variables.
+fn run_in_child(name: &str, variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env::current_exe().expect("this test has a path"));
+    command.args(["--exact", name, "--nocapture", "--test-threads", "1"]).env(CHILD_VARIABLE, "1");
+    command.envs(variables.iter().copied()).output().expect("the program runs")
 }
 
-/// What a process without a GPU is told, and that it ended well.
-fn told(output: &Output) -> Vec<String> {
+/// Returns the messages that a successful process printed.
+fn printed_messages(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{:?}\n{text}", output.status);
     text.lines().filter(|line| line.starts_with("vramscope: ")).map(str::to_owned).collect()
 }
 
-fn is_inside() -> bool {
-    env::var_os(INSIDE).is_some()
+fn is_child() -> bool {
+    env::var_os(CHILD_VARIABLE).is_some()
 }
 
-/// Whether there is a GPU, where what these tests expect is not what happens; run.sh of tests/gpu tests the library there.
+/// Returns true on a machine with a GPU, where the expectations of these tests do not hold;
+/// `tests/gpu/run.sh` tests the library there.
 fn has_gpu() -> bool {
     CudaDevice::list().is_ok_and(|devices| !devices.is_empty())
 }
 
-#[test]
-fn every_function_is_found_and_the_library_stays_loaded() {
-    let library = Library::open();
-    let first = NAMES.map(|name| library.address(name).addr());
-    // SAFETY: It was opened once and is closed once; it is linked to stay.
-    unsafe { dlclose(library.0) };
-    let again = Library::open();
-    assert_eq!(NAMES.map(|name| again.address(name).addr()), first);
+/// Returns why this machine has no GPU to allocate from.
+fn no_gpu_reason() -> String {
+    CudaDevice::list().expect_err("there is no CUDA driver").to_string()
 }
 
 #[test]
-fn without_a_gpu_every_function_answers_and_the_reason_is_given_once() {
+fn library_exports_every_function_and_stays_loaded() {
+    let library = Library::open();
+    let first = FUNCTIONS.map(|name| library.address(name).addr());
+    // SAFETY: The library was opened once and is closed once; it is linked to stay loaded.
+    unsafe { dlclose(library.0) };
+    let again = Library::open();
+    assert_eq!(FUNCTIONS.map(|name| again.address(name).addr()), first);
+}
+
+#[test]
+fn without_a_gpu_every_function_returns_and_the_reason_is_printed_once() {
     if has_gpu() {
-        eprintln!("there is a GPU here: what happens without one was not tested");
+        eprintln!("SKIPPED: this machine has a GPU");
         return;
     }
-    if !is_inside() {
-        let name = "without_a_gpu_every_function_answers_and_the_reason_is_given_once";
-        let said =
-            told(&run_inside(name, &[("VRAMSCOPE_RECORD", "/nowhere/a.vram"), ("VRAMSCOPE_LISTEN", "nonsense")]));
-        assert_eq!(said.len(), 3, "{said:?}");
-        assert!(said[0].starts_with("vramscope: VRAMSCOPE_LISTEN: \"nonsense\" is not an address"), "{said:?}");
-        assert!(said[1].starts_with("vramscope: no CUDA here: "), "{said:?}");
-        assert!(said[1].ends_with("; no memory is handed out"), "{said:?}");
-        assert!(said[2].starts_with("vramscope: vramscope_free: 0x200"), "{said:?}");
+    if !is_child() {
+        let name = "without_a_gpu_every_function_returns_and_the_reason_is_printed_once";
+        let messages = printed_messages(&run_in_child(
+            name,
+            &[("VRAMSCOPE_RECORD", "/nowhere/a.vram"), ("VRAMSCOPE_LISTEN", "nonsense")],
+        ));
+        assert_eq!(messages.len(), 3, "{messages:?}");
+        assert!(messages[0].starts_with("vramscope: VRAMSCOPE_LISTEN: expected an address"), "{messages:?}");
+        assert!(messages[0].contains("not \"nonsense\""), "{messages:?}");
+        assert_eq!(messages[1], format!("vramscope: cannot allocate: {}", no_gpu_reason()));
+        assert!(messages[2].starts_with("vramscope: vramscope_free: 0x200"), "{messages:?}");
         return;
     }
     let library = Library::open();
-    let (malloc, free): (Malloc, Free) = (library.function(NAMES[0]), library.function(NAMES[1]));
-    let (stats, mark): (Stats, Mark) = (library.function(NAMES[9]), library.function(NAMES[10]));
-    let stop: Stop = library.function(NAMES[11]);
+    let (malloc, free): (Malloc, Free) = (library.function(FUNCTIONS[0]), library.function(FUNCTIONS[1]));
+    let (stats, mark): (Stats, Mark) = (library.function(FUNCTIONS[9]), library.function(FUNCTIONS[10]));
+    let stop: Stop = library.function(FUNCTIONS[11]);
     let null = ptr::null_mut();
-    // Before anything was asked for there is nothing to say.
+    // Nothing is printed before the first request.
     free(null, 512, 0, null);
     mark(c"too soon".as_ptr());
     assert_eq!((stop(), stats(0, ptr::null_mut(), 0)), (0, 2));
@@ -143,7 +153,7 @@ fn without_a_gpu_every_function_answers_and_the_reason_is_given_once() {
     }
     free(null, 512, 0, null);
     free(ptr::without_provenance_mut(512), 512, 0, null);
-    let empty_cache: Plain = library.function(NAMES[3]);
+    let empty_cache: NoArguments = library.function(FUNCTIONS[3]);
     empty_cache();
     mark(ptr::null());
     let mut text: [c_char; 2] = [1; 2];
@@ -153,84 +163,85 @@ fn without_a_gpu_every_function_answers_and_the_reason_is_given_once() {
 }
 
 #[test]
-fn settings_that_mean_nothing_are_named() {
+fn invalid_settings_are_printed() {
     if has_gpu() {
-        eprintln!("there is a GPU here: what happens without one was not tested");
+        eprintln!("SKIPPED: this machine has a GPU");
         return;
     }
-    if !is_inside() {
-        let said =
-            told(&run_inside("settings_that_mean_nothing_are_named", &[("PYTORCH_CUDA_ALLOC_CONF", "expandable:1")]));
-        assert_eq!(said.len(), 1, "{said:?}");
-        assert!(
-            said[0].starts_with("vramscope: PYTORCH_CUDA_ALLOC_CONF: ") && said[0].contains("expandable"),
-            "{said:?}"
-        );
+    if !is_child() {
+        let messages = printed_messages(&run_in_child(
+            "invalid_settings_are_printed",
+            &[("PYTORCH_CUDA_ALLOC_CONF", "expandable:1")],
+        ));
+        assert_eq!(messages.len(), 1, "{messages:?}");
+        let expected = "vramscope: cannot allocate: PYTORCH_CUDA_ALLOC_CONF: ";
+        assert!(messages[0].starts_with(expected) && messages[0].contains("expandable"), "{messages:?}");
         return;
     }
-    let malloc: Malloc = Library::open().function(NAMES[0]);
+    let malloc: Malloc = Library::open().function(FUNCTIONS[0]);
     assert!(malloc(512, 0, ptr::null_mut()).is_null());
 }
 
 #[test]
-fn a_forked_child_touches_nothing_and_exits() {
-    if !is_inside() {
-        let said = told(&run_inside("a_forked_child_touches_nothing_and_exits", &[]));
-        let forked = "vramscope: CUDA cannot be used in a forked process; no memory is handed out in it";
-        assert_eq!(said.iter().filter(|line| *line == forked).count(), 1, "{said:?}");
+fn forked_child_cannot_allocate_and_exits() {
+    if !is_child() {
+        let messages = printed_messages(&run_in_child("forked_child_cannot_allocate_and_exits", &[]));
+        let expected = "vramscope: cannot allocate in a forked process: CUDA does not work there";
+        assert_eq!(messages.iter().filter(|line| *line == expected).count(), 1, "{messages:?}");
         return;
     }
     let library = Library::open();
-    let (malloc, free): (Malloc, Free) = (library.function(NAMES[0]), library.function(NAMES[1]));
+    let (malloc, free): (Malloc, Free) = (library.function(FUNCTIONS[0]), library.function(FUNCTIONS[1]));
     let null = ptr::null_mut();
     free(malloc(512, 0, null), 512, 0, null);
-    // SAFETY: The child calls the library and exits, as a data loader's worker may; it has no lock of this process to wait for.
+    // SAFETY: The child calls the library and exits, as a data loader's worker may; it waits for no
+    // lock.
     let child = unsafe { fork() };
     if child == 0 {
-        let refused = malloc(512, 0, null).is_null() && malloc(512, 0, null).is_null();
+        let fails = malloc(512, 0, null).is_null() && malloc(512, 0, null).is_null();
         free(ptr::without_provenance_mut(512), 512, 0, null);
-        let stopped: Stop = library.function(NAMES[11]);
-        // SAFETY: It ends the child with the handlers at exit run, which is what is tested.
-        unsafe { exit(if refused && stopped() == 0 { 7 } else { 1 }) }
+        let stop: Stop = library.function(FUNCTIONS[11]);
+        // SAFETY: Ends the child and runs its exit handlers, which this test covers.
+        unsafe { exit(if fails && stop() == 0 { 7 } else { 1 }) }
     }
     let mut status = 0;
-    // SAFETY: The status is a variable that is there.
+    // SAFETY: `status` is a valid variable.
     assert_eq!(unsafe { waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 7 << 8, "it refused, and exited by itself");
+    assert_eq!(status, 7 << 8, "requests failed in the child, and it exited by itself");
 }
 
-/// Builds the C++ program; `None` where there is no compiler.
+/// Builds the C++ program; `None` without a compiler.
 fn build(program: &Path) -> Option<()> {
     let mut compiler = Command::new("g++");
     compiler.args(["-std=c++17", "-pthread", "-x", "c++", "-", "-ldl", "-o"]).arg(program).stdin(Stdio::piped());
     let mut running = compiler.spawn().ok()?;
-    // Taken along in this test, which may run where the repository is not.
-    let source = include_bytes!("catches.cpp");
-    running.stdin.take().expect("it is piped").write_all(source).expect("the compiler reads it");
-    assert!(running.wait().expect("it ends").success(), "it compiles");
+    // Embedded, because this test may run on a machine without the repository.
+    let source = include_bytes!("catch_exception.cpp");
+    running.stdin.take().expect("stdin is piped").write_all(source).expect("the compiler reads it");
+    assert!(running.wait().expect("the compiler ends").success(), "the program compiles");
     Some(())
 }
 
 #[test]
-fn a_failed_request_is_an_exception_in_cpp() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let program = folder.path().join("catches");
+fn failed_request_throws_a_cpp_exception() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = folder.path().join("catch_exception");
     if build(&program).is_none() {
-        let _ = io::stderr().write_all(b"SKIPPED: there is no g++ to build a C++ program with\n");
+        let _ = io::stderr().write_all(b"SKIPPED: no g++ on this machine\n");
         return;
     }
-    let output = Command::new(&program).arg(library_path()).output().expect("it runs");
+    let output = Command::new(&program).arg(library_path()).output().expect("the program runs");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);
     let lines: Vec<&str> = text.lines().collect();
-    let (begin, reason) = if has_gpu() {
-        ("caught: CUDA out of memory. Tried to allocate ", "more than 1EB")
+    let (start, reason) = if has_gpu() {
+        ("caught: CUDA out of memory. Tried to allocate ".to_owned(), "more than 1EB".to_owned())
     } else {
-        ("caught: vramscope: ", "no CUDA here: ")
+        ("caught: vramscope: cannot allocate: ".to_owned(), no_gpu_reason())
     };
     assert_eq!((lines.len(), lines[0], lines[2]), (4, "unwound", "unwound"), "{text}");
     for caught in [lines[1], lines[3]] {
-        assert!(caught.starts_with(begin) && caught.contains(reason), "{text}");
+        assert!(caught.starts_with(&start) && caught.contains(&reason), "{text}");
     }
-    assert_eq!(output.stderr, b"", "the exception says it, and nothing else");
+    assert_eq!(output.stderr, b"", "the reason is only in the exception");
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::program::{Finished, fixture, run};
+use crate::process::{Finished, fixture, run};
 
 fn snapshot(name: &str) -> PathBuf {
     fixture(&format!("{name}.pickle.zst"))
@@ -24,25 +24,25 @@ fn diff(a: &Path, b: &Path, rest: &[&str]) -> Finished {
 fn json(a: &Path, b: &Path) -> Value {
     let finished = diff(a, b, &["--json"]);
     assert_eq!(finished.stdout.lines().count(), 1, "one object and nothing else");
-    serde_json::from_str(&finished.stdout).expect("JSON")
+    serde_json::from_str(&finished.stdout).expect("the text is JSON")
 }
 
 fn keys(value: &Value) -> Vec<&str> {
-    value.as_object().expect("an object").keys().map(String::as_str).collect()
+    value.as_object().expect("the value is an object").keys().map(String::as_str).collect()
 }
 
 fn sites(report: &Value) -> &[Value] {
-    report["sites"].as_array().expect("a list of sites")
+    report["sites"].as_array().expect("the sites are a list")
 }
 
 fn number(value: &Value, field: &str) -> i64 {
     value[field].as_i64().unwrap_or_else(|| panic!("no {field} in {value}"))
 }
 
-/// The sums over the sites are the totals.
+/// Checks that the bytes of all sites add up to the totals.
 #[track_caller]
 fn check_sums(report: &Value) {
-    for device in report["devices"].as_array().expect("a list of devices") {
+    for device in report["devices"].as_array().expect("the devices are a list") {
         for (side, peak, end) in [("a", "a_bytes", "a_end_bytes"), ("b", "b_bytes", "b_end_bytes")] {
             let sum = |field: &str| {
                 let of_device = sites(report).iter().filter(|site| site["device"] == device["device"]);
@@ -55,8 +55,8 @@ fn check_sums(report: &Value) {
 }
 
 #[test]
-fn a_recording_and_itself() {
-    let folder = TempDir::new().expect("a folder");
+fn recording_equals_its_import() {
+    let folder = TempDir::new().expect("a temporary folder");
     let imported = folder.path().join("same.vram");
     for name in ["mlp_train", "graphs", "ring", "tiny_inference"] {
         let snapshot = snapshot(name);
@@ -72,9 +72,9 @@ fn a_recording_and_itself() {
 }
 
 #[test]
-fn diff_has_the_documented_fields() {
+fn json_has_the_documented_fields() {
     let report = json(&snapshot("mlp_train"), &snapshot("tiny_inference"));
-    assert_eq!(keys(&report), ["devices", "sites"]);
+    assert_eq!(keys(&report), ["devices", "files", "sites"]);
     assert_eq!(keys(&report["devices"][0]), ["a", "b", "device"]);
     let totals = [
         "allocated_bytes",
@@ -108,7 +108,7 @@ fn diff_has_the_documented_fields() {
 }
 
 #[test]
-fn what_grew_comes_first() {
+fn sites_are_ordered_by_growth() {
     let report = json(&snapshot("tiny_inference"), &snapshot("mlp_train"));
     check_sums(&report);
     let deltas: Vec<i64> = sites(&report).iter().map(|site| number(site, "delta_bytes")).collect();
@@ -116,26 +116,34 @@ fn what_grew_comes_first() {
     assert!(deltas[0] > 0 && deltas[deltas.len() - 1] < 0, "{deltas:?}");
     let grown = sites(&report).iter().filter(|site| number(site, "delta_bytes") > 0);
     let optimizer = grown.filter(|site| site["site"].as_str().is_some_and(|name| name.starts_with("adam.py:178")));
-    assert_eq!(optimizer.map(|site| number(site, "a_bytes")).collect::<Vec<_>>(), [0], "it is in one of them only");
+    assert_eq!(
+        optimizer.map(|site| number(site, "a_bytes")).collect::<Vec<_>>(),
+        [0],
+        "the optimizer exists only in the second recording"
+    );
 }
 
-/// Two runs of one program that was started from another file, and by another program, the second time.
+/// The second run was started from another file and by another program.
 #[test]
-fn runs_of_one_program_are_compared_site_by_site() {
+fn sites_of_two_runs_are_matched() {
     let snapshots = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/snapshots");
     let [plain, expandable] =
         ["gpt_varlen", "gpt_varlen_expandable"].map(|name| snapshots.join(format!("{name}.pickle.zst")));
     if !plain.exists() {
-        println!("skipped: {} is not there", plain.display());
+        println!("SKIPPED: {} does not exist", plain.display());
         return;
     }
     let report = json(&plain, &expandable);
     check_sums(&report);
-    let largest = sites(&report).iter().max_by_key(|site| number(site, "a_bytes")).expect("sites");
+    let largest = sites(&report).iter().max_by_key(|site| number(site, "a_bytes")).expect("the report has sites");
     assert!(largest["stack"][0].as_str().is_some_and(|frame| frame.ends_with(":47 forward")), "{largest}");
     assert_eq!(largest["a_blocks"], largest["b_blocks"], "{largest}");
     let both = sites(&report).iter().filter(|site| number(site, "a_bytes") > 0 && number(site, "b_bytes") > 0).count();
-    assert_eq!(both, sites(&report).iter().filter(|site| number(site, "a_bytes") > 0).count(), "each has its like");
+    assert_eq!(
+        both,
+        sites(&report).iter().filter(|site| number(site, "a_bytes") > 0).count(),
+        "every site of the first run is matched"
+    );
     let [frag, gc] = ["frag_a", "frag_a_gc"].map(|name| snapshots.join(format!("{name}.pickle.zst")));
     let report = json(&frag, &gc);
     check_sums(&report);
@@ -143,14 +151,21 @@ fn runs_of_one_program_are_compared_site_by_site() {
 }
 
 #[test]
-fn diff_is_a_table_for_people() {
+fn text_has_tables_with_complete_site_names() {
     let finished = diff(&snapshot("mlp_train"), &snapshot("frag_a_expandable"), &[]);
     for line in ["device 0", "peak allocated", "change", "fragmentation at peak", "site, at the peak", "frag"] {
         assert!(finished.stdout.contains(line), "no {line:?} in\n{}", finished.stdout);
     }
-    let fits = |line: &str| line.chars().count() <= 100 && line == line.trim_end();
-    let table = || finished.stdout.lines().filter(|line| !line.starts_with("a: ") && !line.starts_with("b: "));
-    assert!(table().all(fits), "{}", finished.stdout);
+    assert!(finished.stdout.lines().all(|line| line == line.trim_end()), "{}", finished.stdout);
+    assert!(finished.stdout.contains(" points\n"), "{}", finished.stdout);
+    let report = json(&snapshot("mlp_train"), &snapshot("frag_a_expandable"));
+    let is_complete = |line: &&str| {
+        sites(&report).iter().any(|site| line.ends_with(site["site"].as_str().expect("the site has a name")))
+    };
+    let growing = finished.stdout.lines().filter(|line| line.trim_start().starts_with('+') && line.contains("iB  "));
+    let names: Vec<&str> = growing.filter(|line| line.contains(".py:")).collect();
+    assert!(!names.is_empty() && names.iter().all(is_complete), "{}", finished.stdout);
+    assert!(!finished.stdout.contains('…'), "{}", finished.stdout);
     let same = diff(&snapshot("mlp_train"), &snapshot("mlp_train"), &[]).stdout;
-    assert!(same.contains("in both as much") && !same.contains("site, at"), "{same}");
+    assert!(same.contains("the same amount in both") && !same.contains("site, at"), "{same}");
 }

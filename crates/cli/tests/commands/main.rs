@@ -1,15 +1,17 @@
-//! The real binary, run as a person or a script runs it.
+//! Runs the real binary as a user or a script does.
 #![forbid(unsafe_code)]
 
-mod breaks;
+mod access;
 mod diff;
+mod errors;
 mod export;
-mod files;
-mod gathered;
+mod help;
+mod import_info;
 mod live;
-mod pictures;
-mod program;
+mod output;
+mod process;
 mod proxy;
-mod refusals;
-mod served;
-mod verify;
+mod reconnect;
+mod report_html;
+mod serve;
+mod verify_simulate;

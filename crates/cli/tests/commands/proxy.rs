@@ -1,4 +1,4 @@
-//! A way to a server that breaks when it is told to.
+//! A proxy whose connections a test can cut.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,26 +7,26 @@ use std::sync::{Arc, Mutex, MutexGuard};
 #[derive(Default)]
 struct State {
     target: Option<SocketAddr>,
-    open: Vec<TcpStream>,
+    connections: Vec<TcpStream>,
 }
 
-/// Passes on what comes to an address of its own.
+/// Forwards TCP connections to a server.
 pub(crate) struct Proxy {
     pub(crate) url: String,
     state: Arc<Mutex<State>>,
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().expect("no panic")
+    state.lock().expect("no thread panics with the lock")
 }
 
 impl Proxy {
-    /// One to the server at `url`.
-    pub(crate) fn to(url: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let own = format!("http://{}/", listener.local_addr().expect("it is bound"));
+    /// Starts a proxy to the server at `url`.
+    pub(crate) fn start(url: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = format!("http://{}/", listener.local_addr().expect("the listener is bound"));
         let state = Arc::new(Mutex::new(State::default()));
-        let proxy = Self { url: own, state: Arc::clone(&state) };
+        let proxy = Self { url: address, state: Arc::clone(&state) };
         proxy.point_to(url);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -34,37 +34,37 @@ impl Proxy {
                 let Some(server) = target.and_then(|target| TcpStream::connect(target).ok()) else { continue };
                 let pair = [(&client, &server), (&server, &client)];
                 for (from, to) in pair.map(|(from, to)| (from.try_clone(), to.try_clone())) {
-                    let (from, to) = (from.expect("a socket"), to.expect("a socket"));
-                    std::thread::spawn(move || pass(from, to));
+                    let (from, to) = (from.expect("a socket can be cloned"), to.expect("a socket can be cloned"));
+                    std::thread::spawn(move || forward(from, to));
                 }
-                lock(&state).open.extend([client, server]);
+                lock(&state).connections.extend([client, server]);
             }
         });
         proxy
     }
 
-    /// From now on it leads to the server at `url`.
+    /// Forwards new connections to the server at `url`.
     pub(crate) fn point_to(&self, url: &str) {
-        let address = url.trim_start_matches("http://").split('/').next().expect("an address");
-        lock(&self.state).target = Some(address.parse().expect("an address"));
+        let address = url.trim_start_matches("http://").split('/').next().expect("split() returns at least one part");
+        lock(&self.state).target = Some(address.parse().expect("the URL has host and port"));
     }
 
-    /// Breaks every connection that there is.
+    /// Closes every connection.
     pub(crate) fn cut(&self) {
-        for stream in lock(&self.state).open.drain(..) {
-            // It may have ended by itself.
+        for stream in lock(&self.state).connections.drain(..) {
+            // Ignore errors: the peer may have closed it.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream) {
+fn forward(mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = [0; 16 << 10];
     while let Ok(read @ 1..) = from.read(&mut buffer) {
         if to.write_all(&buffer[..read]).is_err() {
             break;
         }
     }
-    // Either side may be gone.
+    // Ignore errors: either side may have closed its connection.
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use vramscope_collector::{Address, Gather, HostDevice, Outputs, TlsFiles, Token};
 use vramscope_pool::rerun::{self, History};
 use vramscope_trace::{
-    Decoder, Definition, EventKind, Info, Item, MempoolId, Pool, PoolKind, Recording, SiteId, Stage, StringId,
+    ByteSize, Decoder, Definition, EventKind, Info, Item, MempoolId, Pool, PoolKind, Recording, SiteId, Stage, StringId,
 };
 
 use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Devices of a few MiB of this machine's memory, or the reason why there are none.
-struct Hosts(Result<Vec<u64>, &'static str>);
+/// Host devices of these capacities, or why there are none. A device without memory fails to open.
+struct HostDevices(Result<Vec<u64>, &'static str>);
 
-impl Devices for Hosts {
+impl DeviceSource for HostDevices {
     type Device = HostDevice;
 
     fn list(&self) -> Result<Vec<DeviceInfo>, String> {
@@ -35,64 +35,68 @@ impl Devices for Hosts {
     fn open(&self, number: u16) -> Result<HostDevice, String> {
         let capacities = self.0.as_ref().map_err(|reason| (*reason).to_owned())?;
         match capacities[usize::from(number)] {
-            0 => Err("it is asleep".to_owned()),
+            0 => Err("unavailable".to_owned()),
             capacity => Ok(HostDevice::new(capacity)),
         }
     }
 }
 
-type Heard = Arc<Mutex<Vec<String>>>;
+type Messages = Arc<Mutex<Vec<String>>>;
 
-fn begin(devices: Result<Vec<u64>, &'static str>, conf: Result<&str, &str>, wanted: Wanted) -> (Process<Hosts>, Heard) {
-    let heard = Heard::default();
-    let tell = {
-        let heard = Arc::clone(&heard);
-        move |text: &str| lock(&heard).push(text.to_owned())
+fn start(
+    devices: Result<Vec<u64>, &'static str>,
+    conf: Result<&str, &str>,
+    options: RecordingOptions,
+) -> (ProcessState<HostDevices>, Messages) {
+    let messages = Messages::default();
+    let log = {
+        let messages = Arc::clone(&messages);
+        move |text: &str| lock(&messages).push(text.to_owned())
     };
-    let settings = conf.map(|conf| Settings::parse(conf).expect("settings")).map_err(str::to_owned);
-    (Process::new(Hosts(devices), settings, wanted, Arc::new(tell)), heard)
+    let settings = conf.map(|conf| Settings::parse(conf).expect("valid settings")).map_err(str::to_owned);
+    (ProcessState::new(HostDevices(devices), settings, options, Arc::new(log)), messages)
 }
 
-fn recorded_to(path: &Path) -> Wanted {
-    Wanted { record: Some(path.to_owned()), ..Wanted::default() }
+fn recording_to(path: &Path) -> RecordingOptions {
+    RecordingOptions { record: Some(path.to_owned()), ..RecordingOptions::default() }
 }
 
-fn take(heard: &Heard) -> Vec<String> {
-    std::mem::take(&mut lock(heard))
+fn take(messages: &Messages) -> Vec<String> {
+    std::mem::take(&mut lock(messages))
 }
 
 const STREAM: StreamId = StreamId(0);
 
-/// What a recording says of itself, its events, and what it defines.
+/// Returns a recording's header, events and definitions.
 fn decode(path: &Path) -> (Info, Vec<EventKind>, Vec<Definition>) {
     let mut decoder = Decoder::new();
-    decoder.push(&fs::read(path).expect("it was written"));
-    let (mut head, mut events, mut definitions) = (Info::default(), Vec::new(), Vec::new());
-    while let Some(item) = decoder.next_item().expect("a whole recording") {
+    decoder.push(&fs::read(path).expect("the file was written"));
+    let (mut header, mut events, mut definitions) = (Info::default(), Vec::new(), Vec::new());
+    while let Some(item) = decoder.next_item().expect("a complete recording") {
         match item {
-            Item::Info(info) => head = info,
+            Item::Info(info) => header = info,
             Item::Event(event) => events.push(event.kind),
             Item::Define(definition) => definitions.push(definition),
             _ => {}
         }
     }
-    (head, events, definitions)
+    (header, events, definitions)
 }
 
 #[test]
-fn what_is_handed_out_and_taken_back_is_recorded_without_sites() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn allocations_and_frees_are_recorded_without_sites() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.vram");
-    let (process, heard) = begin(Ok(vec![64 * MIB]), Ok("max_split_size_mb:32"), recorded_to(&path));
+    let (process, messages) = start(Ok(vec![64 * MIB]), Ok("max_split_size_mb:32"), recording_to(&path));
     assert_eq!(process.allocate(0, 0, STREAM), Ok(None));
-    let address = process.allocate(1000, 0, STREAM).expect("room").expect("an address");
+    let address = process.allocate(1000, 0, STREAM).expect("the pool is large enough").expect("the URL has an address");
     assert_eq!(address % 512, 0);
     process.mark("step 1");
     assert_eq!(process.free(address, 0), Ok(()));
     assert_eq!(process.empty_cache(), Ok(()));
     assert!(process.stop());
-    let bytes = fs::metadata(&path).expect("it is there").len();
-    assert_eq!(take(&heard), [format!("{}: 6 events, {bytes} bytes", path.display())]);
+    let bytes = fs::metadata(&path).expect("the file exists").len();
+    assert_eq!(take(&messages), [format!("{}: 6 events, {}", path.display(), ByteSize(bytes))]);
     let (info, events, definitions) = decode(&path);
     assert_eq!(info.alloc_conf, "max_split_size_mb:32");
     assert_eq!((info.devices.len(), info.devices[0].history_complete), (1, true));
@@ -110,86 +114,87 @@ fn what_is_handed_out_and_taken_back_is_recorded_without_sites() {
 }
 
 #[test]
-fn a_stopped_recording_is_whole_and_memory_goes_on() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn stopped_recording_is_complete_and_allocation_continues() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.vram");
-    let (process, _) = begin(Ok(vec![64 * MIB]), Ok(""), recorded_to(&path));
-    let address = process.allocate(512, 0, STREAM).expect("room").expect("an address");
+    let (process, _) = start(Ok(vec![64 * MIB]), Ok(""), recording_to(&path));
+    let address = process.allocate(512, 0, STREAM).expect("the pool is large enough").expect("the URL has an address");
     assert!(process.stop());
-    let before = fs::read(&path).expect("it is there");
+    let before = fs::read(&path).expect("the file exists");
     assert_eq!(process.free(address, 0), Ok(()));
     assert!(matches!(process.allocate(512, 0, STREAM), Ok(Some(_))));
     process.mark("too late");
     assert!(process.stop());
-    process.exit();
-    assert_eq!(fs::read(&path).expect("it is there"), before);
+    process.shut_down();
+    assert_eq!(fs::read(&path).expect("the file exists"), before);
     assert_eq!(decode(&path).1.len(), 2);
 }
 
 #[test]
-fn a_file_that_cannot_be_made_costs_the_recording_alone() {
-    let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), recorded_to(Path::new("/nowhere/a.vram")));
+fn uncreatable_file_disables_only_the_recording() {
+    let (process, messages) = start(Ok(vec![64 * MIB]), Ok(""), recording_to(Path::new("/nowhere/a.vram")));
     assert!(matches!(process.allocate(512, 0, STREAM), Ok(Some(_))));
-    let said = take(&heard);
-    assert!(said[0].starts_with("/nowhere/a.vram: ") && said[0].ends_with("; nothing is written"), "{said:?}");
-    assert!(!process.stop(), "there is no file");
+    let logged = take(&messages);
+    assert!(logged[0].starts_with("/nowhere/a.vram: ") && logged[0].ends_with("; no file is written"), "{logged:?}");
+    assert!(!process.stop(), "the requested file could not be created");
 }
 
-/// Asks for memory that there is none of, and says what the answer says.
-fn refusal(process: &Process<Hosts>, bytes: u64, device: i32) -> String {
-    process.allocate(bytes, device, STREAM).expect_err("there is none").to_string()
+/// Returns the message of a request that must fail.
+fn request_error(process: &ProcessState<HostDevices>, bytes: u64, device: i32) -> String {
+    process.allocate(bytes, device, STREAM).expect_err("the request cannot be served").to_string()
 }
 
 #[test]
-fn without_devices_each_request_is_told_why() {
-    let (process, heard) = begin(Err("no CUDA here"), Ok(""), Wanted::default());
+fn without_devices_every_request_returns_the_reason() {
+    let (process, messages) = start(Err("no CUDA here"), Ok(""), RecordingOptions::default());
     for _ in 0..3 {
-        assert_eq!(refusal(&process, 512, 0), "vramscope: no CUDA here; no memory is handed out");
+        assert_eq!(request_error(&process, 512, 0), "vramscope: cannot allocate: no CUDA here");
     }
     assert_eq!(process.begin_allocate_to_pool(0, MempoolId(0, 1)), Err("no CUDA here".to_owned()));
     assert_eq!(process.free(512, 0), Err(FreeError::Foreign { address: 512 }));
     assert_eq!((process.memory_stats_json(0), process.stop()), ("{}".to_owned(), true));
-    assert!(take(&heard).is_empty());
+    assert!(take(&messages).is_empty());
 }
 
 #[test]
-fn settings_that_mean_nothing_hand_nothing_out() {
-    let (process, _) = begin(Ok(vec![64 * MIB]), Err("PYTORCH_ALLOC_CONF: at 3, nonsense"), Wanted::default());
-    assert_eq!(refusal(&process, 512, 0), "vramscope: PYTORCH_ALLOC_CONF: at 3, nonsense; no memory is handed out");
+fn invalid_settings_fail_every_request() {
+    let (process, _) =
+        start(Ok(vec![64 * MIB]), Err("PYTORCH_ALLOC_CONF: at 3, nonsense"), RecordingOptions::default());
+    assert_eq!(request_error(&process, 512, 0), "vramscope: cannot allocate: PYTORCH_ALLOC_CONF: at 3, nonsense");
 }
 
 #[test]
-fn a_device_that_is_not_there_or_does_not_open_takes_no_other_away() {
-    let (process, _) = begin(Ok(vec![64 * MIB, 0]), Ok(""), Wanted::default());
+fn missing_device_leaves_the_others_usable() {
+    let (process, _) = start(Ok(vec![64 * MIB, 0]), Ok(""), RecordingOptions::default());
     for (device, expected) in [
-        (1, "vramscope: device 1: it is asleep; no memory is handed out"),
-        (1, "vramscope: device 1: it is asleep; no memory is handed out"),
-        (2, "vramscope: there is no device 2: there are 2; no memory is handed out"),
-        (-1, "vramscope: there is no device -1: there are 2; no memory is handed out"),
+        (1, "vramscope: cannot allocate: device 1: unavailable"),
+        (1, "vramscope: cannot allocate: device 1: unavailable"),
+        (2, "vramscope: cannot allocate: there is no device 2; this process sees 2"),
+        (-1, "vramscope: cannot allocate: there is no device -1; this process sees 2"),
     ] {
-        assert_eq!(refusal(&process, 512, device), expected);
+        assert_eq!(request_error(&process, 512, device), expected);
     }
     assert!(matches!(process.allocate(512, 0, STREAM), Ok(Some(_))));
 }
 
 #[test]
-fn what_there_is_no_room_for_is_refused_in_pytorchs_words() {
-    let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted::default());
-    let said = refusal(&process, 65 * MIB, 0);
-    assert!(said.starts_with("CUDA out of memory. Tried to allocate 66.00 MiB. Device 0 has a total "), "{said}");
-    let said = refusal(&process, u64::MAX, 0);
-    assert!(said.starts_with("CUDA out of memory. Tried to allocate more than 1EB memory"), "{said}");
+fn out_of_memory_errors_begin_like_pytorchs() {
+    let (process, messages) = start(Ok(vec![64 * MIB]), Ok(""), RecordingOptions::default());
+    let error = request_error(&process, 65 * MIB, 0);
+    assert!(error.starts_with("CUDA out of memory. Tried to allocate 66.00 MiB. Device 0 has a total "), "{error}");
+    let error = request_error(&process, u64::MAX, 0);
+    assert!(error.starts_with("CUDA out of memory. Tried to allocate more than 1EB memory"), "{error}");
     assert!(matches!(process.allocate(32 * MIB, 0, STREAM), Ok(Some(_))));
-    assert!(take(&heard).is_empty(), "whoever asked is told, and nobody else");
+    assert!(take(&messages).is_empty(), "the error goes to the caller only");
 }
 
 #[test]
-fn what_was_not_handed_out_is_not_taken_back() {
-    let (process, _) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted::default());
-    let address = process.allocate(4096, 0, STREAM).expect("room").expect("an address");
+fn freeing_an_unknown_address_is_an_error() {
+    let (process, _) = start(Ok(vec![64 * MIB]), Ok(""), RecordingOptions::default());
+    let address = process.allocate(4096, 0, STREAM).expect("the pool is large enough").expect("the URL has an address");
     assert_eq!(process.free(1 << 40, 0), Err(FreeError::Foreign { address: 1 << 40 }));
-    let inside = address + 512;
-    assert_eq!(process.free(inside, 0), Err(FreeError::InsideBlock { address: inside, block: address }));
+    let middle = address + 512;
+    assert_eq!(process.free(middle, 0), Err(FreeError::InsideBlock { address: middle, block: address }));
     assert_eq!(process.record_stream(1 << 40, StreamId(7)), Err(FreeError::Foreign { address: 1 << 40 }));
     assert_eq!(process.record_stream(address, StreamId(7)), Ok(()));
     assert_eq!(process.free(address, 0), Ok(()));
@@ -197,17 +202,17 @@ fn what_was_not_handed_out_is_not_taken_back() {
 }
 
 #[test]
-fn a_share_of_the_device_is_a_limit_and_stands_in_the_recording() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn memory_fraction_limits_the_pool_and_is_recorded() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.vram");
-    let (process, _) = begin(Ok(vec![64 * MIB]), Ok(""), recorded_to(&path));
+    let (process, _) = start(Ok(vec![64 * MIB]), Ok(""), recording_to(&path));
     assert_eq!(process.set_memory_fraction(0.5, 0), Ok(()));
-    for nonsense in [-0.5, 1.5, f64::NAN] {
-        assert!(process.set_memory_fraction(nonsense, 0).is_err(), "{nonsense}");
+    for invalid in [-0.5, 1.5, f64::NAN] {
+        assert!(process.set_memory_fraction(invalid, 0).is_err(), "{invalid}");
     }
     assert!(process.set_memory_fraction(0.5, 1).is_err());
-    let Err(Refused::ByPool(AllocateError::OutOfMemory(details))) = process.allocate(40 * MIB, 0, STREAM) else {
-        panic!("more than half of the device was handed out");
+    let Err(RequestError::Pool(AllocateError::OutOfMemory(details))) = process.allocate(40 * MIB, 0, STREAM) else {
+        panic!("the request exceeds the limit");
     };
     assert_eq!(details.limit_bytes, Some(32 * MIB));
     assert!(matches!(process.allocate(20 * MIB, 0, STREAM), Ok(Some(_))));
@@ -219,29 +224,31 @@ fn a_share_of_the_device_is_a_limit_and_stands_in_the_recording() {
 }
 
 #[test]
-fn a_captured_graph_has_its_memory_for_itself() {
-    let (process, _) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted::default());
-    let outside = process.allocate(512, 0, STREAM).expect("room").expect("an address");
-    let name = MempoolId(0, 1);
-    assert_eq!(process.begin_allocate_to_pool(0, name), Ok(()));
-    assert!(process.begin_allocate_to_pool(0, name).is_err());
-    let inside = process.allocate(512, 0, STREAM).expect("room").expect("an address");
-    assert_eq!(process.free(inside, 0), Ok(()));
-    assert_eq!(process.end_allocate_to_pool(0, name), Ok(()));
-    // Another segment, and not handed out again outside although it is free.
-    assert_ne!(inside / (2 * MIB), outside / (2 * MIB));
-    let next = process.allocate(512, 0, STREAM).expect("room").expect("an address");
-    assert_eq!(next / (2 * MIB), outside / (2 * MIB));
-    assert_eq!(process.release_pool(0, name), Ok(()));
-    assert!(process.release_pool(0, name).is_err());
+fn private_pool_has_its_own_segments() {
+    let (process, _) = start(Ok(vec![64 * MIB]), Ok(""), RecordingOptions::default());
+    let default_block =
+        process.allocate(512, 0, STREAM).expect("the pool is large enough").expect("the URL has an address");
+    let mempool = MempoolId(0, 1);
+    assert_eq!(process.begin_allocate_to_pool(0, mempool), Ok(()));
+    assert!(process.begin_allocate_to_pool(0, mempool).is_err());
+    let private_block =
+        process.allocate(512, 0, STREAM).expect("the pool is large enough").expect("the URL has an address");
+    assert_eq!(process.free(private_block, 0), Ok(()));
+    assert_eq!(process.end_allocate_to_pool(0, mempool), Ok(()));
+    // The private block is in another segment, and is not reused outside although it is free.
+    assert_ne!(private_block / (2 * MIB), default_block / (2 * MIB));
+    let next = process.allocate(512, 0, STREAM).expect("the pool is large enough").expect("the URL has an address");
+    assert_eq!(next / (2 * MIB), default_block / (2 * MIB));
+    assert_eq!(process.release_pool(0, mempool), Ok(()));
+    assert!(process.release_pool(0, mempool).is_err());
 }
 
 #[test]
-fn counters_have_pytorchs_keys() {
-    let (process, _) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted::default());
+fn memory_stats_have_pytorchs_keys() {
+    let (process, _) = start(Ok(vec![64 * MIB]), Ok(""), RecordingOptions::default());
     assert_eq!(process.memory_stats_json(0), "{}");
-    process.allocate(1000, 0, STREAM).expect("room");
-    let stats: serde_json::Value = serde_json::from_str(&process.memory_stats_json(0)).expect("JSON");
+    process.allocate(1000, 0, STREAM).expect("the pool is large enough");
+    let stats: serde_json::Value = serde_json::from_str(&process.memory_stats_json(0)).expect("the text is JSON");
     assert_eq!(stats["allocated_bytes.all.current"], 1024);
     assert_eq!(stats["requested_bytes.small_pool.allocated"], 1000);
     assert_eq!(stats["reserved_bytes.all.peak"], 2 * MIB);
@@ -249,71 +256,82 @@ fn counters_have_pytorchs_keys() {
 }
 
 #[test]
-fn the_page_is_served_and_follows() {
+fn page_serves_the_recording_until_shutdown() {
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted { listen, ..Wanted::default() });
-    let said = take(&heard);
-    let address = said[0].strip_prefix("listening: http://").and_then(|url| url.split('/').next()).expect("a URL");
-    process.allocate(1000, 0, STREAM).expect("room");
+    let (process, messages) =
+        start(Ok(vec![64 * MIB]), Ok(""), RecordingOptions { listen, ..RecordingOptions::default() });
+    let logged = take(&messages);
+    let address = logged[0]
+        .strip_prefix("listening: http://")
+        .and_then(|url| url.split('/').next())
+        .expect("the message has a URL");
+    process.allocate(1000, 0, STREAM).expect("the pool is large enough");
     assert!(process.stop());
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    write!(stream, "GET /trace.vram HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("it is small");
+    let mut stream = TcpStream::connect(address).expect("the server listens");
+    write!(stream, "GET /trace.vram HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
+        .expect("the request is small");
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("it answers and closes");
+    stream.read_to_end(&mut answer).expect("the server answers and closes");
     assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
-    process.exit();
-    assert!(TcpStream::connect(address).is_err(), "the server went with the process");
+    process.shut_down();
+    assert!(TcpStream::connect(address).is_err(), "the server has stopped");
 }
 
 #[test]
-fn what_is_recorded_is_pushed_and_the_rest_of_it_at_the_end() {
-    let (hub, gather) = (Hub::default(), Gather::new(|_| {}));
-    gather.begin(Outputs { hub: Some(hub.clone()), ..Outputs::default() }).expect("a thread");
+fn recording_is_pushed_completely_before_it_stops() {
+    let (hub, aggregator) = (Hub::default(), Gather::new(|_| {}));
+    aggregator.begin(Outputs { hub: Some(hub.clone()), ..Outputs::default() }).expect("the merge thread starts");
     let options = ServerOptions { listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))), ..ServerOptions::default() };
-    let content = Content { gather: Some(gather.clone()), ..Content::live(hub.clone()) };
-    let server = Server::start(options, content).expect("it serves");
+    let content = Content { gather: Some(aggregator.clone()), ..Content::live(hub.clone()) };
+    let server = Server::start(options, content).expect("the server starts");
     let push = Address::parse(&server.url()).ok();
-    let (process, heard) = begin(Ok(vec![64 * MIB, 64 * MIB]), Ok(""), Wanted { push, ..Wanted::default() });
-    process.allocate(1000, 1, STREAM).expect("room");
-    process.allocate(5 * MIB, 1, STREAM).expect("room");
+    let (process, messages) =
+        start(Ok(vec![64 * MIB, 64 * MIB]), Ok(""), RecordingOptions { push, ..RecordingOptions::default() });
+    process.allocate(1000, 1, STREAM).expect("the pool is large enough");
+    process.allocate(5 * MIB, 1, STREAM).expect("the pool is large enough");
     assert!(process.stop());
-    gather.stop();
-    assert_eq!(take(&heard), [""; 0]);
+    aggregator.stop();
+    assert_eq!(take(&messages), [""; 0]);
     let mut recording = Recording::new();
-    hub.everything().iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a recording"));
-    // One device, for nothing happened on the other.
-    let [about] = recording.info().devices.as_slice() else { panic!("{:?}", recording.info()) };
-    assert!(about.name.ends_with(" · host") && about.history_complete, "{about:?}");
-    let device = recording.end_state().device(DeviceId(about.device)).expect("something happened there");
+    hub.everything().iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a valid recording"));
+    // The unused device is not pushed.
+    let [info] = recording.info().devices.as_slice() else { panic!("{:?}", recording.info()) };
+    assert!(info.name.ends_with(" · host") && info.history_complete, "{info:?}");
+    let device = recording.end_state().device(DeviceId(info.device)).expect("the device has events");
     assert_eq!((device.counters().allocated, device.blocks().len()), (1024 + 5 * MIB, 2));
 }
 
 #[test]
-fn an_address_that_others_can_reach_takes_a_token() {
+fn public_address_gets_a_random_token() {
     let listen = Some(SocketAddr::from(([0, 0, 0, 0], 0)));
-    let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted { listen, ..Wanted::default() });
-    let said = take(&heard);
-    assert!(said[0].starts_with("listening: http://") && said[0].contains("/?token="), "{said:?}");
+    let (process, messages) =
+        start(Ok(vec![64 * MIB]), Ok(""), RecordingOptions { listen, ..RecordingOptions::default() });
+    let logged = take(&messages);
+    assert!(logged[0].starts_with("listening: http://") && logged[0].contains("/?token="), "{logged:?}");
     assert!(matches!(process.allocate(512, 0, STREAM), Ok(Some(_))));
 }
 
 #[test]
-fn a_page_behind_a_proxy_answers_to_its_name_and_says_whom_it_lets_in() {
+fn page_answers_to_allowed_host_names_and_warns_without_a_token() {
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     let check = |token: Option<&str>, name: &str, expected: u16, lines: usize| {
-        let token = token.map(|token| Token::new(token).expect("a token"));
+        let token = token.map(|token| Token::new(token).expect("a valid token"));
         let allow_hosts = vec!["hub.example.org".to_owned()];
-        let wanted = Wanted { listen, token, allow_hosts, ..Wanted::default() };
-        let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), wanted);
-        let said = take(&heard);
-        assert_eq!(said.len(), lines, "{said:?}");
-        let address = said[0].strip_prefix("listening: http://").and_then(|url| url.split('/').next()).expect("a URL");
-        let mut stream = TcpStream::connect(address).expect("it listens");
-        write!(stream, "GET /metrics HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n").expect("it is small");
+        let options = RecordingOptions { listen, token, allow_hosts, ..RecordingOptions::default() };
+        let (process, messages) = start(Ok(vec![64 * MIB]), Ok(""), options);
+        let logged = take(&messages);
+        assert_eq!(logged.len(), lines, "{logged:?}");
+        let address = logged[0]
+            .strip_prefix("listening: http://")
+            .and_then(|url| url.split('/').next())
+            .expect("the message has a URL");
+        let mut stream = TcpStream::connect(address).expect("the server listens");
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n")
+            .expect("the request is small");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("it answers and closes");
+        stream.read_to_string(&mut answer).expect("the server answers and closes");
         assert!(answer.starts_with(&format!("HTTP/1.1 {expected} ")), "{answer}");
-        process.exit();
+        process.shut_down();
     };
     check(None, "hub.example.org", 200, 2);
     check(None, "evil.example", 403, 2);
@@ -321,27 +339,26 @@ fn a_page_behind_a_proxy_answers_to_its_name_and_says_whom_it_lets_in() {
 }
 
 #[test]
-fn a_page_that_cannot_be_encrypted_is_not_served() {
+fn page_is_not_served_if_tls_fails() {
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     let tls = Some(TlsFiles { certificate: "/nowhere/a.pem".into(), key: "/nowhere/a.key".into() });
-    let (process, heard) = begin(Ok(vec![64 * MIB]), Ok(""), Wanted { listen, tls, ..Wanted::default() });
-    let said = take(&heard);
-    let [said] = said.as_slice() else { panic!("{said:?}") };
-    assert!(said.starts_with("/nowhere/a.pem: ") && said.ends_with("; there is no live page"), "{said}");
+    let (process, messages) =
+        start(Ok(vec![64 * MIB]), Ok(""), RecordingOptions { listen, tls, ..RecordingOptions::default() });
+    let logged = take(&messages);
+    let [logged] = logged.as_slice() else { panic!("{logged:?}") };
+    assert!(logged.starts_with("/nowhere/a.pem: ") && logged.ends_with("; the page is not served"), "{logged}");
     assert!(matches!(process.allocate(512, 0, STREAM), Ok(Some(_))));
 }
 
-/// Requests of all sizes on two streams, with uses on the other, a cache that is emptied, and more than there is room for. No private
-/// pools: a recording does not say where a capture begins and ends, so that there is nothing certain to compare.
-fn run_program(process: &Process<Hosts>, operations: u64) {
+/// Makes requests of all sizes on two streams, uses blocks on the other stream, empties the cache,
+/// and runs out of memory. Uses no private pools: a recording does not contain where a capture
+/// begins and ends, so a comparison would be ambiguous.
+fn run_program(process: &ProcessState<HostDevices>, operations: u64) {
     const SIZES: [u64; 5] = [300, 40_000, 900_000, 3 * MIB, 14 * MIB];
     let streams = [StreamId(0), StreamId(0x5500)];
-    let (mut live, mut random) = (Vec::new(), 1_u64);
-    let mut draw = |below: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) % below
-    };
-    let free = |address| process.free(address, 0).expect("it is live");
+    let (mut live, mut rng) = (Vec::new(), fastrand::Rng::with_seed(1));
+    let mut draw = |end: u64| rng.u64(..end);
+    let free = |address| process.free(address, 0).expect("the block is allocated");
     for n in 0..operations {
         match draw(10) {
             0..6 => {
@@ -354,33 +371,33 @@ fn run_program(process: &Process<Hosts>, operations: u64) {
             6..9 if !live.is_empty() => {
                 let address = live.swap_remove(draw(live.len() as u64) as usize);
                 if draw(3) == 0 {
-                    process.record_stream(address, streams[draw(2) as usize]).expect("it is live");
+                    process.record_stream(address, streams[draw(2) as usize]).expect("the block is allocated");
                 }
                 free(address);
             }
-            _ if n % 50 == 7 => process.empty_cache().expect("the host takes it back"),
+            _ if n % 50 == 7 => process.empty_cache().expect("host memory can be released"),
             _ => {}
         }
     }
 }
 
 #[test]
-fn what_is_recorded_is_what_the_pool_decides_again() {
+fn recording_verifies_against_the_pool() {
     for conf in [
         "",
         "expandable_segments:True",
         "max_split_size_mb:24,garbage_collection_threshold:0.6,roundup_power2_divisions:4",
     ] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("a.vram");
-        let (process, _) = begin(Ok(vec![256 * MIB]), Ok(conf), recorded_to(&path));
-        process.set_memory_fraction(0.5, 0).expect("half of it");
+        let (process, _) = start(Ok(vec![256 * MIB]), Ok(conf), recording_to(&path));
+        process.set_memory_fraction(0.5, 0).expect("a valid fraction");
         run_program(&process, 20_000);
         assert!(process.stop());
         let mut recording = vramscope_trace::Recording::new();
-        recording.push(&fs::read(&path).expect("it was written")).expect("a recording");
-        let settings = Settings::parse(&recording.info().alloc_conf).expect("its own settings");
-        let histories = History::all_of(&recording).expect("a recording");
+        recording.push(&fs::read(&path).expect("the file was written")).expect("a valid recording");
+        let settings = Settings::parse(&recording.info().alloc_conf).expect("the recorded settings are valid");
+        let histories = History::all_of(&recording).expect("a valid recording");
         assert_eq!(histories.len(), 1);
         let verified = rerun::verify(&histories[0], &settings);
         assert_eq!(verified.divergence, None, "under {conf:?}");

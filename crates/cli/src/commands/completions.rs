@@ -1,0 +1,27 @@
+//! `vramscope completions`: prints a completion script for a shell.
+
+use clap::{Args, Command};
+use clap_complete::Shell;
+
+use crate::error::Result;
+use crate::terminal;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  vramscope completions bash > ~/.local/share/bash-completion/completions/vramscope
+  vramscope completions fish > ~/.config/fish/completions/vramscope.fish";
+
+/// Arguments of `completions`.
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsArguments {
+    /// Shell that reads the script
+    #[arg(value_enum, value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// Prints the completion script of `command`.
+pub(crate) fn run(arguments: &CompletionsArguments, mut command: Command) -> Result {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command, "vramscope", &mut script);
+    terminal::print(&String::from_utf8_lossy(&script))
+}

@@ -1,0 +1,197 @@
+//! `vramscope export`: writes a recording in another tool's format.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use vramscope_formats::export::{self, ExportError, Progress};
+use vramscope_trace::{ByteSize, Count, Recording};
+
+use crate::error::{CommandError, Result};
+use crate::html_page;
+use crate::input::Input;
+use crate::output::{Output, compression_extension, display_name, is_stdout, refuse_input_as_output};
+use crate::terminal;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  vramscope export run.vram --to html -o run.html
+  vramscope export run.vram --to csv -o events.csv.gz
+  vramscope export run.vram --to memory-viz -o snapshot.pickle --redact";
+
+/// Arguments of `export`.
+#[derive(Args, Debug)]
+pub(crate) struct ExportArguments {
+    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
+    /// each also with .gz or .zst
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Format to write
+    #[arg(long, value_enum)]
+    to: Format,
+    /// File to write, for tensorboard a folder; compressed if the name ends in .gz or .zst; - is
+    /// standard output
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+    /// Replace names of files, functions, marks and the program by placeholders
+    #[arg(long)]
+    redact: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// PyTorch memory snapshot for memory_viz: OUT.pickle (or .pkl) or OUT.json
+    MemoryViz,
+    /// Viewer and recording in one file that any browser opens: OUT.html
+    Html,
+    /// Trace for ui.perfetto.dev
+    Perfetto,
+    /// Scalars for TensorBoard: an event file in the folder OUT
+    Tensorboard,
+    /// Two tables: events in OUT.csv, lifetimes in OUT.lifetimes.csv
+    Csv,
+    /// The two tables for DuckDB, Polars or Spark
+    #[cfg(feature = "parquet")]
+    Parquet,
+}
+
+/// Writes a whole recording to one file.
+type WriteFile = fn(&Recording, &mut dyn Write, Progress<'_>) -> std::result::Result<(), ExportError>;
+/// Writes a recording's events and lifetimes to two files.
+type WriteTables = fn(&Recording, &mut Output, &mut Output, Progress<'_>) -> std::result::Result<(), ExportError>;
+
+enum Writer {
+    File(WriteFile),
+    /// Writes one file of the returned name in the folder of the output.
+    FileInFolder(fn(&Recording) -> String, WriteFile),
+    Tables(WriteTables),
+}
+
+impl Format {
+    /// Returns the writer for an output of this name; `None` for HTML, which embeds the recording.
+    fn writer(self, path: &Path) -> Result<Option<Writer>> {
+        let writes_several = matches!(self, Self::Tensorboard) || self.writes_tables();
+        if writes_several && is_stdout(path) {
+            return Err(CommandError::new("this format is written to several files: name one with -o"));
+        }
+        Ok(Some(match self {
+            Self::MemoryViz => match extension(path).as_str() {
+                "pickle" | "pkl" => Writer::File(export::memory_viz_pickle),
+                "json" => Writer::File(export::memory_viz_json),
+                _ => {
+                    let what = "the name of a PyTorch snapshot must end in .pickle, .pkl or .json";
+                    return Err(CommandError::file(path, what));
+                }
+            },
+            Self::Html => return Ok(None),
+            Self::Perfetto => Writer::File(export::perfetto),
+            Self::Tensorboard => Writer::FileInFolder(export::tensorboard_file_name, export::tensorboard),
+            Self::Csv => Writer::Tables(|recording, events, lifetimes, progress| {
+                export::csv(recording, events, lifetimes, progress)
+            }),
+            #[cfg(feature = "parquet")]
+            Self::Parquet => Writer::Tables(|recording, events, lifetimes, progress| {
+                export::parquet(recording, events, lifetimes, progress)
+            }),
+        }))
+    }
+
+    fn writes_tables(self) -> bool {
+        match self {
+            Self::Csv => true,
+            #[cfg(feature = "parquet")]
+            Self::Parquet => true,
+            _ => false,
+        }
+    }
+}
+
+/// Returns the extension that names the format, before one of a compression.
+fn extension(path: &Path) -> String {
+    let name = if compression_extension(path).is_some() { path.with_extension("") } else { path.to_owned() };
+    name.extension().unwrap_or_default().to_ascii_lowercase().to_string_lossy().into_owned()
+}
+
+impl Writer {
+    fn paths(&self, recording: &Recording, output: &Path) -> Result<Vec<PathBuf>> {
+        Ok(match self {
+            Self::File(_) => vec![output.to_owned()],
+            Self::FileInFolder(name, _) => {
+                fs::create_dir_all(output).map_err(|error| CommandError::file(output, error))?;
+                vec![output.join(name(recording))]
+            }
+            Self::Tables(_) => vec![output.to_owned(), lifetimes_path(output)],
+        })
+    }
+
+    fn write(
+        &self,
+        recording: &Recording,
+        outputs: &mut [Output],
+        progress: Progress<'_>,
+    ) -> std::result::Result<(), ExportError> {
+        match (self, outputs) {
+            (Self::File(write) | Self::FileInFolder(_, write), [output]) => write(recording, output, progress),
+            (Self::Tables(write), [events, lifetimes]) => write(recording, events, lifetimes, progress),
+            _ => unreachable!("paths() returns one path for each output"),
+        }
+    }
+}
+
+/// Returns the name of the table of lifetimes: `run.lifetimes.csv.gz` beside `run.csv.gz`.
+fn lifetimes_path(events: &Path) -> PathBuf {
+    let name = events.file_name().unwrap_or_default().to_string_lossy();
+    let uncompressed = compression_extension(events).map_or(name.len(), |extension| name.len() - extension.len() - 1);
+    let dot = name[..uncompressed].rfind('.').filter(|&dot| dot > 0).unwrap_or(uncompressed);
+    events.with_file_name(format!("{}.lifetimes{}", &name[..dot], &name[dot..]))
+}
+
+/// Exports the recording and prints the size of each file.
+pub(crate) fn run(arguments: &ExportArguments) -> Result {
+    let writer = arguments.to.writer(&arguments.output)?;
+    refuse_input_as_output(&arguments.file, &arguments.output)?;
+    let input = Input::open(&arguments.file)?.with_redaction(arguments.redact);
+    let Some(writer) = writer else { return html_page::export(input, &arguments.output) };
+    let recording = input.into_recording()?;
+    let paths = writer.paths(&recording, &arguments.output)?;
+    paths.iter().try_for_each(|path| refuse_input_as_output(&arguments.file, path))?;
+    let mut outputs = Output::create_all(&paths)?;
+    let bar = terminal::progress_bar(display_name(&arguments.output));
+    let mut progress = |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let written = writer.write(&recording, &mut outputs, &mut progress);
+    bar.finish_and_clear();
+    written.map_err(|error| match error {
+        ExportError::Output(error) => CommandError::file(&arguments.output, error),
+        error => CommandError::file(&arguments.file, error),
+    })?;
+    let events = Count(recording.events()).of("event", "events");
+    for (output, path) in outputs.into_iter().zip(paths) {
+        let bytes = output.bytes();
+        output.finish()?;
+        terminal::message(format_args!("{}: {events}, {}", display_name(&path), ByteSize(bytes)));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifetimes_are_beside_the_events() {
+        for (events, lifetimes) in [
+            ("a/run.csv", "a/run.lifetimes.csv"),
+            ("run.csv.gz", "run.lifetimes.csv.gz"),
+            ("run.1.csv.zst", "run.1.lifetimes.csv.zst"),
+            ("run", "run.lifetimes"),
+            (".csv", ".csv.lifetimes"),
+        ] {
+            assert_eq!(lifetimes_path(Path::new(events)), Path::new(lifetimes));
+        }
+        assert_eq!(extension(Path::new("a.PICKLE.gz")), "pickle");
+    }
+}

@@ -1,0 +1,118 @@
+//! `vramscope verify`: compares the pool's decisions with those of the recorded allocator.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+use vramscope_pool::rerun::{self, Verified};
+use vramscope_trace::{ByteSize, Count};
+
+use crate::error::Result;
+use crate::input::Input;
+use crate::recorded;
+use crate::terminal;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  vramscope verify snapshot.pickle
+  vramscope verify limited.vram --limit-bytes 1GiB --json
+
+Exit code 1 means that the allocator diverged.";
+
+/// Arguments of `verify`.
+#[derive(Args, Debug)]
+pub(crate) struct VerifyArguments {
+    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
+    /// each also with .gz or .zst
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Limit of the recorded process, such as 40GiB; recordings do not contain it
+    #[arg(long, value_name = "SIZE")]
+    limit_bytes: Option<ByteSize>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// The output of `--json`.
+#[derive(Debug, Serialize)]
+struct Report {
+    devices: Vec<DeviceReport>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct DeviceReport {
+    device: u16,
+    requests: u64,
+    events: u64,
+    matched: u64,
+    divergence: Option<Divergence>,
+    /// Private pools that the comparison assumed because the recording does not identify them.
+    assumed_private_pools: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Divergence {
+    event: u64,
+    expected: String,
+    got: String,
+}
+
+/// Compares the decisions. Returns true if all of them match.
+pub(crate) fn run(arguments: &VerifyArguments) -> Result<bool> {
+    let recording = Input::open(&arguments.file)?.into_recording()?;
+    let settings = recorded::settings(&arguments.file, &recording, arguments.limit_bytes)?;
+    let mut devices: Vec<DeviceReport> = Vec::new();
+    for history in recorded::histories(&arguments.file, &recording)? {
+        let verified = rerun::verify(&history, &settings);
+        let device = history.device().0;
+        match devices.last_mut().filter(|report| report.device == device) {
+            Some(report) => report.add(verified),
+            None => {
+                let mut report = DeviceReport { device, ..DeviceReport::default() };
+                report.add(verified);
+                devices.push(report);
+            }
+        }
+    }
+    let all_match = devices.iter().all(|device| device.divergence.is_none());
+    let report = Report { devices };
+    let text = if arguments.json {
+        format!("{}\n", serde_json::to_string(&report).expect("numbers and text always serialize"))
+    } else {
+        report.devices.iter().map(DeviceReport::text).collect()
+    };
+    terminal::print(&text)?;
+    Ok(all_match)
+}
+
+impl DeviceReport {
+    /// Adds one of the device's histories; there are several where events are missing.
+    fn add(&mut self, verified: Verified) {
+        self.requests += verified.requests;
+        self.events += verified.events;
+        self.matched += verified.matched;
+        self.assumed_private_pools += verified.assumed_pools;
+        if self.divergence.is_none() {
+            self.divergence = verified.divergence.map(|divergence| Divergence {
+                event: divergence.event,
+                expected: divergence.expected,
+                got: divergence.got,
+            });
+        }
+    }
+
+    fn text(&self) -> String {
+        let requests = Count(self.requests).of("request", "requests");
+        let (matched, events) = (Count(self.matched), Count(self.events).of("event", "events"));
+        let mut text = format!("device {}: {requests}; {matched} of {events} match", self.device);
+        if self.assumed_private_pools > 0 {
+            let pools = Count(self.assumed_private_pools).of("private pool", "private pools");
+            text += &format!("; assumed {pools} that the recording does not identify");
+        }
+        if let Some(Divergence { event, expected, got }) = &self.divergence {
+            text += &format!("\n  at event {}\n    recorded: {expected}\n    the pool: {got}", Count(*event));
+        }
+        text + "\n"
+    }
+}

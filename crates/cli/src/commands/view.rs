@@ -1,0 +1,71 @@
+//! `vramscope view`: serves the page for complete recordings.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use vramscope_collector::{Content, Recorded, RecordedBytes, page_address};
+
+use crate::error::{CommandError, Result};
+use crate::escape::escape_controls;
+use crate::input::{Input, StoredRecording};
+use crate::server::ServerArguments;
+use crate::signals::Interrupts;
+use crate::terminal;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  vramscope view run.vram
+  vramscope view before.pickle after.pickle.zst --no-open";
+
+/// Arguments of `view`.
+#[derive(Args, Debug)]
+pub(crate) struct ViewArguments {
+    /// Recordings (.vram, or .html exports), PyTorch snapshots (.pickle, .json) or RMM logs (.csv);
+    /// each also with .gz or .zst
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    server: ServerArguments,
+}
+
+/// Serves the recordings until the command is interrupted.
+pub(crate) fn run(arguments: &ViewArguments) -> Result {
+    let files: Vec<Recorded> = arguments.files.iter().map(|path| open(path)).collect::<Result<_>>()?;
+    let names: Vec<_> = files.iter().map(|file| file.name.clone()).collect();
+    let interrupts = Interrupts::listen()?;
+    let server = arguments.server.start(Content::files(files))?;
+    arguments.server.announce(&server)?;
+    if names.len() > 1 {
+        // Without the token, which is printed once; the browser keeps it from the first address.
+        let url = server.url();
+        let root = url.split('?').next().unwrap_or_default();
+        for (number, name) in names.iter().enumerate() {
+            terminal::print(&format!("{}: {root}{}\n", escape_controls(name), page_address(number, name)))?;
+        }
+    }
+    interrupts.wait();
+    Ok(())
+}
+
+/// Opens a recording for the server: a plain file is served from the disk, anything else is
+/// imported. Both end with an index, so that the page can open them by ranges.
+fn open(path: &Path) -> Result<Recorded> {
+    let input = Input::open(path)?;
+    let name = format!("{}.vram", input.name());
+    let bytes = match input.stored_recording()? {
+        Some(StoredRecording { len, index }) => {
+            let file = File::open(path).map_err(|error| CommandError::file(path, error))?;
+            RecordedBytes::of_file(file, len, index)
+        }
+        None => {
+            let mut bytes = Vec::new();
+            input.write_recording(|part| {
+                bytes.extend_from_slice(part);
+                Ok(())
+            })?;
+            RecordedBytes::of_memory(bytes)
+        }
+    };
+    Ok(Recorded { name, bytes })
+}

@@ -1,0 +1,71 @@
+//! Encodes imported events as a recording with an index.
+
+use vramscope_trace::{Annotation, Definition, Encoder, Event, Info, MemoryState, Recording, Sink};
+
+use crate::error::Result;
+
+/// Events after which finished chunks are passed on.
+const EVENTS_PER_WRITE: u32 = 1024;
+
+/// A sink that encodes what it receives and passes finished chunks to a function, so that little
+/// of the recording is in memory.
+pub(crate) struct ChunkWriter<F> {
+    encoder: Encoder,
+    /// Collects the index; `None` once the recording exceeds the limits of a reader.
+    written: Option<Recording>,
+    write: F,
+    /// The first error of `write`.
+    result: Result,
+    pending_events: u32,
+}
+
+impl<F: FnMut(&[u8]) -> Result> ChunkWriter<F> {
+    /// Creates a writer for the recording that `info` describes.
+    pub(crate) fn new(info: &Info, write: F) -> Self {
+        let encoder = Encoder::new(info);
+        Self { encoder, written: Some(Recording::passing_by(None)), write, result: Ok(()), pending_events: 0 }
+    }
+
+    fn write_chunks(&mut self) {
+        self.pending_events = 0;
+        for chunk in self.encoder.take_output() {
+            self.written.take_if(|written| written.push(&chunk.bytes).is_err());
+            if self.result.is_ok() {
+                self.result = (self.write)(&chunk.bytes);
+            }
+        }
+    }
+
+    /// Writes the last chunk and the index. Returns the number of events.
+    pub(crate) fn finish(mut self) -> Result<u64> {
+        self.encoder.flush();
+        self.write_chunks();
+        for chunk in self.written.iter().flat_map(Recording::index) {
+            if self.result.is_ok() {
+                self.result = (self.write)(&chunk.bytes);
+            }
+        }
+        self.result.map(|()| self.encoder.state().event())
+    }
+}
+
+impl<F: FnMut(&[u8]) -> Result> Sink for ChunkWriter<F> {
+    fn event(&mut self, event: &Event) {
+        self.encoder.event(event);
+        self.pending_events += 1;
+        if self.pending_events == EVENTS_PER_WRITE {
+            self.write_chunks();
+        }
+    }
+    fn define(&mut self, definition: &Definition) {
+        self.encoder.define(definition);
+    }
+    fn annotation(&mut self, annotation: &Annotation) {
+        self.encoder.annotation(annotation);
+    }
+    fn full_state(&mut self, state: &MemoryState) {
+        // Events after a late beginning or a gap keep their numbers.
+        self.encoder.skip_to(state.event());
+        self.encoder.full_state(state);
+    }
+}

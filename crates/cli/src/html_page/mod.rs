@@ -1,0 +1,172 @@
+//! The page with a recording in it, as one HTML file that a browser opens from disk, without a
+//! server or network access.
+//!
+//! The page's files are those that this binary was built with. Style and script become inline
+//! elements, which the document's content security policy allows by their hashes and nothing else.
+//! The viewer's WebAssembly (gzip) and the recording are base64 text in elements that a browser
+//! does not execute.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use sha2::{Digest as _, Sha256};
+use vramscope_collector::Assets;
+use vramscope_trace::{ByteSize, Count};
+
+use crate::error::{CommandError, Result};
+use crate::input::Input;
+use crate::output::{Output, display_name};
+use crate::terminal;
+
+/// The script that starts the viewer in such a file.
+const LOADER: &str = include_str!("loader.js");
+
+/// Writes the page with the input's recording and prints its size.
+pub(crate) fn export(input: Input, output: &Path) -> Result {
+    let name = format!("{}.vram", input.name());
+    let mut recording = Vec::new();
+    let events = input.write_recording(|part| {
+        recording.extend_from_slice(part);
+        Ok(())
+    })?;
+    let page = PageFiles::from_assets(Assets::page())?.embed(&name, &recording)?;
+    Output::write_file(output, page.as_bytes())?;
+    let events = Count(events).of("event", "events");
+    let (page_size, recording_size) = (ByteSize(page.len() as u64), ByteSize(recording.len() as u64));
+    terminal::message(format_args!(
+        "{}: {events}, {page_size}, of which the recording has {recording_size}",
+        display_name(output)
+    ));
+    Ok(())
+}
+
+/// The contents of the page's files.
+struct PageFiles<'a> {
+    index: &'a str,
+    style: &'a str,
+    icon: &'a [u8],
+    /// The JavaScript that wasm-bindgen generated.
+    bindings: &'a str,
+    wasm: &'a [u8],
+}
+
+impl PageFiles<'static> {
+    fn from_assets(assets: Assets) -> Result<Self> {
+        let bytes = |path: &str| {
+            let asset = assets.0.iter().find(|asset| asset.path == path);
+            asset.map(|asset| asset.bytes).ok_or_else(|| {
+                CommandError::new("this vramscope was built without the page; build it with `cargo xtask build`")
+            })
+        };
+        let text = |path: &str| {
+            str::from_utf8(bytes(path)?).map_err(|error| CommandError::new(format_args!("page file {path}: {error}")))
+        };
+        Ok(Self {
+            wasm: bytes("pkg/vramscope_viewer_bg.wasm")?,
+            bindings: text("pkg/vramscope_viewer.js")?,
+            index: text("index.html")?,
+            style: text("style.css")?,
+            icon: bytes("icon.svg")?,
+        })
+    }
+}
+
+impl PageFiles<'_> {
+    /// Returns the page with a recording called `name` in it.
+    fn embed(&self, name: &str, recording: &[u8]) -> Result<String> {
+        let script = format!("{}\n{LOADER}", self.bindings);
+        for (what, text, end_tag) in [("script", script.as_str(), "</script"), ("style", self.style, "</style")] {
+            let text = text.to_ascii_lowercase();
+            if text.contains(end_tag) || text.contains("<!--") {
+                return Err(CommandError::new(format_args!(
+                    "the page's {what} contains {end_tag} or <!--, so it cannot be an inline element"
+                )));
+            }
+        }
+        let icon = format!("\"data:image/svg+xml;base64,{}\"", BASE64.encode(self.icon));
+        let policy = format!(
+            "default-src 'none'; script-src '{}' 'wasm-unsafe-eval'; style-src '{}'; img-src data: blob:; \
+             base-uri 'none'; form-action 'none'",
+            csp_hash(&script),
+            csp_hash(self.style)
+        );
+        let body_end = format!(
+            "<script type=\"application/wasm\" id=\"viewer-wasm\">{}</script>\n\
+             <script type=\"application/octet-stream\" id=\"recording\" data-name=\"{}\">{}</script>\n\
+             <script type=\"module\">{script}</script>\n</body>",
+            BASE64.encode(gzip(self.wasm)),
+            escape_html(name),
+            BASE64.encode(recording)
+        );
+        let charset = "<meta charset=\"utf-8\">";
+        let policy = format!("{charset}\n<meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">");
+        let replacements = [
+            (charset, policy),
+            ("<title>vramscope</title>", format!("<title>{} · vramscope</title>", escape_html(name))),
+            ("<link rel=\"stylesheet\" href=\"./style.css\">", format!("<style>{}</style>", self.style)),
+            ("<script type=\"module\" src=\"./main.js\"></script>\n", String::new()),
+            ("\"./icon.svg\"", icon),
+            ("</body>", body_end),
+        ];
+        replace_all(self.index, &replacements)
+            .map_err(|missing| CommandError::new(format_args!("the page's index.html lacks {missing}")))
+    }
+}
+
+/// Replaces every occurrence of each pattern in one pass, so that no replacement is searched.
+/// Fails with a pattern that does not occur.
+fn replace_all<'p>(text: &str, replacements: &[(&'p str, String)]) -> std::result::Result<String, &'p str> {
+    let mut matches = Vec::new();
+    for (pattern, replacement) in replacements {
+        let before = matches.len();
+        matches.extend(text.match_indices(pattern).map(|(start, _)| (start, pattern.len(), replacement)));
+        if matches.len() == before {
+            return Err(pattern);
+        }
+    }
+    matches.sort_unstable();
+    let (mut out, mut copied) = (String::new(), 0);
+    for (start, length, replacement) in matches {
+        out.push_str(&text[copied..start]);
+        out.push_str(replacement);
+        copied = start + length;
+    }
+    out.push_str(&text[copied..]);
+    Ok(out)
+}
+
+/// Returns the source expression of a content security policy that allows exactly this text.
+fn csp_hash(text: &str) -> String {
+    format!("sha256-{}", BASE64.encode(Sha256::digest(text.as_bytes())))
+}
+
+/// Compresses without a time stamp, so that equal input gives equal output.
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    let compressed = encoder.write_all(bytes).and_then(|()| encoder.finish());
+    compressed.expect("writing to memory does not fail")
+}
+
+/// Escapes text for an attribute or an element's content.
+fn escape_html(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\0' => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

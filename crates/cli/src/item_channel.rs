@@ -1,0 +1,129 @@
+//! A channel for the items of a recording, so that one thread reads a file and another encodes it.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use vramscope_trace::{Annotation, Definition, Event, Info, Item, MemoryState, Sink};
+
+/// Items sent at once: enough to make waking the receiver cheap, few enough that a batch stays in
+/// the processor's cache.
+const BATCH_ITEMS: usize = 1024;
+/// Batches that the channel holds before the sender waits.
+const CHANNEL_BATCHES: usize = 16;
+
+/// A sink that sends its items to another thread.
+pub(crate) struct ItemSender {
+    batch: Vec<Item>,
+    channel: SyncSender<Vec<Item>>,
+}
+
+impl ItemSender {
+    fn push(&mut self, item: Item) {
+        self.batch.push(item);
+        if self.batch.len() == BATCH_ITEMS {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_ITEMS));
+        // The receiver ends early only on a write error, which it reports itself.
+        let _ = self.channel.send(batch);
+    }
+}
+
+impl Drop for ItemSender {
+    fn drop(&mut self) {
+        self.send();
+    }
+}
+
+impl Sink for ItemSender {
+    fn event(&mut self, event: &Event) {
+        self.push(Item::Event(*event));
+    }
+    fn define(&mut self, definition: &Definition) {
+        self.push(Item::Define(definition.clone()));
+    }
+    fn annotation(&mut self, annotation: &Annotation) {
+        self.push(Item::Annotation(*annotation));
+    }
+    fn full_state(&mut self, state: &MemoryState) {
+        self.push(Item::FullState(Box::new(state.clone())));
+    }
+}
+
+/// The sending end of the channel before the recording's description is known.
+pub(crate) struct PendingSender(SyncSender<Vec<Item>>);
+
+impl PendingSender {
+    /// Sends the recording's description and returns the sink for its items.
+    pub(crate) fn begin(self, info: &Info) -> ItemSender {
+        ItemSender { batch: vec![Item::Info(info.clone())], channel: self.0 }
+    }
+}
+
+/// Runs `read` on another thread and passes the items that it sends to the sink that `make_sink`
+/// creates from the recording's description. Returns when both are done; the sink is `None` if
+/// `read` sent nothing.
+pub(crate) fn read_on_thread<T: Send, S: Sink>(
+    read: impl FnOnce(PendingSender) -> T + Send,
+    make_sink: impl FnOnce(&Info) -> S,
+) -> (T, Option<S>) {
+    let (sender, receiver) = sync_channel(CHANNEL_BATCHES);
+    thread::scope(|scope| {
+        let reader = scope.spawn(move || read(PendingSender(sender)));
+        let sink = receive(&receiver, make_sink);
+        // Unblocks the reader if the sink ended first.
+        drop(receiver);
+        (reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), sink)
+    })
+}
+
+fn receive<S: Sink>(receiver: &Receiver<Vec<Item>>, make_sink: impl FnOnce(&Info) -> S) -> Option<S> {
+    let mut items = receiver.iter().flatten();
+    let Some(Item::Info(info)) = items.next() else { return None };
+    let mut sink = make_sink(&info);
+    for item in items {
+        match item {
+            Item::Info(_) => {}
+            Item::Define(definition) => sink.define(&definition),
+            Item::FullState(state) => sink.full_state(&state),
+            Item::Event(event) => sink.event(&event),
+            Item::Annotation(annotation) => sink.annotation(&annotation),
+        }
+    }
+    Some(sink)
+}
+
+#[cfg(test)]
+mod tests {
+    use vramscope_trace::{DeviceId, EventKind, Memory};
+
+    use super::*;
+
+    #[test]
+    fn all_items_arrive_in_order() {
+        let event = |lost: u64| Event { device: DeviceId(1), time_ns: lost, kind: EventKind::Gap { lost } };
+        let info = Info { source: "train.py".to_owned(), ..Info::default() };
+        for count in [0, 1, BATCH_ITEMS as u64 - 1, 100_000] {
+            let read = |pending: PendingSender| {
+                let mut sender = pending.begin(&info);
+                sender.define(&Definition::String("name".to_owned()));
+                (0..count).for_each(|number| sender.event(&event(number)));
+                sender.full_state(&MemoryState::default());
+                count
+            };
+            let (returned, memory) = read_on_thread(read, |received| {
+                assert_eq!(received, &info);
+                Memory::default()
+            });
+            let memory = memory.expect("the reader sent items");
+            assert_eq!(returned, count);
+            assert!(memory.events.iter().copied().eq((0..count).map(event)));
+            assert_eq!((memory.definitions.len(), memory.states.len()), (1, 1));
+        }
+        let (returned, memory) = read_on_thread(|_| "nothing", |_| Memory::default());
+        assert!(returned == "nothing" && memory.is_none());
+    }
+}

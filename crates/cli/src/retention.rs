@@ -1,0 +1,47 @@
+//! The file of a live recording and how much of the recording it keeps.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use vramscope_collector::{Keep, RecordingFile, parse_keep_bytes, parse_time};
+
+use crate::error::{CommandError, Result};
+use crate::output::compression_extension;
+
+/// Options of commands that write a live recording.
+#[derive(Args, Debug)]
+pub(crate) struct RetentionArguments {
+    /// Keep only the newest part of the recording, in a file of at most this size: 500M, 2GiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_keep_bytes)]
+    keep_bytes: Option<u64>,
+    /// Keep only the newest part of the recording, this long to twice as long: 30s, 5m, 1h
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    keep: Option<Duration>,
+}
+
+impl RetentionArguments {
+    /// Returns how much of the recording is kept.
+    pub(crate) fn keep(&self) -> Keep {
+        Keep { bytes: self.keep_bytes, time: self.keep }
+    }
+
+    /// Creates the file of a live recording.
+    pub(crate) fn create(&self, path: &Path) -> Result<RecordingFile> {
+        if let Some(extension) = compression_extension(path) {
+            return Err(CommandError::file(
+                path,
+                format_args!("live recordings are not compressed; leave out .{extension} and compress it afterwards"),
+            ));
+        }
+        RecordingFile::create(path, self.keep()).map_err(CommandError::new)
+    }
+
+    /// Fails if a limit was given but no file that it could limit.
+    pub(crate) fn require_file(&self, record: Option<&Path>) -> Result {
+        if record.is_none() && !self.keep().is_everything() {
+            return Err(CommandError::new("--keep and --keep-bytes limit a file; name it with --record"));
+        }
+        Ok(())
+    }
+}

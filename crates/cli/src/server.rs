@@ -1,0 +1,157 @@
+//! Starts the page's server for `demo`, `view` and `serve`, and opens the browser.
+
+use std::ffi::OsString;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+use clap::Args;
+use vramscope_collector::{Content, DEFAULT_PORT, Server, ServerOptions, StartError, TlsFiles, Token};
+
+use crate::error::{CommandError, Result};
+use crate::terminal;
+
+/// The environment variable with the token, which the list of a machine's processes does not show.
+const TOKEN_VARIABLE: &str = "VRAMSCOPE_TOKEN";
+
+/// Options of commands that serve the page.
+#[derive(Args, Debug)]
+pub(crate) struct ServerArguments {
+    /// Listen on this address, HOST:PORT; port 0 picks a free port [default: 127.0.0.1:7791, or the
+    /// next free port]
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
+    listen: Option<SocketAddr>,
+    /// Access token that clients must send [default: $VRAMSCOPE_TOKEN; random if other machines can
+    /// reach the address]
+    #[arg(long)]
+    token: Option<String>,
+    /// Accept requests for this host name too, such as a proxy's; repeatable
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+    /// Serve HTTPS with this certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Open the page in a browser [default: on a terminal with a desktop]
+    #[arg(long, overrides_with = "no_open")]
+    open: bool,
+    /// Do not open a browser
+    #[arg(long)]
+    no_open: bool,
+}
+
+fn parse_address(text: &str) -> std::result::Result<SocketAddr, String> {
+    let expected = "expected an address such as 127.0.0.1:7791";
+    let mut addresses = text.to_socket_addrs().map_err(|error| format!("{expected}: {error}"))?;
+    addresses.next().ok_or_else(|| expected.to_owned())
+}
+
+/// Returns the token from the command line or else from the environment. Errors do not repeat what
+/// was given, because it may be a secret with a typing error.
+fn parse_token(argument: Option<&str>, variable: Option<OsString>) -> Result<Option<Token>> {
+    let (text, source) = match (argument, variable) {
+        (Some(text), _) => (text.to_owned(), "--token"),
+        (None, Some(text)) if !text.is_empty() => (text.to_string_lossy().into_owned(), TOKEN_VARIABLE),
+        (None, _) => return Ok(None),
+    };
+    Token::new(text).map(Some).map_err(|error| CommandError::new(format_args!("{source}: {error}")))
+}
+
+/// Returns the token from the command line or else from the environment.
+pub(crate) fn access_token(argument: Option<&str>) -> Result<Option<Token>> {
+    parse_token(argument, std::env::var_os(TOKEN_VARIABLE))
+}
+
+impl ServerArguments {
+    /// Starts the server.
+    pub(crate) fn start(&self, content: Content) -> Result<Server> {
+        let token = access_token(self.token.as_deref())?;
+        let files = self.tls_cert.clone().zip(self.tls_key.clone());
+        let tls = files.map(|(certificate, key)| TlsFiles { certificate, key });
+        let (listen, allow_hosts) = (self.listen, self.allow_host.clone());
+        let options = ServerOptions { listen, token, allow_hosts, tls, ..ServerOptions::default() };
+        Server::start(options, content).map_err(|error| match error {
+            StartError::Host(_) => CommandError::new(format_args!("--allow-host: {error}")),
+            error => CommandError::new(error),
+        })
+    }
+
+    /// Returns true if the user gave a token.
+    pub(crate) fn has_token(&self) -> Result<bool> {
+        Ok(access_token(self.token.as_deref())?.is_some())
+    }
+
+    /// Prints the address as the first line on stdout, warns about who can reach it, and opens the
+    /// browser if requested.
+    pub(crate) fn announce(&self, server: &Server) -> Result {
+        terminal::print(&format!("listening: {}\n", server.url()))?;
+        let requested_port = self.listen.map_or(DEFAULT_PORT, |address| address.port());
+        let port = server.address().port();
+        if requested_port != 0 && port != requested_port {
+            terminal::message(format_args!("port {requested_port} is in use; listening on port {port} instead"));
+        }
+        let is_loopback = server.address().ip().is_loopback();
+        if !is_loopback && self.tls_cert.is_none() {
+            terminal::message(
+                "warning: listening on a public address without TLS; the token is sent unencrypted (use --tls-cert)",
+            );
+        }
+        if is_loopback && !self.allow_host.is_empty() && !self.has_token()? {
+            terminal::message(
+                "warning: everyone who reaches the proxy can watch; set VRAMSCOPE_TOKEN or --token to require a token",
+            );
+        }
+        if self.wants_browser() && !open_browser(&server.url()) {
+            terminal::message("no browser could be opened; open the address above in a browser on this machine");
+        }
+        Ok(())
+    }
+
+    fn wants_browser(&self) -> bool {
+        self.open || (!self.no_open && cfg!(feature = "browser") && terminal::is_interactive() && has_desktop())
+    }
+}
+
+fn has_desktop() -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    cfg!(any(windows, target_os = "macos")) || is_set("DISPLAY") || is_set("WAYLAND_DISPLAY")
+}
+
+/// Returns false if the desktop could not be asked to show the address.
+#[cfg(feature = "browser")]
+fn open_browser(url: &str) -> bool {
+    opener::open_browser(url).is_ok()
+}
+
+#[cfg(not(feature = "browser"))]
+fn open_browser(_url: &str) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_line_token_overrides_the_environment() {
+        let check =
+            |argument: Option<&str>, variable: Option<&str>, expected: std::result::Result<Option<&str>, &str>| {
+                let token = parse_token(argument, variable.map(OsString::from)).map_err(|error| error.to_string());
+                match (token, expected) {
+                    (Ok(token), Ok(expected)) => assert_eq!(token.as_ref().map(Token::secret), expected),
+                    (Err(message), Err(expected)) => {
+                        assert!(message.starts_with(expected) && !message.contains("a b"), "{message}");
+                    }
+                    (token, expected) => panic!("{token:?} is not {expected:?}"),
+                }
+            };
+        check(None, None, Ok(None));
+        check(None, Some(""), Ok(None));
+        check(None, Some("abc"), Ok(Some("abc")));
+        check(Some("def"), Some("abc"), Ok(Some("def")));
+        check(Some("a b"), None, Err("--token: "));
+        check(None, Some("a b"), Err("VRAMSCOPE_TOKEN: "));
+        check(Some(""), Some("abc"), Err("--token: "));
+    }
+}

@@ -1,0 +1,60 @@
+//! Prints results on stdout, and messages and progress on stderr.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::error::{CommandError, Result};
+use crate::escape::escape_controls;
+
+/// Prints a result to stdout and flushes it.
+pub(crate) fn print(text: &str) -> Result {
+    let mut stdout = io::stdout().lock();
+    ignore_broken_pipe(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+/// Maps an error of writing to stdout; a reader that closed the pipe, such as `head`, is no error.
+pub(crate) fn ignore_broken_pipe(written: io::Result<()>) -> Result {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(CommandError::new(format_args!("standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints a message to stderr, on one line.
+pub(crate) fn message(text: impl std::fmt::Display) {
+    // Ignore errors on stderr: they could only be reported there.
+    let _ = writeln!(io::stderr(), "vramscope: {}", escape_controls(&text.to_string()));
+}
+
+/// Returns true when stdout and stderr are a terminal.
+pub(crate) fn is_interactive() -> bool {
+    io::stdout().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Returns the columns of the terminal on stdout; `None` where stdout is a pipe or a file.
+pub(crate) fn columns() -> Option<u16> {
+    let (_rows, columns) = console::Term::stdout().size_checked()?;
+    io::stdout().is_terminal().then_some(columns)
+}
+
+fn with_template(progress: ProgressBar, template: &str) -> ProgressBar {
+    progress.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+    let style = ProgressStyle::with_template(template).expect("the template is a valid constant");
+    progress.with_style(style.progress_chars("=> "))
+}
+
+/// Creates a progress bar on stderr, which is drawn only on a terminal.
+pub(crate) fn progress_bar(label: String) -> ProgressBar {
+    with_template(ProgressBar::new(0), "{msg} [{bar:30}] {percent}% {eta}").with_message(label)
+}
+
+/// Creates a status line on stderr, which is drawn only on a terminal.
+pub(crate) fn status_line() -> ProgressBar {
+    let line = with_template(ProgressBar::new_spinner(), "{spinner} {msg}");
+    line.enable_steady_tick(Duration::from_millis(200));
+    line
+}

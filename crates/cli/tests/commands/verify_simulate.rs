@@ -1,0 +1,157 @@
+//! `verify` and `simulate`.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use vramscope_trace::{Encoder, EventKind, Recording, Replay, Sink};
+
+use crate::process::{Finished, fixture, run};
+
+/// The recordings of the repository, with the limits of the recorded processes.
+const FIXTURES: [(&str, Option<&str>); 5] = [
+    ("tiny_inference", None),
+    ("mlp_train", None),
+    ("frag_a_expandable", Some("1GiB")),
+    ("ring", None),
+    ("graphs", None),
+];
+
+fn snapshot(name: &str) -> String {
+    fixture(&format!("{name}.pickle.zst")).to_str().expect("the path is Unicode").to_owned()
+}
+
+#[track_caller]
+fn json(finished: &Finished) -> Value {
+    assert_eq!(finished.stdout.lines().count(), 1, "stdout has one JSON object: {}", finished.stderr);
+    serde_json::from_str(&finished.stdout).expect("the text is JSON")
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().expect("the value is an object").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn verify_matches_every_recorded_event() {
+    for (name, limit) in FIXTURES {
+        let path = snapshot(name);
+        let mut arguments = vec!["verify", &path, "--json"];
+        arguments.extend(limit.into_iter().flat_map(|limit| ["--limit-bytes", limit]));
+        let finished = run(&arguments);
+        assert_eq!(finished.code, Some(0), "{name}: {} {}", finished.stdout, finished.stderr);
+        let report = json(&finished);
+        assert_eq!(keys(&report), ["devices"]);
+        let device = &report["devices"][0];
+        assert_eq!(
+            keys(device),
+            ["assumed_private_pools", "device", "divergence", "events", "matched", "requests"],
+            "{name}"
+        );
+        assert_eq!(device["divergence"], Value::Null, "{name}");
+        assert_eq!(device["matched"], device["events"], "{name}");
+        let reference: Value =
+            serde_json::from_slice(&fs::read(fixture(&format!("{name}.json"))).expect("the reference file exists"))
+                .expect("the text is JSON");
+        assert_eq!(device["events"], reference["events"][0], "{name}");
+    }
+}
+
+/// Writes the recording with its `n`th block at another address. Returns the number of that event.
+fn write_altered(name: &str, n: usize, path: &Path) -> u64 {
+    let import = path.with_extension("whole.vram");
+    let finished = run(["import".as_ref(), snapshot(name).as_ref(), "-o".as_ref(), import.as_os_str()]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let mut recording = Recording::new();
+    recording.push(&fs::read(&import).expect("import has written its file")).expect("a valid recording");
+    let (mut encoder, mut replay) = (Encoder::new(recording.info()), Replay::new());
+    let (mut blocks, mut changed) = (0, 0);
+    for number in 0..recording.end_event() {
+        let mut event =
+            replay.event(&recording, number).expect("the chunk is readable").expect("the recording has no gap");
+        if let EventKind::BlockAllocated { address, .. } = &mut event.kind {
+            blocks += 1;
+            if blocks == n {
+                *address += 512;
+                changed = number;
+            }
+        }
+        encoder.event(&event);
+    }
+    encoder.flush();
+    let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
+    fs::write(path, bytes).expect("the file is writable");
+    changed
+}
+
+#[test]
+fn verify_reports_an_altered_event() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("altered.vram");
+    let changed = write_altered("mlp_train", 100, &path);
+    let path = path.to_str().expect("the path is Unicode");
+    let finished = run(["verify", path, "--json"]);
+    assert_eq!(finished.code, Some(1), "{}", finished.stderr);
+    let device = &json(&finished)["devices"][0];
+    assert_eq!(device["matched"], changed);
+    assert_eq!(keys(&device["divergence"]), ["event", "expected", "got"]);
+    assert_eq!(device["divergence"]["event"], changed);
+    let finished = run(["verify", path]);
+    assert_eq!(finished.code, Some(1));
+    for word in ["device 0", "recorded: a block of", "the pool: a block of"] {
+        assert!(finished.stdout.contains(word), "no {word:?} in {}", finished.stdout);
+    }
+}
+
+#[test]
+fn simulate_compares_settings() {
+    let path = snapshot("frag_a_expandable");
+    let finished =
+        run(["simulate", &path, "--alloc-conf", "expandable_segments:True", "--limit-bytes", "1GiB", "--json"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let report = json(&finished);
+    let device = &report["devices"][0];
+    assert_eq!(keys(device), ["capacity_bytes", "device", "recorded", "simulated", "unverified_from"]);
+    assert_eq!(device["capacity_bytes"], 1 << 30);
+    assert_eq!(device["unverified_from"], Value::Null);
+    let figures =
+        ["device_allocations", "ooms", "peak_allocated_bytes", "peak_fragmentation", "peak_reserved_bytes", "retries"];
+    assert_eq!(keys(&device["recorded"]), figures);
+    assert_eq!(device["recorded"], device["simulated"], "the recorded settings give the recorded figures");
+    assert_eq!(device["recorded"]["retries"], 4);
+    let finished = run(["simulate", &path, "--alloc-conf", "", "--capacity", "2G", "--json"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let device = &json(&finished)["devices"][0];
+    assert_eq!(device["recorded"]["ooms"], 4);
+    assert_eq!(device["simulated"]["ooms"], 0);
+    assert!(device["simulated"]["peak_fragmentation"].as_f64().is_some_and(|value| (0.0..1.0).contains(&value)));
+    let finished = run(["simulate", &path, "--alloc-conf", ""]);
+    for line in ["recorded", "simulated", "peak reserved", "out of memory", "retries", "peak fragmentation"] {
+        assert!(finished.stdout.contains(line), "no {line:?} in {}", finished.stdout);
+    }
+}
+
+#[test]
+fn invalid_settings_are_errors() {
+    let path = snapshot("mlp_train");
+    let finished = run(["simulate", &path, "--alloc-conf", "expandable:True"]);
+    assert_eq!((finished.code, finished.stdout.as_str()), (Some(2), ""));
+    assert!(finished.stderr.contains("expandable"), "{}", finished.stderr);
+    assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
+    assert_eq!(run(["verify", "nowhere.vram"]).code, Some(2));
+}
+
+#[test]
+fn shares_of_the_capacity_need_a_capacity() {
+    let path = snapshot("mlp_train");
+    for conf in ["per_process_memory_fraction:0.5", "garbage_collection_threshold:0.5"] {
+        let finished = run(["simulate", &path, "--alloc-conf", conf]);
+        assert_eq!((finished.code, finished.stdout.as_str()), (Some(2), ""));
+        assert!(finished.stderr.contains("needs the device's size"), "{}", finished.stderr);
+        assert!(finished.stderr.contains("--capacity"), "{}", finished.stderr);
+        assert_eq!(run(["simulate", &path, "--alloc-conf", conf, "--capacity", "1GB"]).code, Some(0));
+    }
+    let no_memory =
+        ["simulate", &path, "--alloc-conf", "per_process_memory_fraction:0", "--capacity", "1000000000", "--json"];
+    assert!(json(&run(no_memory))["devices"][0]["simulated"]["ooms"].as_u64() > Some(0));
+}

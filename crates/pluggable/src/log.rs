@@ -1,0 +1,83 @@
+//! Messages for the user, as lines on stderr that begin with `vramscope: `.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
+use std::sync::Arc;
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+
+/// A function that receives messages. It is passed as an argument, so that tests can collect them.
+pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Writes a message to stderr.
+pub(crate) fn print(message: &str) {
+    // A single write keeps lines of several threads and processes apart. Ignore errors on stderr.
+    let _ = io::stderr().write_all(format!("vramscope: {message}\n").as_bytes());
+}
+
+/// Prints the warnings that vramscope's own crates log.
+struct WarningLayer;
+
+/// Installs the printing of logged warnings. The libraries in this process have their own
+/// `tracing`, so no other subscriber is replaced.
+pub(crate) fn install() {
+    // The only failure is a second call, and the first stays in effect.
+    let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(WarningLayer));
+}
+
+impl<S: Subscriber> Layer<S> for WarningLayer {
+    fn enabled(&self, metadata: &Metadata<'_>, _context: Context<'_, S>) -> bool {
+        metadata.is_event() && *metadata.level() <= Level::WARN && metadata.target().starts_with("vramscope")
+    }
+
+    fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        print(&line.0);
+    }
+}
+
+/// The text of an event: its message, then its other fields.
+#[derive(Default)]
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string fails only if a value's own formatting does; the rest is still shown.
+        let _ = if field.name() == "message" {
+            let rest = std::mem::take(&mut self.0);
+            write!(self.0, "{value:?}{rest}")
+        } else {
+            write!(self.0, " {}={value:?}", field.name())
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Collects the lines that [`WarningLayer`] would print.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+
+    impl<S: Subscriber> Layer<S> for Lines {
+        fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+            let mut line = Line::default();
+            event.record(&mut line);
+            self.0.lock().expect("no test panics with the lock").push(line.0);
+        }
+    }
+
+    #[test]
+    fn events_are_lines_with_the_message_first() {
+        let lines = Lines::default();
+        let subscriber = tracing_subscriber::registry().with(lines.clone());
+        tracing::subscriber::with_default(subscriber, || tracing::warn!(rank = 3, "disconnected {}", "train.py"));
+        assert_eq!(*lines.0.lock().expect("no test panics with the lock"), ["disconnected train.py rank=3"]);
+    }
+}
