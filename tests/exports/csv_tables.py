@@ -1,9 +1,9 @@
-"""Reads what `vramscope export --to csv` writes, with Python's own reader, and compares it with `vramscope info --json`.
+"""Checks CSV exports with Python's csv module against `vramscope info --json`.
 
     python csv_tables.py FOLDER ...
 
-A FOLDER holds `run.csv`, `run.lifetimes.csv` and `info.json`. Prints one line a folder. Exit status: 0 all is right, 1 something is
-not.
+A FOLDER holds `run.csv`, `run.lifetimes.csv` and `info.json`. Prints one line a
+folder. Exit status: 0 correct, 1 not.
 """
 
 import csv

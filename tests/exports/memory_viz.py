@@ -1,13 +1,14 @@
-"""Compares a PyTorch snapshot with what `vramscope export --to memory-viz` makes of it, field by field.
+"""Compares a PyTorch snapshot with its `vramscope export --to memory-viz`, field by field.
 
     python memory_viz.py ORIGINAL EXPORTED [ORIGINAL EXPORTED ...]
 
-Files are pickles or JSON, each also with .gz, or with .zst where `zstd` is installed. Prints each kind of difference with its count
-and the first case. Exit status: 0 the same but for what cannot be the same, 1 different. It knows nothing of vramscope: only what
-`torch.cuda.memory._snapshot` documents. Fields that one version of PyTorch writes and another does not (`compile_context`, `pool_id`)
-are compared where both files have them; frames that are missing are an empty list.
+Files are pickles or JSON, also with .gz, or with .zst if `zstd` is installed. Prints each kind of
+difference with its count and an example. Exit status: 0 equal apart from expected differences, 1
+different. The comparison relies only on what `torch.cuda.memory._snapshot` documents. Fields that
+only some versions of PyTorch write (`compile_context`, `pool_id`) are compared if both files have
+them; missing frames count as an empty list.
 
-What cannot be the same is counted apart, see `Differences.known`.
+Expected differences are counted separately, see `Differences.known`.
 """
 
 import collections
@@ -38,7 +39,7 @@ def load(path):
     return json.loads(data) if path.endswith(".json") else pickle.loads(data)
 
 
-# Settings that say nothing of how memory is laid out.
+# Settings that do not affect how memory is laid out.
 OTHER_SETTINGS = (
     "pinned_num_register_threads", "release_lock_on_cudamalloc", "pinned_use_cuda_host_register",
     "graph_capture_record_stream_reuse",
@@ -52,7 +53,7 @@ class Differences:
         self.examples = {}
 
     def add(self, kind, where, original, exported, reason=None):
-        """`reason` says why the two cannot be the same, where that is known."""
+        """Counts a difference; `reason` explains an expected one."""
         if reason:
             kind = f"{kind} ({reason})"
         (self.known if reason else self.counts)[kind] += 1
@@ -70,7 +71,7 @@ class Differences:
     def frames(self, kind, where, original, exported, reason=None):
         one, other = frames(original), frames(exported)
         if known_files(one) == known_files(other):
-            reason = "PyTorch has two ways to write that a file is not known"
+            reason = "PyTorch writes an unknown file in two ways"
         self.value(f"{kind}.frames", where, one, other, reason)
 
     def lists(self, kind, where, original, exported):
@@ -117,7 +118,7 @@ def compare_segments(differences, original, exported):
     for number, (one, other) in enumerate(pairs):
         where = f"segment {number} at {one['address']:#x}"
         differences.fields("segment", where, SEGMENT, one, other)
-        forgotten = None if frames(one) else "PyTorch forgets it with the first block"
+        forgotten = None if frames(one) else "PyTorch drops it with the first block"
         differences.frames("segment", where, one, other, forgotten)
         for a, b in differences.lists("blocks", where, one["blocks"], other["blocks"]):
             inside = f"{where}, block at {a.get('address', 0):#x}"
@@ -147,7 +148,7 @@ def compare_annotations(differences, original, exported):
         if kept and all(note[name] == kept[0][name] for name in ANNOTATION):
             kept.popleft()
         elif is_earlier and kept and all(({**note, "time_us": begin})[name] == kept[0][name] for name in ANNOTATION):
-            open_then = "open when the history began, and begins with it"
+            open_then = "open when the history began"
             differences.add("annotation.time_us", "", note, kept.popleft(), open_then)
         else:
             over = "over before the history began" if is_earlier else None
@@ -179,11 +180,11 @@ def main(paths):
     different = False
     for original, exported in zip(paths[::2], paths[1::2]):
         differences = compare(load(original), load(exported))
-        print(f"{original}: {'different' if differences.counts else 'the same'}")
+        print(f"{original}: {'different' if differences.counts else 'equal'}")
         for kind, count in differences.counts.most_common():
             print(f"  {count:>8} {kind}: {differences.examples[kind]}")
         for kind, count in differences.known.most_common():
-            print(f"  {count:>8} as it must be: {kind}")
+            print(f"  {count:>8} expected: {kind}")
         different |= bool(differences.counts)
     return int(different)
 

@@ -1,9 +1,9 @@
-"""Reads a PyTorch snapshot and what `vramscope export --to memory-viz` makes of it with PyTorch's own functions, and compares the answers.
+"""Compares a PyTorch snapshot with its memory-viz export by PyTorch's own functions.
 
     python memory_viz_torch.py [--viz PATH] ORIGINAL EXPORTED [ORIGINAL EXPORTED ...]
 
-PATH is a `torch/cuda/_memory_viz.py`; without it that of the PyTorch that is installed, which is not imported: the file needs
-nothing of it. Exit status: 0 the same, 1 different.
+PATH is a `torch/cuda/_memory_viz.py`; by default that of the installed PyTorch, which is not
+imported: the file does not need it. Exit status: 0 equal, 1 different.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import warnings
 
 from memory_viz import load
 
-# What `trace` prints of an entry that it does not know, whole: fields that another version of PyTorch writes are no difference.
+# Fields that `trace` prints of an unknown entry. Those of other versions of PyTorch are ignored.
 FIELDS = ("action", "addr", "device_free", "size", "stream", "time_us")
 
 
@@ -32,7 +32,7 @@ def torch_viz(path):
 
 
 def lines(text, *_):
-    """In place of the program that draws flame graphs: what it would draw."""
+    """Replaces the program that draws flame graphs and returns its input."""
     return text
 
 
@@ -87,7 +87,7 @@ def main(arguments):
     for original, exported in zip(arguments[::2], arguments[1::2]):
         print(f"{original}:")
         same &= compare(viz, load(original), load(exported))
-    print("the same" if same else "different")
+    print("equal" if same else "different")
     return int(not same)
 
 

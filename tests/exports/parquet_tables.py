@@ -1,9 +1,9 @@
-"""Queries what `vramscope export --to parquet` writes with DuckDB, and compares it with `vramscope info --json`.
+"""Checks Parquet exports with DuckDB against `vramscope info --json`.
 
     python parquet_tables.py FOLDER ...
 
-A FOLDER holds `run.parquet`, `run.lifetimes.parquet` and `info.json`. The queries that docs/exports.md shows are run as they stand
-there. Prints one line a folder. Exit status: 0 all is right, 1 something is not.
+A FOLDER holds `run.parquet`, `run.lifetimes.parquet` and `info.json`. The queries of
+docs/exports.md are run as printed there. Prints one line a folder. Exit status: 0 correct, 1 not.
 """
 
 import json
@@ -18,7 +18,7 @@ DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "exports.md"
 
 
 def queries():
-    """The queries of the docs, by the first comment in each."""
+    """Returns the queries of docs/exports.md by their first comment."""
     found = re.findall(r"```sql\n-- (.*?)\n(.*?)```", DOCS.read_text(), re.DOTALL)
     assert found, f"{DOCS} shows no query"
     return dict(found)
@@ -33,7 +33,8 @@ def check(folder, shown):
     info = json.loads(pathlib.Path("info.json").read_text())
     events, = one("SELECT count(event) FROM 'run.parquet'")
     assert events == info["events"]
-    ordered, = one("SELECT bool_and(event > before) FROM (SELECT event, lag(event) OVER () AS before FROM 'run.parquet' "
+    ordered, = one("SELECT bool_and(event > before) FROM "
+                   "(SELECT event, lag(event) OVER () AS before FROM 'run.parquet' "
                    "WHERE event IS NOT NULL) WHERE before IS NOT NULL")
     assert ordered in (True, None)
     rows, = one("SELECT count(*) FROM 'run.lifetimes.parquet'")
@@ -44,21 +45,23 @@ def check(folder, shown):
         assert last == tuple(device[f"{name}_bytes"] for name in ("allocated", "active", "reserved", "requested")), last
         ooms, = one("SELECT count(*) FROM 'run.parquet' WHERE device = ? AND kind = 'oom'", number)
         assert ooms == device["ooms"]
-        # What the lifetimes add up to at the end, and event by event at the peak, is what the counters said.
+        # The lifetimes' sums at the end equal the counters.
         alive = one("SELECT coalesce(sum(size) FILTER (freed_event IS NULL), 0), coalesce(sum(size), 0), count(*) "
                     "FROM 'run.lifetimes.parquet' WHERE device = ? AND completed_event IS NULL", number)
         assert alive == (device["allocated_bytes"], device["active_bytes"], device["blocks"]), alive
-        began, = one("SELECT count(*) FROM 'run.lifetimes.parquet' WHERE device = ? AND allocated_event IS NOT NULL", number)
+        began, = one("SELECT count(*) FROM 'run.lifetimes.parquet' "
+                     "WHERE device = ? AND allocated_event IS NOT NULL", number)
         allocs, = one("SELECT count(*) FROM 'run.parquet' WHERE device = ? AND kind = 'alloc'", number)
         assert began == allocs, (began, allocs)
         check_moments(number)
     if info["devices"]:
         check_docs(shown, info["devices"][0])
-    print(f"{folder.name}: duckdb reads {events} events, {rows} lifetimes; totals and {len(shown)} queries of the docs agree")
+    print(f"{folder.name}: duckdb reads {events} events, {rows} lifetimes; totals and"
+          f" {len(shown)} queries of the docs agree")
 
 
 def check_moments(device):
-    """At each of some events, the lifetimes that are alive add up to the counters."""
+    """Checks at sampled events that the live allocations add up to the counters."""
     wrong = duckdb.execute(
         """
         SELECT e.event, e.allocated_bytes, e.active_bytes,
@@ -80,7 +83,7 @@ def check_docs(shown, device):
     bytes_at_peak = sum(row[-1] for row in largest)
     most, = one("SELECT max(allocated_bytes) FROM 'run.parquet' WHERE device = 0")
     assert bytes_at_peak == most, (bytes_at_peak, most)
-    # Where memory was in use before the first event, the most may have been then.
+    # If memory was in use before the first event, the peak may be there.
     assert most == device["peak_allocated_bytes"] or not device["history_complete"]
 
 

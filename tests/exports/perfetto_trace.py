@@ -1,9 +1,10 @@
-"""Reads what `vramscope export --to perfetto` writes, with Perfetto's own messages, and compares it with `vramscope info --json`.
+"""Checks Perfetto exports with Perfetto's own messages against `vramscope info --json`.
 
     python perfetto_trace.py FOLDER ...
 
-A FOLDER holds `run.pftrace` and `info.json`. It plays the part of Perfetto's trace processor: sorts by time, keeps a stack of open
-slices for each track and the last value of each counter. Prints one line a folder. Exit status: 0 all is right, 1 something is not.
+A FOLDER holds `run.pftrace` and `info.json`. Like Perfetto's trace processor it sorts by
+time and keeps a stack of open slices for each track and the last value of each counter. Prints one
+line a folder. Exit status: 0 correct, 1 not.
 """
 
 import collections
@@ -13,14 +14,14 @@ import sys
 
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
-# The messages are read by their own code, and a field that it does not know would be kept and not be missed: so none may be there.
+# Generated message code keeps unknown fields silently, so their absence is checked.
 from google.protobuf import unknown_fields
 
 
 def known(message):
-    """Fails where a message, or one inside it, has a field that Perfetto does not have."""
-    strangers = unknown_fields.UnknownFieldSet(message)
-    assert len(strangers) == 0, f"{message.DESCRIPTOR.name} has an unknown field {strangers[0].field_number}"
+    """Fails if a message or one inside it has a field that Perfetto does not define."""
+    unknown = unknown_fields.UnknownFieldSet(message)
+    assert len(unknown) == 0, f"{message.DESCRIPTOR.name} has an unknown field {unknown[0].field_number}"
     for field, value in message.ListFields():
         if field.message_type:
             for part in value if field.is_repeated else [value]:
@@ -41,7 +42,7 @@ class Reader:
             if number < 100:
                 known(packet)
             assert packet.trusted_packet_sequence_id == 1
-            assert (packet.sequence_flags & 1 != 0) == (number == 0), "interned data is cleared once, at the beginning"
+            assert (packet.sequence_flags & 1 != 0) == (number == 0), "interned data is cleared once, at the start"
             self.intern(packet.interned_data)
             if packet.HasField("track_descriptor"):
                 self.track(packet.track_descriptor)
@@ -53,14 +54,14 @@ class Reader:
             self.event(time, *event)
 
     def intern(self, data):
-        for mine, theirs, text in (
+        for names, entries, text in (
             (self.names, data.event_names, "name"),
             (self.keys, data.debug_annotation_names, "name"),
             (self.texts, data.debug_annotation_string_values, "str"),
         ):
-            for entry in theirs:
-                assert entry.iid not in mine, "a number is given once"
-                mine[entry.iid] = getattr(entry, text)
+            for entry in entries:
+                assert entry.iid not in names, "an id is defined once"
+                names[entry.iid] = getattr(entry, text)
 
     def track(self, track):
         assert track.uuid not in self.tracks
@@ -75,7 +76,8 @@ class Reader:
         arguments = {}
         for argument in event.debug_annotations:
             value = getattr(argument, argument.WhichOneof("value"))
-            arguments[self.keys[argument.name_iid]] = self.texts[value] if argument.HasField("string_value_iid") else value
+            is_interned = argument.HasField("string_value_iid")
+            arguments[self.keys[argument.name_iid]] = self.texts[value] if is_interned else value
         name = self.names[event.name_iid] if event.name_iid else None
         return event.type, event.track_uuid, name, arguments, event.counter_value
 
@@ -103,7 +105,7 @@ class Reader:
         return self.tracks[track].process.pid - 1
 
     def under(self, track):
-        """The name of the track above."""
+        """Returns the name of the parent track."""
         return self.tracks[self.tracks[track].parent_uuid].name
 
 
@@ -126,7 +128,7 @@ def check(folder):
             track for track in mine if reader.tracks[track].parent_uuid and reader.under(track) == "allocations by site"
         ]
         for lane in lanes:
-            assert reader.deepest[lane] == 1, "an allocation has its lane for itself"
+            assert reader.deepest[lane] == 1, "allocations in a lane do not overlap"
             assert len(reader.open[lane]) <= 1
         keys = {}
         for lane in lanes:
@@ -138,7 +140,7 @@ def check(folder):
             if track in mine and name == "allocations without a slice"
         ]
         if not left_out:
-            assert open_bytes == device["active_bytes"], "what does not end is active at the end"
+            assert open_bytes == device["active_bytes"], "open slices are the active blocks"
             allocations += check_sums(reader, set(lanes), dict(reader.counters[counters["active bytes"]]))
         ooms = [track for track, _, name, _ in reader.instants if track in mine and name == "out of memory"]
         assert len(ooms) == device["ooms"]
@@ -148,7 +150,7 @@ def check(folder):
 
 
 def check_sums(reader, lanes, active_bytes):
-    """At each time, the bytes of the slices that lie there are the active bytes. Returns how many slices there are."""
+    """Checks at each time that the open slices add up to the active bytes; returns their number."""
     steps = []
     for track, begun, ended, _, arguments in reader.slices:
         if track in lanes:
@@ -156,7 +158,7 @@ def check_sums(reader, lanes, active_bytes):
             steps += [(begun, arguments["bytes"]), (ended, -arguments["bytes"])]
     for lane in lanes:
         steps += [(begun, arguments["bytes"]) for begun, _, arguments in reader.open[lane]]
-    # Several things may happen at one time: the sum is right behind the last of them, and so is what the dictionary kept.
+    # Several events may share a time: the sum and the counter are compared after the last.
     by_time = collections.Counter()
     for time, step in steps:
         by_time[time] += step

@@ -1,8 +1,9 @@
-"""Reads what `vramscope export --to tensorboard` writes, with TensorBoard's own reader, and compares it with `vramscope info --json`.
+"""Checks TensorBoard exports with TensorBoard's reader against `vramscope info --json`.
 
     python tensorboard_events.py FOLDER ...
 
-A FOLDER holds a folder `run.tb` and `info.json`. Prints one line a folder. Exit status: 0 all is right, 1 something is not.
+A FOLDER holds a folder `run.tb` and `info.json`. Prints one line a folder. Exit status: 0 correct,
+1 not.
 """
 
 import json
@@ -13,12 +14,12 @@ import sys
 from tensorboard.backend.event_processing import event_accumulator
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 
-# How many points of a scalar TensorBoard's server keeps unless it is told otherwise.
+# Points of a scalar that TensorBoard's server keeps by default.
 SHOWN = 1000
 
 
 def single(number):
-    """The nearest number of 32 bits, which is what a scalar holds."""
+    """Rounds to 32 bits, as scalars are stored."""
     return struct.unpack("<f", struct.pack("<f", number))[0]
 
 
@@ -26,7 +27,7 @@ def check(folder):
     info = json.loads((folder / "info.json").read_text())
     files = list((folder / "run.tb").iterdir())
     assert len(files) == 1, files
-    # This one checks the checksums.
+    # This reader verifies the checksums.
     records = sum(1 for _ in RawEventFileLoader(str(files[0])).Load())
     reader = event_accumulator.EventAccumulator(str(folder / "run.tb"), size_guidance={"scalars": SHOWN})
     reader.Reload()
@@ -47,7 +48,7 @@ def check(folder):
             if name in ("allocated", "reserved"):
                 assert peak[-1].value == single(device[f"peak_{name}_bytes"]), name
         assert scalar["active.all.current"][-1].value == device["blocks"]
-        # Expandable segments are none to PyTorch's counter.
+        # PyTorch's counter excludes expandable segments.
         assert scalar["segment.all.current"][-1].value in (device["segments"], 0)
         assert scalar["num_ooms"][-1].value == device["ooms"]
         assert "inactive_split_bytes.all.current" in scalar

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Runs out of memory on vramscope's pool, in a request of the program's own and in a backward pass, and trains on after both.
+"""Runs out of memory on vramscope's pool, directly and in a backward pass, and goes on training.
 
     out_of_memory.py LIBVRAMSCOPE_PLUGGABLE.SO
 
-Prints what the errors say, then the losses, and ends with status 1 where an error is another than it should be or training did not go on.
+Prints the errors and the losses. Exit status 1: an error was not as expected or training did not
+go on.
 """
 
 import sys
@@ -24,25 +25,25 @@ def step(net, optimizer, inputs):
     return float(loss.detach())
 
 
-def too_much():
+def large_request():
     return torch.empty(4 << 30, dtype=torch.uint8, device="cuda")
 
 
-def too_much_backward():
-    """There is room for three such tensors: for the forward pass, which ends with two, and not for the two gradients of a product."""
+def large_backward_pass():
+    """Three such tensors fit: enough for the forward pass, too few for two gradients."""
     big = torch.ones(450 * MIB // 4, device="cuda", requires_grad=True)
     doubled = big * 2
     (doubled * doubled).sum().backward()
 
 
-def refused(ask, beginning):
-    """Whether a request fails as it should."""
+def fails_with(request, beginning):
+    """Returns True if the request fails with the expected message."""
     try:
-        ask()
+        request()
     except RuntimeError as error:
-        print(f"{ask.__name__}: {type(error).__name__}: {error}")
+        print(f"{request.__name__}: {type(error).__name__}: {error}")
         return str(error).startswith(beginning) and "The largest free block has" in str(error)
-    print(f"{ask.__name__}: there was room")
+    print(f"{request.__name__}: no error")
     return False
 
 
@@ -55,18 +56,18 @@ def main():
     optimizer = torch.optim.AdamW(net.parameters())
     inputs = torch.randn(256, 512).cuda()
     losses = [step(net, optimizer, inputs)]
-    right = refused(too_much, "CUDA out of memory. Tried to allocate 4.00 GiB.")
+    is_expected = fails_with(large_request, "CUDA out of memory. Tried to allocate 4.00 GiB.")
     losses += [step(net, optimizer, inputs) for _ in range(20)]
-    right = refused(too_much_backward, "CUDA out of memory. Tried to allocate 450.00 MiB.") and right
+    is_expected = fails_with(large_backward_pass, "CUDA out of memory. Tried to allocate 450.00 MiB.") and is_expected
     losses += [step(net, optimizer, inputs) for _ in range(20)]
     torch.cuda.synchronize()
     stats = vramscope.memory_stats()
     print(f"losses {losses[0]:.4f} {losses[20]:.4f} {losses[40]:.4f}")
     print(f"ooms {stats['num_ooms']}, {stats['allocated_bytes.all.current'] / MIB:.1f} MiB allocated at the end")
     trained = losses[40] < losses[20] < losses[0]
-    # What the failed pass had is free again.
+    # The failed pass has released its memory.
     freed = stats["allocated_bytes.all.current"] < 100 * MIB
-    return 0 if right and trained and freed and stats["num_ooms"] == 2 else 1
+    return 0 if is_expected and trained and freed and stats["num_ooms"] == 2 else 1
 
 
 if __name__ == "__main__":

@@ -3,15 +3,15 @@
 
     torchrun --nproc-per-node 2 parallel.py OUT [--library LIBVRAMSCOPE_PLUGGABLE.SO] [--steps N]
 
-Each rank writes OUT/rankN.json, what its device's counters say, and with a library records itself into OUT/rankN.vram. With VRAMSCOPE_PUSH
-in the environment all of them are pushed to one hub, too.
+Each rank writes its device's counters to OUT/rankN.json, and with a library records itself to
+OUT/rankN.vram. With VRAMSCOPE_PUSH in the environment all ranks also push to one hub.
 """
 
 import argparse
 import json
 import os
 
-# cuBLAS gives the same results in every run only with a workspace of a fixed size.
+# cuBLAS results are reproducible only with a workspace of fixed size.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch
@@ -42,7 +42,7 @@ def main():
     for n in range(options.steps):
         if vramscope:
             vramscope.mark(f"step {n}")
-        # Each rank has texts of its own, so that no two ask for the same memory.
+        # Each rank has its own texts, so that their requests differ.
         loss = step(net, optimizer, texts[n * distributed.get_world_size() + rank].cuda())
         print(f"loss {rank} {n} {float(loss.detach()).hex()}", flush=True)
     distributed.barrier()

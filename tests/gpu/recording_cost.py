@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""What recording costs a training step, with scopes as sites and one viewer connected: steps recorded and not, by turns in one process.
+"""Measures the cost of recording a training step, with scopes as sites and one viewer connected.
 
-    recording_cost.py LIBVRAMSCOPE_PLUGGABLE.SO VRAMSCOPE [--turns N] [--steps N] [--scopes blocks|all|none]
+    recording_cost.py LIBVRAMSCOPE_PLUGGABLE.SO VRAMSCOPE [--turns N] [--steps N]
+                      [--scopes blocks|all|none]
 
-Processes that do the same differ by more than recording costs, so one process is compared with itself: a turn is so many steps that are
-recorded and as many that are not, in one order and then in the other. While recording is off, each event is still counted, which costs about
-a nanosecond; the hooks of the scopes are called in both. The optimizer goes through the parameters one by one, which asks for more memory a
-second than PyTorch's other ways. Printed: the median of all steps of either kind, the median of the turns' ratios with its 95 % interval (by
-resampling turns), and the events a second.
+Equal processes differ by more than recording costs, so one process is compared with itself: a turn
+has recorded steps and as many unrecorded ones, in alternating order. While recording is off, each
+event is still counted (about a nanosecond) and the scopes' hooks are called. The optimizer handles
+parameters one by one, which makes more requests a second than PyTorch's fused variants. Prints the
+median step of either kind, the median ratio of the turns with its 95 % interval (by resampling
+turns), and the events a second.
 """
 
 import argparse
@@ -52,7 +54,7 @@ def measure(options, folder):
     command = [options.vramscope, "record", listening(folder), "-o", os.path.join(folder, "live.vram")]
     viewer = subprocess.Popen(command)
     steps(net, optimizer, tokens, 30)
-    # Nothing that is left then makes garbage of its own.
+    # The collector stays off during the measurement.
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -62,18 +64,18 @@ def measure(options, folder):
         medians = {}
         for recorded in (turn % 2 == 0, turn % 2 == 1):
             vramscope.set_recording(recorded)
-            # The first step after a change is the one that says what memory looks like.
+            # The first step after a change writes a full state and is not timed.
             steps(net, optimizer, tokens, 1)
-            these = steps(net, optimizer, tokens, options.steps)
-            times[recorded] += these
-            medians[recorded] = statistics.median(these)
+            step_times = steps(net, optimizer, tokens, options.steps)
+            times[recorded] += step_times
+            medians[recorded] = statistics.median(step_times)
         ratios.append(medians[True] / medians[False])
     vramscope.set_recording(True)
-    is_whole = vramscope.stop()
+    is_complete = vramscope.stop()
     viewer.wait(timeout=20)
     info = [options.vramscope, "info", "--json", os.path.join(folder, "a.vram")]
     info = json.loads(subprocess.run(info, capture_output=True, check=True).stdout)
-    return times, ratios, is_whole, info, os.path.getsize(os.path.join(folder, "live.vram"))
+    return times, ratios, is_complete, info, os.path.getsize(os.path.join(folder, "live.vram"))
 
 
 def main():
@@ -88,13 +90,13 @@ def main():
         kept = os.dup(2)
         os.dup2(os.open(os.path.join(folder, "errors"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         try:
-            times, ratios, is_whole, info, live_bytes = measure(options, folder)
+            times, ratios, is_complete, info, live_bytes = measure(options, folder)
         finally:
             os.dup2(kept, 2)
             with open(os.path.join(folder, "errors")) as errors:
                 print(errors.read(), file=sys.stderr)
     recorded_s = sum(times[True]) / 1e3
-    # Events that are in the file, of the timed steps and of the others, by the time that all recorded steps took.
+    # Events in the file, of timed and other steps, over the time of all recorded steps.
     all_recorded = len(times[True]) + options.turns + 31
     rate = info["events"] / (recorded_s * all_recorded / len(times[True]))
     draw = random.Random(1)
@@ -104,9 +106,9 @@ def main():
         f" {statistics.median(times[False]):.3f} ms; ratio {statistics.median(ratios):.4f}"
         f" (95 %: {means[50]:.4f} to {means[1949]:.4f}) in {len(ratios)} turns of {options.steps};"
         f" {rate:,.0f} events a second; {info['events']:,} events recorded, a viewer took {live_bytes:,} bytes;"
-        f" file whole: {is_whole}"
+        f" file complete: {is_complete}"
     )
-    return 0 if is_whole and live_bytes > 0 else 1
+    return 0 if is_complete and live_bytes > 0 else 1
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Tests and measures vramscope on a machine with an NVIDIA GPU, where nothing has to be built but one C++ file.
+# Tests and measures vramscope on a machine with an NVIDIA GPU. Only one C++ file is built there.
 #
-#     cargo xtask gpu                          here: builds, into target/gpu
-#     bash tests/gpu/run.sh [PART...]          there: with target/gpu beside; or target/gpu/run.sh, with that folder alone
+#     cargo xtask gpu                    on the development machine: builds into target/gpu
+#     bash tests/gpu/run.sh [PART...]    on the GPU machine, with target/gpu in the checkout;
+#                                        or target/gpu/run.sh with that folder alone
 #
-# Parts: tests, sanitizer, torch, bench; `all` is these four, and what is run where none is named. `snapshots` makes PyTorch snapshots
-# anew and verifies them, `parallel` trains on two GPUs whose processes push to one hub. Each step has its own time and all have TOTAL_SECONDS (530) together; a step that fails does not keep the
-# others from being run. Ends with a line a step and the status 1 where one failed. Everything printed is in $OUT/gpu.log.
+# Parts: tests, sanitizer, torch, bench; `all` (the default) runs these four. `snapshots` makes new
+# PyTorch snapshots and verifies them, `parallel` trains on two GPUs that push to one hub. Each step
+# has a time limit, and all together TOTAL_SECONDS (530). A failed step does not stop the others.
+# Ends with a line a step, and status 1 if one failed. All output is in $OUT/gpu.log.
 
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -25,7 +27,7 @@ summary=()
 failed=0
 deadline=$((SECONDS + ${TOTAL_SECONDS:-530}))
 
-# PyTorch brings CUDA's libraries along, for cuBLAS and NVRTC; the machine may have them as well.
+# PyTorch ships CUDA libraries such as cuBLAS and NVRTC; the machine may also have them.
 read -r torch_folder torch_libraries < <(python3 - <<'PY' 2>/dev/null
 import os, torch
 folder = os.path.dirname(torch.__file__)
@@ -39,12 +41,12 @@ PY
 ) || true
 cuda=${CUDA_HOME:-/usr/local/cuda}
 export LD_LIBRARY_PATH=$cuda/lib64:${torch_libraries:-}:${LD_LIBRARY_PATH:-}
-# The library of the driver may be where the loader does not look.
+# The driver's library may be outside of the loader's default path.
 [ -d /usr/local/nvidia/lib64 ] && export LD_LIBRARY_PATH=$LD_LIBRARY_PATH:/usr/local/nvidia/lib64
 export PYTHONUNBUFFERED=1
 export PYTHONDONTWRITEBYTECODE=1
 
-# Tests name their data by the path that they were built at.
+# Tests find their data by the path they were built at.
 root=$(cat "$built/built-at.txt")
 if [ ! -e "$root" ] && [ -d "$here/../../crates/pool" ]; then
     mkdir -p "$(dirname "$root")" && ln -s "$(cd "$here/../.." && pwd)" "$root"
@@ -54,17 +56,18 @@ note() {
     echo "$*" | tee -a "$log"
 }
 
-# step NAME SECONDS COMMAND...: runs it, with at most that much time; its output goes to the log and to $work/NAME.
+# step NAME SECONDS COMMAND...: runs a command with a time limit; output goes to the log and
+# $work/NAME.
 step() {
     local name=$1 limit=$2 left=$((deadline - SECONDS)) begin=$SECONDS status word=PASS
     shift 2
     if [ "$left" -lt 5 ]; then
-        summary+=("FAIL  $name: no time was left for it")
+        summary+=("FAIL  $name: no time left")
         failed=1
         return 1
     fi
     [ "$limit" -lt "$left" ] || limit=$left
-    # A function of this script runs in a bash of its own: `timeout` takes programs only.
+    # `timeout` runs programs only, so a function of this script runs in its own bash.
     if [ "$(type -t "$1")" = function ]; then
         timeout -k 5 "$limit" bash -c '"$@"' bash "$@" >"$work/$name" 2>&1
     else
@@ -75,18 +78,20 @@ step() {
     if [ $status -ne 0 ]; then
         word=FAIL
         failed=1
-        echo "---- $name, status $status, the end of what it printed:"
+        echo "---- $name, status $status, last lines of its output:"
         tail -n 15 "$work/$name"
     fi
-    summary+=("$(printf '%-4s  %-44s %4d s' "$word" "$name" $((SECONDS - begin)))$([ $status -eq 124 ] && echo "  (stopped after $limit s)")")
+    local stopped=""
+    [ $status -eq 124 ] && stopped="  (stopped after $limit s)"
+    summary+=("$(printf '%-4s  %-44s %4d s' "$word" "$name" $((SECONDS - begin)))$stopped")
     return $status
 }
 
-# Fails where a test said that it had no GPU to run on.
+# Fails if a test was skipped for lack of a GPU.
 with_gpu() {
-    "$@" 2>&1 | tee "$work/said"
+    "$@" 2>&1 | tee "$work/output"
     local status=${PIPESTATUS[0]}
-    if grep -q "^SKIPPED: " "$work/said"; then
+    if grep -q "^SKIPPED: " "$work/output"; then
         echo "a test found no GPU"
         return 1
     fi
@@ -107,14 +112,14 @@ part_tests() {
 part_sanitizer() {
     local sanitizer
     sanitizer=$(command -v compute-sanitizer || echo "$cuda/bin/compute-sanitizer")
-    # Refusals of the driver are what some of these tests are about, so only accesses to memory are reported.
+    # Some tests provoke driver errors, so only memory accesses are reported.
     export VRAMSCOPE_TEST_OPERATIONS=${VRAMSCOPE_TEST_OPERATIONS:-20000}
     step sanitizer-memcheck 170 "$sanitizer" --tool memcheck --report-api-errors no --error-exitcode 99 \
         "$built/tests/vramscope-collector-cuda" --test-threads 1
     unset VRAMSCOPE_TEST_OPERATIONS
 }
 
-# What must be the same on every allocator.
+# Prints the results that must not depend on the allocator.
 results() {
     grep -E '^(loss|graph|parameters) ' "$1"
 }
@@ -130,10 +135,11 @@ train() {
     python3 "$here/train.py" "$@"
 }
 
-# The program with a viewer that follows it live, which must be given all that is in the file.
+# Runs the program with a live viewer, which must receive everything that is in the file.
 followed() {
     local address="" pid
-    VRAMSCOPE_LISTEN=127.0.0.1:0 python3 "$here/train.py" --library "$library" >"$work/followed.out" 2>"$work/followed.err" &
+    VRAMSCOPE_LISTEN=127.0.0.1:0 python3 "$here/train.py" --library "$library" \
+        >"$work/followed.out" 2>"$work/followed.err" &
     pid=$!
     for _ in $(seq 600); do
         address=$(sed -n 's/^vramscope: listening: //p' "$work/followed.err")
@@ -155,13 +161,14 @@ events() {
 same_events() {
     local file live
     file=$(events "$1") && live=$(events "$2") || return 1
-    echo "$file events in the file, $live seen live"
+    echo "$file events in the file, $live received live"
     [ "$file" -gt 0 ] && [ "$file" -eq "$live" ]
 }
 
-# A program that is killed leaves a recording that can be read.
+# A killed program leaves a readable recording.
 killed() {
-    VRAMSCOPE_RECORD=$work/killed.vram python3 "$here/train.py" --steps 2000 --library "$library" >"$work/killed.out" 2>&1 &
+    VRAMSCOPE_RECORD=$work/killed.vram python3 "$here/train.py" --steps 2000 --library "$library" \
+        >"$work/killed.out" 2>&1 &
     local pid=$!
     for _ in $(seq 600); do
         grep -q '^loss 25 ' "$work/killed.out" && break
@@ -172,7 +179,7 @@ killed() {
     "$built/vramscope" info "$work/killed.vram"
 }
 
-# Out of memory is an error that a program can go on after, and stands in the recording.
+# Out of memory is an error that a program can handle, and it is recorded.
 oom() {
     VRAMSCOPE_RECORD=$work/oom.vram python3 "$here/out_of_memory.py" "$library" || return 1
     "$built/vramscope" info --json "$work/oom.vram" | python3 -c '
@@ -183,8 +190,9 @@ sys.exit(0 if failed == 2 else 1)' || return 1
     "$built/vramscope" verify "$work/oom.vram"
 }
 
-# What both sides' counters say of the same program: all of them must be equal. Of a program whose counters depend on when other
-# streams are done there is a third file, of PyTorch's own allocator again, and those that differ between its two runs are left out.
+# Compares the counters of the same program on both allocators: all must be equal. If counters
+# depend on the timing of other streams, a third file has a second run on PyTorch's allocator;
+# counters that differ between its two runs are ignored.
 compare_stats() {
     python3 - "$@" <<'PY'
 import json, sys
@@ -192,8 +200,9 @@ native, ours, again = (json.load(open(path)) for path in (sys.argv[1:] + sys.arg
 shared = [key for key in ours if key in native]
 steady = [key for key in shared if native[key] == again[key]]
 different = [key for key in steady if native[key] != ours[key]]
-print(f"{len(shared)} counters on both sides, {len(steady)} of them the same in every native run, {len(different)} of these differ, "
-      f"{len(ours) - len(shared)} are ours alone")
+print(f"{len(shared)} counters on both sides, {len(steady)} of them equal in every native run, "
+      f"{len(different)} of these differ, "
+      f"{len(ours) - len(shared)} only in vramscope")
 for key in different:
     print(f"  {key}: native {native[key]}, vramscope {ours[key]}")
 sys.exit(0 if shared and not different else 1)
@@ -226,21 +235,24 @@ part_torch() {
     step torch-graph-verify 20 "$built/vramscope" verify "$work/graph.vram"
     step torch-killed 60 killed
     step torch-out-of-memory 40 oom
-    step torch-step-times 90 python3 "$here/step_times.py" "$library" "$built/vramscope" && note "$(cat "$work/torch-step-times")"
+    step torch-step-times 90 python3 "$here/step_times.py" "$library" "$built/vramscope" \
+        && note "$(cat "$work/torch-step-times")"
     step torch-recording-cost 90 python3 "$here/recording_cost.py" "$library" "$built/vramscope" --turns 100 \
         && note "$(tail -n 1 "$work/torch-recording-cost")"
-    [ -f "$work/torch-recorded.vram" ] && cp "$work/torch-recorded.vram" "$out/torch-recorded.vram"
-    [ -f "$work/torch-expandable-recorded.vram" ] && cp "$work/torch-expandable-recorded.vram" "$out/torch-expandable-recorded.vram"
+    for name in torch-recorded torch-expandable-recorded; do
+        [ -f "$work/$name.vram" ] && cp "$work/$name.vram" "$out/$name.vram"
+    done
 }
 
 parallel() {
     python3 -m torch.distributed.run --standalone --nproc-per-node 2 "$here/parallel.py" "$@"
 }
 
-# The processes of a training push to a hub, which writes what all of them did, while somebody follows it.
+# The processes of a training push to a hub, which records all of them while a client follows it.
 pushed() {
     local address="" serve record
-    "$built/vramscope" serve --listen 127.0.0.1:0 --no-open --record "$work/merged.vram" >"$work/serve.out" 2>"$work/serve.err" &
+    "$built/vramscope" serve --listen 127.0.0.1:0 --no-open --record "$work/merged.vram" \
+        >"$work/serve.out" 2>"$work/serve.err" &
     serve=$!
     for _ in $(seq 100); do
         address=$(sed -n 's/^.*VRAMSCOPE_PUSH=\(ws[^ ]*\) .*$/\1/p' "$work/serve.err")
@@ -251,7 +263,7 @@ pushed() {
     record=$!
     VRAMSCOPE_PUSH=$address parallel "$work/pooled" --library "$library"
     local trained=$?
-    # What the processes said last is on its way to the hub until their connections have ended.
+    # The last events are in transit until the connections have ended.
     sleep 1
     kill -TERM $serve
     wait $serve
@@ -266,7 +278,7 @@ same_losses_of_ranks() {
     diff <(grep '^loss ' "$1" | sort) <(grep '^loss ' "$2" | sort) && grep -c '^loss ' "$1"
 }
 
-# What one process recorded of its GPU must be what the hub has of its rank.
+# Each process's own recording must agree with the hub's devices of its rank.
 same_devices() {
     local rank
     for rank in 0 1; do
@@ -279,7 +291,7 @@ own = [json.load(open(path))["devices"] for path in sys.argv[1:]]
 for device in merged["devices"]:
     rank = device["rank"]
     [expected] = [it for it in own[rank] if it["events"] > 0]
-    # The hub has one event more, in which it says that the process ended.
+    # The hub adds one event: the mark that the process ended.
     expected["events"] += 1
     differ = [key for key in expected if key not in ("device", "name", "rank") and expected[key] != device[key]]
     events, peak = device["events"], device["peak_reserved_bytes"]
@@ -304,14 +316,15 @@ part_parallel() {
     step parallel-merged 10 same_devices "$work/merged.vram"
     step parallel-merged-live 10 same_devices "$work/merged-live.vram"
     step parallel-merged-verify 30 "$built/vramscope" verify "$work/merged.vram"
-    note "$(cat "$work/parallel-counters-0" "$work/parallel-counters-1" "$work/parallel-merged" "$work/parallel-merged-live" "$work/parallel-merged-verify")"
+    note "$(cat "$work"/parallel-counters-[01] "$work"/parallel-merged{,-live,-verify})"
     cp "$work/merged.vram" "$out/merged.vram"
 }
 
 build_torch_bench() {
     local runtime
     runtime=$(find ${LD_LIBRARY_PATH//:/ } -maxdepth 1 -name 'libcudart.so*' 2>/dev/null | head -n 1)
-    g++ -O2 -std=c++17 -I "$torch_folder/include" -I "$cuda/include" "$here/torch_allocator_bench.cpp" -o "$work/torch_allocator_bench" \
+    g++ -O2 -std=c++17 -I "$torch_folder/include" -I "$cuda/include" \
+        "$here/torch_allocator_bench.cpp" -o "$work/torch_allocator_bench" \
         -L "$torch_folder/lib" -lc10 -lc10_cuda "$runtime" -ldl -Wl,--allow-shlib-undefined
 }
 
@@ -333,14 +346,16 @@ part_snapshots() {
     note "$(cat "$work/snapshots-made")"
     for snapshot in "$work"/snapshots/*.pickle.*; do
         name=$(basename "${snapshot%.pickle.*}")
-        limit=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["limit_bytes"] or "")' "$work/snapshots/$name.json")
+        limit=$(python3 -c 'import json, sys; print(json.load(sys.stdin)["limit_bytes"] or "")' \
+            <"$work/snapshots/$name.json")
         step "verify-$name" 60 "$built/vramscope" verify "$snapshot" ${limit:+--limit-bytes "$limit"}
         note "$name: $(tail -n 3 "$work/verify-$name")"
     done
     tar -C "$work" -cf "$out/snapshots.tar" snapshots
 }
 
-export -f with_gpu results same_results train followed events same_events killed oom compare_stats parallel pushed same_losses_of_ranks same_devices build_torch_bench
+export -f with_gpu results same_results train followed events same_events killed oom compare_stats
+export -f parallel pushed same_losses_of_ranks same_devices build_torch_bench
 export here built library work torch_folder cuda
 
 parts=("$@")
@@ -348,12 +363,13 @@ parts=("$@")
 for part in "${parts[@]}"; do
     case $part in
         all | tests | sanitizer | torch | bench | snapshots | parallel) ;;
-        *) echo "no such part: $part; there are tests, sanitizer, torch, bench, all, snapshots and parallel" >&2; exit 2 ;;
+        *) echo "unknown part $part: use tests, sanitizer, torch, bench, all, snapshots or parallel" >&2; exit 2 ;;
     esac
 done
 
 note "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>&1 | head -n 4)"
-note "$(uname -sr), $(nproc) processors; $(python3 -c 'import torch; print("PyTorch", torch.__version__, "CUDA", torch.version.cuda)' 2>&1 | tail -n 1)"
+versions='import torch; print("PyTorch", torch.__version__, "CUDA", torch.version.cuda)'
+note "$(uname -sr), $(nproc) processors; $(python3 -c "$versions" 2>&1 | tail -n 1)"
 for part in "${parts[@]}"; do
     case $part in
         all) part_tests; part_torch; part_bench; part_sanitizer ;;

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Makes snapshots of PyTorch's allocator, each with what PyTorch's own counters said, for `vramscope verify` to be checked on.
+"""Makes snapshots of PyTorch's allocator with PyTorch's own counters, to check `vramscope verify`.
 
-    snapshot.py OUT [NAME...]     every program below, or those named, each in a process of its own
+    snapshot.py OUT [NAME...]     runs every program below, or those named, each in its own process
     snapshot.py --list
 
-Into OUT go NAME.pickle.zst (.gz where Python has no zstandard), which is what torch.cuda.memory._snapshot() returned, and NAME.json:
-`steps` (bytes after each), `stats` (torch.cuda.memory_stats()), `summary`, `mem_get_info`, `limit_bytes`, `events` and `device_stats` of
-each device, and what was `recorded`. Needs an NVIDIA GPU and PyTorch 2.11; two programs need two GPUs. The programs draw from seeded generators, so that they ask for the same in every run; which
-addresses they are given, and when another stream's work is seen to be done, the machine decides.
+Writes NAME.pickle.zst (.gz if Python has no zstandard), the result of
+torch.cuda.memory._snapshot(), and NAME.json: `steps` (bytes after each), `stats`
+(torch.cuda.memory_stats()), `summary`, `mem_get_info`, `limit_bytes`, `events` and `device_stats`
+of each device, and the `recorded` options. Needs an NVIDIA GPU and PyTorch 2.11; two programs need
+two GPUs. Seeded generators make the requests the same in every run; addresses and the timing of
+other streams depend on the machine.
 """
 
 import gzip
@@ -26,7 +28,7 @@ MIB = 1 << 20
 
 
 class Program:
-    """What a program notes while it runs."""
+    """Values that a program records while it runs."""
 
     def __init__(self, torch):
         self.torch = torch
@@ -48,7 +50,7 @@ class Program:
         )
 
     def limit(self, limit_bytes):
-        """Caps the pool. The allocator computes the cap anew from the fraction, so what it makes of it is what is noted."""
+        """Caps the pool. Keeps the cap that the allocator derives from the fraction."""
         total = self.torch.cuda.mem_get_info()[1]
         fraction = limit_bytes / total
         self.torch.cuda.set_per_process_memory_fraction(fraction)
@@ -67,7 +69,7 @@ class Program:
 
 
 def draw_size(rng):
-    """Small and large requests as programs make them: most small, some tens of MiB."""
+    """Draws a request size as programs make them: most small, some tens of MiB."""
     kind = rng.random()
     if kind < 0.45:
         return rng.randint(1, 4096)
@@ -79,7 +81,7 @@ def draw_size(rng):
 
 
 def churn(program, rng, operations, live, cap_live=160, streams=(None,), uses=0.0, tag="churn"):
-    """A random live set. With `uses`, that share of the blocks is used on another stream, behind work that takes a while."""
+    """A random live set. The share `uses` of blocks is used on another stream, behind slow work."""
     torch = program.torch
     for n in range(operations):
         if live and (len(live) > cap_live or rng.random() < 0.45):
@@ -105,7 +107,7 @@ def churn(program, rng, operations, live, cap_live=160, streams=(None,), uses=0.
 
 
 def streams(program):
-    """Four streams, a third of the blocks used on another than their own: frees that complete late, in queues."""
+    """Four streams; a third of the blocks is used on another stream, so frees complete late."""
     torch, rng, live = program.torch, random.Random(11), []
     all_streams = (None, *(torch.cuda.Stream() for _ in range(3)))
     churn(program, rng, 2500, live, streams=all_streams, uses=0.35)
@@ -129,7 +131,7 @@ def streams(program):
 
 
 def two_pools(program):
-    """CUDA graphs that share one pool, others with a second, work beside them, and one pool given up."""
+    """CUDA graphs in a shared and in a second pool, other work, and one pool released."""
     torch, rng = program.torch, random.Random(12)
     shared = torch.cuda.graph_pool_handle()
     net = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 512)).cuda()
@@ -168,7 +170,7 @@ def two_pools(program):
 
 
 def mempool(program):
-    """Memory pools of the program's own: filled, left, entered again, one given up with blocks in it."""
+    """Two MemPools, entered in turns; one is deleted while it has blocks."""
     torch, rng, live = program.torch, random.Random(13), []
     first, second = torch.cuda.MemPool(), torch.cuda.MemPool()
     for n in range(6):
@@ -181,14 +183,14 @@ def mempool(program):
     live.clear()
     del first
     torch.cuda.empty_cache()
-    program.step("first gone")
+    program.step("first deleted")
     del second
     torch.cuda.empty_cache()
-    program.step("second gone")
+    program.step("second deleted")
 
 
 def nested_pools(program):
-    """Two memory pools entered one inside the other, on two streams."""
+    """Two nested MemPools, on two streams."""
     torch, rng, live = program.torch, random.Random(14), []
     outer, inner, side = torch.cuda.MemPool(), torch.cuda.MemPool(), torch.cuda.Stream()
     for n in range(4):
@@ -204,7 +206,7 @@ def nested_pools(program):
 
 
 def expandable_streams(program):
-    """Expandable segments, one for each stream, growing and shrinking."""
+    """Expandable segments, one a stream, that grow and shrink."""
     torch, rng, live = program.torch, random.Random(15), []
     all_streams = (None, torch.cuda.Stream(), torch.cuda.Stream())
     for n in range(3):
@@ -216,7 +218,7 @@ def expandable_streams(program):
 
 
 def expandable_oom_gc(program):
-    """Expandable segments under a cap, with the threshold for garbage collection set and several out-of-memory errors."""
+    """Expandable segments under a cap, with a garbage collection threshold and OOM errors."""
     program.limit(900 * MIB)
     rng, live = random.Random(16), []
     churn(program, rng, 1800, live, cap_live=400)
@@ -233,7 +235,7 @@ def oom_gc(program):
 
 
 def max_split_roundup(program):
-    """max_split_size and a list of divisions together: oversize blocks, and block sizes that differ by the power of two."""
+    """max_split_size with a list of divisions: oversize blocks, rounding by power of two."""
     program.limit(1200 * MIB)
     rng, live = random.Random(18), []
     churn(program, rng, 2200, live, cap_live=300)
@@ -243,7 +245,7 @@ def max_split_roundup(program):
 
 
 def large_segments(program):
-    """Segments of another size than 20 MiB."""
+    """A segment size other than 20 MiB."""
     rng, live = random.Random(19), []
     churn(program, rng, 1800, live)
     program.torch.cuda.empty_cache()
@@ -251,22 +253,23 @@ def large_segments(program):
 
 
 def non_split_rounding(program):
-    """Blocks too large to split, with large segments of another size and no max_non_split_rounding: says which that then is."""
+    """Finds max_non_split_rounding when it is unset and the segment size is not 20 MiB."""
     torch, rng, live = program.torch, random.Random(22), []
 
     def is_taken(block, request):
-        """Whether a free block, the only one, serves a smaller request; both in MiB."""
+        """Returns True if the only free block serves a smaller request; both in MiB."""
         address = program.bytes(block * MIB).data_ptr()
         served = program.bytes(request * MIB).data_ptr()
         torch.cuda.empty_cache()
         return served == address
 
-    # 8, 36 and 76 MiB more than the request: the first is within either rule, the last within neither.
-    seen = tuple(is_taken(block, 104) for block in (112, 140, 180))
+    # 8, 36 and 76 MiB above the request: the first fits either rule, the last neither.
+    results = tuple(is_taken(block, 104) for block in (112, 140, 180))
     rules = {(True, False, False): "stays 20 MiB", (True, True, False): "follows large_segment_size_mb, 64 MiB"}
-    words = ["taken" if it else "left" for it in seen]
+    words = ["taken" if it else "left" for it in results]
     print(
-        f"max_non_split_rounding_mb, not set, {rules.get(seen, 'is neither 20 nor 64 MiB')}: for a request of 104 MiB"
+        f"max_non_split_rounding_mb, not set, {rules.get(results, 'is neither 20 nor 64 MiB')}:"
+        " for a request of 104 MiB"
         f" a free block of 112 was {words[0]}, one of 140 {words[1]}, one of 180 {words[2]}"
     )
     program.step("asked")
@@ -288,7 +291,7 @@ def ring_small(program):
 
 
 def train_streams(program):
-    """A training loop whose batches come over a copying stream, as prefetching loaders do it."""
+    """A training loop with batches over a copy stream, as prefetching loaders do it."""
     torch = program.torch
     torch.manual_seed(21)
     rng = random.Random(21)
@@ -313,7 +316,7 @@ def train_streams(program):
         program.step(f"step {n}")
 
 
-# Name: program, settings, what is recorded.
+# Name: program, settings, recording options.
 PROGRAMS = {
     "streams": (streams, "", HISTORY),
     "train_streams": (train_streams, "", HISTORY),
@@ -350,26 +353,26 @@ def run_one(out, name):
     import torch
 
     program, _, history = PROGRAMS[name]
-    noted = Program(torch)
+    run = Program(torch)
     torch.cuda.init()
     torch.cuda.memory._record_memory_history(**history)
     try:
-        program(noted)
+        program(run)
     except Lacking as what:
-        print(f"{name}: not made, the machine lacks {what}", flush=True)
+        print(f"{name}: skipped, the machine lacks {what}", flush=True)
         return
     snapshot = torch.cuda.memory._snapshot()
     truth = {
         "scenario": name,
         "torch": torch.__version__,
         "alloc_conf": PROGRAMS[name][1],
-        "steps": noted.steps,
-        "ooms": noted.ooms,
-        "last_oom": noted.last_oom,
+        "steps": run.steps,
+        "ooms": run.ooms,
+        "last_oom": run.last_oom,
         "stats": dict(torch.cuda.memory_stats()),
         "summary": torch.cuda.memory_summary(),
         "mem_get_info": list(torch.cuda.mem_get_info()),
-        "limit_bytes": noted.limit_bytes,
+        "limit_bytes": run.limit_bytes,
         "events": [len(trace) for trace in snapshot["device_traces"]],
         "recorded": history,
         "device_stats": [dict(torch.cuda.memory_stats(device)) for device in range(torch.cuda.device_count())],
@@ -379,7 +382,7 @@ def run_one(out, name):
         file.write(packed)
     with open(os.path.join(out, f"{name}.json"), "w") as file:
         json.dump(truth, file, indent=1)
-    print(f"{name}: events {truth['events']}, {noted.ooms} out of memory, {len(packed)} bytes", flush=True)
+    print(f"{name}: events {truth['events']}, {run.ooms} out of memory, {len(packed)} bytes", flush=True)
 
 
 def main(arguments):

@@ -1,7 +1,7 @@
-"""Programs for snapshot.py that are nearer to what people train than its own, and histories that begin, stop and are thrown away.
+"""Programs for snapshot.py close to real training, and histories that start, stop and are cleared.
 
-Each takes a `Program`, which has begun to record as its line in `PROGRAMS` says: settings, and what `_record_memory_history` is given.
-One that needs what the machine lacks raises `Lacking`.
+Each takes a `Program` that already records with the options of its entry in `PROGRAMS`. A program
+that needs hardware which the machine lacks raises `Lacking`.
 """
 
 import random
@@ -14,13 +14,14 @@ ALL_STACKS = {**STACKS, "stacks": "all"}
 
 
 class Lacking(Exception):
-    """What a program needs and the machine does not have."""
+    """Raised with the name of what the machine lacks for a program."""
 
 
 def small_net(torch, width=256, classes=16):
     torch.manual_seed(5)
     return torch.nn.Sequential(
-        torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width), torch.nn.LayerNorm(width),
+        torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width),
+        torch.nn.LayerNorm(width),
         torch.nn.Linear(width, classes),
     ).cuda()
 
@@ -38,7 +39,7 @@ def steps(program, net, count, batch=64, width=256, begin=0):
 
 
 def generate(program):
-    """A language model that writes: caches of keys and values that grow by a token at a time."""
+    """Text generation: caches of keys and values that grow a token at a time."""
     torch = program.torch
     try:
         from transformers import GPT2Config, GPT2LMHeadModel
@@ -53,12 +54,12 @@ def generate(program):
 
 
 def compiled(program):
-    """A compiled net, whose requests say which compilation they belong to."""
+    """A compiled net, whose requests carry a compile context."""
     steps(program, program.torch.compile(small_net(program.torch)), 5)
 
 
 def compiled_graphs(program):
-    """A compiled net in CUDA graphs that share a pool, which PyTorch sets back to earlier states."""
+    """A compiled net in CUDA graphs that share a pool, which PyTorch resets to earlier states."""
     torch = program.torch
     net = torch.compile(small_net(torch), mode="reduce-overhead")
     optimizer = torch.optim.SGD(net.parameters(), 0.01)
@@ -71,7 +72,7 @@ def compiled_graphs(program):
 
 
 def cudnn_benchmark(program):
-    """Convolutions that are tried in many ways, with workspaces that do not fit under the cap."""
+    """Convolutions that cuDNN benchmarks, with workspaces that exceed the cap."""
     torch = program.torch
     torch.backends.cudnn.benchmark = True
     torch.manual_seed(3)
@@ -90,7 +91,7 @@ def cudnn_benchmark(program):
 
 
 def recurrent(program):
-    """An LSTM, whose cuDNN keeps weights in one block, and an embedding with sparse gradients."""
+    """An LSTM, whose weights cuDNN keeps in one block, and an embedding with sparse gradients."""
     torch = program.torch
     torch.manual_seed(4)
     embed, net = torch.nn.Embedding(5000, 64, sparse=True).cuda(), torch.nn.LSTM(64, 128, 2, batch_first=True).cuda()
@@ -118,7 +119,7 @@ def annotated(program):
 
 
 def late(program):
-    """A history that begins in the middle of a program."""
+    """A history that begins in the middle of the program."""
     torch = program.torch
     torch.cuda.memory._record_memory_history(enabled=None)
     net = small_net(torch)
@@ -128,7 +129,7 @@ def late(program):
 
 
 def stopped(program):
-    """A history that ends before the program does, and then goes on: what came between is in the segments alone."""
+    """A history with a pause, during which changes show in the segments only."""
     torch, net = program.torch, small_net(program.torch)
     steps(program, net, 3)
     torch.cuda.memory._record_memory_history(enabled=None)
@@ -141,7 +142,7 @@ def stopped(program):
 
 
 def cleared(program):
-    """A history that is thrown away in the middle."""
+    """A history that is cleared in the middle."""
     torch, net = program.torch, small_net(program.torch)
     steps(program, net, 4)
     torch.cuda.memory._record_memory_history(**HISTORY, clear_history=True)
@@ -155,7 +156,7 @@ def unrecorded(program):
 
 
 def state_only(program):
-    """What each live block was asked for by, and no history."""
+    """The stacks of live blocks, and no history."""
     program.torch.cuda.memory._record_memory_history(enabled="state", stacks="python")
     steps(program, small_net(program.torch), 3)
 
@@ -175,7 +176,7 @@ def settings_change(program):
 
 
 def odd_pools(program):
-    """Pools that may be used when memory runs out, and pools whose blocks are not split."""
+    """MemPools that serve as a reserve for OOM, and MemPools whose blocks are not split."""
     torch = program.torch
     try:
         pools = [torch.cuda.MemPool(use_on_oom=True), torch.cuda.MemPool(no_split=True)]
@@ -196,7 +197,7 @@ def odd_pools(program):
 
 
 def threads(program):
-    """Four threads, each on a stream of its own, that hand blocks to one another."""
+    """Four threads, each on its own stream, that pass blocks to each other."""
     torch, shared, lock = program.torch, [], threading.Lock()
 
     def run(number):
@@ -243,7 +244,7 @@ def graphs(program):
 
 
 def two_devices(program):
-    """A net cut in two over two GPUs, copies between them, and an empty default device at the end."""
+    """A net split over two GPUs with copies; the default device is empty in the end."""
     torch = program.torch
     if torch.cuda.device_count() < 2:
         raise Lacking("two GPUs")
@@ -256,7 +257,7 @@ def two_devices(program):
 
 
 def second_device(program):
-    """Everything on the second GPU, as the processes of a data-parallel training have it."""
+    """Everything on the second GPU, as in a process of a data-parallel training."""
     torch = program.torch
     if torch.cuda.device_count() < 2:
         raise Lacking("two GPUs")
@@ -264,7 +265,7 @@ def second_device(program):
         steps(program, small_net(torch), 5)
 
 
-# Name: program, settings, what is recorded.
+# Name: program, settings, recording options.
 PROGRAMS = {
     "generate": (generate, "", STACKS),
     "compiled": (compiled, "", STACKS),

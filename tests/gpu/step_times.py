@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""How long a training step takes on PyTorch's own allocator and on vramscope's pool: not recorded, recorded, and followed live.
+"""Times a training step on PyTorch's allocator and on vramscope's pool: off, recorded, and live.
 
     step_times.py LIBVRAMSCOPE_PLUGGABLE.SO VRAMSCOPE [--rounds N] [--timed N]
 
-Two processes that do the same differ by more than the allocators do, so each way runs in several processes, in rounds that each begin
-with another way. Of each process the median step counts; printed are the median of those, their spread, and the processes' own. Processes
-are forked from this one, which has PyTorch loaded and CUDA not begun, so that a round takes seconds.
+Equal processes differ by more than the allocators do, so each variant runs in several processes, in
+rounds that each begin with another variant. Of each process the median step counts; prints the
+median of those, their range, and each process's value. Processes are forked from this one, which
+has loaded PyTorch but not started CUDA, so that a round takes seconds.
 """
 
 import argparse
@@ -21,21 +22,21 @@ import traceback
 import torch
 import train
 
-WAYS = ("native", "vramscope", "recorded", "live")
-# No round is begun that would likely end later.
+VARIANTS = ("native", "vramscope", "recorded", "live")
+# Longest total time: a round that would exceed it is not started.
 LONGEST_S = 65
 
 
-def run_one(way, options, folder, pipe):
-    """What a forked process does: writes the times of its steps, in ms, into the pipe."""
+def run_one(variant, options, folder, pipe):
+    """Runs in a forked process: writes the times of its steps to the pipe, in ms."""
     errors = os.open(os.path.join(folder, "errors"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(errors, 2)
     vramscope = None
-    if way in ("recorded", "live"):
+    if variant in ("recorded", "live"):
         os.environ["VRAMSCOPE_RECORD"] = os.path.join(folder, "a.vram")
-    if way == "live":
+    if variant == "live":
         os.environ["VRAMSCOPE_LISTEN"] = "127.0.0.1:0"
-    if way != "native":
+    if variant != "native":
         from vramscope_torch import Vramscope
 
         vramscope = Vramscope(options.library)
@@ -43,11 +44,11 @@ def run_one(way, options, folder, pipe):
     times = train.measure(net, optimizer, options.timed)
     os.write(pipe, json.dumps(times).encode())
     if vramscope and not vramscope.stop():
-        raise SystemExit("the recording is not whole")
+        raise SystemExit("the recording is not complete")
 
 
 def listening(folder):
-    """The address that the process serves its page at, once it says so."""
+    """Waits for the URL of the page in the process's messages and returns it."""
     for _ in range(300):
         try:
             with open(os.path.join(folder, "errors")) as errors:
@@ -60,24 +61,24 @@ def listening(folder):
     raise SystemExit("no page is served")
 
 
-def median_step(way, options):
-    """Runs a process and gives its median step in ms."""
+def median_step(variant, options):
+    """Runs a process and returns its median step in ms."""
     with tempfile.TemporaryDirectory() as folder:
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             status = 1
             try:
-                run_one(way, options, folder, writing)
+                run_one(variant, options, folder, writing)
                 status = 0
             except BaseException:
                 traceback.print_exc()
             finally:
-                # Not through what the parent has set up for its own end.
+                # Skips the parent's exit handlers.
                 os._exit(status)
         os.close(writing)
         viewer = None
-        if way == "live":
+        if variant == "live":
             command = [options.vramscope, "record", listening(folder), "-o", os.path.join(folder, "live.vram")]
             viewer = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         with os.fdopen(reading, "rb") as pipe:
@@ -90,7 +91,7 @@ def median_step(way, options):
         if status != 0:
             with open(os.path.join(folder, "errors")) as errors:
                 print(errors.read(), file=sys.stderr)
-            raise SystemExit(f"{way}: status {status}")
+            raise SystemExit(f"{variant}: status {status}")
         return statistics.median(json.loads(times))
 
 
@@ -101,20 +102,20 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--timed", type=int, default=60)
     options = parser.parse_args()
-    medians = {way: [] for way in WAYS}
+    medians = {variant: [] for variant in VARIANTS}
     begin = time.monotonic()
     for n in range(options.rounds):
         if n > 0 and (time.monotonic() - begin) * (n + 1) / n > LONGEST_S:
             break
-        for way in WAYS[n % len(WAYS) :] + WAYS[: n % len(WAYS)]:
-            medians[way].append(median_step(way, options))
+        for variant in VARIANTS[n % len(VARIANTS) :] + VARIANTS[: n % len(VARIANTS)]:
+            medians[variant].append(median_step(variant, options))
     native = statistics.median(medians["native"])
-    for way in WAYS:
-        middle = statistics.median(medians[way])
-        each = " ".join(f"{it:.2f}" for it in medians[way])
+    for variant in VARIANTS:
+        middle = statistics.median(medians[variant])
+        each = " ".join(f"{it:.2f}" for it in medians[variant])
         print(
-            f"{way:10} {middle:6.2f} ms a step, {100 * (middle / native - 1):+5.1f} % of native,"
-            f" from {min(medians[way]):.2f} to {max(medians[way]):.2f}; processes: {each}"
+            f"{variant:10} {middle:6.2f} ms a step, {100 * (middle / native - 1):+5.1f} % of native,"
+            f" from {min(medians[variant]):.2f} to {max(medians[variant]):.2f}; processes: {each}"
         )
     return 0
 

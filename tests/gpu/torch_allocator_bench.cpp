@@ -1,9 +1,11 @@
-// How long an allocation and its free take in PyTorch's caching allocator, in one thread and without Python: a hit of one size, and a
-// churn over 512 live blocks of seven sizes. Given vramscope's library, the same loops on it, in the same run.
+// Times an allocation with its free in PyTorch's caching allocator, on one thread without Python:
+// a hit of one size, and churn over 512 live blocks of seven sizes. Given vramscope's library, runs
+// the same loops on it.
 //
 //     torch_allocator_bench [LIBVRAMSCOPE_PLUGGABLE.SO]
 //
-// Prints the median of nine rounds and the fastest. run.sh builds it; it links libc10, libc10_cuda and libcudart.
+// Prints the median of nine rounds and the fastest. run.sh builds it; it links libc10, libc10_cuda
+// and libcudart.
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -53,7 +55,7 @@ double nanoseconds_each(const std::function<void()>& round) {
   return time.count() / kOperations;
 }
 
-void tell(const char* allocator, const char* loop, const std::function<void()>& round) {
+void report(const char* allocator, const char* loop, const std::function<void()>& round) {
   round();
   std::vector<double> times;
   for (int i = 0; i < kRounds; ++i) {
@@ -64,10 +66,10 @@ void tell(const char* allocator, const char* loop, const std::function<void()>& 
   std::fflush(stdout);
 }
 
-// Templates, so that neither side pays for a call that the other does not.
+// Templates, so that both sides pay for the same calls.
 template <typename Allocate, typename Release>
 void measure(const char* name, Allocate allocate, Release release) {
-  tell(name, "hit", [&] {
+  report(name, "hit", [&] {
     for (int i = 0; i < kOperations; ++i) {
       release(allocate(kHitBytes), kHitBytes);
     }
@@ -79,7 +81,7 @@ void measure(const char* name, Allocate allocate, Release release) {
     size_t bytes = draw();
     live.push_back({allocate(bytes), bytes});
   }
-  tell(name, "churn", [&] {
+  report(name, "churn", [&] {
     for (int i = 0; i < kOperations; ++i) {
       Block& block = live[random.next() % kLive];
       release(block.address, block.bytes);

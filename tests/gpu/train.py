@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""A training run that comes out the same on any allocator: prints its losses bit for bit.
+"""A training run that is bit-for-bit reproducible on any allocator; prints its losses.
 
     train.py [--library LIBVRAMSCOPE_PLUGGABLE.SO] [--steps N] [--graph] [--stats FILE]
 
-Without a library it runs on PyTorch's own allocator. A small GPT over text of random lengths, so that no two steps ask for the same
-memory; batches come from forked data loader workers, and over a copying stream with record_stream. `--graph` ends with a CUDA graph,
-which allocates from a private pool. What is printed is the same on every allocator. step_times.py measures the steps of this program.
+Without a library it runs on PyTorch's own allocator. A small GPT over text of random lengths, so
+that the requests of steps differ; batches come from forked data loader workers over a copy stream
+with record_stream. `--graph` ends with a CUDA graph, which allocates from a private pool. The
+output does not depend on the allocator. step_times.py measures the steps of this program.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import json
 import os
 import time
 
-# cuBLAS gives the same results in every run only with a workspace of a fixed size.
+# cuBLAS results are reproducible only with a workspace of fixed size.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch
@@ -36,7 +37,7 @@ class Block(nn.Module):
     def forward(self, x):
         batch, length, _ = x.shape
         q, k, v = self.qkv(self.before(x)).view(batch, length, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
-        # Spelled out: the fused attention's backward adds in no fixed order.
+        # Not the fused attention: its backward pass adds in no fixed order.
         scores = (q @ k.transpose(-2, -1)) * (WIDTH // HEADS) ** -0.5
         hidden = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
         mixed = scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v
@@ -48,17 +49,17 @@ class Gpt(nn.Module):
     def __init__(self):
         super().__init__()
         self.tokens = nn.Embedding(VOCABULARY, WIDTH)
-        self.places = nn.Embedding(LONGEST, WIDTH)
+        self.positions = nn.Embedding(LONGEST, WIDTH)
         self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
         self.head = nn.Linear(WIDTH, VOCABULARY)
 
     def forward(self, tokens):
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        return self.head(self.blocks(self.tokens(tokens) + self.places(places)))
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        return self.head(self.blocks(self.tokens(tokens) + self.positions(positions)))
 
 
 class Texts(torch.utils.data.Dataset):
-    """Text number n, which depends on n alone, whichever process asks."""
+    """Texts by number; text n is the same in every process."""
 
     def __init__(self, count):
         self.count = count
@@ -84,7 +85,7 @@ def step(net, optimizer, tokens):
 
 def train(net, optimizer, steps, vramscope):
     copying = torch.cuda.Stream()
-    # fork: what a worker inherits of the allocator must stay untouched in it.
+    # fork: workers inherit the allocator and must not use it.
     loader = torch.utils.data.DataLoader(
         Texts(steps), batch_size=None, num_workers=2, multiprocessing_context="fork", pin_memory=False
     )
@@ -103,7 +104,7 @@ def train(net, optimizer, steps, vramscope):
 
 
 def measure(net, optimizer, steps):
-    """How long each of so many steps takes, in ms, after five that are not counted. All ask for the same memory."""
+    """Returns the times of steps with equal requests, in ms, after five for warm-up."""
     tokens = torch.randint(0, VOCABULARY, (2, 129), generator=torch.Generator().manual_seed(7)).cuda()
     times = []
     for _ in range(steps + 5):
@@ -116,7 +117,7 @@ def measure(net, optimizer, steps):
 
 
 def capture(net):
-    """A forward pass in a CUDA graph, with work beside it that would use the graph's memory if it were not set apart."""
+    """Captures a CUDA graph and replays it beside work that must not reuse its memory."""
     given = torch.randint(0, VOCABULARY, (2, 64), generator=torch.Generator().manual_seed(8)).cuda()
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -137,9 +138,9 @@ def capture(net):
 
 
 def prepare():
-    """The net and its optimizer, in a process where everything comes out the same each time."""
+    """Returns the net and its optimizer in a reproducible configuration."""
     torch.use_deterministic_algorithms(True)
-    # Filling every new tensor would hide a block that was handed out twice.
+    # Filling new tensors would hide a block that was allocated twice.
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.manual_seed(0)

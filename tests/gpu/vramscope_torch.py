@@ -1,4 +1,4 @@
-"""Puts PyTorch on vramscope's pool. As docs/pytorch.md shows it; import this before the first CUDA tensor is made."""
+"""Puts PyTorch on vramscope's pool (docs/pytorch.md). Create `Vramscope` before any CUDA tensor."""
 
 import ctypes
 import json
@@ -6,7 +6,7 @@ import os
 
 import torch
 
-# Setter of PyTorch's allocator object, and the function of the library that it is given.
+# Setters of PyTorch's allocator object and the library functions they receive.
 SETTERS = {
     "set_init_fn": "vramscope_init",
     "set_reset_fn": "vramscope_empty_cache",
@@ -31,7 +31,7 @@ class Vramscope:
         torch.cuda.memory.change_current_allocator(self.allocator)
 
     def memory_stats(self, device=0):
-        """What torch.cuda.memory_stats() returns on the native allocator."""
+        """Returns the counters of torch.cuda.memory_stats()."""
         length = self.library.vramscope_memory_stats_json(device, None, 0)
         text = ctypes.create_string_buffer(length + 1)
         self.library.vramscope_memory_stats_json(device, text, length + 1)
@@ -41,9 +41,9 @@ class Vramscope:
         self.library.vramscope_mark(name.encode())
 
     def scopes(self, net):
-        """From now on, says of each block which module's forward pass asked for it."""
+        """Opens a scope for the forward pass of each module, so that blocks name their module."""
         begin, end = self.library.vramscope_scope_begin, self.library.vramscope_scope_end
-        # What a hook returns would take the place of what the module is given.
+        # A hook's return value would replace the module's arguments.
         begin.restype = end.restype = None
         for path, module in net.named_modules():
             if path:
@@ -55,5 +55,5 @@ class Vramscope:
         self.library.vramscope_set_recording(int(recording))
 
     def stop(self):
-        """Ends the recording; whether its file is whole."""
+        """Ends the recording; returns True if its file is complete."""
         return self.library.vramscope_stop() == 0

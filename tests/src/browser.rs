@@ -1,4 +1,4 @@
-//! A real Chromium without a screen, driven through chromedriver.
+//! A headless Chromium, controlled through chromedriver.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 
 use crate::program::lines_until;
 
-/// What the page is shown in.
+/// Size and preferences of the browser's window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Window {
     /// Width of the page in CSS pixels.
@@ -22,11 +22,11 @@ pub struct Window {
     pub height: u32,
     /// Device pixels a CSS pixel.
     pub scale: u32,
-    /// What the page is told that the person prefers.
+    /// Preferred color scheme.
     pub colors: ColorScheme,
 }
 
-/// What the operating system says the person prefers.
+/// A color scheme that the operating system reports to the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColorScheme {
     /// Light text on a dark page.
@@ -41,14 +41,15 @@ impl Default for Window {
     }
 }
 
-/// A running browser with one window and a profile of its own. It ends when this is dropped, also in a test that fails.
+/// A running browser with one window and a fresh profile. Dropping it ends the processes, also
+/// when a test fails.
 #[derive(Debug)]
 pub struct Browser {
     runtime: Runtime,
     client: Option<Client>,
-    // Ended after the session is.
+    // Dropped after the session has ended.
     _driver: Driver,
-    // Removed last: the browser writes into it until it has ended.
+    // Removed last: the browser writes to it until it ends.
     _profile: TempDir,
 }
 
@@ -64,15 +65,15 @@ impl Drop for Driver {
 }
 
 impl Browser {
-    /// Starts chromedriver and through it Chromium.
+    /// Starts chromedriver and Chromium.
     ///
     /// # Panics
-    /// Where either is missing or does not start.
+    /// Panics if either is missing or does not start.
     #[must_use]
     pub fn start(window: Window) -> Self {
         let (driver, port) = start_driver();
-        let profile = tempfile::tempdir().expect("a folder for temporary files");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let profile = tempfile::tempdir().expect("a temporary folder can be created");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("the runtime starts");
         let capabilities = capabilities(window, profile.path().to_string_lossy().as_ref());
         let address = format!("http://127.0.0.1:{port}");
         let client = runtime.block_on(async {
@@ -84,7 +85,7 @@ impl Browser {
         browser
     }
 
-    /// Makes the window so large that the page in it has the size wanted.
+    /// Resizes the window so that the page in it has the wanted size.
     fn fit(&self, window: Window) {
         let around = self.run("return [outerWidth - innerWidth, outerHeight - innerHeight]", &[]);
         let outer = |size: u32, index: usize| size + around[index].as_u64().map_or(0, |around| around as u32);
@@ -94,42 +95,42 @@ impl Browser {
     }
 
     fn client(&self) -> &Client {
-        self.client.as_ref().expect("the session lasts until the browser is dropped")
+        self.client.as_ref().expect("the session exists until the browser is dropped")
     }
 
-    /// Opens an address and waits until the document is loaded.
+    /// Opens a URL and waits until the document is loaded.
     ///
     /// # Panics
-    /// Where it cannot be opened.
+    /// Panics if the page cannot be opened.
     pub fn open(&self, url: &str) {
         let opened = self.runtime.block_on(self.client().goto(url));
         opened.unwrap_or_else(|error| panic!("cannot open {url}: {error}"));
     }
 
-    /// Runs the body of a JavaScript function in the page and gives back what it returns; a promise is waited for.
+    /// Runs the body of a JavaScript function in the page and returns its result; awaits a promise.
     ///
     /// # Panics
-    /// Where it throws, or its promise is refused.
+    /// Panics if the function throws or its promise is rejected.
     pub fn run(&self, script: &str, arguments: &[Value]) -> Value {
         let result = self.runtime.block_on(self.client().execute(script, arguments.to_vec()));
         result.unwrap_or_else(|error| panic!("in the page: {error}\n{script}"))
     }
 
-    /// Presses a key and lets it go, as a person would. WebDriver's numbers for keys that are no characters are characters of Unicode's
-    /// private area.
+    /// Presses and releases a key. WebDriver codes keys such as Escape as characters of Unicode's
+    /// private use area.
     ///
     /// # Panics
-    /// Where the browser takes no keys.
+    /// Panics if the browser accepts no keys.
     pub fn press(&self, key: char) {
         let actions = KeyActions::new("keyboard".to_owned()).then(KeyAction::Down { value: key });
         let pressed = self.runtime.block_on(self.client().perform_actions(actions.then(KeyAction::Up { value: key })));
         pressed.unwrap_or_else(|error| panic!("cannot press {key:?}: {error}"));
     }
 
-    /// A picture of the page, as PNG.
+    /// Takes a screenshot of the page, as PNG.
     ///
     /// # Panics
-    /// Where the browser cannot take one.
+    /// Panics if the browser cannot take one.
     #[must_use]
     pub fn screenshot(&self) -> Vec<u8> {
         let picture = self.runtime.block_on(self.client().screenshot());
@@ -139,7 +140,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Ending the session ends Chromium; killing chromedriver alone would leave it behind.
+        // Ending the session ends Chromium; killing only chromedriver would leave it running.
         if let Some(client) = self.client.take() {
             let _ = self.runtime.block_on(client.close());
         }
@@ -152,11 +153,11 @@ fn start_driver() -> (Driver, u16) {
     let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start chromedriver: {error}"));
     let started = lines_until(child.stdout.take().expect("stdout is piped"), |line| driver_port(line).is_some());
     let driver = Driver(child);
-    let line = started.recv_timeout(Duration::from_secs(30)).expect("chromedriver says which port it took");
-    (driver, driver_port(&line).expect("only a line that names the port is sent"))
+    let line = started.recv_timeout(Duration::from_secs(30)).expect("chromedriver prints its port");
+    (driver, driver_port(&line).expect("the line names a port"))
 }
 
-/// The port in `ChromeDriver was started successfully on port 12345.`
+/// Parses the port in `ChromeDriver was started successfully on port 12345.`
 fn driver_port(line: &str) -> Option<u16> {
     line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok()
 }
@@ -168,7 +169,7 @@ fn capabilities(window: Window, profile: &str) -> Capabilities {
     };
     let arguments = [
         "--headless=new".to_owned(),
-        // Tests run as root in containers, where Chromium's sandbox cannot; the pages are our own.
+        // Chromium's sandbox does not run as root in containers; the pages are our own.
         "--no-sandbox".to_owned(),
         "--disable-gpu".to_owned(),
         "--disable-dev-shm-usage".to_owned(),
@@ -185,6 +186,6 @@ fn capabilities(window: Window, profile: &str) -> Capabilities {
         "goog:chromeOptions": { "args": arguments },
         "timeouts": { "script": 120_000, "pageLoad": 60_000 },
     });
-    let Value::Object(capabilities) = capabilities else { unreachable!("it is written as an object") };
+    let Value::Object(capabilities) = capabilities else { unreachable!("the value above is an object") };
     capabilities
 }

@@ -1,4 +1,4 @@
-//! Real recordings with what PyTorch's own counters said of them.
+//! PyTorch snapshots with the values of PyTorch's own counters (the ground truth).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,9 @@ use serde_json::Value;
 /// The recordings under `tests/data`.
 pub const SMALL: [&str; 5] = ["tiny_inference", "mlp_train", "frag_a_expandable", "ring", "graphs"];
 
-/// Those under `tests/data` with what PyTorch said of each device, and whether their history begins with the program.
-pub const OF_EACH_DEVICE: [(&str, bool); 11] = [
+/// Recordings under `tests/data` whose ground truth covers every device, and whether their
+/// history begins with the program.
+pub const WITH_DEVICE_STATS: [(&str, bool); 11] = [
     ("alloc_stacks", true),
     ("annotated", true),
     ("compiled_graphs", true),
@@ -23,7 +24,7 @@ pub const OF_EACH_DEVICE: [(&str, bool); 11] = [
     ("two_devices", true),
 ];
 
-/// The larger recordings, kept beside the checkout, but for `big`.
+/// Larger recordings, kept beside the checkout; `big` is not among them.
 pub const LARGE: [&str; 10] = [
     "cppstacks",
     "frag_a",
@@ -46,24 +47,25 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// One of those under `tests/data`.
+    /// Reads a recording under `tests/data`.
     #[must_use]
     pub fn small(name: &str) -> Self {
         Self::load(&workspace_root().join("tests").join("data"), name)
     }
 
-    /// One of the larger recordings kept beside the checkout, or none where that folder is absent; that is then said on stderr.
+    /// Reads one of the larger recordings beside the checkout. Returns none if it is missing, with
+    /// a message on stderr.
     #[must_use]
     pub fn large(name: &str) -> Option<Self> {
         let folder = workspace_root().join("..").join("shared").join("snapshots");
         if folder.join(format!("{name}.pickle.zst")).is_file() {
             return Some(Self::load(&folder, name));
         }
-        eprintln!("SKIPPED: {name} is not there ({} has the larger recordings)", folder.display());
+        eprintln!("SKIPPED: {} has no {name}", folder.display());
         None
     }
 
-    /// Every recording in a folder, in order of name.
+    /// Reads every recording in a folder, in order of name.
     #[must_use]
     pub fn all_in(folder: &Path) -> Vec<Self> {
         let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
@@ -78,49 +80,52 @@ impl Fixture {
         let truth = folder.join(format!("{name}.json"));
         let text = fs::read_to_string(&truth).unwrap_or_else(|error| panic!("{}: {error}", truth.display()));
         let truth = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", truth.display()));
-        let packed = ["zst", "gz"].map(|end| folder.join(format!("{name}.pickle.{end}")));
-        let path = packed.into_iter().find(|path| path.is_file());
+        let compressed = ["zst", "gz"].map(|end| folder.join(format!("{name}.pickle.{end}")));
+        let path = compressed.into_iter().find(|path| path.is_file());
         let path = path.unwrap_or_else(|| panic!("{} has no snapshot {name}", folder.display()));
         Self { path, truth }
     }
 
-    /// The snapshot's bytes.
+    /// Returns the file's bytes.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         fs::read(&self.path).unwrap_or_else(|error| panic!("{}: {error}", self.path.display()))
     }
 
-    /// The file's name.
+    /// Returns the file's name.
     #[must_use]
     pub fn file_name(&self) -> String {
         self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    /// All that is known of it.
+    /// Returns the ground truth as JSON; `tests/data/README.md` lists its keys.
     #[must_use]
     pub fn truth(&self) -> &Value {
         &self.truth
     }
 
-    /// How many entries its history has, on all devices.
+    /// Returns the number of history entries of all devices.
     #[must_use]
     pub fn events(&self) -> u64 {
         match &self.truth["events"] {
             Value::Array(devices) => devices.iter().filter_map(Value::as_u64).sum(),
-            other => other.as_u64().unwrap_or_else(|| panic!("{} names no number of events", self.path.display())),
+            other => other
+                .as_u64()
+                .unwrap_or_else(|| panic!("the ground truth of {} has no number of events", self.path.display())),
         }
     }
 
-    /// What `torch.cuda.memory_stats()` said at the end of a recording of one device, `allocated_bytes.all.current` for example.
+    /// Returns a value of `torch.cuda.memory_stats()` at the end of a recording of one device, for
+    /// example `allocated_bytes.all.current`.
     #[must_use]
     pub fn stat(&self, key: &str) -> u64 {
         self.truth["stats"][key].as_u64().unwrap_or_else(|| panic!("{} has no statistic {key}", self.path.display()))
     }
 }
 
-/// The root of the checkout.
+/// Returns the root of the checkout.
 #[must_use]
 pub fn workspace_root() -> &'static Path {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here)
+    let this_crate = Path::new(env!("CARGO_MANIFEST_DIR"));
+    this_crate.parent().unwrap_or(this_crate)
 }

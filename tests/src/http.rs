@@ -1,26 +1,26 @@
-//! Requests, plain and one at a time.
+//! A minimal HTTP client: one request, one connection.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for a response.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a server answered.
+/// A server's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// 200 where all is well.
+pub struct Response {
+    /// Status code, 200 for success.
     pub status: u16,
-    /// What stands behind the head.
+    /// Content without the headers.
     pub body: Vec<u8>,
 }
 
-/// Asks for something beside a page, with the page's own token.
+/// Sends a request to the server of `page`, with the token in the page's URL.
 ///
 /// # Errors
-/// Where there is no answer.
-pub fn ask(page: &str, method: &str, path: &str, body: &str) -> Result<Answer, String> {
+/// Returns the reason if no complete response arrives.
+pub fn request(page: &str, method: &str, path: &str, body: &str) -> Result<Response, String> {
     let rest = page.split("//").nth(1).unwrap_or(page);
     let address = rest.split(['/', '?']).next().unwrap_or(rest);
     let token = page.split_once("token=").map(|(_, token)| token);
@@ -31,17 +31,17 @@ pub fn ask(page: &str, method: &str, path: &str, body: &str) -> Result<Answer, S
         body.len()
     );
     let mut bytes = Vec::new();
-    let asked = TcpStream::connect(address).and_then(|mut stream| {
-        stream.set_read_timeout(Some(PATIENCE))?;
+    let sent = TcpStream::connect(address).and_then(|mut stream| {
+        stream.set_read_timeout(Some(TIMEOUT))?;
         stream.write_all(head.as_bytes())?;
         stream.write_all(body.as_bytes())?;
         stream.read_to_end(&mut bytes)
     });
-    asked.map_err(|error| format!("{method} {path}: {error}"))?;
+    sent.map_err(|error| format!("{method} {path}: {error}"))?;
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
-    let end = end.ok_or_else(|| format!("{method} {path}: {} bytes, and no head", bytes.len()))?;
+    let end = end.ok_or_else(|| format!("{method} {path}: {} bytes without complete headers", bytes.len()))?;
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
     let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok());
     let status = status.ok_or_else(|| format!("{method} {path}: {head:?}"))?;
-    Ok(Answer { status, body: bytes.split_off(end + 4) })
+    Ok(Response { status, body: bytes.split_off(end + 4) })
 }

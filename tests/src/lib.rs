@@ -1,13 +1,17 @@
-//! What the tests that cross rooms share, and the programs that measure and picture the page.
+//! End-to-end tests of the binary and the page, and the programs that measure and picture them.
 //!
-//! This crate tests no room from inside: it holds the real binary by its command line and its sockets, and the real page by a real
-//! browser, the way a user does. A helper here panics with the reason when the world is not as a test needs it.
+//! This crate does not test other crates from inside. It runs the real binary by its command
+//! line and sockets, and the real page in a real browser, as a user does. Helpers panic with a
+//! reason if the environment lacks something that a test needs.
 //!
-//! - [`Program`] is a running `vramscope`, known by the URL that it printed.
-//! - [`Browser`] is a headless Chromium; [`Page`] is the viewer in it, reached through `window.vramscope`.
-//! - [`Load`] is a program that makes any number of events a second and says what its pool holds; [`Watcher`] is a native viewer of it,
-//!   [`Proxy`] a network between them that fails, and [`live`] what is measured and shown with them.
-//! - [`fixtures`] are the recordings with their ground truth; [`verify`] runs the pool against one. [`made`] are recordings of any length.
+//! - [`Program`] is a running `vramscope`; [`Browser`] a headless Chromium; [`Page`] the viewer
+//!   in it, controlled through `window.vramscope`.
+//! - [`Load`] is a program that allocates at a given rate and reports what its pool holds.
+//!   [`NativeViewer`] follows it, [`Proxy`] is a faulty network between them, and [`live`] has
+//!   the measurements made with them.
+//! - [`fixtures`] are recordings with their ground truth, [`synthetic`] recordings of any length;
+//!   [`verify`] runs the pool against a recording.
+//! - [`rules`] checks the repository's own code and texts.
 #![forbid(unsafe_code)]
 
 mod browser;
@@ -15,21 +19,20 @@ pub mod fixtures;
 pub mod http;
 pub mod live;
 mod load;
-pub mod made;
+mod native_viewer;
 mod page;
 mod process;
 mod program;
 mod proxy;
-mod random;
-mod verified;
-mod watcher;
+pub mod rules;
+pub mod synthetic;
+mod verify_table;
 
 pub use browser::{Browser, ColorScheme, Window};
-pub use load::{Load, Moment};
+pub use load::{Load, PoolSnapshot};
+pub use native_viewer::{FollowOptions, NativeViewer, ViewerState, stream_url};
 pub use page::{Page, PageState};
-pub use process::Taken;
+pub use process::ProcessUsage;
 pub use program::{Program, vramscope};
 pub use proxy::{Fault, Proxy};
-pub use random::Random;
-pub use verified::{TABLE_HEAD, verify};
-pub use watcher::{Manner, Seen, Watcher, stream_url};
+pub use verify_table::{TABLE_HEAD, verify};

@@ -1,4 +1,4 @@
-//! The viewer's page in a browser, held by what it promises to scripts: `window.vramscope`.
+//! The viewer's page in a browser, controlled through `window.vramscope`.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,52 +8,52 @@ use serde_json::{Value, json};
 
 use crate::browser::Browser;
 
-/// How long the page may take for anything, on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for the page, on a slow machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Takes a file's bytes as a string with one character a byte.
+/// Makes a file from its name and a string with one character a byte.
 const MAKE_FILE: &str = "const file = new File([Uint8Array.from(arguments[1], c => c.charCodeAt(0))], arguments[0]);";
 
-/// What `window.vramscope.state()` says.
+/// The result of `window.vramscope.state()`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct PageState {
     /// The recorded program, or the name of the file.
     pub source: String,
-    /// Whether events are still coming.
+    /// True while events arrive.
     pub live: bool,
-    /// Events known so far; the last moment there is.
+    /// Number of events, which is also the last moment.
     pub events: u64,
     /// Events known to be missing.
     pub lost_events: u64,
     /// The moment on the screen.
     pub event: u64,
-    /// Its time; a JavaScript number holds it only nearly.
+    /// Its time in nanoseconds, rounded to a JavaScript number.
     pub time_ns: f64,
-    /// The GPU on the screen.
+    /// The device on the screen.
     pub device: u16,
-    /// Bytes handed out to the program.
+    /// Allocated bytes.
     pub allocated_bytes: u64,
-    /// Bytes that the allocator holds.
+    /// Reserved bytes.
     pub reserved_bytes: u64,
-    /// Bytes handed out, or freed and still in use by a stream.
+    /// Active bytes: allocated, or freed and still in use by a stream.
     pub active_bytes: u64,
-    /// Segments of the GPU on the screen.
+    /// Segments of the device.
     pub segments: u64,
-    /// Blocks in them.
+    /// Active blocks in them.
     pub blocks: u64,
     /// 1 - largest free block / free bytes in segments.
     pub fragmentation: f64,
-    /// What is shown of the recording.
+    /// Zoom, selection and settings of the views.
     pub view: Value,
-    /// How long the last frame took to draw.
+    /// Time that the last frame took to draw, in milliseconds.
     pub frame_ms: f64,
-    /// How the recording comes: `none`, `live`, `reconnecting`, `ended`, `disconnected`.
+    /// State of the connection: `none`, `live`, `reconnecting`, `ended` or `disconnected`.
     pub connection: String,
-    /// The oldest moment that is held.
+    /// The oldest moment in memory.
     pub first_event: u64,
-    /// Events that were left out for this page.
+    /// Events that the server skipped for this page.
     pub missed_events: u64,
-    /// Bytes of memory that the recording takes.
+    /// Memory of the recording in bytes.
     pub held_bytes: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct Page<'b> {
 }
 
 impl<'b> Page<'b> {
-    /// Opens the page and waits until it can be asked.
+    /// Opens the page and waits until `window.vramscope` is ready.
     #[must_use]
     pub fn open(browser: &'b Browser, url: &str) -> Self {
         browser.open(url);
@@ -78,54 +78,58 @@ impl<'b> Page<'b> {
         self.browser.run(script, &[])
     }
 
-    /// What is on the screen.
+    /// Returns the page's state.
     ///
     /// # Panics
-    /// Where a field is missing or of another type than promised.
+    /// Panics if a field is missing or has another type.
     #[must_use]
     pub fn state(&self) -> PageState {
         let state = self.run("return window.vramscope.state()");
         PageState::deserialize(&state).unwrap_or_else(|error| panic!("state() is {state}: {error}"))
     }
 
-    /// Waits until the state is as wanted.
+    /// Waits until `wanted` returns true for the state; `what` describes that in the failure.
     ///
     /// # Panics
-    /// Where that takes too long.
+    /// Panics after 60 s.
     pub fn wait_until(&self, what: &str, wanted: impl Fn(&PageState) -> bool) -> PageState {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let state = self.state();
             if wanted(&state) {
                 return state;
             }
-            assert!(Instant::now() < deadline, "waited {PATIENCE:?} until {what}; the page is at {state:?}");
+            assert!(Instant::now() < deadline, "waited {TIMEOUT:?} until {what}; the page's state is {state:?}");
             thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// Waits until the body of a JavaScript function returns what counts as true.
+    /// Waits until the body of a JavaScript function returns a truthy value.
     ///
     /// # Panics
-    /// Where that takes too long.
+    /// Panics after 60 s.
     pub fn wait(&self, what: &str, script: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.run(&format!("return Boolean((() => {{ {script} }})())")) != json!(true) {
-            assert!(Instant::now() < deadline, "waited {PATIENCE:?} until {what}; the page is at {:?}", self.state());
+            assert!(
+                Instant::now() < deadline,
+                "waited {TIMEOUT:?} until {what}; the page's state is {:?}",
+                self.state()
+            );
             thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// Goes to a moment and gives back what is on the screen then.
+    /// Seeks to a moment and returns the state once it is on the screen.
     pub fn seek(&self, event: u64) -> PageState {
         self.browser.run("return window.vramscope.seek(arguments[0]).then(() => true)", &[json!(event)]);
         self.state()
     }
 
-    /// The digest of the memory state on the screen.
+    /// Returns the digest of the memory state on the screen.
     ///
     /// # Panics
-    /// Where it is not a number in hexadecimal digits.
+    /// Panics if it is not a hexadecimal number.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let digest = self.run("return window.vramscope.digest()");
@@ -133,10 +137,11 @@ impl<'b> Page<'b> {
         number.unwrap_or_else(|| panic!("digest() is {digest}"))
     }
 
-    /// What the counter of this name reads: `allocated`, `active`, `reserved`, `segments`, `blocks`, `events`, `fragmentation`.
+    /// Returns the text of a counter: `allocated`, `active`, `reserved`, `segments`, `blocks`,
+    /// `events` or `fragmentation`.
     ///
     /// # Panics
-    /// Where the page has no such counter.
+    /// Panics if the page has no such counter.
     #[must_use]
     pub fn counter(&self, name: &str) -> String {
         let text =
@@ -144,8 +149,8 @@ impl<'b> Page<'b> {
         text.as_str().unwrap_or_else(|| panic!("the page has no counter {name}")).to_owned()
     }
 
-    /// Moves the pointer over the whole page in a grid, so that everything that is shown on hover is shown once, and gives back all
-    /// the text that was there to read meanwhile.
+    /// Moves the pointer over the page in a grid and returns all text that was shown, tooltips
+    /// included.
     #[must_use]
     pub fn text_under_the_pointer(&self) -> String {
         let text = self.run(
@@ -153,7 +158,9 @@ impl<'b> Page<'b> {
              const visit = async () => {
                  for (let y = 20; y < innerHeight; y += 60) {
                      for (let x = 20; x < innerWidth; x += 120) {
-                         const at = { clientX: x, clientY: y, bubbles: true, cancelable: true, composed: true, pointerId: 1 };
+                         const at = {
+                             clientX: x, clientY: y, bubbles: true, cancelable: true, composed: true, pointerId: 1,
+                         };
                          document.elementFromPoint(x, y).dispatchEvent(new PointerEvent('pointermove', at));
                          await new Promise(requestAnimationFrame);
                          document.body.innerText.split('\\n').forEach(line => texts.add(line));
@@ -166,13 +173,13 @@ impl<'b> Page<'b> {
         text.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Opens a file through `window.vramscope.open`, and waits until the whole of it can be used.
+    /// Opens a file through `window.vramscope.open` and waits until it can be used.
     pub fn open_file(&self, name: &str, bytes: &[u8]) {
         let script = format!("{MAKE_FILE} return window.vramscope.open(file).then(() => true)");
         self.browser.run(&script, &file_arguments(name, bytes));
     }
 
-    /// Drops a file on the middle of the page, as the browser does when a person lets go of it there.
+    /// Drops a file on the middle of the page, with the events that a browser sends.
     pub fn drop_file(&self, name: &str, bytes: &[u8]) {
         let script = format!(
             "{MAKE_FILE}
@@ -180,13 +187,14 @@ impl<'b> Page<'b> {
              dataTransfer.items.add(file);
              const target = document.elementFromPoint(innerWidth / 2, innerHeight / 2);
              for (const type of ['dragenter', 'dragover', 'drop']) {{
-                 target.dispatchEvent(new DragEvent(type, {{ dataTransfer, bubbles: true, cancelable: true, composed: true }}));
+                 const init = {{ dataTransfer, bubbles: true, cancelable: true, composed: true }};
+                 target.dispatchEvent(new DragEvent(type, init));
              }}"
         );
         self.browser.run(&script, &file_arguments(name, bytes));
     }
 
-    /// Makes a file in the page for scripts that measure: `window.benchFile`.
+    /// Stores a file as `window.benchFile` for the benchmark's scripts.
     pub fn keep_file(&self, name: &str, bytes: &[u8]) {
         self.browser.run(&format!("{MAKE_FILE} window.benchFile = file;"), &file_arguments(name, bytes));
     }

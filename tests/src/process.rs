@@ -1,25 +1,25 @@
-//! What a process takes, as the operating system says.
+//! Memory, files, threads and processor time of a process, from `/proc`.
 
 use std::fs;
 use std::path::PathBuf;
 
-/// What a process takes at a moment.
+/// What a process uses at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
-    /// Bytes of memory that it has, by pages.
+pub struct ProcessUsage {
+    /// Resident memory in bytes.
     pub resident_bytes: u64,
     /// Open file descriptors.
     pub files: u64,
     /// Threads.
     pub threads: u64,
-    /// Processor time of all of them so far.
+    /// Processor time of all threads so far, in milliseconds.
     pub cpu_ms: u64,
 }
 
-impl Taken {
-    /// By a process of this number; `None` where there is none, or the system says nothing of it.
+impl ProcessUsage {
+    /// Returns the usage of a process; none if it does not exist or the system has no `/proc`.
     #[must_use]
-    pub fn by(pid: u32) -> Option<Self> {
+    pub fn of(pid: u32) -> Option<Self> {
         let folder = PathBuf::from(format!("/proc/{pid}"));
         let status = fs::read_to_string(folder.join("status")).ok()?;
         let field = |name: &str| {
@@ -27,7 +27,8 @@ impl Taken {
             line.trim_start_matches(':').split_whitespace().next()?.parse::<u64>().ok()
         };
         let stat = fs::read_to_string(folder.join("stat")).ok()?;
-        // Behind the name, which may hold anything: the times are the 12th and 13th of what follows, in hundredths of a second.
+        // The name may contain anything but its closing parenthesis comes last. Of the fields
+        // behind it, the 12th and 13th are the times, in hundredths of a second.
         let times: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         let ticks = times.get(11)?.parse::<u64>().ok()? + times.get(12)?.parse::<u64>().ok()?;
         Some(Self {
@@ -45,9 +46,9 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn this_process_takes_something() {
-        let taken = Taken::by(std::process::id()).expect("it is running");
-        assert!(taken.resident_bytes > 100_000 && taken.files >= 3 && taken.threads >= 1, "{taken:?}");
-        assert_eq!(Taken::by(u32::MAX), None);
+    fn usage_of_this_process_is_known() {
+        let usage = ProcessUsage::of(std::process::id()).expect("this process exists");
+        assert!(usage.resident_bytes > 100_000 && usage.files >= 3 && usage.threads >= 1, "{usage:?}");
+        assert_eq!(ProcessUsage::of(u32::MAX), None);
     }
 }

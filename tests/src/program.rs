@@ -1,4 +1,4 @@
-//! The real binary.
+//! The `vramscope` binary and what it prints.
 
 use std::env;
 use std::ffi::OsStr;
@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long anything that the binary is asked for may take on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for the binary, on a slow machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A command of the `vramscope` binary: the one that `VRAMSCOPE_BINARY` names, or the one built last beside this program.
+/// Returns a command that runs `vramscope`: the binary that `VRAMSCOPE_BINARY` names, or the
+/// newest in the target folder.
 #[must_use]
 pub fn vramscope() -> Command {
     Command::new(binary())
@@ -27,7 +28,7 @@ fn binary() -> PathBuf {
     newest_built(&name).expect("no vramscope binary: run `cargo xtask build` first")
 }
 
-/// What was built last of a program, whose path in cargo's folder for a profile this is.
+/// Returns the newest build of a program, given its path within cargo's folder of a profile.
 pub(crate) fn newest_built(name: &Path) -> Option<PathBuf> {
     let this = env::current_exe().expect("a running program has a path");
     let target = this.ancestors().find(|folder| folder.ends_with("debug") || folder.ends_with("release"));
@@ -37,7 +38,7 @@ pub(crate) fn newest_built(name: &Path) -> Option<PathBuf> {
     newest.map(|(_, path)| path)
 }
 
-/// A running `vramscope demo` or `vramscope view`. It ends when this is dropped.
+/// A running `vramscope demo`, `view` or `serve`. Dropping it ends the process.
 #[derive(Debug)]
 pub struct Program {
     child: Child,
@@ -46,15 +47,15 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts the binary on a free port of this machine and waits until it says where it listens.
+    /// Starts the binary on a free port of this machine and waits until it listens.
     ///
     /// # Panics
-    /// Where it cannot be started, or its first line on stdout is not `listening: URL`.
+    /// Panics if it does not start or its first line on stdout is not `listening: URL`.
     pub fn start<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
         Self::start_at(arguments, "127.0.0.1:0")
     }
 
-    /// The same, at an address of this machine.
+    /// Starts the binary at an address of this machine.
     ///
     /// # Panics
     /// See [`start`](Self::start).
@@ -62,7 +63,7 @@ impl Program {
         Self::start_in(arguments, listen, &[])
     }
 
-    /// The same, with variables in its environment.
+    /// Starts the binary with additional environment variables.
     ///
     /// # Panics
     /// See [`start`](Self::start).
@@ -79,21 +80,21 @@ impl Program {
         let first_line = first_line_and_drain(child.stdout.take().expect("stdout is piped"));
         keep(child.stderr.take().expect("stderr is piped"), Arc::clone(&messages));
         let mut program = Self { child, url: String::new(), messages };
-        let line = first_line.recv_timeout(PATIENCE).unwrap_or_default();
+        let line = first_line.recv_timeout(TIMEOUT).unwrap_or_default();
         let Some(url) = line.trim_end().strip_prefix("listening: ") else {
-            panic!("the first line of {command:?} is {line:?}; it said on stderr:\n{}", program.messages());
+            panic!("the first line of {command:?} is {line:?}; stderr:\n{}", program.messages());
         };
         program.url = url.to_owned();
         program
     }
 
-    /// The page's address, complete with its token.
+    /// Returns the page's URL with its token.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The page's address with another path, `/ws` for example; scheme and token stay.
+    /// Returns the URL of another path, for example `/ws`, with the same scheme and token.
     #[must_use]
     pub fn url_of(&self, path: &str) -> String {
         let (address, query) =
@@ -102,53 +103,54 @@ impl Program {
         query.map_or_else(|| format!("{address}{path}"), |query| format!("{address}{path}?{query}"))
     }
 
-    /// Its process's number.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has said on stderr so far.
+    /// Returns its output on stderr so far.
     #[must_use]
     pub fn messages(&self) -> String {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Does what ^C does, and waits until the program has ended by itself.
+    /// Sends SIGINT and waits until the process has ended.
     ///
     /// # Panics
-    /// Where it does not end in time.
+    /// Panics if it does not end in time.
     pub fn interrupt(&mut self) -> ExitStatus {
         let interrupted = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
         assert!(interrupted.is_ok_and(|status| status.success()), "cannot send SIGINT");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait().expect("the program is a child of this one") {
                 return status;
             }
             thread::sleep(Duration::from_millis(20));
         }
-        panic!("still running {PATIENCE:?} after SIGINT; it said on stderr:\n{}", self.messages());
+        panic!("still running {TIMEOUT:?} after SIGINT; stderr:\n{}", self.messages());
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended before; then there is nothing to kill.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if thread::panicking() {
-            eprintln!("vramscope said on stderr:\n{}", self.messages());
+            eprintln!("stderr of vramscope:\n{}", self.messages());
         }
     }
 }
 
-/// Sends the first line, then reads on so that the writer never waits for a reader.
+/// Sends the first line, then keeps reading so that the writer never blocks.
 pub(crate) fn first_line_and_drain(stdout: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     lines_until(stdout, |_| true)
 }
 
-/// Sends the first line that `wanted` accepts, or the last one, then reads on so that the writer never waits for a reader.
+/// Sends the first line that `wanted` accepts, then keeps reading so that the writer never
+/// blocks.
 pub(crate) fn lines_until(
     stdout: impl Read + Send + 'static,
     wanted: impl Fn(&str) -> bool + Send + 'static,
@@ -157,7 +159,7 @@ pub(crate) fn lines_until(
     thread::spawn(move || {
         let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
         if let Some(line) = lines.find(|line| wanted(line)) {
-            // The receiver is gone where nobody waits any more.
+            // The receiver may have timed out.
             let _ = sender.send(line);
         }
         lines.for_each(drop);

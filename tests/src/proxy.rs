@@ -1,4 +1,5 @@
-//! A network that fails: a TCP proxy that delays, throttles, stalls, cuts and resets what goes through it, when it is told to.
+//! A faulty network: a TCP proxy that delays, throttles, stalls, cuts and resets connections on
+//! request.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,48 +12,49 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 
-/// Bytes that are passed on at once, so few that a message is cut in its middle more often than at its end.
+/// Bytes forwarded at once while a fault is active: few, so that cuts fall inside messages.
 const PIECE: usize = 1500;
-/// And where nothing fails.
+/// Bytes forwarded at once without a fault.
 const LARGE_PIECE: usize = 64 << 10;
-/// What the proxy's own end of a connection holds: little, so that whoever does not read is soon noticed at the other end.
+/// Socket buffers of the proxy: small, so that a reader that stalls soon blocks the sender.
 const BUFFER_BYTES: u32 = 64 << 10;
 
-/// What is wrong with a connection.
+/// A fault of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     #[default]
     None,
-    /// Each piece is late.
+    /// Each piece is delayed.
     Delay(Duration),
-    /// So many bytes a second, each way.
+    /// At most this many bytes a second in each direction.
     Throttle(u64),
-    /// Nothing comes through, and nobody is told.
+    /// Nothing is forwarded and the connection stays open.
     Stall,
-    /// What the program sends ends in the middle of anything; the other way stays open.
+    /// The server's direction ends, possibly inside a message; the client's stays open.
     HalfClose,
-    /// It ends in the middle of anything, in order.
+    /// The connection is closed, possibly inside a message.
     Cut,
-    /// It ends in the middle of anything, with an error.
+    /// The connection is reset, possibly inside a message.
     Reset,
 }
 
-/// A running proxy. It ends when this is dropped.
+/// A running proxy. Dropping it ends it.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    connections: Arc<Connections>,
     stop: watch::Sender<bool>,
 }
 
+/// The open connections and how to set their faults.
 #[derive(Debug, Default)]
-struct Shared {
+struct Connections {
     open: Mutex<Vec<watch::Sender<Fault>>>,
 }
 
-impl Shared {
-    /// The connections that are open.
+impl Connections {
+    /// Returns the open connections.
     fn open(&self) -> MutexGuard<'_, Vec<watch::Sender<Fault>>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|connection| !connection.is_closed());
@@ -61,51 +63,51 @@ impl Shared {
 }
 
 impl Proxy {
-    /// A proxy at a free port that passes everything on to `target`.
+    /// Starts a proxy for `target` on a free port.
     ///
     /// # Panics
-    /// Where the machine has no port or no thread.
+    /// Panics if no port or thread is available.
     #[must_use]
     pub fn start(target: SocketAddr) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let listener = runtime.block_on(async { bind() }).expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
-        let shared = Arc::new(Shared::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("the runtime starts");
+        let listener = runtime.block_on(async { bind() }).expect("a port is free");
+        let address = listener.local_addr().expect("the listener is bound");
+        let connections = Arc::new(Connections::default());
         let (stop, stopping) = watch::channel(false);
-        let theirs = Arc::clone(&shared);
-        thread::spawn(move || runtime.block_on(listen(listener, target, theirs, stopping)));
-        Self { address, shared, stop }
+        let for_thread = Arc::clone(&connections);
+        thread::spawn(move || runtime.block_on(listen(listener, target, for_thread, stopping)));
+        Self { address, connections, stop }
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many connections are open.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.shared.open().len()
+        self.connections.open().len()
     }
 
-    /// From now on this is wrong with one of the connections, whichever `choice` says.
-    pub fn afflict(&self, choice: u64, fault: Fault) {
-        let open = self.shared.open();
+    /// Sets the fault of one open connection, number `choice` modulo their count.
+    pub fn inject(&self, choice: u64, fault: Fault) {
+        let open = self.connections.open();
         if !open.is_empty() {
             open[choice as usize % open.len()].send_replace(fault);
         }
     }
 
-    /// From now on nothing is wrong. What was cut stays so.
-    pub fn heal(&self) {
-        for connection in self.shared.open().iter() {
+    /// Removes delays, throttles and stalls. Closed connections stay closed.
+    pub fn clear_faults(&self) {
+        for connection in self.connections.open().iter() {
             connection.send_if_modified(|fault| {
-                let heals = matches!(fault, Fault::Delay(_) | Fault::Throttle(_) | Fault::Stall);
-                if heals {
+                let is_clearable = matches!(fault, Fault::Delay(_) | Fault::Throttle(_) | Fault::Stall);
+                if is_clearable {
                     *fault = Fault::None;
                 }
-                heals
+                is_clearable
             });
         }
     }
@@ -117,7 +119,7 @@ impl Drop for Proxy {
     }
 }
 
-fn small() -> io::Result<TcpSocket> {
+fn small_socket() -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(BUFFER_BYTES)?;
     socket.set_send_buffer_size(BUFFER_BYTES)?;
@@ -125,49 +127,54 @@ fn small() -> io::Result<TcpSocket> {
 }
 
 fn bind() -> io::Result<TcpListener> {
-    let socket = small()?;
+    let socket = small_socket()?;
     socket.bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     socket.listen(1024)
 }
 
-async fn listen(listener: TcpListener, target: SocketAddr, shared: Arc<Shared>, mut stopping: watch::Receiver<bool>) {
+async fn listen(
+    listener: TcpListener,
+    target: SocketAddr,
+    connections: Arc<Connections>,
+    mut stopping: watch::Receiver<bool>,
+) {
     loop {
         tokio::select! {
             _ = stopping.wait_for(|&stopping| stopping) => return,
             accepted = listener.accept() => {
                 let Ok((client, _)) = accepted else { continue };
                 let (control, faults) = watch::channel(Fault::None);
-                shared.open().push(control.clone());
+                connections.open().push(control.clone());
                 tokio::spawn(pass(client, target, control, faults));
             }
         }
     }
 }
 
-/// A connection until both ways have ended.
+/// Forwards a connection until both directions have ended.
 async fn pass(client: TcpStream, target: SocketAddr, control: watch::Sender<Fault>, faults: watch::Receiver<Fault>) {
-    let Ok(socket) = small() else { return };
+    let Ok(socket) = small_socket() else { return };
     let Ok(server) = socket.connect(target).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::join!(
-        copy(from_client, to_server, Way::Up, &control, faults.clone()),
-        copy(from_server, to_client, Way::Down, &control, faults),
+        copy(from_client, to_server, Direction::ToServer, &control, faults.clone()),
+        copy(from_server, to_client, Direction::ToClient, &control, faults),
     );
 }
 
-/// Up is to the program.
+/// The direction of forwarded bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Up,
-    Down,
+enum Direction {
+    ToServer,
+    ToClient,
 }
 
 async fn copy(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    way: Way,
+    direction: Direction,
     control: &watch::Sender<Fault>,
     mut faults: watch::Receiver<Fault>,
 ) {
@@ -181,7 +188,7 @@ async fn copy(
                 let _ = (from.as_ref().set_zero_linger(), to.as_ref().set_zero_linger());
                 return;
             }
-            Fault::HalfClose if way == Way::Down => {
+            Fault::HalfClose if direction == Direction::ToClient => {
                 let _ = to.shutdown().await;
                 let _ = faults.wait_for(|fault| matches!(fault, Fault::Cut | Fault::Reset)).await;
                 continue;
@@ -204,9 +211,9 @@ async fn copy(
             return;
         };
         if len == 0 {
-            // This way has ended, as it should; the other goes on.
+            // This direction has ended normally; the other continues.
             let _ = to.shutdown().await;
-            if way == Way::Down {
+            if direction == Direction::ToClient {
                 control.send_replace(Fault::Cut);
             }
             return;
@@ -218,7 +225,7 @@ async fn copy(
         }
         let written = tokio::select! {
             written = to.write_all(&piece[..len]) => written.is_ok(),
-            // Whatever of the piece is there is there.
+            // Part of the piece may have been written.
             _ = faults.wait_for(|fault| matches!(fault, Fault::Cut | Fault::Reset)) => continue,
         };
         if !written {

@@ -1,7 +1,7 @@
-//! The real binary with the real page in a real browser.
+//! The page in a real browser, served by the real binary.
 //!
-//! These tests need Chromium, chromedriver and a binary with the page embedded, so they are ignored unless asked for;
-//! `cargo xtask test` sets all of that up and asks for them.
+//! These tests need Chromium, chromedriver and a binary with the page embedded, so they are
+//! ignored by default; `cargo xtask test` sets all of that up and runs them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,6 +9,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
+use fastrand::Rng;
 use tungstenite::Message;
 use tungstenite::stream::MaybeTlsStream;
 use vramscope_tests::fixtures::{self, Fixture};
@@ -18,34 +19,29 @@ use vramscope_trace::{
     Recording, Replay, Sink, Site, SiteId, Stack, StackId, Stage, StreamId, StringId, digest,
 };
 
-/// `count` numbers between `first` and `last`, the same ones for the same seed.
+/// Returns `count` random event numbers from `first` to `last`.
 fn random_events(first: u64, last: u64, count: usize, seed: u64) -> Vec<u64> {
-    let mut state = seed;
-    let mut next = || {
-        // Knuth's linear congruential generator; its high bits are the good ones.
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        first + (state >> 33) % (last - first + 1)
-    };
-    (0..count).map(|_| next()).collect()
+    let mut random = Rng::with_seed(seed);
+    (0..count).map(|_| random.u64(first..=last)).collect()
 }
 
 fn recording(bytes: &[u8]) -> Recording {
     let mut recording = Recording::new();
-    recording.push(bytes).expect("a good recording");
-    recording.finish().expect("a complete recording");
+    recording.push(bytes).expect("the recording is valid");
+    recording.finish().expect("the recording is complete");
     recording
 }
 
-/// What `vramscope import` makes of a file.
+/// Converts a file with `vramscope import` and reads the result.
 fn imported(path: &Path) -> Recording {
-    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
     let out = folder.path().join("out.vram");
     let import = vramscope().arg("import").arg(path).arg("-o").arg(&out).output().expect("vramscope starts");
     assert!(import.status.success(), "{}: {}", path.display(), String::from_utf8_lossy(&import.stderr));
-    recording(&fs::read(&out).expect("import has written a file"))
+    recording(&fs::read(&out).expect("the import has written the file"))
 }
 
-/// Asserts that the counters as a person reads them are those that a script is told.
+/// Asserts that the counters shown on the page are those of `state()`.
 #[track_caller]
 fn check_counters(page: Page<'_>, state: &PageState) {
     for (counter, bytes) in
@@ -53,7 +49,7 @@ fn check_counters(page: Page<'_>, state: &PageState) {
     {
         let text = page.counter(counter);
         let shown = bytes_in(&text).unwrap_or_else(|| panic!("the counter of {counter} bytes reads {text:?}"));
-        // Three digits are shown.
+        // The page shows three digits.
         let error = (shown - bytes as f64).abs();
         assert!(
             error <= bytes as f64 * 0.006,
@@ -66,7 +62,7 @@ fn check_counters(page: Page<'_>, state: &PageState) {
     }
 }
 
-/// The number of bytes in `1.25 GiB`.
+/// Parses a size such as `1.25 GiB`.
 fn bytes_in(text: &str) -> Option<f64> {
     let (number, unit) = text.trim().split_once(|c: char| c.is_whitespace())?;
     let power = ["B", "KiB", "MiB", "GiB", "TiB"].iter().position(|known| *known == unit.trim())?;
@@ -76,12 +72,12 @@ fn bytes_in(text: &str) -> Option<f64> {
 
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
-fn a_live_demo_is_watched_and_sought() {
+fn live_demo_can_be_followed_and_sought() {
     let demo = Program::start(["demo", "--device", "host"]);
     let browser = Browser::start(Window::default());
     let page = Page::open(&browser, demo.url());
-    let first = page.wait_until("live events come", |state| state.live && state.events > 0);
-    let later = page.wait_until("more of them come", |state| state.events > first.events + 100);
+    let first = page.wait_until("live events arrive", |state| state.live && state.events > 0);
+    let later = page.wait_until("more events arrive", |state| state.events > first.events + 100);
     assert!(later.reserved_bytes >= later.active_bytes && later.active_bytes >= later.allocated_bytes, "{later:?}");
     assert!(later.allocated_bytes > 0 && later.segments > 0 && later.blocks > 0, "{later:?}");
 
@@ -89,18 +85,18 @@ fn a_live_demo_is_watched_and_sought() {
     let sought = page.seek(middle);
     assert_eq!(sought.event, middle);
     check_counters(page, &sought);
-    let grown = page.wait_until("events come behind a moment that stands still", |state| state.events > later.events);
+    let grown = page.wait_until("events arrive while an earlier moment is shown", |state| state.events > later.events);
     assert_eq!((grown.event, grown.allocated_bytes), (middle, sought.allocated_bytes));
     assert!(grown.live);
 }
 
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
-fn an_opened_recording_ends_at_what_pytorch_counted() {
+fn opened_snapshot_ends_with_pytorchs_counters() {
     let view = Program::start(["view".as_ref(), Fixture::small("tiny_inference").path.as_os_str()]);
     let browser = Browser::start(Window::default());
     let page = Page::open(&browser, view.url());
-    let served = page.wait_until("the file that the program serves is open", |state| state.events > 0);
+    let served = page.wait_until("the served file is open", |state| state.events > 0);
     assert!(served.source.contains("tiny_inference"), "{served:?}");
     for name in fixtures::SMALL {
         let fixture = Fixture::small(name);
@@ -111,17 +107,17 @@ fn an_opened_recording_ends_at_what_pytorch_counted() {
 
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
-fn a_dropped_recording_ends_at_what_pytorch_counted() {
-    // Dropped on a page that follows a live program, which it then leaves.
+fn dropped_snapshot_ends_with_pytorchs_counters() {
+    // Dropped on a page that follows a live program; the page then stops following.
     let demo = Program::start(["demo", "--device", "host"]);
     let browser = Browser::start(Window::default());
     let page = Page::open(&browser, demo.url());
-    page.wait_until("live events come", |state| state.live && state.events > 0);
+    page.wait_until("live events arrive", |state| state.live && state.events > 0);
     for name in ["mlp_train", "frag_a_expandable"] {
         let fixture = Fixture::small(name);
         page.drop_file(&fixture.file_name(), &fixture.bytes());
         page.wait_until("the dropped file is open", |state| !state.live && state.source.contains(name));
-        page.wait_until("all of it has been read", |state| state.events == fixture.events());
+        page.wait_until("the whole file has been read", |state| state.events == fixture.events());
         check_end(page, &fixture);
     }
 }
@@ -139,53 +135,53 @@ fn check_end(page: Page<'_>, fixture: &Fixture) {
 
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
-fn a_bad_file_is_an_error_and_the_page_lives_on() {
-    let open_notes = "const file = new File(['this is no recording'], 'notes.txt');
+fn bad_file_is_an_error_and_the_page_stays_usable() {
+    let open_notes = "const file = new File(['not a recording'], 'notes.txt');
                       return window.vramscope.open(file).then(() => 'opened', error => `${error}`)";
     let browser = Browser::start(Window::default());
 
     let good = Fixture::small("mlp_train");
     let view = Program::start(["view".as_ref(), good.path.as_os_str()]);
     let page = Page::open(&browser, view.url());
-    page.wait_until("the file that the program serves is open", |state| state.events == good.events());
+    page.wait_until("the served file is open", |state| state.events == good.events());
     assert_ne!(page.run(open_notes), "opened");
     check_end(page, &good);
 
     let demo = Program::start(["demo", "--device", "host"]);
     let page = Page::open(&browser, demo.url());
-    let before = page.wait_until("live events come", |state| state.live && state.events > 0);
+    let before = page.wait_until("live events arrive", |state| state.live && state.events > 0);
     assert_ne!(page.run(open_notes), "opened");
-    page.wait_until("they go on to come", |state| state.live && state.events > before.events + 100);
+    page.wait_until("more events arrive", |state| state.live && state.events > before.events + 100);
 }
 
 /// Follows a live recording over its WebSocket until the server closes it.
 fn follow(program: &Program) -> JoinHandle<Recording> {
     let url = program.url_of("/ws").replacen("http", "ws", 1);
-    let (mut socket, _) = tungstenite::connect(url).expect("the server takes a WebSocket");
-    // A server that falls silent must end the test, not hang it.
+    let (mut socket, _) = tungstenite::connect(url).expect("the server accepts a WebSocket");
+    // A silent server must fail the test, not block it.
     if let MaybeTlsStream::Plain(stream) = socket.get_ref() {
         let stream: &TcpStream = stream;
-        stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).expect("a timeout over zero");
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).expect("the timeout is positive");
     }
     thread::spawn(move || {
         let mut recording = Recording::new();
         while let Ok(message) = socket.read() {
             if let Message::Binary(bytes) = message {
-                recording.push(&bytes).expect("a good stream");
+                recording.push(&bytes).expect("the stream is valid");
             }
         }
         recording
     })
 }
 
-/// The digests of the states at `events`.
+/// Returns the digests of the states at `events`.
 fn digests(recording: &Recording, events: &[u64]) -> Vec<u64> {
     let mut replay = Replay::new();
-    let digest_at = |event: &u64| digest(replay.seek(recording, *event).expect("a moment of the recording"));
+    let digest_at = |event: &u64| digest(replay.seek(recording, *event).expect("the moment is in the recording"));
     events.iter().map(digest_at).collect()
 }
 
-/// Seeks in the page to each of `events`, and gives back the digests of what is then on the screen.
+/// Seeks to each of `events` on the page and returns the digests of the shown states.
 fn page_digests(page: Page<'_>, events: &[u64]) -> Vec<u64> {
     let digest_at = |event: &u64| {
         assert_eq!(page.seek(*event).event, *event);
@@ -196,51 +192,52 @@ fn page_digests(page: Page<'_>, events: &[u64]) -> Vec<u64> {
 
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
-fn file_socket_and_browser_hold_the_same_memory_state() {
-    let folder = tempfile::tempdir().expect("a folder for temporary files");
+fn file_socket_and_browser_have_the_same_memory_state() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
     let path = folder.path().join("live.vram");
     let mut demo =
         Program::start(["demo".as_ref(), "--device".as_ref(), "host".as_ref(), "--record".as_ref(), path.as_os_str()]);
     let socket = follow(&demo);
     let browser = Browser::start(Window::default());
     let page = Page::open(&browser, demo.url());
-    let first = page.wait_until("live events come", |state| state.live && state.events > 0);
-    page.wait_until("there is something to compare", |state| state.events > first.events + 5_000);
+    let first = page.wait_until("live events arrive", |state| state.live && state.events > 0);
+    page.wait_until("enough events have arrived to compare", |state| state.events > first.events + 5_000);
     let status = demo.interrupt();
     assert!(status.success(), "the demo ended with {status}:\n{}", demo.messages());
 
-    let file = recording(&fs::read(&path).expect("the demo has recorded"));
-    let socket = socket.join().expect("the stream was good");
-    let ended = page.wait_until("the page has seen the end", |state| !state.live);
+    let file = recording(&fs::read(&path).expect("the demo has written its recording"));
+    let socket = socket.join().expect("the stream was valid");
+    let ended = page.wait_until("the recording has ended", |state| !state.live);
     assert_eq!((file.lost_events(), socket.lost_events()), (0, 0));
-    assert_eq!(socket.end_event(), file.end_event(), "the socket was given everything");
-    assert_eq!(ended.events, file.end_event(), "the page was given everything");
+    assert_eq!(socket.end_event(), file.end_event(), "the socket received every event");
+    assert_eq!(ended.events, file.end_event(), "the page received every event");
 
     let events = random_events(socket.first_event(), file.end_event(), 100, 1);
     let expected = digests(&file, &events);
-    assert!(expected.iter().collect::<BTreeSet<_>>().len() > 50, "the moments are different ones");
+    assert!(expected.iter().collect::<BTreeSet<_>>().len() > 50, "the moments differ");
     assert_eq!(digests(&socket, &events), expected, "through the socket");
 
-    // The live page came later than the socket, and only knows what came after it; a page that opens the file knows all.
+    // The live page connected after the socket and lacks the beginning; a page with the file
+    // does not.
     let late = page_first_event(page);
     let seen: Vec<u64> = events.iter().copied().filter(|event| *event >= late).collect();
     assert!(seen.len() > 30, "the page joined at {late} of {}", file.end_event());
-    assert_eq!(page_digests(page, &seen), digests(&file, &seen), "in a page that follows");
+    assert_eq!(page_digests(page, &seen), digests(&file, &seen), "on a page that follows");
 
     let view = Program::start(["view".as_ref(), path.as_os_str()]);
     let page = Page::open(&browser, view.url());
     page.wait_until("the recording is open", |state| state.events == file.end_event());
-    assert_eq!(page_digests(page, &events), expected, "in a page that opens the file");
+    assert_eq!(page_digests(page, &events), expected, "on a page that opens the file");
 }
 
-/// The first moment that the page can show.
+/// Returns the first moment that the page can show.
 fn page_first_event(page: Page<'_>) -> u64 {
     page.seek(0).event
 }
 
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
-fn a_snapshot_read_in_the_browser_is_the_snapshot_read_natively() {
+fn browser_and_native_import_agree_on_snapshots() {
     let view = Program::start(["view".as_ref(), Fixture::small("tiny_inference").path.as_os_str()]);
     let browser = Browser::start(Window::default());
     let page = Page::open(&browser, view.url());
@@ -253,7 +250,7 @@ fn a_snapshot_read_in_the_browser_is_the_snapshot_read_natively() {
     }
 }
 
-/// Text that would set `window.executed` if it were ever taken for markup.
+/// Text that sets `window.executed` if it is ever parsed as markup.
 const MARKUP: [&str; 4] = [
     "<img src=x onerror=\"window.executed='image'\">",
     "<script>window.executed='script'</script>",
@@ -261,7 +258,7 @@ const MARKUP: [&str; 4] = [
     "</title><iframe srcdoc=\"<script>parent.executed='frame'</script>\">",
 ];
 
-/// A recording in which everything that has a name has one of [`MARKUP`].
+/// Returns a recording in which every name is one of [`MARKUP`].
 fn hostile_recording() -> Vec<u8> {
     let text = |index: usize| MARKUP[index % MARKUP.len()].to_owned();
     let device =
@@ -298,7 +295,7 @@ fn hostile_recording() -> Vec<u8> {
 
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
-fn names_from_a_recording_are_text_and_never_markup() {
+fn names_from_a_recording_are_never_parsed_as_markup() {
     let view = Program::start(["view".as_ref(), Fixture::small("tiny_inference").path.as_os_str()]);
     let browser = Browser::start(Window::default());
     let page = Page::open(&browser, view.url());
@@ -316,7 +313,7 @@ fn names_from_a_recording_are_text_and_never_markup() {
         ("device", MARKUP[2]),
         ("process", MARKUP[3]),
     ] {
-        assert!(shown.contains(text), "the name of the {what} is not shown as it is; the page reads:\n{shown}");
+        assert!(shown.contains(text), "the name of the {what} is not shown unchanged; the page's text:\n{shown}");
     }
     let chooser = page.run("return [...document.getElementById('device').options].map(option => option.text.trim())");
     assert_eq!(chooser, serde_json::json!([MARKUP[2], MARKUP[2]]), "the device chooser");
@@ -328,11 +325,11 @@ fn names_from_a_recording_are_text_and_never_markup() {
 
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
-fn no_request_leaves_the_pages_own_origin() {
+fn page_requests_only_its_own_origin() {
     let demo = Program::start(["demo", "--device", "host"]);
     let browser = Browser::start(Window::default());
     let page = Page::open(&browser, demo.url());
-    page.wait_until("live events come", |state| state.live && state.events > 0);
+    page.wait_until("live events arrive", |state| state.live && state.events > 0);
     let fixture = Fixture::small("mlp_train");
     page.open_file(&fixture.file_name(), &fixture.bytes());
 
@@ -340,24 +337,25 @@ fn no_request_leaves_the_pages_own_origin() {
         "return performance.getEntriesByType('resource').map(entry => entry.name)
              .filter(name => new URL(name, location.href).host !== location.host)",
     );
-    assert_eq!(foreign, serde_json::json!([]), "asked of other origins");
+    assert_eq!(foreign, serde_json::json!([]), "requests to other origins");
     let policy = page.run("return fetch('/').then(response => response.headers.get('content-security-policy'))");
     let policy = policy.as_str().expect("the page comes with a content-security policy");
     assert!(policy.contains("default-src 'none'") || policy.contains("default-src 'self'"), "{policy}");
     let is_foreign = |word: &str| word.contains('.') || word.contains("//") || word == "*";
-    assert!(!policy.split([' ', ';']).any(is_foreign), "the policy lets another origin in: {policy}");
-    // Another server of this machine is another origin; it listens, so only the policy can be why it is not reached.
+    assert!(!policy.split([' ', ';']).any(is_foreign), "the policy allows another origin: {policy}");
+    // Another server on this machine is another origin; only the policy can block it.
     let other = Program::start(["view".as_ref(), fixture.path.as_os_str()]);
     let script = "
-        const violated = new Promise(done => addEventListener('securitypolicyviolation', event => done(event.effectiveDirective)));
+        const violated = new Promise(done =>
+            addEventListener('securitypolicyviolation', event => done(event.effectiveDirective)));
         return fetch(arguments[0], { mode: 'no-cors' }).then(() => 'reached', () => violated)";
     assert_eq!(browser.run(script, &[serde_json::json!(other.url())]), "connect-src");
 }
 
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
-fn an_exported_page_works_from_a_disk() {
-    let folder = tempfile::tempdir().expect("a folder for temporary files");
+fn exported_page_works_from_a_file_url() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
     let out = folder.path().join("a page.html");
     let browser = Browser::start(Window::default());
     for name in ["mlp_train", "graphs"] {
@@ -370,14 +368,15 @@ fn an_exported_page_works_from_a_disk() {
         let recording = imported(&fixture.path);
         let events = random_events(0, recording.end_event(), 20, 7);
         assert_eq!(page_digests(page, &events), digests(&recording, &events), "{name}");
-        let asked = page.run("return performance.getEntriesByType('resource').map(entry => entry.name)");
+        let requests = page.run("return performance.getEntriesByType('resource').map(entry => entry.name)");
         let outside = |url: &serde_json::Value| url.as_str().is_none_or(|url| !url.starts_with("data:"));
-        assert!(!asked.as_array().expect("a list").iter().any(outside), "it asks for {asked}");
+        assert!(!requests.as_array().expect("a list").iter().any(outside), "the page requests {requests}");
         let script = "
-            const violated = new Promise(done => addEventListener('securitypolicyviolation', event => done(event.effectiveDirective)));
+            const violated = new Promise(done =>
+            addEventListener('securitypolicyviolation', event => done(event.effectiveDirective)));
             return fetch(location.href, { mode: 'no-cors' }).then(() => 'reached', () => violated)";
         assert_eq!(page.run(script), "connect-src");
         let message = page.run("return document.getElementById('message').hidden");
-        assert_eq!(message, true, "nothing went wrong");
+        assert_eq!(message, true, "no error is shown");
     }
 }

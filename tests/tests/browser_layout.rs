@@ -1,28 +1,32 @@
-//! The page for a person: whether everything has its place at any size, and whether what is typed is taken for what it is.
+//! The page's layout at several sizes, and its keyboard input.
 //!
-//! These tests need Chromium, chromedriver and a binary with the page embedded, so they are ignored unless asked for;
-//! `cargo xtask test` sets all of that up and asks for them.
+//! These tests need Chromium, chromedriver and a binary with the page embedded, so they are
+//! ignored by default; `cargo xtask test` sets all of that up and runs them.
 
 use serde_json::{Value, json};
 use vramscope_tests::fixtures::Fixture;
 use vramscope_tests::{Browser, ColorScheme, Page, Program, Window};
 
-/// What of the bars and panels that can be seen reaches out of the window, or lies over another part.
+/// Returns the visible bars and panels that leave the window or overlap.
 const MISPLACED: &str = "
     const seen = element => element.getClientRects().length > 0;
-    const parts = ['header.bar', '.timeline', '.map', '.details', 'footer.bar'].map(name => document.querySelector(name));
+    const names = ['header.bar', '.timeline', '.map', '.details', 'footer.bar'];
+    const parts = names.map(name => document.querySelector(name));
     const box = element => element.getBoundingClientRect();
-    const apart = (a, b) => a.right <= b.left + 1 || b.right <= a.left + 1 || a.bottom <= b.top + 1 || b.bottom <= a.top + 1;
+    const isBefore = (end, start) => end <= start + 1;
+    const apart = (a, b) => isBefore(a.right, b.left) || isBefore(b.right, a.left)
+        || isBefore(a.bottom, b.top) || isBefore(b.bottom, a.top);
     const found = [];
     const inside = element => box(element).left >= -1 && box(element).right <= innerWidth + 1;
     const named = element => element.id || element.className || element.textContent;
-    document.querySelectorAll('.bar button, .bar select, .bar input, .bar dd, .bar output, .legend li, .legend button').forEach(element => {
-        if (seen(element) && !inside(element)) found.push(`${named(element)} reaches out of the window`);
+    const controls = '.bar button, .bar select, .bar input, .bar dd, .bar output, .legend li, .legend button';
+    document.querySelectorAll(controls).forEach(element => {
+        if (seen(element) && !inside(element)) found.push(`${named(element)} leaves the window`);
     });
     parts.forEach((part, index) => {
-        if (!inside(part)) found.push(`${named(part)} reaches out of the window`);
+        if (!inside(part)) found.push(`${named(part)} leaves the window`);
         parts.slice(index + 1).forEach(other => {
-            if (!apart(box(part), box(other))) found.push(`${named(part)} lies over ${named(other)}`);
+            if (!apart(box(part), box(other))) found.push(`${named(part)} overlaps ${named(other)}`);
         });
     });
     const map = box(document.getElementById('heatmap'));
@@ -31,7 +35,7 @@ const MISPLACED: &str = "
 
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
-fn everything_has_its_place_at_any_size() {
+fn nothing_overlaps_or_leaves_the_window_at_any_size() {
     let view = Program::start(["view".as_ref(), Fixture::small("mlp_train").path.as_os_str()]);
     for (width, height) in [(1920, 1080), (1280, 720), (1024, 768), (768, 1024), (500, 844), (844, 390)] {
         let browser = Browser::start(Window { width, height, scale: 1, colors: ColorScheme::Dark });
@@ -41,7 +45,7 @@ fn everything_has_its_place_at_any_size() {
     }
 }
 
-/// Types into the field of the event's number; gives back what it says then.
+/// Types into the field of the event number and returns its text afterwards.
 fn typed(page: Page<'_>, browser: &Browser, text: &str, end: char) -> Value {
     page.run("const field = document.getElementById('event'); field.focus(); field.select(); return true");
     text.chars().chain([end]).for_each(|key| browser.press(key));
@@ -50,7 +54,7 @@ fn typed(page: Page<'_>, browser: &Browser, text: &str, end: char) -> Value {
 
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
-fn only_numbers_are_taken_for_numbers_of_events() {
+fn event_field_accepts_only_numbers() {
     const ENTER: char = '\u{e007}';
     const ESCAPE: char = '\u{e00c}';
     let view = Program::start(["view".as_ref(), Fixture::small("mlp_train").path.as_os_str()]);
@@ -58,8 +62,8 @@ fn only_numbers_are_taken_for_numbers_of_events() {
     let page = Page::open(&browser, view.url());
     let end = page.wait_until("the file is open", |state| state.events > 0).events;
     let check = |text: &str, key: char, expected: u64| {
-        let said = typed(page, &browser, text, key);
-        assert_eq!((said, page.state().event), (json!(expected.to_string()), expected), "after {text:?}");
+        let shown = typed(page, &browser, text, key);
+        assert_eq!((shown, page.state().event), (json!(expected.to_string()), expected), "after {text:?}");
     };
     check("37", ENTER, 37);
     for nonsense in ["abc", "-5", "12.5", "1e3", "0x10"] {
@@ -72,14 +76,14 @@ fn only_numbers_are_taken_for_numbers_of_events() {
 
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
-fn escape_lets_go_of_one_thing_after_the_other() {
+fn escape_closes_the_message_then_clears_the_selection() {
     const ESCAPE: char = '\u{e00c}';
     let view = Program::start(["view".as_ref(), Fixture::small("mlp_train").path.as_os_str()]);
     let browser = Browser::start(Window::default());
     let page = Page::open(&browser, view.url());
     page.wait_until("the file is open", |state| state.events > 0);
-    page.drop_file("broken.vram", b"no recording");
-    page.wait("it is said what is wrong", "return !document.getElementById('message').hidden");
+    page.drop_file("broken.vram", b"not a recording");
+    page.wait("the error is shown", "return !document.getElementById('message').hidden");
     browser.press(']');
     page.wait_until("a block is selected", |state| !state.view["selection"].is_null());
     browser.press(ESCAPE);

@@ -1,4 +1,4 @@
-//! Every PyTorch snapshot there is, imported by the real binary, says what PyTorch's own counters said.
+//! Imported PyTorch snapshots agree with PyTorch's own counters.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use vramscope_tests::fixtures::{self, Fixture};
 use vramscope_tests::vramscope;
 use vramscope_trace::{DeviceId, MemoryState, Recording, Replay};
 
-/// What `info --json` says of a device's last moment, and what `torch.cuda.memory_stats()` calls it.
+/// Keys of `info --json` at the end of a recording, and of `torch.cuda.memory_stats()`.
 const AT_THE_END: [(&str, &str); 6] = [
     ("allocated_bytes", "allocated_bytes.all.current"),
     ("reserved_bytes", "reserved_bytes.all.current"),
@@ -18,25 +18,27 @@ const AT_THE_END: [(&str, &str); 6] = [
     ("blocks", "active.all.current"),
     ("ooms", "num_ooms"),
 ];
-/// The same of the most that there was.
+/// Keys of the peaks.
 const AT_THE_PEAK: [(&str, &str); 2] =
     [("peak_allocated_bytes", "allocated_bytes.all.peak"), ("peak_reserved_bytes", "reserved_bytes.all.peak")];
 
-/// Imports a snapshot and returns what `info --json` says of the result, and the result.
+/// Imports a snapshot and returns `info --json` of the recording, and the recording.
 fn import(fixture: &Fixture, folder: &Path) -> (Value, Recording) {
     let name = fixture.file_name();
     let out = folder.join("out.vram");
-    let imported = vramscope().arg("import").arg(&fixture.path).arg("-o").arg(&out).output().expect("the binary runs");
+    let imported = vramscope().arg("import").arg(&fixture.path).arg("-o").arg(&out).output().expect("vramscope starts");
     assert!(imported.status.success(), "{name}: {}", String::from_utf8_lossy(&imported.stderr));
-    let info = vramscope().arg("info").arg(&out).arg("--json").output().expect("the binary runs");
+    let info = vramscope().arg("info").arg(&out).arg("--json").output().expect("vramscope starts");
     assert!(info.status.success(), "{name}: {}", String::from_utf8_lossy(&info.stderr));
     let mut recording = Recording::new();
-    recording.push(&fs::read(&out).expect("the import wrote it")).expect("the import wrote a recording");
-    recording.finish().expect("the import wrote a whole recording");
+    recording
+        .push(&fs::read(&out).expect("the import has written the file"))
+        .expect("the import has written a valid recording");
+    recording.finish().expect("the recording is complete");
     (serde_json::from_slice(&info.stdout).expect("--json prints JSON"), recording)
 }
 
-/// The pairs of allocated and reserved bytes that PyTorch reported after each step of `device`.
+/// Returns the allocated and reserved bytes that PyTorch reported after each step of `device`.
 fn steps(fixture: &Fixture, device: usize) -> Vec<(u64, u64)> {
     let truth = fixture.truth();
     let of = |step: &Value, key: &str| {
@@ -52,11 +54,13 @@ fn counters(state: &MemoryState, device: u16) -> (u64, u64) {
     (counters.allocated, counters.reserved)
 }
 
-/// How many of the steps, counted from the last, are met one after the other in the replay.
+/// Returns how many steps, counted from the last, occur in this order in the replay.
 fn steps_met(recording: &Recording, device: u16, steps: &[(u64, u64)]) -> usize {
     let mut replay = Replay::new();
     let moments: Vec<(u64, u64)> = (recording.first_event()..=recording.end_event())
-        .map(|event| counters(replay.seek(recording, event).expect("what was taken in can be read"), device))
+        .map(|event| {
+            counters(replay.seek(recording, event).expect("every moment of the recording can be read"), device)
+        })
         .collect();
     let mut left = steps;
     for moment in moments.iter().rev() {
@@ -71,7 +75,7 @@ fn steps_met(recording: &Recording, device: u16, steps: &[(u64, u64)]) -> usize 
 
 fn check(fixture: &Fixture) {
     let name = fixture.file_name();
-    let folder = TempDir::new().expect("a temporary folder");
+    let folder = TempDir::new().expect("a temporary folder can be created");
     let (info, recording) = import(fixture, folder.path());
     let expected_events: Vec<u64> =
         fixture.truth()["events"].as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
@@ -103,17 +107,17 @@ fn check(fixture: &Fixture) {
         let steps = steps(fixture, index);
         let met = steps_met(&recording, number, &steps);
         println!("{name}: device {number}: {met} of {} steps met", steps.len());
-        let owed = if complete { steps.len() } else { 1 };
-        assert!(met >= owed, "{name}: only the last {met} of {} steps of device {number} are met", steps.len());
-        let misfits = recording.end_state().device(DeviceId(number)).map_or(0, |device| device.misfits());
-        assert_eq!(misfits, 0, "{name}: entries that contradict each other");
+        let required = if complete { steps.len() } else { 1 };
+        assert!(met >= required, "{name}: only the last {met} of {} steps of device {number} are met", steps.len());
+        let contradictions = recording.end_state().device(DeviceId(number)).map_or(0, |device| device.misfits());
+        assert_eq!(contradictions, 0, "{name}: contradictory entries");
     }
 }
 
-/// The same of a recording whose truth was read on every device.
-fn check_each_device(name: &str, is_whole: bool) {
+/// Checks a recording whose ground truth covers every device.
+fn check_each_device(name: &str, is_complete: bool) {
     let fixture = Fixture::small(name);
-    let folder = TempDir::new().expect("a temporary folder");
+    let folder = TempDir::new().expect("a temporary folder can be created");
     let (info, recording) = import(&fixture, folder.path());
     assert_eq!(info["events"].as_u64(), Some(fixture.events()), "{name}: entries in all");
     for device in info["devices"].as_array().expect("devices") {
@@ -124,29 +128,29 @@ fn check_each_device(name: &str, is_whole: bool) {
             assert!(found.is_some() && found == expected, "{name}: {key} of device {index}: {found:?}, {expected:?}");
         };
         AT_THE_END.iter().for_each(|(key, stat)| equals(key, stat));
-        assert_eq!(device["history_complete"].as_bool(), Some(is_whole), "{name}: complete");
-        if is_whole {
+        assert_eq!(device["history_complete"].as_bool(), Some(is_complete), "{name}: complete");
+        if is_complete {
             AT_THE_PEAK.iter().for_each(|(key, stat)| equals(key, stat));
         }
-        let misfits = recording.end_state().device(DeviceId(index as u16)).map_or(0, |device| device.misfits());
-        assert_eq!(misfits, 0, "{name}: entries that contradict each other");
+        let contradictions = recording.end_state().device(DeviceId(index as u16)).map_or(0, |device| device.misfits());
+        assert_eq!(contradictions, 0, "{name}: contradictory entries");
     }
 }
 
 #[test]
-fn those_with_a_truth_of_each_device() {
-    fixtures::OF_EACH_DEVICE.iter().for_each(|&(name, is_whole)| check_each_device(name, is_whole));
+fn snapshots_match_pytorchs_counters_on_each_device() {
+    fixtures::WITH_DEVICE_STATS.iter().for_each(|&(name, is_complete)| check_each_device(name, is_complete));
 }
 
 #[test]
-fn the_small_ones() {
+fn small_snapshots_match_pytorchs_counters() {
     for name in fixtures::SMALL {
         check(&Fixture::small(name));
     }
 }
 
 #[test]
-fn the_large_ones() {
+fn large_snapshots_match_pytorchs_counters() {
     for name in fixtures::LARGE {
         if let Some(fixture) = Fixture::large(name) {
             check(&fixture);

@@ -1,4 +1,4 @@
-//! The real binary decides every recording as PyTorch did, and the table that says so is true.
+//! `vramscope verify` matches every recording, and `docs/verify.md` has its results.
 
 use std::fs;
 
@@ -14,8 +14,9 @@ fn check(fixture: &Fixture, docs: &str) {
 }
 
 #[test]
-fn the_table_of_verified_recordings_is_true() {
-    let docs = fs::read_to_string(fixtures::workspace_root().join("docs/verify.md")).expect("the page is there");
+fn verified_recordings_match_the_table() {
+    let docs =
+        fs::read_to_string(fixtures::workspace_root().join("docs/verify.md")).expect("docs/verify.md is readable");
     fixtures::SMALL.iter().for_each(|name| check(&Fixture::small(name), &docs));
     fixtures::LARGE.iter().filter_map(|name| Fixture::large(name)).for_each(|fixture| check(&fixture, &docs));
 }

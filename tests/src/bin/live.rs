@@ -1,5 +1,7 @@
-//! Measures and shows what live recordings promise, at full length: `cargo run --release -p vramscope-tests --bin live -- RIG [NAME=NUMBER…]`,
-//! where each rig says what its numbers are. The tests run each for a moment.
+//! Measures live recordings at full length:
+//! `cargo run --release -p vramscope-tests --bin live -- RIG [NAME=NUMBER…]`.
+//!
+//! The tests run each rig briefly.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -17,19 +19,19 @@ use vramscope_tests::live::throughput::{self, throughput};
 const USAGE: &str = "\
 Usage: live RIG [NAME=NUMBER…]
 
-  throughput rate=1000000 seconds=60     events to a native viewer and a file, and whether any is lost
+  throughput rate=1000000 seconds=60     events to a native viewer and a file; none may be lost
   chaos incidents=500 viewers=12 recorders=2 rate=500000 stall=25 pause_ms=300 seed=1
-                                         viewers that come, go, stall and are cut off
-  slow rate=1000000 seconds=20           a viewer that sleeps until the program goes on without it
+                                         viewers that connect, leave, stall and are cut off
+  slow rate=1000000 seconds=20           a viewer that stalls until the server skips ahead
   push programs=4 rate=50000 incidents=500 seed=1
-                                         programs that push to a hub, and are cut off
+                                         programs that push to a hub and are cut off
   soak seconds=3600 rate=100000 viewers=6 keep=67108864 seed=1
-                                         what the program takes over time; the table goes to soak.csv
-  keys rate=300000 seconds=60            the page in a browser, while somebody types
-  screen rate=100000 seconds=60          how soon an event is on the screen
+                                         memory, files and threads over time; writes soak.csv
+  keys rate=300000 seconds=60            the page in a browser while keys are pressed
+  screen rate=100000 seconds=60          latency from an event to the screen
   moments rate=100000 count=100 seed=1   page, native viewer and pool at random moments";
 
-/// The numbers that were given, by their names.
+/// The numbers given on the command line, by name.
 struct Numbers(BTreeMap<String, u64>);
 
 impl Numbers {
@@ -41,9 +43,9 @@ impl Numbers {
         arguments.iter().map(number).collect::<Option<_>>().map(Self)
     }
 
-    /// The one of a name, or what it is where it was not given.
-    fn take(&mut self, name: &str, usual: u64) -> u64 {
-        self.0.remove(name).unwrap_or(usual)
+    /// Removes and returns a number, or `default` if it was not given.
+    fn take(&mut self, name: &str, default: u64) -> u64 {
+        self.0.remove(name).unwrap_or(default)
     }
 }
 
@@ -87,8 +89,8 @@ fn run(rig: &str, numbers: &mut Numbers) -> Option<Result<String, String>> {
             })
         }
         "keys" | "screen" => {
-            let usual = if rig == "keys" { 300_000 } else { 100_000 };
-            let rate = numbers.take("rate", usual);
+            let default = if rig == "keys" { 300_000 } else { 100_000 };
+            let rate = numbers.take("rate", default);
             let plan = page::Plan { rate, time: Duration::from_secs(numbers.take("seconds", 60)) };
             page::follow(&Browser::start(page::window()), plan, rig == "keys").map(|figures| figures.to_string())
         }

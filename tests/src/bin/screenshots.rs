@@ -1,4 +1,4 @@
-//! Takes the pictures of the README: the live demo, and a real recording at its peak.
+//! Takes the README's pictures: the live demo, and a real recording at its peak.
 #![forbid(unsafe_code)]
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use vramscope_tests::fixtures::{self, Fixture};
 use vramscope_tests::{Browser, ColorScheme, Page, Program, Window};
 
-/// How long the demo has trained when its picture is taken: long enough for its steps to show as a rhythm.
+/// Training time before the demo's picture is taken: enough for its steps to show as a rhythm.
 const TRAINED: Duration = Duration::from_secs(10);
 
 fn window(colors: ColorScheme) -> Window {
@@ -19,7 +19,7 @@ fn window(colors: ColorScheme) -> Window {
 fn main() {
     let folder = fixtures::workspace_root().join("docs").join("images");
     fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    // One picture in each color scheme, so that a reader sees that there are two.
+    // One picture in each color scheme.
     save(&folder.join("demo.png"), &live(&Browser::start(window(ColorScheme::Dark))));
     if let Some(fixture) = Fixture::large("gpt_varlen") {
         save(&folder.join("gpt_varlen.png"), &peak(&Browser::start(window(ColorScheme::Light)), &fixture));
@@ -34,12 +34,12 @@ fn save(path: &Path, picture: &[u8]) {
 fn live(browser: &Browser) -> Vec<u8> {
     let demo = Program::start(["demo", "--device", "host"]);
     let page = Page::open(browser, demo.url());
-    page.wait_until("events come", |state| state.live && state.events > 0);
+    page.wait_until("events arrive", |state| state.live && state.events > 0);
     thread::sleep(TRAINED);
     browser.screenshot()
 }
 
-/// The moment at which the most memory was allocated.
+/// Takes a picture of the moment with the most allocated memory.
 fn peak(browser: &Browser, fixture: &Fixture) -> Vec<u8> {
     let view = Program::start(["view".as_ref(), fixture.path.as_os_str()]);
     let page = Page::open(browser, view.url());

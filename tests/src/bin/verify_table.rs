@@ -1,5 +1,5 @@
-//! Runs `vramscope verify` on every snapshot in a folder, with the limit that its ground truth names, and prints the table of
-//! `docs/verify.md`. The folder is `tests/data` unless another is named.
+//! Runs `vramscope verify` on every snapshot in a folder, with the limit that its ground truth
+//! names, and prints the table of `docs/verify.md`. The folder defaults to `tests/data`.
 #![forbid(unsafe_code)]
 
 use std::env;

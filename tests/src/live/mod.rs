@@ -1,4 +1,4 @@
-//! What is measured and shown of live recordings. Each has a short form, which tests run, and a long one, which the program `live` runs.
+//! Measurements of live recordings. Tests run each briefly; the program `live` at full length.
 
 pub mod chaos;
 pub mod page;
@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use vramscope_trace::Recording;
 
-/// How long a viewer may need to be where the program is, on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest time for a viewer to catch up, on a slow machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A recording from its file, every chunk checked, and the file's bytes.
-fn whole_file(path: &Path) -> Result<(Recording, u64), String> {
+/// Reads a recording from a file, checking every chunk. Returns it with the file's size.
+fn read_complete_file(path: &Path) -> Result<(Recording, u64), String> {
     let bytes = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let len = bytes.len() as u64;
     match Recording::read_through(Arc::new(bytes), len, |_, _| {}) {

@@ -1,4 +1,4 @@
-//! The page while a program runs: whether it keeps up, answers keys meanwhile, shows an event soon, and shows what the pool holds.
+//! The page while a program runs: events shown, response to keys, latency, and correctness.
 
 use std::fmt;
 use std::thread;
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use vramscope_trace::digest;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use crate::browser::{Browser, Window};
-use crate::load::{Load, Moment};
+use crate::load::{Load, PoolSnapshot};
+use crate::native_viewer::{FollowOptions, NativeViewer};
 use crate::page::{Page, PageState};
-use crate::random::Random;
-use crate::watcher::{Manner, Watcher};
+use fastrand::Rng;
 
-/// Writes down each frame, each task that kept the page busy for long, and each key that was not answered at once.
+/// Records each frame, each long task, and each key that took 16 ms or more.
 const INSTALL: &str = "
     const probe = window.probe = { frames: [], tasks: [], keys: [] };
     new PerformanceObserver(list => list.getEntries().forEach(entry => probe.tasks.push(entry.duration)))
@@ -30,20 +30,20 @@ const INSTALL: &str = "
     requestAnimationFrame(frame);
     return true";
 
-/// What was written down.
+/// Returns the recorded times.
 const COLLECT: &str = "return window.probe";
 
-/// Keys that each ask for something else to be drawn: an earlier moment, zooming, another colour, the newest moment.
+/// Keys that redraw the page: an earlier moment, zoom, another color, the newest moment.
 const KEYS: [char; 6] = ['\u{e012}', 'w', 's', 'c', '\u{e012}', 'l'];
-/// How often one is pressed.
+/// Interval between key presses.
 const KEY_EVERY: Duration = Duration::from_millis(250);
 
-/// How much.
+/// Extent of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Events a second.
     pub rate: u64,
-    /// For how long.
+    /// Duration.
     pub time: Duration,
 }
 
@@ -61,7 +61,7 @@ impl Times {
         Self::of(list.as_array().into_iter().flatten().filter_map(Value::as_f64).collect())
     }
 
-    /// The one within which this part of them is; 0 where there is none.
+    /// Returns a quantile; 0 if there are no times.
     #[must_use]
     pub fn at(&self, part: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
@@ -76,22 +76,22 @@ impl fmt::Display for Times {
     }
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// Events a second there really were.
+    /// Events a second that the program reached.
     pub rate: f64,
-    /// Events that the page has shown.
+    /// Events that the page received.
     pub events: u64,
-    /// Keys that were pressed.
+    /// Number of keys pressed.
     pub pressed: u64,
-    /// From a key until the frame that answers it, of those that took 16 ms or more.
+    /// From a key to its frame, for those that took 16 ms or more.
     pub keys: Times,
-    /// Between frames.
+    /// Time between frames.
     pub frames: Times,
     /// Tasks of 50 ms and more.
     pub tasks: Times,
-    /// From an event until the frame with it is drawn.
+    /// From an event to the frame that shows it.
     pub latency: Times,
 }
 
@@ -106,28 +106,28 @@ impl fmt::Display for Figures {
     }
 }
 
-/// What a browser is shown at full size.
+/// Returns the window of the measurements.
 #[must_use]
 pub fn window() -> Window {
     Window { width: 1600, height: 900, ..Window::default() }
 }
 
-/// The page follows; with `keys`, while somebody types.
+/// Lets the page follow a program; with `keys`, while keys are pressed.
 ///
 /// # Errors
-/// What is not as it should be.
+/// Returns the first check that failed.
 ///
 /// # Panics
-/// Where the program, the browser or the page does not run.
+/// Panics if the program, the browser or the page does not run.
 pub fn follow(browser: &Browser, plan: Plan, keys: bool) -> Result<Figures, String> {
     let mut load = Load::start(&["--rate", &plan.rate.to_string()]);
     let page = Page::open(browser, load.url());
-    page.wait_until("live events come", |state| state.live && state.events > 0);
+    page.wait_until("live events arrive", |state| state.live && state.events > 0);
     let epoch_ms = epoch_unix_ns(&load)? as f64 / 1e6;
-    // What it takes to begin is not what it takes to follow.
+    // Start-up is not part of the measurement.
     thread::sleep(Duration::from_secs(1).min(plan.time));
     page.run(INSTALL);
-    let (since, first) = (Instant::now(), counted(&load.ask("figures")));
+    let (since, first) = (Instant::now(), event_count(&load.request("figures")));
     let mut pressed = 0;
     while since.elapsed() < plan.time {
         if keys {
@@ -137,11 +137,11 @@ pub fn follow(browser: &Browser, plan: Plan, keys: bool) -> Result<Figures, Stri
         thread::sleep(KEY_EVERY.min(plan.time.saturating_sub(since.elapsed())));
     }
     let (probe, time) = (page.run(COLLECT), since.elapsed());
-    let last = counted(&load.ask("figures"));
-    let moment = load.moment();
+    let last = event_count(&load.request("figures"));
+    let snapshot = load.pause();
     browser.press('l');
-    let state = arrived(page, &moment);
-    check_whole(page, &state)?;
+    let state = wait_for_page(page, &snapshot);
+    check_complete(page, &state)?;
     let frames = frames(&probe["frames"]);
     Ok(Figures {
         rate: (last - first) as f64 / time.as_secs_f64(),
@@ -154,25 +154,25 @@ pub fn follow(browser: &Browser, plan: Plan, keys: bool) -> Result<Figures, Stri
     })
 }
 
-fn counted(answer: &Value) -> u64 {
+fn event_count(answer: &Value) -> u64 {
     answer["events"].as_u64().unwrap_or(0)
 }
 
-/// When the recording's time began.
+/// Returns the Unix time at which the recording's clock began.
 fn epoch_unix_ns(load: &Load) -> Result<u64, String> {
-    let watcher = Watcher::start(load.url(), Manner::NEWEST);
-    let seen = watcher.wait_for_event(1, PATIENCE)?;
+    let watcher = NativeViewer::start(load.url(), FollowOptions::NEWEST);
+    let seen = watcher.wait_for_event(1, TIMEOUT)?;
     Ok(seen.recording.info().epoch_unix_ns)
 }
 
-/// Of each: when it began, the time of the newest event in it, that event's number.
+/// Returns for each frame its start, the time of its newest event, and that event's number.
 fn frames(list: &Value) -> Vec<[f64; 3]> {
     let frames = list.as_array().into_iter().flatten();
     frames.map(|frame| [0, 1, 2].map(|at| frame[at].as_f64().unwrap_or(0.0))).collect()
 }
 
-/// How old each event was when it had surely been drawn: when the frame after the one that shows it began. One event a millisecond stands for
-/// all, for they come evenly.
+/// Returns the age of events when their frame was certainly drawn, that is when the next frame
+/// began. Events are evenly spaced, so one a millisecond is sampled.
 fn latency(frames: &[[f64; 3]], epoch_ms: f64) -> Times {
     let mut ages = Vec::new();
     for three in frames.windows(3) {
@@ -186,14 +186,14 @@ fn latency(frames: &[[f64; 3]], epoch_ms: f64) -> Times {
     Times::of(ages)
 }
 
-/// What the page shows once it is where the program stands.
-fn arrived(page: Page<'_>, moment: &Moment) -> PageState {
-    let events = moment.events();
-    page.wait_until("the page is where the program stands", |state| state.events >= events && state.event >= events)
+/// Waits until the page shows the program's newest event.
+fn wait_for_page(page: Page<'_>, snapshot: &PoolSnapshot) -> PageState {
+    let events = snapshot.events();
+    page.wait_until("the page shows the newest event", |state| state.events >= events && state.event >= events)
 }
 
-/// That the page lacks nothing since it began.
-fn check_whole(page: Page<'_>, state: &PageState) -> Result<(), String> {
+/// Checks that the page missed no event.
+fn check_complete(page: Page<'_>, state: &PageState) -> Result<(), String> {
     let all = page.run("return window.vramscope.state()");
     let missed = all["missed_events"].as_u64().unwrap_or(0);
     if (state.lost_events, missed) == (0, 0) {
@@ -202,57 +202,57 @@ fn check_whole(page: Page<'_>, state: &PageState) -> Result<(), String> {
     Err(format!("{} events are lost on the page, {missed} of them missed", state.lost_events))
 }
 
-/// That the page's counters are the pool's.
-fn check_counters(moment: &Moment, state: &PageState) -> Result<(), String> {
+/// Compares the page's counters with the pool's.
+fn check_counters(snapshot: &PoolSnapshot, state: &PageState) -> Result<(), String> {
     let pairs = [
-        ("events", moment.events(), state.event),
-        ("allocated", moment.number("allocated_bytes"), state.allocated_bytes),
-        ("active", moment.number("active_bytes"), state.active_bytes),
-        ("reserved", moment.number("reserved_bytes"), state.reserved_bytes),
-        ("segments", moment.segment_count() as u64, state.segments),
-        ("blocks", moment.block_count() as u64, state.blocks),
+        ("events", snapshot.events(), state.event),
+        ("allocated", snapshot.number("allocated_bytes"), state.allocated_bytes),
+        ("active", snapshot.number("active_bytes"), state.active_bytes),
+        ("reserved", snapshot.number("reserved_bytes"), state.reserved_bytes),
+        ("segments", snapshot.segment_count() as u64, state.segments),
+        ("blocks", snapshot.block_count() as u64, state.blocks),
     ];
     for (what, pool, page) in pairs {
         if pool != page {
             return Err(format!("{what}: {page} on the page, {pool} in the pool"));
         }
     }
-    let (pool, page) = (moment.fragmentation(), state.fragmentation);
+    let (pool, page) = (snapshot.fragmentation(), state.fragmentation);
     if (pool - page).abs() > 1e-9 {
         return Err(format!("fragmentation: {page} on the page, {pool} in the pool"));
     }
     Ok(())
 }
 
-/// Compares the page, a native viewer and the pool at so many random moments of a run.
+/// Compares the page, a native viewer and the pool at `count` random moments of a run.
 ///
 /// # Errors
-/// What is not the same, and when.
+/// Returns the first difference and its moment.
 ///
 /// # Panics
-/// Where the program, the browser or the page does not run.
+/// Panics if the program, the browser or the page does not run.
 pub fn moments(browser: &Browser, rate: u64, count: u64, seed: u64) -> Result<String, String> {
     let mut load = Load::start(&["--rate", &rate.to_string()]);
-    let viewer = Watcher::start(load.url(), Manner::WHOLE);
+    let viewer = NativeViewer::start(load.url(), FollowOptions::WHOLE);
     let page = Page::open(browser, load.url());
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     for number in 0..count {
-        thread::sleep(Duration::from_millis(random.between(20, 400)));
-        let moment = load.moment();
-        let state = arrived(page, &moment);
-        let here = |error: String| format!("moment {number}, after {} events: {error}", moment.events());
-        check_counters(&moment, &state).map_err(here)?;
-        let seen = viewer.wait_for_event(moment.events(), PATIENCE)?;
-        moment.check(seen.recording.end_state(), seen.recording.definitions()).map_err(here)?;
+        thread::sleep(Duration::from_millis(random.u64(20..400)));
+        let snapshot = load.pause();
+        let state = wait_for_page(page, &snapshot);
+        let located = |error: String| format!("moment {number}, after {} events: {error}", snapshot.events());
+        check_counters(&snapshot, &state).map_err(located)?;
+        let seen = viewer.wait_for_event(snapshot.events(), TIMEOUT)?;
+        snapshot.check(seen.recording.end_state(), seen.recording.definitions()).map_err(located)?;
         let native = digest(seen.recording.end_state());
         drop(seen);
         let shown = page.digest();
         if shown != native {
-            return Err(here(format!("digest {shown:x} on the page, {native:x} in a native viewer")));
+            return Err(located(format!("digest {shown:x} on the page, {native:x} in a native viewer")));
         }
-        check_whole(page, &state).map_err(here)?;
-        load.go();
+        check_complete(page, &state).map_err(located)?;
+        load.resume();
     }
-    let events = json!(load.moment().events());
-    Ok(format!("seed {seed}: {count} moments of {events} events, page, native viewer and pool the same at each"))
+    let events = json!(load.pause().events());
+    Ok(format!("seed {seed}: {count} moments of {events} events, page, native viewer and pool agree at each"))
 }

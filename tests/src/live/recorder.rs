@@ -1,4 +1,4 @@
-//! `vramscope record`, following through whatever happens.
+//! `vramscope record`, following a program over a faulty network.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use vramscope_trace::{Recording, digest};
 
-use super::{PATIENCE, whole_file};
-use crate::load::Moment;
+use super::{TIMEOUT, read_complete_file};
+use crate::load::PoolSnapshot;
 use crate::program::vramscope;
 
-/// How often is looked whether it has come to its end.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Interval between checks of the process and its file.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A running one. It ends when this is dropped.
+/// A running `vramscope record`. Dropping it ends the process.
 pub(super) struct Recorder {
     child: Child,
     path: PathBuf,
@@ -29,28 +29,29 @@ impl Recorder {
         Self { child, path: path.to_owned() }
     }
 
-    /// Waits until what it has written goes up to a moment.
-    pub(super) fn wait_for(&self, moment: &Moment) -> Result<(), String> {
-        wait("record is not where the program is", || {
+    /// Waits until the file reaches the pool's newest event.
+    pub(super) fn wait_for(&self, snapshot: &PoolSnapshot) -> Result<(), String> {
+        wait("record has not caught up", || {
             let mut written = Recording::passing_by(None);
-            // The last chunk may be half written.
+            // The last chunk may be incomplete.
             fs::read(&self.path).is_ok_and(|bytes| written.push(&bytes).is_ok())
-                && written.end_event() >= moment.events()
+                && written.end_event() >= snapshot.events()
         })
     }
 
-    /// Waits until it has ended by itself, as the recording has. Gives back the digest of the last state, and how many events are lost.
-    pub(super) fn finish(mut self, moment: &Moment) -> Result<(u64, u64), String> {
+    /// Waits until the process ends with the recording. Returns the digest of the last state and
+    /// the number of lost events.
+    pub(super) fn finish(mut self, snapshot: &PoolSnapshot) -> Result<(u64, u64), String> {
         let child = &mut self.child;
         wait("record has not ended", || child.try_wait().is_ok_and(|status| status.is_some()))?;
         let status = self.child.wait().map_err(|error| error.to_string())?;
         if !status.success() {
             return Err(format!("record: {status}"));
         }
-        let (recording, _) = whole_file(&self.path)?;
-        moment.check(recording.end_state(), recording.definitions()).map_err(|error| format!("record: {error}"))?;
+        let (recording, _) = read_complete_file(&self.path)?;
+        snapshot.check(recording.end_state(), recording.definitions()).map_err(|error| format!("record: {error}"))?;
         let (events, lost_events) = (recording.events(), recording.lost_events());
-        if (recording.first_event(), events + lost_events) != (0, moment.events()) {
+        if (recording.first_event(), events + lost_events) != (0, snapshot.events()) {
             return Err(format!("record: {events} events from {}, {lost_events} lost", recording.first_event()));
         }
         Ok((digest(recording.end_state()), lost_events))
@@ -59,19 +60,19 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // It may have ended before; then there is nothing to kill.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn wait(what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
+fn wait(what: &str, mut is_done: impl FnMut() -> bool) -> Result<(), String> {
+    let deadline = Instant::now() + TIMEOUT;
+    while !is_done() {
         if Instant::now() > deadline {
-            return Err(format!("{what} after {PATIENCE:?}"));
+            return Err(format!("{what} after {TIMEOUT:?}"));
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

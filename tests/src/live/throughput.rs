@@ -1,4 +1,5 @@
-//! Many events a second to a native viewer and to a file at once: nothing may be lost, and both end with what the pool holds.
+//! Events at a high rate to a native viewer and a file: none may be lost, and both must end with
+//! what the pool holds.
 
 use std::fmt;
 use std::thread;
@@ -6,38 +7,38 @@ use std::time::Duration;
 
 use vramscope_trace::{Recording, digest};
 
-use super::{PATIENCE, whole_file};
+use super::{TIMEOUT, read_complete_file};
 use crate::load::Load;
-use crate::process::Taken;
-use crate::watcher::{Manner, Watcher};
+use crate::native_viewer::{FollowOptions, NativeViewer};
+use crate::process::ProcessUsage;
 
-/// How much.
+/// Extent of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Events a second.
     pub rate: u64,
-    /// For how long.
+    /// Duration.
     pub time: Duration,
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Throughput {
-    /// Events a second there really were.
+    /// Events a second that the program reached.
     pub rate: f64,
     /// Events of the recording.
     pub events: u64,
-    /// Bytes that the viewer was sent.
+    /// Bytes sent to the viewer.
     pub viewer_bytes: u64,
     /// Bytes of the file.
     pub file_bytes: u64,
-    /// How often the program waited because a queue was full.
+    /// Times that the program waited for a full queue.
     pub waits: u64,
-    /// For how long.
+    /// Total time waited, in milliseconds.
     pub waited_ms: u64,
-    /// The part of a processor that the program took, with all that records and serves.
+    /// Processors that the program used, recorder and server included.
     pub processors: f64,
-    /// The digest of the last state, which is the same everywhere.
+    /// Digest of the last state in viewer and file.
     pub digest: u64,
 }
 
@@ -53,45 +54,45 @@ impl fmt::Display for Throughput {
 /// Records, follows and compares.
 ///
 /// # Errors
-/// What is not as it should be.
+/// Returns the first check that failed.
 ///
 /// # Panics
-/// Where the program does not run.
+/// Panics if the program does not run.
 pub fn throughput(plan: Plan) -> Result<Throughput, String> {
-    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
     let path = folder.path().join("load.vram");
     let mut load = Load::start(&["--rate", &plan.rate.to_string(), "--record", &path.to_string_lossy()]);
-    let viewer = Watcher::start(load.url(), Manner::WHOLE);
-    viewer.wait_for_event(1, PATIENCE).map(drop)?;
-    let (before, first) = (Taken::by(load.pid()).unwrap_or_default(), load.ask("figures"));
+    let viewer = NativeViewer::start(load.url(), FollowOptions::WHOLE);
+    viewer.wait_for_event(1, TIMEOUT).map(drop)?;
+    let (before, first) = (ProcessUsage::of(load.pid()).unwrap_or_default(), load.request("figures"));
     thread::sleep(plan.time);
-    let (after, last) = (Taken::by(load.pid()).unwrap_or_default(), load.ask("figures"));
-    let moment = load.moment();
-    let seen = viewer.wait_for_event(moment.events(), PATIENCE)?;
+    let (after, last) = (ProcessUsage::of(load.pid()).unwrap_or_default(), load.request("figures"));
+    let snapshot = load.pause();
+    let seen = viewer.wait_for_event(snapshot.events(), TIMEOUT)?;
     let same = |what: &str, is: u64, wanted: u64| {
-        if is == wanted { Ok(()) } else { Err(format!("{what}: {is}, and should be {wanted}")) }
+        if is == wanted { Ok(()) } else { Err(format!("{what}: {is} instead of {wanted}")) }
     };
-    let whole = |who: &str, recording: &Recording| {
-        same(&format!("first event of {who}"), recording.first_event(), 0)?;
-        same(&format!("lost events of {who}"), recording.lost_events(), 0)?;
-        same(&format!("events of {who}"), recording.events(), moment.events())?;
-        moment.check(recording.end_state(), recording.definitions()).map_err(|error| format!("{who}: {error}"))
+    let check_complete = |name: &str, recording: &Recording| {
+        same(&format!("first event of {name}"), recording.first_event(), 0)?;
+        same(&format!("lost events of {name}"), recording.lost_events(), 0)?;
+        same(&format!("events of {name}"), recording.events(), snapshot.events())?;
+        snapshot.check(recording.end_state(), recording.definitions()).map_err(|error| format!("{name}: {error}"))
     };
-    whole("the viewer", &seen.recording)?;
+    check_complete("the viewer", &seen.recording)?;
     same("connections of the viewer", seen.connections, 1)?;
-    same("events that the viewer was told it missed", seen.missed, 0)?;
+    same("events reported to the viewer as missed", seen.missed, 0)?;
     let (at_viewer, viewer_bytes) = (digest(seen.recording.end_state()), seen.bytes);
     drop(seen);
     let summary = load.stop();
-    let (recording, file_bytes) = whole_file(&path)?;
-    whole("the file", &recording)?;
+    let (recording, file_bytes) = read_complete_file(&path)?;
+    check_complete("the file", &recording)?;
     same("digest of the file", digest(recording.end_state()), at_viewer)?;
     let number = |name: &str| summary[name].as_u64().unwrap_or(u64::MAX);
-    same("events of the summary", number("events"), moment.events())?;
-    let counted = |answer: &serde_json::Value| answer["events"].as_u64().unwrap_or(0);
+    same("events of the summary", number("events"), snapshot.events())?;
+    let event_count = |answer: &serde_json::Value| answer["events"].as_u64().unwrap_or(0);
     Ok(Throughput {
-        rate: (counted(&last) - counted(&first)) as f64 / plan.time.as_secs_f64(),
-        events: moment.events(),
+        rate: (event_count(&last) - event_count(&first)) as f64 / plan.time.as_secs_f64(),
+        events: snapshot.events(),
         viewer_bytes,
         file_bytes,
         waits: number("waits"),

@@ -1,6 +1,6 @@
-//! What is timed, in the page itself. Each returns a list of milliseconds unless it says otherwise.
+//! Scripts that measure inside the page. Each returns a list of milliseconds unless noted.
 
-/// Opens the file again and again; milliseconds from the call until the frame after the promise is on the screen.
+/// Opens the file repeatedly: from the call to the frame after its promise.
 pub(crate) const OPEN: &str = "
     const frame = () => new Promise(requestAnimationFrame);
     const times = [];
@@ -13,7 +13,7 @@ pub(crate) const OPEN: &str = "
     }
     return times;";
 
-/// Drops the file; milliseconds until the whole recording can be asked for.
+/// Drops the file: until the whole recording is usable.
 pub(crate) const DROP: &str = "
     const dataTransfer = new DataTransfer();
     dataTransfer.items.add(window.benchFile);
@@ -29,7 +29,7 @@ pub(crate) const DROP: &str = "
     await frame();
     return [performance.now() - start];";
 
-/// Seeks to random events, one after the other; milliseconds from the call until its promise says that it is on the screen.
+/// Seeks to random events in sequence: from the call to its promise, when the moment is shown.
 pub(crate) const SEEK: &str = "
     const events = window.vramscope.state().events;
     const times = [];
@@ -44,7 +44,7 @@ pub(crate) const SEEK: &str = "
     }
     return times;";
 
-/// Drags the pointer over the timeline, forth and back, a little every frame; milliseconds between frames.
+/// Drags the pointer along the timeline and back, a step every frame: time between frames.
 pub(crate) const SCRUB: &str = "
     const timeline = document.getElementById('timeline');
     const box = timeline.getBoundingClientRect();
@@ -54,7 +54,7 @@ pub(crate) const SCRUB: &str = "
         pointerId: 1, button: 0, buttons: 1, isPrimary: true, bubbles: true, cancelable: true, composed: true,
     }));
     const gaps = [];
-    const seen = new Set();
+    const moments = new Set();
     point('pointerdown', 0);
     const start = await frame();
     let before = start;
@@ -64,13 +64,13 @@ pub(crate) const SCRUB: &str = "
         const now = await frame();
         gaps.push(now - before);
         before = now;
-        seen.add(window.vramscope.state().event);
+        moments.add(window.vramscope.state().event);
     }
     point('pointerup', 0);
-    if (seen.size < 5) throw new Error(`${gaps.length} frames showed ${seen.size} moments`);
+    if (moments.size < 5) throw new Error(`${gaps.length} frames showed ${moments.size} moments`);
     return gaps;";
 
-/// Opens what the page was opened at again and again, over the network of this machine.
+/// Opens the page's own recording by URL repeatedly, over the loopback interface.
 pub(crate) const OPEN_URL: &str = "
     const url = new URLSearchParams(location.search).get('trace');
     const frame = () => new Promise(requestAnimationFrame);
@@ -84,7 +84,7 @@ pub(crate) const OPEN_URL: &str = "
     }
     return times;";
 
-/// Zooms the timeline in and out by the wheel; milliseconds from the turn of the wheel until it is on the screen.
+/// Zooms the timeline with the wheel: from the wheel event until the zoom is shown.
 pub(crate) const ZOOM: &str = "
     const timeline = document.getElementById('timeline');
     const box = timeline.getBoundingClientRect();
@@ -94,27 +94,28 @@ pub(crate) const ZOOM: &str = "
         await frame();
         const start = performance.now();
         timeline.dispatchEvent(new WheelEvent('wheel', {
-            clientX: box.left + box.width / 3, clientY: box.top + 9, deltaY: i % 20 < 10 ? -300 : 300, bubbles: true, cancelable: true,
+            clientX: box.left + box.width / 3, clientY: box.top + 9, deltaY: i % 20 < 10 ? -300 : 300,
+            bubbles: true, cancelable: true,
         }));
         await window.vramscope.seek(window.vramscope.state().event);
         times.push(performance.now() - start);
     }
     return times;";
 
-/// Bytes of memory: of the page's scripts, and of the viewer's wasm.
+/// Memory in bytes of the page's scripts and of the viewer's wasm.
 pub(crate) const MEMORY: &str = "
     const viewer = await import(new URL('pkg/vramscope_viewer.js', location.href));
     const exports = await viewer.default();
     return [performance.memory.usedJSHeapSize, exports.memory.buffer.byteLength];";
 
-/// Bytes that were asked of the server since the last call.
+/// Bytes and requests for recordings since the last call.
 pub(crate) const REQUESTED: &str = "
     const entries = performance.getEntriesByType('resource').filter(entry => entry.name.includes('/files/'));
     performance.clearResourceTimings();
     return [entries.reduce((sum, entry) => sum + entry.encodedBodySize, 0), entries.length];";
 
-/// Does all that is measured without a page. What does it has to stand before this: `wasm_bindgen`. The arguments are its wasm, how often to
-/// open, and how many moments to look at.
+/// Measures the wasm module without a page; the loader `wasm_bindgen` must precede this script.
+/// Arguments: the module's bytes, the number of opens, the number of seeks.
 pub(crate) const WASM: &str = "
     const bytes = text => Uint8Array.from(text, character => character.charCodeAt(0));
     const exports = await wasm_bindgen({ module_or_path: bytes(arguments[0]) });
@@ -126,12 +127,12 @@ pub(crate) const WASM: &str = "
         return performance.now() - start;
     });
     let events = 0, read = 0;
-    const taken = time(arguments[1], () => { events = it.take_in(); });
+    const decoded = time(arguments[1], () => { events = it.take_in(); });
     const played = time(arguments[1], () => it.play());
     const opened = time(arguments[1], () => { read = it.open(); });
     let random = 1;
-    const sought = time(arguments[2], () => {
+    const seeks = time(arguments[2], () => {
         random = (random * 48271) % 2147483647;
         it.seek(random % (events + 1));
     });
-    return { events, read, taken, played, opened, sought, memory: exports.memory.buffer.byteLength };";
+    return { events, read, decoded, played, opened, seeks, memory: exports.memory.buffer.byteLength };";
