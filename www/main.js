@@ -1,4 +1,4 @@
-// Loads the viewer and starts it. `window.vramscope.ready` is there before anything else, so that a script can wait for the rest.
+// Loads and starts the viewer. `window.vramscope.ready` exists first, so that scripts can wait for the rest.
 import init, { start } from "./pkg/vramscope_viewer.js";
 
 window.vramscope = {};

@@ -1,10 +1,10 @@
-//! What a recording costs in wasm, without a page around it: `cargo xtask bench-browser` loads this and times its calls.
+//! Decoding and seeking in wasm without a page; `cargo xtask bench-browser` times these calls.
 #![cfg(target_arch = "wasm32")]
 
 use vramscope_trace::{Opening, Recording, Replay};
 use wasm_bindgen::prelude::*;
 
-/// A recording's bytes, and what was made of them.
+/// A recording's bytes and their decoded form.
 #[wasm_bindgen]
 pub struct Measured {
     bytes: Vec<u8>,
@@ -14,13 +14,13 @@ pub struct Measured {
 
 #[wasm_bindgen]
 impl Measured {
-    /// Before anything is done.
+    /// Keeps the bytes without decoding them.
     #[wasm_bindgen(constructor)]
     pub fn new(bytes: Vec<u8>) -> Self {
         Self { bytes, recording: Recording::new(), replay: Replay::new() }
     }
 
-    /// Decodes all of it, with counters over time. Says how many events there are.
+    /// Decodes the recording with its counters over time. Returns the number of events.
     pub fn take_in(&mut self) -> Result<f64, String> {
         self.recording = Recording::new();
         self.replay = Replay::new();
@@ -28,14 +28,14 @@ impl Measured {
         Ok(self.recording.events() as f64)
     }
 
-    /// Decodes and applies every event, and does nothing else.
+    /// Decodes and applies every event.
     pub fn play(&mut self) -> Result<(), String> {
         let (first, end) = (self.recording.first_event(), self.recording.end_event());
         let mut replay = Replay::new();
         replay.play(&self.recording, first, end).map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// Opens it by its index. Says how many bytes were read.
+    /// Opens the recording by its index. Returns the bytes read.
     pub fn open(&mut self) -> Result<f64, String> {
         let mut opening = Opening::new(self.bytes.len() as u64);
         let mut read = 0;
@@ -48,7 +48,7 @@ impl Measured {
         Ok(read as f64)
     }
 
-    /// Goes to a moment, and reads before what that takes.
+    /// Goes to a moment after loading its chunks.
     pub fn seek(&mut self, event: f64) -> Result<(), String> {
         let event = event as u64;
         for range in self.recording.missing(event) {

@@ -1,4 +1,4 @@
-//! The timeline's two axes: time in round decimal steps, bytes in powers of two.
+//! The timeline's axes: time in decimal steps, bytes in powers of two.
 
 use std::ops::Range;
 
@@ -6,37 +6,38 @@ use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 
 use crate::units::{axis_moment, binary_step, decimal_step};
 
-/// A range of whole numbers on a line of pixels, with the values that get a label.
+/// A range of integers along a line of pixels, with evenly spaced labels.
 ///
-/// Positions are given as distances from its beginning: nanoseconds since 1970 have more digits than an `f64`.
+/// plotters gets distances from the start of the range: Unix times in nanoseconds do not fit an
+/// `f64` exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Axis {
     from: u64,
     to: u64,
-    /// The distance between labels.
+    /// Distance between labels.
     step: u64,
-    /// What the labels count from.
+    /// The value that is labelled 0.
     origin: u64,
 }
 
 impl Axis {
-    /// The time from `from_ns` to the later `to_ns`, labelled from `origin_ns` on with at most `most` labels.
-    pub(crate) fn time(from_ns: u64, to_ns: u64, origin_ns: u64, most: u64) -> Self {
-        Self { from: from_ns, to: to_ns, step: decimal_step(to_ns - from_ns, most), origin: origin_ns }
+    /// Creates a time axis with at most `max_labels` labels, which count from `origin_ns`.
+    pub(crate) fn time(from_ns: u64, to_ns: u64, origin_ns: u64, max_labels: u64) -> Self {
+        Self { from: from_ns, to: to_ns, step: decimal_step(to_ns - from_ns, max_labels), origin: origin_ns }
     }
 
-    /// Bytes up to `top`, with at most `most` labels above 0.
-    pub(crate) fn bytes(top: u64, most: u64) -> Self {
-        Self { from: 0, to: top.max(1), step: binary_step(top, most), origin: 0 }
+    /// Creates an axis from 0 to `top` bytes with at most `max_labels` labels above 0.
+    pub(crate) fn bytes(top: u64, max_labels: u64) -> Self {
+        Self { from: 0, to: top.max(1), step: binary_step(top, max_labels), origin: 0 }
     }
 
-    /// What stands at a distance from the beginning of a time axis.
+    /// Returns the label of a time axis at a distance from its start.
     pub(crate) fn label(&self, distance: f64) -> String {
         let value = self.from.saturating_add(distance.round() as u64).saturating_sub(self.origin);
         axis_moment(value, self.step, self.to.saturating_sub(self.origin))
     }
 
-    fn values(&self) -> Vec<f64> {
+    fn labelled_distances(&self) -> Vec<f64> {
         let first = self.from.saturating_sub(self.origin).div_ceil(self.step);
         let last = self.to.saturating_sub(self.origin) / self.step;
         (first..=last).map(|index| (self.origin + index * self.step - self.from) as f64).collect()
@@ -48,15 +49,15 @@ impl Ranged for Axis {
     type ValueType = f64;
 
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        let share = value / (self.to - self.from) as f64;
+        let ratio = value / (self.to - self.from) as f64;
         let length = f64::from(limit.1 - limit.0);
-        let at = share * length;
-        // Downwards on both axes, so that a pixel column belongs to one slice of time exactly.
-        limit.0 + if length < 0.0 { at.ceil() } else { at.floor() } as i32
+        let offset = ratio * length;
+        // Rounds towards smaller values on both axes: a pixel column is exactly one time slice.
+        limit.0 + if length < 0.0 { offset.ceil() } else { offset.floor() } as i32
     }
 
     fn key_points<H: KeyPointHint>(&self, _: H) -> Vec<f64> {
-        self.values()
+        self.labelled_distances()
     }
 
     fn range(&self) -> Range<f64> {

@@ -1,4 +1,4 @@
-//! Where plotters meets a [`Surface`]: a drawing backend that needs no page, so that charts come out the same everywhere.
+//! The plotters backend for a [`Surface`], so that charts look the same on every target.
 
 use std::convert::Infallible;
 
@@ -11,27 +11,27 @@ use crate::frame::{Color, Frame, Rect};
 use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
 
-/// Draws on a surface.
+/// A plotters backend that draws on a surface.
 pub(crate) struct Backend<'a, S>(pub(crate) &'a mut S);
 
-type Drawn = Result<(), DrawingErrorKind<Infallible>>;
+type DrawResult = Result<(), DrawingErrorKind<Infallible>>;
 
-fn color(of: BackendColor) -> Color {
-    let (r, g, b) = of.rgb;
+fn opaque_color(color: BackendColor) -> Color {
+    let (r, g, b) = color.rgb;
     Color { r, g, b }
 }
 
-/// The rectangle with both corners in it, whichever way they were given.
-fn spanned(a: BackendCoord, b: BackendCoord) -> Rect {
+/// Returns the rectangle that includes both corner pixels, given in any order.
+fn rect_including(a: BackendCoord, b: BackendCoord) -> Rect {
     Rect::new(a.0.min(b.0), a.1.min(b.1), a.0.max(b.0).saturating_add(1), a.1.max(b.1).saturating_add(1))
 }
 
 impl<S: Surface> Backend<'_, S> {
-    fn paint(&mut self, rect: Rect, of: BackendColor) {
-        if of.alpha >= 1.0 {
-            self.0.fill(rect, color(of));
-        } else if of.alpha > 0.0 {
-            self.0.tint(rect, color(of), of.alpha as f32);
+    fn paint(&mut self, rect: Rect, color: BackendColor) {
+        if color.alpha >= 1.0 {
+            self.0.fill(rect, opaque_color(color));
+        } else if color.alpha > 0.0 {
+            self.0.tint(rect, opaque_color(color), color.alpha as f32);
         }
     }
 }
@@ -43,41 +43,41 @@ impl<S: Surface> DrawingBackend for Backend<'_, S> {
         self.0.size()
     }
 
-    fn ensure_prepared(&mut self) -> Drawn {
+    fn ensure_prepared(&mut self) -> DrawResult {
         Ok(())
     }
 
-    fn present(&mut self) -> Drawn {
+    fn present(&mut self) -> DrawResult {
         Ok(())
     }
 
-    fn draw_pixel(&mut self, (x, y): BackendCoord, of: BackendColor) -> Drawn {
-        self.paint(spanned((x, y), (x, y)), of);
+    fn draw_pixel(&mut self, (x, y): BackendCoord, color: BackendColor) -> DrawResult {
+        self.paint(rect_including((x, y), (x, y)), color);
         Ok(())
     }
 
-    fn draw_line<T: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &T) -> Drawn {
+    fn draw_line<T: BackendStyle>(&mut self, from: BackendCoord, to: BackendCoord, style: &T) -> DrawResult {
         self.draw_path([from, to], style)
     }
 
-    fn draw_rect<T: BackendStyle>(&mut self, a: BackendCoord, b: BackendCoord, style: &T, fill: bool) -> Drawn {
+    fn draw_rect<T: BackendStyle>(&mut self, a: BackendCoord, b: BackendCoord, style: &T, fill: bool) -> DrawResult {
         if fill {
-            self.paint(spanned(a, b), style.color());
+            self.paint(rect_including(a, b), style.color());
             return Ok(());
         }
         self.draw_path([a, (b.0, a.1), b, (a.0, b.1), a], style)
     }
 
-    fn draw_path<T: BackendStyle, I: IntoIterator<Item = BackendCoord>>(&mut self, path: I, style: &T) -> Drawn {
+    fn draw_path<T: BackendStyle, I: IntoIterator<Item = BackendCoord>>(&mut self, path: I, style: &T) -> DrawResult {
         let points: Vec<BackendCoord> = path.into_iter().collect();
-        let of = style.color();
-        if of.alpha > 0.0 {
-            self.0.line(&points, style.stroke_width().max(1), color(of), of.alpha as f32);
+        let color = style.color();
+        if color.alpha > 0.0 {
+            self.0.line(&points, style.stroke_width().max(1), opaque_color(color), color.alpha as f32);
         }
         Ok(())
     }
 
-    fn draw_text<T: BackendTextStyle>(&mut self, text: &str, style: &T, (x, y): BackendCoord) -> Drawn {
+    fn draw_text<T: BackendTextStyle>(&mut self, text: &str, style: &T, (x, y): BackendCoord) -> DrawResult {
         let anchor = style.anchor();
         let align = match anchor.h_pos {
             HPos::Left => Align::Left,
@@ -92,7 +92,7 @@ impl<S: Surface> DrawingBackend for Backend<'_, S> {
                 VPos::Center => 0.0,
                 VPos::Bottom => -half,
             };
-        self.0.text(text, size, (x as f32, center), align, color(style.color()));
+        self.0.text(text, size, (x as f32, center), align, opaque_color(style.color()));
         Ok(())
     }
 
@@ -106,31 +106,33 @@ impl<S: Surface> DrawingBackend for Backend<'_, S> {
     }
 }
 
-/// Draws a line through `points` on a frame. Level and upright lines, which are nearly all of a chart, are painted row by row.
-pub(crate) fn line(frame: &mut Frame, points: &[BackendCoord], stroke: u32, color: Color, alpha: f32) {
-    let style = Style { color, alpha, stroke };
-    let (before, behind) = ((stroke.max(1) as i32 - 1) / 2, stroke.max(1) as i32 / 2);
+/// Draws a line through `points` on a frame.
+///
+/// Horizontal and vertical lines, nearly all lines of a chart, are filled as rectangles.
+pub(crate) fn draw_line(frame: &mut Frame, points: &[BackendCoord], stroke: u32, color: Color, alpha: f32) {
+    let style = LineStyle { color, alpha, stroke };
+    let (before, after) = ((stroke.max(1) as i32 - 1) / 2, stroke.max(1) as i32 / 2);
     for pair in points.windows(2) {
         let &[from, to] = pair else { continue };
-        let line = spanned(from, to);
+        let line = rect_including(from, to);
         if from.1 == to.1 {
-            frame.tint(Rect { y0: line.y0 - before, y1: line.y1 + behind, ..line }, color, alpha);
+            frame.tint(Rect { y0: line.y0 - before, y1: line.y1 + after, ..line }, color, alpha);
         } else if from.0 == to.0 {
-            frame.tint(Rect { x0: line.x0 - before, x1: line.x1 + behind, ..line }, color, alpha);
+            frame.tint(Rect { x0: line.x0 - before, x1: line.x1 + after, ..line }, color, alpha);
         } else {
-            // It cannot fail: pixels do not.
-            let _ = rasterizer::draw_line(&mut Pixels(frame), from, to, &style);
+            // `PixelBackend` never returns an error.
+            let _ = rasterizer::draw_line(&mut PixelBackend(frame), from, to, &style);
         }
     }
 }
 
-struct Style {
+struct LineStyle {
     color: Color,
     alpha: f32,
     stroke: u32,
 }
 
-impl BackendStyle for Style {
+impl BackendStyle for LineStyle {
     fn color(&self) -> BackendColor {
         let Color { r, g, b } = self.color;
         BackendColor { alpha: f64::from(self.alpha), rgb: (r, g, b) }
@@ -141,26 +143,26 @@ impl BackendStyle for Style {
     }
 }
 
-/// What a sloping line is made of.
-struct Pixels<'a>(&'a mut Frame);
+/// A plotters backend that only draws pixels, for the rasterizer of sloping lines.
+struct PixelBackend<'a>(&'a mut Frame);
 
-impl DrawingBackend for Pixels<'_> {
+impl DrawingBackend for PixelBackend<'_> {
     type ErrorType = Infallible;
 
     fn get_size(&self) -> (u32, u32) {
         (self.0.width() as u32, self.0.height() as u32)
     }
 
-    fn ensure_prepared(&mut self) -> Drawn {
+    fn ensure_prepared(&mut self) -> DrawResult {
         Ok(())
     }
 
-    fn present(&mut self) -> Drawn {
+    fn present(&mut self) -> DrawResult {
         Ok(())
     }
 
-    fn draw_pixel(&mut self, (x, y): BackendCoord, of: BackendColor) -> Drawn {
-        self.0.blend(x, y, color(of), of.alpha as f32);
+    fn draw_pixel(&mut self, (x, y): BackendCoord, color: BackendColor) -> DrawResult {
+        self.0.blend(x, y, opaque_color(color), color.alpha as f32);
         Ok(())
     }
 }

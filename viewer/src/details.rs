@@ -1,40 +1,40 @@
-//! Everything there is to say about one thing on the screen, as text.
+//! The texts of the details panel: a block, a free range, a segment, or the GPU as a whole.
 
 use vramscope_trace::{
-    Definitions, DeviceId, DeviceState, Event, EventKind, MemorySample, MemoryState, MempoolId, Pool, PoolKind,
-    Recording, Segment, SiteId, Stage,
+    Count, Definitions, DeviceId, DeviceState, DurationNs, Event, EventKind, MemorySample, MemoryState, MempoolId,
+    Pool, PoolKind, Recording, Segment, SiteId, Stage,
 };
 
 use crate::heatmap::Hit;
-use crate::units;
+use crate::units::{self, unbroken_size};
 
 /// Frames of a call stack that are shown.
-const FRAMES: usize = 24;
+const MAX_FRAMES: usize = 24;
 
-/// What the details are about; a page marks it with the color that the heatmap has for it.
+/// What the details describe. The page marks it with the heatmap's color for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum DetailsKind {
     /// An allocated block.
-    Allocated,
-    /// A block that waits for a stream.
-    Pending,
-    /// Free space beside live blocks.
-    Free,
-    /// A segment with nothing in it.
-    Cached,
+    AllocatedBlock,
+    /// A block pending free.
+    PendingBlock,
+    /// A free range in a segment that also has live blocks.
+    FreeRange,
+    /// A segment without live blocks.
+    FreeSegment,
     /// The GPU as a whole.
     Device,
 }
 
-impl Subject {
-    /// What it is called.
+impl DetailsKind {
+    /// Returns the panel's heading.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
-            Self::Allocated => "Allocated block",
-            Self::Pending => "Block pending free",
-            Self::Free => "Free space",
-            Self::Cached => "Free segment",
+            Self::AllocatedBlock => "Allocated block",
+            Self::PendingBlock => "Block pending free",
+            Self::FreeRange => "Free space",
+            Self::FreeSegment => "Free segment",
             Self::Device => "Device",
         }
     }
@@ -43,20 +43,20 @@ impl Subject {
 /// A list of names and values under a heading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Section {
-    /// The heading; empty for the first one.
+    /// Heading; empty for the first section.
     pub heading: &'static str,
     /// Names and values.
     pub rows: Vec<(&'static str, String)>,
 }
 
-/// What the panel says.
+/// The content of the details panel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Details {
-    /// What it is about.
-    pub subject: Subject,
-    /// The lists.
+    /// What is described.
+    pub kind: DetailsKind,
+    /// Names and values.
     pub sections: Vec<Section>,
-    /// The call stack, innermost first: function, and place.
+    /// Call stack, innermost frame first: function, and file with line.
     pub stack: Vec<(String, String)>,
 }
 
@@ -71,45 +71,40 @@ fn pool_name(pool: Pool) -> String {
     }
 }
 
-/// A size whose unit stays on its line.
-fn size(bytes: u64) -> String {
-    units::bytes(bytes).replace(' ', "\u{a0}")
-}
-
-fn share(part: u64, whole: u64) -> String {
-    units::percent(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
-}
-
-/// What is known of a stretch of a segment.
+/// Returns the details of a block or free range and its segment.
 #[must_use]
 pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, definitions: &Definitions) -> Details {
-    let whole = hit.size == hit.segment.size;
-    let (subject, site) = match hit.block {
-        Some(block) if block.pending_free => (Subject::Pending, block.site),
-        Some(block) => (Subject::Allocated, block.site),
-        None if whole => (Subject::Cached, hit.segment.site),
-        None => (Subject::Free, SiteId(0)),
+    let is_whole_segment = hit.size == hit.segment.size;
+    let (kind, site) = match hit.block {
+        Some(block) if block.pending_free => (DetailsKind::PendingBlock, block.site),
+        Some(block) => (DetailsKind::AllocatedBlock, block.site),
+        None if is_whole_segment => (DetailsKind::FreeSegment, hit.segment.site),
+        None => (DetailsKind::FreeRange, SiteId(0)),
     };
-    let mut rows = vec![("address", units::address(hit.address)), ("size", units::both_bytes(hit.size))];
+    let mut rows = vec![("address", units::address(hit.address)), ("size", units::rounded_and_exact_size(hit.size))];
     if let Some(block) = hit.block {
-        let waste = block.size.saturating_sub(block.requested);
-        rows.push(("requested", units::both_bytes(block.requested)));
-        rows.push(("rounding", format!("{} · {}", size(waste), share(waste, block.size))));
-        let age_ns = state.time_ns().saturating_sub(block.since_ns);
-        let age_events = state.event().saturating_sub(block.since_event);
-        rows.push(("age", format!("{} · {} events", units::duration(age_ns), units::count(age_events))));
-        rows.push(("allocated by", format!("event {}", units::count(block.since_event))));
+        let rounding = block.size.saturating_sub(block.requested);
+        rows.push(("requested", units::rounded_and_exact_size(block.requested)));
+        rows.push(("rounding", size_and_percent(rounding, block.size)));
+        let age = DurationNs(state.time_ns().saturating_sub(block.since_ns));
+        let age_events = Count(state.event().saturating_sub(block.since_event));
+        rows.push(("age", format!("{age} · {}", age_events.of("event", "events"))));
+        rows.push(("allocated by", format!("event {}", Count(block.since_event))));
         rows.push(("stream", block.stream.0.to_string()));
-    } else if !whole {
-        rows.push(("state", "free, inside a segment that is in use".to_owned()));
-        rows.push(("offset", size(hit.address - hit.segment.address)));
+    } else if !is_whole_segment {
+        rows.push(("state", "free, in a segment that also has live blocks".to_owned()));
+        rows.push(("offset", unbroken_size(hit.address - hit.segment.address)));
     } else {
-        rows.push(("state", "cached: no block is in it".to_owned()));
+        rows.push(("state", "cached: the segment has no live block".to_owned()));
     }
     let mut first = Section { heading: "", rows };
     let mut stack = Vec::new();
     describe_site(site, definitions, &mut first.rows, &mut stack);
-    Details { subject, sections: vec![first, of_segment(&hit.segment, device)], stack }
+    Details { kind, sections: vec![first, segment_section(&hit.segment, device)], stack }
+}
+
+fn size_and_percent(part: u64, whole: u64) -> String {
+    format!("{} · {}", unbroken_size(part), units::percent_of(part, whole))
 }
 
 fn describe_site(
@@ -126,18 +121,18 @@ fn describe_site(
     if site.category != Default::default() {
         rows.push(("category", site.category.name().to_owned()));
     }
-    stack.extend(definitions.stack(site.stack).take(FRAMES).map(|frame| {
+    stack.extend(definitions.stack(site.stack).take(MAX_FRAMES).map(|frame| {
         let (function, file) = (definitions.string(frame.function), definitions.string(frame.file));
-        let place = match (file, frame.line) {
+        let location = match (file, frame.line) {
             ("", _) => String::new(),
             (file, 0) => file.to_owned(),
             (file, line) => format!("{file}:{line}"),
         };
-        (function.to_owned(), place)
+        (function.to_owned(), location)
     }));
 }
 
-fn of_segment(segment: &Segment, device: &DeviceState) -> Section {
+fn segment_section(segment: &Segment, device: &DeviceState) -> Section {
     let (mut used, mut blocks, mut free, mut largest) = (0u64, 0u64, 0u64, 0u64);
     for extent in device.extents(segment) {
         match extent.block {
@@ -153,11 +148,11 @@ fn of_segment(segment: &Segment, device: &DeviceState) -> Section {
     }
     let mut rows = vec![
         ("address", units::address(segment.address)),
-        ("size", units::both_bytes(segment.size)),
-        ("used", format!("{} · {}", size(used), share(used, segment.size))),
-        ("free", format!("{}, largest {}", size(free), size(largest))),
-        ("fragmentation", share(free - largest, free)),
-        ("blocks", units::count(blocks)),
+        ("size", units::rounded_and_exact_size(segment.size)),
+        ("used", size_and_percent(used, segment.size)),
+        ("free", format!("{}, largest {}", unbroken_size(free), unbroken_size(largest))),
+        ("fragmentation", units::percent_of(free - largest, free)),
+        ("blocks", Count(blocks).to_string()),
         ("stream", segment.stream.0.to_string()),
         ("pool", pool_name(segment.pool)),
     ];
@@ -167,106 +162,104 @@ fn of_segment(segment: &Segment, device: &DeviceState) -> Section {
     Section { heading: "Segment", rows }
 }
 
-fn of_pieces(total: u64, pieces: u64) -> String {
-    match pieces {
-        0 => size(total),
-        1 => format!("{} in 1 piece", size(total)),
-        _ => format!("{} in {} pieces", size(total), units::count(pieces)),
+fn size_in_blocks(bytes: u64, blocks: u64) -> String {
+    match blocks {
+        0 => unbroken_size(bytes),
+        _ => format!("{} in {}", unbroken_size(bytes), Count(blocks).of("block", "blocks")),
     }
 }
 
-/// What the driver said last; the pool's own share is known without it, and of later.
-fn of_sample(sample: &MemorySample) -> Section {
+/// Returns the last memory sample. It omits the pool's own memory, which is known more recently.
+fn sample_section(sample: &MemorySample) -> Section {
     let rows = vec![
-        ("this process", units::both_bytes(sample.used_by_context)),
-        ("others", units::both_bytes(sample.used_by_others)),
-        ("free", units::both_bytes(sample.free)),
+        ("this process", units::rounded_and_exact_size(sample.used_by_context)),
+        ("others", units::rounded_and_exact_size(sample.used_by_others)),
+        ("free", units::rounded_and_exact_size(sample.free)),
     ];
     Section { heading: "Outside the pool, by the driver's last sample", rows }
 }
 
-/// What a GPU is called where there are several. The devices of a hub of several processes have names that tell which is which; those of one
-/// process are told apart by their numbers.
+/// Returns the name of a GPU for choosing among several.
+///
+/// With several processes, the devices' names identify them; within one process, their numbers.
 #[must_use]
 pub fn name_of_device(recording: &Recording, id: DeviceId) -> String {
-    let about = recording.info().devices.iter().find(|about| about.device == id.0);
-    match about {
-        Some(about) if about.rank.is_some() || !about.process.is_empty() => about.name.clone(),
-        Some(about) if !about.name.trim().is_empty() => format!("GPU {} · {}", id.0, about.name),
+    let info = recording.info().devices.iter().find(|info| info.device == id.0);
+    match info {
+        Some(info) if info.rank.is_some() || !info.process.is_empty() => info.name.clone(),
+        Some(info) if !info.name.trim().is_empty() => format!("GPU {} · {}", id.0, info.name),
         _ => format!("GPU {}", id.0),
     }
 }
 
-/// What is known of a GPU as a whole.
+/// Returns the details of a GPU as a whole, and of the recording.
 #[must_use]
 pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, notes: &[String]) -> Details {
     let counters = device.counters();
     let free = device.free_space();
     let info = recording.info();
     let mut rows = Vec::new();
-    let about = info.devices.iter().find(|about| about.device == id.0);
-    if let Some(about) = about.filter(|about| !about.name.is_empty()) {
-        rows.push(("name", about.name.clone()));
+    let device_info = info.devices.iter().find(|info| info.device == id.0);
+    if let Some(info) = device_info.filter(|info| !info.name.is_empty()) {
+        rows.push(("name", info.name.clone()));
     }
-    if let Some(about) = about.filter(|about| !about.process.is_empty()) {
-        rows.push(("process", about.process.clone()));
+    if let Some(info) = device_info.filter(|info| !info.process.is_empty()) {
+        rows.push(("process", info.process.clone()));
     }
-    if let Some(about) = about.filter(|about| about.total_bytes > 0) {
-        rows.push(("memory", size(about.total_bytes)));
+    if let Some(info) = device_info.filter(|info| info.total_bytes > 0) {
+        rows.push(("memory", unbroken_size(info.total_bytes)));
     }
     rows.extend([
-        ("requested", units::both_bytes(counters.requested)),
-        ("rounding", size(counters.active.saturating_sub(counters.requested))),
-        ("free inside", of_pieces(free.total, free.blocks)),
-        ("largest free", units::both_bytes(free.largest)),
+        ("requested", units::rounded_and_exact_size(counters.requested)),
+        ("rounding", unbroken_size(counters.active.saturating_sub(counters.requested))),
+        ("free in segments", size_in_blocks(free.total, free.blocks)),
+        ("largest free", units::rounded_and_exact_size(free.largest)),
         ("fragmentation", units::percent(free.fragmentation())),
     ]);
     if device.ooms() > 0 {
-        rows.push((
-            "failed",
-            match device.ooms() {
-                1 => "1 request (OOM)".to_owned(),
-                ooms => format!("{} requests (OOM)", units::count(ooms)),
-            },
-        ));
+        rows.push(("out of memory", Count(device.ooms()).of("failed request", "failed requests")));
     }
     if device.misfits() > 0 {
-        rows.push(("contradictions", format!("{} events did not fit", units::count(device.misfits()))));
+        let events = Count(device.misfits()).of("event does", "events do");
+        rows.push(("inconsistent", format!("{events} not match the recorded state")));
     }
-    let mut about_recording = Vec::new();
+    let mut recording_rows = Vec::new();
     let texts = [("program", &info.source), ("written by", &info.writer), ("settings", &info.alloc_conf)];
-    about_recording
+    recording_rows
         .extend(texts.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, text.clone())));
-    about_recording.push(length_of(recording));
-    about_recording.extend(notes.iter().map(|note| ("note", note.clone())));
-    if notes.is_empty() && about.is_some_and(|about| !about.history_complete) {
-        about_recording.push(("history", "begins late: what was there before is known only from then on".to_owned()));
+    recording_rows.push(length_row(recording));
+    recording_rows.extend(notes.iter().map(|note| ("note", note.clone())));
+    if notes.is_empty() && device_info.is_some_and(|info| !info.history_complete) {
+        recording_rows.push(("history", INCOMPLETE_HISTORY.to_owned()));
     }
     let mut sections = vec![Section { heading: "", rows }];
-    sections.extend(device.sample().map(|sample| of_sample(&sample)));
-    sections.push(Section { heading: "Recording", rows: about_recording });
-    Details { subject: Subject::Device, sections, stack: Vec::new() }
+    sections.extend(device.sample().map(|sample| sample_section(&sample)));
+    sections.push(Section { heading: "Recording", rows: recording_rows });
+    Details { kind: DetailsKind::Device, sections, stack: Vec::new() }
 }
 
-/// How long a recording is; where its beginning is not held, how much of it is.
-fn length_of(recording: &Recording) -> (&'static str, String) {
-    let length = units::duration(recording.end_ns().saturating_sub(recording.start_ns()));
+/// Text for a recording that does not begin with the program's first allocation.
+const INCOMPLETE_HISTORY: &str = "Recording began after memory was in use; earlier history is missing";
+
+/// Returns a recording's length, or how much is left of it if its start has been discarded.
+fn length_row(recording: &Recording) -> (&'static str, String) {
+    let length = DurationNs(recording.end_ns().saturating_sub(recording.start_ns()));
     match recording.first_event() {
-        0 => ("length", length),
-        first => ("held", format!("the last {length}, since event {}", units::count(first))),
+        0 => ("length", length.to_string()),
+        first => ("held", format!("the last {length}, since event {}", Count(first))),
     }
 }
 
-/// What there is to say of the first moment, which no event led to.
+/// Returns the description of the first moment, which no event led to.
 #[must_use]
-pub fn of_beginning(recording: &Recording) -> &'static str {
-    if recording.first_event() == 0 { "the beginning of the recording" } else { "the oldest moment that is held" }
+pub fn of_first_moment(recording: &Recording) -> &'static str {
+    if recording.first_event() == 0 { "start of the recording" } else { "oldest moment that this page holds" }
 }
 
-/// An event in a few words.
+/// Returns a short description of an event.
 #[must_use]
 pub fn of_event(event: &Event, definitions: &Definitions) -> String {
-    let range = |address: u64, bytes: u64| format!("{} at {}", size(bytes), units::address(address));
+    let range = |address: u64, bytes: u64| format!("{} at {}", unbroken_size(bytes), units::address(address));
     match event.kind {
         EventKind::SegmentAllocated { address, size, .. } => format!("segment allocated, {}", range(address, size)),
         EventKind::SegmentFreed { address, size, .. } => format!("segment freed, {}", range(address, size)),
@@ -276,22 +269,22 @@ pub fn of_event(event: &Event, definitions: &Definitions) -> String {
         EventKind::FreeRequested { address, .. } => format!("free requested at {}", units::address(address)),
         EventKind::FreeCompleted { address, .. } => format!("free completed at {}", units::address(address)),
         EventKind::OutOfMemory { requested, device_free, .. } => {
-            format!("out of memory: {} asked, {} free", size(requested), size(device_free))
+            format!("out of memory: {} requested, {} free", unbroken_size(requested), unbroken_size(device_free))
         }
         EventKind::MemorySample { used_by_context, used_by_others, free } => format!(
-            "driver: {} outside the pool, {} in other processes, {} free",
-            size(used_by_context),
-            size(used_by_others),
-            size(free)
+            "memory sample: {} outside the pool, {} in other processes, {} free",
+            unbroken_size(used_by_context),
+            unbroken_size(used_by_others),
+            unbroken_size(free)
         ),
         EventKind::Mark { stage, name, .. } => {
-            let what = match stage {
+            let prefix = match stage {
                 Stage::Instant => "mark",
                 Stage::Begin => "begin",
                 Stage::End => "end",
             };
-            format!("{what} {}", definitions.string(name))
+            format!("{prefix} {}", definitions.string(name))
         }
-        EventKind::Gap { lost } => format!("{} events lost", units::count(lost)),
+        EventKind::Gap { lost } => format!("{} lost", Count(lost).of("event", "events")),
     }
 }

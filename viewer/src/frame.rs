@@ -1,4 +1,4 @@
-//! A picture in memory: rows of RGBA pixels, and the few shapes that everything here is drawn with.
+//! An RGBA picture in memory, and the few shapes that everything is drawn with.
 
 /// An opaque color.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,13 +12,13 @@ pub struct Color {
 }
 
 impl Color {
-    /// The color written `0xRRGGBB`.
+    /// Creates a color from `0xRRGGBB`.
     #[must_use]
     pub const fn hex(value: u32) -> Self {
         Self { r: (value >> 16) as u8, g: (value >> 8) as u8, b: value as u8 }
     }
 
-    /// The mixture of `self` and `other` with a share of `amount` (0 to 1) of `other`.
+    /// Returns a mixture of `self` and `amount` (0 to 1) of `other`.
     #[must_use]
     pub fn mix(self, other: Self, amount: f32) -> Self {
         let part = |a: u8, b: u8| (f32::from(a) + (f32::from(b) - f32::from(a)) * amount.clamp(0.0, 1.0)).round() as u8;
@@ -26,45 +26,45 @@ impl Color {
     }
 }
 
-/// A rectangle in pixels; `x1` and `y1` are the first column and row outside.
+/// A rectangle in pixels; `x1` and `y1` are exclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rect {
-    /// The first column.
+    /// Leftmost column.
     pub x0: i32,
-    /// The first row.
+    /// Topmost row.
     pub y0: i32,
-    /// The first column to the right.
+    /// First column to the right of the rectangle.
     pub x1: i32,
-    /// The first row below.
+    /// First row below the rectangle.
     pub y1: i32,
 }
 
 impl Rect {
-    /// The rectangle of these edges.
+    /// Creates a rectangle from its edges.
     #[must_use]
     pub const fn new(x0: i32, y0: i32, x1: i32, y1: i32) -> Self {
         Self { x0, y0, x1, y1 }
     }
 
-    /// Columns.
+    /// Returns the number of columns.
     #[must_use]
     pub const fn width(&self) -> i32 {
         self.x1 - self.x0
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     #[must_use]
     pub const fn height(&self) -> i32 {
         self.y1 - self.y0
     }
 
-    /// Whether the pixel is inside.
+    /// Returns true if the pixel is inside.
     #[must_use]
     pub const fn contains(&self, x: i32, y: i32) -> bool {
         x >= self.x0 && x < self.x1 && y >= self.y0 && y < self.y1
     }
 
-    /// What both rectangles hold; empty (no width or no height) where they do not meet.
+    /// Returns the common part of both rectangles; its width or height is 0 if there is none.
     #[must_use]
     pub fn intersect(&self, other: Self) -> Self {
         let (x0, y0) = (self.x0.max(other.x0), self.y0.max(other.y0));
@@ -72,7 +72,7 @@ impl Rect {
     }
 }
 
-/// A picture. Whatever is drawn outside of it is cut off.
+/// An RGBA picture. Drawing is clipped to its bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     width: i32,
@@ -81,10 +81,10 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The longest side: beyond this a browser refuses a canvas as well.
+    /// Longest side in pixels; browsers refuse larger canvases as well.
     pub const MAX_SIDE: u32 = 16_384;
 
-    /// A picture of one color. A side is at least 1 and at most [`MAX_SIDE`](Self::MAX_SIDE).
+    /// Creates a picture of one color. Sides are clamped to 1 ..= [`MAX_SIDE`](Self::MAX_SIDE).
     #[must_use]
     pub fn new(width: u32, height: u32, color: Color) -> Self {
         let (width, height) = (width.clamp(1, Self::MAX_SIDE), height.clamp(1, Self::MAX_SIDE));
@@ -92,31 +92,31 @@ impl Frame {
         Self { width: width as i32, height: height as i32, pixels }
     }
 
-    /// Columns.
+    /// Returns the number of columns.
     #[must_use]
     pub const fn width(&self) -> i32 {
         self.width
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     #[must_use]
     pub const fn height(&self) -> i32 {
         self.height
     }
 
-    /// The whole picture as a rectangle.
+    /// Returns the whole picture as a rectangle.
     #[must_use]
     pub const fn bounds(&self) -> Rect {
         Rect::new(0, 0, self.width, self.height)
     }
 
-    /// The picture's bytes: red, green, blue, alpha; rows from the top.
+    /// Returns the pixels as bytes: red, green, blue, alpha; rows from the top.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.pixels.as_flattened()
     }
 
-    /// The color of a pixel, if it is inside.
+    /// Returns the color of a pixel, or `None` outside of the picture.
     #[must_use]
     pub fn pixel(&self, x: i32, y: i32) -> Option<Color> {
         self.bounds().contains(x, y).then(|| {
@@ -125,43 +125,43 @@ impl Frame {
         })
     }
 
-    /// Takes over the pixels of a picture of the same size.
+    /// Copies size and pixels of another picture, reusing this one's memory.
     pub fn copy_from(&mut self, other: &Self) {
         self.clone_from(other);
     }
 
-    /// Paints another picture with its upper left corner at a place of this one.
+    /// Copies another picture into this one, its upper left corner at `x`, `y`.
     pub fn paste(&mut self, other: &Self, x: i32, y: i32) {
         let from = x.min(0).unsigned_abs() as usize;
-        self.rows_mut(Rect::new(x, y, x + other.width, y + other.height), |row, pixels| {
+        self.for_each_row(Rect::new(x, y, x + other.width, y + other.height), |row, pixels| {
             let start = other.index(0, row - y) + from;
             pixels.copy_from_slice(&other.pixels[start..start + pixels.len()]);
         });
     }
 
-    /// Paints one pixel.
+    /// Sets one pixel.
     pub fn set(&mut self, x: i32, y: i32, color: Color) {
         if self.bounds().contains(x, y) {
-            let at = self.index(x, y);
-            self.pixels[at] = opaque(color);
+            let index = self.index(x, y);
+            self.pixels[index] = opaque(color);
         }
     }
 
-    /// Paints one pixel with a share of `alpha` (0 to 1) of the color.
+    /// Blends one pixel with `alpha` (0 to 1) of the color.
     pub fn blend(&mut self, x: i32, y: i32, color: Color, alpha: f32) {
         if let Some(below) = self.pixel(x, y) {
             self.set(x, y, below.mix(color, alpha));
         }
     }
 
-    /// Paints a rectangle.
+    /// Fills a rectangle.
     pub fn fill(&mut self, rect: Rect, color: Color) {
-        self.rows_mut(rect, |_, row| row.fill(opaque(color)));
+        self.for_each_row(rect, |_, row| row.fill(opaque(color)));
     }
 
-    /// Paints a rectangle with a share of `alpha` (0 to 1) of the color.
+    /// Blends a rectangle with `alpha` (0 to 1) of the color.
     pub fn tint(&mut self, rect: Rect, color: Color, alpha: f32) {
-        self.rows_mut(rect, |_, row| {
+        self.for_each_row(rect, |_, row| {
             for pixel in row {
                 let [r, g, b, _] = *pixel;
                 *pixel = opaque(Color { r, g, b }.mix(color, alpha));
@@ -169,7 +169,7 @@ impl Frame {
         });
     }
 
-    /// Paints the edge of a rectangle, `stroke` pixels thick, inwards.
+    /// Draws the edge of a rectangle, `stroke` pixels wide, inside of the rectangle.
     pub fn outline(&mut self, rect: Rect, stroke: i32, color: Color) {
         let Rect { x0, y0, x1, y1 } = rect;
         self.fill(Rect::new(x0, y0, x1, (y0 + stroke).min(y1)), color);
@@ -178,8 +178,9 @@ impl Frame {
         self.fill(Rect::new((x1 - stroke).max(x0), y0, x1, y1), color);
     }
 
-    /// Gives every row of a rectangle, as far as it is inside the picture, to `paint` with its number.
-    pub fn rows_mut(&mut self, rect: Rect, mut paint: impl FnMut(i32, &mut [[u8; 4]])) {
+    /// Calls `paint` with the number and the pixels of each row of a rectangle, clipped to the
+    /// picture.
+    pub fn for_each_row(&mut self, rect: Rect, mut paint: impl FnMut(i32, &mut [[u8; 4]])) {
         let rect = rect.intersect(self.bounds());
         if rect.width() == 0 {
             return;
@@ -195,7 +196,7 @@ impl Frame {
     }
 }
 
-/// The four bytes of a pixel of this color.
+/// Returns the four bytes of a pixel of this color.
 #[must_use]
 pub const fn opaque(color: Color) -> [u8; 4] {
     [color.r, color.g, color.b, 255]
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drawing_is_cut_off_at_the_edges() {
+    fn drawing_is_clipped_to_the_frame() {
         let white = Color::hex(0xffffff);
         let mut frame = Frame::new(4, 3, Color::default());
         frame.fill(Rect::new(-5, -5, 2, 1), white);
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_is_pasted_as_far_as_there_is_room() {
+    fn pasted_picture_is_clipped() {
         let (dark, light) = (Color::hex(0), Color::hex(0xffffff));
         for (x, y, lit) in [(1, 1, 4), (-1, -1, 1), (3, 2, 1), (-9, 0, 0), (0, 9, 0)] {
             let mut frame = Frame::new(4, 3, dark);
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixture_lies_between() {
+    fn mix_interpolates_and_clamps() {
         let (black, white) = (Color::hex(0), Color::hex(0xffffff));
         assert_eq!(black.mix(white, 0.5), Color::hex(0x808080));
         assert_eq!(black.mix(white, -1.0), black);

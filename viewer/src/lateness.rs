@@ -1,41 +1,74 @@
-//! How far behind a running program a page is that cannot keep up with it.
+//! How old live events are when they are drawn, and how far the page is behind the program.
 
-/// What is less is not worth a word.
-const WORTH_SAYING_MS: f64 = 2000.0;
+use vramscope_trace::Recording;
 
-/// How late the newest events came on the screen.
+/// Delays below this are not shown.
+const MIN_SHOWN_MS: f64 = 2000.0;
+
+/// Measures the delay between recording and drawing live events.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Lateness {
-    /// The age of the one that was on the screen soonest: clocks of two machines differ, and by no more than this.
-    least_ms: Option<f64>,
+    /// Number and time of the newest event that has been drawn.
+    newest_drawn: Option<(u64, u64)>,
+    /// Ages of the newest and the oldest event of the last frame with new events.
+    latency_ms: Option<[f64; 2]>,
+    /// Smallest age seen so far. It includes the difference of the two machines' clocks.
+    least_age_ms: Option<f64>,
     behind_ms: f64,
 }
 
 impl Lateness {
-    /// The newest event came on the screen at this age, by the clocks of two machines.
-    pub fn drawn(&mut self, age_ms: f64) {
-        let least_ms = self.least_ms.map_or(age_ms, |least_ms| least_ms.min(age_ms));
-        *self = Self { least_ms: Some(least_ms), behind_ms: age_ms - least_ms };
+    /// Notes that everything received of a live recording has been drawn at `now_unix_ms`.
+    pub fn frame_drawn(&mut self, recording: &Recording, now_unix_ms: f64) {
+        let epoch_ns = recording.info().epoch_unix_ns;
+        if epoch_ns == 0 {
+            *self = Self::default();
+            return;
+        }
+        let newest = (recording.end_event(), recording.end_ns());
+        let previous = self.newest_drawn.replace(newest);
+        if let Some((_, time_ns)) = previous.filter(|(event, _)| *event < newest.0) {
+            // Divided in two steps: Unix nanoseconds do not fit an `f64` exactly.
+            let age_ms = |time_ns: u64| now_unix_ms - (epoch_ns.saturating_add(time_ns) / 1000) as f64 / 1000.0;
+            self.latency_ms = Some([age_ms(newest.1), age_ms(time_ns)]);
+            self.newest_event_drawn(age_ms(newest.1));
+        }
     }
 
-    /// Seconds that the page is behind; 0 where it keeps up.
+    /// Notes the age of the newest event when it was drawn, by the clocks of two machines.
+    fn newest_event_drawn(&mut self, age_ms: f64) {
+        let least_ms = self.least_age_ms.map_or(age_ms, |least_ms| least_ms.min(age_ms));
+        self.least_age_ms = Some(least_ms);
+        self.behind_ms = age_ms - least_ms;
+    }
+
+    /// Returns the ages in milliseconds of the newest event when it was last drawn, and of the
+    /// oldest event that may have been drawn first in the same frame.
+    #[must_use]
+    pub fn latency_ms(&self) -> Option<[f64; 2]> {
+        self.latency_ms
+    }
+
+    /// Returns the whole seconds that the page is behind; 0 if it keeps up.
     #[must_use]
     pub fn behind_s(&self) -> u64 {
-        if self.behind_ms < WORTH_SAYING_MS { 0 } else { (self.behind_ms / 1000.0) as u64 }
+        if self.behind_ms < MIN_SHOWN_MS { 0 } else { (self.behind_ms / 1000.0) as u64 }
     }
 }
 
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod tests {
+    use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Info, Sink};
+
     use super::*;
 
     #[test]
-    fn a_page_that_keeps_up_is_not_behind_whatever_the_clocks_say() {
+    fn clock_difference_does_not_count_as_being_behind() {
         for skew_ms in [-3_600_000.0, 0.0, 7_000.0] {
             let mut lateness = Lateness::default();
             assert_eq!(lateness.behind_s(), 0);
             let check = |lateness: &mut Lateness, age_ms: f64, expected: u64| {
-                lateness.drawn(skew_ms + age_ms);
+                lateness.newest_event_drawn(skew_ms + age_ms);
                 assert_eq!(lateness.behind_s(), expected, "at {age_ms} ms with clocks {skew_ms} ms apart");
             };
             check(&mut lateness, 60.0, 0);
@@ -43,5 +76,21 @@ mod tests {
             check(&mut lateness, 7400.0, 7);
             check(&mut lateness, 30.0, 0);
         }
+    }
+
+    #[test]
+    fn latency_is_measured_from_the_events_unix_times() {
+        let mut encoder = Encoder::new(&Info { epoch_unix_ns: 1_000_000_000, ..Info::default() });
+        let (mut recording, mut lateness) = (Recording::new(), Lateness::default());
+        let mut check = |time_ns: u64, now_ms: f64, expected: Option<[f64; 2]>| {
+            let kind = EventKind::MemorySample { used_by_context: 0, used_by_others: 0, free: 1 };
+            encoder.event(&Event { device: DeviceId(0), time_ns, kind });
+            encoder.flush();
+            encoder.take_output().iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a valid chunk"));
+            lateness.frame_drawn(&recording, now_ms);
+            assert_eq!(lateness.latency_ms(), expected);
+        };
+        check(5_000_000, 1006.0, None);
+        check(25_000_000, 1030.0, Some([5.0, 25.0]));
     }
 }

@@ -1,25 +1,30 @@
-//! The viewer: a recording's memory on a screen, in the browser and outside.
+//! Shows a recording: a timeline, a heatmap of the segments, and details, in a browser or as a
+//! picture.
 //!
-//! One path runs through it: input → [`model`] (what is looked at) → scene ([`timeline`], [`heatmap`], [`details`]) → pixels
-//! ([`frame`]) or text. Everything on that path runs natively too, where golden pictures test it; only the `web` module, which exists
-//! in wasm alone, knows that there is a page.
+//! Data flows one way: input → [`model`] (what is shown) → [`scene`] (positions and texts) →
+//! pixels in a [`frame`]. All of it runs natively too, where golden pictures test it. Only the
+//! `web` module, compiled for wasm, uses a browser.
 //!
-//! It is not where memory states are computed: those are the `trace` crate's, and what is on the screen at a moment is its
-//! [`MemoryState`](vramscope_trace::MemoryState) there.
+//! The crate does not compute memory states: [`MemoryState`](vramscope_trace::MemoryState) in
+//! `trace` does.
 //!
-//! - [`model::Model`] takes bytes, clicks and keys as method calls and says what must be drawn anew.
-//! - [`timeline::draw`] and [`heatmap::draw`] paint on a [`frame::Frame`]; `timeline` uses plotters, with a backend of our own.
-//! - [`heatmap::Layout`] says which row is where, and what is under a pixel.
-//! - [`model::Model::wants`] says which bytes of a large recording are wanted; whoever has them calls [`supply`](model::Model::supply).
-//! - [`following::Following`] knows how far a live recording has come, and what to ask the server for.
-//! - [`open::Opening`] recognizes what a file is while its bytes come.
+//! - [`model::Model`] receives bytes, clicks and keys as method calls and reports what has changed.
+//! - [`scene::Scene`] computes layout and texts from the model; [`scene::Layers`] draws it.
+//! - [`timeline`] uses plotters with the crate's own backend; [`heatmap::Layout`] finds the row and
+//!   the block under a pixel.
+//! - [`model::Model::needed_fetches`] returns the parts of a large file to load next; the caller
+//!   passes them to [`supply`](model::Model::supply).
+//! - [`connection::Connection`] is the state machine of the live connection.
+//! - [`open::FileLoader`] recognizes a file's format while its bytes arrive.
+//! - `report` draws a whole recording on one page, as SVG or PNG (not in wasm).
 #![forbid(unsafe_code)]
 
 mod axis;
 mod backend;
 pub mod bands;
+mod canvas;
+pub mod connection;
 pub mod details;
-pub mod following;
 pub mod frame;
 pub mod heatmap;
 pub mod lateness;
@@ -27,9 +32,11 @@ pub mod link;
 pub mod marks;
 pub mod model;
 pub mod open;
+pub mod page_texts;
 pub mod playback;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod report;
+pub mod scene;
 mod span;
 mod surface;
 pub mod text;

@@ -1,34 +1,34 @@
-//! The page's state as the fragment of its address, so that a copied link shows the same view.
+//! The page's state in the URL fragment, so that a copied link shows the same view.
 
 use std::ops::Range;
 
 use vramscope_trace::DeviceId;
 
-use crate::bands::{Band, Choice};
+use crate::bands::{Band, BandChoice};
 use crate::heatmap::ColorBy;
 
-/// How a link says whether a band is drawn.
-const SHOWN: [&str; 2] = ["hidden", "shown"];
+/// Values of a band's parameter: hidden, shown.
+const BAND_VALUES: [&str; 2] = ["hidden", "shown"];
 
-/// What a link says; what it does not say stays as it is.
+/// The state that a link contains. Opening a link leaves everything else unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// The moment.
+    /// Moment, as an event number.
     pub event: Option<u64>,
-    /// The time on the timeline, in the recording's own nanoseconds.
+    /// Range of the timeline, in the recording's nanoseconds.
     pub range: Option<Range<u64>>,
-    /// The GPU.
+    /// GPU.
     pub device: Option<DeviceId>,
-    /// The selected address.
+    /// Selected address.
     pub select: Option<u64>,
-    /// What the color of a block says.
+    /// What block colors show.
     pub color_by: Option<ColorBy>,
-    /// The bands of memory outside of the pool.
-    pub bands: Choice,
+    /// Bands of memory outside the pool.
+    pub bands: BandChoice,
 }
 
 impl Link {
-    /// Reads a fragment, with or without its `#`. What it does not understand it passes over.
+    /// Parses a fragment with or without its `#`. Unknown or invalid parameters are ignored.
     #[must_use]
     pub fn parse(fragment: &str) -> Self {
         let mut link = Self::default();
@@ -41,12 +41,12 @@ impl Link {
                 "to" => to = value.parse().ok(),
                 "device" => link.device = value.parse().ok().map(DeviceId),
                 "select" => link.select = value.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok()),
-                "color" => link.color_by = ColorBy::named(value),
+                "color" => link.color_by = ColorBy::from_name(value),
                 _ => {
                     let band = Band::ALL.into_iter().find(|band| band.id() == name);
-                    let shown = SHOWN.iter().position(|word| *word == value);
-                    if let (Some(band), Some(shown)) = (band, shown) {
-                        link.bands.set(band, shown == 1);
+                    let is_shown = BAND_VALUES.iter().position(|name| *name == value);
+                    if let (Some(band), Some(is_shown)) = (band, is_shown) {
+                        link.bands.set(band, is_shown == 1);
                     }
                 }
             }
@@ -55,7 +55,7 @@ impl Link {
         link
     }
 
-    /// The fragment, without `#`.
+    /// Returns the fragment without `#`.
     #[must_use]
     pub fn fragment(&self) -> String {
         let mut parts = Vec::new();
@@ -75,8 +75,8 @@ impl Link {
             parts.push(format!("color={}", color_by.name()));
         }
         for band in Band::ALL {
-            if let Some(shown) = self.bands.of(band) {
-                parts.push(format!("{}={}", band.id(), SHOWN[usize::from(shown)]));
+            if let Some(is_shown) = self.bands.get(band) {
+                parts.push(format!("{}={}", band.id(), BAND_VALUES[usize::from(is_shown)]));
             }
         }
         parts.join("&")
@@ -89,7 +89,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn nonsense_is_passed_over() {
+    fn invalid_parameters_are_ignored() {
         for fragment in
             ["", "#", "event", "#event=&from=3", "#event=-1&device=70000&select=12&from=9&to=3&color=x&others=1"]
         {
@@ -99,11 +99,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_link_says_what_it_was_made_of(
+        fn parsing_a_fragment_restores_the_link(
             event: Option<u64>, from in 0..u64::MAX, length in 1..u64::MAX, has_range: bool, device: Option<u16>,
             select: Option<u64>, by_category: Option<bool>, outside: Option<bool>, others: Option<bool>,
         ) {
-            let mut bands = Choice::default();
+            let mut bands = BandChoice::default();
             for (band, shown) in [(Band::Outside, outside), (Band::Others, others)] {
                 shown.into_iter().for_each(|shown| bands.set(band, shown));
             }

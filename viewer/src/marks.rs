@@ -1,96 +1,100 @@
-//! What is marked on the time axis: spans and moments from annotations, failed requests, lost events.
+//! Marks on the time axis: spans and moments that the program recorded, out-of-memory errors, and
+//! lost events.
 
 use std::collections::HashMap;
 
 use vramscope_trace::{Annotation, DeviceId, Incident, Info, Recording, Stage, StringId};
 
-/// Nesting beyond this is not told apart.
-const DEEPEST: usize = 3;
+/// Rows of spans; deeper nested spans share the last one.
+const MAX_DEPTH: usize = 3;
 
-/// A stretch of time with a name. A moment begins and ends at the same time.
+/// A named interval. A named moment begins and ends at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The GPU whose program made it.
+    /// A GPU of the process that recorded it.
     pub device: DeviceId,
-    /// When it begins.
+    /// Start time.
     pub from_ns: u64,
-    /// When it ends; `None` while nothing has ended it.
+    /// End time; `None` while the span is open.
     pub to_ns: Option<u64>,
-    /// What it is called.
+    /// Name.
     pub name: StringId,
-    /// How many spans it lies within.
+    /// Number of enclosing spans, limited to the rows that are drawn.
     pub depth: usize,
 }
 
-/// Everything marked in a recording, kept up as it grows.
+/// All marks of a recording, updated as it grows.
 #[derive(Debug, Default)]
 pub struct Marks {
     spans: Vec<Span>,
+    /// Indices of the open spans of each device.
     open: HashMap<DeviceId, Vec<usize>>,
-    annotations_taken: usize,
-    last_taken: Option<Annotation>,
+    annotations_read: usize,
+    last_read: Option<Annotation>,
     incidents: Vec<Incident>,
 }
 
 impl Marks {
-    /// The spans, in the order in which they begin.
+    /// Returns the spans by start time.
     #[must_use]
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// The spans of the program that a device is of: of several programs in one recording each has its own, and the devices of one program
-    /// have them together.
+    /// Iterates over the spans of the process that uses a device.
+    ///
+    /// In a recording of several processes each has its own spans; the devices of one process share
+    /// them.
     pub fn spans_on<'a>(&'a self, info: &'a Info, device: DeviceId) -> impl Iterator<Item = &'a Span> {
-        let process = |id: DeviceId| {
-            info.devices.iter().find(|about| about.device == id.0).map_or("", |about| about.process.as_str())
+        let process_of = |id: DeviceId| {
+            info.devices.iter().find(|info| info.device == id.0).map_or("", |info| info.process.as_str())
         };
-        let here = process(device);
-        // Nearly always the same as the one before: a list of devices is not gone through for each of very many spans.
-        let mut known = (device, true);
+        let process = process_of(device);
+        // Consecutive spans nearly always have the same device, so the last answer is kept.
+        let mut last = (device, true);
         self.spans.iter().filter(move |span| {
-            if span.device != known.0 {
-                known = (span.device, process(span.device) == here);
+            if span.device != last.0 {
+                last = (span.device, process_of(span.device) == process);
             }
-            known.1
+            last.1
         })
     }
 
-    /// What went wrong, in order.
+    /// Returns out-of-memory errors and gaps by time.
     #[must_use]
     pub fn incidents(&self) -> &[Incident] {
         &self.incidents
     }
 
-    /// How many rows of spans there are.
+    /// Returns the number of rows of spans.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.spans.iter().map(|span| span.depth + 1).max().unwrap_or(0)
     }
 
-    /// Takes in what the recording has got since the last call.
+    /// Adds what the recording has received since the last call.
     pub fn update(&mut self, recording: &Recording) {
         let annotations = recording.annotations();
-        let before = self.annotations_taken.checked_sub(1).and_then(|last| annotations.get(last).copied());
-        if before != self.last_taken {
-            // One was put in among those taken before: it came late.
+        let last = self.annotations_read.checked_sub(1).and_then(|last| annotations.get(last).copied());
+        if last != self.last_read {
+            // An annotation arrived late and was inserted before those already read.
             self.spans.clear();
             self.open.clear();
-            self.annotations_taken = 0;
+            self.annotations_read = 0;
         }
-        for annotation in annotations.get(self.annotations_taken..).unwrap_or_default() {
-            self.take(annotation);
+        for annotation in annotations.get(self.annotations_read..).unwrap_or_default() {
+            self.add(annotation);
         }
-        self.annotations_taken = annotations.len();
-        self.last_taken = annotations.last().copied();
+        self.annotations_read = annotations.len();
+        self.last_read = annotations.last().copied();
         let known = self.incidents.len();
         self.incidents.extend_from_slice(recording.incidents().get(known..).unwrap_or_default());
     }
 
-    fn take(&mut self, annotation: &Annotation) {
+    fn add(&mut self, annotation: &Annotation) {
         let Annotation { device, time_ns, stage, name, .. } = *annotation;
         let open = self.open.entry(device).or_default();
-        let depth = open.len().min(DEEPEST - 1);
+        let depth = open.len().min(MAX_DEPTH - 1);
         match stage {
             Stage::Instant => self.spans.push(Span { device, from_ns: time_ns, to_ns: Some(time_ns), name, depth }),
             Stage::Begin => {

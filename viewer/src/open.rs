@@ -1,190 +1,208 @@
-//! What a file is, found out while its bytes come.
+//! Recognizes and reads a file while its bytes arrive.
 
 use vramscope_formats::{Limits, Source, import, sniff, unpack};
 use vramscope_trace::{Annotation, Definition, Encoder, Event, FormatError, Info, MemoryState, Recording, Sink};
 
-/// Events of an import between two looks at what the encoder has ready.
-const EVENTS_PER_PIECE: u32 = 4096;
+/// Events of an import between two reads of the encoder's output.
+const EVENTS_PER_READ: u32 = 4096;
 
-/// What file names end with that are saved under another.
-const ENDINGS: [&str; 7] = [".vram", ".pickle", ".pkl", ".json", ".csv", ".gz", ".zst"];
-/// Bytes of a recording up to which it is read as a whole, whatever index it has: counters over time are finer then, and nothing is waited for
-/// later. That many are a million events, which take the page 0.15 s; of twice as many it would be felt.
+/// File name extensions that a saved recording's name loses.
+const EXTENSIONS: [&str; 7] = [".vram", ".pickle", ".pkl", ".json", ".csv", ".gz", ".zst"];
+/// Recordings up to this size are read completely, even if they have an index: counters over time
+/// are then exact, and nothing is fetched later. A million events take the page 0.15 s; twice as
+/// many would be noticeable.
 pub const READ_WHOLE_UP_TO: u64 = 1 << 20;
-/// Letters of a saved file's name.
-const LONGEST_NAME: usize = 100;
+/// Longest saved file name without its extension, in characters.
+const MAX_NAME_CHARS: usize = 100;
 
-/// A file whose bytes are coming.
-pub struct Opening {
-    name: String,
-    taken: Taken,
+/// A file that cannot be shown, with the reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// There are no bytes.
+    #[error("the file is empty")]
+    Empty,
+    /// The first bytes are of no known format.
+    #[error("this is neither a vramscope recording nor a PyTorch memory snapshot nor an RMM log (byte 0)")]
+    UnknownFormat,
+    /// The recording is damaged before its first event.
+    #[error(transparent)]
+    Damaged(#[from] FormatError),
+    /// The snapshot or log cannot be converted.
+    #[error("{0}")]
+    Import(String),
 }
 
-/// What has come so far.
-enum Taken {
-    /// The beginning of a recording of our own, taken in at once, piece by piece.
-    Recording(Box<Growing>),
-    /// Anything else, which is read when it is whole.
+/// Reads a file whose bytes arrive in pieces.
+pub struct FileLoader {
+    name: String,
+    received: Received,
+}
+
+/// The bytes received so far.
+enum Received {
+    /// The beginning of a recording, decoded as it arrives.
+    Recording(Box<PartialRecording>),
+    /// Any other file, which is read once it is complete.
     Bytes(Vec<u8>),
 }
 
-/// A recording, and the error that ended it, once there is one.
+/// A recording up to the first error in it.
 #[derive(Default)]
-struct Growing {
+struct PartialRecording {
     recording: Recording,
     error: Option<FormatError>,
 }
 
-impl Growing {
+impl PartialRecording {
     fn push(&mut self, bytes: &[u8]) {
         if self.error.is_none() {
             self.error = self.recording.push(bytes).err();
         }
     }
 
-    fn finish(self) -> Result<Opened, String> {
+    fn finish(self) -> Result<LoadedFile, LoadError> {
         let Self { recording, error } = self;
-        let warning = error.or_else(|| recording.finish().err()).map(|error| error.to_string());
-        match warning {
-            Some(warning) if recording.end_event() == recording.first_event() => Err(warning),
-            warning => Ok(Opened { recording, warning, notes: Vec::new(), converted: Vec::new() }),
+        let error = error.or_else(|| recording.finish().err());
+        match error {
+            Some(error) if recording.end_event() == recording.first_event() => Err(error.into()),
+            error => {
+                let warning = error.map(|error| error.to_string());
+                Ok(LoadedFile { recording, warning, notes: Vec::new(), converted: Vec::new() })
+            }
         }
     }
 }
 
-/// A recording, and what there is to say of the file behind it.
+/// A recording read from a file.
 #[derive(Debug)]
-pub struct Opened {
-    /// The recording; whole, or what comes before the error.
+pub struct LoadedFile {
+    /// The recording, up to the error if there is one.
     pub recording: Recording,
-    /// What is wrong with the file, and where.
+    /// The error in the file, with its position.
     pub warning: Option<String>,
-    /// What a person should know of what was read.
+    /// Facts about an imported file that the user should know.
     pub notes: Vec<String>,
-    /// The recording's bytes, where the file's own are others: it was packed, or something else was converted.
+    /// The recording's bytes, if the file was compressed or converted.
     pub converted: Vec<Vec<u8>>,
 }
 
-impl From<Recording> for Opened {
+impl From<Recording> for LoadedFile {
     fn from(recording: Recording) -> Self {
         Self { recording, warning: None, notes: Vec::new(), converted: Vec::new() }
     }
 }
 
-/// Whether a file that begins with `bytes` is a recording of our own as it is, which can have an index.
+/// Returns true if a file that starts with `bytes` is an uncompressed recording, which may have an
+/// index.
 #[must_use]
 pub fn is_recording(bytes: &[u8]) -> bool {
     sniff(bytes) == Some(Source::Trace)
 }
 
-/// The name under which the recording of something called `source` is saved.
+/// Returns the file name for saving the recording of `source`, a file or a program.
 #[must_use]
 pub fn saved_name(source: &str) -> String {
     let mut stem = source.trim();
-    while let Some(shorter) = ENDINGS.iter().find_map(|ending| stem.strip_suffix(ending)) {
+    while let Some(shorter) = EXTENSIONS.iter().find_map(|extension| stem.strip_suffix(extension)) {
         stem = shorter;
     }
-    let letter = |letter: char| if letter.is_control() || r#"/\:*?"<>|"#.contains(letter) { '_' } else { letter };
-    let stem: String = stem.chars().take(LONGEST_NAME).map(letter).collect();
+    let replace = |c: char| if c.is_control() || r#"/\:*?"<>|"#.contains(c) { '_' } else { c };
+    let stem: String = stem.chars().take(MAX_NAME_CHARS).map(replace).collect();
     let stem = stem.trim_matches(['.', ' ']);
     format!("{}.vram", if stem.is_empty() { "recording" } else { stem })
 }
 
-impl Opening {
-    /// A file called `name`, before its first byte.
+impl FileLoader {
+    /// Creates a loader for the file called `name`.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), taken: Taken::Bytes(Vec::new()) }
+        Self { name: name.to_owned(), received: Received::Bytes(Vec::new()) }
     }
 
-    /// Takes the next bytes.
+    /// Adds the next bytes of the file.
     pub fn push(&mut self, bytes: &[u8]) {
-        match &mut self.taken {
-            Taken::Recording(growing) => growing.push(bytes),
-            Taken::Bytes(so_far) => {
+        match &mut self.received {
+            Received::Recording(recording) => recording.push(bytes),
+            Received::Bytes(so_far) => {
                 so_far.extend_from_slice(bytes);
                 if sniff(so_far) == Some(Source::Trace) {
-                    let mut growing = Box::new(Growing::default());
-                    growing.push(so_far);
-                    self.taken = Taken::Recording(growing);
+                    let mut recording = Box::new(PartialRecording::default());
+                    recording.push(so_far);
+                    self.received = Received::Recording(recording);
                 }
             }
         }
     }
 
-    /// The recording that the file is, or becomes when it is imported.
+    /// Returns the recording after the file's last byte, importing other formats.
     ///
     /// # Errors
-    /// Where there is nothing to be shown: what is wrong with the file, and where in it.
-    pub fn finish(self) -> Result<Opened, String> {
-        let bytes = match self.taken {
-            Taken::Recording(growing) => return growing.finish(),
-            Taken::Bytes(bytes) if bytes.is_empty() => return Err("the file is empty".to_owned()),
-            Taken::Bytes(bytes) => bytes,
+    /// If the file has no usable content; the error says why and at which byte.
+    pub fn finish(self) -> Result<LoadedFile, LoadError> {
+        let bytes = match self.received {
+            Received::Recording(recording) => return recording.finish(),
+            Received::Bytes(bytes) if bytes.is_empty() => return Err(LoadError::Empty),
+            Received::Bytes(bytes) => bytes,
         };
         let limits = Limits::default();
-        let bytes = unpack(&bytes, &limits).map_err(|error| error.to_string())?;
+        let bytes = unpack(&bytes, &limits).map_err(|error| LoadError::Import(error.to_string()))?;
         match sniff(&bytes) {
             Some(Source::Trace) => {
-                let mut growing = Growing::default();
-                growing.push(&bytes);
-                Ok(Opened { converted: vec![bytes.into_owned()], ..growing.finish()? })
+                let mut recording = PartialRecording::default();
+                recording.push(&bytes);
+                Ok(LoadedFile { converted: vec![bytes.into_owned()], ..recording.finish()? })
             }
-            Some(Source::TorchPickle | Source::TorchJson | Source::RmmLog) => {
-                import_snapshot(&bytes, &self.name, &limits)
-            }
-            None => {
-                Err("neither a vramscope recording nor a PyTorch memory snapshot nor an RMM log, as it begins (byte 0)"
-                    .to_owned())
-            }
+            Some(Source::TorchPickle | Source::TorchJson | Source::RmmLog) => import_file(&bytes, &self.name, &limits),
+            None => Err(LoadError::UnknownFormat),
         }
     }
 }
 
-fn import_snapshot(bytes: &[u8], name: &str, limits: &Limits) -> Result<Opened, String> {
-    let (into, imported) =
-        import(bytes, name, limits, &mut |_, _| {}, IntoRecording::new).map_err(|error| error.to_string())?;
-    let (recording, converted) = into.finish().map_err(|error| error.to_string())?;
-    Ok(Opened { recording, warning: None, notes: imported.notes, converted })
+fn import_file(bytes: &[u8], name: &str, limits: &Limits) -> Result<LoadedFile, LoadError> {
+    let imported = import(bytes, name, limits, &mut |_, _| {}, RecordingSink::new);
+    let (sink, imported) = imported.map_err(|error| LoadError::Import(error.to_string()))?;
+    let (recording, converted) = sink.finish()?;
+    Ok(LoadedFile { recording, warning: None, notes: imported.notes, converted })
 }
 
-/// A sink that makes a recording of what it is given.
-struct IntoRecording {
+/// A sink that encodes events and decodes them into a recording.
+struct RecordingSink {
     encoder: Encoder,
-    growing: Growing,
-    pieces: Vec<Vec<u8>>,
+    recording: PartialRecording,
+    chunks: Vec<Vec<u8>>,
+    /// Events since the encoder's output was read.
     events: u32,
 }
 
-impl IntoRecording {
+impl RecordingSink {
     fn new(info: &Info) -> Self {
-        Self { encoder: Encoder::new(info), growing: Growing::default(), pieces: Vec::new(), events: 0 }
+        Self { encoder: Encoder::new(info), recording: PartialRecording::default(), chunks: Vec::new(), events: 0 }
     }
 
-    fn take_output(&mut self) {
+    fn read_output(&mut self) {
         for chunk in self.encoder.take_output() {
-            self.growing.push(&chunk.bytes);
-            self.pieces.push(chunk.bytes);
+            self.recording.push(&chunk.bytes);
+            self.chunks.push(chunk.bytes);
         }
     }
 
     fn finish(mut self) -> Result<(Recording, Vec<Vec<u8>>), FormatError> {
         self.encoder.flush();
-        self.take_output();
-        match self.growing.error {
+        self.read_output();
+        match self.recording.error {
             Some(error) => Err(error),
-            None => Ok((self.growing.recording, self.pieces)),
+            None => Ok((self.recording.recording, self.chunks)),
         }
     }
 }
 
-impl Sink for IntoRecording {
+impl Sink for RecordingSink {
     fn event(&mut self, event: &Event) {
         self.encoder.event(event);
         self.events += 1;
-        if self.events == EVENTS_PER_PIECE {
+        if self.events == EVENTS_PER_READ {
             self.events = 0;
-            self.take_output();
+            self.read_output();
         }
     }
 
@@ -206,7 +224,7 @@ mod tests {
     use super::saved_name;
 
     #[test]
-    fn saved_names_are_names() {
+    fn saved_names_are_valid_file_names() {
         let check = |source: &str, expected: &str| assert_eq!(saved_name(source), expected);
         check("gpt.pickle.zst", "gpt.vram");
         check("run.3.vram", "run.3.vram");

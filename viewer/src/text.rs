@@ -1,4 +1,5 @@
-//! Letters in a [`Frame`]: the bundled font, drawn without the page, so that a picture is the same in a browser and outside.
+//! Text in a [`Frame`], drawn with the bundled font, so that pictures are the same inside and
+//! outside of a browser.
 
 use std::collections::HashMap;
 
@@ -6,49 +7,50 @@ use ab_glyph::{Font, FontRef, Glyph, GlyphId, ScaleFont};
 
 use crate::frame::{Color, Frame};
 
-/// The bundled regular weight; a page may register it so that its own text matches.
+/// The bundled font in regular weight (OpenType). The page registers it for its own text.
 pub const REGULAR: &[u8] = include_bytes!("../assets/Inter-Regular.subset.otf");
-/// The bundled semi-bold weight.
+/// The bundled font in semi-bold weight (OpenType).
 pub const SEMI_BOLD: &[u8] = include_bytes!("../assets/Inter-SemiBold.subset.otf");
 
-/// Where a text stands relative to the point that it is drawn at.
+/// Horizontal alignment of a text relative to the point at which it is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Align {
-    /// It begins there.
+    /// The text begins at the point.
     #[default]
     Left,
-    /// It is centered there.
+    /// The text is centered on the point.
     Center,
-    /// It ends there.
+    /// The text ends at the point.
     Right,
 }
 
-/// How strong letters are.
+/// Font weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Weight {
-    /// As text is.
+    /// For text.
     #[default]
     Regular,
-    /// As headings are.
+    /// For headings.
     SemiBold,
 }
 
-/// Glyphs are drawn at this many places within a pixel, so that letters keep their distances.
-const PLACES: f32 = 4.0;
+/// Horizontal subpixel positions of a glyph, so that letters are spaced evenly.
+const SUBPIXELS: f32 = 4.0;
 
-/// A glyph's coverage, drawn once for each size and place within a pixel.
-struct Drawn {
+/// A rasterized glyph at one size and subpixel position.
+struct RasterGlyph {
     left: i32,
     top: i32,
     width: i32,
     coverage: Vec<u8>,
 }
 
-/// Draws and measures text. Keeps every glyph that it has drawn.
+/// Draws and measures text. Caches every glyph that it has rasterized.
 pub struct Typesetter {
     fonts: [FontRef<'static>; 2],
     weight: Weight,
-    drawn: HashMap<(Weight, GlyphId, u32, u32), Drawn>,
+    /// By weight, glyph, size in sixteenths of a pixel, and subpixel position.
+    glyphs: HashMap<(Weight, GlyphId, u32, u32), RasterGlyph>,
 }
 
 impl Default for Typesetter {
@@ -58,15 +60,14 @@ impl Default for Typesetter {
 }
 
 impl Typesetter {
-    /// A typesetter for the bundled font.
+    /// Creates a typesetter for the bundled font.
     #[must_use]
     pub fn new() -> Self {
-        let read =
-            |bytes| FontRef::try_from_slice(bytes).expect("the font is part of this program and a test reads it");
-        Self { fonts: [read(REGULAR), read(SEMI_BOLD)], weight: Weight::Regular, drawn: HashMap::new() }
+        let read = |bytes| FontRef::try_from_slice(bytes).expect("the bundled font is valid, which a test checks");
+        Self { fonts: [read(REGULAR), read(SEMI_BOLD)], weight: Weight::Regular, glyphs: HashMap::new() }
     }
 
-    /// Letters from here on have this weight.
+    /// Sets the weight of the text that follows.
     pub fn set_weight(&mut self, weight: Weight) {
         self.weight = weight;
     }
@@ -75,47 +76,49 @@ impl Typesetter {
         &self.fonts[self.weight as usize]
     }
 
-    /// The glyph of a character; a question mark where the font has none.
-    fn glyph(&self, letter: char) -> GlyphId {
+    /// Returns the glyph of a character, or that of a question mark if the font lacks it.
+    fn glyph_id(&self, letter: char) -> GlyphId {
         match self.font().glyph_id(letter) {
             GlyphId(0) => self.font().glyph_id('?'),
             glyph => glyph,
         }
     }
 
-    /// How wide `text` is at `size` pixels to the em.
+    /// Returns the width of `text` in pixels at a font size of `size` pixels.
     #[must_use]
     pub fn width(&self, text: &str, size: f32) -> f32 {
         let font = self.font().as_scaled(self.scale(size));
-        text.chars().map(|letter| font.h_advance(self.glyph(letter))).sum()
+        text.chars().map(|letter| font.h_advance(self.glyph_id(letter))).sum()
     }
 
-    /// The height of a digit at `size` pixels to the em; what a label is centered by.
+    /// Returns the height of a digit in pixels, by which labels are centered.
     #[must_use]
     pub fn cap_height(size: f32) -> f32 {
         size * 0.727
     }
 
-    /// `text`, cut short with an ellipsis so that it is at most `room` pixels wide; empty if not even one letter has room.
+    /// Returns `text` shortened with an ellipsis to at most `max_width` pixels.
+    ///
+    /// The result is empty if not even one letter fits.
     #[must_use]
-    pub fn fit(&self, text: &str, size: f32, room: f32) -> String {
-        if self.width(text, size) <= room {
+    pub fn fit(&self, text: &str, size: f32, max_width: f32) -> String {
+        if self.width(text, size) <= max_width {
             return text.to_owned();
         }
-        let mut used = self.width("…", size);
+        let mut width = self.width("…", size);
         let font = self.font().as_scaled(self.scale(size));
-        let mut kept = String::new();
+        let mut shortened = String::new();
         for letter in text.chars() {
-            used += font.h_advance(self.glyph(letter));
-            if used > room {
+            width += font.h_advance(self.glyph_id(letter));
+            if width > max_width {
                 break;
             }
-            kept.push(letter);
+            shortened.push(letter);
         }
-        if kept.is_empty() { kept } else { kept + "…" }
+        if shortened.is_empty() { shortened } else { shortened + "…" }
     }
 
-    /// Draws `text` so that its digits are vertically centered on `center_y`.
+    /// Draws `text` with its digits vertically centered on `center_y`.
     pub fn draw(
         &mut self,
         frame: &mut Frame,
@@ -132,31 +135,32 @@ impl Typesetter {
         };
         let baseline = (center_y + Self::cap_height(size) / 2.0).round() as i32;
         for letter in text.chars() {
-            let glyph = self.glyph(letter);
-            let advance = self.font().as_scaled(self.scale(size)).h_advance(glyph);
-            let place = (pen.fract().rem_euclid(1.0) * PLACES) as u32;
-            let drawn = self.drawn(glyph, size, place);
-            let left = pen.floor() as i32 + drawn.left;
-            for (at, &coverage) in drawn.coverage.iter().enumerate().filter(|&(_, &coverage)| coverage > 0) {
-                let (column, row) = (at as i32 % drawn.width, at as i32 / drawn.width);
-                frame.blend(left + column, baseline + drawn.top + row, color, f32::from(coverage) / 255.0);
+            let id = self.glyph_id(letter);
+            let advance = self.font().as_scaled(self.scale(size)).h_advance(id);
+            let subpixel = (pen.fract().rem_euclid(1.0) * SUBPIXELS) as u32;
+            let glyph = self.raster_glyph(id, size, subpixel);
+            let left = pen.floor() as i32 + glyph.left;
+            for (index, &coverage) in glyph.coverage.iter().enumerate().filter(|&(_, &coverage)| coverage > 0) {
+                let (column, row) = (index as i32 % glyph.width, index as i32 / glyph.width);
+                frame.blend(left + column, baseline + glyph.top + row, color, f32::from(coverage) / 255.0);
             }
             pen += advance;
         }
     }
 
-    /// ab_glyph's scale is the font's whole height, a font size is that of its em.
+    /// Converts a font size, the height of the em, to ab_glyph's scale, the height of the whole
+    /// font.
     fn scale(&self, size: f32) -> f32 {
         size * self.font().height_unscaled() / self.font().units_per_em().unwrap_or(1000.0)
     }
 
-    fn drawn(&mut self, id: GlyphId, size: f32, place: u32) -> &Drawn {
+    fn raster_glyph(&mut self, id: GlyphId, size: f32, subpixel: u32) -> &RasterGlyph {
         let scale = self.scale(size);
         let font = &self.fonts[self.weight as usize];
-        self.drawn.entry((self.weight, id, (size * 16.0) as u32, place)).or_insert_with(|| {
-            let glyph = Glyph { id, scale: scale.into(), position: ab_glyph::point(place as f32 / PLACES, 0.0) };
+        self.glyphs.entry((self.weight, id, (size * 16.0) as u32, subpixel)).or_insert_with(|| {
+            let glyph = Glyph { id, scale: scale.into(), position: ab_glyph::point(subpixel as f32 / SUBPIXELS, 0.0) };
             let Some(outline) = font.outline_glyph(glyph) else {
-                return Drawn { left: 0, top: 0, width: 1, coverage: Vec::new() };
+                return RasterGlyph { left: 0, top: 0, width: 1, coverage: Vec::new() };
             };
             let bounds = outline.px_bounds();
             let (width, height) = (bounds.width() as usize, bounds.height() as usize);
@@ -166,7 +170,7 @@ impl Typesetter {
                     *cell = (covered.clamp(0.0, 1.0) * 255.0) as u8;
                 }
             });
-            Drawn { left: bounds.min.x as i32, top: bounds.min.y as i32, width: width.max(1) as i32, coverage }
+            RasterGlyph { left: bounds.min.x as i32, top: bounds.min.y as i32, width: width.max(1) as i32, coverage }
         })
     }
 }
@@ -176,25 +180,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_equally_wide_and_strange_letters_have_a_stand_in() {
-        let type_ = Typesetter::new();
-        let widths: Vec<f32> = "0123456789".chars().map(|digit| type_.width(&digit.to_string(), 11.0)).collect();
+    fn digits_have_equal_width_and_missing_glyphs_a_replacement() {
+        let typesetter = Typesetter::new();
+        let widths: Vec<f32> = "0123456789".chars().map(|digit| typesetter.width(&digit.to_string(), 11.0)).collect();
         assert!(widths.iter().all(|width| (width - widths[0]).abs() < 1e-3), "{widths:?}");
-        assert_eq!(type_.width("名", 11.0), type_.width("?", 11.0));
+        assert_eq!(typesetter.width("名", 11.0), typesetter.width("?", 11.0));
     }
 
     #[test]
-    fn a_text_is_cut_to_its_room() {
-        let type_ = Typesetter::new();
-        for room in 0..80 {
-            let cut = type_.fit("transformer/layer 3", 11.0, room as f32);
-            assert!(type_.width(&cut, 11.0) <= room as f32, "{cut:?} in {room}");
+    fn text_is_shortened_to_the_given_width() {
+        let typesetter = Typesetter::new();
+        for width in 0..80 {
+            let shortened = typesetter.fit("transformer/layer 3", 11.0, width as f32);
+            assert!(typesetter.width(&shortened, 11.0) <= width as f32, "{shortened:?} in {width}");
         }
-        assert_eq!(type_.fit("step", 11.0, 100.0), "step");
+        assert_eq!(typesetter.fit("step", 11.0, 100.0), "step");
     }
 
     #[test]
-    fn letters_leave_ink_where_they_should() {
+    fn glyphs_are_drawn_around_their_center() {
         let mut frame = Frame::new(40, 20, Color::hex(0));
         Typesetter::new().draw(&mut frame, "8", 12.0, (20.0, 10.0), Align::Center, Color::hex(0xffffff));
         let inked = |x: i32, y: i32| frame.pixel(x, y).is_some_and(|pixel| pixel.r > 60);

@@ -1,59 +1,60 @@
-//! The two palettes.
+//! The dark and the light palette.
 //!
-//! One hue has one meaning everywhere: blue is allocated, lilac is freed but still in use by a stream, orange is free space inside
-//! segments, sea green is what this process holds outside of the pool, gray what others hold. Blue and orange stay apart in every common kind of color blindness; free space is hatched as well, so that it does not
-//! rest on color at all.
+//! Each hue has one meaning: blue is allocated, lilac pending free, orange free space inside
+//! segments, sea green this process's memory outside the pool, gray other processes' memory. Blue
+//! and orange differ in every common kind of color blindness; free space is hatched as well.
 
 use crate::frame::Color;
 
-/// The colors of everything that is drawn.
+/// The colors of a palette, by role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Theme {
-    /// Behind everything.
+    /// Background of the page.
     pub background: Color,
-    /// Behind a row of the heatmap, and behind a chart.
+    /// Background of charts and panels.
     pub well: Color,
     /// Grid lines.
     pub grid: Color,
-    /// Text that matters.
+    /// Primary text.
     pub text: Color,
-    /// Text that explains.
+    /// Secondary text.
     pub dim: Color,
-    /// What should hardly be seen.
+    /// Lines and borders of little importance.
     pub faint: Color,
-    /// The moment on the screen, and the selection.
+    /// The moment on the screen, the selection, and the peaks.
     pub cursor: Color,
     /// Allocated blocks.
     pub allocated: Color,
-    /// Nearly the same, for every second block: it helps the line between two of them, and is not to be read as another color.
+    /// A slightly different shade for about half of the blocks, so that neighbors can be told
+    /// apart.
     pub allocated_alternate: Color,
-    /// What a block's color is darkened with where nobody asked for the memory.
+    /// Darkens a block's color for the part beyond the requested size.
     pub shade: Color,
-    /// Freed by the program, still in use by a stream.
+    /// Blocks pending free.
     pub pending: Color,
-    /// Free space between or beside live blocks.
+    /// Free space in segments that also have live blocks.
     pub free: Color,
-    /// The hatch on it.
+    /// Hatching of free space.
     pub free_hatch: Color,
-    /// A segment with nothing in it.
+    /// Segments without live blocks.
     pub cached: Color,
-    /// The hatch on it.
+    /// Hatching of segments without live blocks.
     pub cached_hatch: Color,
     /// The line of the reserved bytes.
     pub reserved_line: Color,
-    /// Held by this process outside of the pool.
+    /// Memory that this process holds outside the pool.
     pub outside: Color,
-    /// Held by other processes.
+    /// Memory that other processes hold.
     pub others: Color,
-    /// Out of memory, lost events.
+    /// Out of memory, lost events, errors.
     pub alarm: Color,
-    /// A span of an annotation.
+    /// Spans of marks.
     pub mark: Color,
     /// Every second span.
     pub mark_alternate: Color,
-    /// The text on a span.
+    /// Text on a span.
     pub mark_text: Color,
-    /// Fragmentation from none over half to full.
+    /// Fragmentation: none, half, full; colors in between are mixed.
     pub heat: [Color; 3],
     /// Blocks by category, in the order of `Category::ALL`.
     pub categories: [Color; 8],
@@ -132,19 +133,19 @@ const LIGHT: Theme = Theme {
 };
 
 impl Theme {
-    /// The palette for a dark or a light page.
+    /// Returns the dark or the light palette.
     #[must_use]
     pub const fn new(dark: bool) -> Self {
         if dark { DARK } else { LIGHT }
     }
 
-    /// The color of the rounding at the end of a block of this color.
+    /// Returns the color for the rounding at the end of a block of color `block`.
     #[must_use]
-    pub fn waste(&self, block: Color) -> Color {
+    pub fn rounding(&self, block: Color) -> Color {
         block.mix(self.shade, 0.6)
     }
 
-    /// The color of a fragmentation between 0 and 1.
+    /// Returns the color of a fragmentation between 0 and 1.
     #[must_use]
     pub fn heat(&self, fragmentation: f32) -> Color {
         let [none, half, full] = self.heat;
@@ -160,24 +161,24 @@ impl Theme {
 mod tests {
     use super::*;
 
-    /// Lightness as the eye weighs it, 0 to 255.
+    /// Returns the perceived lightness, 0 to 255 (ITU-R BT.709).
     fn luma(color: Color) -> f32 {
         0.2126 * f32::from(color.r) + 0.7152 * f32::from(color.g) + 0.0722 * f32::from(color.b)
     }
 
     #[test]
-    fn rounding_is_told_from_blocks_and_blocks_are_one_color() {
+    fn rounding_is_darker_than_blocks_and_block_shades_are_close() {
         for theme in [Theme::new(true), Theme::new(false)] {
-            let waste = luma(theme.waste(theme.allocated));
+            let rounding = luma(theme.rounding(theme.allocated));
             assert!((luma(theme.allocated) - luma(theme.allocated_alternate)).abs() < 8.0);
             for block in [theme.allocated, theme.allocated_alternate, theme.pending] {
-                assert!(luma(block) - waste > 40.0, "rounding is the darker end");
+                assert!(luma(block) - rounding > 40.0, "rounding is the darker end");
             }
         }
     }
 
     #[test]
-    fn what_is_stacked_on_the_timeline_is_told_apart_without_color() {
+    fn stacked_timeline_areas_differ_in_lightness() {
         for theme in [Theme::new(true), Theme::new(false)] {
             let stacked = [theme.well.mix(theme.free, 0.3), theme.outside, theme.others, theme.well];
             for (lower, upper) in stacked.iter().zip(&stacked[1..]) {
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn free_space_stands_out_without_color() {
+    fn free_space_and_text_differ_in_lightness() {
         for theme in [Theme::new(true), Theme::new(false)] {
             assert!((luma(theme.free) - luma(theme.free_hatch)).abs() > 60.0);
             assert!((luma(theme.free) - luma(theme.allocated)).abs() > 25.0);

@@ -1,9 +1,9 @@
-//! What is held outside of the pool, on the timeline.
+//! The timeline's bands of memory outside the pool.
 #![cfg(not(target_arch = "wasm32"))]
 
-mod drawn;
+mod samples;
 
-use drawn::{Drawing, recording};
+use samples::{Sample, open_sample};
 use vramscope_trace::{DeviceId, DeviceInfo, Encoder, Event, EventKind, Info, Pool, PoolKind, Sink, SiteId, StreamId};
 use vramscope_viewer::bands::Band;
 use vramscope_viewer::details;
@@ -12,24 +12,24 @@ use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Model, Origin};
 use vramscope_viewer::text::Typesetter;
 use vramscope_viewer::theme::Theme;
-use vramscope_viewer::timeline::{self, Geometry, Look, PeakMark};
+use vramscope_viewer::timeline::{self, Geometry, PeakMark, TimelineScene};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// A live page that is sent one moment after the other.
-struct Live {
+/// A live page that receives events one by one.
+struct LivePage {
     encoder: Encoder,
     model: Model,
     time_ns: u64,
 }
 
-impl Live {
+impl LivePage {
     fn new(total_bytes: u64) -> Self {
         let device = DeviceInfo { total_bytes, ..DeviceInfo::default() };
         let info = Info { devices: vec![device], ..Info::default() };
         let mut model = Model::default();
-        model.begin("live", Origin::Live);
+        model.reset("live", Origin::Live);
         Self { encoder: Encoder::new(&info), model, time_ns: 0 }
     }
 
@@ -38,7 +38,7 @@ impl Live {
         self.encoder.event(&Event { device: DeviceId(0), time_ns: self.time_ns, kind });
         self.encoder.flush();
         for chunk in self.encoder.take_output() {
-            self.model.push(&chunk.bytes).expect("a recording");
+            self.model.push(&chunk.bytes).expect("a valid recording");
         }
     }
 
@@ -52,17 +52,17 @@ impl Live {
         self.send(EventKind::MemorySample { used_by_context, used_by_others, free: 0 });
     }
 
-    fn drawn(&self) -> [bool; 2] {
-        Band::ALL.map(|band| self.model.bands().shows(band))
+    fn visible_bands(&self) -> [bool; 2] {
+        Band::ALL.map(|band| self.model.bands().contains(band))
     }
 }
 
 fn draw(model: &Model) -> (Frame, Geometry) {
-    draw_peaks(model, model.peaks())
+    draw_with_peaks(model, model.peaks())
 }
 
-fn draw_peaks(model: &Model, peaks: [PeakMark; 2]) -> (Frame, Geometry) {
-    let (mut frame, mut type_) = (Frame::new(400, 300, Color::default()), Typesetter::new());
+fn draw_with_peaks(model: &Model, peaks: [PeakMark; 2]) -> (Frame, Geometry) {
+    let (mut frame, mut typesetter) = (Frame::new(400, 300, Color::default()), Typesetter::new());
     let content = timeline::Content {
         recording: model.recording(),
         device: model.device(),
@@ -71,33 +71,34 @@ fn draw_peaks(model: &Model, peaks: [PeakMark; 2]) -> (Frame, Geometry) {
         bands: model.bands(),
         range: model.range(),
     };
-    let geometry = timeline::draw(&mut frame, &mut type_, Look { theme: &Theme::new(true), scale: 1.0 }, &content);
-    (frame, geometry)
+    let scene = TimelineScene::new(&content, (400, 300), 1.0, &typesetter);
+    timeline::draw(&scene, &Theme::new(true), &mut frame, &mut typesetter);
+    (frame, scene.geometry)
 }
 
 #[test]
-fn a_band_is_drawn_unasked_where_the_pool_keeps_half_of_the_height() {
-    let mut live = Live::new(140 * GIB);
+fn own_band_is_drawn_if_the_pool_keeps_half_of_the_height() {
+    let mut live = LivePage::new(140 * GIB);
     live.reserve(20 * MIB);
-    assert_eq!(live.drawn(), [false, false], "nothing was sampled yet");
+    assert_eq!(live.visible_bands(), [false, false], "the device has not been sampled");
     live.sample(500 * MIB, 100 * GIB);
-    assert_eq!(live.drawn(), [false, false], "it would leave the pool a sliver");
+    assert_eq!(live.visible_bands(), [false, false], "the pool would get less than half of the height");
     live.reserve(4 * GIB);
-    assert_eq!(live.drawn(), [true, false]);
+    assert_eq!(live.visible_bands(), [true, false]);
     live.sample(500 * MIB, MIB);
-    assert_eq!(live.drawn(), [true, false], "others are drawn when they are asked for");
+    assert_eq!(live.visible_bands(), [true, false], "other processes are drawn on request only");
     live.model.toggle_band(Band::Others);
     live.model.toggle_band(Band::Outside);
-    assert_eq!(live.drawn(), [false, true]);
+    assert_eq!(live.visible_bands(), [false, true]);
 }
 
 #[test]
-fn without_a_sample_nothing_changes() {
-    let mut model = recording(Drawing::Training);
+fn bands_are_hidden_without_samples() {
+    let mut model = open_sample(Sample::Training);
     let before = draw(&model).0;
     for band in Band::ALL {
         model.toggle_band(band);
-        assert!(!model.bands().shows(band));
+        assert!(!model.bands().contains(band));
     }
     assert!(draw(&model).0.bytes() == before.bytes());
     let sections = |model: &Model| {
@@ -106,29 +107,29 @@ fn without_a_sample_nothing_changes() {
     };
     assert_eq!(sections(&model), ["", "Recording"]);
     assert_eq!(
-        sections(&recording(Drawing::Shared)),
+        sections(&open_sample(Sample::Shared)),
         ["", "Outside the pool, by the driver's last sample", "Recording"]
     );
 }
 
 #[test]
-fn a_link_shows_the_same_bands() {
-    let mut model = recording(Drawing::Shared);
-    assert_eq!(model.link().bands, Default::default(), "what a page begins with is not said");
+fn link_restores_the_bands() {
+    let mut model = open_sample(Sample::Shared);
+    assert_eq!(model.link().bands, Default::default(), "defaults are not in the link");
     model.toggle_band(Band::Others);
     model.toggle_band(Band::Outside);
     let fragment = model.link().fragment();
     assert!(fragment.ends_with("outside=hidden&others=shown"), "{fragment}");
-    let mut other = recording(Drawing::Shared);
-    other.take_stale();
-    other.go_to_link(&Link::parse(&fragment)).expect("a moment");
+    let mut other = open_sample(Sample::Shared);
+    other.take_changes();
+    other.go_to_link(&Link::parse(&fragment)).expect("a loaded moment");
     assert_eq!(other.bands(), model.bands());
-    assert!(other.take_stale().timeline);
+    assert!(other.take_changes().timeline);
 }
 
 #[test]
-fn labels_stay_on_the_chart_however_low_the_peaks_are() {
-    let mut live = Live::new(140 * GIB);
+fn labels_of_low_peaks_stay_on_the_chart() {
+    let mut live = LivePage::new(140 * GIB);
     live.reserve(2 * GIB);
     let (pool, site) = (Pool::default_of(PoolKind::Large), SiteId(0));
     let (address, size, requested) = (1 << 45, GIB, GIB);
@@ -136,16 +137,17 @@ fn labels_stay_on_the_chart_however_low_the_peaks_are() {
     live.sample(GIB, 100 * GIB);
     live.send(EventKind::FreeRequested { address, site });
     live.model.toggle_band(Band::Others);
-    let ((labelled, geometry), (bare, _)) = (draw(&live.model), draw_peaks(&live.model, [PeakMark::default(); 2]));
-    assert!(labelled.bytes() != bare.bytes(), "both peaks have labels");
-    let below = (geometry.plot.y1 + 4..300).flat_map(|y| (0..400).map(move |x| (x, y)));
-    assert_eq!(below.filter(|&(x, y)| labelled.pixel(x, y) != bare.pixel(x, y)).count(), 0, "the axis is left alone");
+    let (labelled, geometry) = draw(&live.model);
+    let (unlabelled, _) = draw_with_peaks(&live.model, [PeakMark::default(); 2]);
+    assert!(labelled.bytes() != unlabelled.bytes(), "both peaks have labels");
+    let mut below = (geometry.plot.y1 + 4..300).flat_map(|y| (0..400).map(move |x| (x, y)));
+    assert!(below.all(|(x, y)| labelled.pixel(x, y) == unlabelled.pixel(x, y)), "labels stay above the time axis");
 }
 
-/// A sample holds until the next one; what others gave back meanwhile may be the pool's by then.
+/// A sample is older than the counters: memory that others released may belong to the pool by then.
 #[test]
-fn there_is_never_more_in_use_than_the_device_has() {
-    let mut live = Live::new(128 * GIB);
+fn bands_never_exceed_the_device_memory() {
+    let mut live = LivePage::new(128 * GIB);
     live.reserve(4 * GIB);
     live.sample(GIB, 100 * GIB);
     live.reserve(110 * GIB);
@@ -161,6 +163,6 @@ fn there_is_never_more_in_use_than_the_device_has() {
     let reserved = color_at(110 * GIB);
     assert!(reserved != Some(theme.others) && reserved != Some(theme.outside), "the top is the device's memory");
     let (width, height) = (geometry.plot.x1 - 1, geometry.plot.y0 - 1);
-    let spilled = (geometry.plot.x0..width).any(|x| (0..height).any(|y| frame.pixel(x, y) == Some(theme.others)));
-    assert!(!spilled, "nothing is drawn above the chart");
+    let is_outside = (geometry.plot.x0..width).any(|x| (0..height).any(|y| frame.pixel(x, y) == Some(theme.others)));
+    assert!(!is_outside, "the band ends at the chart's top");
 }

@@ -1,27 +1,32 @@
-//! The pictures of known recordings, compared with those that a person has looked at. `UPDATE_GOLDEN=1 cargo test -p vramscope-viewer`
-//! writes new ones; look at them before you commit them.
+//! Compares pictures of known recordings with golden pictures.
+//!
+//! `UPDATE_GOLDEN=1 cargo test -p vramscope-viewer` writes new ones; look at them before you commit
+//! them.
 #![cfg(not(target_arch = "wasm32"))]
 
-mod drawn;
+mod samples;
 
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 
-use drawn::{Drawing, recording};
+use samples::{Sample, open_sample};
 use vramscope_viewer::bands::Band;
 use vramscope_viewer::frame::{Color, Frame};
-use vramscope_viewer::heatmap::{self, ColorBy, Highlight, Layout, View};
-use vramscope_viewer::model::Model;
+use vramscope_viewer::heatmap::{self, ColorBy, HeatmapScene, Highlight, Layout, View};
+use vramscope_viewer::model::{Model, PeakKind};
+use vramscope_viewer::page_texts::LiveStatus;
 use vramscope_viewer::report::Report;
+use vramscope_viewer::scene::{Layers, Scene, Viewport};
 use vramscope_viewer::text::Typesetter;
 use vramscope_viewer::theme::Theme;
-use vramscope_viewer::timeline::{self, Look};
+use vramscope_viewer::timeline::{self, Cursor, TimelineScene};
 
-/// The share of pixels that may differ by more than [`CLOSE`]: floating point rounds differently on other machines.
-const TOLERATED: f64 = 0.001;
-/// How far apart two values of a color may be and still look the same.
-const CLOSE: u8 = 24;
+/// Fraction of pixels that may differ by more than [`MAX_DIFFERENCE`], because machines round
+/// floating point numbers differently.
+const MAX_DIFFERENT: f64 = 0.001;
+/// Difference of a color channel that is not visible.
+const MAX_DIFFERENCE: u8 = 24;
 
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join(format!("{name}.png"))
@@ -32,13 +37,14 @@ fn save(path: &Path, frame: &Frame) {
     let mut encoder = png::Encoder::new(file, frame.width() as u32, frame.height() as u32);
     encoder.set_color(png::ColorType::Rgba);
     encoder.set_compression(png::Compression::High);
-    let mut writer = encoder.write_header().expect("a header");
-    writer.write_image_data(frame.bytes()).expect("a picture");
+    let mut writer = encoder.write_header().expect("the header is valid");
+    writer.write_image_data(frame.bytes()).expect("a valid picture");
 }
 
 fn load(path: &Path) -> (u32, u32, Vec<u8>) {
-    let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}; UPDATE_GOLDEN=1 makes it", path.display()));
-    let mut reader = png::Decoder::new(BufReader::new(file)).read_info().expect("a picture");
+    let file =
+        File::open(path).unwrap_or_else(|error| panic!("{}: {error}; UPDATE_GOLDEN=1 writes it", path.display()));
+    let mut reader = png::Decoder::new(BufReader::new(file)).read_info().expect("a valid picture");
     let mut bytes = vec![0; reader.output_buffer_size().expect("a picture that fits in memory")];
     let info = reader.next_frame(&mut bytes).expect("a whole picture");
     bytes.truncate(info.buffer_size());
@@ -54,25 +60,20 @@ fn check(name: &str, frame: &Frame) {
     }
     let (width, height, expected) = load(&path);
     assert_eq!((width as i32, height as i32), (frame.width(), frame.height()), "the size of {name}");
-    let differs = |(a, b): &(&[u8], &[u8])| a.iter().zip(*b).any(|(a, b)| a.abs_diff(*b) > CLOSE);
+    let differs = |(a, b): &(&[u8], &[u8])| a.iter().zip(*b).any(|(a, b)| a.abs_diff(*b) > MAX_DIFFERENCE);
     let different = frame.bytes().chunks(4).zip(expected.chunks(4)).filter(differs).count();
-    let share = different as f64 / f64::from(width * height);
-    if share > TOLERATED {
-        let seen = std::env::temp_dir().join(format!("{name}.png"));
-        save(&seen, frame);
-        panic!(
-            "{:.2}% of {name} differ from the golden picture; what was drawn is at {}",
-            share * 100.0,
-            seen.display()
-        );
+    let ratio = different as f64 / f64::from(width * height);
+    if ratio > MAX_DIFFERENT {
+        let drawn = std::env::temp_dir().join(format!("{name}.png"));
+        save(&drawn, frame);
+        panic!("{:.2}% of {name} differ from the golden picture; see {}", ratio * 100.0, drawn.display());
     }
 }
 
-/// The timeline of a recording at a moment.
-fn timeline(model: &Model, dark: bool, (width, height): (u32, u32), scale: f32) -> Frame {
+/// Draws the timeline at the model's moment.
+fn timeline(model: &Model, dark: bool, size: (u32, u32), scale: f32) -> Frame {
     let theme = Theme::new(dark);
-    let look = Look { theme: &theme, scale };
-    let (mut frame, mut type_) = (Frame::new(width, height, Color::default()), Typesetter::new());
+    let (mut frame, mut typesetter) = (Frame::new(size.0, size.1, Color::default()), Typesetter::new());
     let content = timeline::Content {
         recording: model.recording(),
         device: model.device(),
@@ -81,30 +82,66 @@ fn timeline(model: &Model, dark: bool, (width, height): (u32, u32), scale: f32) 
         bands: model.bands(),
         range: model.range(),
     };
-    let geometry = timeline::draw(&mut frame, &mut type_, look, &content);
-    timeline::draw_cursor(&mut frame, &mut type_, look, &geometry, model.recording(), model.time_ns());
-    frame
-}
-
-/// The heatmap of a recording at a moment.
-fn heatmap(model: &Model, dark: bool, (width, height): (u32, u32), scale: f32) -> Frame {
-    let theme = Theme::new(dark);
-    let (mut frame, mut type_) = (Frame::new(width, height, Color::default()), Typesetter::new());
-    let device = model.device_state();
-    let layout = Layout::new(device, (width, height), scale, View::default());
-    let definitions = model.recording().definitions();
-    let content = heatmap::Content { device, definitions, color_by: model.color_by, theme: &theme };
-    heatmap::draw(&mut frame, &mut type_, &layout, content);
-    if let Some(selected) = model.selected() {
-        let range = (selected.address, selected.size);
-        heatmap::draw_highlight(&mut frame, &layout, &theme, range, Highlight::Selected);
+    let scene = TimelineScene::new(&content, size, scale, &typesetter);
+    timeline::draw(&scene, &theme, &mut frame, &mut typesetter);
+    if let Some(cursor) = Cursor::new(&scene, model.recording(), model.time_ns(), &typesetter) {
+        timeline::draw_cursor(&cursor, &theme, &mut frame, &mut typesetter);
     }
     frame
 }
 
+/// Draws the heatmap at the model's moment.
+fn heatmap(model: &Model, dark: bool, size: (u32, u32), scale: f32) -> Frame {
+    let theme = Theme::new(dark);
+    let (mut frame, mut typesetter) = (Frame::new(size.0, size.1, Color::default()), Typesetter::new());
+    let device = model.device_state();
+    let layout = Layout::new(device, size, scale, View::default());
+    let content = heatmap::Content { device, definitions: model.recording().definitions(), color_by: model.color_by };
+    let scene = HeatmapScene::new(layout, size.0 as i32, content, &typesetter);
+    heatmap::draw(&scene, &theme, &mut frame, &mut typesetter);
+    if let Some(selected) = model.selected() {
+        let range = (selected.address, selected.size);
+        heatmap::draw_highlight(&mut frame, &scene.layout, &theme, range, Highlight::Selected);
+    }
+    frame
+}
+
+/// The page's way of sample, with its caches, gives the golden pictures too, and does not depend
+/// on the moments shown before.
 #[test]
-fn a_training_loop() {
-    let mut model = recording(Drawing::Training);
+fn scene_layers_match_the_golden_pictures() {
+    let mut model = open_sample(Sample::Training);
+    let (mut scene, mut typesetter) = (Scene::default(), Typesetter::new());
+    let theme = Theme::new(true);
+    let (mut timeline, mut heatmap) = (Layers::default(), Layers::default());
+    timeline.resize((900, 220));
+    heatmap.resize((900, 360));
+    let viewport = Viewport { timeline: timeline.size(), heatmap: heatmap.size(), scale: 1.0 };
+    let mut draw = |model: &mut Model| {
+        let changes = model.take_changes();
+        scene.update(model, changes, &viewport, None, LiveStatus::default(), &typesetter);
+        timeline.draw_timeline(&scene, changes.timeline, &theme, &mut typesetter);
+        heatmap.draw_heatmap(&scene, changes.timeline || changes.moment, &theme, &mut typesetter);
+        (timeline.picture().clone(), heatmap.picture().clone())
+    };
+    draw(&mut model);
+    model.seek(50).expect("a loaded moment");
+    draw(&mut model);
+    model.go_to_peak(PeakKind::Allocated).expect("a loaded moment");
+    let address = model.device_state().blocks().nth(3).map(|block| block.address);
+    model.select(address);
+    let (timeline_picture, heatmap_picture) = draw(&mut model);
+    if std::env::var_os("UPDATE_GOLDEN").is_none() {
+        check("training_timeline_dark", &timeline_picture);
+        check("training_heatmap_dark", &heatmap_picture);
+    }
+    let again = draw(&mut model);
+    assert!((timeline_picture, heatmap_picture) == again, "sample changes neither model nor scene");
+}
+
+#[test]
+fn training_loop() {
+    let mut model = open_sample(Sample::Training);
     check("training_timeline_dark", &timeline(&model, true, (900, 220), 1.0));
     check("training_timeline_light_x2", &timeline(&model, false, (1200, 360), 2.0));
     let address = model.device_state().blocks().nth(3).map(|block| block.address);
@@ -116,16 +153,16 @@ fn a_training_loop() {
 }
 
 #[test]
-fn a_moment_before_everything() {
-    let mut model = recording(Drawing::Training);
-    model.seek(0).expect("a moment");
+fn first_moment() {
+    let mut model = open_sample(Sample::Training);
+    model.seek(0).expect("a loaded moment");
     check("beginning_timeline", &timeline(&model, false, (900, 160), 1.0));
     check("beginning_heatmap", &heatmap(&model, false, (900, 160), 1.0));
 }
 
 #[test]
 fn out_of_memory_and_lost_events() {
-    let model = recording(Drawing::Trouble);
+    let model = open_sample(Sample::Trouble);
     check("trouble_timeline", &timeline(&model, true, (900, 220), 1.0));
     check("trouble_heatmap_dark", &heatmap(&model, true, (900, 300), 1.0));
     check("trouble_heatmap_light", &heatmap(&model, false, (900, 300), 1.0));
@@ -133,13 +170,13 @@ fn out_of_memory_and_lost_events() {
 
 #[test]
 fn more_segments_than_fit() {
-    let model = recording(Drawing::Crowd);
+    let model = open_sample(Sample::Crowd);
     check("crowd_heatmap", &heatmap(&model, true, (900, 300), 1.0));
 }
 
 #[test]
-fn a_zoomed_timeline() {
-    let mut model = recording(Drawing::Training);
+fn zoomed_timeline() {
+    let mut model = open_sample(Sample::Training);
     let range = model.range();
     let middle = range.start + (range.end - range.start) / 2;
     model.zoom(0.1, middle);
@@ -148,7 +185,7 @@ fn a_zoomed_timeline() {
 
 #[test]
 fn memory_outside_the_pool() {
-    let mut model = recording(Drawing::Shared);
+    let mut model = open_sample(Sample::Shared);
     check("shared_timeline_dark", &timeline(&model, true, (900, 220), 1.0));
     model.toggle_band(Band::Others);
     check("shared_timeline_others_dark", &timeline(&model, true, (900, 220), 1.0));
@@ -191,10 +228,10 @@ fn every_golden_picture_has_a_test() {
 }
 
 #[test]
-fn a_report() {
-    for (name, drawing) in [("report_training", Drawing::Training), ("report_trouble", Drawing::Trouble)] {
-        let model = recording(drawing);
-        let report = Report::new(model.recording(), "a file's name", None).expect("a device");
-        check(name, &report.frame().expect("a picture"));
+fn reports() {
+    for (name, sample) in [("report_training", Sample::Training), ("report_trouble", Sample::Trouble)] {
+        let model = open_sample(sample);
+        let report = Report::new(model.recording(), "a file's name", None).expect("the recording has events");
+        check(name, &report.frame().expect("a valid picture"));
     }
 }

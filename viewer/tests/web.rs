@@ -1,11 +1,11 @@
-//! The page in a browser: `wasm-pack test --headless --chrome viewer`.
+//! The page in a browser; run by `wasm-pack test --headless --chrome viewer`.
 #![cfg(target_arch = "wasm32")]
 
-mod drawn;
-mod paged;
+mod page;
+mod samples;
 
-use drawn::{Drawing, bytes, states};
-use paged::{document, element, pass, press, start, text};
+use page::{document, element, pass, press, start, text};
+use samples::{Sample, bytes, states};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ use web_sys::{CanvasRenderingContext2d, Event, HtmlCanvasElement, HtmlElement, H
 
 wasm_bindgen_test_configure!(run_in_browser);
 
-/// How many pixels of a canvas are of a color that is nearly this.
+/// Counts the pixels of a canvas that are close to a color.
 fn pixels_like(canvas: &str, [r, g, b]: [u8; 3]) -> usize {
     let canvas: HtmlCanvasElement = element(canvas).unchecked_into();
     let context: CanvasRenderingContext2d = canvas.get_context("2d").expect("a context").expect("2d").unchecked_into();
@@ -30,17 +30,17 @@ fn pixels_like(canvas: &str, [r, g, b]: [u8; 3]) -> usize {
 }
 
 #[wasm_bindgen_test]
-async fn without_a_recording_it_says_what_to_do() {
+async fn start_page_explains_how_to_open_a_recording() {
     start().await;
     assert_eq!(element("app").get_attribute("data-stage").as_deref(), Some("empty"));
     assert_eq!(text("empty-title"), "Drop a recording here");
 }
 
 #[wasm_bindgen_test]
-async fn what_is_on_the_screen_is_the_state_at_that_event() {
+async fn page_shows_the_state_at_its_event() {
     let api = start().await;
-    api.open(&bytes(Drawing::Training)).await.expect("a recording");
-    let states = states(Drawing::Training);
+    api.open(&bytes(Sample::Training)).await.expect("a valid recording");
+    let states = states(Sample::Training);
     assert_eq!(api.number("events"), (states.len() - 1) as f64);
     for (event, state) in states.iter().enumerate().step_by(23) {
         api.seek(event as u64).await;
@@ -49,18 +49,18 @@ async fn what_is_on_the_screen_is_the_state_at_that_event() {
         let counters = state.device(vramscope_trace::DeviceId(0)).map(|device| device.counters()).unwrap_or_default();
         assert_eq!(api.number("allocated_bytes"), counters.allocated as f64);
         assert_eq!(api.number("reserved_bytes"), counters.reserved as f64);
-        assert_eq!(text("count-allocated"), vramscope_viewer::units::bytes(counters.allocated));
+        assert_eq!(text("count-allocated"), vramscope_trace::ByteSize(counters.allocated).to_string());
     }
-    let peak = api.call("peak", &[]).as_f64().expect("a number");
+    let peak = api.call("peak", &[]).as_f64().expect("the value is a number");
     api.seek(peak as u64).await;
     let most = states.iter().flat_map(|state| state.devices().map(|(_, device)| device.counters().allocated)).max();
     assert_eq!(Some(api.number("allocated_bytes") as u64), most);
 }
 
 #[wasm_bindgen_test]
-async fn free_space_and_blocks_are_on_the_canvas() {
+async fn canvases_show_free_space_and_blocks() {
     let api = start().await;
-    api.open(&bytes(Drawing::Training)).await.expect("a recording");
+    api.open(&bytes(Sample::Training)).await.expect("a valid recording");
     let dark = web_sys::window().and_then(|window| window.match_media("(prefers-color-scheme: dark)").ok().flatten());
     let theme = vramscope_viewer::theme::Theme::new(dark.is_some_and(|query| query.matches()));
     for color in [theme.free, theme.allocated] {
@@ -70,11 +70,11 @@ async fn free_space_and_blocks_are_on_the_canvas() {
 }
 
 #[wasm_bindgen_test]
-async fn the_legend_turns_bands_on_and_off() {
+async fn header_buttons_toggle_bands() {
     let api = start().await;
-    api.open(&bytes(Drawing::Training)).await.expect("a recording");
-    assert!(element("band-outside").hidden() && element("band-others").hidden(), "nothing was sampled");
-    api.open(&bytes(Drawing::Shared)).await.expect("a recording");
+    api.open(&bytes(Sample::Training)).await.expect("a valid recording");
+    assert!(element("band-outside").hidden() && element("band-others").hidden(), "the device was not sampled");
+    api.open(&bytes(Sample::Shared)).await.expect("a valid recording");
     api.seek(api.number("events") as u64).await;
     assert!(!element("band-outside").hidden() && !element("band-others").hidden());
     assert_eq!((text("count-outside"), text("count-others")), ("47 MiB".to_owned(), "130 MiB".to_owned()));
@@ -82,7 +82,7 @@ async fn the_legend_turns_bands_on_and_off() {
     let theme = vramscope_viewer::theme::Theme::new(dark.is_some_and(|query| query.matches()));
     let check = |button: &str, color: vramscope_viewer::frame::Color, drawn: bool| {
         assert_eq!(element(button).get_attribute("aria-pressed"), Some(drawn.to_string()), "{button}");
-        // An area: lines are as gray as what others hold.
+        // An area, not lines: some lines have the same gray as the band of other processes.
         assert_eq!(pixels_like("timeline", [color.r, color.g, color.b]) > 10_000, drawn, "{button}");
     };
     check("show-outside", theme.outside, true);
@@ -92,13 +92,13 @@ async fn the_legend_turns_bands_on_and_off() {
     api.seek(0).await;
     check("show-outside", theme.outside, false);
     check("show-others", theme.others, true);
-    assert_eq!(text("count-others"), "–", "nothing was said by then");
+    assert_eq!(text("count-others"), "–", "there is no sample yet");
 }
 
 #[wasm_bindgen_test]
 async fn keys_move_through_the_recording() {
     let api = start().await;
-    api.open(&bytes(Drawing::Training)).await.expect("a recording");
+    api.open(&bytes(Sample::Training)).await.expect("a valid recording");
     api.seek(100).await;
     let check = |key: &str, event: f64| {
         press(key, false);
@@ -108,24 +108,24 @@ async fn keys_move_through_the_recording() {
     check("ArrowLeft", 100.0);
     check("Home", 0.0);
     check("End", api.number("events"));
-    check("p", api.call("peak", &[]).as_f64().expect("a number"));
+    check("p", api.call("peak", &[]).as_f64().expect("the value is a number"));
 }
 
 #[wasm_bindgen_test]
-async fn before_its_first_event_a_gpu_shows_nothing() {
+async fn gpu_shows_nothing_before_its_first_event() {
     let api = start().await;
-    api.open(&bytes(Drawing::TwoGpus)).await.expect("a recording");
+    api.open(&bytes(Sample::TwoGpus)).await.expect("a valid recording");
     let device: HtmlSelectElement = element("device").unchecked_into();
     device.set_value("1");
-    device.dispatch_event(&Event::new("change").expect("an event")).expect("a choice");
+    device.dispatch_event(&Event::new("change").expect("the event is valid")).expect("the event is dispatched");
     let end = api.number("events") as u64;
     let check = async |event: u64, allocated: &str, segments: &str| {
         api.seek(event).await;
         assert_eq!((text("count-allocated").as_str(), text("count-segments").as_str()), (allocated, segments));
-        let said = text("details");
+        let shown = text("details");
         assert!(
-            said.replace('\u{a0}', " ").contains(&format!("requested{allocated}")),
-            "after event {event} the details say {said}"
+            shown.replace('\u{a0}', " ").contains(&format!("requested{allocated}")),
+            "after event {event} the details are {shown}"
         );
         assert_eq!(text("count-events"), end.to_string());
     };
@@ -136,9 +136,9 @@ async fn before_its_first_event_a_gpu_shows_nothing() {
 }
 
 #[wasm_bindgen_test]
-async fn the_end_of_time_can_be_looked_at() {
+async fn times_near_the_maximum_are_shown() {
     let api = start().await;
-    api.open(&bytes(Drawing::EndOfTime)).await.expect("a recording");
+    api.open(&bytes(Sample::EndOfTime)).await.expect("a valid recording");
     for event in [0, 3, u64::MAX] {
         api.seek(event).await;
         for key in ["f", "w", "w", "w", "d", "d", "s", "a", " ", "w", "ArrowLeft", "End"] {
@@ -151,10 +151,10 @@ async fn the_end_of_time_can_be_looked_at() {
 }
 
 #[wasm_bindgen_test]
-async fn what_is_on_the_page_can_be_saved() {
+async fn recording_can_be_saved() {
     let api = start().await;
-    let bytes = bytes(Drawing::Training);
-    api.open(&bytes).await.expect("a recording");
+    let bytes = bytes(Sample::Training);
+    api.open(&bytes).await.expect("a valid recording");
     let saved = Rc::new(RefCell::new(None::<(String, String)>));
     let on_click = saved.clone();
     let watch = Closure::<dyn FnMut(Event)>::new(move |event: Event| {
@@ -164,7 +164,9 @@ async fn what_is_on_the_page_can_be_saved() {
             *on_click.borrow_mut() = Some((href, name));
         }
     });
-    document().add_event_listener_with_callback("click", watch.as_ref().unchecked_ref()).expect("a listener");
+    document()
+        .add_event_listener_with_callback("click", watch.as_ref().unchecked_ref())
+        .expect("the listener is valid");
     for by_key in [false, true] {
         if by_key {
             press("s", true)
@@ -173,82 +175,91 @@ async fn what_is_on_the_page_can_be_saved() {
         }
         let (href, name) = saved.take().expect("a download");
         assert_eq!(name, "drawn.vram");
-        let fetched = JsFuture::from(web_sys::window().expect("a window").fetch_with_str(&href)).await;
+        let fetched = JsFuture::from(web_sys::window().expect("there is a window").fetch_with_str(&href)).await;
         let response: Response = fetched.expect("the saved bytes").unchecked_into();
-        let buffer = JsFuture::from(response.array_buffer().expect("bytes")).await.expect("bytes");
+        let buffer = JsFuture::from(response.array_buffer().expect("the response has bytes"))
+            .await
+            .expect("the response has bytes");
         assert_eq!(Uint8Array::new(&buffer).to_vec(), bytes);
     }
-    document().remove_event_listener_with_callback("click", watch.as_ref().unchecked_ref()).expect("a listener");
+    document()
+        .remove_event_listener_with_callback("click", watch.as_ref().unchecked_ref())
+        .expect("the listener is valid");
 }
 
 #[wasm_bindgen_test]
-async fn what_cannot_be_fetched_is_explained() {
+async fn failed_fetch_is_explained() {
     let api = start().await;
-    let error = api.settle("open", "http://127.0.0.1:1/far.vram".into()).await.expect_err("it is another server's");
-    let said = error.as_string().unwrap_or_default();
-    assert!(said.contains("own server") && said.contains("open the file here"), "{said}");
-    assert_eq!(text("message-text"), said);
-    let error = api.settle("open", "/no/such.vram".into()).await.expect_err("there is none");
-    assert!(error.as_string().is_some_and(|said| said.contains("404")), "{error:?}");
+    let error = api
+        .call_and_wait("open", "http://127.0.0.1:1/far.vram".into())
+        .await
+        .expect_err("the URL is of another server");
+    let shown = error.as_string().unwrap_or_default();
+    assert!(shown.contains("own server") && shown.contains("open the file here"), "{shown}");
+    assert_eq!(text("message-text"), shown);
+    let error = api.call_and_wait("open", "/no/such.vram".into()).await.expect_err("the file does not exist");
+    assert!(error.as_string().is_some_and(|shown| shown.contains("404")), "{error:?}");
 }
 
-/// A panic leaves the program where it stood, so this page is not used again.
+/// A panic leaves the program in an undefined state, so this page is not used again.
 #[wasm_bindgen_test]
-async fn a_viewer_that_stops_says_so() {
+async fn panic_is_reported_on_the_page() {
     start().await;
     let breaks = Closure::once_into_js(|| assert!(document().body().is_none(), "an assumption is <b>broken</b>"));
-    let window = web_sys::window().expect("a window");
-    window.set_timeout_with_callback_and_timeout_and_arguments_0(breaks.unchecked_ref(), 0).expect("a timer");
+    let window = web_sys::window().expect("there is a window");
+    window
+        .set_timeout_with_callback_and_timeout_and_arguments_0(breaks.unchecked_ref(), 0)
+        .expect("timers are available");
     pass(50).await;
-    let said = text("message-text");
-    assert!(said.starts_with("vramscope stopped: an assumption is <b>broken</b>"), "{said}");
-    assert!(said.ends_with("reload the page.") && !element("message").hidden(), "{said}");
+    let shown = text("message-text");
+    assert!(shown.starts_with("vramscope stopped: an assumption is <b>broken</b>"), "{shown}");
+    assert!(shown.ends_with("reload the page.") && !element("message").hidden(), "{shown}");
 }
 
 #[wasm_bindgen_test]
 async fn markup_in_a_recording_stays_text() {
     let api = start().await;
-    api.open(&bytes(Drawing::Markup)).await.expect("a recording");
+    api.open(&bytes(Sample::Markup)).await.expect("a valid recording");
     let link = "#event=4&select=0x7f0000000000";
-    web_sys::window().expect("a window").location().set_hash(link).expect("a hash");
+    web_sys::window().expect("there is a window").location().set_hash(link).expect("the fragment is valid");
     for event in 0..=api.number("events") as u64 {
         api.seek(event).await;
     }
     pass(100).await;
     api.seek(3).await;
-    assert!(text("details").contains("<img src=x onerror="), "the scope is shown as it is: {}", text("details"));
-    assert!(document().query_selector("#details img, #details script").expect("a selector").is_none());
-    let window = web_sys::window().expect("a window");
-    assert!(Reflect::get(&window, &"pwned".into()).expect("a window").is_undefined());
+    assert!(text("details").contains("<img src=x onerror="), "the scope is shown as text: {}", text("details"));
+    assert!(document().query_selector("#details img, #details script").expect("the selector is valid").is_none());
+    let window = web_sys::window().expect("there is a window");
+    assert!(Reflect::get(&window, &"pwned".into()).expect("there is a window").is_undefined());
 }
 
 #[wasm_bindgen_test]
-async fn a_bad_file_is_refused_with_its_place_and_changes_nothing() {
+async fn invalid_file_is_refused_and_changes_nothing() {
     let api = start().await;
-    api.open(&bytes(Drawing::Training)).await.expect("a recording");
+    api.open(&bytes(Sample::Training)).await.expect("a valid recording");
     let events = api.number("events");
     let check = async |bytes: &[u8]| {
-        let error = api.open(bytes).await.expect_err("this is no recording");
-        let said = error.as_string().unwrap_or_default();
-        assert!(said.contains("drawn.vram"), "{said}");
-        assert_eq!(text("message-text"), said);
+        let error = api.open(bytes).await.expect_err("the bytes are not a recording");
+        let shown = error.as_string().unwrap_or_default();
+        assert!(shown.contains("drawn.vram"), "{shown}");
+        assert_eq!(text("message-text"), shown);
         assert_eq!(api.number("events"), events);
     };
     check(b"").await;
     check(b"nothing of the kind").await;
     check(b"\x80\x04garbage").await;
-    let mut damaged = bytes(Drawing::Training);
+    let mut damaged = bytes(Sample::Training);
     damaged.truncate(40);
     check(&damaged).await;
 }
 
 #[wasm_bindgen_test]
-async fn a_cut_recording_shows_what_it_has() {
+async fn recording_is_shown_up_to_its_damage() {
     let api = start().await;
-    let whole = bytes(Drawing::Training);
+    let whole = bytes(Sample::Training);
     let mut cut = whole.clone();
     cut.extend_from_slice(&whole[..20]);
-    api.open(&cut).await.expect("a recording, and rubbish");
-    assert_eq!(api.number("events"), (states(Drawing::Training).len() - 1) as f64);
+    api.open(&cut).await.expect("the part before the damage is shown");
+    assert_eq!(api.number("events"), (states(Sample::Training).len() - 1) as f64);
     assert!(text("message-text").contains("at byte"), "{}", text("message-text"));
 }

@@ -1,27 +1,30 @@
-//! The page and a server that says whatever a test wants: `wasm-pack test --headless --chrome viewer`.
+//! The page and a fake server; run by `wasm-pack test --headless --chrome viewer`.
 #![cfg(target_arch = "wasm32")]
 
 #[allow(dead_code, reason = "each file of tests uses a part")]
-mod paged;
+mod page;
 
 use js_sys::{Array, Function, Reflect, Uint8Array};
-use paged::{Api, document, element, pass, start, text};
+use page::{Api, document, element, pass, start, text};
 use vramscope_trace::{Chunk, DeviceId, Encoder, Event, EventKind, Info, Pool, PoolKind, Sink, SiteId, StreamId};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_test::{wasm_bindgen_test, wasm_bindgen_test_configure};
 
 wasm_bindgen_test_configure!(run_in_browser);
 
-/// Puts sockets in the place of the browser's that are open at once, and keeps them.
-const FAKE: &str = "
+/// Replaces the browser's WebSocket by fakes that open at once and count their listeners.
+const FAKE_WEBSOCKET: &str = "
     window.sockets = [];
     window.WebSocket = class extends EventTarget {
         constructor(url) {
             super();
             this.url = url;
+            this.listeners = 0;
             window.sockets.push(this);
             setTimeout(() => this.dispatchEvent(new Event('open')));
         }
+        addEventListener(...args) { this.listeners += 1; super.addEventListener(...args); }
+        removeEventListener(...args) { this.listeners -= 1; super.removeEventListener(...args); }
         close() {}
     };";
 
@@ -31,13 +34,13 @@ fn script(body: &str, arguments: &[JsValue]) -> JsValue {
     function.apply(&JsValue::UNDEFINED, &arguments.iter().collect::<Array>()).expect(body)
 }
 
-/// One of the connections that the page has made, counted from the first.
+/// A socket that the page has opened, numbered from the first.
 #[derive(Clone, Copy)]
 struct Socket(usize);
 
 impl Socket {
-    /// Waits until the page has made it.
-    async fn made(index: usize) -> Self {
+    /// Waits until the page has opened the socket.
+    async fn opened(index: usize) -> Self {
         for _ in 0..400 {
             if script("return window.sockets.length", &[]).as_f64() > Some(index as f64) {
                 pass(20).await;
@@ -45,30 +48,34 @@ impl Socket {
             }
             pass(10).await;
         }
-        panic!("connection {index} was never made");
+        panic!("socket {index} was never opened");
     }
 
-    fn says(self, text: &str) {
+    fn send_note(self, text: &str) {
         let body = "window.sockets[a0].dispatchEvent(new MessageEvent('message', { data: a1 }))";
         script(body, &[(self.0 as u32).into(), text.into()]);
     }
 
-    fn sends(self, bytes: &[u8]) {
+    fn send_bytes(self, bytes: &[u8]) {
         let body = "window.sockets[a0].dispatchEvent(new MessageEvent('message', { data: a1.slice().buffer }))";
         script(body, &[(self.0 as u32).into(), Uint8Array::from(bytes).into()]);
     }
 
-    /// Sends chunks the way a server does that is asked for notes; the first of them is number `from`.
-    fn tells(self, from: usize, chunks: &[Chunk]) {
+    /// Sends chunks, each after its note; the first is number `from`.
+    fn send_chunks(self, from: usize, chunks: &[Chunk]) {
         for (index, chunk) in chunks.iter().enumerate() {
-            self.says(&format!(r#"{{"next": {}, "anything": ["else"]}}"#, from + index + 1));
-            self.sends(&chunk.bytes);
+            self.send_note(&format!(r#"{{"next": {}, "anything": ["else"]}}"#, from + index + 1));
+            self.send_bytes(&chunk.bytes);
         }
     }
 
-    fn ends(self, code: u16) {
+    fn close(self, code: u16) {
         let body = "window.sockets[a0].dispatchEvent(new CloseEvent('close', { code: a1 }))";
         script(body, &[(self.0 as u32).into(), code.into()]);
+    }
+
+    fn listeners(self) -> u32 {
+        script("return window.sockets[a0].listeners", &[(self.0 as u32).into()]).as_f64().expect("a count") as u32
     }
 
     fn url(self) -> String {
@@ -93,19 +100,19 @@ fn chunks(source: &str) -> Vec<Chunk> {
 
 fn connection(api: &Api) -> String {
     let state = api.call("state", &[]);
-    Reflect::get(&state, &"connection".into()).expect("a field").as_string().expect("a word")
+    Reflect::get(&state, &"connection".into()).expect("the field exists").as_string().expect("the field is a string")
 }
 
-/// The page, following a program that has sent its first twenty chunks, with notes or without.
+/// Returns a page that follows a program after its first twenty chunks, with notes or without.
 async fn following(notes: bool) -> (Api, Vec<Chunk>) {
-    script(FAKE, &[]);
+    script(FAKE_WEBSOCKET, &[]);
     let api = start().await;
-    let (socket, chunks) = (Socket::made(0).await, chunks("program"));
+    let (socket, chunks) = (Socket::opened(0).await, chunks("program"));
     if notes {
-        socket.says(r#"{"recording": "00ff", "resumed": false}"#);
-        socket.tells(0, &chunks[..20]);
+        socket.send_note(r#"{"recording": "00ff", "resumed": false}"#);
+        socket.send_chunks(0, &chunks[..20]);
     } else {
-        chunks[..20].iter().for_each(|chunk| socket.sends(&chunk.bytes));
+        chunks[..20].iter().for_each(|chunk| socket.send_bytes(&chunk.bytes));
     }
     pass(100).await;
     assert_eq!((connection(&api).as_str(), api.number("events")), ("live", 19.0));
@@ -113,94 +120,94 @@ async fn following(notes: bool) -> (Api, Vec<Chunk>) {
 }
 
 #[wasm_bindgen_test]
-async fn a_lost_connection_is_resumed_where_it_ended() {
+async fn lost_connection_resumes_at_its_position() {
     let (api, chunks) = following(true).await;
     let url = Socket(0).url();
     assert!(url.starts_with("ws://") && url.contains("/ws?history=recent&notes=1"), "{url}");
-    // A note whose bytes never came counts for nothing.
-    Socket(0).says(r#"{"next": 21}"#);
-    Socket(0).ends(1006);
+    // A note without bytes does not advance the position.
+    Socket(0).send_note(r#"{"next": 21}"#);
+    Socket(0).close(1006);
     pass(100).await;
     assert_eq!((connection(&api).as_str(), text("badge").as_str()), ("reconnecting", "Reconnecting…"));
-    let socket = Socket::made(1).await;
+    let socket = Socket::opened(1).await;
     assert!(socket.url().ends_with("/ws?history=recent&notes=1&resume=00ff:20"), "{}", socket.url());
-    socket.says(r#"{"recording": "00ff", "resumed": true}"#);
-    socket.tells(20, &chunks[20..]);
+    socket.send_note(r#"{"recording": "00ff", "resumed": true}"#);
+    socket.send_chunks(20, &chunks[20..]);
     pass(100).await;
     assert_eq!((connection(&api).as_str(), text("badge").as_str()), ("live", "Live"));
     assert_eq!((api.number("events"), api.number("event"), api.number("first_event")), (40.0, 40.0, 0.0));
-    socket.ends(1000);
+    socket.close(1000);
     pass(100).await;
     assert_eq!((connection(&api).as_str(), text("badge").as_str()), ("ended", "Ended"));
-    let socket = Socket::made(2).await;
-    socket.says(r#"{"recording": "00ff", "resumed": true}"#);
-    socket.ends(1000);
+    let socket = Socket::opened(2).await;
+    socket.send_note(r#"{"recording": "00ff", "resumed": true}"#);
+    socket.close(1000);
     pass(100).await;
-    assert_eq!(text("badge"), "Ended", "what has ended is not live again");
-    Socket::made(3).await.ends(4401);
+    assert_eq!(text("badge"), "Ended", "an ended recording never appears live");
+    Socket::opened(3).await.close(4401);
 }
 
 #[wasm_bindgen_test]
-async fn where_it_cannot_go_on_it_begins_again_for_whoever_follows() {
+async fn restart_replaces_only_a_followed_recording() {
     let (api, chunks) = following(true).await;
-    Socket(0).ends(1001);
-    let socket = Socket::made(1).await;
-    socket.says(r#"{"recording": "00ff", "resumed": false}"#);
-    socket.tells(0, &chunks);
+    Socket(0).close(1001);
+    let socket = Socket::opened(1).await;
+    socket.send_note(r#"{"recording": "00ff", "resumed": false}"#);
+    socket.send_chunks(0, &chunks);
     pass(100).await;
     assert_eq!((connection(&api).as_str(), api.number("events"), api.number("event")), ("live", 40.0, 40.0));
-    // And not for whoever looks at something else.
+    // A user who looks at an earlier moment keeps it.
     api.seek(7).await;
-    socket.ends(1006);
-    let socket = Socket::made(2).await;
-    socket.says(r#"{"recording": "00ff", "resumed": false}"#);
-    socket.tells(0, &chunks);
+    socket.close(1006);
+    let socket = Socket::opened(2).await;
+    socket.send_note(r#"{"recording": "00ff", "resumed": false}"#);
+    socket.send_chunks(0, &chunks);
     pass(100).await;
     assert_eq!((connection(&api).as_str(), api.number("event")), ("disconnected", 7.0));
-    assert!(text("message-text").contains("cannot go on"), "{}", text("message-text"));
+    assert!(text("message-text").contains("cannot resume"), "{}", text("message-text"));
     element("live").click();
-    let socket = Socket::made(3).await;
+    let socket = Socket::opened(3).await;
     assert!(socket.url().ends_with("/ws?history=recent&notes=1"), "{}", socket.url());
-    socket.says(r#"{"recording": "00ff", "resumed": false}"#);
-    socket.tells(0, &chunks);
+    socket.send_note(r#"{"recording": "00ff", "resumed": false}"#);
+    socket.send_chunks(0, &chunks);
     pass(100).await;
     assert_eq!((connection(&api).as_str(), api.number("event")), ("live", 40.0));
-    socket.ends(4401);
+    socket.close(4401);
 }
 
 #[wasm_bindgen_test]
-async fn another_recording_is_not_mixed_in() {
+async fn another_recording_is_refused() {
     let (api, _) = following(true).await;
-    Socket(0).ends(1006);
-    let socket = Socket::made(1).await;
-    socket.says(r#"{"recording": "77", "resumed": false}"#);
-    socket.tells(0, &chunks("other"));
+    Socket(0).close(1006);
+    let socket = Socket::opened(1).await;
+    socket.send_note(r#"{"recording": "77", "resumed": false}"#);
+    socket.send_chunks(0, &chunks("other"));
     pass(100).await;
     assert_eq!((connection(&api).as_str(), api.number("events")), ("disconnected", 19.0));
-    assert!(text("message-text").contains("Another one runs here now"), "{}", text("message-text"));
+    assert!(text("message-text").contains("A new run has started here"), "{}", text("message-text"));
     assert_eq!(text("source"), "program");
 }
 
 #[wasm_bindgen_test]
-async fn a_server_that_says_nothing_is_known_by_what_it_sends() {
+async fn server_without_notes_is_identified_by_its_bytes() {
     let (api, all) = following(false).await;
-    Socket(0).ends(1006);
-    let socket = Socket::made(1).await;
-    all.iter().for_each(|chunk| socket.sends(&chunk.bytes));
+    Socket(0).close(1006);
+    let socket = Socket::opened(1).await;
+    all.iter().for_each(|chunk| socket.send_bytes(&chunk.bytes));
     pass(100).await;
     assert_eq!((connection(&api).as_str(), api.number("events"), api.number("event")), ("live", 40.0, 40.0));
-    socket.ends(1006);
-    let socket = Socket::made(2).await;
-    chunks("other").iter().for_each(|chunk| socket.sends(&chunk.bytes));
+    socket.close(1006);
+    let socket = Socket::opened(2).await;
+    chunks("other").iter().for_each(|chunk| socket.send_bytes(&chunk.bytes));
     pass(100).await;
     assert_eq!((connection(&api).as_str(), api.number("events")), ("disconnected", 40.0));
-    assert!(text("message-text").contains("Another one runs here now"), "{}", text("message-text"));
+    assert!(text("message-text").contains("A new run has started here"), "{}", text("message-text"));
 }
 
 #[wasm_bindgen_test]
-async fn what_a_server_should_not_say_does_nothing() {
+async fn invalid_notes_are_ignored() {
     let (api, chunks) = following(true).await;
-    for said in [
+    for note in [
         "",
         "no JSON",
         "[]",
@@ -213,30 +220,45 @@ async fn what_a_server_should_not_say_does_nothing() {
         r#"{"recording": 7}"#,
         r#"{"missed": {}, "resumed": []}"#,
     ] {
-        Socket(0).says(said);
+        Socket(0).send_note(note);
     }
-    Socket(0).tells(20, &chunks[20..30]);
-    Socket(0).says(r#"{"recording": "<img src=x onerror=alert(1)>&resume=1"}"#);
-    Socket(0).tells(30, &chunks[30..]);
+    Socket(0).send_chunks(20, &chunks[20..30]);
+    Socket(0).send_note(r#"{"recording": "<img src=x onerror=alert(1)>&resume=1"}"#);
+    Socket(0).send_chunks(30, &chunks[30..]);
     pass(100).await;
     assert_eq!((connection(&api).as_str(), api.number("events")), ("live", 40.0));
     assert!(element("message").hidden(), "{}", text("message-text"));
-    Socket(0).ends(4401);
+    Socket(0).close(4401);
     pass(100).await;
     assert!(text("message-text").contains("token"), "{}", text("message-text"));
     assert_eq!(connection(&api), "disconnected");
-    assert!(document().query_selector("img[src=x]").expect("a selector").is_none());
+    assert!(document().query_selector("img[src=x]").expect("the selector is valid").is_none());
 }
 
 #[wasm_bindgen_test]
-async fn damaged_bytes_end_the_connection_and_leave_what_was_there() {
+async fn damaged_bytes_disconnect_and_keep_the_recording() {
     let (api, chunks) = following(true).await;
     let mut damaged = chunks[20].bytes.clone();
-    *damaged.last_mut().expect("bytes") ^= 1;
-    Socket(0).sends(&damaged);
+    *damaged.last_mut().expect("the response has bytes") ^= 1;
+    Socket(0).send_bytes(&damaged);
     pass(100).await;
     assert_eq!((connection(&api).as_str(), api.number("events")), ("disconnected", 19.0));
     assert!(text("message-text").contains("checksum"), "{}", text("message-text"));
     api.seek(3).await;
     assert_eq!(api.number("event"), 3.0);
+}
+
+#[wasm_bindgen_test]
+async fn replaced_sockets_have_no_listeners() {
+    let (_, chunks) = following(true).await;
+    assert_eq!(Socket(0).listeners(), 3);
+    for index in 0..3 {
+        Socket(index).close(1006);
+        let socket = Socket::opened(index + 1).await;
+        socket.send_note(r#"{"recording": "00ff", "resumed": true}"#);
+        socket.send_chunks(20 + index, &chunks[20 + index..=20 + index]);
+        pass(100).await;
+        assert_eq!((Socket(index).listeners(), socket.listeners()), (0, 3), "after reconnection {index}");
+    }
+    Socket(3).close(4401);
 }

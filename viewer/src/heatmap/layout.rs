@@ -1,4 +1,4 @@
-//! Which row stands where, and what lies under a pixel.
+//! Positions of the heatmap's rows, and what is under a pixel.
 
 use std::ops::Range;
 
@@ -7,25 +7,25 @@ use vramscope_trace::{Block, DeviceState, Segment};
 use super::slices::{Slice, slices};
 use crate::frame::{Frame, Rect};
 
-/// The lowest a row gets, with the line between it and the next, in units.
-const LOWEST: f32 = 3.0;
-/// Where there is room for it no row is lower than this, so that each can carry its label.
-const LABELLED: f32 = 14.0;
-/// The highest a row gets.
-const HIGHEST: f32 = 56.0;
+/// Least height of a row including the line below it, in units.
+const MIN_ROW: f32 = 3.0;
+/// Least height of a row that has a label; rows are this high where all of them fit.
+const LABELLED_ROW: f32 = 14.0;
+/// Greatest height of a row.
+const MAX_ROW: f32 = 56.0;
 
-/// The least height of a row for a segment to be continued on a second one.
-const CONTINUED: f32 = 22.0;
-/// The least that a line of a segment that is continued stands for, in bytes: what is shorter has room on one.
+/// Least height of a row for a segment to continue on a second line.
+const CONTINUED_ROW: f32 = 22.0;
+/// Least bytes of a line of a continued segment; shorter segments have one line.
 const LINE_BYTES: u64 = 32 << 20;
 
-/// Units of width below which addresses would leave the map too little; a click tells them.
-const NARROW: f32 = 460.0;
+/// Width in units below which addresses are omitted; the details still have them.
+const NARROW_WIDTH: f32 = 460.0;
 
-/// How much of the map is looked at, and from where.
+/// Zoom and scroll position of the map.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct View {
-    /// Rows are this many times as high as they would be to fit; at least 1.
+    /// Factor for the height of rows, relative to all rows fitting; at least 1.
     pub zoom: f32,
     /// Pixels of rows above the upper edge.
     pub scroll: i32,
@@ -37,124 +37,126 @@ impl Default for View {
     }
 }
 
-/// A segment's row, or a line of one that is continued over several. `y0..y1` are pixels of the picture, and may lie outside of the
-/// map where it is scrolled.
+/// A line of a segment; most segments have one.
+///
+/// `y0..y1` are pixels of the picture, outside of the map where it is scrolled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The segment.
     pub segment: Segment,
-    /// Which of its lines it is.
+    /// Index of the line within the segment.
     pub line: u32,
-    /// How many lines it has.
+    /// Number of lines of the segment.
     pub lines: u32,
-    /// How many bytes a line stands for; the last one of several may end before the map does.
+    /// Bytes per line; the last of several lines may end before the map does.
     pub line_bytes: u64,
-    /// The first pixel row.
+    /// First pixel row.
     pub y0: i32,
-    /// The first pixel row below.
+    /// First pixel row below the line.
     pub y1: i32,
 }
 
 impl Row {
-    /// The first address that it shows.
+    /// Returns the first address of the line.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.segment.address.saturating_add(u64::from(self.line).saturating_mul(self.line_bytes))
     }
 }
 
-/// Where everything stands.
+/// Positions of a device's segments in the heatmap.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
-    /// The rows, from the lowest address.
+    /// The rows by ascending address.
     pub rows: Vec<Row>,
-    /// Where the blocks are drawn.
+    /// The part of the picture with the blocks.
     pub map: Rect,
-    /// How far the map can be scrolled, in pixels.
-    pub scroll_end: i32,
-    /// How far it is.
+    /// Greatest scroll position, in pixels.
+    pub max_scroll: i32,
+    /// Scroll position: the view's, clamped.
     pub scroll: i32,
-    /// Pixels to the unit.
+    /// Pixels per unit.
     pub scale: f32,
-    /// Whether there is no room for addresses.
+    /// Whether the picture is too narrow for addresses.
     pub is_narrow: bool,
 }
 
-/// What lies under a pixel: a segment, and the stretch of it that most of the pixel's column shows.
+/// What is under a pixel: a segment, and the block or free range that covers most of the column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
     /// The segment.
     pub segment: Segment,
-    /// First byte of the stretch.
+    /// Start of the block or free range.
     pub address: u64,
-    /// Bytes of it.
+    /// Size of the block or free range, in bytes.
     pub size: u64,
     /// The live block, or `None` for free space.
     pub block: Option<Block>,
 }
 
 impl Layout {
-    /// The layout of a device's segments in a picture of `width` by `height` pixels at `scale` pixels to the unit.
+    /// Computes the layout for a picture of `size` pixels with `scale` pixels per unit.
     #[must_use]
-    pub fn new(device: &DeviceState, (width, height): (u32, u32), scale: f32, view: View) -> Self {
+    pub fn new(device: &DeviceState, size: (u32, u32), scale: f32, view: View) -> Self {
         let px = |units: f32| (units * scale).round() as i32;
-        let (width, height) = (width.min(Frame::MAX_SIDE) as i32, height.min(Frame::MAX_SIDE) as i32);
-        let is_narrow = width < px(NARROW);
+        let (width, height) = (size.0.min(Frame::MAX_SIDE) as i32, size.1.min(Frame::MAX_SIDE) as i32);
+        let is_narrow = width < px(NARROW_WIDTH);
         let x0 = px(if is_narrow { Self::NARROW_GUTTER } else { Self::GUTTER }).min(width - 1);
         let y0 = px(Self::HEADER).min(height - 1);
         let map = Rect::new(x0, y0, (width - px(Self::MARGIN)).max(x0 + 1), (height - px(2.0)).max(y0 + 1));
-        let room = f64::from(map.height());
-        let longest = line_bytes(device, (room / f64::from(CONTINUED * scale)) as u64);
+        let available = f64::from(map.height());
+        let max_line_bytes = max_line_bytes(device, (available / f64::from(CONTINUED_ROW * scale)) as u64);
         let mut rows: Vec<Row> = device
             .segments()
             .flat_map(|&segment| {
-                let lines = segment.size.div_ceil(longest).max(1) as u32;
-                let line_bytes = if lines == 1 { segment.size.max(1) } else { longest };
+                let lines = segment.size.div_ceil(max_line_bytes).max(1) as u32;
+                let line_bytes = if lines == 1 { segment.size.max(1) } else { max_line_bytes };
                 (0..lines).map(move |line| Row { segment, line, lines, line_bytes, y0: 0, y1: 0 })
             })
             .collect();
-        let pitches = pitches(&rows, room, scale, view.zoom.max(1.0));
-        let total = pitches.iter().sum::<f64>().ceil().min(1e8) as i32;
-        let scroll_end = (total - map.height()).max(0);
-        let scroll = view.scroll.clamp(0, scroll_end);
+        let heights = row_heights(&rows, available, scale, view.zoom.max(1.0));
+        let total = heights.iter().sum::<f64>().ceil().min(1e8) as i32;
+        let max_scroll = (total - map.height()).max(0);
+        let scroll = view.scroll.clamp(0, max_scroll);
         let gap = px(1.0).max(1);
-        let mut at = f64::from(map.y0 - scroll);
-        for (row, pitch) in rows.iter_mut().zip(pitches) {
-            row.y0 = at.round() as i32;
-            at += pitch;
-            row.y1 = (at.round() as i32 - gap).max(row.y0 + 1);
+        let mut y = f64::from(map.y0 - scroll);
+        for (row, height) in rows.iter_mut().zip(heights) {
+            row.y0 = y.round() as i32;
+            y += height;
+            row.y1 = (y.round() as i32 - gap).max(row.y0 + 1);
         }
-        Self { rows, map, scroll_end, scroll, scale, is_narrow }
+        Self { rows, map, max_scroll, scroll, scale, is_narrow }
     }
 
-    /// Units left of the map: for addresses and sizes, and for sizes alone.
+    /// Units left of the map, for addresses and sizes.
     const GUTTER: f32 = 164.0;
+    /// Units left of the map in a narrow picture, for sizes only.
     const NARROW_GUTTER: f32 = 66.0;
     /// Units right of the map.
     pub(super) const MARGIN: f32 = 78.0;
     /// Units above the map.
     pub(crate) const HEADER: f32 = 18.0;
 
-    /// The rows that can be seen.
+    /// Iterates over the rows that are at least partly visible.
     pub fn visible(&self) -> impl Iterator<Item = &Row> + '_ {
         let first = self.rows.partition_point(|row| row.y1 <= self.map.y0);
         self.rows[first..].iter().take_while(|row| row.y0 < self.map.y1)
     }
 
-    /// The row at a pixel's height.
+    /// Returns the row at a height in pixels.
     #[must_use]
     pub fn row_at(&self, y: i32) -> Option<&Row> {
         if y < self.map.y0 || y >= self.map.y1 {
             return None;
         }
-        // The line below a row belongs to it, so that there is no height at which nothing is hit.
+        // The gap below a row counts as the row, so that every height hits one.
         let after = self.rows.partition_point(|row| row.y0 <= y);
         let row = self.rows.get(after.checked_sub(1)?)?;
         let next = self.rows.get(after).map_or(row.y1, |next| next.y0);
         (y < next).then_some(row)
     }
 
-    /// The rows of the segment that holds `address`.
+    /// Returns the rows of the segment that contains `address`.
     #[must_use]
     pub fn rows_of(&self, address: u64) -> &[Row] {
         let after = self.rows.partition_point(|row| row.segment.address <= address);
@@ -165,18 +167,19 @@ impl Layout {
         &self.rows[after - last.lines as usize..after]
     }
 
-    /// The columns of all lines of a row's segment, one after the other.
+    /// Returns the columns of all lines of a row's segment, one line after the other.
     pub(super) fn slices<'a>(&self, device: &'a DeviceState, row: &Row) -> Vec<Slice<'a>> {
         slices(device, &row.segment, self.map.width() as usize, row.line_bytes)
     }
 
-    /// Which of a segment's columns a line shows.
+    /// Returns the range of a segment's columns that a line shows.
     pub(super) fn line_columns(&self, row: &Row) -> Range<usize> {
         let width = self.map.width() as usize;
         row.line as usize * width..(row.line as usize + 1) * width
     }
 
-    /// What is drawn at a pixel. Left and right of the map it is what the row begins and ends with.
+    /// Returns what is drawn at a pixel; left and right of the map, what the row starts or ends
+    /// with.
     #[must_use]
     pub fn hit(&self, device: &DeviceState, x: i32, y: i32) -> Option<Hit> {
         let row = self.row_at(y)?;
@@ -184,25 +187,28 @@ impl Layout {
         let slices = self.slices(device, row);
         let line = slices.get(self.line_columns(row))?;
         let slice = line[..=column].iter().rfind(|slice| !slice.is_outside())?;
-        hit_at(device, slice.most)
+        hit_at(device, slice.main_extent)
     }
 
-    /// The pixel columns that a range of a segment covers on one of its lines, at least one if it is on that line at all.
+    /// Returns the pixel columns that a range of a segment covers on one of its lines.
+    ///
+    /// They are at least one column wide; `None` if the range is not on that line.
     #[must_use]
     pub fn columns(&self, row: &Row, address: u64, size: u64) -> Option<(i32, i32)> {
         let width = i64::from(self.map.width());
-        let all = width * i64::from(row.lines);
+        let total = width * i64::from(row.lines);
         let per_byte = width as f64 / row.line_bytes as f64;
-        let begin = address.saturating_sub(row.segment.address) as f64 * per_byte;
-        let end = begin + size as f64 * per_byte;
-        let begin = (begin.round() as i64).min(all - 1);
-        let end = (end.round() as i64).clamp(begin + 1, all);
+        let start = address.saturating_sub(row.segment.address) as f64 * per_byte;
+        let end = start + size as f64 * per_byte;
+        let start = (start.round() as i64).min(total - 1);
+        let end = (end.round() as i64).clamp(start + 1, total);
         let left = width * i64::from(row.line);
-        let (from, to) = ((begin - left).max(0), (end - left).min(width));
+        let (from, to) = ((start - left).max(0), (end - left).min(width));
         (from < to).then(|| (self.map.x0 + from as i32, self.map.x0 + to as i32))
     }
 
-    /// How far to scroll so that the row of `address` is in view; `None` if it is, or has no row.
+    /// Returns the scroll position that brings the row of `address` into view; `None` if it is in
+    /// view, or has no row.
     #[must_use]
     pub fn scroll_to(&self, address: u64) -> Option<i32> {
         let row = self.rows_of(address).iter().rfind(|row| row.address() <= address)?;
@@ -217,23 +223,23 @@ impl Layout {
     }
 }
 
-/// The stretch of a segment that holds `address`.
+/// Returns the block or free range that contains `address`.
 pub(crate) fn hit_at(device: &DeviceState, address: u64) -> Option<Hit> {
     let segment = *device.segment_at(address)?;
     let extent = device.extents(&segment).find(|extent| address - extent.address < extent.size)?;
     Some(Hit { segment, address: extent.address, size: extent.size, block: extent.block.copied() })
 }
 
-/// The least number of bytes that a line stands for where there is room for `most` lines; a longer segment is continued on the next.
-fn line_bytes(device: &DeviceState, most: u64) -> u64 {
+/// Returns the least bytes per line with which all segments fit on `max_lines` lines.
+fn max_line_bytes(device: &DeviceState, max_lines: u64) -> u64 {
     let lines =
         |bytes: u64| device.segments().map(|segment| segment.size.div_ceil(bytes).max(1)).fold(0, u64::saturating_add);
-    let longest = device.segments().map(|segment| segment.size).fold(LINE_BYTES, u64::max);
-    // In whole units, so that the addresses at which lines begin can be read.
-    let (mut low, mut high) = (1, longest.div_ceil(LINE_BYTES));
+    let largest = device.segments().map(|segment| segment.size).fold(LINE_BYTES, u64::max);
+    // A multiple of LINE_BYTES, so that lines begin at round addresses.
+    let (mut low, mut high) = (1, largest.div_ceil(LINE_BYTES));
     while low < high {
         let middle = low + (high - low) / 2;
-        if lines(middle.saturating_mul(LINE_BYTES)) > most {
+        if lines(middle.saturating_mul(LINE_BYTES)) > max_lines {
             low = middle + 1;
         } else {
             high = middle;
@@ -242,28 +248,31 @@ fn line_bytes(device: &DeviceState, most: u64) -> u64 {
     low.saturating_mul(LINE_BYTES)
 }
 
-/// The height of every row with the line below it.
-fn pitches(rows: &[Row], room: f64, scale: f32, zoom: f32) -> Vec<f64> {
+/// Returns the height of every row including the line below it, in pixels.
+///
+/// Heights are the square roots of the rows' bytes, scaled by bisection until they add up to the
+/// available height, and clamped to the range of heights.
+fn row_heights(rows: &[Row], available: f64, scale: f32, zoom: f32) -> Vec<f64> {
     if rows.is_empty() {
         return Vec::new();
     }
-    let highest = f64::from(HIGHEST * scale * zoom);
+    let max = f64::from(MAX_ROW * scale * zoom);
     let weights: Vec<f64> = rows.iter().map(|row| (row.line_bytes as f64).sqrt()).collect();
-    let (least, labelled) = (f64::from((LOWEST * scale).round()), f64::from(LABELLED * scale));
-    // Of the room, a part is kept for showing which segments are larger.
-    let lowest = (room * 0.7 / weights.len() as f64).clamp(least, labelled);
-    let least = lowest * weights.len() as f64;
-    // Where not even the lowest rows fit, the map scrolls, and a larger segment may look larger again.
-    let goal = if least > room { least * 1.5 } else { room } * f64::from(zoom);
-    let at = |factor: f64| weights.iter().map(move |weight| (weight * factor).clamp(lowest, highest));
-    let (mut low, mut high) = (0.0, highest / weights.iter().copied().fold(f64::INFINITY, f64::min).max(1.0));
+    let (least, labelled) = (f64::from((MIN_ROW * scale).round()), f64::from(LABELLED_ROW * scale));
+    // 30% of the height remain for showing which segments are larger.
+    let min = (available * 0.7 / weights.len() as f64).clamp(least, labelled);
+    let min_total = min * weights.len() as f64;
+    // If not even the lowest rows fit, the map scrolls and can show sizes again.
+    let goal = if min_total > available { min_total * 1.5 } else { available } * f64::from(zoom);
+    let heights = |factor: f64| weights.iter().map(move |weight| (weight * factor).clamp(min, max));
+    let (mut low, mut high) = (0.0, max / weights.iter().copied().fold(f64::INFINITY, f64::min).max(1.0));
     for _ in 0..48 {
         let middle = (low + high) / 2.0;
-        if at(middle).sum::<f64>() > goal {
+        if heights(middle).sum::<f64>() > goal {
             high = middle;
         } else {
             low = middle;
         }
     }
-    at(low).collect()
+    heights(low).collect()
 }

@@ -1,58 +1,59 @@
-//! The way from a model to a link, and back.
+//! Converts between a model's view and a [`Link`].
 
 use vramscope_trace::FormatError;
 
-use super::{Model, Origin};
+use super::state::{Model, Origin};
 use crate::bands::Band;
 use crate::heatmap::ColorBy;
 use crate::link::Link;
 
 impl Model {
-    /// What a link to this view says.
+    /// Returns the link to this view. Defaults are omitted.
     #[must_use]
     pub fn link(&self) -> Link {
-        if let Some(awaited) = &self.awaited {
-            return awaited.clone();
+        if let Some(link) = &self.pending_link {
+            return link.clone();
         }
-        let has_data = self.recording.end_event() > 0;
+        let has_events = self.recording.end_event() > 0;
         Link {
-            event: (has_data && !self.following).then(|| self.moment()),
+            event: (has_events && !self.following).then(|| self.target_event()),
             range: self.span.part(),
-            device: (has_data && self.recording.devices().count() > 1).then_some(self.device),
+            device: (has_events && self.recording.devices().count() > 1).then_some(self.device),
             select: self.selection,
-            // What is not said is what a page begins with.
             color_by: (self.color_by == ColorBy::Category).then_some(self.color_by),
             bands: self.band_choice,
         }
     }
 
-    /// A link to the same view of the same recording, when more of it has come: whoever was at its end wants to be there again.
+    /// Returns a link to this view for when the same recording has grown: a user at its end wants
+    /// to be at the new end.
     #[must_use]
     pub fn link_to_resume(&self) -> Link {
         let link = self.link();
-        let was_at_end = self.state().event() == self.recording.end_event();
-        let event = self.growth.linked.or(link.event.filter(|_| !was_at_end));
+        let is_at_end = self.state().event() == self.recording.end_event();
+        let event = self.live.linked_event.or(link.event.filter(|_| !is_at_end));
         Link { event, ..link }
     }
 
-    /// Goes where a link says. A live recording that has not come that far is followed until it has.
+    /// Goes to the view of a link. If a live recording has not reached the link's moment, it is
+    /// followed until it has.
     ///
     /// # Errors
     /// If the recording cannot be read there.
     pub fn go_to_link(&mut self, link: &Link) -> Result<(), FormatError> {
-        self.awaited = None;
+        self.pending_link = None;
         if let Some(color_by) = link.color_by {
             self.color_by = color_by;
-            self.redraw_moment();
+            self.moment_changed();
         }
         for band in Band::ALL {
-            if let Some(shown) = link.bands.of(band) {
-                self.band_choice.set(band, shown);
-                self.stale.timeline = true;
+            if let Some(is_shown) = link.bands.get(band) {
+                self.band_choice.set(band, is_shown);
+                self.changes.timeline = true;
             }
         }
         if self.origin == Origin::Live && self.recording.end_event() < link.event.unwrap_or(0).max(1) {
-            self.awaited = Some(link.clone());
+            self.pending_link = Some(link.clone());
             return Ok(());
         }
         if let Some(device) = link.device {
@@ -62,17 +63,13 @@ impl Model {
             self.select(link.select);
         }
         if let Some(range) = link.range.clone() {
-            self.set_span(|span, whole| span.set(range, whole));
+            self.change_span(|span, whole| span.set(range, whole));
         }
-        match link.event {
-            Some(event) => {
-                self.seek(event)?;
-                if self.origin == Origin::Live && event < self.recording.first_event() {
-                    self.link_leads_before(event);
-                }
-                Ok(())
-            }
-            None => Ok(()),
+        let Some(event) = link.event else { return Ok(()) };
+        self.seek(event)?;
+        if self.origin == Origin::Live && event < self.recording.first_event() {
+            self.link_is_too_early(event);
         }
+        Ok(())
     }
 }

@@ -1,63 +1,54 @@
-//! The peaks of the device on the screen: how high, and when.
+//! The peaks of the selected device: when they were reached, and how high they are.
 
 use std::ops::Range;
 
 use vramscope_trace::{Counters, Peak};
 
-use super::Model;
+use super::state::{FoundPeak, Model};
 use crate::timeline::PeakMark;
 
-/// Slices of the recording to which the time of a peak is known before its events were read.
+/// Number of time slices by which a peak's time is approximated before its events are loaded.
 const SLICES: usize = 4096;
 
-/// A peak.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
-    /// Where in the recording.
-    pub(super) peak: Peak,
-    pub(super) mark: PeakMark,
-    /// Whether the mark's time is that of a slice.
-    is_near: bool,
-}
-
 impl Model {
-    /// Looks for the peaks of the allocated and the reserved bytes, where they are others than before or were not known well.
+    /// Updates the peaks of the allocated and the reserved bytes that have changed, or whose time
+    /// was approximate.
     pub(super) fn find_peaks(&mut self) {
         let Some(series) = self.recording.series(self.device) else { return };
         let peaks = [series.peak_allocated(), series.peak_reserved()];
         let values: [fn(&Counters) -> u64; 2] = [|counters| counters.allocated, |counters| counters.reserved];
         for (index, (peak, value)) in peaks.into_iter().zip(values).enumerate() {
-            let before = self.peaks[index];
-            if before.peak == peak && !before.is_near {
+            let known = self.peaks[index];
+            if known.peak == peak && !known.is_approximate {
                 continue;
             }
-            let known = self.time_of(peak.event);
-            let time_ns = known.unwrap_or_else(|| self.time_near(peak, value));
-            let found = Found { peak, mark: PeakMark { time_ns, bytes: peak.bytes }, is_near: known.is_none() };
-            self.stale.timeline |= found.mark != before.mark;
-            self.peaks[index] = found;
+            let exact_ns = self.event_time_ns(peak.event);
+            let time_ns = exact_ns.unwrap_or_else(|| self.approximate_time_ns(peak, value));
+            let mark = PeakMark { time_ns, bytes: peak.bytes };
+            self.changes.timeline |= mark != known.mark;
+            self.peaks[index] = FoundPeak { peak, mark, is_approximate: exact_ns.is_none() };
         }
     }
 
-    /// The time of a moment; nothing where its events have not been read.
-    fn time_of(&mut self, moment: u64) -> Option<u64> {
+    /// Returns the time of a moment, or `None` if its events are not loaded.
+    fn event_time_ns(&mut self, moment: u64) -> Option<u64> {
         let Some(number) = moment.checked_sub(1) else { return Some(self.recording.start_ns()) };
-        let event = self.scout.event(&self.recording, number).ok()?;
+        let event = self.lookup.event(&self.recording, number).ok()?;
         Some(event.map_or(self.recording.start_ns(), |event| event.time_ns))
     }
 
-    /// The beginning of the slice in which a peak lies.
-    fn time_near(&self, peak: Peak, value: fn(&Counters) -> u64) -> u64 {
+    /// Returns the start of the time slice that contains a peak.
+    fn approximate_time_ns(&self, peak: Peak, value: fn(&Counters) -> u64) -> u64 {
         let whole = self.whole();
         let columns = self.recording.series(self.device).map(|series| series.columns(whole.start, whole.end, SLICES));
         let slice = columns.and_then(|columns| columns.iter().position(|column| value(&column.max) >= peak.bytes));
-        let into = u128::from(whole.end - whole.start) * slice.unwrap_or(0) as u128 / SLICES as u128;
-        whole.start + into as u64
+        let offset_ns = u128::from(whole.end - whole.start) * slice.unwrap_or(0) as u128 / SLICES as u128;
+        whole.start + offset_ns as u64
     }
 
-    /// What knowing the peaks' times takes.
-    pub(super) fn missing_of_peaks(&self) -> Vec<Range<u64>> {
-        let near = self.peaks.iter().filter(|found| found.is_near);
-        near.flat_map(|found| self.missing_before(found.peak.event)).collect()
+    /// Returns the bytes needed for the exact times of the peaks.
+    pub(super) fn missing_for_peaks(&self) -> Vec<Range<u64>> {
+        let approximate = self.peaks.iter().filter(|found| found.is_approximate);
+        approximate.flat_map(|found| self.missing_for_event_before(found.peak.event)).collect()
     }
 }

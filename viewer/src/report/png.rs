@@ -2,11 +2,11 @@
 
 use crate::frame::Frame;
 
-/// The frame as a PNG file; the same bytes for the same pixels.
+/// Returns the frame as a PNG file: the same bytes for the same pixels.
 pub(super) fn encode(frame: &Frame) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, frame.width() as u32, frame.height() as u32);
-    // Frames are opaque, and without the fourth byte files are smaller.
+    // Frames are opaque; files without alpha are smaller.
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_compression(png::Compression::High);
     let pixels: Vec<u8> = frame.bytes().chunks_exact(4).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect();
@@ -14,6 +14,6 @@ pub(super) fn encode(frame: &Frame) -> Vec<u8> {
         writer.write_image_data(&pixels)?;
         writer.finish()
     });
-    written.expect("a vector takes all that is written, and a frame has as many pixels as it says");
+    written.expect("writing to a vector cannot fail, and the frame has width × height pixels");
     bytes
 }

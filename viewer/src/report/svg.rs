@@ -1,8 +1,10 @@
-//! A surface that keeps shapes: one SVG document that needs nothing beside it.
+//! A [`Surface`] that writes an SVG document without external references.
 //!
-//! plotters has a backend for SVG of its own; this one measures text with the bundled font, as the pixels do, carries that font with it,
-//! and puts neighboring shapes of one color together, without which a chart of a thousand columns would be a thousand elements.
+//! Unlike plotters' SVG backend, it measures text with the bundled font, as the pixel surface does,
+//! embeds that font, and combines adjacent shapes of one color: a chart of a thousand columns would
+//! otherwise have a thousand elements.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::png;
@@ -12,49 +14,42 @@ use crate::text::{Align, REGULAR, SEMI_BOLD, Typesetter, Weight};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-/// What text is set in where the document's own font may not be used.
+/// The embedded font and its replacements in programs that ignore embedded fonts.
 const FONTS: &str = "Inter,'Helvetica Neue',Helvetica,Arial,sans-serif";
 
-/// A document under way.
+/// An unfinished SVG document.
 pub(super) struct Svg {
-    type_: Typesetter,
+    typesetter: Typesetter,
     weight: Weight,
     size: (u32, u32),
     body: String,
-    /// Rectangles of one color that are not in the body yet.
-    path: String,
-    paint: Option<(Color, f32)>,
+    /// Rectangles of one color and opacity that are not in the body yet.
+    pending_path: String,
+    pending_paint: Option<(Color, f32)>,
 }
 
 fn hex(color: Color) -> String {
     format!("#{:02x}{:02x}{:02x}", color.r, color.g, color.b)
 }
 
-/// Text as an XML document may have it: nothing in it is markup, and what no document may hold is replaced.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            letter if letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
-            letter => out.push(letter),
-        }
+/// Escapes text for XML, and replaces characters that XML forbids.
+fn escape(text: &str) -> Cow<'_, str> {
+    let is_forbidden = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
+    if text.contains(is_forbidden) {
+        let replaced = text.replace(is_forbidden, "\u{fffd}");
+        return Cow::Owned(quick_xml::escape::escape(replaced).into_owned());
     }
-    out
+    quick_xml::escape::escape(text)
 }
 
 impl Svg {
-    /// An empty document of this many pixels.
+    /// Creates an empty document of `size` pixels.
     pub(super) fn new(size: (u32, u32)) -> Self {
-        let (type_, weight) = (Typesetter::new(), Weight::Regular);
-        Self { type_, weight, size, body: String::new(), path: String::new(), paint: None }
+        let (typesetter, weight) = (Typesetter::new(), Weight::Regular);
+        Self { typesetter, weight, size, body: String::new(), pending_path: String::new(), pending_paint: None }
     }
 
-    /// The document, shown with `scale` of its pixels to one of the page.
+    /// Returns the document, displayed with `scale` of its pixels per CSS pixel.
     pub(super) fn finish(mut self, title: &str, scale: f32) -> String {
         self.flush();
         let (width, height) = self.size;
@@ -69,39 +64,41 @@ impl Svg {
              .b{{font-weight:600}}.m{{text-anchor:middle}}.e{{text-anchor:end}}</style>\n{}</svg>\n",
             shown(width),
             shown(height),
-            escaped(title),
+            escape(title),
             font(REGULAR, 400),
             font(SEMI_BOLD, 600),
             self.body
         )
     }
 
-    /// Adds to the document. Writing to a string does not fail.
+    /// Adds an element to the body.
     fn add(&mut self, element: std::fmt::Arguments<'_>) {
         self.flush();
+        // Writing to a string never fails.
         let _ = self.body.write_fmt(element);
     }
 
-    /// Puts what was collected of one color into the document.
+    /// Adds the pending rectangles to the body as one element.
     fn flush(&mut self) {
-        if let Some((color, alpha)) = self.paint.take() {
+        if let Some((color, alpha)) = self.pending_paint.take() {
             let opacity = if alpha < 1.0 { format!(" fill-opacity=\"{alpha:.2}\"") } else { String::new() };
-            let _ = writeln!(self.body, "<path fill=\"{}\"{opacity} d=\"{}\"/>", hex(color), self.path);
-            self.path.clear();
+            let _ = writeln!(self.body, "<path fill=\"{}\"{opacity} d=\"{}\"/>", hex(color), self.pending_path);
+            self.pending_path.clear();
         }
     }
 
-    fn rect(&mut self, rect: Rect, color: Color, alpha: f32) {
+    fn add_rect(&mut self, rect: Rect, color: Color, alpha: f32) {
         let rect = rect.intersect(self.bounds());
         if rect.width() == 0 || rect.height() == 0 || alpha <= 0.0 {
             return;
         }
-        // Where shapes may lie on each other, a tint must be one element each.
-        if alpha < 1.0 || self.paint != Some((color, alpha)) {
+        // Transparent shapes may overlap, so each is its own element.
+        if alpha < 1.0 || self.pending_paint != Some((color, alpha)) {
             self.flush();
         }
-        self.paint = Some((color, alpha));
-        let _ = write!(self.path, "M{} {}h{}v{}h-{}z", rect.x0, rect.y0, rect.width(), rect.height(), rect.width());
+        self.pending_paint = Some((color, alpha));
+        let (x, y, width, height) = (rect.x0, rect.y0, rect.width(), rect.height());
+        let _ = write!(self.pending_path, "M{x} {y}h{width}v{height}h-{width}z");
     }
 }
 
@@ -111,18 +108,18 @@ impl Surface for Svg {
     }
 
     fn fill(&mut self, rect: Rect, color: Color) {
-        self.rect(rect, color, 1.0);
+        self.add_rect(rect, color, 1.0);
     }
 
     fn tint(&mut self, rect: Rect, color: Color, alpha: f32) {
-        self.rect(rect, color, alpha);
+        self.add_rect(rect, color, alpha);
     }
 
     fn line(&mut self, points: &[(i32, i32)], stroke: u32, color: Color, alpha: f32) {
         let mut path = String::new();
         for (x, y) in points {
             let letter = if path.is_empty() { 'M' } else { 'L' };
-            // Through the middle of pixels, as a line of one pixel is.
+            // Through the middle of the pixels, as on the pixel surface.
             let _ = write!(path, "{letter}{x}.5 {y}.5");
         }
         let opacity = if alpha < 1.0 { format!(" stroke-opacity=\"{alpha:.2}\"") } else { String::new() };
@@ -134,7 +131,7 @@ impl Surface for Svg {
 
     fn set_weight(&mut self, weight: Weight) {
         self.weight = weight;
-        self.type_.set_weight(weight);
+        self.typesetter.set_weight(weight);
     }
 
     fn text(&mut self, text: &str, size: f32, (x, center_y): (f32, f32), align: Align, color: Color) {
@@ -158,22 +155,23 @@ impl Surface for Svg {
             classes.push('"');
         }
         let baseline = (center_y + Typesetter::cap_height(size) / 2.0).round();
-        // As wide as was reckoned with, whatever font it is set in.
-        let width = self.type_.width(text, size);
+        // textLength keeps the measured width with any font.
+        let width = self.typesetter.width(text, size);
         self.add(format_args!(
-            "<text{classes} x=\"{x:.1}\" y=\"{baseline}\" font-size=\"{size}\" fill=\"{}\" textLength=\"{width:.1}\">{}</text>\n",
+            "<text{classes} x=\"{x:.1}\" y=\"{baseline}\" font-size=\"{size}\" fill=\"{}\" \
+             textLength=\"{width:.1}\">{}</text>\n",
             hex(color),
-            escaped(text)
+            escape(text)
         ));
     }
 
     fn typesetter(&self) -> &Typesetter {
-        &self.type_
+        &self.typesetter
     }
 
-    fn pixels(&mut self, behind: Color, draw: impl FnOnce(&mut Frame)) {
+    fn pixels(&mut self, background: Color, draw: impl FnOnce(&mut Frame)) {
         let (width, height) = self.size;
-        let mut frame = Frame::new(width, height, behind);
+        let mut frame = Frame::new(width, height, background);
         draw(&mut frame);
         let bytes = BASE64.encode(png::encode(&frame));
         self.add(format_args!(
@@ -181,10 +179,10 @@ impl Surface for Svg {
         ));
     }
 
-    fn panel(&mut self, at: Rect, behind: Color, draw: impl FnOnce(&mut Self)) {
+    fn panel(&mut self, at: Rect, background: Color, draw: impl FnOnce(&mut Self)) {
         self.add(format_args!("<g transform=\"translate({} {})\">\n", at.x0, at.y0));
         let outer = std::mem::replace(&mut self.size, (at.width().max(0) as u32, at.height().max(0) as u32));
-        self.fill(self.bounds(), behind);
+        self.fill(self.bounds(), background);
         draw(self);
         self.size = outer;
         self.add(format_args!("</g>\n"));
@@ -196,10 +194,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_no_markup() {
+    fn text_is_escaped() {
         assert_eq!(
-            escaped("<b a=\"1\" c='2'>&\u{1}\n"),
-            "&lt;b a=&quot;1&quot; c=&#39;2&#39;&gt;&amp;\u{fffd}\u{fffd}"
+            escape("<b a=\"1\" c='2'>&\u{1}\n"),
+            "&lt;b a=&quot;1&quot; c=&apos;2&apos;&gt;&amp;\u{fffd}\u{fffd}"
         );
         let mut svg = Svg::new((100, 20));
         svg.text("]]></style><script>", 10.0, (0.0, 10.0), Align::Right, Color::hex(0));
@@ -209,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn rectangles_of_one_color_are_one_shape() {
+    fn rectangles_of_one_color_are_one_element() {
         let (a, b) = (Color::hex(0x112233), Color::hex(0x445566));
         let mut svg = Svg::new((100, 20));
         for x in 0..10 {

@@ -1,54 +1,63 @@
-//! `window.vramscope`: the page for scripts. What stands in the project's `interfaces` does not change its meaning.
+//! `window.vramscope`: the interface for scripts, tests and embedding pages. Its names and their
+//! meaning are stable.
 
 use js_sys::{Object, Promise, Reflect};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::future_to_promise;
 
-use super::{App, State, source, window};
-use crate::link::Link;
-use crate::model::{Origin, PeakOf};
-use crate::playback::SPEEDS;
 use vramscope_trace::digest;
+
+use super::app::{App, State};
+use super::browser::window;
+use super::open_file;
+use crate::link::Link;
+use crate::model::{Origin, PeakKind};
+use crate::playback::SPEEDS;
 
 fn set(object: &Object, name: &str, value: impl Into<JsValue>) -> Result<(), JsValue> {
     Reflect::set(object, &name.into(), &value.into()).map(|_| ())
 }
 
-/// Puts the functions on `window.vramscope`, beside what the loader put there.
+/// Adds the functions to `window.vramscope`, which the loader may have created.
 pub(super) fn publish(app: &App) -> Result<(), JsValue> {
     let window = window()?;
     let api = match Reflect::get(&window, &"vramscope".into())?.dyn_into::<Object>() {
         Ok(object) => object,
         Err(_) => Object::new(),
     };
-    let of = app.clone();
-    let open = Closure::<dyn Fn(JsValue) -> Promise>::new(move |what: JsValue| {
-        let app = of.clone();
-        future_to_promise(async move { source::open(&app, what, &Link::default()).await.map(|()| JsValue::UNDEFINED) })
+    // Scripts own the functions, so their closures are given to JavaScript.
+    let opening = app.clone();
+    let open = Closure::<dyn Fn(JsValue) -> Promise>::new(move |source: JsValue| {
+        let app = opening.clone();
+        future_to_promise(
+            async move { open_file::open(&app, source, &Link::default()).await.map(|()| JsValue::UNDEFINED) },
+        )
     });
     set(&api, "open", open.into_js_value())?;
-    let of = app.clone();
+    let seeking = app.clone();
     let seek = Closure::<dyn Fn(f64) -> Promise>::new(move |event: f64| {
-        let app = of.clone();
+        let app = seeking.clone();
         future_to_promise(async move {
-            // A number that is none becomes 0, and one beyond the end the end.
+            // The conversion saturates: NaN is 0, and numbers beyond the end are the end.
             {
                 let mut state = app.0.state.borrow_mut();
                 state.model.seek(event as u64).map_err(|error| JsValue::from(error.to_string()))?;
-                app.read_on(&mut state);
+                app.fetch_needed(&mut state);
             }
             app.drawn().await.map(|()| JsValue::UNDEFINED)
         })
     });
     set(&api, "seek", seek.into_js_value())?;
-    let of = app.clone();
-    let state = Closure::<dyn Fn() -> Result<Object, JsValue>>::new(move || describe(&of.0.state.borrow()));
+    let described = app.clone();
+    let state = Closure::<dyn Fn() -> Result<Object, JsValue>>::new(move || describe(&described.0.state.borrow()));
     set(&api, "state", state.into_js_value())?;
-    let of = app.clone();
-    let hex = Closure::<dyn Fn() -> String>::new(move || format!("{:016x}", digest(of.0.state.borrow().model.state())));
-    set(&api, "digest", hex.into_js_value())?;
-    let of = app.clone();
-    let peak = Closure::<dyn Fn() -> f64>::new(move || of.0.state.borrow().model.peak_event(PeakOf::Allocated) as f64);
+    let digested = app.clone();
+    let state_digest =
+        Closure::<dyn Fn() -> String>::new(move || format!("{:016x}", digest(digested.0.state.borrow().model.state())));
+    set(&api, "digest", state_digest.into_js_value())?;
+    let asked = app.clone();
+    let peak =
+        Closure::<dyn Fn() -> f64>::new(move || asked.0.state.borrow().model.peak_event(PeakKind::Allocated) as f64);
     set(&api, "peak", peak.into_js_value())?;
     Reflect::set(&window, &"vramscope".into(), &api).map(|_| ())
 }
@@ -77,21 +86,23 @@ fn describe(state: &State) -> Result<Object, JsValue> {
     Ok(object)
 }
 
-/// How the recording comes, for who measures: the newest event's age when it was last drawn, and that of the oldest that came on the screen then.
+/// Describes the live connection. Latencies are the ages of the newest and of the oldest event that
+/// the last frame showed first.
 fn describe_connection(object: &Object, state: &State) -> Result<(), JsValue> {
     let model = &state.model;
-    set(object, "connection", state.connection.name())?;
-    set(object, "received_bytes", state.arrivals.received_bytes)?;
-    set(object, "waiting_bytes", state.arrivals.waiting_bytes())?;
+    set(object, "connection", state.connection.state().name())?;
+    set(object, "received_bytes", state.messages.received_bytes)?;
+    set(object, "waiting_bytes", state.messages.queued_bytes())?;
     set(object, "held_bytes", model.recording().held_bytes() as f64)?;
     set(object, "first_event", model.recording().first_event() as f64)?;
     set(object, "missed_events", model.missed_events() as f64)?;
-    let [newest, most] = state.age.latency_ms().map_or([JsValue::NULL; 2], |latency_ms| latency_ms.map(JsValue::from));
+    let latency_ms = state.lateness.latency_ms();
+    let [newest, oldest] = latency_ms.map_or([JsValue::NULL; 2], |latency_ms| latency_ms.map(JsValue::from));
     set(object, "latency_ms", newest)?;
-    set(object, "latency_most_ms", most)
+    set(object, "latency_most_ms", oldest)
 }
 
-/// What is looked at. Addresses are strings: a JavaScript number does not hold all of them.
+/// Describes the view. Addresses are strings, because JavaScript numbers cannot hold all of them.
 fn describe_view(state: &State) -> Result<Object, JsValue> {
     let model = &state.model;
     let view = Object::new();

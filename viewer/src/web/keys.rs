@@ -3,38 +3,40 @@
 use wasm_bindgen::prelude::*;
 use web_sys::KeyboardEvent;
 
-use super::input::{change_model, change_speed, follow, on, pick_file, play_or_pause, toggle_color, toggle_help};
+use super::app::App;
+use super::browser::window;
+use super::commands::{change_speed, choose_file, follow, play_or_pause, toggle_color, toggle_help};
 use super::save::save;
-use super::{App, controls, window};
-use crate::model::{Model, PeakOf};
+use super::{controls, controls_view};
+use crate::model::{Model, PeakKind};
 
-/// Events that a step with Shift goes.
+/// Events of a step with Shift.
 const LONG_STEP: i64 = 100;
-/// The share of the timeline that a key moves it by.
-const PAN: f64 = 0.15;
-/// What a key zooms by.
-const ZOOM: f64 = 0.75;
+/// Fraction of the timeline that a key moves it by.
+const PAN_FRACTION: f64 = 0.15;
+/// Zoom factor of a key.
+const ZOOM_FACTOR: f64 = 0.75;
 
+/// Registers the listener for keys.
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {
-    let app = app.clone();
-    on(window()?.as_ref(), "keydown", move |event: KeyboardEvent| {
+    app.on(window()?.as_ref(), "keydown", |app: &App, event: KeyboardEvent| {
         let is_command = (event.ctrl_key() || event.meta_key()) && !event.alt_key() && !event.shift_key();
         if is_command && event.key().eq_ignore_ascii_case("s") {
             event.prevent_default();
-            save(&app);
+            save(app);
             return;
         }
-        if event.ctrl_key() || event.meta_key() || event.alt_key() || is_used_elsewhere(&app, &event) {
+        if event.ctrl_key() || event.meta_key() || event.alt_key() || is_for_focused_element(app, &event) {
             return;
         }
-        if react(&app, &event.key(), event.shift_key()) {
+        if execute_key(app, &event.key(), event.shift_key()) {
             event.prevent_default();
         }
     })
 }
 
-/// Whether the element with the focus has its own use for the key.
-fn is_used_elsewhere(app: &App, event: &KeyboardEvent) -> bool {
+/// Returns true if the focused element uses the key itself.
+fn is_for_focused_element(app: &App, event: &KeyboardEvent) -> bool {
     let state = app.0.state.borrow();
     if state.page.help.open() {
         return event.key() != "?";
@@ -47,8 +49,8 @@ fn is_used_elsewhere(app: &App, event: &KeyboardEvent) -> bool {
     }
 }
 
-/// Does what a key is for. Says whether it is for anything.
-fn react(app: &App, key: &str, shift: bool) -> bool {
+/// Executes a key's command. Returns false for keys without one.
+fn execute_key(app: &App, key: &str, shift: bool) -> bool {
     let step = if shift { LONG_STEP } else { 1 };
     match key {
         " " => play_or_pause(app),
@@ -56,24 +58,24 @@ fn react(app: &App, key: &str, shift: bool) -> bool {
         "ArrowRight" => app.change(|state| state.model.step(step)),
         "Home" => app.change(|state| state.model.go_to_edge(false)),
         "End" => app.change(|state| state.model.go_to_edge(true)),
-        "p" => app.change(|state| state.model.go_to_peak(PeakOf::Allocated)),
-        "P" => app.change(|state| state.model.go_to_peak(PeakOf::Reserved)),
+        "p" => app.change(|state| state.model.go_to_peak(PeakKind::Allocated)),
+        "P" => app.change(|state| state.model.go_to_peak(PeakKind::Reserved)),
         "l" | "L" => follow(app),
-        "<" => change_model(app, |model| change_speed(model, false)),
-        ">" => change_model(app, |model| change_speed(model, true)),
-        "w" | "W" | "+" | "=" => change_model(app, |model| zoom(model, ZOOM)),
-        "s" | "S" | "-" | "_" => change_model(app, |model| zoom(model, 1.0 / ZOOM)),
-        "a" | "A" => change_model(app, |model| model.pan(-PAN)),
-        "d" | "D" => change_model(app, |model| model.pan(PAN)),
-        "f" | "F" => change_model(app, Model::fit),
-        "[" => select(app, false, false),
-        "]" => select(app, true, false),
-        "{" => select(app, false, true),
-        "}" => select(app, true, true),
+        "<" => app.change_model(|model| change_speed(model, false)),
+        ">" => app.change_model(|model| change_speed(model, true)),
+        "w" | "W" | "+" | "=" => app.change_model(|model| zoom(model, ZOOM_FACTOR)),
+        "s" | "S" | "-" | "_" => app.change_model(|model| zoom(model, 1.0 / ZOOM_FACTOR)),
+        "a" | "A" => app.change_model(|model| model.pan(-PAN_FRACTION)),
+        "d" | "D" => app.change_model(|model| model.pan(PAN_FRACTION)),
+        "f" | "F" => app.change_model(Model::fit),
+        "[" => select_neighbor(app, false, false),
+        "]" => select_neighbor(app, true, false),
+        "{" => select_neighbor(app, false, true),
+        "}" => select_neighbor(app, true, true),
         "Escape" => escape(app),
-        "c" | "C" => change_model(app, toggle_color),
-        "o" | "O" => pick_file(app),
-        "m" | "M" => return controls::ask_for_mark(app),
+        "c" | "C" => app.change_model(toggle_color),
+        "o" | "O" => choose_file(app),
+        "m" | "M" => return controls::edit_mark(app),
         "?" => toggle_help(app),
         _ => return false,
     }
@@ -81,26 +83,27 @@ fn react(app: &App, key: &str, shift: bool) -> bool {
 }
 
 fn zoom(model: &mut Model, factor: f64) {
-    let now = model.time_ns();
-    model.zoom(factor, now);
+    let center_ns = model.time_ns();
+    model.zoom(factor, center_ns);
 }
 
-/// Lets go of what lies on top: a message, the panel of the program, the selection.
+/// Closes the message or the program's panel; if neither is open, clears the selection.
 fn escape(app: &App) {
-    let closed = {
+    let has_closed = {
         let state = app.0.state.borrow();
-        state.page.hide_message() || controls::close(&state)
+        state.page.hide_message() || controls_view::close(&state.page)
     };
-    if !closed {
-        change_model(app, |model| model.select(None));
+    if !has_closed {
+        app.change_model(|model| model.select(None));
     }
 }
 
-/// Selects a neighbor, and scrolls to where it can be seen.
-fn select(app: &App, forward: bool, whole_segments: bool) {
+/// Selects a neighbor of the selection and scrolls to it.
+fn select_neighbor(app: &App, forward: bool, whole_segments: bool) {
     app.change(|state| {
         state.model.select_neighbor(forward, whole_segments);
-        let scroll = state.screen.layout().zip(state.model.selection()).and_then(|(layout, at)| layout.scroll_to(at));
+        let layout = state.scene.heatmap.as_ref().map(|heatmap| &heatmap.layout);
+        let scroll = layout.zip(state.model.selection()).and_then(|(layout, address)| layout.scroll_to(address));
         if let Some(scroll) = scroll {
             state.model.heatmap_view.scroll = scroll;
         }

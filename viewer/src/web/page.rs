@@ -1,4 +1,4 @@
-//! The elements of `www/index.html`, by their ids.
+//! The elements of `www/index.html`, found by their ids.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -8,13 +8,22 @@ use web_sys::{
     Document, Element, HtmlCanvasElement, HtmlDialogElement, HtmlElement, HtmlInputElement, HtmlSelectElement,
 };
 
-/// What the page as a whole is in the middle of.
+/// What the page as a whole shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum PageStage {
+    /// A file is being opened, or the live connection has no events yet.
     Loading,
-    Empty,
-    Shown,
+    /// Nothing is open.
+    StartPage,
+    /// A recording.
+    Content,
 }
+
+/// Title of the start page.
+const START_TITLE: &str = "Drop a recording here";
+/// Text of the start page.
+const START_TEXT: &str =
+    "or choose one. Nothing leaves this machine. When a running program serves this page, it shows live memory.";
 
 /// The page's elements.
 pub(super) struct Page {
@@ -28,17 +37,16 @@ pub(super) struct Page {
     pub(super) help: HtmlDialogElement,
     pub(super) details: HtmlElement,
     pub(super) legend: HtmlElement,
-    pub(super) veil: HtmlElement,
+    /// Shown while a file is dragged over the page.
+    pub(super) drop_overlay: HtmlElement,
     message: HtmlElement,
-    details_shown: RefCell<String>,
-    devices_shown: RefCell<Vec<String>>,
-    /// What elements say now, so that only what changes is set.
+    /// Current texts of elements, so that only changes are set.
     texts: RefCell<HashMap<&'static str, (Element, String)>>,
 }
 
 fn find<T: JsCast>(document: &Document, id: &str) -> Result<T, JsValue> {
     let element = document.get_element_by_id(id).ok_or_else(|| format!("the page has no #{id}"))?;
-    element.dyn_into().map_err(|_| format!("#{id} is another kind of element than expected").into())
+    element.dyn_into().map_err(|_| format!("#{id} is an element of an unexpected type").into())
 }
 
 impl Page {
@@ -54,10 +62,8 @@ impl Page {
             help: find(document, "help")?,
             details: find(document, "details")?,
             legend: find(document, "legend")?,
-            veil: find(document, "veil")?,
+            drop_overlay: find(document, "veil")?,
             message: find(document, "message")?,
-            details_shown: RefCell::default(),
-            devices_shown: RefCell::default(),
             texts: RefCell::default(),
         })
     }
@@ -66,20 +72,20 @@ impl Page {
         find(&self.document, id)
     }
 
-    /// Says `text` in the element `id`; as text, whatever it looks like.
+    /// Sets the text of the element `id`. Markup in it is not interpreted.
     pub(super) fn set_text(&self, id: &'static str, text: &str) {
         let mut texts = self.texts.borrow_mut();
         if !texts.contains_key(id)
             && let Some(element) = self.document.get_element_by_id(id)
         {
-            let said = element.text_content().unwrap_or_default();
-            texts.insert(id, (element, said));
+            let current = element.text_content().unwrap_or_default();
+            texts.insert(id, (element, current));
         }
-        if let Some((element, said)) = texts.get_mut(id)
-            && said != text
+        if let Some((element, current)) = texts.get_mut(id)
+            && current != text
         {
             element.set_text_content(Some(text));
-            text.clone_into(said);
+            text.clone_into(current);
         }
     }
 
@@ -93,7 +99,7 @@ impl Page {
         if let Some(element) = self.document.get_element_by_id(id)
             && element.get_attribute(name).as_deref() != Some(value)
         {
-            // It fails only for a name that is none.
+            // Fails only for invalid attribute names.
             let _ = element.set_attribute(name, value);
         }
     }
@@ -106,27 +112,21 @@ impl Page {
         }
     }
 
-    pub(super) fn set_stage(&self, stage: Stage, title: &str, text: &str) {
+    /// Switches the whole page; `title` and `text` are for pages without content.
+    pub(super) fn set_stage(&self, stage: PageStage, title: &str, text: &str) {
         let name = match stage {
-            Stage::Loading => "loading",
-            Stage::Empty => "empty",
-            Stage::Shown => "shown",
+            PageStage::Loading => "loading",
+            PageStage::StartPage => "empty",
+            PageStage::Content => "shown",
         };
         self.set_data("app", "stage", name);
         self.set_text("empty-title", title);
         self.set_text("empty-text", text);
     }
 
-    /// Remembers what the details say; whether they have said it before.
-    pub(super) fn details_shown(&self, what: &str) -> bool {
-        let before = self.details_shown.replace(what.to_owned());
-        before == what
-    }
-
-    /// Remembers what the device chooser offers; whether it has offered that before.
-    pub(super) fn devices_shown(&self, names: &[String]) -> bool {
-        let before = self.devices_shown.replace(names.to_vec());
-        before == names
+    /// Shows the page on which a file can be opened.
+    pub(super) fn show_start_page(&self) {
+        self.set_stage(PageStage::StartPage, START_TITLE, START_TEXT);
     }
 
     pub(super) fn show_message(&self, text: &str) {
@@ -134,15 +134,15 @@ impl Page {
         self.message.set_hidden(false);
     }
 
-    /// Says whether there was one.
+    /// Hides the message. Returns true if one was shown.
     pub(super) fn hide_message(&self) -> bool {
         let was_shown = !self.message.hidden();
         self.message.set_hidden(true);
         was_shown
     }
 
-    /// A new element with a class and a text.
-    pub(super) fn make(&self, tag: &str, class: &str, text: &str) -> Result<Element, JsValue> {
+    /// Creates an element with a class and a text.
+    pub(super) fn create(&self, tag: &str, class: &str, text: &str) -> Result<Element, JsValue> {
         let element = self.document.create_element(tag)?;
         if !class.is_empty() {
             element.set_class_name(class);

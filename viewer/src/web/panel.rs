@@ -1,268 +1,221 @@
-//! Everything on the page that is text: counters, transport, legend, details.
+//! Copies the scene's texts into the page's elements.
 
-use vramscope_trace::{Category, DeviceId};
+use vramscope_trace::DeviceId;
 use wasm_bindgen::prelude::*;
+use web_sys::HtmlElement;
 
-use super::live::Connection;
-use super::page::{Page, Stage};
-use super::screen::{Screen, css};
-use crate::bands::Band;
-use crate::details::{self, Details, Subject};
-use crate::heatmap::{self, ColorBy, Hit};
-use crate::model::{Model, Origin};
+use super::page::{Page, PageStage};
+use super::screen::css;
+use crate::details::{Details, DetailsKind};
+use crate::page_texts::{BadgeKind, CounterTexts, PageTexts, Swatch, TransportTexts};
 use crate::playback::SPEEDS;
-use crate::timeline;
-use crate::units;
+use crate::theme::Theme;
 
-/// The elements of a band in the page's header: the entry, the button in it, the figure in it.
+/// Element ids of each band in the header: the entry, its button, its number.
 pub(super) const BANDS: [[&str; 3]; 2] =
     [["band-outside", "show-outside", "count-outside"], ["band-others", "show-others", "count-others"]];
 
-/// Brings all text up to date; `hit` is what is under the pointer, and what comes live comes so many seconds late.
-pub(super) fn show(
-    page: &Page,
-    model: &mut Model,
-    hit: Option<Hit>,
-    screen: &Screen,
-    (connection, behind_s): (Connection, u64),
-) -> Result<(), JsValue> {
-    // A live recording without events is still being waited for; a file without any is shown as what it is.
-    if model.origin() == Origin::File || model.recording().devices().next().is_some() {
-        page.set_stage(Stage::Shown, "", "");
-    }
-    show_source(page, model, connection, behind_s);
-    show_counters(page, model);
-    show_bands(page, model)?;
-    show_transport(page, model);
-    show_devices(page, model)?;
-    show_chosen_device(page, model);
-    show_legend(page, model, screen)?;
-    page.set_hidden("save", model.origin() == Origin::Nowhere);
-    show_moment(page, model);
-    show_details(page, model, hit)
+/// What the elements that are built from scratch show now.
+#[derive(Default)]
+pub(super) struct Panel {
+    details: Option<(Details, bool)>,
+    devices: Vec<(DeviceId, String)>,
+    legend: Option<(Vec<(Swatch, &'static str)>, Theme)>,
 }
 
-fn show_source(page: &Page, model: &Model, connection: Connection, behind_s: u64) {
-    page.set_text("source", model.source());
-    let late = format!("Live · {behind_s} s behind");
-    let (badge, kind) = match (connection, model.is_following()) {
-        _ if model.origin() == Origin::File => ("", ""),
-        (Connection::None, _) => ("", ""),
-        (Connection::Live, true) if behind_s > 0 => (&*late, "lost"),
-        (Connection::Live, true) => ("Live", "live"),
-        (Connection::Live, false) => ("Live · held", "held"),
-        (Connection::Reconnecting, _) => ("Reconnecting…", "lost"),
-        (Connection::Ended, _) => ("Ended", "ended"),
-        (Connection::Disconnected, _) => ("Disconnected", "lost"),
-    };
+impl Panel {
+    /// Updates all texts on the page.
+    pub(super) fn show(&mut self, page: &Page, texts: &PageTexts, theme: &Theme) -> Result<(), JsValue> {
+        if texts.has_content {
+            page.set_stage(PageStage::Content, "", "");
+        }
+        show_source(page, texts);
+        show_counters(page, &texts.counters);
+        show_bands(page, texts)?;
+        show_transport(page, &texts.transport);
+        self.show_devices(page, texts)?;
+        self.show_legend(page, texts, theme)?;
+        page.set_hidden("save", !texts.can_save);
+        page.set_text("moment-title", &texts.moment_title);
+        page.set_text("moment-event", &texts.moment_event);
+        self.show_details(page, texts)
+    }
+
+    fn show_devices(&mut self, page: &Page, texts: &PageTexts) -> Result<(), JsValue> {
+        page.set_hidden("device", texts.devices.len() < 2);
+        // A process that joins adds devices and changes names.
+        if self.devices != texts.devices {
+            self.devices.clone_from(&texts.devices);
+            page.device.set_text_content(None);
+            for (DeviceId(device), name) in &texts.devices {
+                let option = page.create("option", "", name)?;
+                option.set_attribute("value", &device.to_string())?;
+                page.device.append_child(&option)?;
+            }
+        }
+        let device = texts.device.0.to_string();
+        if page.device.value() != device {
+            page.device.set_value(&device);
+        }
+        Ok(())
+    }
+
+    fn show_legend(&mut self, page: &Page, texts: &PageTexts, theme: &Theme) -> Result<(), JsValue> {
+        if self.legend.as_ref().is_some_and(|(legend, shown_theme)| *legend == texts.legend && shown_theme == theme) {
+            return Ok(());
+        }
+        self.legend = Some((texts.legend.clone(), *theme));
+        page.legend.set_text_content(None);
+        for &(swatch, name) in &texts.legend {
+            let item = page.create("li", "", "")?;
+            item.append_child(&*create_swatch(page, swatch, theme)?)?;
+            item.append_child(&page.document.create_text_node(name))?;
+            page.legend.append_child(&item)?;
+        }
+        page.element("color")?.set_attribute("aria-pressed", bool_name(texts.is_by_category))
+    }
+
+    fn show_details(&mut self, page: &Page, texts: &PageTexts) -> Result<(), JsValue> {
+        let Some(details) = &texts.details else { return Ok(()) };
+        if self.details.as_ref().is_some_and(|shown| (&shown.0, shown.1) == (details, texts.is_selection)) {
+            return Ok(());
+        }
+        self.details = Some((details.clone(), texts.is_selection));
+        build_details(page, details, texts.is_selection)
+    }
+}
+
+fn bool_name(value: bool) -> &'static str {
+    if value { "true" } else { "false" }
+}
+
+fn show_source(page: &Page, texts: &PageTexts) {
+    page.set_text("source", &texts.source);
+    let (kind, badge) = texts.badge.as_ref().map_or(("", ""), |(kind, text)| (badge_kind_name(*kind), text));
     page.set_text("badge", badge);
     page.set_data("badge", "kind", kind);
     page.set_hidden("badge", badge.is_empty());
-    let missed = model.missed_events();
-    page.set_text("missed", &format!("{} missed", units::count(missed)));
-    page.set_hidden("missed", missed == 0 || model.origin() == Origin::File);
-    let title =
-        if model.source().is_empty() { "vramscope".to_owned() } else { format!("{} · vramscope", model.source()) };
-    if page.document.title() != title {
-        page.document.set_title(&title);
+    let missed = texts.counters.missed.as_deref();
+    page.set_text("missed", missed.unwrap_or_default());
+    page.set_hidden("missed", missed.is_none());
+    if page.document.title() != texts.title {
+        page.document.set_title(&texts.title);
     }
 }
 
-fn show_counters(page: &Page, model: &Model) {
-    let device = model.device_state();
-    let counters = device.counters();
-    page.set_text("count-allocated", &units::bytes(counters.allocated));
-    page.set_text("count-active", &units::bytes(counters.active));
-    page.set_text("count-reserved", &units::bytes(counters.reserved));
-    page.set_text("count-fragmentation", &units::percent(device.free_space().fragmentation()));
-    page.set_text("count-segments", &units::count(device.segments().len() as u64));
-    page.set_text("count-blocks", &units::count(device.blocks().len() as u64));
-    page.set_text("count-events", &units::count(model.recording().end_event()));
-    // In a file nobody knows who left them out; of what is followed live the page knows which it did not get.
-    let missed = if model.origin() == Origin::File { 0 } else { model.missed_events() };
-    let lost = model.lost_events() - missed;
-    page.set_text("count-lost", &units::count(lost));
-    page.set_hidden("lost", lost == 0);
+/// Returns the name in the style sheet.
+fn badge_kind_name(kind: BadgeKind) -> &'static str {
+    match kind {
+        BadgeKind::Live => "live",
+        BadgeKind::Paused => "paused",
+        BadgeKind::Lost => "lost",
+        BadgeKind::Ended => "ended",
+    }
 }
 
-/// The legend of the bands: what each is at the moment, and whether it is drawn. Nothing where the driver was not asked.
-fn show_bands(page: &Page, model: &Model) -> Result<(), JsValue> {
-    let series = model.recording().series(model.device());
-    let sampled = series.is_some_and(|series| series.used_peaks().is_some());
-    let sample = model.device_state().sample();
-    for (band, [entry, button, value]) in Band::ALL.into_iter().zip(BANDS) {
-        page.set_hidden(entry, !sampled);
-        page.set_text(value, &sample.map_or("–".to_owned(), |sample| units::bytes(band.bytes(&sample))));
-        let drawn = if model.bands().shows(band) { "true" } else { "false" };
-        page.element(button)?.set_attribute("aria-pressed", drawn)?;
+fn show_counters(page: &Page, counters: &CounterTexts) {
+    page.set_text("count-allocated", &counters.allocated);
+    page.set_text("count-active", &counters.active);
+    page.set_text("count-reserved", &counters.reserved);
+    page.set_text("count-fragmentation", &counters.fragmentation);
+    page.set_text("count-segments", &counters.segments);
+    page.set_text("count-blocks", &counters.blocks);
+    page.set_text("count-events", &counters.events);
+    page.set_text("count-lost", counters.lost.as_deref().unwrap_or("0"));
+    page.set_hidden("lost", counters.lost.is_none());
+}
+
+fn show_bands(page: &Page, texts: &PageTexts) -> Result<(), JsValue> {
+    for (index, [entry, button, value]) in BANDS.into_iter().enumerate() {
+        let band = texts.bands.as_ref().map(|bands| &bands[index]);
+        page.set_hidden(entry, band.is_none());
+        page.set_text(value, band.map_or("–", |band| &band.bytes));
+        page.element(button)?.set_attribute("aria-pressed", bool_name(band.is_some_and(|band| band.is_shown)))?;
     }
     Ok(())
 }
 
-fn show_transport(page: &Page, model: &Model) {
-    let is_playing = model.playback.is_playing();
-    page.set_data("play", "playing", if is_playing { "true" } else { "false" });
-    page.set_attribute("play", "aria-label", if is_playing { "Pause" } else { "Play" });
-    page.set_data("live", "following", if model.is_following() { "true" } else { "false" });
-    let has_live = matches!(model.origin(), Origin::Live | Origin::Disconnected);
-    page.set_hidden("live", !has_live);
+fn show_transport(page: &Page, transport: &TransportTexts) {
+    page.set_data("play", "playing", bool_name(transport.is_playing));
+    page.set_attribute("play", "aria-label", if transport.is_playing { "Pause" } else { "Play" });
+    page.set_data("live", "following", bool_name(transport.is_following));
+    page.set_hidden("live", !transport.has_live);
     if page.speed.options().length() == 0 {
         for speed in SPEEDS {
-            if let Ok(option) = page.make("option", "", &format!("×{speed}")) {
+            if let Ok(option) = page.create("option", "", &format!("×{speed}")) {
                 let _ = page.speed.append_child(&option);
             }
         }
     }
-    page.speed.set_selected_index(model.playback.speed() as i32);
-    let event = model.state().event().to_string();
-    let being_typed = page.document.active_element().is_some_and(|active| active.id() == "event");
-    if !being_typed && page.event.value() != event {
-        page.event.set_value(&event);
+    page.speed.set_selected_index(transport.speed as i32);
+    let is_edited = page.document.active_element().is_some_and(|active| active.id() == "event");
+    if !is_edited && page.event.value() != transport.event {
+        page.event.set_value(&transport.event);
     }
-    let first = model.recording().first_event();
-    let begins_late = model.origin() == Origin::Live && first > 0;
-    page.set_hidden("since", !begins_late);
-    page.set_text("since-event", &format!("since event {}", units::count(first)));
-    page.set_text("event-of", &format!("of {}", units::count(model.recording().end_event())));
-    page.set_text("time", &timeline::moment(model.recording(), model.time_ns()));
+    page.set_hidden("since", transport.since.is_none());
+    page.set_text("since-event", transport.since.as_deref().unwrap_or_default());
+    page.set_text("event-of", &transport.event_count);
+    page.set_text("time", &transport.time);
 }
 
-fn show_devices(page: &Page, model: &Model) -> Result<(), JsValue> {
-    let devices: Vec<DeviceId> = model.recording().devices().collect();
-    page.set_hidden("device", devices.len() < 2);
-    // A process that joins brings devices, and names for them.
-    let names: Vec<String> = devices.iter().map(|&device| details::name_of_device(model.recording(), device)).collect();
-    if page.devices_shown(&names) {
-        return Ok(());
-    }
-    page.device.set_text_content(None);
-    for (DeviceId(device), name) in devices.iter().zip(&names) {
-        let option = page.make("option", "", name)?;
-        option.set_attribute("value", &device.to_string())?;
-        page.device.append_child(&option)?;
-    }
-    Ok(())
-}
-
-fn show_chosen_device(page: &Page, model: &Model) {
-    let value = model.device().0.to_string();
-    if page.device.value() != value {
-        page.device.set_value(&value);
-    }
-}
-
-fn show_legend(page: &Page, model: &Model, screen: &Screen) -> Result<(), JsValue> {
-    let by_category = model.color_by == ColorBy::Category;
-    let definitions = model.recording().definitions();
-    // Their number stands for the categories, which are looked for only when there are more.
-    let sites = if by_category { definitions.site_count() } else { 0 };
-    let shown = format!("{by_category} {sites} {}", css(screen.theme().background));
-    if page.legend.get_attribute("data-shown").as_deref() == Some(&shown) {
-        return Ok(());
-    }
-    page.legend.set_attribute("data-shown", &shown)?;
-    page.legend.set_text_content(None);
-    let add = |class: &str, color: Option<String>, text: &str| -> Result<(), JsValue> {
-        let item = page.make("li", "", "")?;
-        let swatch = page.make("i", &format!("swatch {class}"), "")?;
-        if let (Some(color), Some(swatch)) = (color, swatch.dyn_ref::<web_sys::HtmlElement>()) {
-            swatch.style().set_property("--swatch", &color)?;
-        }
-        item.append_child(&swatch)?;
-        item.append_child(&page.document.create_text_node(text))?;
-        page.legend.append_child(&item).map(|_| ())
+fn create_swatch(page: &Page, swatch: Swatch, theme: &Theme) -> Result<HtmlElement, JsValue> {
+    let (class, color) = match swatch {
+        Swatch::Allocated => ("swatch-allocated", None),
+        Swatch::Rounding => ("swatch-waste", None),
+        Swatch::Pending => ("swatch-pending", None),
+        Swatch::Category(index) => ("", theme.categories.get(index).copied()),
+        Swatch::CategoryRounding => ("", Some(theme.rounding(theme.categories[0]))),
+        Swatch::Free => ("swatch-free", None),
+        Swatch::FreeSegment => ("swatch-cached", None),
+        Swatch::Fragmentation => ("swatch-heat", None),
     };
-    if by_category {
-        let theme = screen.theme();
-        let found = heatmap::categories(definitions);
-        for (category, color) in Category::ALL.iter().zip(theme.categories).filter(|(one, _)| found.contains(one)) {
-            add("", Some(css(color)), category.name())?;
-        }
-        add("", Some(css(theme.waste(theme.categories[0]))), "rounding")?;
-    } else {
-        add("swatch-allocated", None, "allocated")?;
-        add("swatch-waste", None, "rounding")?;
-        add("swatch-pending", None, "pending free")?;
+    let element: HtmlElement = page.create("i", &format!("swatch {class}"), "")?.dyn_into()?;
+    if let Some(color) = color {
+        element.style().set_property("--swatch", &css(color))?;
     }
-    add("swatch-free", None, "free inside segments")?;
-    add("swatch-cached", None, "free segment")?;
-    if !by_category {
-        add("swatch-heat", None, "fragmentation 0–100%")?;
-    }
-    page.element("color")?.set_attribute("aria-pressed", if by_category { "true" } else { "false" })
+    Ok(element)
 }
 
-fn show_moment(page: &Page, model: &mut Model) {
-    let now = units::count(model.state().event());
-    page.set_text("moment-title", &format!("After event {now} of {}", units::count(model.recording().end_event())));
-    let text = match model.last_event() {
-        Some((_, event)) => {
-            let text = details::of_event(&event, model.recording().definitions());
-            if event.device == model.device() { text } else { format!("GPU {}: {text}", event.device.0) }
-        }
-        // Its events are being read.
-        None if model.state().event() > model.recording().first_event() => "…".to_owned(),
-        None => details::of_beginning(model.recording()).to_owned(),
-    };
-    page.set_text("moment-event", &text);
-}
-
-fn show_details(page: &Page, model: &Model, hit: Option<Hit>) -> Result<(), JsValue> {
-    let device = model.device_state();
-    let selected = model.selected();
-    // What is selected stays; the pointer shows the rest.
-    let (details, pinned) = match selected.or(hit) {
-        Some(hit) => {
-            (details::of_hit(&hit, model.state(), device, model.recording().definitions()), selected.is_some())
-        }
-        None => (details::of_device(model.device(), model.recording(), device, model.notes()), false),
-    };
-    let shown = format!("{details:?}{pinned}");
-    if page.details_shown(&shown) {
-        return Ok(());
-    }
-    build_details(page, &details, pinned)
-}
-
-fn build_details(page: &Page, details: &Details, pinned: bool) -> Result<(), JsValue> {
+fn build_details(page: &Page, details: &Details, is_selection: bool) -> Result<(), JsValue> {
     let root = &page.details;
     root.set_text_content(None);
-    let heading = page.make("h2", "subject", "")?;
-    let class = match details.subject {
-        Subject::Allocated => "swatch swatch-allocated",
-        Subject::Pending => "swatch swatch-pending",
-        Subject::Free => "swatch swatch-free",
-        Subject::Cached => "swatch swatch-cached",
-        Subject::Device => "",
+    let heading = page.create("h2", "subject", "")?;
+    let class = match details.kind {
+        DetailsKind::AllocatedBlock => "swatch swatch-allocated",
+        DetailsKind::PendingBlock => "swatch swatch-pending",
+        DetailsKind::FreeRange => "swatch swatch-free",
+        DetailsKind::FreeSegment => "swatch swatch-cached",
+        DetailsKind::Device => "",
     };
     if !class.is_empty() {
-        heading.append_child(&*page.make("i", class, "")?)?;
+        heading.append_child(&*page.create("i", class, "")?)?;
     }
-    heading.append_child(&page.document.create_text_node(details.subject.title()))?;
-    if pinned {
-        heading.append_child(&*page.make("span", "pinned", "selected · Esc lets go")?)?;
+    heading.append_child(&page.document.create_text_node(details.kind.title()))?;
+    if is_selection {
+        heading.append_child(&*page.create("span", "pinned", "selected (Esc to deselect)")?)?;
     }
     root.append_child(&heading)?;
     for section in &details.sections {
         if !section.heading.is_empty() {
-            root.append_child(&*page.make("h3", "", section.heading)?)?;
+            root.append_child(&*page.create("h3", "", section.heading)?)?;
         }
-        let list = page.make("dl", "facts", "")?;
+        let list = page.create("dl", "facts", "")?;
         for (name, value) in &section.rows {
-            list.append_child(&*page.make("dt", "", name)?)?;
-            list.append_child(&*page.make("dd", "", value)?)?;
+            list.append_child(&*page.create("dt", "", name)?)?;
+            list.append_child(&*page.create("dd", "", value)?)?;
         }
         root.append_child(&list)?;
     }
     if details.stack.is_empty() {
         return Ok(());
     }
-    root.append_child(&*page.make("h3", "", "Call stack")?)?;
-    let list = page.make("ol", "stack", "")?;
-    for (function, place) in &details.stack {
-        let item = page.make("li", "", function)?;
-        // A call location alone has no function to stand under.
-        item.append_child(&*page.make("span", if function.is_empty() { "" } else { "place" }, place)?)?;
+    root.append_child(&*page.create("h3", "", "Call stack")?)?;
+    let list = page.create("ol", "stack", "")?;
+    for (function, location) in &details.stack {
+        let item = page.create("li", "", function)?;
+        // A frame without a function shows its location like a function.
+        let class = if function.is_empty() { "" } else { "place" };
+        item.append_child(&*page.create("span", class, location)?)?;
         list.append_child(&item)?;
     }
     root.append_child(&list).map(|_| ())

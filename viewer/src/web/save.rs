@@ -1,105 +1,43 @@
-//! Saving what is on the page as a file.
+//! Saving the recording on the page as a file.
 
-use js_sys::{Array, Uint8Array};
-use vramscope_trace::Recording;
 use wasm_bindgen::prelude::*;
-use web_sys::{Blob, BlobPropertyBag, HtmlElement, Url};
+use web_sys::{Document, HtmlElement, Url};
 
-use super::{App, live};
+use super::app::App;
+use super::browser::run_after;
+use super::recording_bytes::{RecordingBytes, blob};
 use crate::model::Origin;
 use crate::open::saved_name;
 
-/// The recording's media type.
-const MEDIA_TYPE: &str = "application/vnd.vramscope.trace";
-
-/// So many pieces are put together to one, which the browser may keep outside of memory.
-const MOST_PIECES: u32 = 1024;
-
-/// How long a saved file can be read by the browser: as long as a person may take to say where it goes.
+/// How long the browser can read the bytes: the user may have to choose a folder first.
 const READABLE_MS: i32 = 600_000;
 
-/// The bytes of the recording that is on the page.
-pub(super) enum Kept {
-    /// Pieces that the browser holds.
-    Pieces(Array),
-    /// They are a server's, and most of them were never read.
-    Url(String),
-    /// The recording on the page is live: the server has all of it, and while there is no connection, the page has a part.
-    Live,
-}
+/// URL of a live recording on its server.
+const LIVE_RECORDING_URL: &str = "trace.vram";
 
-/// Where a server has everything that was recorded live.
-const EVERYTHING: &str = "trace.vram";
-
-impl Default for Kept {
-    fn default() -> Self {
-        Self::Pieces(Array::new())
-    }
-}
-
-impl Kept {
-    /// Adds a piece: bytes, or a file.
-    pub(super) fn push(&mut self, piece: &JsValue) {
-        let Self::Pieces(pieces) = self else { return };
-        pieces.push(piece);
-        if pieces.length() >= MOST_PIECES
-            && let Ok(blob) = blob(pieces)
-        {
-            *pieces = Array::of1(&blob);
-        }
-    }
-
-    /// Of the pieces that a conversion made.
-    pub(super) fn of(pieces: &[Vec<u8>]) -> Self {
-        let mut kept = Self::default();
-        for piece in pieces {
-            kept.push(&Uint8Array::from(piece.as_slice()));
-        }
-        kept
-    }
-
-    /// What the page holds of a recording.
-    fn held(recording: &Recording) -> Self {
-        let mut kept = Self::default();
-        for piece in recording.held() {
-            kept.push(&Uint8Array::from(piece.as_slice()));
-        }
-        kept
-    }
-
-    /// Whether there is nothing to be saved.
-    pub(super) fn is_empty(&self) -> bool {
-        matches!(self, Self::Pieces(pieces) if pieces.length() == 0)
-    }
-}
-
-fn blob(pieces: &Array) -> Result<Blob, JsValue> {
-    let options = BlobPropertyBag::new();
-    options.set_type(MEDIA_TYPE);
-    Blob::new_with_blob_sequence_and_options(pieces, &options)
-}
-
-/// Gives the browser the recording as a file to keep.
+/// Offers the recording as a download.
 pub(super) fn save(app: &App) {
     app.change(|state| {
-        if state.kept.is_empty() {
+        if state.bytes.is_empty() {
             return Ok(());
         }
         let name = saved_name(state.model.source());
-        let kept = match &state.kept {
-            Kept::Live if state.model.origin() == Origin::Live => &Kept::Url(EVERYTHING.to_owned()),
-            Kept::Live => &Kept::held(state.model.recording()),
-            kept => kept,
+        let bytes = match &state.bytes {
+            RecordingBytes::Live if state.model.origin() == Origin::Live => {
+                &RecordingBytes::Url(LIVE_RECORDING_URL.to_owned())
+            }
+            RecordingBytes::Live => &RecordingBytes::held_by(state.model.recording()),
+            bytes => bytes,
         };
-        download(&state.page.document, kept, &name).map_err(|error| format!("the recording cannot be saved: {error:?}"))
+        download(&state.page.document, bytes, &name).map_err(|error| format!("cannot save the recording: {error:?}"))
     });
 }
 
-fn download(document: &web_sys::Document, kept: &Kept, name: &str) -> Result<(), JsValue> {
-    let url = match kept {
-        Kept::Pieces(pieces) => Url::create_object_url_with_blob(&blob(pieces)?)?,
-        Kept::Url(url) => url.clone(),
-        Kept::Live => return Ok(()),
+fn download(document: &Document, bytes: &RecordingBytes, name: &str) -> Result<(), JsValue> {
+    let url = match bytes {
+        RecordingBytes::Pieces(pieces) => Url::create_object_url_with_blob(&blob(pieces)?)?,
+        RecordingBytes::Url(url) => url.clone(),
+        RecordingBytes::Live => return Ok(()),
     };
     let link: HtmlElement = document.create_element("a")?.unchecked_into();
     link.set_attribute("href", &url)?;
@@ -108,9 +46,9 @@ fn download(document: &web_sys::Document, kept: &Kept, name: &str) -> Result<(),
     document.body().ok_or("the page has no body")?.append_child(&link)?;
     link.click();
     link.remove();
-    if let Kept::Pieces(_) = kept {
-        live::after(READABLE_MS, move || {
-            // It fails only for a name that is none.
+    if let RecordingBytes::Pieces(_) = bytes {
+        run_after(READABLE_MS, move || {
+            // Fails only for an invalid URL.
             let _ = Url::revoke_object_url(&url);
         });
     }

@@ -1,197 +1,137 @@
-//! The two canvases: their size, their colors, their pictures.
+//! The two canvases: size, colors and pictures.
 
 use wasm_bindgen::prelude::*;
 use wasm_bindgen::{Clamped, JsCast};
 use web_sys::{CanvasRenderingContext2d, FontFace, HtmlCanvasElement, ImageData};
 
+use super::browser::window;
 use super::page::Page;
-use super::window;
 use crate::frame::{Color, Frame};
-use crate::heatmap::{self, Highlight, Hit, Layout};
-use crate::model::Model;
+use crate::scene::{Layers, Scene, Viewport};
 use crate::text::{REGULAR, SEMI_BOLD, Typesetter};
 use crate::theme::Theme;
-use crate::timeline::{self, Geometry, Look};
 
-/// The page's letter size, in CSS pixels, at which a unit of the pictures is a CSS pixel.
-const UNIT_FONT: f32 = 13.0;
+/// The page's font size in CSS pixels at which a unit is one CSS pixel.
+const UNIT_FONT_SIZE: f32 = 13.0;
 
-/// A canvas with the picture that is kept, and the one that was last shown.
-struct Surface {
-    canvas: HtmlCanvasElement,
+/// A canvas with its picture.
+struct Canvas {
+    element: HtmlCanvasElement,
     context: CanvasRenderingContext2d,
-    base: Frame,
-    shown: Frame,
+    layers: Layers,
 }
 
-impl Surface {
-    fn new(canvas: &HtmlCanvasElement) -> Result<Self, JsValue> {
-        let context = canvas.get_context("2d")?.ok_or("the browser gives no canvas to draw on")?.dyn_into()?;
-        let nothing = Frame::new(1, 1, Color::default());
-        Ok(Self { canvas: canvas.clone(), context, base: nothing.clone(), shown: nothing })
+impl Canvas {
+    fn new(element: &HtmlCanvasElement) -> Result<Self, JsValue> {
+        let context = element.get_context("2d")?.ok_or("the browser does not support 2D canvases")?.dyn_into()?;
+        Ok(Self { element: element.clone(), context, layers: Layers::default() })
     }
 
-    /// Makes the canvas as many pixels large as the screen has for it.
+    /// Resizes the canvas to the screen's resolution.
     fn fit(&mut self, ratio: f64) {
-        let rect = self.canvas.get_bounding_client_rect();
+        let rect = self.element.get_bounding_client_rect();
         let pixels = |length: f64| ((length * ratio).round() as u32).clamp(1, Frame::MAX_SIDE);
-        let (width, height) = (pixels(rect.width()), pixels(rect.height()));
-        if (width as i32, height as i32) != (self.base.width(), self.base.height()) {
-            self.canvas.set_width(width);
-            self.canvas.set_height(height);
-            self.base = Frame::new(width, height, Color::default());
+        let size = (pixels(rect.width()), pixels(rect.height()));
+        if size != self.layers.size() {
+            self.element.set_width(size.0);
+            self.element.set_height(size.1);
+            self.layers.resize(size);
         }
     }
 
     fn show(&self) -> Result<(), JsValue> {
-        let (width, height) = (self.shown.width() as u32, self.shown.height() as u32);
-        let image = ImageData::new_with_u8_clamped_array_and_sh(Clamped(self.shown.bytes()), width, height)?;
+        let picture = self.layers.picture();
+        let (width, height) = (picture.width() as u32, picture.height() as u32);
+        let image = ImageData::new_with_u8_clamped_array_and_sh(Clamped(picture.bytes()), width, height)?;
         self.context.put_image_data(&image, 0.0, 0.0)
     }
 }
 
 /// The canvases and how they are drawn.
 pub(super) struct Screen {
-    timeline: Surface,
-    heatmap: Surface,
-    type_: Typesetter,
+    timeline: Canvas,
+    heatmap: Canvas,
+    typesetter: Typesetter,
     theme: Theme,
-    /// Pixels to the unit.
+    /// Canvas pixels per unit.
     scale: f32,
-    /// Pixels to the CSS pixel.
+    /// Canvas pixels per CSS pixel.
     ratio: f64,
-    geometry: Option<Geometry>,
-    layout: Option<Layout>,
 }
 
 impl Screen {
     pub(super) fn new(page: &Page) -> Result<Self, JsValue> {
         register_font(page)?;
         Ok(Self {
-            timeline: Surface::new(&page.timeline)?,
-            heatmap: Surface::new(&page.heatmap)?,
-            type_: Typesetter::new(),
+            timeline: Canvas::new(&page.timeline)?,
+            heatmap: Canvas::new(&page.heatmap)?,
+            typesetter: Typesetter::new(),
             theme: Theme::new(false),
             scale: 1.0,
             ratio: 1.0,
-            geometry: None,
-            layout: None,
         })
     }
 
-    /// Takes over the page's size and the system's colors.
+    /// Adapts to the page's size and the system's color scheme.
     pub(super) fn measure(&mut self, page: &Page) {
         let Ok(window) = window() else { return };
-        let dark =
+        let is_dark =
             window.match_media("(prefers-color-scheme: dark)").ok().flatten().is_some_and(|query| query.matches());
-        self.theme = Theme::new(dark);
+        self.theme = Theme::new(is_dark);
         set_colors(page, &self.theme);
         self.ratio = window.device_pixel_ratio();
         let root = page.document.document_element();
         let style = root.and_then(|root| window.get_computed_style(&root).ok().flatten());
-        let letters = style.and_then(|style| style.get_property_value("font-size").ok());
-        let letters = letters.and_then(|size| size.trim_end_matches("px").parse::<f32>().ok()).unwrap_or(UNIT_FONT);
-        self.scale = letters / UNIT_FONT * self.ratio as f32;
+        let font_size = style.and_then(|style| style.get_property_value("font-size").ok());
+        let font_size = font_size.and_then(|size| size.trim_end_matches("px").parse::<f32>().ok());
+        self.scale = font_size.unwrap_or(UNIT_FONT_SIZE) / UNIT_FONT_SIZE * self.ratio as f32;
         self.timeline.fit(self.ratio);
         self.heatmap.fit(self.ratio);
+    }
+
+    pub(super) fn viewport(&self) -> Viewport {
+        Viewport { timeline: self.timeline.layers.size(), heatmap: self.heatmap.layers.size(), scale: self.scale }
+    }
+
+    pub(super) fn typesetter(&self) -> &Typesetter {
+        &self.typesetter
     }
 
     pub(super) fn theme(&self) -> &Theme {
         &self.theme
     }
 
-    /// Pixels of the canvases to a CSS pixel.
+    /// Returns the canvas pixels per CSS pixel.
     pub(super) fn ratio(&self) -> f64 {
         self.ratio
     }
 
-    pub(super) fn geometry(&self) -> Option<&Geometry> {
-        self.geometry.as_ref()
+    /// Draws the timeline; only the cursor unless the timeline itself has changed.
+    pub(super) fn draw_timeline(&mut self, scene: &Scene, is_changed: bool) -> Result<(), JsValue> {
+        self.timeline.layers.draw_timeline(scene, is_changed, &self.theme, &mut self.typesetter);
+        self.timeline.show()
     }
 
-    pub(super) fn layout(&self) -> Option<&Layout> {
-        self.layout.as_ref()
-    }
-
-    /// Draws the timeline; all of it only if it has changed, else only the moment.
-    pub(super) fn draw_timeline(&mut self, model: &mut Model, changed: bool) -> Result<(), JsValue> {
-        let look = Look { theme: &self.theme, scale: self.scale };
-        let surface = &mut self.timeline;
-        if changed || self.geometry.is_none() {
-            let content = timeline::Content {
-                recording: model.recording(),
-                device: model.device(),
-                marks: model.marks(),
-                peaks: model.peaks(),
-                bands: model.bands(),
-                range: model.range(),
-            };
-            let geometry = timeline::draw(&mut surface.base, &mut self.type_, look, &content);
-            model.timeline_width = usize::try_from(geometry.plot.width()).unwrap_or(0);
-            self.geometry = Some(geometry);
-        }
-        surface.shown.copy_from(&surface.base);
-        if let Some(geometry) = &self.geometry {
-            timeline::draw_cursor(
-                &mut surface.shown,
-                &mut self.type_,
-                look,
-                geometry,
-                model.recording(),
-                model.time_ns(),
-            );
-        }
-        surface.show()
-    }
-
-    /// Draws the heatmap, and gives back what is under the pointer. Where only the pointer moved the picture itself is kept.
-    pub(super) fn draw_heatmap(
-        &mut self,
-        model: &mut Model,
-        hover: Option<(i32, i32)>,
-        changed: bool,
-    ) -> Result<Option<Hit>, JsValue> {
-        let view = model.heatmap_view;
-        let surface = &mut self.heatmap;
-        let device = model.device_state();
-        if changed || self.layout.is_none() {
-            let size = (surface.base.width() as u32, surface.base.height() as u32);
-            let layout = Layout::new(device, size, self.scale, view);
-            let definitions = model.recording().definitions();
-            let content = heatmap::Content { device, definitions, color_by: model.color_by, theme: &self.theme };
-            heatmap::draw(&mut surface.base, &mut self.type_, &layout, content);
-            self.layout = Some(layout);
-        }
-        surface.shown.copy_from(&surface.base);
-        let Some(layout) = &self.layout else { return Ok(None) };
-        let hit = hover.and_then(|(x, y)| layout.hit(device, x, y));
-        if let Some(selected) = model.selected() {
-            let range = (selected.address, selected.size);
-            heatmap::draw_highlight(&mut surface.shown, layout, &self.theme, range, Highlight::Selected);
-        }
-        if let Some(hit) = hit {
-            let range = (hit.address, hit.size);
-            heatmap::draw_highlight(&mut surface.shown, layout, &self.theme, range, Highlight::Hovered);
-        }
-        model.heatmap_view.scroll = layout.scroll;
-        surface.show()?;
-        Ok(hit)
+    /// Draws the heatmap; only the highlights unless the heatmap itself has changed.
+    pub(super) fn draw_heatmap(&mut self, scene: &Scene, is_changed: bool) -> Result<(), JsValue> {
+        self.heatmap.layers.draw_heatmap(scene, is_changed, &self.theme, &mut self.typesetter);
+        self.heatmap.show()
     }
 }
 
-/// Sets the page in the letters that the pictures are set in.
+/// Registers the bundled font for the page's own text.
 fn register_font(page: &Page) -> Result<(), JsValue> {
     for (bytes, weight) in [(REGULAR, "400"), (SEMI_BOLD, "600")] {
         let face = FontFace::new_with_u8_array("vramscope", bytes)?;
         face.set_weight(weight);
-        // The page is legible in the system's letters as well, should the browser refuse these.
+        // If the browser refuses the font, the page uses the system's.
         let _ = face.load()?;
         page.document.fonts().add(&face)?;
     }
     Ok(())
 }
 
-/// Gives the style sheet the colors that the pictures are drawn with.
+/// Sets the style sheet's colors to those of the canvases.
 fn set_colors(page: &Page, theme: &Theme) {
     let Some(root) = page.document.document_element().and_then(|root| root.dyn_into::<web_sys::HtmlElement>().ok())
     else {
@@ -207,7 +147,7 @@ fn set_colors(page: &Page, theme: &Theme) {
         ("--faint", theme.faint),
         ("--cursor", theme.cursor),
         ("--allocated", theme.allocated),
-        ("--waste", theme.waste(theme.allocated)),
+        ("--waste", theme.rounding(theme.allocated)),
         ("--pending", theme.pending),
         ("--free", theme.free),
         ("--free-hatch", theme.free_hatch),
@@ -222,12 +162,12 @@ fn set_colors(page: &Page, theme: &Theme) {
         ("--heat-2", heat_2),
     ];
     for (name, color) in colors {
-        // It fails only for a name that is none.
+        // Fails only for invalid property names.
         let _ = root.style().set_property(name, &css(color));
     }
 }
 
-/// A color as style sheets write it.
+/// Returns a color in CSS syntax.
 pub(super) fn css(color: Color) -> String {
     format!("#{:02x}{:02x}{:02x}", color.r, color.g, color.b)
 }

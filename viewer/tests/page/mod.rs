@@ -1,4 +1,4 @@
-//! The viewer on its own page, in the browser that runs the tests.
+//! Starts the viewer on its page in the browser that runs the tests.
 
 use js_sys::{Array, Function, Object, Promise, Reflect, Uint8Array};
 use wasm_bindgen::JsCast;
@@ -12,24 +12,25 @@ pub(crate) fn document() -> Document {
     web_sys::window().and_then(|window| window.document()).expect("a page")
 }
 
-/// The viewer, running on its own page, whose canvases have a size although the style sheet is missing.
+/// Starts the viewer on a fresh copy of its page. The canvases get a size, because the style sheet
+/// is not loaded.
 pub(crate) async fn start() -> Api {
     let page = DomParser::new().expect("a parser").parse_from_string(PAGE, SupportedType::TextHtml).expect("the page");
     let app = page.get_element_by_id("app").expect("the page has the viewer's elements");
-    let body = document().body().expect("a body");
+    let body = document().body().expect("the document has a body");
     if let Some(before) = document().get_element_by_id("app") {
         before.remove();
     }
     body.append_child(&document().adopt_node(&app).expect("elements")).expect("a body takes elements");
     for canvas in ["timeline", "heatmap"] {
         let style = element(canvas).style();
-        style.set_property("width", "800px").expect("a property");
-        style.set_property("height", "300px").expect("a property");
-        style.set_property("display", "block").expect("a property");
+        style.set_property("width", "800px").expect("the property is valid");
+        style.set_property("height", "300px").expect("the property is valid");
+        style.set_property("display", "block").expect("the property is valid");
     }
-    web_sys::window().expect("a window").location().set_hash("").expect("a hash");
+    web_sys::window().expect("there is a window").location().set_hash("").expect("the fragment is valid");
     JsFuture::from(vramscope_viewer::web::start(None)).await.expect("the viewer starts");
-    let window = web_sys::window().expect("a window");
+    let window = web_sys::window().expect("there is a window");
     Api(Reflect::get(&window, &"vramscope".into()).expect("window.vramscope").unchecked_into())
 }
 
@@ -41,7 +42,7 @@ pub(crate) fn text(id: &str) -> String {
     element(id).text_content().unwrap_or_default()
 }
 
-/// `window.vramscope`.
+/// The interface `window.vramscope`.
 pub(crate) struct Api(Object);
 
 impl Api {
@@ -50,18 +51,18 @@ impl Api {
         function.apply(&JsValue::UNDEFINED, &arguments.iter().collect::<Array>()).expect(name)
     }
 
-    pub(crate) async fn settle(&self, name: &str, argument: JsValue) -> Result<JsValue, JsValue> {
+    pub(crate) async fn call_and_wait(&self, name: &str, argument: JsValue) -> Result<JsValue, JsValue> {
         JsFuture::from(self.call(name, &[argument]).unchecked_into::<Promise>()).await
     }
 
     pub(crate) async fn open(&self, bytes: &[u8]) -> Result<JsValue, JsValue> {
         let parts = Array::of1(&Uint8Array::from(bytes));
-        let file = File::new_with_u8_array_sequence(&parts, "drawn.vram").expect("a file");
-        self.settle("open", file.into()).await
+        let file = File::new_with_u8_array_sequence(&parts, "drawn.vram").expect("files can be created");
+        self.call_and_wait("open", file.into()).await
     }
 
     pub(crate) async fn seek(&self, event: u64) {
-        self.settle("seek", (event as f64).into()).await.expect("a moment");
+        self.call_and_wait("seek", (event as f64).into()).await.expect("a loaded moment");
     }
 
     pub(crate) fn number(&self, field: &str) -> f64 {
@@ -70,21 +71,21 @@ impl Api {
     }
 }
 
-/// Lets time pass.
+/// Waits.
 pub(crate) async fn pass(time_ms: i32) {
     let promise = Promise::new(&mut |resolve, _| {
-        let window = web_sys::window().expect("a window");
-        window.set_timeout_with_callback_and_timeout_and_arguments_0(&resolve, time_ms).expect("a timer");
+        let window = web_sys::window().expect("there is a window");
+        window.set_timeout_with_callback_and_timeout_and_arguments_0(&resolve, time_ms).expect("timers are available");
     });
     JsFuture::from(promise).await.expect("time passes");
 }
 
-/// Presses a key, with Ctrl or without.
+/// Presses a key, optionally with Ctrl.
 pub(crate) fn press(key: &str, ctrl: bool) {
     let init = KeyboardEventInit::new();
     init.set_key(key);
     init.set_ctrl_key(ctrl);
     init.set_bubbles(true);
-    let event = KeyboardEvent::new_with_keyboard_event_init_dict("keydown", &init).expect("an event");
-    document().body().expect("a body").dispatch_event(&event).expect("a key");
+    let event = KeyboardEvent::new_with_keyboard_event_init_dict("keydown", &init).expect("the event is valid");
+    document().body().expect("the document has a body").dispatch_event(&event).expect("a key");
 }

@@ -1,4 +1,4 @@
-//! A live recording in the model: it grows, forgets, breaks and goes on.
+//! Live recordings in the model: growing, discarding, disconnecting and resuming.
 #![cfg(not(target_arch = "wasm32"))]
 
 use vramscope_trace::{
@@ -7,10 +7,11 @@ use vramscope_trace::{
 };
 use vramscope_viewer::details;
 use vramscope_viewer::link::Link;
-use vramscope_viewer::model::{Model, Origin, PeakOf};
+use vramscope_viewer::model::{Model, Origin, PeakKind};
 use vramscope_viewer::timeline;
 
-/// The chunks of a program that allocates ever more and frees it again, over and over, flushed every thousand events.
+/// Returns the chunks of a program that repeatedly allocates and frees 32 blocks, flushed every
+/// thousand events.
 fn chunks(events: u64) -> Vec<Chunk> {
     let epoch_unix_ns = 1_700_000_000_000_000_000;
     let mut encoder = Encoder::new(&Info { source: "grown".to_owned(), epoch_unix_ns, ..Info::default() });
@@ -37,159 +38,165 @@ fn chunks(events: u64) -> Vec<Chunk> {
 
 fn live() -> Model {
     let mut model = Model::default();
-    model.begin("live", Origin::Live);
+    model.reset("live", Origin::Live);
     model
 }
 
 fn check_like(model: &mut Model, chunks: &[Chunk]) {
     let mut whole = Recording::new();
-    chunks.iter().for_each(|chunk| whole.push(&chunk.bytes).expect("a recording"));
+    chunks.iter().for_each(|chunk| whole.push(&chunk.bytes).expect("a valid recording"));
     assert_eq!(model.recording().end_event(), whole.end_event());
     let first = model.recording().first_event();
     let mut replay = vramscope_trace::Replay::new();
     for event in (first..=whole.end_event()).step_by(997) {
-        model.seek(event).expect("a moment");
+        model.seek(event).expect("a loaded moment");
         assert_eq!(model.state().event(), event);
-        assert_eq!(digest(model.state()), digest(replay.seek(&whole, event).expect("a moment")), "at event {event}");
+        assert_eq!(
+            digest(model.state()),
+            digest(replay.seek(&whole, event).expect("a loaded moment")),
+            "at event {event}"
+        );
     }
 }
 
 #[test]
-fn a_live_recording_forgets_and_goes_on() {
+fn live_recording_discards_its_oldest_part() {
     let chunks = chunks(400_000);
     let limit = 60_000;
     let mut model = live();
-    model.hold_at_most(limit);
+    model.set_memory_limit(limit);
     let mut most = 0;
     for chunk in &chunks {
-        model.push(&chunk.bytes).expect("a recording");
-        model.forget_on(4000);
-        model.settle().expect("a moment");
+        model.push(&chunk.bytes).expect("a valid recording");
+        model.continue_discarding(4000);
+        model.apply_received().expect("a loaded moment");
         most = most.max(model.recording().held_bytes());
         assert!(model.is_following() && model.state().event() == model.recording().end_event());
     }
     assert!(model.recording().first_event() > 100_000, "{} is the first", model.recording().first_event());
     assert!(most < 2 * limit, "{most} bytes were held");
     assert_eq!((model.lost_events(), model.missed_events()), (0, 0));
-    // A moment keeps its time whatever is forgotten before it, and the page says what it holds.
+    // Times do not depend on the discarded part, and the details say what is left.
     let last_ns = model.recording().end_ns();
-    assert_eq!(timeline::moment(model.recording(), last_ns), "399.999 ms");
+    assert_eq!(timeline::moment_text(model.recording(), last_ns), "399.999 ms");
     let about = details::of_device(DeviceId(0), model.recording(), model.device_state(), &[]);
     let held = about.sections.iter().flat_map(|section| &section.rows).find(|(name, _)| *name == "held");
-    let (_, held) = held.expect("it is said that the beginning is not held");
+    let (_, held) = held.expect("the details say which part is left");
     assert!(held.starts_with("the last ") && held.contains("since event "), "{held}");
     let first_ns = model.recording().start_ns();
-    assert!(model.marks().spans().iter().all(|span| span.from_ns >= first_ns), "what was marked before is gone");
+    assert!(model.marks().spans().iter().all(|span| span.from_ns >= first_ns), "earlier spans are discarded");
     assert!(!model.marks().spans().is_empty());
     assert!(
-        model.peak_event(PeakOf::Allocated) >= model.recording().first_event(),
-        "the peak is one that can be gone to"
+        model.peak_event(PeakKind::Allocated) >= model.recording().first_event(),
+        "the peak is in the part that is left"
     );
     check_like(&mut model, &chunks);
 }
 
 #[test]
-fn what_cannot_be_forgotten_in_time_is_noticed() {
+fn exceeding_the_memory_limit_is_reported() {
     let mut model = live();
-    model.hold_at_most(30_000);
+    model.set_memory_limit(30_000);
     let mut chunks = chunks(200_000).into_iter();
     let overfull = chunks.position(|chunk| {
-        model.push(&chunk.bytes).expect("a recording");
-        model.is_overfull()
+        model.push(&chunk.bytes).expect("a valid recording");
+        model.exceeds_memory_limit()
     });
-    assert!(overfull.is_some() && model.is_forgetting(), "nobody has let it forget");
+    assert!(overfull.is_some() && model.is_discarding(), "discarding has begun and not continued");
     assert!(model.recording().held_bytes() < 60_000);
 }
 
 #[test]
-fn a_moment_that_is_forgotten_is_left_for_the_oldest() {
+fn discarded_moment_is_replaced_by_the_oldest() {
     let chunks = chunks(200_000);
     let mut model = live();
     let (begin, rest) = chunks.split_at(chunks.len() / 4);
-    begin.iter().for_each(|chunk| model.push(&chunk.bytes).expect("a recording"));
-    model.seek(5).expect("a moment");
-    model.hold_at_most(30_000);
+    begin.iter().for_each(|chunk| model.push(&chunk.bytes).expect("a valid recording"));
+    model.seek(5).expect("a loaded moment");
+    model.set_memory_limit(30_000);
     for chunk in rest {
-        model.push(&chunk.bytes).expect("a recording");
-        while model.is_forgetting() {
-            model.forget_on(1000);
+        model.push(&chunk.bytes).expect("a valid recording");
+        while model.is_discarding() {
+            model.continue_discarding(1000);
         }
     }
-    model.settle().expect("a moment");
+    model.apply_received().expect("a loaded moment");
     assert!(model.recording().first_event() > 5);
     assert_eq!(model.state().event(), model.recording().first_event());
     assert!(model.take_notice().is_some_and(|notice| notice.contains("oldest")));
-    assert_eq!(model.take_notice(), None, "it is said once");
+    assert_eq!(model.take_notice(), None, "a notice is shown once");
 }
 
-/// What somebody gets who comes, or comes back, when `chunks` have been made: everything defined, and the newest full state.
+/// Returns what the server sends a new viewer after `chunks`: all definitions, and everything from
+/// the newest full state.
 fn newest(chunks: &[Chunk]) -> Vec<Chunk> {
-    let state = chunks.iter().rposition(|chunk| chunk.kind == ChunkKind::State).expect("a full state");
+    let state =
+        chunks.iter().rposition(|chunk| chunk.kind == ChunkKind::State).expect("the chunks contain a full state");
     let lasting = chunks[..state].iter().filter(|chunk| matches!(chunk.kind, ChunkKind::Head | ChunkKind::Definitions));
     lasting.chain(&chunks[state..]).cloned().collect()
 }
 
 #[test]
-fn what_was_missed_is_told_from_what_was_lost() {
+fn missed_events_are_counted_apart_from_lost_events() {
     let chunks = chunks(100_000);
     let (begin, rest) = chunks.split_at(30);
     let mut model = live();
-    begin.iter().for_each(|chunk| model.push(&chunk.bytes).expect("a recording"));
+    begin.iter().for_each(|chunk| model.push(&chunk.bytes).expect("a valid recording"));
     let end = model.recording().end_event();
-    // Too slow, and so moved on to a later state.
-    let state = rest.iter().rposition(|chunk| chunk.kind == ChunkKind::State).expect("a full state");
-    rest[state..].iter().for_each(|chunk| model.push(&chunk.bytes).expect("a recording"));
+    // A slow page skips to a later full state.
+    let state = rest.iter().rposition(|chunk| chunk.kind == ChunkKind::State).expect("the chunks contain a full state");
+    rest[state..].iter().for_each(|chunk| model.push(&chunk.bytes).expect("a valid recording"));
     let missed = rest[state].first_event - end;
     assert!(missed > 1000);
     assert_eq!((model.lost_events(), model.missed_events()), (missed, missed));
-    // A connection that could not go on: the page begins again, and knows what it did not see.
+    // A connection that cannot resume: the page restarts the stream and counts what it missed.
     let (begin, _) = chunks.split_at(30);
     let mut model = live();
-    begin.iter().for_each(|chunk| model.push(&chunk.bytes).expect("a recording"));
+    begin.iter().for_each(|chunk| model.push(&chunk.bytes).expect("a valid recording"));
     model.disconnect();
-    model.begin_again();
-    assert_eq!(model.missed_events(), 0, "nobody knows yet");
-    newest(&chunks).iter().for_each(|chunk| model.push(&chunk.bytes).expect("a recording"));
+    model.restart_live();
+    assert_eq!(model.missed_events(), 0, "the new stream has not started");
+    newest(&chunks).iter().for_each(|chunk| model.push(&chunk.bytes).expect("a valid recording"));
     let missed = model.recording().first_event() - end;
     assert_eq!((model.lost_events(), model.missed_events()), (missed, missed));
     assert_eq!(model.source(), "grown");
 }
 
 #[test]
-fn a_link_to_what_is_not_held_is_kept_until_it_is() {
+fn link_before_the_held_part_is_kept_for_loading_all() {
     let chunks = chunks(100_000);
     let link = Link { event: Some(70), ..Link::default() };
     let mut model = live();
-    model.go_to_link(&link).expect("a moment");
-    newest(&chunks).iter().for_each(|chunk| model.push(&chunk.bytes).expect("a recording"));
+    model.go_to_link(&link).expect("a loaded moment");
+    newest(&chunks).iter().for_each(|chunk| model.push(&chunk.bytes).expect("a valid recording"));
     assert!(model.state().event() == model.recording().first_event() && model.state().event() > 70);
     assert!(model.take_notice().is_some_and(|notice| notice.contains("link")));
     let again = model.link_to_resume();
     assert_eq!(again.event, Some(70));
     let mut whole = live();
-    whole.go_to_link(&again).expect("a moment");
-    chunks.iter().for_each(|chunk| whole.push(&chunk.bytes).expect("a recording"));
+    whole.go_to_link(&again).expect("a loaded moment");
+    chunks.iter().for_each(|chunk| whole.push(&chunk.bytes).expect("a valid recording"));
     assert_eq!((whole.state().event(), whole.take_notice()), (70, None));
-    // Whoever has looked elsewhere does not want to go there any more.
-    model.go_to_edge(true).expect("a moment");
+    // Seeking cancels the link.
+    model.go_to_edge(true).expect("a loaded moment");
     assert_eq!(model.link_to_resume().event, None);
 }
 
 #[test]
-fn a_resumed_connection_keeps_everything() {
+fn resumed_connection_keeps_all_events() {
     let chunks = chunks(60_000);
     let (begin, rest) = chunks.split_at(chunks.len() / 2);
     for follows in [true, false] {
         let mut model = live();
-        begin.iter().for_each(|chunk| model.take(&chunk.bytes).expect("a recording"));
+        begin.iter().for_each(|chunk| model.receive(&chunk.bytes).expect("a valid recording"));
         if !follows {
-            model.seek(100).expect("a moment");
+            model.seek(100).expect("a loaded moment");
         }
         model.disconnect();
         assert_eq!(model.origin(), Origin::Disconnected);
         assert_eq!(model.state().event(), if follows { model.recording().end_event() } else { 100 });
         model.reconnect(follows);
-        rest.iter().for_each(|chunk| model.push(&chunk.bytes).expect("a recording"));
+        rest.iter().for_each(|chunk| model.push(&chunk.bytes).expect("a valid recording"));
         assert_eq!((model.origin(), model.is_following()), (Origin::Live, follows));
         assert_eq!(model.state().event(), if follows { 60_000 } else { 100 });
         check_like(&mut model, &chunks);
@@ -197,7 +204,7 @@ fn a_resumed_connection_keeps_everything() {
 }
 
 #[test]
-fn a_device_that_joins_brings_its_name() {
+fn joining_device_adds_its_name() {
     let device = |device, name: &str, rank| DeviceInfo { device, name: name.to_owned(), rank, ..DeviceInfo::default() };
     let check = |devices: Vec<DeviceInfo>, expected: [&str; 2]| {
         let mut model = live();
@@ -208,7 +215,7 @@ fn a_device_that_joins_brings_its_name() {
         encoder.head(&Info { devices, ..Info::default() });
         encoder.event(&Event { device: DeviceId(1), time_ns: 2, kind });
         encoder.flush();
-        encoder.take_output().iter().for_each(|chunk| model.push(&chunk.bytes).expect("a recording"));
+        encoder.take_output().iter().for_each(|chunk| model.push(&chunk.bytes).expect("a valid recording"));
         let recording = model.recording();
         let names: Vec<_> = recording.devices().map(|id| details::name_of_device(recording, id)).collect();
         assert_eq!(names, expected);
@@ -221,7 +228,7 @@ fn a_device_that_joins_brings_its_name() {
 }
 
 #[test]
-fn each_program_has_its_own_marks() {
+fn spans_belong_to_their_process() {
     let about =
         |device: u16, process: &str| DeviceInfo { device, process: process.to_owned(), ..DeviceInfo::default() };
     let devices =
@@ -236,7 +243,7 @@ fn each_program_has_its_own_marks() {
     }
     encoder.flush();
     let mut model = live();
-    encoder.take_output().iter().for_each(|chunk| model.push(&chunk.bytes).expect("a recording"));
+    encoder.take_output().iter().for_each(|chunk| model.push(&chunk.bytes).expect("a valid recording"));
     let check = |device: u16, times: &[u64]| {
         let spans = model.marks().spans_on(model.recording().info(), DeviceId(device));
         assert_eq!(spans.map(|span| span.from_ns).collect::<Vec<_>>(), times, "on device {device}");

@@ -1,0 +1,184 @@
+//! Loading the parts of a file that are needed: which bytes, and when a moment can be shown.
+//!
+//! A recording opened by its index has counters over time, but no events. The moment on the screen
+//! stays until everything for the next one has been loaded; of several requested moments only the
+//! last is shown.
+
+use std::ops::Range;
+
+use vramscope_trace::FormatError;
+
+use super::state::{Model, Origin, PendingMoment};
+
+/// Largest gap between two chunks that are fetched in one request, in bytes.
+const MAX_GAP: u64 = 64 << 10;
+/// Largest request for more than one chunk, in bytes.
+const MAX_FETCH: u64 = 4 << 20;
+/// Events before and after the moment that are prefetched. Full states are about this far apart,
+/// and playback passes this many events in a second.
+const PREFETCHED_EVENTS: [u64; 2] = [16 << 10, 32 << 10];
+
+/// A range of the recording to load with one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// The bytes to load.
+    pub range: Range<u64>,
+    /// The needed chunks in this range.
+    chunks: Vec<Range<u64>>,
+}
+
+/// Combines chunks that are close to each other.
+fn combine(mut chunks: Vec<Range<u64>>) -> Vec<Fetch> {
+    chunks.sort_unstable_by_key(|chunk| chunk.start);
+    chunks.dedup();
+    let mut fetches: Vec<Fetch> = Vec::new();
+    for chunk in chunks {
+        match fetches.last_mut() {
+            Some(last)
+                if chunk.start.saturating_sub(last.range.end) <= MAX_GAP
+                    && chunk.end - last.range.start <= MAX_FETCH =>
+            {
+                last.range.end = chunk.end;
+                last.chunks.push(chunk);
+            }
+            _ => fetches.push(Fetch { range: chunk.clone(), chunks: vec![chunk] }),
+        }
+    }
+    fetches
+}
+
+impl Model {
+    /// Returns true if a requested moment is not loaded yet.
+    #[must_use]
+    pub fn is_loading(&self) -> bool {
+        self.pending_moment.is_some()
+    }
+
+    /// Returns the moment that will be on the screen: the requested one, else the current one.
+    pub(super) fn target_event(&self) -> u64 {
+        match self.pending_moment {
+            Some(PendingMoment::Event(event)) => event,
+            Some(PendingMoment::Time(_)) | None => self.state().event(),
+        }
+    }
+
+    fn event_of(&self, moment: PendingMoment) -> u64 {
+        match moment {
+            PendingMoment::Event(event) => event,
+            PendingMoment::Time(time_ns) => self.recording.event_at_time(time_ns),
+        }
+    }
+
+    /// Requests the bytes of a moment if they are not loaded. Returns true if they are not.
+    pub(super) fn load_moment(&mut self, moment: PendingMoment) -> bool {
+        let is_missing = !self.recording.missing(self.event_of(moment)).is_empty();
+        self.pending_moment = is_missing.then_some(moment);
+        if is_missing {
+            self.fetching_failed = false;
+        }
+        is_missing
+    }
+
+    /// Returns the bytes to [`supply`](Self::supply) next.
+    ///
+    /// The requested moment comes first; then the event that led to the current moment, the exact
+    /// times of the peaks, the exact timeline, and the surroundings of the moment. The result is
+    /// empty if nothing is missing, or after [`stop_fetching`](Self::stop_fetching).
+    #[must_use]
+    pub fn needed_fetches(&mut self) -> Vec<Fetch> {
+        if self.fetching_failed || self.origin != Origin::File {
+            return Vec::new();
+        }
+        if let Some(moment) = self.pending_moment {
+            return combine(self.recording.missing(self.event_of(moment)));
+        }
+        let event = self.state().event();
+        let mut missing = self.missing_for_event_before(event);
+        if missing.is_empty() {
+            missing = self.missing_for_peaks();
+        }
+        if missing.is_empty() {
+            missing = self.missing_for_columns();
+        }
+        if missing.is_empty() {
+            let [before, after] = PREFETCHED_EVENTS;
+            missing = self.recording.missing_between(event.saturating_sub(before), event.saturating_add(after));
+        }
+        combine(missing)
+    }
+
+    /// Returns the bytes needed for the event that led to a moment.
+    pub(super) fn missing_for_event_before(&self, moment: u64) -> Vec<Range<u64>> {
+        if moment <= self.recording.first_event() { Vec::new() } else { self.recording.missing(moment - 1) }
+    }
+
+    /// Returns the bytes needed for an exact timeline. Complete views are remembered, because
+    /// finding the times of the range's ends decodes chunks.
+    fn missing_for_columns(&mut self) -> Vec<Range<u64>> {
+        let view = (self.device, self.range(), self.timeline_width);
+        if self.complete_view.as_ref() == Some(&view) {
+            return Vec::new();
+        }
+        let missing = self.recording.missing_for_columns(view.0, view.1.start, view.1.end, view.2);
+        if missing.is_empty() {
+            self.complete_view = Some(view);
+        }
+        missing
+    }
+
+    /// Adds the bytes of a fetch and shows what can be shown with them.
+    ///
+    /// # Errors
+    /// If the bytes are not what the recording's index says.
+    pub fn supply(&mut self, fetch: &Fetch, bytes: &[u8]) -> Result<(), FormatError> {
+        for chunk in &fetch.chunks {
+            let index = |offset: u64| usize::try_from(offset - fetch.range.start).unwrap_or(usize::MAX);
+            let chunk_bytes = bytes.get(index(chunk.start)..index(chunk.end)).ok_or_else(|| FormatError {
+                offset: chunk.start,
+                what: "fewer bytes arrived than were requested".to_owned(),
+            })?;
+            self.recording.supply(chunk.start, chunk_bytes)?;
+        }
+        let is_loaded = |&moment: &PendingMoment| self.recording.missing(self.event_of(moment)).is_empty();
+        if let Some(moment) = self.pending_moment.filter(is_loaded) {
+            self.go_to(self.event_of(moment))?;
+        }
+        self.find_peaks();
+        self.changes.moment |= std::mem::take(&mut self.last_event_is_missing);
+        let complete_before = self.complete_view.clone();
+        self.changes.timeline |= self.missing_for_columns().is_empty() && self.complete_view != complete_before;
+        Ok(())
+    }
+
+    /// Stops loading after an error. The moment on the screen stays; loading starts again when the
+    /// user looks elsewhere.
+    pub fn stop_fetching(&mut self) {
+        self.pending_moment = None;
+        self.fetching_failed = true;
+        self.playback.pause();
+        self.changes.moment = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearby_chunks_are_fetched_together() {
+        let check = |chunks: &[(u64, u64)], expected: &[(u64, u64)]| {
+            let fetches = combine(chunks.iter().map(|&(start, end)| start..end).collect());
+            let ranges: Vec<_> = fetches.iter().map(|fetch| (fetch.range.start, fetch.range.end)).collect();
+            assert_eq!(ranges, expected);
+            let chunk_count: usize = fetches.iter().map(|fetch| fetch.chunks.len()).sum();
+            assert_eq!(chunk_count, chunks.len());
+        };
+        check(&[], &[]);
+        check(&[(5, 9), (0, 5)], &[(0, 9)]);
+        check(&[(0, 5), (5 + MAX_GAP, 7 + MAX_GAP)], &[(0, 7 + MAX_GAP)]);
+        check(&[(0, 5), (6 + MAX_GAP, 8 + MAX_GAP)], &[(0, 5), (6 + MAX_GAP, 8 + MAX_GAP)]);
+        let end = MAX_FETCH;
+        check(&[(0, 5), (5, end), (end, end + 1)], &[(0, end), (end, end + 1)]);
+        check(&[(0, 2 * end)], &[(0, 2 * end)]);
+    }
+}

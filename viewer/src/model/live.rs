@@ -1,0 +1,166 @@
+//! A live recording: receiving, discarding the oldest part, disconnecting and resuming.
+
+use vramscope_trace::FormatError;
+
+use super::live_state::{LINK_TOO_EARLY, LiveState, MOMENT_DISCARDED};
+use super::state::{Model, Origin};
+use crate::marks::Marks;
+
+impl Model {
+    /// Restarts the same live recording from its beginning, after a connection that could not
+    /// resume.
+    pub fn restart_live(&mut self) {
+        let (end, lost, missed) = (self.recording.end_event(), self.lost_events(), self.missed_events());
+        let name = std::mem::take(&mut self.name);
+        let limit_bytes = self.live.limit_bytes;
+        self.reset(&name, Origin::Live);
+        self.live = LiveState {
+            lost_before: lost,
+            missed_before: missed,
+            resume_event: Some(end),
+            limit_bytes,
+            ..LiveState::default()
+        };
+    }
+
+    /// Sets the memory limit beyond which the oldest part of the recording is discarded.
+    pub fn set_memory_limit(&mut self, limit_bytes: usize) {
+        self.live.limit_bytes = Some(limit_bytes);
+    }
+
+    /// Decodes the next bytes of the recording; [`apply_received`](Self::apply_received) shows
+    /// them.
+    ///
+    /// # Errors
+    /// If the bytes are not valid; everything before them stays usable.
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
+        self.live.has_new_data = true;
+        let result = self.recording.push(bytes);
+        let limit = self.live.limit_bytes;
+        if let Some(limit) = limit.filter(|&limit| self.recording.held_bytes() > limit && !self.is_discarding()) {
+            // Half of the limit, so that on average each event is revisited only once.
+            self.recording.forget(limit / 2);
+        }
+        result
+    }
+
+    /// Returns true while the oldest part is being discarded.
+    #[must_use]
+    pub fn is_discarding(&self) -> bool {
+        self.recording.is_forgetting()
+    }
+
+    /// Returns true if data arrives faster than it is discarded: the recording takes 1.5 times its
+    /// memory limit.
+    #[must_use]
+    pub fn exceeds_memory_limit(&self) -> bool {
+        self.live.limit_bytes.is_some_and(|limit| self.recording.held_bytes() > limit + limit / 2)
+    }
+
+    /// Continues discarding by about `events` events.
+    pub fn continue_discarding(&mut self, events: u64) {
+        let (lost, missed) = (self.lost_events(), self.missed_events());
+        if self.recording.forget_on(events) {
+            self.live.lost_before = lost.saturating_sub(self.recording.lost_events());
+            self.live.missed_before = missed.saturating_sub(self.recording.skipped_events());
+            self.live.resume_event = None;
+            (self.live.has_new_data, self.live.has_discarded) = (true, true);
+        }
+    }
+
+    /// Decodes the next bytes of the recording and shows them.
+    ///
+    /// # Errors
+    /// If the bytes are not valid; everything before them stays usable.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
+        let result = self.receive(bytes);
+        self.live.has_new_data = true;
+        result.and(self.apply_received())
+    }
+
+    /// Updates everything that depends on data received since the last call.
+    ///
+    /// # Errors
+    /// If the recording cannot be read at the moment to show.
+    pub fn apply_received(&mut self) -> Result<(), FormatError> {
+        if !std::mem::take(&mut self.live.has_new_data) {
+            return Ok(());
+        }
+        if std::mem::take(&mut self.live.has_discarded) {
+            self.marks = Marks::default();
+            let is_discarded = self.state().event() < self.recording.first_event();
+            self.live.notice = (is_discarded && !self.following).then_some(MOMENT_DISCARDED);
+        }
+        self.recording_changed()
+    }
+
+    /// Updates everything that depends on the recording's length.
+    pub(super) fn recording_changed(&mut self) -> Result<(), FormatError> {
+        self.changes.timeline = true;
+        self.marks.update(&self.recording);
+        if self.recording.series(self.device).is_none()
+            && let Some(first) = self.recording.devices().next()
+        {
+            self.device = first;
+        }
+        self.find_peaks();
+        if let Some(link) = self.pending_link.take() {
+            self.go_to_link(&link)?;
+        }
+        if self.following {
+            self.span.scroll_to_end(self.whole());
+            return self.go_to(self.recording.end_event());
+        }
+        // The first moment may have a full state, which must be loaded like any other.
+        if self.state().event() <= self.recording.first_event() {
+            return self.go_to(self.recording.first_event());
+        }
+        Ok(())
+    }
+
+    /// Notes that a link leads to `event`, which is before the held part.
+    pub(super) fn link_is_too_early(&mut self, event: u64) {
+        self.live.linked_event = Some(event);
+        self.live.notice = Some(LINK_TOO_EARLY);
+    }
+
+    /// Returns a message for the user, once.
+    pub fn take_notice(&mut self) -> Option<&'static str> {
+        self.live.notice.take()
+    }
+
+    /// Returns the number of events known to be missing, of all that this page was sent.
+    #[must_use]
+    pub fn lost_events(&self) -> u64 {
+        self.live.lost_before + self.recording.lost_events() + self.live.unreceived_events(&self.recording)
+    }
+
+    /// Returns how many of the lost events were skipped for this page, because it or its
+    /// connection was too slow. The program recorded them, unlike the other lost events.
+    #[must_use]
+    pub fn missed_events(&self) -> u64 {
+        self.live.missed_before + self.recording.skipped_events() + self.live.unreceived_events(&self.recording)
+    }
+
+    /// Notes that the connection to the program has ended. Everything received stays.
+    pub fn disconnect(&mut self) {
+        if self.origin == Origin::Live {
+            // A user who follows sees the last events. The state at the end is in memory, so this
+            // cannot fail.
+            drop(self.apply_received());
+            self.origin = Origin::Disconnected;
+            self.following = false;
+            self.changes.moment = true;
+        }
+    }
+
+    /// Notes that the connection continues where it ended; `following` moves to the newest event.
+    pub fn reconnect(&mut self, following: bool) {
+        if self.origin == Origin::Disconnected {
+            self.origin = Origin::Live;
+            self.following = following;
+            self.live.has_new_data = true;
+            self.changes.moment = true;
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What a model knows about a live recording beyond the recording itself.
+
+use vramscope_trace::Recording;
+
+/// Memory limit of a live recording: beyond it the page discards the oldest part. It holds an hour
+/// and more of 100,000 events a second.
+pub const LIVE_LIMIT_BYTES: usize = 256 << 20;
+/// Memory limit of a live recording whose whole history was requested: near what a browser grants
+/// a page.
+pub const WHOLE_LIMIT_BYTES: usize = 512 << 20;
+
+/// Message if the moment on the screen has been discarded.
+pub(super) const MOMENT_DISCARDED: &str =
+    "The moment you were looking at has been discarded to save memory; this is the oldest one left.";
+
+/// Message if a link leads to a moment before the page's part of the recording.
+pub(super) const LINK_TOO_EARLY: &str = "The link leads to a moment before the part that this page holds; this is the \
+     oldest moment here. Press Load all to load the rest and go there.";
+
+/// Bookkeeping for a live recording.
+#[derive(Debug, Default)]
+pub(super) struct LiveState {
+    /// Whether received data has not been applied yet.
+    pub(super) has_new_data: bool,
+    /// Whether events were discarded since received data was last applied.
+    pub(super) has_discarded: bool,
+    /// Memory limit; `None` for files.
+    pub(super) limit_bytes: Option<usize>,
+    /// Lost events in the discarded part.
+    pub(super) lost_before: u64,
+    /// Missed events in the discarded part.
+    pub(super) missed_before: u64,
+    /// The last event of an earlier connection, if this one could not resume there.
+    pub(super) resume_event: Option<u64>,
+    /// Message to show once.
+    pub(super) notice: Option<&'static str>,
+    /// The moment of a link, if it is before the held part.
+    pub(super) linked_event: Option<u64>,
+}
+
+impl LiveState {
+    /// Returns the events between the end of an earlier connection and the start of this one.
+    pub(super) fn unreceived_events(&self, recording: &Recording) -> u64 {
+        self.resume_event.map_or(0, |event| recording.first_event().saturating_sub(event))
+    }
+}

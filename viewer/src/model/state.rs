@@ -1,0 +1,466 @@
+//! The model's state, and moving through it.
+
+use std::ops::Range;
+
+use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, MemoryState, Peak, Recording, Replay};
+
+use super::live_state::LiveState;
+use crate::bands::{Band, BandChoice, VisibleBands};
+use crate::heatmap::{ColorBy, Hit, View, hit_at};
+use crate::link::Link;
+use crate::marks::Marks;
+use crate::open::LoadedFile;
+use crate::playback::Playback;
+use crate::span::{TimeSpan, whole};
+use crate::timeline::PeakMark;
+
+/// Where the recording comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// No recording has been opened.
+    #[default]
+    Empty,
+    /// A file or URL.
+    File,
+    /// A running program.
+    Live,
+    /// A program whose connection has ended.
+    Disconnected,
+}
+
+/// Which peak to go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeakKind {
+    /// The most allocated bytes.
+    Allocated,
+    /// The most reserved bytes.
+    Reserved,
+}
+
+/// Parts of the picture that must be computed again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The timeline: the recording, the range of time or the bands have changed.
+    pub timeline: bool,
+    /// Everything that depends on the moment.
+    pub moment: bool,
+}
+
+/// A requested moment that is not loaded yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PendingMoment {
+    /// The moment after this many events.
+    Event(u64),
+    /// The last moment at or before a time; its event number is known once the events are loaded.
+    Time(u64),
+}
+
+/// A peak and its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FoundPeak {
+    pub(super) peak: Peak,
+    pub(super) mark: PeakMark,
+    /// Whether the mark's time is only that of a slice of the recording.
+    pub(super) is_approximate: bool,
+}
+
+/// Everything that the page shows.
+#[derive(Default)]
+pub struct Model {
+    pub(super) recording: Recording,
+    pub(super) live: LiveState,
+    /// The moment on the screen.
+    replay: Replay,
+    /// Reads single events without moving the moment on the screen.
+    pub(super) lookup: Replay,
+    pub(super) marks: Marks,
+    /// Peaks of the allocated and the reserved bytes.
+    pub(super) peaks: [FoundPeak; 2],
+    /// The file's name, or "live".
+    pub(super) name: String,
+    notes: Vec<String>,
+    pub(super) origin: Origin,
+    pub(super) device: DeviceId,
+    pub(super) span: TimeSpan,
+    pub(super) following: bool,
+    /// A link into the part of a live recording that has not arrived yet.
+    pub(super) pending_link: Option<Link>,
+    pub(super) selection: Option<u64>,
+    pub(super) pending_moment: Option<PendingMoment>,
+    pub(super) fetching_failed: bool,
+    /// Device, range and width of the timeline whose events are all loaded.
+    pub(super) complete_view: Option<(DeviceId, Range<u64>, usize)>,
+    /// Whether the event that led to the moment was asked for before it was loaded.
+    pub(super) last_event_is_missing: bool,
+    /// Width of the timeline's chart in pixels; events are loaded to draw it exactly.
+    pub timeline_width: usize,
+    /// Playing or paused, and the speed.
+    pub playback: Playback,
+    /// What block colors show.
+    pub color_by: ColorBy,
+    pub(super) band_choice: BandChoice,
+    /// Zoom and scroll position of the heatmap.
+    pub heatmap_view: View,
+    /// The state of a GPU before its first event.
+    empty_device: DeviceState,
+    pub(super) changes: Changes,
+}
+
+impl Model {
+    /// Starts with an empty recording called `name`. Preferences of the user are kept.
+    pub fn reset(&mut self, name: &str, origin: Origin) {
+        *self = Self {
+            name: name.to_owned(),
+            origin,
+            following: origin == Origin::Live,
+            color_by: self.color_by,
+            band_choice: self.band_choice,
+            timeline_width: self.timeline_width,
+            playback: Playback::at_speed(self.playback.speed()),
+            changes: Changes { timeline: true, moment: true },
+            ..Self::default()
+        };
+    }
+
+    /// Shows the recording of the file called `name`, at the peak of its allocated bytes.
+    ///
+    /// # Errors
+    /// If the recording cannot be read.
+    pub fn show(&mut self, name: &str, file: LoadedFile) -> Result<(), FormatError> {
+        self.reset(name, Origin::File);
+        self.recording = file.recording;
+        self.notes = file.notes;
+        self.recording_changed()?;
+        // Users mostly open a recording to find out what used the memory.
+        self.seek(self.peak_event(PeakKind::Allocated))
+    }
+
+    /// Returns what has changed since the last call.
+    pub fn take_changes(&mut self) -> Changes {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Marks everything as changed.
+    pub fn everything_changed(&mut self) {
+        self.changes = Changes { timeline: true, moment: true };
+    }
+
+    /// Marks everything that depends on the moment as changed.
+    pub fn moment_changed(&mut self) {
+        self.changes.moment = true;
+    }
+
+    // The moment.
+
+    /// Goes to a moment, now or once its bytes are loaded.
+    pub(super) fn go_to(&mut self, event: u64) -> Result<(), FormatError> {
+        if self.load_moment(PendingMoment::Event(event)) {
+            return Ok(());
+        }
+        self.replay.seek(&self.recording, event)?;
+        self.changes.moment = true;
+        self.changes.timeline |= self.span.scroll_to(self.replay.state().time_ns(), self.whole());
+        Ok(())
+    }
+
+    /// Stops following the newest event and waiting for a link's moment.
+    fn stop_following(&mut self) {
+        self.following = false;
+        self.pending_link = None;
+        self.live.linked_event = None;
+    }
+
+    /// Goes to the moment after `event` events, and stops following.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn seek(&mut self, event: u64) -> Result<(), FormatError> {
+        self.stop_following();
+        self.playback.restart_clock();
+        self.go_to(event)
+    }
+
+    /// Goes to the last moment at or before `time_ns`.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn seek_time(&mut self, time_ns: u64) -> Result<(), FormatError> {
+        self.seek(self.recording.event_at_time(time_ns))?;
+        if self.is_loading() {
+            self.pending_moment = Some(PendingMoment::Time(time_ns));
+        }
+        Ok(())
+    }
+
+    /// Goes forward or back by `events` events, and pauses playback.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn step(&mut self, events: i64) -> Result<(), FormatError> {
+        self.playback.pause();
+        self.seek(self.target_event().saturating_add_signed(events))
+    }
+
+    /// Goes to the last moment if `end`, else to the first.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn go_to_edge(&mut self, end: bool) -> Result<(), FormatError> {
+        self.seek(if end { self.recording.end_event() } else { self.recording.first_event() })
+    }
+
+    /// Goes to the first moment at which a peak is reached, and pauses playback.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn go_to_peak(&mut self, kind: PeakKind) -> Result<(), FormatError> {
+        self.playback.pause();
+        self.seek(self.peak_event(kind))
+    }
+
+    /// Goes to the newest event and, if the recording is live, follows it.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn follow(&mut self) -> Result<(), FormatError> {
+        self.playback.pause();
+        self.pending_link = None;
+        self.following = self.origin == Origin::Live;
+        self.span.scroll_to_end(self.whole());
+        self.changes.timeline = true;
+        self.go_to(self.recording.end_event())
+    }
+
+    /// Starts or pauses playback; at the last moment it starts from the beginning.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn play_or_pause(&mut self, clock_ms: f64) -> Result<(), FormatError> {
+        self.changes.moment = true;
+        if self.playback.is_playing() {
+            self.playback.pause();
+            return Ok(());
+        }
+        if self.target_event() == self.recording.end_event() {
+            self.go_to_edge(false)?;
+        }
+        self.stop_following();
+        self.playback.play(clock_ms, self.time_ns());
+        if self.is_loading() {
+            self.playback.restart_clock();
+        }
+        Ok(())
+    }
+
+    /// Advances playback to the page's clock. Returns true while it is playing.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn tick(&mut self, clock_ms: f64) -> Result<bool, FormatError> {
+        if self.is_loading() {
+            self.playback.hold(clock_ms);
+            return Ok(self.playback.is_playing());
+        }
+        let now_ns = self.time_ns();
+        let Some(time_ns) = self.playback.advance(clock_ms, now_ns) else { return Ok(false) };
+        if time_ns >= self.recording.end_ns() {
+            self.playback.pause();
+            self.go_to(self.recording.end_event())?;
+            return Ok(false);
+        }
+        let event = self.recording.event_at_time(time_ns);
+        if !self.load_moment(PendingMoment::Time(time_ns)) && event > self.state().event() {
+            self.go_to(event)?;
+        }
+        self.changes.moment = true;
+        Ok(true)
+    }
+
+    // The range of time.
+
+    /// Returns the range of time that the timeline shows.
+    #[must_use]
+    pub fn range(&self) -> Range<u64> {
+        self.span.within(self.whole())
+    }
+
+    pub(super) fn whole(&self) -> Range<u64> {
+        whole(self.recording.start_ns(), self.recording.end_ns())
+    }
+
+    pub(super) fn change_span(&mut self, change: impl FnOnce(&mut TimeSpan, Range<u64>)) {
+        let whole = self.whole();
+        change(&mut self.span, whole);
+        self.fetching_failed = false;
+        self.everything_changed();
+    }
+
+    /// Shows the whole recording on the timeline.
+    pub fn fit(&mut self) {
+        self.change_span(|span, _| *span = TimeSpan::default());
+    }
+
+    /// Shows `factor` times as much time, keeping `around_ns` at its position.
+    pub fn zoom(&mut self, factor: f64, around_ns: u64) {
+        self.change_span(|span, whole| span.zoom(factor, around_ns, whole));
+    }
+
+    /// Moves the range by a fraction of its length.
+    pub fn pan(&mut self, fraction: f64) {
+        self.change_span(|span, whole| span.pan(fraction, whole));
+    }
+
+    /// Shows or hides a band of memory outside the pool.
+    pub fn toggle_band(&mut self, band: Band) {
+        let is_shown = self.bands().contains(band);
+        self.band_choice.set(band, !is_shown);
+        self.changes.timeline = true;
+    }
+
+    // The device and the selection.
+
+    /// Shows another GPU.
+    ///
+    /// # Errors
+    /// If the recording cannot be read.
+    pub fn set_device(&mut self, device: DeviceId) -> Result<(), FormatError> {
+        if self.recording.series(device).is_some() && device != self.device {
+            self.device = device;
+            self.selection = None;
+            self.heatmap_view = View::default();
+            self.peaks = Default::default();
+            self.find_peaks();
+            self.everything_changed();
+        }
+        Ok(())
+    }
+
+    /// Selects an address, whatever it holds at each moment; `None` clears the selection.
+    pub fn select(&mut self, address: Option<u64>) {
+        self.selection = address;
+        self.changes.moment = true;
+    }
+
+    /// Selects the next or previous block or free range, or that of the next or previous segment.
+    pub fn select_neighbor(&mut self, forward: bool, whole_segments: bool) {
+        let device = self.device_state();
+        let mut addresses: Box<dyn Iterator<Item = u64>> = if whole_segments {
+            Box::new(device.segments().map(|segment| segment.address))
+        } else {
+            Box::new(device.segments().flat_map(|segment| device.extents(segment)).map(|extent| extent.address))
+        };
+        let current = self.selected().map(|hit| if whole_segments { hit.segment.address } else { hit.address });
+        let next = match current {
+            None => addresses.next(),
+            Some(current) if forward => addresses.find(|&address| address > current),
+            Some(current) => addresses.by_ref().take_while(|&address| address < current).last(),
+        };
+        drop(addresses);
+        if next.is_some() {
+            self.select(next);
+        }
+    }
+
+    /// Returns what is at the selected address at this moment.
+    #[must_use]
+    pub fn selected(&self) -> Option<Hit> {
+        hit_at(self.device_state(), self.selection?)
+    }
+
+    // What the page shows.
+
+    /// Returns the recording.
+    #[must_use]
+    pub fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    /// Returns the memory state at the moment on the screen.
+    #[must_use]
+    pub fn state(&self) -> &MemoryState {
+        self.replay.state()
+    }
+
+    /// Returns the time on the screen, which during playback may be between two events.
+    #[must_use]
+    pub fn time_ns(&self) -> u64 {
+        self.playback.time_ns().unwrap_or_else(|| self.state().time_ns()).max(self.recording.start_ns())
+    }
+
+    /// Returns the memory of the selected GPU; empty before its first event.
+    #[must_use]
+    pub fn device_state(&self) -> &DeviceState {
+        self.state().device(self.device).unwrap_or(&self.empty_device)
+    }
+
+    /// Returns the event that led to the moment on the screen, with its index.
+    ///
+    /// `None` at the start of the recording, and while the event is not loaded.
+    pub fn last_event(&mut self) -> Option<(u64, Event)> {
+        let number = self.state().event().checked_sub(1)?;
+        let event = self.lookup.event(&self.recording, number);
+        self.last_event_is_missing = event.is_err();
+        event.ok().flatten().map(|event| (number, event))
+    }
+
+    /// Returns the marks on the time axis.
+    #[must_use]
+    pub fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// Returns the peaks of the allocated and the reserved bytes.
+    #[must_use]
+    pub fn peaks(&self) -> [PeakMark; 2] {
+        self.peaks.map(|found| found.mark)
+    }
+
+    /// Returns the bands of memory outside the pool that are drawn.
+    #[must_use]
+    pub fn bands(&self) -> VisibleBands {
+        self.band_choice.visible(self.recording.series(self.device))
+    }
+
+    /// Returns the first moment at which a peak is reached, as an event number.
+    #[must_use]
+    pub fn peak_event(&self, kind: PeakKind) -> u64 {
+        self.peaks[usize::from(kind == PeakKind::Reserved)].peak.event
+    }
+
+    /// Returns the file's name; for a live recording, the program's.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        let program = self.recording.info().source.as_str();
+        if self.origin == Origin::File || program.is_empty() { &self.name } else { program }
+    }
+
+    /// Returns facts about the imported file that the user should know.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Returns where the recording comes from.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Returns true while the newest event is followed.
+    #[must_use]
+    pub fn is_following(&self) -> bool {
+        self.following
+    }
+
+    /// Returns the selected GPU.
+    #[must_use]
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// Returns the selected address.
+    #[must_use]
+    pub fn selection(&self) -> Option<u64> {
+        self.selection
+    }
+}

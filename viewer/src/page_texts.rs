@@ -1,0 +1,313 @@
+//! The texts and states of the page's elements, computed from the model.
+
+use vramscope_trace::{ByteSize, Category, Count, DeviceId};
+
+use crate::bands::Band;
+use crate::connection::ConnectionState;
+use crate::details::{self, Details};
+use crate::heatmap::{self, ColorBy, Hit};
+use crate::model::{Model, Origin};
+use crate::timeline;
+use crate::units;
+
+/// What the texts say beyond the model: the live connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveStatus {
+    /// The connection's state.
+    pub connection: ConnectionState,
+    /// Whole seconds that the page is behind the program; 0 if it keeps up.
+    pub behind_s: u64,
+}
+
+/// The appearance of the connection's badge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadgeKind {
+    /// The newest event is followed.
+    Live,
+    /// The program runs, and the page shows an earlier moment.
+    Paused,
+    /// The page is behind, or the connection is lost.
+    Lost,
+    /// The recording has ended.
+    Ended,
+}
+
+/// The counters in the header.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CounterTexts {
+    /// Allocated bytes.
+    pub allocated: String,
+    /// Active bytes.
+    pub active: String,
+    /// Reserved bytes.
+    pub reserved: String,
+    /// Fragmentation.
+    pub fragmentation: String,
+    /// Number of segments.
+    pub segments: String,
+    /// Number of blocks.
+    pub blocks: String,
+    /// Events of the recording.
+    pub events: String,
+    /// Events that the program did not record; `None` if there are none.
+    pub lost: Option<String>,
+    /// Events that were skipped for this page; `None` if there are none.
+    pub missed: Option<String>,
+}
+
+/// A band of memory outside the pool in the header.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BandText {
+    /// Bytes at the moment.
+    pub bytes: String,
+    /// Whether the timeline shows the band.
+    pub is_shown: bool,
+}
+
+/// The controls for moving through time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TransportTexts {
+    /// Whether the recording is playing.
+    pub is_playing: bool,
+    /// Index of the speed.
+    pub speed: usize,
+    /// Whether the newest event is followed.
+    pub is_following: bool,
+    /// Whether there is a running program to follow, or was one.
+    pub has_live: bool,
+    /// Event number of the moment.
+    pub event: String,
+    /// Number of events: "of 1,000".
+    pub event_count: String,
+    /// The first event of a live recording whose start is not on the page.
+    pub since: Option<String>,
+    /// Time of the moment.
+    pub time: String,
+}
+
+/// What a swatch of the legend shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swatch {
+    /// Allocated blocks.
+    Allocated,
+    /// Rounding of blocks colored by state.
+    Rounding,
+    /// Blocks pending free.
+    Pending,
+    /// Blocks of a category, as an index in [`Category::ALL`].
+    Category(usize),
+    /// Rounding of blocks colored by category.
+    CategoryRounding,
+    /// Free space in segments.
+    Free,
+    /// Segments without live blocks.
+    FreeSegment,
+    /// Fragmentation.
+    Fragmentation,
+}
+
+/// The texts and states of the page's elements.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PageTexts {
+    /// Whether there is something to show: a file, or a live recording with events.
+    pub has_content: bool,
+    /// Whether there is a recording to save.
+    pub can_save: bool,
+    /// Title of the document.
+    pub title: String,
+    /// Name of the file or program.
+    pub source: String,
+    /// State of the live connection; `None` for files.
+    pub badge: Option<(BadgeKind, String)>,
+    /// Counters at the moment.
+    pub counters: CounterTexts,
+    /// Bands of memory outside the pool; `None` without memory samples.
+    pub bands: Option<[BandText; 2]>,
+    /// Controls for moving through time.
+    pub transport: TransportTexts,
+    /// GPUs to choose from.
+    pub devices: Vec<(DeviceId, String)>,
+    /// The selected GPU.
+    pub device: DeviceId,
+    /// Heading above the event.
+    pub moment_title: String,
+    /// The event that led to the moment.
+    pub moment_event: String,
+    /// Entries of the legend.
+    pub legend: Vec<(Swatch, &'static str)>,
+    /// Whether blocks are colored by category.
+    pub is_by_category: bool,
+    /// Content of the details panel.
+    pub details: Option<Details>,
+    /// Whether the details are of the selection.
+    pub is_selection: bool,
+    /// What the legend was computed from: finding the categories visits every site.
+    legend_key: Option<(bool, usize)>,
+}
+
+impl PageTexts {
+    /// Computes all texts. `hovered` is what is under the pointer.
+    pub fn update(&mut self, model: &mut Model, hovered: Option<Hit>, status: LiveStatus) {
+        let origin = model.origin();
+        // A live page without events still waits for them; a file without events is shown.
+        self.has_content = origin == Origin::File || model.recording().devices().next().is_some();
+        self.can_save = origin != Origin::Empty;
+        self.source = model.source().to_owned();
+        self.title = match model.source() {
+            "" => "vramscope".to_owned(),
+            source => format!("{source} · vramscope"),
+        };
+        self.badge = badge(origin, model.is_following(), status);
+        self.counters = counters(model);
+        self.bands = bands(model);
+        self.transport = transport(model);
+        self.devices =
+            model.recording().devices().map(|id| (id, details::name_of_device(model.recording(), id))).collect();
+        self.device = model.device();
+        (self.moment_title, self.moment_event) = moment(model);
+        self.update_legend(model);
+        self.update_details(model, hovered);
+    }
+
+    fn update_legend(&mut self, model: &Model) {
+        let definitions = model.recording().definitions();
+        self.is_by_category = model.color_by == ColorBy::Category;
+        let sites = if self.is_by_category { definitions.site_count() } else { 0 };
+        let key = Some((self.is_by_category, sites));
+        if self.legend_key == key {
+            return;
+        }
+        self.legend_key = key;
+        self.legend = if self.is_by_category {
+            let found = heatmap::categories(definitions);
+            let all = Category::ALL.iter().enumerate().filter(|(_, category)| found.contains(category));
+            let mut legend: Vec<_> = all.map(|(index, category)| (Swatch::Category(index), category.name())).collect();
+            legend.push((Swatch::CategoryRounding, "rounding"));
+            legend
+        } else {
+            vec![(Swatch::Allocated, "allocated"), (Swatch::Rounding, "rounding"), (Swatch::Pending, "pending free")]
+        };
+        self.legend.extend([(Swatch::Free, "free in segments"), (Swatch::FreeSegment, "free segment")]);
+        if !self.is_by_category {
+            self.legend.push((Swatch::Fragmentation, "fragmentation 0–100%"));
+        }
+    }
+
+    /// Shows the selection, else what is under the pointer, else the GPU.
+    fn update_details(&mut self, model: &Model, hovered: Option<Hit>) {
+        let (device, recording, selected) = (model.device_state(), model.recording(), model.selected());
+        self.is_selection = selected.is_some();
+        self.details = Some(match selected.or(hovered) {
+            Some(hit) => details::of_hit(&hit, model.state(), device, recording.definitions()),
+            None => details::of_device(model.device(), recording, device, model.notes()),
+        });
+    }
+}
+
+fn badge(origin: Origin, is_following: bool, status: LiveStatus) -> Option<(BadgeKind, String)> {
+    if origin == Origin::File {
+        return None;
+    }
+    let (kind, text) = match (status.connection, is_following) {
+        (ConnectionState::None, _) => return None,
+        (ConnectionState::Live, true) if status.behind_s > 0 => {
+            return Some((BadgeKind::Lost, format!("Live · {} s behind", status.behind_s)));
+        }
+        (ConnectionState::Live, true) => (BadgeKind::Live, "Live"),
+        (ConnectionState::Live, false) => (BadgeKind::Paused, "Paused · program is live"),
+        (ConnectionState::Reconnecting, _) => (BadgeKind::Lost, "Reconnecting…"),
+        (ConnectionState::Ended, _) => (BadgeKind::Ended, "Ended"),
+        (ConnectionState::Disconnected, _) => (BadgeKind::Lost, "Disconnected"),
+    };
+    Some((kind, text.to_owned()))
+}
+
+fn counters(model: &Model) -> CounterTexts {
+    let device = model.device_state();
+    let counters = device.counters();
+    // Only a live page knows which of the lost events it missed itself.
+    let missed = if model.origin() == Origin::File { 0 } else { model.missed_events() };
+    let lost = model.lost_events() - missed;
+    CounterTexts {
+        allocated: ByteSize(counters.allocated).to_string(),
+        active: ByteSize(counters.active).to_string(),
+        reserved: ByteSize(counters.reserved).to_string(),
+        fragmentation: units::percent(device.free_space().fragmentation()),
+        segments: Count(device.segments().len() as u64).to_string(),
+        blocks: Count(device.blocks().len() as u64).to_string(),
+        events: Count(model.recording().end_event()).to_string(),
+        lost: (lost > 0).then(|| Count(lost).to_string()),
+        missed: (missed > 0).then(|| format!("{} missed", Count(missed))),
+    }
+}
+
+fn bands(model: &Model) -> Option<[BandText; 2]> {
+    let series = model.recording().series(model.device());
+    series?.used_peaks()?;
+    let sample = model.device_state().sample();
+    Some(Band::ALL.map(|band| BandText {
+        bytes: sample.map_or("–".to_owned(), |sample| ByteSize(band.bytes(&sample)).to_string()),
+        is_shown: model.bands().contains(band),
+    }))
+}
+
+fn transport(model: &Model) -> TransportTexts {
+    let recording = model.recording();
+    let first = recording.first_event();
+    let starts_late = model.origin() == Origin::Live && first > 0;
+    TransportTexts {
+        is_playing: model.playback.is_playing(),
+        speed: model.playback.speed(),
+        is_following: model.is_following(),
+        has_live: matches!(model.origin(), Origin::Live | Origin::Disconnected),
+        event: model.state().event().to_string(),
+        event_count: format!("of {}", Count(recording.end_event())),
+        since: starts_late.then(|| format!("since event {}", Count(first))),
+        time: timeline::moment_text(recording, model.time_ns()),
+    }
+}
+
+fn moment(model: &mut Model) -> (String, String) {
+    let (event, end) = (model.state().event(), model.recording().end_event());
+    let title = format!("After event {} of {}", Count(event), Count(end));
+    let text = match model.last_event() {
+        Some((_, event)) => {
+            let text = details::of_event(&event, model.recording().definitions());
+            if event.device == model.device() { text } else { format!("GPU {}: {text}", event.device.0) }
+        }
+        None if event > model.recording().first_event() => "loading…".to_owned(),
+        None => details::of_first_moment(model.recording()).to_owned(),
+    };
+    (title, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn badge_shows_the_connection_state() {
+        let check = |connection, is_following, behind_s, expected: Option<(BadgeKind, &str)>| {
+            let badge = badge(Origin::Live, is_following, LiveStatus { connection, behind_s });
+            assert_eq!(badge, expected.map(|(kind, text)| (kind, text.to_owned())));
+        };
+        check(ConnectionState::None, true, 0, None);
+        check(ConnectionState::Live, true, 0, Some((BadgeKind::Live, "Live")));
+        check(ConnectionState::Live, true, 7, Some((BadgeKind::Lost, "Live · 7 s behind")));
+        check(ConnectionState::Live, false, 7, Some((BadgeKind::Paused, "Paused · program is live")));
+        check(ConnectionState::Reconnecting, false, 0, Some((BadgeKind::Lost, "Reconnecting…")));
+        check(ConnectionState::Ended, true, 0, Some((BadgeKind::Ended, "Ended")));
+        check(ConnectionState::Disconnected, true, 0, Some((BadgeKind::Lost, "Disconnected")));
+        assert_eq!(badge(Origin::File, true, LiveStatus { connection: ConnectionState::Live, behind_s: 0 }), None);
+    }
+
+    #[test]
+    fn empty_model_has_empty_texts() {
+        let mut texts = PageTexts::default();
+        texts.update(&mut Model::default(), None, LiveStatus::default());
+        assert!(!texts.has_content && !texts.can_save && texts.bands.is_none());
+        assert_eq!((texts.title.as_str(), texts.moment_event.as_str()), ("vramscope", "start of the recording"));
+        assert_eq!(texts.counters.allocated, "0 B");
+        assert_eq!(texts.legend.len(), 6);
+    }
+}

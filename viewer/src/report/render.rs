@@ -1,0 +1,50 @@
+//! Draws a report as SVG, PNG or pixels.
+
+use super::contents::{Report, ReportError};
+use super::page::Page;
+use super::{png, svg};
+use crate::canvas::Canvas;
+use crate::frame::{Color, Frame};
+use crate::text::Typesetter;
+
+/// Pixels per unit, for screens with two pixels per CSS pixel.
+const SCALE: f32 = 2.0;
+/// Least pixels per unit; below, text is illegible.
+const MIN_SCALE: f32 = 0.75;
+
+impl Report<'_> {
+    /// Returns the report as an SVG document without external references.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        let page = Page::new(self, SCALE);
+        let mut svg = svg::Svg::new(page.size());
+        page.draw(&mut svg);
+        svg.finish(&self.title, SCALE)
+    }
+
+    /// Returns the report as a PNG file.
+    ///
+    /// # Errors
+    /// If the picture would exceed the greatest height.
+    pub fn png(&self) -> Result<Vec<u8>, ReportError> {
+        self.frame().map(|frame| png::encode(&frame))
+    }
+
+    /// Returns the report as pixels.
+    ///
+    /// # Errors
+    /// If the picture would exceed the greatest height.
+    pub fn frame(&self) -> Result<Frame, ReportError> {
+        let (_, height) = Page::new(self, 1.0).size();
+        // 8 pixels of margin, because sides are rounded to whole pixels at any scale.
+        let scale = SCALE.min(Frame::MAX_SIDE as f32 / (height as f32 + 8.0));
+        if scale < MIN_SCALE {
+            return Err(ReportError::TooHigh(self.devices.len()));
+        }
+        let page = Page::new(self, scale);
+        let (width, height) = page.size();
+        let (mut frame, mut typesetter) = (Frame::new(width, height, Color::default()), Typesetter::new());
+        page.draw(&mut Canvas { frame: &mut frame, typesetter: &mut typesetter });
+        Ok(frame)
+    }
+}

@@ -1,0 +1,102 @@
+//! The elements of the panel with the running program's commands.
+
+use wasm_bindgen::JsCast;
+use web_sys::{HtmlButtonElement, HtmlInputElement};
+
+use super::page::Page;
+use crate::model::Origin;
+
+pub(super) const RECORD: &str = "record";
+pub(super) const MARK: &str = "mark";
+pub(super) const EMPTY_CACHE: &str = "empty-cache";
+
+/// The commands with the ids of their elements.
+const COMMAND_ELEMENTS: [(&str, &str); 3] =
+    [(RECORD, "control-record"), (MARK, "control-mark"), (EMPTY_CACHE, "control-empty-cache")];
+
+/// Ids of all buttons and fields, which are enabled and disabled together.
+const INPUTS: [&str; 5] = ["record-now", "mark-name", "mark-now", "empty-cache", "empty-cache-now"];
+
+const NO_TOKEN: &str = "To use these commands, open the full address that the program printed; it contains the token.";
+const NOT_CONNECTED: &str = "Not connected to the program.";
+
+/// The commands that the program offers.
+#[derive(Debug, Default)]
+pub(super) struct Controls {
+    pub(super) commands: Vec<String>,
+    /// Whether this page may send commands.
+    pub(super) is_allowed: bool,
+    /// Whether a command has been sent and not answered.
+    pub(super) is_busy: bool,
+}
+
+impl Controls {
+    /// Returns true if the program offers a command.
+    pub(super) fn offers(&self, command: &str) -> bool {
+        self.commands.iter().any(|offered| offered == command)
+    }
+
+    /// Shows the offered commands, enabled if they can be used.
+    pub(super) fn show(&self, page: &Page, origin: Origin) {
+        let has_commands = COMMAND_ELEMENTS.iter().any(|(command, _)| self.offers(command));
+        let is_live = matches!(origin, Origin::Live | Origin::Disconnected);
+        page.set_hidden("program", !has_commands || !is_live);
+        if !has_commands || !is_live {
+            page.set_hidden("controls", true);
+        }
+        for (command, element) in COMMAND_ELEMENTS {
+            page.set_hidden(element, !self.offers(command));
+        }
+        let reason = match origin {
+            _ if !self.is_allowed => NO_TOKEN,
+            Origin::Live => "",
+            _ => NOT_CONNECTED,
+        };
+        page.set_text("controls-why", reason);
+        page.set_hidden("controls-why", reason.is_empty());
+        let is_disabled = !self.is_allowed || self.is_busy || origin != Origin::Live;
+        for id in INPUTS {
+            let Ok(element) = page.element(id) else { continue };
+            if let Some(button) = element.dyn_ref::<HtmlButtonElement>() {
+                button.set_disabled(is_disabled);
+            } else if let Some(input) = element.dyn_ref::<HtmlInputElement>() {
+                input.set_disabled(is_disabled);
+            }
+        }
+    }
+}
+
+/// Opens or closes the panel.
+pub(super) fn set_open(page: &Page, is_open: bool) {
+    page.set_hidden("controls", !is_open);
+    page.set_text("control-said", "");
+    set_confirming(page, false);
+    if let Ok(button) = page.element("program") {
+        // Fails only for invalid attribute names.
+        let _ = button.set_attribute("aria-expanded", if is_open { "true" } else { "false" });
+        if !is_open {
+            let _ = button.focus();
+        }
+    }
+}
+
+/// Closes the panel. Returns true if it was open.
+pub(super) fn close(page: &Page) -> bool {
+    let is_open = page.element("controls").is_ok_and(|panel| !panel.hidden());
+    if is_open {
+        set_open(page, false);
+    }
+    is_open
+}
+
+/// Shows or hides the confirmation of emptying the cache.
+pub(super) fn set_confirming(page: &Page, is_confirming: bool) {
+    page.set_hidden("empty-cache", is_confirming);
+    page.set_hidden("empty-cache-sure", !is_confirming);
+}
+
+/// Shows the result of a command.
+pub(super) fn show_result(page: &Page, text: &str, is_success: bool) {
+    page.set_text("control-said", text);
+    page.set_data("control-said", "kind", if is_success { "done" } else { "wrong" });
+}

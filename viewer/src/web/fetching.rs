@@ -1,0 +1,88 @@
+//! Loads the parts of a recording that the model needs.
+
+use std::rc::Rc;
+
+use js_sys::{Function, Promise};
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::{JsFuture, spawn_local};
+use web_sys::AbortController;
+
+use super::app::{App, InFlight, State};
+use super::browser::error_text;
+use super::byte_source::ByteSource;
+use crate::model::Fetch;
+
+/// Most fetches at a time. Browsers open six connections to a server.
+const MAX_IN_FLIGHT: usize = 4;
+
+impl App {
+    /// Starts loading the bytes that the model needs now.
+    pub(super) fn fetch_needed(&self, state: &mut State) {
+        let Some(source) = state.fetches.source.clone() else { return };
+        let needed = state.model.needed_fetches();
+        for fetch in &needed {
+            if state.fetches.in_flight.iter().any(|flying| flying.range == fetch.range) {
+                continue;
+            }
+            if !has_free_slot(&mut state.fetches.in_flight, &needed) {
+                break;
+            }
+            let Ok(abort) = AbortController::new() else { break };
+            state.fetches.started += 1;
+            let (app, fetch, number) = (self.clone(), fetch.clone(), state.fetches.started);
+            let (source, signal): (Rc<ByteSource>, _) = (source.clone(), abort.signal());
+            state.fetches.in_flight.push(InFlight { number, range: fetch.range.clone(), abort });
+            spawn_local(async move {
+                let bytes = source.read(&fetch.range, Some(&signal)).await;
+                app.fetched(number, &fetch, bytes);
+            });
+        }
+    }
+
+    fn fetched(&self, number: u64, fetch: &Fetch, bytes: Result<Vec<u8>, JsValue>) {
+        let mut state = self.0.state.borrow_mut();
+        let state = &mut *state;
+        let Some(index) = state.fetches.in_flight.iter().position(|flying| flying.number == number) else {
+            // Aborted: other bytes are needed by now, or another recording is on the page.
+            return;
+        };
+        drop(state.fetches.in_flight.remove(index));
+        let supplied = bytes.map_err(|error| error_text(&error));
+        let supplied = supplied.and_then(|bytes| state.model.supply(fetch, &bytes).map_err(|error| error.to_string()));
+        if let Err(error) = supplied {
+            let (start, end, name) = (fetch.range.start, fetch.range.end, state.model.source());
+            let message =
+                format!("{name}: cannot read bytes {start} to {end}: {error}. Go to another moment to try again.");
+            state.fetches.in_flight.clear();
+            // If nothing is loading, the callers only wait for the next frame.
+            if state.model.is_loading() {
+                for (_, reject) in state.drawn_callbacks.drain(..) {
+                    let _ = reject.call1(&JsValue::UNDEFINED, &JsValue::from(message.as_str()));
+                }
+            }
+            state.model.stop_fetching();
+            state.page.show_message(&message);
+        }
+        self.want_frame();
+        self.fetch_needed(state);
+    }
+
+    /// Resolves once everything requested so far is on the screen; fails if it cannot be loaded.
+    pub(super) async fn drawn(&self) -> Result<(), JsValue> {
+        let promise = Promise::new(&mut |resolve: Function, reject: Function| {
+            self.0.state.borrow_mut().drawn_callbacks.push((resolve, reject));
+        });
+        self.want_frame();
+        JsFuture::from(promise).await.map(|_| ())
+    }
+}
+
+/// Returns true if another fetch can start, aborting one that is no longer needed if necessary.
+fn has_free_slot(in_flight: &mut Vec<InFlight>, needed: &[Fetch]) -> bool {
+    if in_flight.len() < MAX_IN_FLIGHT {
+        return true;
+    }
+    let is_needed = |flying: &InFlight| needed.iter().any(|fetch| fetch.range == flying.range);
+    let unneeded = in_flight.iter().position(|flying| !is_needed(flying));
+    unneeded.map(|index| in_flight.remove(index)).is_some()
+}

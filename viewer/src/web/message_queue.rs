@@ -1,0 +1,71 @@
+//! Messages of the live connection that have not been decoded yet.
+
+use std::collections::VecDeque;
+
+use js_sys::Uint8Array;
+
+/// Most bytes in the queue. Decoding them takes seconds; a longer queue would not be live.
+const MAX_QUEUED_BYTES: u32 = 64 << 20;
+/// Bytes that are decoded between two looks at the clock: up to 20,000 events, a few milliseconds.
+const SLICE_BYTES: u32 = 16 << 10;
+
+/// A binary message.
+struct Message {
+    bytes: Uint8Array,
+    /// Decoded bytes.
+    used: u32,
+    /// Number of the chunk after the message, if the server said so.
+    next: Option<u64>,
+}
+
+/// Messages in order of arrival.
+#[derive(Default)]
+pub(super) struct MessageQueue {
+    messages: VecDeque<Message>,
+    queued_bytes: u32,
+    /// Bytes of the recording received so far.
+    pub(super) received_bytes: f64,
+    /// Close code of the connection, until all messages before it are decoded.
+    pub(super) close_code: Option<u16>,
+    /// Whether a timer will continue decoding.
+    pub(super) is_scheduled: bool,
+}
+
+impl MessageQueue {
+    /// Adds a message. Returns false if the queue is too long.
+    pub(super) fn push(&mut self, bytes: Uint8Array, next: Option<u64>) -> bool {
+        self.received_bytes += f64::from(bytes.length());
+        self.queued_bytes = self.queued_bytes.saturating_add(bytes.length());
+        self.messages.push_back(Message { bytes, used: 0, next });
+        self.queued_bytes <= MAX_QUEUED_BYTES
+    }
+
+    /// Discards all messages.
+    pub(super) fn clear(&mut self) {
+        *self = Self { received_bytes: self.received_bytes, is_scheduled: self.is_scheduled, ..Self::default() };
+    }
+
+    /// Returns the bytes in the queue.
+    pub(super) fn queued_bytes(&self) -> u32 {
+        self.queued_bytes
+    }
+
+    /// Returns true if all messages are decoded.
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Removes the next bytes; with a message's last bytes, the number of the chunk after it.
+    pub(super) fn next_slice(&mut self) -> Option<(Vec<u8>, Option<u64>)> {
+        let message = self.messages.front_mut()?;
+        let end = message.bytes.length().min(message.used + SLICE_BYTES);
+        let slice = message.bytes.subarray(message.used, end).to_vec();
+        self.queued_bytes -= end - message.used;
+        message.used = end;
+        if end < message.bytes.length() {
+            return Some((slice, None));
+        }
+        let next = self.messages.pop_front().and_then(|message| message.next);
+        Some((slice, next))
+    }
+}

@@ -1,0 +1,92 @@
+//! The WebSocket to the server, with its listeners.
+
+use std::cell::RefCell;
+
+use js_sys::{ArrayBuffer, Function, JSON, Reflect, Uint8Array};
+use wasm_bindgen::prelude::*;
+use web_sys::{BinaryType, CloseEvent, Event, MessageEvent, Url, WebSocket};
+
+use super::browser::window;
+use super::listener::Listener;
+use crate::connection::ServerNote;
+
+/// An event of the socket.
+pub(super) enum SocketEvent {
+    Opened,
+    Note(ServerNote),
+    Bytes(Uint8Array),
+    /// The close code.
+    Closed(u16),
+}
+
+/// A WebSocket. Dropping it removes its listeners and closes it.
+pub(super) struct Socket {
+    socket: WebSocket,
+    /// Called once the result of the connection attempt is known, or the socket is dropped.
+    on_settled: RefCell<Option<Function>>,
+    /// Removed on drop, so that a replaced socket delivers nothing.
+    _listeners: [Listener; 3],
+}
+
+impl Socket {
+    /// Connects to the page's server. `react` is called for every event.
+    pub(super) fn open(
+        query: &str,
+        on_settled: Option<Function>,
+        react: impl Fn(SocketEvent) + Clone + 'static,
+    ) -> Result<Self, JsValue> {
+        let socket = WebSocket::new(&socket_url(query)?)?;
+        socket.set_binary_type(BinaryType::Arraybuffer);
+        let (on_open, on_message, on_close) = (react.clone(), react.clone(), react);
+        let listeners = [
+            Listener::new(&socket, "open", move |_: Event| on_open(SocketEvent::Opened))?,
+            Listener::new(&socket, "message", move |event: MessageEvent| {
+                let data = event.data();
+                if let Some(text) = data.as_string() {
+                    if let Some(note) = parse_note(&text) {
+                        on_message(SocketEvent::Note(note));
+                    }
+                } else if let Ok(buffer) = data.dyn_into::<ArrayBuffer>() {
+                    on_message(SocketEvent::Bytes(Uint8Array::new(&buffer)));
+                }
+            })?,
+            Listener::new(&socket, "close", move |event: CloseEvent| on_close(SocketEvent::Closed(event.code())))?,
+        ];
+        Ok(Self { socket, on_settled: RefCell::new(on_settled), _listeners: listeners })
+    }
+
+    /// Reports that the result of the connection attempt is known.
+    pub(super) fn settle(&self) {
+        if let Some(on_settled) = self.on_settled.take() {
+            let _ = on_settled.call0(&JsValue::UNDEFINED);
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Fails only for invalid close codes.
+        let _ = self.socket.close();
+        self.settle();
+    }
+}
+
+fn socket_url(query: &str) -> Result<String, JsValue> {
+    let page = window()?.location().href()?;
+    let url = Url::new_with_base("ws", &page)?;
+    url.set_protocol(if url.protocol() == "https:" { "wss:" } else { "ws:" });
+    url.set_search(query);
+    Ok(url.href())
+}
+
+/// Parses a text message; `None` if it is not a JSON object. Fields of other types are ignored.
+fn parse_note(text: &str) -> Option<ServerNote> {
+    let object = JSON::parse(text).ok().filter(JsValue::is_object)?;
+    let field = |name: &str| Reflect::get(&object, &name.into()).unwrap_or_default();
+    let number = |name: &str| field(name).as_f64().filter(|number| *number >= 0.0).map(|number| number as u64);
+    Some(ServerNote {
+        recording: field("recording").as_string(),
+        resumed: field("resumed").is_truthy(),
+        next: number("next"),
+    })
+}
