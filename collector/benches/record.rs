@@ -4,7 +4,7 @@
 
 use divan::Bencher;
 use vramscope_collector::{Hub, Outputs, Recorder, RecorderHandle};
-use vramscope_trace::{DeviceId, Event, EventKind, Info, Pool, PoolKind, Sink, SiteId, StreamId};
+use vramscope_trace::{DeviceId, Event, EventKind, RecordingInfo, PoolKey, PoolKind, Sink, SiteId, StreamId};
 
 fn main() {
     divan::main();
@@ -19,7 +19,7 @@ struct Program {
 impl Program {
     fn event(&mut self) {
         let (address, size) = (0x7f00_0000_0000 + self.count / 3 % 512 * 4096, 4096);
-        let (stream, pool, site) = (StreamId(0), Pool::default_of(PoolKind::Small), SiteId(0));
+        let (stream, pool, site) = (StreamId(0), PoolKey::default_of(PoolKind::Small), SiteId(0));
         let kind = match self.count % 3 {
             0 => EventKind::BlockAllocated { address, size, requested: 4000, stream, pool, site },
             1 => EventKind::FreeRequested { address, site },
@@ -34,7 +34,7 @@ impl Program {
 #[divan::bench(sample_count = 20, sample_size = 1)]
 fn without_a_pause(bencher: Bencher) {
     let outputs = Outputs { hub: Some(Hub::default()), ..Outputs::default() };
-    let (_recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (_recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     let mut program = Program { handle, count: 0 };
     bencher.counter(300_000u32).bench_local(|| {
         for _ in 0..300_000 {
@@ -47,7 +47,7 @@ fn without_a_pause(bencher: Bencher) {
 #[divan::bench(sample_count = 200, sample_size = 1)]
 fn a_thousand_in_a_busy_program(bencher: Bencher) {
     let outputs = Outputs { hub: Some(Hub::default()), ..Outputs::default() };
-    let (_recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (_recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     let mut program = Program { handle, count: 0 };
     bencher
         .with_inputs(|| std::thread::sleep(std::time::Duration::from_millis(5)))
@@ -62,6 +62,6 @@ fn a_thousand_in_a_busy_program(bencher: Bencher) {
 /// The clock alone, which every event reads.
 #[divan::bench]
 fn the_clock(bencher: Bencher) {
-    let (_recorder, handle) = Recorder::start(Info::default(), Outputs::default()).expect("a thread");
+    let (_recorder, handle) = Recorder::start(RecordingInfo::default(), Outputs::default()).expect("a thread");
     bencher.bench_local(|| handle.now_ns());
 }

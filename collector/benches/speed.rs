@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use mimalloc::MiMalloc;
 use vramscope_collector::{HostDevice, HostPool, Hub, Outputs, Recorder, RecorderHandle};
 use vramscope_pool::{Origin, Pool, Settings, SimulatedDevice};
-use vramscope_trace::{Category, DeviceId, Event, EventKind, Info, Null, PoolKind, Sink, SiteId, StreamId};
+use vramscope_trace::{Category, DeviceId, Event, EventKind, RecordingInfo, NullSink, PoolKind, Sink, SiteId, StreamId};
 
 const HIT_BYTES: u64 = 64 << 10;
 /// 256 B to 20 MB, as in the table of what others take.
@@ -113,11 +113,11 @@ fn compare<const N: usize>(plan: Plan, mut cases: [Case<'_>; N]) -> [Times; N] {
 
 fn record() -> (Recorder, RecorderHandle) {
     let outputs = Outputs { hub: Some(Hub::default()), ..Outputs::default() };
-    Recorder::start(Info::default(), outputs).expect("a thread")
+    Recorder::start(RecordingInfo::default(), outputs).expect("a thread")
 }
 
 fn unrecorded_pool() -> HostPool {
-    HostPool::new(HostDevice::new(u64::MAX), Settings::default(), Null, || 0)
+    HostPool::new(HostDevice::new(u64::MAX), Settings::default(), NullSink, || 0)
 }
 
 fn recorded_pool(handle: &RecorderHandle) -> HostPool {
@@ -274,7 +274,7 @@ fn parts(plan: Plan) {
     compare(
         plan,
         [
-            Case::new("hit, decisions alone", |pairs| hit_core(&mut core_alone, &mut Null, pairs)),
+            Case::new("hit, decisions alone", |pairs| hit_core(&mut core_alone, &mut NullSink, pairs)),
             Case::new("hit, decisions, told to the recorder at a given time", |pairs| {
                 hit_core(&mut core_told, &mut told, pairs);
             })
@@ -308,7 +308,7 @@ fn hit_core(pool: &mut Pool<SimulatedDevice>, sink: &mut impl Sink, pairs: usize
 /// What a hit and its free tell.
 fn tell_pairs(sink: &mut impl Sink, pairs: usize) {
     let (size, requested, stream, site) = (HIT_BYTES, HIT_BYTES, StreamId(0), SiteId(0));
-    let pool = vramscope_trace::Pool::default_of(PoolKind::Small);
+    let pool = vramscope_trace::PoolKey::default_of(PoolKind::Small);
     for _ in 0..pairs {
         let address = black_box(0x7f00_0000_0000);
         for kind in [
@@ -351,9 +351,9 @@ fn threads(plan: Plan) {
     let hit_core = |pairs| {
         for _ in 0..pairs {
             let lock = || core.lock().expect("no panic");
-            let block = lock().allocate(HIT_BYTES, StreamId(0), Origin::default(), &mut Null);
+            let block = lock().allocate(HIT_BYTES, StreamId(0), Origin::default(), &mut NullSink);
             let block = black_box(block.expect("the device is large").expect("more than 0 bytes were asked for"));
-            lock().free(block.address, Origin::default(), &mut Null).expect("the block is live");
+            lock().free(block.address, Origin::default(), &mut NullSink).expect("the block is live");
         }
     };
     let (hit_plain, hit_recorded) = (|pairs| hit(&plain, pairs), |pairs| hit(&recorded, pairs));
@@ -400,7 +400,7 @@ impl LiveBlocks {
     }
 
     fn allocate(&mut self) -> u64 {
-        let block = self.pool.allocate(self.numbers.size(), StreamId(0), Origin::default(), &mut Null);
+        let block = self.pool.allocate(self.numbers.size(), StreamId(0), Origin::default(), &mut NullSink);
         block.expect("the device is large").expect("more than 0 bytes were asked for").address
     }
 
@@ -408,7 +408,7 @@ impl LiveBlocks {
     fn replace(&mut self, pairs: usize, among: usize) {
         for _ in 0..pairs {
             let which = self.numbers.below(among);
-            self.pool.free(self.live[which], Origin::default(), &mut Null).expect("the block is live");
+            self.pool.free(self.live[which], Origin::default(), &mut NullSink).expect("the block is live");
             self.live[which] = self.allocate();
         }
     }

@@ -149,23 +149,23 @@ impl Follower {
         Socket::connect(&self.options.address, "ws", &parameters, self.options.ca.as_deref())
     }
 
-    /// What comes next; waits for it, not much longer than `wait`. After [`Followed::Ended`] and [`Followed::GivenUp`] nothing comes.
+    /// What comes next; waits for it, not much longer than `wait`. After [`FollowEvent::Ended`] and [`FollowEvent::GaveUp`] nothing comes.
     pub fn next(&mut self, wait: Duration) -> Followed {
         if let Some(told) = self.told.pop_front() {
             return told;
         }
         if self.is_over {
-            return Followed::Nothing;
+            return FollowEvent::Nothing;
         }
         let Some(socket) = &mut self.socket else { return self.mend(wait) };
         match socket.hear(wait) {
             Ok(Heard::Binary(bytes)) => {
                 if std::mem::take(&mut self.is_uncertain) {
                     // A server that says nothing of what it sends may send anything.
-                    self.told.push_back(Followed::Another);
+                    self.told.push_back(FollowEvent::NewRecording);
                 }
                 (self.next, self.has_chunks, self.broken) = (self.then, true, None);
-                self.told.push_back(Followed::Chunks(bytes));
+                self.told.push_back(FollowEvent::Chunks(bytes));
             }
             // What is no note is of a server of later days.
             Ok(Heard::Text(text)) => {
@@ -173,7 +173,7 @@ impl Follower {
                     self.take(&note);
                 }
             }
-            Ok(Heard::Closed(ENDED, _)) => self.end(Followed::Ended),
+            Ok(Heard::Closed(ENDED, _)) => self.end(FollowEvent::Ended),
             Ok(Heard::Closed(code, reason)) => {
                 let reason = if reason.is_empty() { format!("it was closed with code {code}") } else { reason };
                 self.fall(SocketError::Passing(reason));
@@ -181,7 +181,7 @@ impl Follower {
             Ok(Heard::Nothing) => {}
             Err(error) => self.fall(error),
         }
-        self.told.pop_front().unwrap_or(Followed::Nothing)
+        self.told.pop_front().unwrap_or(FollowEvent::Nothing)
     }
 
     fn end(&mut self, how: Followed) {
@@ -194,9 +194,9 @@ impl Follower {
             let is_same = self.recording == Some(recording);
             if std::mem::take(&mut self.is_uncertain) && self.has_chunks {
                 self.told.push_back(match note.resumed {
-                    _ if !is_same => Followed::Another,
-                    Some(true) => Followed::Resumed,
-                    _ => Followed::Rejoined,
+                    _ if !is_same => FollowEvent::NewRecording,
+                    Some(true) => FollowEvent::Resumed,
+                    _ => FollowEvent::ResumedWithGap,
                 });
             }
             if !is_same {
@@ -207,7 +207,7 @@ impl Follower {
             self.then = next;
         }
         if note.missed > 0 {
-            self.told.push_back(Followed::Missed(note.missed));
+            self.told.push_back(FollowEvent::Missed(note.missed));
         }
     }
 
@@ -216,7 +216,7 @@ impl Follower {
         self.socket = None;
         // A server that never said what it serves cannot go on with it.
         if self.recording.is_none() || matches!(error, SocketError::Lasting(_)) {
-            self.end(Followed::GivenUp(error.to_string()));
+            self.end(FollowEvent::GaveUp(error.to_string()));
             return;
         }
         let now = Instant::now();
@@ -226,17 +226,17 @@ impl Follower {
         match &self.broken {
             // It was made, and brought nothing.
             Some(broken) if broken.since.elapsed() >= self.options.patience => {
-                self.end(Followed::GivenUp(error.to_string()));
+                self.end(FollowEvent::GaveUp(error.to_string()));
             }
             // It was said that it is back.
             Some(_) if !self.is_uncertain && self.has_chunks => {
-                self.told.push_back(Followed::Broken(error.to_string()))
+                self.told.push_back(FollowEvent::Disconnected(error.to_string()))
             }
             Some(_) => {}
             None => {
                 let wait = RETRY_AFTER.0;
                 self.broken = Some(Broken { since: now, try_at: now + wait, wait, made: None });
-                self.told.push_back(Followed::Broken(error.to_string()));
+                self.told.push_back(FollowEvent::Disconnected(error.to_string()));
             }
         }
     }
@@ -244,10 +244,10 @@ impl Follower {
     /// Tries the connection again when it is time.
     fn mend(&mut self, wait: Duration) -> Followed {
         let now = Instant::now();
-        let Some(broken) = &mut self.broken else { return Followed::Nothing };
+        let Some(broken) = &mut self.broken else { return FollowEvent::Nothing };
         if let Some(left) = broken.try_at.checked_duration_since(now).filter(|left| !left.is_zero()) {
             std::thread::sleep(left.min(wait));
-            return Followed::Nothing;
+            return FollowEvent::Nothing;
         }
         broken.wait = (broken.wait * 2).min(RETRY_AFTER.1);
         broken.try_at = now + broken.wait;
@@ -260,14 +260,14 @@ impl Follower {
             Ok(socket) => {
                 (self.socket, self.is_uncertain, self.then) = (Some(socket), true, self.next);
             }
-            Err(SocketError::Lasting(why)) => self.end(Followed::GivenUp(why)),
+            Err(SocketError::Lasting(why)) => self.end(FollowEvent::GaveUp(why)),
             Err(SocketError::Passing(why)) if is_hopeless => {
                 let patience = self.options.patience.as_secs();
-                self.end(Followed::GivenUp(format!("it did not come back within {patience} s ({why})")));
+                self.end(FollowEvent::GaveUp(format!("it did not come back within {patience} s ({why})")));
             }
             Err(_) => {}
         }
-        self.told.pop_front().unwrap_or(Followed::Nothing)
+        self.told.pop_front().unwrap_or(FollowEvent::Nothing)
     }
 }
 

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use vramscope_trace::{Info, MemoryState};
+use vramscope_trace::{RecordingInfo, MemoryState};
 
 use crate::controls::Controls;
 use crate::hub::Hub;
@@ -65,15 +65,15 @@ impl Shared {
 
 /// Several processes' recordings on their way into one. Clones are the same.
 #[derive(Clone)]
-pub struct Gather(Arc<Shared>);
+pub struct Aggregator(Arc<Shared>);
 
-impl fmt::Debug for Gather {
+impl fmt::Debug for Aggregator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gather").finish_non_exhaustive()
+        f.debug_struct("Aggregator").finish_non_exhaustive()
     }
 }
 
-impl Gather {
+impl Aggregator {
     /// Nobody may come yet. `tell` is told, in a sentence, that a process has come or gone.
     #[must_use]
     pub fn new(tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
@@ -89,7 +89,7 @@ impl Gather {
     /// If the operating system gives no thread.
     pub fn begin(&self, outputs: Outputs) -> io::Result<()> {
         let unix_ns = self.0.now_unix_ns();
-        let info = Info { epoch_unix_ns: unix_ns, source: "vramscope serve".to_owned(), ..Info::default() };
+        let info = RecordingInfo { epoch_unix_ns: unix_ns, source: "vramscope serve".to_owned(), ..RecordingInfo::default() };
         let hub = outputs.hub.clone();
         let merge = Merge::new(Streams::new(&info, outputs), unix_ns);
         *self.0.lock() = Stage::Now(Box::new(merge), hub);
@@ -172,7 +172,7 @@ impl Stage {
 /// A process that is connected. It is gone when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Pushed {
-    gather: Gather,
+    gather: Aggregator,
     joined: Joined,
     name: String,
     failed: Option<String>,
@@ -258,7 +258,7 @@ fn rounds(shared: &Weak<Shared>) {
 }
 
 #[cfg(test)]
-impl Gather {
+impl Aggregator {
     /// Does something while nobody else gets at the recordings.
     pub(crate) fn while_busy(&self, work: impl FnOnce()) {
         let _stage = self.0.lock();
@@ -272,7 +272,7 @@ impl Gather {
 }
 
 impl Output for Streams {
-    fn head(&mut self, info: &Info) {
+    fn head(&mut self, info: &RecordingInfo) {
         Streams::head(self, info);
     }
     fn state(&self) -> &MemoryState {

@@ -2,8 +2,8 @@
 
 use std::any::Any;
 
-use vramscope_pool::{BlockState, LaidBlock, LaidSegment, Pool};
-use vramscope_trace::{Block, Definition, DeviceState, Event, EventKind, Null, Segment, Sink};
+use vramscope_pool::{BlockState, BlockView, SegmentView, Pool};
+use vramscope_trace::{Block, Definition, DeviceState, Event, EventKind, NullSink, Segment, Sink};
 
 use crate::callback::FreeMemoryCallbacks;
 use crate::memory::{DeviceUsage, MemoryDevice};
@@ -70,7 +70,7 @@ impl<D: MemoryDevice> Inner<D> {
         self.sampled_ns = self.log.ns_at(time_ns);
         let kind = EventKind::MemorySample {
             used_by_context: usage.process_bytes.saturating_sub(self.pool.stats().reserved_bytes.all.current),
-            used_by_others: usage.others_bytes,
+            used_by_others: usage.other_processes_bytes,
             free: usage.free_bytes,
         };
         self.log.event(&Event { device: self.pool.id(), time_ns, kind });
@@ -91,12 +91,12 @@ fn seen<D: MemoryDevice>(pool: &Pool<D>) -> DeviceState {
     let mut seen = DeviceState::default();
     let laid = pool.segments();
     for segment in &laid {
-        let &LaidSegment { address, size, stream, pool, expandable, site, .. } = segment;
+        let &SegmentView { address, size, stream, pool, expandable, site, .. } = segment;
         seen.insert_segment(Segment { address, size, stream, pool, expandable, site, since_event: 0 });
     }
     for segment in &laid {
-        for block in segment.blocks.iter().filter(|block| block.state != BlockState::Inactive) {
-            let &LaidBlock { address, size, requested, site, state } = block;
+        for block in segment.blocks.iter().filter(|block| block.state != BlockState::Free) {
+            let &BlockView { address, size, requested, site, state } = block;
             let pending_free = state == BlockState::PendingFree;
             let (stream, pool, since_event, since_ns) = (segment.stream, segment.pool, 0, 0);
             seen.insert_block(Block {
@@ -134,7 +134,7 @@ impl<S: Sink + Any + Send> AnySink for S {}
 
 impl Log {
     pub(crate) fn new(sink: impl Sink + Send + 'static, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        let is_null = (&sink as &dyn Any).is::<Null>();
+        let is_null = (&sink as &dyn Any).is::<NullSink>();
         if is_null { Self::Nobody } else { Self::Other(Box::new(sink), Box::new(clock)) }
     }
 
@@ -278,7 +278,7 @@ mod tests {
             let DeviceMemory { free_bytes, total_bytes } = self.0.memory();
             Some(DeviceUsage {
                 process_bytes: total_bytes - free_bytes + 3 * MIB,
-                others_bytes: 5 * MIB,
+                other_processes_bytes: 5 * MIB,
                 free_bytes: free_bytes.saturating_sub(8 * MIB),
             })
         }
@@ -384,7 +384,7 @@ mod tests {
         let (pool, samples, _) = metered();
         let error = pool.caching_allocator_alloc(100 * MIB, StreamId(0)).expect_err("no room");
         let AllocateError::OutOfMemory(details) = error else { panic!("{error}") };
-        assert_eq!((details.process_bytes, details.others_bytes), (Some(3 * MIB), Some(5 * MIB)));
+        assert_eq!((details.process_bytes, details.other_processes_bytes), (Some(3 * MIB), Some(5 * MIB)));
         let events = samples.0.lock().expect("no panic");
         let last = &events[events.len() - 2..];
         assert!(matches!(last, [EventKind::OutOfMemory { .. }, EventKind::MemorySample { .. }]), "{last:?}");

@@ -48,8 +48,8 @@ pub use cuda::{CudaBuffer, CudaDevice, CudaError, CudaPool, PoolView, PoolViewMu
 pub use env::{EnvError, settings_from_env};
 pub use figures::{DeviceFigures, Figures};
 pub use file::{FileError, Keep, RecordingFile, parse_keep_bytes, parse_time};
-pub use follow::{FollowError, FollowFrom, FollowOptions, Followed, Follower};
-pub use gather::Gather;
+pub use follow::{FollowError, FollowFrom, FollowEvent, FollowOptions, Follower};
+pub use gather::Aggregator;
 pub use host::HostDevice;
 pub use host_memory::HostBuffer;
 pub use hub::{Begin, Hub, HubLimits, Identity, NotAPosition, Position, Taken, Viewer};
@@ -63,7 +63,7 @@ pub use push::{PUSH_VARIABLE, Push, push_from_env};
 pub use recorder::{FileErrorCallback, Outputs, Overflow, Recorder, RecorderHandle, Summary};
 pub use scope::{Scope, ScopeLayer, enter_scope, leave_scope};
 pub use server::{
-    Asset, Assets, Content, DEFAULT_PORT, MEDIA_TYPE, Recorded, RecordedBytes, Server, ServerLimits, ServerOptions,
+    Asset, Assets, Content, DEFAULT_PORT, MEDIA_TYPE, Recorded, RecordingBytes, Server, ServerLimits, ServerOptions,
     StartError, TlsError, TlsFiles, Token, TokenError, page_address,
 };
 pub use snapshot::{SegmentType, SnapshotBlock, SnapshotFrame, SnapshotSegment, SnapshotState};
@@ -71,7 +71,7 @@ pub use socket::Address;
 pub use stream::PoolStream;
 pub use torch::InvalidFraction;
 pub use vramscope_pool::{
-    AllocateError, ConfError, DeviceError, DeviceMemory, Diverted, FreeError, MemoryStats, MempoolError, OutOfMemory,
+    AllocateError, ConfError, DeviceError, DeviceMemory, CaptureFilter, FreeError, MemoryStats, MempoolError, OutOfMemory,
     Settings, Stats,
 };
 pub use vramscope_trace::{Category, MempoolId, StreamId};

@@ -110,7 +110,7 @@ pub struct DeviceUsage {
     /// Bytes held by this process: the pool's segments, and what the context, modules and libraries hold beside them.
     pub process_bytes: u64,
     /// Bytes held by other processes.
-    pub others_bytes: u64,
+    pub other_processes_bytes: u64,
     /// Bytes free.
     pub free_bytes: u64,
 }

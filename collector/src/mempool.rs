@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vramscope_pool::{AllocateError, Diverted, MempoolError};
+use vramscope_pool::{AllocateError, CaptureFilter, MempoolError};
 use vramscope_trace::MempoolId;
 
 use crate::memory::MemoryDevice;
@@ -31,7 +31,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     ///
     /// # Errors
     /// When requests are diverted to it already.
-    pub fn begin_allocate_to_pool(&self, mempool: MempoolId, diverted: Diverted) -> Result<(), MempoolError> {
+    pub fn begin_allocate_to_pool(&self, mempool: MempoolId, diverted: CaptureFilter) -> Result<(), MempoolError> {
         self.lock().pool.begin_allocate_to_pool(mempool, diverted)
     }
 
@@ -42,7 +42,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     pub fn begin_allocate_stream_to_pool(&self, mempool: MempoolId, stream: &D::Stream) -> Result<(), AllocateError> {
         let mut inner = self.lock();
         let stream = inner.pool.device_mut().stream_id(stream)?;
-        Ok(inner.pool.begin_allocate_to_pool(mempool, Diverted::Stream(stream))?)
+        Ok(inner.pool.begin_allocate_to_pool(mempool, CaptureFilter::Stream(stream))?)
     }
 
     /// Ends what [`begin_allocate_to_pool`](Self::begin_allocate_to_pool) began.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use vramscope_pool::{OutOfMemory, Settings};
-use vramscope_trace::{DeviceId, DeviceInfo, Info};
+use vramscope_trace::{DeviceId, DeviceInfo, RecordingInfo};
 
 use crate::controls::Controls;
 use crate::file::{FileError, Keep, RecordingFile};
@@ -126,12 +126,12 @@ impl Monitor {
         }
         let name = program.clone();
         let device = DeviceId(devices.first().map_or(0, |info| info.device));
-        let info = Info {
+        let info = RecordingInfo {
             source: program,
             writer: concat!("vramscope-collector ", env!("CARGO_PKG_VERSION")).to_owned(),
             alloc_conf: settings.to_conf(),
             devices,
-            ..Info::default()
+            ..RecordingInfo::default()
         };
         let (recorder, handle) = Recorder::start(info, outputs).map_err(MonitorError::Thread)?;
         controls.offer_recording(&hub, &handle, device, folder);

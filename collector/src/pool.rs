@@ -4,8 +4,8 @@ use std::fmt;
 use std::panic::{Location, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use vramscope_pool::{AllocateError, Allocated, DeviceError, FreeError, Origin, OutOfMemory, Pool, Settings, Stats};
-use vramscope_trace::{Category, DeviceId, Event, EventKind, MempoolId, Sink, SiteId, Stage, StreamId};
+use vramscope_pool::{AllocateError, AllocatedBlock, DeviceError, FreeError, Origin, OutOfMemory, Pool, Settings, Stats};
+use vramscope_trace::{Category, DeviceId, Event, EventKind, MempoolId, Sink, SiteId, AnnotationStage, StreamId};
 
 use crate::callback::{self, FreeMemoryCallbacks, Observers};
 use crate::host::HostDevice;
@@ -20,7 +20,7 @@ use crate::sites::Says;
 /// ```
 /// use vramscope_collector::{HostDevice, HostPool};
 /// use vramscope_pool::Settings;
-/// use vramscope_trace::{Category, Null};
+/// use vramscope_trace::{Category, NullSink};
 ///
 /// let started = std::time::Instant::now();
 /// let device = HostDevice::new(64 << 20);
@@ -57,7 +57,7 @@ pub(crate) struct Request {
 
 impl<D: MemoryDevice> DevicePool<D> {
     /// A pool over `device` whose events go to `sink` and have the times, in nanoseconds, that `clock` says. Where the sink is
-    /// [`Null`](vramscope_trace::Null) nobody asks the clock, nor where memory was asked for.
+    /// [`NullSink`](vramscope_trace::NullSink) nobody asks the clock, nor where memory was asked for.
     ///
     /// Both are called under the pool's lock, which is not given twice to a thread: one of them that asks the pool anything, or drops
     /// a buffer of it, waits for itself forever.
@@ -179,17 +179,17 @@ impl<D: MemoryDevice> DevicePool<D> {
 
     /// Records a named moment.
     pub fn mark(&self, name: &str) {
-        self.put_mark(&mut self.lock(), Stage::Instant, name);
+        self.put_mark(&mut self.lock(), AnnotationStage::Instant, name);
     }
 
     /// Records the beginning of something named, and its end when what is returned is dropped.
     pub fn span(&self, name: impl Into<String>) -> Span<D> {
         let name = name.into();
-        self.put_mark(&mut self.lock(), Stage::Begin, &name);
+        self.put_mark(&mut self.lock(), AnnotationStage::Begin, &name);
         Span { pool: self.clone(), name }
     }
 
-    fn put_mark(&self, inner: &mut Inner<D>, stage: Stage, name: &str) {
+    fn put_mark(&self, inner: &mut Inner<D>, stage: AnnotationStage, name: &str) {
         let name = inner.sites.name(name, &mut inner.log);
         let (device, time_ns) = (inner.pool.id(), inner.now());
         inner.log.event(&Event { device, time_ns, kind: EventKind::Mark { stage, name, address: 0, site: SiteId(0) } });
@@ -255,7 +255,7 @@ impl<D: MemoryDevice> DevicePool<D> {
         changed
     }
 
-    pub(crate) fn allocate(&self, stream: &D::Stream, request: Request) -> Result<Option<Allocated>, AllocateError> {
+    pub(crate) fn allocate(&self, stream: &D::Stream, request: Request) -> Result<Option<AllocatedBlock>, AllocateError> {
         if request.bytes == 0 {
             return Ok(None);
         }
@@ -268,7 +268,7 @@ impl<D: MemoryDevice> DevicePool<D> {
         &self,
         stream: StreamId,
         request: Request,
-    ) -> Result<Option<Allocated>, AllocateError> {
+    ) -> Result<Option<AllocatedBlock>, AllocateError> {
         self.serve(self.try_lock()?, stream, request)
     }
 
@@ -277,10 +277,10 @@ impl<D: MemoryDevice> DevicePool<D> {
         mut inner: MutexGuard<'_, Inner<D>>,
         stream: StreamId,
         Request { bytes, mempool, location }: Request,
-    ) -> Result<Option<Allocated>, AllocateError> {
+    ) -> Result<Option<AllocatedBlock>, AllocateError> {
         let mut served = self.change(&mut inner, location, |pool, origin, told, callbacks| {
             let ask = &mut || callbacks.ask(self.shared.number);
-            pool.allocate_or_ask(mempool, bytes, stream, origin, told, ask)
+            pool.allocate_with_callback(mempool, bytes, stream, origin, told, ask)
         });
         if let Some(panic) = inner.callbacks.take_panic() {
             if let Ok(Some(block)) = served {
@@ -293,7 +293,7 @@ impl<D: MemoryDevice> DevicePool<D> {
         if let Err(AllocateError::OutOfMemory(details)) = &mut served {
             let usage = inner.sample();
             details.process_bytes = usage.map(|usage| usage.process_bytes);
-            details.others_bytes = usage.map(|usage| usage.others_bytes);
+            details.other_processes_bytes = usage.map(|usage| usage.other_processes_bytes);
             drop(inner);
             self.shared.observers.tell(details);
         }
@@ -382,7 +382,7 @@ impl<D: MemoryDevice> Drop for Span<D> {
     fn drop(&mut self) {
         // After a panic in the middle of a change the recording is over anyway; in a free-memory callback the lock is held.
         if let Ok(mut inner) = self.pool.try_lock() {
-            self.pool.put_mark(&mut inner, Stage::End, &self.name);
+            self.pool.put_mark(&mut inner, AnnotationStage::End, &self.name);
         }
     }
 }

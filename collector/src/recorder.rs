@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use vramscope_trace::Info;
+use vramscope_trace::RecordingInfo;
 
 use crate::file::{FileError, RecordingFile};
 use crate::hub::Hub;
@@ -89,7 +89,7 @@ impl Recorder {
     ///
     /// # Errors
     /// If the operating system gives no thread.
-    pub fn start(mut info: Info, outputs: Outputs) -> io::Result<(Self, RecorderHandle)> {
+    pub fn start(mut info: RecordingInfo, outputs: Outputs) -> io::Result<(Self, RecorderHandle)> {
         let clock = Clock::start();
         if info.epoch_unix_ns == 0 {
             let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

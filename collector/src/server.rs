@@ -36,12 +36,12 @@ pub use assets::{Asset, Assets};
 use guard::{Guard, Hosts};
 pub use listen::StartError;
 pub use options::{ServerLimits, ServerOptions, TlsFiles};
-pub use ranges::RecordedBytes;
+pub use ranges::RecordingBytes;
 use routes::Site;
 pub use tls::TlsError;
 
 use crate::controls::Controls;
-use crate::gather::Gather;
+use crate::gather::Aggregator;
 use crate::hub::Hub;
 
 /// The media type of a recording.
@@ -58,7 +58,7 @@ pub struct Recorded {
     /// The name it is served under.
     pub name: String,
     /// Its bytes.
-    pub bytes: RecordedBytes,
+    pub bytes: RecordingBytes,
 }
 
 /// What is served.
@@ -73,7 +73,7 @@ pub struct Content {
     /// What the program lets those do who have the token.
     pub controls: Option<Controls>,
     /// What `/push` goes to.
-    pub gather: Option<Gather>,
+    pub gather: Option<Aggregator>,
 }
 
 impl Content {

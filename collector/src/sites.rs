@@ -31,7 +31,7 @@ struct Numbering {
 impl Numbering {
     /// Tells `sink` what is new.
     fn tell(&mut self, sink: &mut (impl Sink + ?Sized)) {
-        for definition in self.interner.take_fresh() {
+        for definition in self.interner.take_new() {
             sink.define(&definition);
             self.definitions.define(definition);
         }
@@ -199,12 +199,12 @@ fn scope_of(path: PathId, interner: &mut Interner) -> StringId {
 
 #[cfg(test)]
 mod tests {
-    use vramscope_trace::{Category, Memory};
+    use vramscope_trace::{Category, MemorySink};
 
     use super::*;
     use crate::scope::Scope;
 
-    fn told(sink: &Memory) -> Definitions {
+    fn told(sink: &MemorySink) -> Definitions {
         let mut definitions = Definitions::default();
         sink.definitions.iter().cloned().for_each(|definition| definitions.define(definition));
         definitions
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_site_keeps_its_number_among_more_than_are_at_hand() {
-        let (mut sites, mut sink) = (Sites::new(Numbers::default(), Says::Lines), Memory::default());
+        let (mut sites, mut sink) = (Sites::new(Numbers::default(), Says::Lines), MemorySink::default());
         let location = Location::caller();
         let contexts: Vec<_> = (0..2 * RECENT)
             .map(|n| {
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn names_that_are_numbered_lose_their_numbers_when_there_are_too_many() {
-        let (numbers, mut sink) = (Numbers::default(), Memory::default());
+        let (numbers, mut sink) = (Numbers::default(), MemorySink::default());
         let first = numbers.name(&mut sink, "step 0");
         numbers.lock().names = MAX_NAMES - 1;
         let last = numbers.name(&mut sink, "step 1000");
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn pools_of_one_recording_agree_on_numbers() {
-        let (numbers, mut sink) = (Numbers::default(), Memory::default());
+        let (numbers, mut sink) = (Numbers::default(), MemorySink::default());
         let (mut one, mut other) = (Sites::new(numbers.clone(), Says::Lines), Sites::new(numbers.clone(), Says::Lines));
         let here = Location::caller();
         let first = one.site(Context::NONE, here, &mut sink);

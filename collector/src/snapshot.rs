@@ -1,7 +1,7 @@
 //! The pool's segments and blocks, in the shape of `torch.cuda.memory_snapshot()`.
 
 use serde::Serialize;
-use vramscope_pool::{BlockState, LaidBlock, LaidSegment};
+use vramscope_pool::{BlockState, BlockView, SegmentView};
 use vramscope_trace::{Definitions, PoolKind, SiteId};
 
 use crate::memory::MemoryDevice;
@@ -96,16 +96,16 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 }
 
-fn snapshot_segment(device: u16, segment: &LaidSegment, definitions: &Definitions) -> SnapshotSegment {
-    let sum = |of: fn(&LaidBlock) -> u64, counts: fn(BlockState) -> bool| {
+fn snapshot_segment(device: u16, segment: &SegmentView, definitions: &Definitions) -> SnapshotSegment {
+    let sum = |of: fn(&BlockView) -> u64, counts: fn(BlockState) -> bool| {
         segment.blocks.iter().filter(|block| counts(block.state)).map(of).sum()
     };
-    let is_active = |state| state != BlockState::Inactive;
+    let is_active = |state| state != BlockState::Free;
     SnapshotSegment {
         device,
         address: segment.address,
         total_size: segment.size,
-        allocated_size: sum(|block| block.size, |state| state == BlockState::Active),
+        allocated_size: sum(|block| block.size, |state| state == BlockState::Allocated),
         active_size: sum(|block| block.size, is_active),
         requested_size: sum(|block| block.requested, is_active),
         stream: segment.stream.0,
@@ -120,13 +120,13 @@ fn snapshot_segment(device: u16, segment: &LaidSegment, definitions: &Definition
     }
 }
 
-fn snapshot_block(block: &LaidBlock, definitions: &Definitions) -> SnapshotBlock {
+fn snapshot_block(block: &BlockView, definitions: &Definitions) -> SnapshotBlock {
     let state = match block.state {
-        BlockState::Active => SnapshotState::ActiveAllocated,
+        BlockState::Allocated => SnapshotState::ActiveAllocated,
         BlockState::PendingFree => SnapshotState::ActivePendingFree,
-        BlockState::Inactive => SnapshotState::Inactive,
+        BlockState::Free => SnapshotState::Inactive,
     };
-    let &LaidBlock { address, size, requested, site, .. } = block;
+    let &BlockView { address, size, requested, site, .. } = block;
     SnapshotBlock { address, size, requested_size: requested, state, frames: frames(site, definitions) }
 }
 

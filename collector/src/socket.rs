@@ -119,7 +119,7 @@ impl Socket {
                         let frame = frame.map(|frame| (u16::from(frame.code), frame.reason.as_str().to_owned()));
                         let (code, reason) = frame.unwrap_or((1005, String::new()));
                         if code == WRONG_TOKEN {
-                            return Err(SocketError::Lasting("the token is wrong, or is missing".to_owned()));
+                            return Err(SocketError::Lasting("the token is wrong or missing".to_owned()));
                         }
                         Heard::Closed(code, reason)
                     }

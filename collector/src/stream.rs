@@ -31,7 +31,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// ```
     /// # use vramscope_collector::{HostDevice, HostPool};
     /// # use vramscope_pool::Settings;
-    /// use vramscope_trace::{Null, StreamId};
+    /// use vramscope_trace::{NullSink, StreamId};
     ///
     /// let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), Null, || 0);
     /// let stream = pool.on(&StreamId(1));

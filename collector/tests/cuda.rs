@@ -12,7 +12,7 @@ use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKe
 use cudarc::nvrtc::Ptx;
 use vramscope_collector::{AllocateError, CudaDevice, CudaError, CudaPool, PoolSlice, Settings};
 use vramscope_pool::Device;
-use vramscope_trace::{Null, StreamId};
+use vramscope_trace::{NullSink, StreamId};
 
 mod gpu;
 
@@ -69,7 +69,7 @@ impl Kernels {
 
 /// A pool over the GPU that records nothing.
 fn pool_in(context: &Arc<CudaContext>, settings: Settings) -> CudaPool {
-    CudaPool::new(CudaDevice::from_context(context).unwrap(), settings, Null, || 0)
+    CudaPool::new(CudaDevice::from_context(context).unwrap(), settings, NullSink, || 0)
 }
 
 /// Memory that holds whatever it did.
@@ -424,9 +424,9 @@ fn what_is_in_use_is_told_apart() {
     let after = device.sample();
     eprintln!("{} as it was opened: {before:?}, with 1 GiB more: {after:?}", device.name());
     let in_all =
-        |sample: vramscope_collector::DeviceUsage| sample.process_bytes + sample.others_bytes + sample.free_bytes;
+        |sample: vramscope_collector::DeviceUsage| sample.process_bytes + sample.other_processes_bytes + sample.free_bytes;
     assert_eq!((in_all(before), in_all(after)), (device.total_bytes(), device.total_bytes()));
     let grown = after.process_bytes - before.process_bytes;
     assert!(grown.abs_diff(1 << 30) < 64 * MIB, "{grown} bytes more are ours");
-    assert!(after.others_bytes.abs_diff(before.others_bytes) < 64 * MIB);
+    assert!(after.other_processes_bytes.abs_diff(before.other_processes_bytes) < 64 * MIB);
 }

@@ -10,7 +10,7 @@ use cudarc::nvrtc::Ptx;
 use vramscope_collector::{
     AllocateError, CudaDevice, CudaPool, DeviceError, FreeError, PoolSlice, Settings, graph_pool_handle,
 };
-use vramscope_trace::Null;
+use vramscope_trace::NullSink;
 
 mod gpu;
 
@@ -34,7 +34,7 @@ impl Gpu {
         let module = context.load_module(Ptx::from_src(include_str!("gpu/kernels.ptx"))).unwrap();
         let load = |name| module.load_function(name).unwrap();
         let (spin, fill, check) = (load("spin"), load("fill"), load("check"));
-        let pool = CudaPool::new(CudaDevice::from_context(&context).unwrap(), Settings::default(), Null, || 0);
+        let pool = CudaPool::new(CudaDevice::from_context(&context).unwrap(), Settings::default(), NullSink, || 0);
         Self { context, pool, spin, fill, check }
     }
 

@@ -7,7 +7,7 @@ use std::ptr;
 use cudarc::driver::result;
 use vramscope_collector::{CudaDevice, HostDevice, Settings};
 use vramscope_pool::{AllocateError, Device, DeviceError, Origin, Pool, SimulatedDevice};
-use vramscope_trace::{DeviceId, Null, SiteId, StreamId};
+use vramscope_trace::{DeviceId, NullSink, SiteId, StreamId};
 
 mod gpu;
 
@@ -227,7 +227,7 @@ fn a_pool_keeps_blocks_apart<D: Tested>(open: impl Fn() -> D) {
     let base = Settings { limit_bytes: Some(96 * MIB), ..Settings::default() };
     let settings = [
         Settings { expandable_segments: true, ..base.clone() },
-        Settings { max_split_size: Some(20 * MIB), garbage_collection_threshold: 0.5, ..base.clone() },
+        Settings { max_split_size_bytes: Some(20 * MIB), garbage_collection_threshold: 0.5, ..base.clone() },
         base,
     ];
     for settings in settings {
@@ -237,7 +237,7 @@ fn a_pool_keeps_blocks_apart<D: Tested>(open: impl Fn() -> D) {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let (kind, fraction) = (random >> 30, u64::from(random >> 8 & 0xffff));
             let bytes = 1 + fraction * [1, 16, 64, 256][kind as usize];
-            match pool.allocate(bytes, STREAM, origin, &mut Null) {
+            match pool.allocate(bytes, STREAM, origin, &mut NullSink) {
                 Ok(block) => {
                     let block = block.expect("more than 0 bytes");
                     assert!(block.size >= bytes);
@@ -251,17 +251,17 @@ fn a_pool_keeps_blocks_apart<D: Tested>(open: impl Fn() -> D) {
             while held.len() > most || ooms > 0 && held.len() > most / 2 {
                 let (address, bytes, value) = held.swap_remove(random as usize % held.len());
                 assert!(pool.device().holds(address, bytes, value), "nobody else wrote here");
-                pool.free(address, origin, &mut Null).unwrap();
+                pool.free(address, origin, &mut NullSink).unwrap();
             }
             ooms = 0;
         }
         assert!(pool.stats().num_ooms > 0, "the limit was reached and the pool went on");
         for (address, ..) in held {
-            pool.free(address, origin, &mut Null).unwrap();
+            pool.free(address, origin, &mut NullSink).unwrap();
         }
-        pool.empty_cache(origin, &mut Null).unwrap();
+        pool.empty_cache(origin, &mut NullSink).unwrap();
         assert_eq!(pool.stats().reserved_bytes.all.current, 0);
-        assert!(pool.allocate(80 * MIB, STREAM, origin, &mut Null).is_ok());
+        assert!(pool.allocate(80 * MIB, STREAM, origin, &mut NullSink).is_ok());
     }
 }
 

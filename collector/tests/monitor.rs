@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use vramscope_collector::{HostDevice, HostPool, Listen, Monitor, MonitorError, MonitorOptions, Settings, StartError};
-use vramscope_trace::{Decoder, DeviceId, Event, EventKind, Item, Recording};
+use vramscope_trace::{Decoder, DeviceId, Event, EventKind, DecodedItem, Recording};
 
 const MIB: u64 = 1 << 20;
 
@@ -156,7 +156,7 @@ fn what_the_page_may_do_is_what_the_program_allows() {
     let mut decoder = Decoder::new();
     decoder.push(&fs::read(&file).unwrap());
     let items = std::iter::from_fn(|| decoder.next_item().unwrap());
-    let is_mark = |item: &Item| matches!(item, Item::Event(Event { kind: EventKind::Mark { name, .. }, .. }) if recording.definitions().string(*name) == "here");
+    let is_mark = |item: &DecodedItem| matches!(item, DecodedItem::Event(Event { kind: EventKind::Mark { name, .. }, .. }) if recording.definitions().string(*name) == "here");
     assert_eq!(items.filter(is_mark).count(), 1);
 
     // The pool is the program's, and goes when that lets it go.

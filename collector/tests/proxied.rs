@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tungstenite::Message;
 use vramscope_collector::{Content, Controls, Hub, Server, ServerOptions, Token};
-use vramscope_trace::{Encoder, Info};
+use vramscope_trace::{Encoder, RecordingInfo};
 
 const PREFIX: &str = "/user/me/proxy/7791";
 const TOKEN: &str = "a+b/c=";
@@ -77,7 +77,7 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 
 fn serve() -> (Server, Visitor) {
     let hub = Hub::default();
-    let mut encoder = Encoder::new(&Info::default());
+    let mut encoder = Encoder::new(&RecordingInfo::default());
     encoder.flush();
     let chunks: Vec<_> = encoder.take_output().into_iter().map(std::sync::Arc::new).collect();
     hub.publish(&chunks);

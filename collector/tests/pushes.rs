@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use tungstenite::client::IntoClientRequest;
 use tungstenite::{Message, WebSocket};
-use vramscope_collector::{Content, Gather, Hub, Outputs, Server, ServerOptions, Token};
-use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Info, Recording, Sink, SiteId, Stage, StringId};
+use vramscope_collector::{Content, Aggregator, Hub, Outputs, Server, ServerOptions, Token};
+use vramscope_trace::{DeviceId, Encoder, Event, EventKind, RecordingInfo, Recording, Sink, SiteId, AnnotationStage, StringId};
 
 const IDENTITY: &str = "0123456789abcdef0123456789abcdef";
 
 /// A hub with a token, and what it said of those who came.
 struct House {
-    gather: Gather,
+    gather: Aggregator,
     hub: Hub,
     server: Server,
     told: Arc<Mutex<Vec<String>>>,
@@ -23,7 +23,7 @@ struct House {
 fn house() -> House {
     let told = Arc::new(Mutex::new(Vec::new()));
     let theirs = Arc::clone(&told);
-    let gather = Gather::new(move |sentence| theirs.lock().expect("no panic").push(sentence.to_owned()));
+    let gather = Aggregator::new(move |sentence| theirs.lock().expect("no panic").push(sentence.to_owned()));
     let hub = Hub::default();
     gather.begin(Outputs { hub: Some(hub.clone()), ..Outputs::default() }).expect("a thread");
     let options = ServerOptions {
@@ -31,7 +31,7 @@ fn house() -> House {
         token: Some(Token::new("secret").expect("a token")),
         ..ServerOptions::default()
     };
-    let content = Content { gather: Some(gather.clone()), ..Content::live(hub.clone()) };
+    let content = Content { aggregator: Some(gather.clone()), ..Content::live(hub.clone()) };
     let server = Server::start(options, content).expect("it serves");
     House { gather, hub, server, told }
 }
@@ -63,8 +63,8 @@ fn hello(identity: &str) -> Message {
 
 /// A recording of so many marks.
 fn marks(count: u64) -> Vec<u8> {
-    let mut encoder = Encoder::new(&Info::default());
-    let kind = EventKind::Mark { stage: Stage::Instant, name: StringId(0), address: 0, site: SiteId(0) };
+    let mut encoder = Encoder::new(&RecordingInfo::default());
+    let kind = EventKind::Mark { stage: AnnotationStage::Instant, name: StringId(0), address: 0, site: SiteId(0) };
     (0..count).for_each(|time_ns| encoder.event(&Event { device: DeviceId(0), time_ns, kind }));
     encoder.flush();
     encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()

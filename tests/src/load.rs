@@ -192,7 +192,7 @@ impl PoolSnapshot {
         same("bytes active", self.number("active_bytes"), counters.active)?;
         same("bytes reserved", self.number("reserved_bytes"), counters.reserved)?;
         same("bytes requested", self.number("requested_bytes"), counters.requested)?;
-        same("inconsistencies", 0, device.misfits())?;
+        same("inconsistencies", 0, device.inconsistencies())?;
         let number = |value: &Value, name: &str| value[name].as_u64().unwrap_or(u64::MAX);
         let in_pool: Vec<_> =
             self.segments().iter().map(|it| (number(it, "address"), number(it, "total_size"))).collect();

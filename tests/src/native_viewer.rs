@@ -280,7 +280,7 @@ impl Follower {
 }
 
 fn start_over(state: &mut ViewerState) {
-    (state.recording, state.missed, state.next) = (Recording::passing_by(None), 0, None);
+    (state.recording, state.missed, state.next) = (Recording::overview_only(None), 0, None);
 }
 
 fn is_timeout(error: &std::io::Error) -> bool {

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use vramscope_trace::{
-    DeviceId, Encoder, Event, EventKind, Info, Opening, Pool, PoolKind, Recording, Sink, SiteId, StreamId,
+    DeviceId, Encoder, Event, EventKind, RecordingInfo, RecordingOpener, PoolKey, PoolKind, Recording, Sink, SiteId, StreamId,
 };
 
 /// Appends an index to a recording that has none.
@@ -11,12 +11,12 @@ use vramscope_trace::{
 /// Panics if the recording is damaged.
 #[must_use]
 pub fn with_index(mut bytes: Vec<u8>) -> Vec<u8> {
-    let mut opening = Opening::new(bytes.len() as u64);
-    while let Some(range) = opening.wants() {
+    let mut opening = RecordingOpener::new(bytes.len() as u64);
+    while let Some(range) = opening.wanted_range() {
         opening.supply(range.start, &bytes[range.start as usize..range.end as usize]);
     }
     if opening.finish().is_none() {
-        let mut recording = Recording::passing_by(None);
+        let mut recording = Recording::overview_only(None);
         recording.push(&bytes).expect("the recording is valid");
         bytes.extend(recording.index().into_iter().flat_map(|chunk| chunk.bytes));
     }
@@ -29,9 +29,9 @@ pub fn with_index(mut bytes: Vec<u8>) -> Vec<u8> {
 pub fn program(events: u64) -> Vec<u8> {
     const SLOTS: u64 = 1024;
     const SLOT: u64 = 1 << 20;
-    let (stream, pool, site) = (StreamId(0), Pool::default_of(PoolKind::Large), SiteId(0));
+    let (stream, pool, site) = (StreamId(0), PoolKey::default_of(PoolKind::Large), SiteId(0));
     let base = 0x7f00_0000_0000;
-    let mut encoder = Encoder::new(&Info { source: "synthetic".to_owned(), ..Info::default() });
+    let mut encoder = Encoder::new(&RecordingInfo { source: "synthetic".to_owned(), ..RecordingInfo::default() });
     let mut bytes = Vec::new();
     let mut allocated = vec![false; SLOTS as usize];
     let mut random = Rng::with_seed(1);

@@ -1,7 +1,7 @@
 //! Decoding and seeking in wasm without a page; `cargo xtask bench-browser` times these calls.
 #![cfg(target_arch = "wasm32")]
 
-use vramscope_trace::{Opening, Recording, Replay};
+use vramscope_trace::{RecordingOpener, Recording, Replay};
 use wasm_bindgen::prelude::*;
 
 /// A recording's bytes and their decoded form.
@@ -37,9 +37,9 @@ impl Measured {
 
     /// Opens the recording by its index. Returns the bytes read.
     pub fn open(&mut self) -> Result<f64, String> {
-        let mut opening = Opening::new(self.bytes.len() as u64);
+        let mut opening = RecordingOpener::new(self.bytes.len() as u64);
         let mut read = 0;
-        while let Some(range) = opening.wants() {
+        while let Some(range) = opening.wanted_range() {
             read += range.end - range.start;
             opening.supply(range.start, &self.bytes[range.start as usize..range.end as usize]);
         }

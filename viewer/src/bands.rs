@@ -7,7 +7,7 @@
 //! always shows both numbers, and toggles either band. A recording without memory samples has
 //! neither.
 
-use vramscope_trace::{MemorySample, Series};
+use vramscope_trace::{MemorySample, CounterSeries};
 
 /// Device memory in use outside the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +59,8 @@ impl BandChoice {
 
     /// Returns the bands to draw for a GPU: the user's choice, else the default.
     #[must_use]
-    pub fn visible(self, series: Option<&Series>) -> VisibleBands {
-        let Some((series, used)) = series.and_then(|series| Some((series, series.used_peaks()?))) else {
+    pub fn visible(self, series: Option<&CounterSeries>) -> VisibleBands {
+        let Some((series, used)) = series.and_then(|series| Some((series, series.used_memory_peaks()?))) else {
             return VisibleBands::default();
         };
         let leaves_half = used.by_process <= series.peak_reserved().bytes.saturating_mul(2);

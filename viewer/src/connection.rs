@@ -4,7 +4,7 @@
 //! [`Connection::handle`] decides what to do about an event of the socket, the user or a timer; the
 //! `web` module executes the returned [`Effect`]s. Nothing here depends on a browser.
 
-use vramscope_trace::Info;
+use vramscope_trace::RecordingInfo;
 
 use crate::link::Link;
 use crate::model::{Model, Origin};
@@ -216,7 +216,7 @@ pub enum ConnectionEvent {
     /// [`needs_stream_info`](Connection::needs_stream_info).
     BytesReceived {
         /// Description of the program, decoded from the message.
-        info: Option<Info>,
+        info: Option<RecordingInfo>,
     },
     /// The socket has closed and all its bytes are decoded.
     Closed {
@@ -475,7 +475,7 @@ impl Connection {
         self.settle(effects);
     }
 
-    fn bytes_received(&mut self, info: Option<&Info>, model: &Model, effects: &mut Vec<Effect>) {
+    fn bytes_received(&mut self, info: Option<&RecordingInfo>, model: &Model, effects: &mut Vec<Effect>) {
         let Some(attempt) = &self.attempt else { return };
         if !attempt.is_shown && attempt.purpose == Purpose::Resume {
             if self.position.resume_outcome(attempt.first_note.as_ref()) == ResumeOutcome::Resumed {
@@ -689,7 +689,7 @@ mod tests {
         }
 
         fn receive_events(&mut self) {
-            let mut encoder = Encoder::new(&Info { source: "program".to_owned(), ..Info::default() });
+            let mut encoder = Encoder::new(&RecordingInfo { source: "program".to_owned(), ..RecordingInfo::default() });
             for time_ns in 0..10 {
                 let kind = EventKind::MemorySample { used_by_context: 0, used_by_others: 0, free: 1 };
                 encoder.event(&Event { device: DeviceId(0), time_ns, kind });
@@ -775,7 +775,7 @@ mod tests {
         page.connection.position = StreamPosition::default();
         page.reconnect(1006);
         assert!(page.connection.needs_stream_info());
-        let other = Info { source: "other".to_owned(), ..Info::default() };
+        let other = RecordingInfo { source: "other".to_owned(), ..RecordingInfo::default() };
         let effects = page.handle(ConnectionEvent::BytesReceived { info: Some(other) });
         assert!(effects.contains(&Effect::ShowMessage(NEW_RUN)) && page.connection.attempt.is_none(), "{effects:?}");
         assert_eq!(page.handle(ConnectionEvent::BytesReceived { info: None }), []);

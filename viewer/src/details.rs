@@ -2,7 +2,7 @@
 
 use vramscope_trace::{
     Count, Definitions, DeviceId, DeviceState, DurationNs, Event, EventKind, MemorySample, MemoryState, MempoolId,
-    Pool, PoolKind, Recording, Segment, SiteId, Stage,
+    PoolKey, PoolKind, Recording, Segment, SiteId, AnnotationStage,
 };
 
 use crate::heatmap::Hit;
@@ -60,7 +60,7 @@ pub struct Details {
     pub stack: Vec<(String, String)>,
 }
 
-fn pool_name(pool: Pool) -> String {
+fn pool_name(pool: PoolKey) -> String {
     let kind = match pool.kind {
         PoolKind::Small => "small (up to 1 MiB)",
         PoolKind::Large => "large",
@@ -219,8 +219,8 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
     if device.ooms() > 0 {
         rows.push(("out of memory", Count(device.ooms()).of("failed request", "failed requests")));
     }
-    if device.misfits() > 0 {
-        let events = Count(device.misfits()).of("event does", "events do");
+    if device.inconsistencies() > 0 {
+        let events = Count(device.inconsistencies()).of("event does", "events do");
         rows.push(("inconsistent", format!("{events} not match the recorded state")));
     }
     let mut recording_rows = Vec::new();
@@ -279,9 +279,9 @@ pub fn of_event(event: &Event, definitions: &Definitions) -> String {
         ),
         EventKind::Mark { stage, name, .. } => {
             let prefix = match stage {
-                Stage::Instant => "mark",
-                Stage::Begin => "begin",
-                Stage::End => "end",
+                AnnotationStage::Instant => "mark",
+                AnnotationStage::Begin => "begin",
+                AnnotationStage::End => "end",
             };
             format!("{prefix} {}", definitions.string(name))
         }

@@ -58,7 +58,7 @@ impl Lateness {
 
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod tests {
-    use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Info, Sink};
+    use vramscope_trace::{DeviceId, Encoder, Event, EventKind, RecordingInfo, Sink};
 
     use super::*;
 
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn latency_is_measured_from_the_events_unix_times() {
-        let mut encoder = Encoder::new(&Info { epoch_unix_ns: 1_000_000_000, ..Info::default() });
+        let mut encoder = Encoder::new(&RecordingInfo { epoch_unix_ns: 1_000_000_000, ..RecordingInfo::default() });
         let (mut recording, mut lateness) = (Recording::new(), Lateness::default());
         let mut check = |time_ns: u64, now_ms: f64, expected: Option<[f64; 2]>| {
             let kind = EventKind::MemorySample { used_by_context: 0, used_by_others: 0, free: 1 };

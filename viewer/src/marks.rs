@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use vramscope_trace::{Annotation, DeviceId, Incident, Info, Recording, Stage, StringId};
+use vramscope_trace::{Annotation, DeviceId, Incident, RecordingInfo, Recording, AnnotationStage, StringId};
 
 /// Rows of spans; deeper nested spans share the last one.
 const MAX_DEPTH: usize = 3;
@@ -45,7 +45,7 @@ impl Marks {
     ///
     /// In a recording of several processes each has its own spans; the devices of one process share
     /// them.
-    pub fn spans_on<'a>(&'a self, info: &'a Info, device: DeviceId) -> impl Iterator<Item = &'a Span> {
+    pub fn spans_on<'a>(&'a self, info: &'a RecordingInfo, device: DeviceId) -> impl Iterator<Item = &'a Span> {
         let process_of = |id: DeviceId| {
             info.devices.iter().find(|info| info.device == id.0).map_or("", |info| info.process.as_str())
         };
@@ -96,12 +96,12 @@ impl Marks {
         let open = self.open.entry(device).or_default();
         let depth = open.len().min(MAX_DEPTH - 1);
         match stage {
-            Stage::Instant => self.spans.push(Span { device, from_ns: time_ns, to_ns: Some(time_ns), name, depth }),
-            Stage::Begin => {
+            AnnotationStage::Instant => self.spans.push(Span { device, from_ns: time_ns, to_ns: Some(time_ns), name, depth }),
+            AnnotationStage::Begin => {
                 open.push(self.spans.len());
                 self.spans.push(Span { device, from_ns: time_ns, to_ns: None, name, depth });
             }
-            Stage::End => {
+            AnnotationStage::End => {
                 let ended = open.iter().rposition(|&span| self.spans[span].name == name);
                 if let Some(at) = ended {
                     let span = open.remove(at);

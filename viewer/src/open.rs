@@ -1,7 +1,7 @@
 //! Recognizes and reads a file while its bytes arrive.
 
-use vramscope_formats::{Limits, Source, import, sniff, unpack};
-use vramscope_trace::{Annotation, Definition, Encoder, Event, FormatError, Info, MemoryState, Recording, Sink};
+use vramscope_formats::{Limits, InputFormat, import, sniff, unpack};
+use vramscope_trace::{Annotation, Definition, Encoder, Event, FormatError, RecordingInfo, MemoryState, Recording, Sink};
 
 /// Events of an import between two reads of the encoder's output.
 const EVENTS_PER_READ: u32 = 4096;
@@ -96,7 +96,7 @@ impl From<Recording> for LoadedFile {
 /// index.
 #[must_use]
 pub fn is_recording(bytes: &[u8]) -> bool {
-    sniff(bytes) == Some(Source::Trace)
+    sniff(bytes) == Some(InputFormat::Recording)
 }
 
 /// Returns the file name for saving the recording of `source`, a file or a program.
@@ -125,7 +125,7 @@ impl FileLoader {
             Received::Recording(recording) => recording.push(bytes),
             Received::Bytes(so_far) => {
                 so_far.extend_from_slice(bytes);
-                if sniff(so_far) == Some(Source::Trace) {
+                if sniff(so_far) == Some(InputFormat::Recording) {
                     let mut recording = Box::new(PartialRecording::default());
                     recording.push(so_far);
                     self.received = Received::Recording(recording);
@@ -147,12 +147,12 @@ impl FileLoader {
         let limits = Limits::default();
         let bytes = unpack(&bytes, &limits).map_err(|error| LoadError::Import(error.to_string()))?;
         match sniff(&bytes) {
-            Some(Source::Trace) => {
+            Some(InputFormat::Recording) => {
                 let mut recording = PartialRecording::default();
                 recording.push(&bytes);
                 Ok(LoadedFile { converted: vec![bytes.into_owned()], ..recording.finish()? })
             }
-            Some(Source::TorchPickle | Source::TorchJson | Source::RmmLog) => import_file(&bytes, &self.name, &limits),
+            Some(InputFormat::TorchPickle | InputFormat::TorchJson | InputFormat::RmmLog) => import_file(&bytes, &self.name, &limits),
             None => Err(LoadError::UnknownFormat),
         }
     }
@@ -175,7 +175,7 @@ struct RecordingSink {
 }
 
 impl RecordingSink {
-    fn new(info: &Info) -> Self {
+    fn new(info: &RecordingInfo) -> Self {
         Self { encoder: Encoder::new(info), recording: PartialRecording::default(), chunks: Vec::new(), events: 0 }
     }
 

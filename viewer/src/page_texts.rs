@@ -243,7 +243,7 @@ fn counters(model: &Model) -> CounterTexts {
 
 fn bands(model: &Model) -> Option<[BandText; 2]> {
     let series = model.recording().series(model.device());
-    series?.used_peaks()?;
+    series?.used_memory_peaks()?;
     let sample = model.device_state().sample();
     Some(Band::ALL.map(|band| BandText {
         bytes: sample.map_or("–".to_owned(), |sample| ByteSize(band.bytes(&sample)).to_string()),

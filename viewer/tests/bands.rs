@@ -4,7 +4,7 @@
 mod samples;
 
 use samples::{Sample, open_sample};
-use vramscope_trace::{DeviceId, DeviceInfo, Encoder, Event, EventKind, Info, Pool, PoolKind, Sink, SiteId, StreamId};
+use vramscope_trace::{DeviceId, DeviceInfo, Encoder, Event, EventKind, RecordingInfo, PoolKey, PoolKind, Sink, SiteId, StreamId};
 use vramscope_viewer::bands::Band;
 use vramscope_viewer::details;
 use vramscope_viewer::frame::{Color, Frame};
@@ -27,7 +27,7 @@ struct LivePage {
 impl LivePage {
     fn new(total_bytes: u64) -> Self {
         let device = DeviceInfo { total_bytes, ..DeviceInfo::default() };
-        let info = Info { devices: vec![device], ..Info::default() };
+        let info = RecordingInfo { devices: vec![device], ..RecordingInfo::default() };
         let mut model = Model::default();
         model.reset("live", Origin::Live);
         Self { encoder: Encoder::new(&info), model, time_ns: 0 }
@@ -44,7 +44,7 @@ impl LivePage {
 
     fn reserve(&mut self, size: u64) {
         let reserved = self.model.device_state().counters().reserved;
-        let (address, pool) = ((1 << 45) + reserved, Pool::default_of(PoolKind::Large));
+        let (address, pool) = ((1 << 45) + reserved, PoolKey::default_of(PoolKind::Large));
         self.send(EventKind::SegmentAllocated { address, size, stream: StreamId(0), pool, site: SiteId(0) });
     }
 
@@ -131,7 +131,7 @@ fn link_restores_the_bands() {
 fn labels_of_low_peaks_stay_on_the_chart() {
     let mut live = LivePage::new(140 * GIB);
     live.reserve(2 * GIB);
-    let (pool, site) = (Pool::default_of(PoolKind::Large), SiteId(0));
+    let (pool, site) = (PoolKey::default_of(PoolKind::Large), SiteId(0));
     let (address, size, requested) = (1 << 45, GIB, GIB);
     live.send(EventKind::BlockAllocated { address, size, requested, stream: StreamId(0), pool, site });
     live.sample(GIB, 100 * GIB);

@@ -5,7 +5,7 @@ mod samples;
 
 use proptest::prelude::*;
 use samples::{Sample, states};
-use vramscope_trace::{Block, Definitions, DeviceId, MemoryState, Pool, Segment, SiteId, StreamId};
+use vramscope_trace::{Block, Definitions, DeviceId, MemoryState, PoolKey, Segment, SiteId, StreamId};
 use vramscope_viewer::frame::{Color, Frame};
 use vramscope_viewer::heatmap::{self, ColorBy, HeatmapScene, Layout, View};
 use vramscope_viewer::text::Typesetter;
@@ -84,7 +84,7 @@ fn state_of(segments: &[SegmentSpec]) -> MemoryState {
     let mut address = 0x7f00_0000_0000;
     for (units, blocks) in segments {
         let size = units * 512;
-        let (stream, pool, site) = (StreamId(0), Pool::default(), SiteId(0));
+        let (stream, pool, site) = (StreamId(0), PoolKey::default(), SiteId(0));
         device.insert_segment(Segment { address, size, stream, pool, expandable: false, site, since_event: 0 });
         let (mut at, end) = (address, address + size);
         for &(gap, units, pending_free) in blocks {

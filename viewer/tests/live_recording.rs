@@ -2,8 +2,8 @@
 #![cfg(not(target_arch = "wasm32"))]
 
 use vramscope_trace::{
-    Chunk, ChunkKind, DeviceId, DeviceInfo, Encoder, Event, EventKind, Info, Pool, PoolKind, Recording, Sink, SiteId,
-    Stage, StreamId, StringId, digest,
+    Chunk, ChunkKind, DeviceId, DeviceInfo, Encoder, Event, EventKind, RecordingInfo, PoolKey, PoolKind, Recording, Sink, SiteId,
+    AnnotationStage, StreamId, StringId, digest,
 };
 use vramscope_viewer::details;
 use vramscope_viewer::link::Link;
@@ -14,16 +14,16 @@ use vramscope_viewer::timeline;
 /// thousand events.
 fn chunks(events: u64) -> Vec<Chunk> {
     let epoch_unix_ns = 1_700_000_000_000_000_000;
-    let mut encoder = Encoder::new(&Info { source: "grown".to_owned(), epoch_unix_ns, ..Info::default() });
+    let mut encoder = Encoder::new(&RecordingInfo { source: "grown".to_owned(), epoch_unix_ns, ..RecordingInfo::default() });
     encoder.define(&vramscope_trace::Definition::String("step".to_owned()));
-    let (stream, pool, site) = (StreamId(0), Pool::default_of(PoolKind::Large), SiteId(0));
+    let (stream, pool, site) = (StreamId(0), PoolKey::default_of(PoolKind::Large), SiteId(0));
     for number in 0..events {
         let (round, at) = (number / 64, number % 64);
         let address = 0x7000_0000_0000 + (at.min(63 - at)) * (1 << 20);
         let size = (1 << 20) - (round * 512) % (1 << 19);
         let kind = match number {
             0 => EventKind::SegmentAllocated { address, size: 64 << 20, stream, pool, site },
-            _ if number % 1000 == 0 => EventKind::Mark { stage: Stage::Instant, name: StringId(1), address: 0, site },
+            _ if number % 1000 == 0 => EventKind::Mark { stage: AnnotationStage::Instant, name: StringId(1), address: 0, site },
             _ if at < 32 => EventKind::BlockAllocated { address, size, requested: size, stream, pool, site },
             _ => EventKind::FreeCompleted { address, site },
         };
@@ -70,7 +70,7 @@ fn live_recording_discards_its_oldest_part() {
         model.push(&chunk.bytes).expect("a valid recording");
         model.continue_discarding(4000);
         model.apply_received().expect("a loaded moment");
-        most = most.max(model.recording().held_bytes());
+        most = most.max(model.recording().memory_bytes());
         assert!(model.is_following() && model.state().event() == model.recording().end_event());
     }
     assert!(model.recording().first_event() > 100_000, "{} is the first", model.recording().first_event());
@@ -103,7 +103,7 @@ fn exceeding_the_memory_limit_is_reported() {
         model.exceeds_memory_limit()
     });
     assert!(overfull.is_some() && model.is_discarding(), "discarding has begun and not continued");
-    assert!(model.recording().held_bytes() < 60_000);
+    assert!(model.recording().memory_bytes() < 60_000);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn discarded_moment_is_replaced_by_the_oldest() {
 fn newest(chunks: &[Chunk]) -> Vec<Chunk> {
     let state =
         chunks.iter().rposition(|chunk| chunk.kind == ChunkKind::State).expect("the chunks contain a full state");
-    let lasting = chunks[..state].iter().filter(|chunk| matches!(chunk.kind, ChunkKind::Head | ChunkKind::Definitions));
+    let lasting = chunks[..state].iter().filter(|chunk| matches!(chunk.kind, ChunkKind::Header | ChunkKind::Definitions));
     lasting.chain(&chunks[state..]).cloned().collect()
 }
 
@@ -208,11 +208,11 @@ fn joining_device_adds_its_name() {
     let device = |device, name: &str, rank| DeviceInfo { device, name: name.to_owned(), rank, ..DeviceInfo::default() };
     let check = |devices: Vec<DeviceInfo>, expected: [&str; 2]| {
         let mut model = live();
-        let mut encoder = Encoder::new(&Info::default());
+        let mut encoder = Encoder::new(&RecordingInfo::default());
         let kind = EventKind::MemorySample { used_by_context: 0, used_by_others: 0, free: 1 };
         encoder.event(&Event { device: DeviceId(0), time_ns: 1, kind });
         encoder.flush();
-        encoder.head(&Info { devices, ..Info::default() });
+        encoder.update_info(&RecordingInfo { devices, ..RecordingInfo::default() });
         encoder.event(&Event { device: DeviceId(1), time_ns: 2, kind });
         encoder.flush();
         encoder.take_output().iter().for_each(|chunk| model.push(&chunk.bytes).expect("a valid recording"));
@@ -233,10 +233,10 @@ fn spans_belong_to_their_process() {
         |device: u16, process: &str| DeviceInfo { device, process: process.to_owned(), ..DeviceInfo::default() };
     let devices =
         vec![about(0, "train.py, process 7"), about(1, "train.py, process 7"), about(2, "train.py, process 8")];
-    let mut encoder = Encoder::new(&Info { devices, ..Info::default() });
+    let mut encoder = Encoder::new(&RecordingInfo { devices, ..RecordingInfo::default() });
     encoder.define(&vramscope_trace::Definition::String("step".to_owned()));
     for (number, (device, stage)) in
-        [(0, Stage::Begin), (2, Stage::Begin), (0, Stage::End), (2, Stage::End)].into_iter().enumerate()
+        [(0, AnnotationStage::Begin), (2, AnnotationStage::Begin), (0, AnnotationStage::End), (2, AnnotationStage::End)].into_iter().enumerate()
     {
         let kind = EventKind::Mark { stage, name: StringId(1), address: 0, site: SiteId(0) };
         encoder.event(&Event { device: DeviceId(device), time_ns: number as u64 * 1000, kind });

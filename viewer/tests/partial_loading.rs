@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use vramscope_trace::{
-    DeviceId, Encoder, Event, EventKind, Info, Opening, Pool, PoolKind, Recording, Replay, Sink, SiteId, StreamId,
+    DeviceId, Encoder, Event, EventKind, RecordingInfo, RecordingOpener, PoolKey, PoolKind, Recording, Replay, Sink, SiteId, StreamId,
     digest,
 };
 use vramscope_viewer::link::Link;
@@ -26,8 +26,8 @@ impl Random {
 /// Returns a recording of random blocks in one segment, with many chunks, several full states and
 /// an index.
 fn program() -> Vec<u8> {
-    let (stream, pool, site) = (StreamId(0), Pool::default_of(PoolKind::Large), SiteId(0));
-    let mut encoder = Encoder::new(&Info { source: "a program".to_owned(), ..Info::default() });
+    let (stream, pool, site) = (StreamId(0), PoolKey::default_of(PoolKind::Large), SiteId(0));
+    let mut encoder = Encoder::new(&RecordingInfo { source: "a program".to_owned(), ..RecordingInfo::default() });
     let mut random = Random(1);
     let mut held = [false; 64];
     let mut time_ns = 5_000_000_000;
@@ -77,8 +77,8 @@ struct RemoteRecording {
 
 impl RemoteRecording {
     fn open(bytes: Vec<u8>) -> Self {
-        let mut opening = Opening::new(bytes.len() as u64);
-        while let Some(range) = opening.wants() {
+        let mut opening = RecordingOpener::new(bytes.len() as u64);
+        while let Some(range) = opening.wanted_range() {
             opening.supply(range.start, &bytes[range.start as usize..range.end as usize]);
         }
         let recording = opening.finish().expect("the file has an index");

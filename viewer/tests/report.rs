@@ -5,7 +5,7 @@ mod samples;
 
 use roxmltree::{Document, Node};
 use samples::{Sample, open_sample};
-use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Info, Recording, Sink};
+use vramscope_trace::{DeviceId, Encoder, Event, EventKind, RecordingInfo, Recording, Sink};
 use vramscope_viewer::report::{MAX_DEVICES, Report, ReportError};
 
 const SAMPLES: [Sample; 7] = [
@@ -153,7 +153,7 @@ fn markup_in_names_stays_text() {
 #[test]
 fn report_limits_the_number_of_devices() {
     let of = |count: usize| {
-        let mut encoder = Encoder::new(&Info::default());
+        let mut encoder = Encoder::new(&RecordingInfo::default());
         for device in 0..count as u16 {
             let kind = EventKind::MemorySample { used_by_context: 0, used_by_others: 0, free: 1 };
             encoder.event(&Event { device: DeviceId(device), time_ns: u64::from(device), kind });

@@ -17,7 +17,7 @@ use std::{env, io};
 
 use cudarc::driver::CudaContext;
 use vramscope_collector::{CudaDevice, CudaPool, Listen, Monitor, MonitorOptions, Settings};
-use vramscope_trace::Null;
+use vramscope_trace::NullSink;
 
 mod net;
 
@@ -61,7 +61,7 @@ fn measure(plan: &Plan) {
     let monitor = Monitor::start(options).expect("it can be recorded");
     let mut viewer = Viewer::start(&monitor.url().expect("it is served"));
     let recorded = CudaPool::recorded(device(), settings.clone(), monitor.recorder());
-    let plain = CudaPool::new(device(), settings, Null, || 0);
+    let plain = CudaPool::new(device(), settings, NullSink, || 0);
     let mut nets = [Net::new(&context, &recorded), Net::new(&context, &plain)];
     (0..plan.warm_up).for_each(|_| nets.iter_mut().for_each(|net| net.step(Duration::ZERO)));
     let events = recorded_events(&recorded, &mut nets[0]);

@@ -104,7 +104,7 @@ fn split(
     let believed = listed.filter(|&bytes| bytes > 0 && (ours_at_least_bytes..=used_bytes).contains(&bytes));
     let process_bytes = believed
         .unwrap_or_else(|| used_bytes.saturating_sub(others_at_opening_bytes).max(ours_at_least_bytes).min(used_bytes));
-    DeviceUsage { process_bytes, others_bytes: used_bytes - process_bytes, free_bytes: memory.free_bytes }
+    DeviceUsage { process_bytes, other_processes_bytes: used_bytes - process_bytes, free_bytes: memory.free_bytes }
 }
 
 #[cfg(test)]
@@ -115,7 +115,7 @@ mod tests {
     fn what_is_in_use_is_divided() {
         let memory = DeviceMemory { free_bytes: 60, total_bytes: 100 };
         let check = |listed, at_least, at_opening, ours, others| {
-            let expected = DeviceUsage { process_bytes: ours, others_bytes: others, free_bytes: 60 };
+            let expected = DeviceUsage { process_bytes: ours, other_processes_bytes: others, free_bytes: 60 };
             assert_eq!(split(memory, listed, at_least, at_opening), expected);
         };
         // As listed.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use vramscope_trace::{
-    Annotation, Chunk, Definition, DeviceId, Encoder, Event, EventKind, Info, Pool, PoolKind, Sink, SiteId, Stage,
+    Annotation, Chunk, Definition, DeviceId, Encoder, Event, EventKind, RecordingInfo, PoolKey, PoolKind, Sink, SiteId, AnnotationStage,
     StreamId, StringId,
 };
 
@@ -137,7 +137,7 @@ pub(super) struct Program {
 
 impl Program {
     pub(super) fn new() -> Self {
-        Self { encoder: Encoder::new(&Info::default()), events: 0, live: Vec::new(), names: 0 }
+        Self { encoder: Encoder::new(&RecordingInfo::default()), events: 0, live: Vec::new(), names: 0 }
     }
 
     fn event(&mut self, kind: EventKind) {
@@ -149,7 +149,7 @@ impl Program {
     pub(super) fn run(&mut self, blocks: u64) {
         for _ in 0..blocks {
             let address = 0x7f00_0000_0000 + self.events.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (1 << 30) * 512;
-            let (stream, pool, site) = (StreamId(0), Pool::default_of(PoolKind::Small), SiteId(0));
+            let (stream, pool, site) = (StreamId(0), PoolKey::default_of(PoolKind::Small), SiteId(0));
             self.event(EventKind::BlockAllocated { address, size: 512, requested: 400, stream, pool, site });
             self.live.push(address);
             let address = if self.live.len() > 32 { self.live.remove(0) } else { 0 };
@@ -162,7 +162,7 @@ impl Program {
         self.names += 1;
         self.encoder.define(&Definition::String(format!("name {}", self.names)));
         let (time_ns, at_event, name) = (self.events * 1000, self.events, StringId(self.names));
-        self.encoder.annotation(&Annotation { device: DeviceId(0), time_ns, at_event, stage: Stage::Instant, name });
+        self.encoder.annotation(&Annotation { device: DeviceId(0), time_ns, at_event, stage: AnnotationStage::Instant, name });
     }
 
     pub(super) fn full_state(&mut self) {

@@ -11,8 +11,8 @@ use super::keep::Keep;
 
 /// Whether a chunk says something of what was recorded, not only of where the file's chunks are.
 pub(crate) fn is_of_the_recording(kind: ChunkKind) -> bool {
-    use ChunkKind::{Annotations, Definitions, Events, Head, State};
-    matches!(kind, Head | Definitions | Events | State | Annotations)
+    use ChunkKind::{Annotations, Definitions, Events, Header, State};
+    matches!(kind, Header | Definitions | Events | State | Annotations)
 }
 
 /// Where a full state stands in the file, and since when.
@@ -45,7 +45,7 @@ impl Layout {
         self.len += len;
         self.begun.get_or_insert(now);
         match kind {
-            ChunkKind::Head | ChunkKind::Definitions => match self.lasting.last_mut() {
+            ChunkKind::Header | ChunkKind::Definitions => match self.lasting.last_mut() {
                 Some(last) if last.end == begin => last.end = self.len,
                 _ => self.lasting.push(begin..self.len),
             },

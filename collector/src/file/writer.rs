@@ -167,7 +167,7 @@ impl<S: Storage> Writer<S> {
     fn index(&mut self) -> Option<Vec<u8>> {
         let len = self.layout.len();
         let mut piece = vec![0; usize::try_from(len.min(SLICE as u64)).ok()?];
-        let mut recording = Recording::passing_by(None);
+        let mut recording = Recording::overview_only(None);
         let mut at = 0;
         while at < len && len <= INDEXED_UP_TO {
             piece.truncate(usize::try_from(len - at).unwrap_or(usize::MAX));

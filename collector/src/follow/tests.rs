@@ -82,9 +82,9 @@ fn told(follower: &mut Follower) -> Vec<Followed> {
     loop {
         assert!(Instant::now() < deadline, "it does not end: {all:?}");
         match follower.next(Duration::from_millis(20)) {
-            Followed::Nothing => {}
-            Followed::Broken(_) => all.push(Followed::Broken(String::new())),
-            over @ (Followed::Ended | Followed::GivenUp(_)) => {
+            FollowEvent::Nothing => {}
+            FollowEvent::Disconnected(_) => all.push(FollowEvent::Disconnected(String::new())),
+            over @ (FollowEvent::Ended | FollowEvent::GaveUp(_)) => {
                 all.push(over);
                 return all;
             }
@@ -94,11 +94,11 @@ fn told(follower: &mut Follower) -> Vec<Followed> {
 }
 
 fn chunks(bytes: &'static [u8]) -> Followed {
-    Followed::Chunks(Bytes::from_static(bytes))
+    FollowEvent::Chunks(Bytes::from_static(bytes))
 }
 
 fn broken() -> Followed {
-    Followed::Broken(String::new())
+    FollowEvent::Disconnected(String::new())
 }
 
 /// Checks what is told, and what was asked from the second connection on.
@@ -107,7 +107,7 @@ fn check(connections: Vec<Vec<Does>>, expected: &[Followed], asked_again: &[&str
     let (url, asked) = serve(connections);
     let mut follower = Follower::connect(options(&url)).expect("it is served");
     assert_eq!(told(&mut follower), expected);
-    assert_eq!(follower.next(Duration::ZERO), Followed::Nothing);
+    assert_eq!(follower.next(Duration::ZERO), FollowEvent::Nothing);
     let asked: Vec<_> = asked.try_iter().collect();
     assert_eq!(asked[0].0, "/prefix/ws?notes=1&history=all");
     assert!(asked.iter().all(|(_, token)| token.as_deref() == Some("Bearer secret")), "{asked:?}");
@@ -123,7 +123,7 @@ fn it_goes_on_where_it_was() {
             vec![RESUME, Says(r#"{"next": 5, "news": {}}"#), Sends(b"two"), Closes(1001, "the server stops")],
             vec![RESUME, Says("not even a note"), Closes(1000, "the recording has ended")],
         ],
-        &[chunks(b"one"), broken(), Followed::Resumed, chunks(b"two"), broken(), Followed::Resumed, Followed::Ended],
+        &[chunks(b"one"), broken(), FollowEvent::Resumed, chunks(b"two"), broken(), FollowEvent::Resumed, FollowEvent::Ended],
         &[&format!("/prefix/ws?notes=1&resume={A}:3"), &format!("/prefix/ws?notes=1&resume={A}:5")],
     );
 }
@@ -135,7 +135,7 @@ fn what_is_missing_is_told() {
             vec![BEGIN, Says(r#"{"next": 3}"#), Sends(b"one"), Breaks],
             vec![BEGIN, Says(r#"{"next": 50, "missed": 7}"#), Sends(b"state"), Closes(1000, "")],
         ],
-        &[chunks(b"one"), broken(), Followed::Rejoined, Followed::Missed(7), chunks(b"state"), Followed::Ended],
+        &[chunks(b"one"), broken(), FollowEvent::ResumedWithGap, FollowEvent::Missed(7), chunks(b"state"), FollowEvent::Ended],
         &[&format!("/prefix/ws?notes=1&resume={A}:3")],
     );
 }
@@ -148,7 +148,7 @@ fn a_program_that_was_started_again_is_another() {
             vec![OTHER, Says(r#"{"next": 2}"#), Sends(b"new"), Breaks],
             vec![OTHER, Closes(1000, "")],
         ],
-        &[chunks(b"one"), broken(), Followed::Another, chunks(b"new"), broken(), Followed::Rejoined, Followed::Ended],
+        &[chunks(b"one"), broken(), FollowEvent::NewRecording, chunks(b"new"), broken(), FollowEvent::ResumedWithGap, FollowEvent::Ended],
         &[&format!("/prefix/ws?notes=1&resume={A}:3"), &format!("/prefix/ws?notes=1&resume={B}:2")],
     );
 }
@@ -161,7 +161,7 @@ fn who_has_nothing_yet_begins_anew() {
             vec![BEGIN, Says(r#"{"next": 0}"#), Sends(b"definitions"), Breaks],
             vec![BEGIN, Closes(1000, "")],
         ],
-        &[broken(), chunks(b"definitions"), broken(), Followed::Rejoined, Followed::Ended],
+        &[broken(), chunks(b"definitions"), broken(), FollowEvent::ResumedWithGap, FollowEvent::Ended],
         &["/prefix/ws?notes=1&history=all"; 2],
     );
 }
@@ -171,7 +171,7 @@ fn a_server_that_says_nothing_of_what_it_serves_is_not_tried_again() {
     let (url, _asked) = serve(vec![vec![Sends(b"one"), Breaks]]);
     let told = told(&mut Follower::connect(options(&url)).expect("it is served"));
     assert_eq!(told[0], chunks(b"one"));
-    assert!(matches!(told.as_slice(), [_, Followed::GivenUp(_)]), "{told:?}");
+    assert!(matches!(told.as_slice(), [_, FollowEvent::GaveUp(_)]), "{told:?}");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn what_will_not_change_is_not_tried_again() {
         let why = match Follower::connect(options(&url)) {
             Err(error) => error.to_string(),
             Ok(mut follower) => match told(&mut follower).pop() {
-                Some(Followed::GivenUp(why)) => why,
+                Some(FollowEvent::GaveUp(why)) => why,
                 other => panic!("{other:?}"),
             },
         };
@@ -201,7 +201,7 @@ fn patience_has_an_end() {
     let options = FollowOptions { patience: Duration::from_millis(700), ..options(&url) };
     let began = Instant::now();
     let told = told(&mut Follower::connect(options).expect("it is served"));
-    assert!(matches!(told.as_slice(), [_, Followed::Broken(_), Followed::GivenUp(_)]), "{told:?}");
+    assert!(matches!(told.as_slice(), [_, FollowEvent::Disconnected(_), FollowEvent::GaveUp(_)]), "{told:?}");
     assert!((Duration::from_millis(700)..Duration::from_secs(5)).contains(&began.elapsed()));
 }
 
@@ -212,9 +212,9 @@ fn a_server_that_greets_and_is_gone_is_not_tried_for_ever() {
     let (url, asked) = serve(connections);
     let options = FollowOptions { patience: Duration::from_secs(1), ..options(&url) };
     let told = told(&mut Follower::connect(options).expect("it is served"));
-    assert!(matches!(told.as_slice(), [_, .., Followed::GivenUp(_)]), "{told:?}");
+    assert!(matches!(told.as_slice(), [_, .., FollowEvent::GaveUp(_)]), "{told:?}");
     let count = |what: &Followed| told.iter().filter(|told| *told == what).count();
-    assert_eq!(count(&broken()), count(&Followed::Resumed), "{told:?}");
+    assert_eq!(count(&broken()), count(&FollowEvent::Resumed), "{told:?}");
     // After 0.2 s, and 0.4 s, and 0.8 s.
     assert_eq!(asked.try_iter().count(), 4, "{told:?}");
 }
@@ -234,7 +234,7 @@ fn tls_is_believed_where_its_maker_is() {
         let listen = Some(([127, 0, 0, 1], 0).into());
         let server = ServerOptions { listen, tls, ..ServerOptions::default() };
         let server = Server::start(server, Content::live(hub.clone())).expect("it serves");
-        let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::Info::default());
+        let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::RecordingInfo::default());
         let head: Vec<_> = encoder.take_output().into_iter().map(std::sync::Arc::new).collect();
         hub.publish(&head);
         hub.end();
@@ -244,7 +244,7 @@ fn tls_is_believed_where_its_maker_is() {
         let options = FollowOptions { ca: Some(certificate), ..options(&server.url()) };
         match (Follower::connect(options), expected) {
             (Ok(mut follower), Ok(())) => {
-                let expected = [Followed::Chunks(Bytes::copy_from_slice(&head[0].bytes)), Followed::Ended];
+                let expected = [FollowEvent::Chunks(Bytes::copy_from_slice(&head[0].bytes)), FollowEvent::Ended];
                 assert_eq!(told(&mut follower), expected);
             }
             (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use vramscope_trace::{Annotation, DeviceState, Event, EventKind, Info, MemoryState, Sink, SiteId, Stage};
+use vramscope_trace::{Annotation, DeviceState, Event, EventKind, RecordingInfo, MemoryState, Sink, SiteId, AnnotationStage};
 
 use super::source::{MAX_WEIGHT, Pending, Shared, Source, What};
 use crate::process::Process;
@@ -32,7 +32,7 @@ const LOST: &str = "connection to the process lost";
 /// Where the one recording goes.
 pub(super) trait Output: Sink {
     /// What the recording says of itself from now on.
-    fn head(&mut self, info: &Info);
+    fn head(&mut self, info: &RecordingInfo);
     /// The memory after all that it took.
     fn state(&self) -> &MemoryState;
 }
@@ -203,7 +203,7 @@ impl<O: Output> Merge<O> {
     fn mark(&mut self, joined: &Joined, name: &str, now_unix_ns: u64) {
         let (name, now_ns) = (self.shared.table.interner.string(name), self.now_ns(now_unix_ns));
         let Some(source) = self.source(joined) else { return };
-        let kind = EventKind::Mark { stage: Stage::Instant, name, address: 0, site: SiteId(0) };
+        let kind = EventKind::Mark { stage: AnnotationStage::Instant, name, address: 0, site: SiteId(0) };
         for device in source.devices.values().copied().collect::<Vec<_>>() {
             source.put(now_ns, now_ns, What::Event(kind, device));
         }
@@ -221,7 +221,7 @@ impl<O: Output> Merge<O> {
             let name = self.shared.table.interner.string(name);
             self.tell_news();
             self.last_ns = self.last_ns.max(self.now_ns(now_unix_ns).saturating_sub(WAIT_NS));
-            let kind = EventKind::Mark { stage: Stage::Instant, name, address: 0, site: SiteId(0) };
+            let kind = EventKind::Mark { stage: AnnotationStage::Instant, name, address: 0, site: SiteId(0) };
             let time_ns = self.last_ns;
             devices.iter().for_each(|&device| self.output.event(&Event { device, time_ns, kind }));
         }
@@ -305,25 +305,25 @@ impl<O: Output> Merge<O> {
         if std::mem::take(&mut self.shared.is_news) {
             self.output.head(&self.info());
         }
-        for definition in self.shared.table.interner.take_fresh() {
+        for definition in self.shared.table.interner.take_new() {
             self.output.define(&definition);
         }
     }
 
-    fn info(&self) -> Info {
+    fn info(&self) -> RecordingInfo {
         let mut programs: Vec<&str> = Vec::new();
         for source in &self.sources {
             if !programs.contains(&source.process.program.as_str()) && programs.len() < 3 {
                 programs.push(&source.process.program);
             }
         }
-        Info {
+        RecordingInfo {
             source: if programs.is_empty() { "vramscope serve".to_owned() } else { programs.join(", ") },
             writer: concat!("vramscope-collector ", env!("CARGO_PKG_VERSION")).to_owned(),
             epoch_unix_ns: self.shared.epoch_unix_ns,
             alloc_conf: self.shared.alloc_conf.clone().unwrap_or_default(),
             devices: self.shared.devices.values().cloned().collect(),
-            ..Info::default()
+            ..RecordingInfo::default()
         }
     }
 
@@ -409,7 +409,7 @@ fn is_known(known: &DeviceState, said: &DeviceState) -> bool {
 /// What a process says of a device, in the numbers and on the clock of all. What was known before keeps its beginning; all else began at
 /// the latest with this event.
 fn retold(source: &Source, said: &DeviceState, known: &DeviceState, event: u64, now_ns: u64) -> DeviceState {
-    said.renumbered(
+    said.with_remapped_ids(
         |segment| {
             let before = known.segment_at(segment.address).filter(|known| known.address == segment.address);
             (source.numbers.site(segment.site), before.map_or(event, |known| known.since_event))

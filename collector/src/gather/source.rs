@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use vramscope_trace::{
-    Annotation, Decoder, DeviceId, DeviceInfo, Event, EventKind, Info, Item, MemoryState, SiteId, StringId,
+    Annotation, Decoder, DeviceId, DeviceInfo, Event, EventKind, RecordingInfo, DecodedItem, MemoryState, SiteId, StringId,
 };
 
 use super::numbers::{Numbers, Table};
@@ -201,11 +201,11 @@ impl Source {
                 return self.decoder.finish().map(|()| true).map_err(|error| error.to_string());
             };
             match item {
-                Item::Info(info) => self.info(&info, shared)?,
-                Item::Define(definition) => self.numbers.define(&definition, &mut shared.table),
-                Item::FullState(state) => self.state(state, now_ns, shared)?,
-                Item::Event(event) => self.event(&event, now_ns, shared)?,
-                Item::Annotation(annotation) => {
+                DecodedItem::Info(info) => self.info(&info, shared)?,
+                DecodedItem::Define(definition) => self.numbers.define(&definition, &mut shared.table),
+                DecodedItem::FullState(state) => self.state(state, now_ns, shared)?,
+                DecodedItem::Event(event) => self.event(&event, now_ns, shared)?,
+                DecodedItem::Annotation(annotation) => {
                     let device = self.device(annotation.device, shared)?;
                     let (name, time_ns) = (self.numbers.string(annotation.name), self.time(annotation.time_ns, now_ns));
                     // Where it stands is known when it is its turn.
@@ -217,7 +217,7 @@ impl Source {
         Ok(false)
     }
 
-    fn info(&mut self, info: &Info, shared: &mut Shared) -> Result<(), String> {
+    fn info(&mut self, info: &RecordingInfo, shared: &mut Shared) -> Result<(), String> {
         if self.shift_ns.is_none() {
             let epoch_ns = if info.epoch_unix_ns > 0 { info.epoch_unix_ns } else { self.process.epoch_unix_ns };
             shared.begin_at(epoch_ns);

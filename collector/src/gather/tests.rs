@@ -1,8 +1,8 @@
 //! Recordings of little programs, put together.
 
 use vramscope_trace::{
-    Definition, DeviceId, DeviceInfo, DeviceState, Encoder, Event, EventKind, Info, MemoryState, Pool, PoolKind,
-    Recording, Sink, Site, SiteId, Stage, StreamId, StringId, site_name,
+    Definition, DeviceId, DeviceInfo, DeviceState, Encoder, Event, EventKind, RecordingInfo, MemoryState, PoolKey, PoolKind,
+    Recording, Sink, Site, SiteId, AnnotationStage, StreamId, StringId, site_name,
 };
 
 mod limits;
@@ -17,8 +17,8 @@ const BEGIN_NS: u64 = 1_790_000_000_000_000_000;
 const LATE_NS: u64 = BEGIN_NS + 3_600_000_000_000;
 
 impl Output for Encoder {
-    fn head(&mut self, info: &Info) {
-        Encoder::head(self, info);
+    fn head(&mut self, info: &RecordingInfo) {
+        Encoder::update_info(self, info);
     }
     fn state(&self) -> &MemoryState {
         Encoder::state(self)
@@ -39,7 +39,7 @@ impl Program {
         let identity = format!("{number:032x}");
         let process = Process { identity, program: "train.py".to_owned(), pid: number, rank, ..Process::default() };
         let device = DeviceInfo { name: "H200".to_owned(), history_complete: true, ..DeviceInfo::default() };
-        let info = Info { epoch_unix_ns: BEGIN_NS + after_ns, devices: vec![device], ..Info::default() };
+        let info = RecordingInfo { epoch_unix_ns: BEGIN_NS + after_ns, devices: vec![device], ..RecordingInfo::default() };
         Self { process, encoder: Encoder::new(&info), next: 0, strings: 0 }
     }
 
@@ -52,13 +52,13 @@ impl Program {
         self.encoder.define(&Definition::String(scope.to_owned()));
         self.strings += 1;
         self.encoder.define(&Definition::Site(Site { scope: StringId(self.strings), ..Site::default() }));
-        let (site, pool, stream) = (SiteId(self.strings), Pool::default_of(PoolKind::Small), StreamId(0));
+        let (site, pool, stream) = (SiteId(self.strings), PoolKey::default_of(PoolKind::Small), StreamId(0));
         self.event(time_ns, EventKind::SegmentAllocated { address, size: 1024, stream, pool, site });
         self.event(time_ns, EventKind::BlockAllocated { address, size: 512, requested: 500, stream, pool, site });
     }
 
     fn mark(&mut self, time_ns: u64) {
-        self.event(time_ns, EventKind::Mark { stage: Stage::Instant, name: StringId(0), address: 0, site: SiteId(0) });
+        self.event(time_ns, EventKind::Mark { stage: AnnotationStage::Instant, name: StringId(0), address: 0, site: SiteId(0) });
     }
 
     /// What it has recorded since the last time, and the number of the next chunk.
@@ -86,7 +86,7 @@ impl Program {
 }
 
 fn hub() -> Merge<Encoder> {
-    Merge::new(Encoder::new(&Info::default()), BEGIN_NS)
+    Merge::new(Encoder::new(&RecordingInfo::default()), BEGIN_NS)
 }
 
 fn opened(mut encoder: Encoder) -> Recording {
@@ -108,7 +108,7 @@ fn order(encoder: Encoder) -> Vec<(u16, u64)> {
     let items = std::iter::from_fn(|| decoder.next_item().expect("a recording"));
     items
         .filter_map(|item| match item {
-            vramscope_trace::Item::Event(event) => Some((event.device.0, event.time_ns)),
+            vramscope_trace::DecodedItem::Event(event) => Some((event.device.0, event.time_ns)),
             _ => None,
         })
         .collect()
@@ -178,7 +178,7 @@ fn a_clock_that_runs_ahead_moves_nobody_else() {
 fn what_began_before_the_hub_keeps_its_time() {
     let (mut hub, mut a) = (hub(), Program::new(1, None, 0));
     let mut early = Program::new(2, None, 0);
-    early.encoder = Encoder::new(&Info { epoch_unix_ns: BEGIN_NS - 5000, ..Info::default() });
+    early.encoder = Encoder::new(&RecordingInfo { epoch_unix_ns: BEGIN_NS - 5000, ..RecordingInfo::default() });
     let joined = early.join(&mut hub, 0);
     early.mark(1000);
     early.push(&mut hub, &joined, 0);
@@ -197,7 +197,7 @@ fn a_hub_that_comes_late_puts_what_was_before_it_in_order() {
     // Both have run for 100 s; one finds the hub five seconds after the other, and each has more to say than may wait.
     let mut programs = [1, 2].map(|number| {
         let mut program = Program::new(number, Some(number), 0);
-        program.encoder = Encoder::new(&Info { epoch_unix_ns: BEGIN_NS - 100 * SECOND, ..Info::default() });
+        program.encoder = Encoder::new(&RecordingInfo { epoch_unix_ns: BEGIN_NS - 100 * SECOND, ..RecordingInfo::default() });
         (0..count).for_each(|n| program.mark(2 * n * 200_000 + u64::from(number)));
         program
     });
@@ -307,7 +307,7 @@ fn one_who_comes_late_is_shown_as_it_is() {
     // Head and definitions, without the events.
     let mut encoder = Program::new(1, None, 0).encoder;
     while let Some(item) = first.next_item().expect("a recording") {
-        if let vramscope_trace::Item::Define(definition) = item {
+        if let vramscope_trace::DecodedItem::Define(definition) = item {
             encoder.define(&definition);
         }
     }

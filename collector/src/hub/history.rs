@@ -31,7 +31,7 @@ pub(super) struct Entry {
 impl Entry {
     /// Whether everyone must have it, even those who do not get the events around it.
     fn is_lasting(&self) -> bool {
-        matches!(self.chunk.kind, ChunkKind::Head | ChunkKind::Definitions)
+        matches!(self.chunk.kind, ChunkKind::Header | ChunkKind::Definitions)
     }
 }
 

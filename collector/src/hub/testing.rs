@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use vramscope_trace::{Definition, DeviceId, Encoder, Event, EventKind, Info, Pool, PoolKind, Sink, SiteId, StreamId};
+use vramscope_trace::{Definition, DeviceId, Encoder, Event, EventKind, RecordingInfo, PoolKey, PoolKind, Sink, SiteId, StreamId};
 
 use super::*;
 use crate::file::{Keep, RecordingFile};
@@ -48,7 +48,7 @@ impl InFile {
 impl Source {
     pub(crate) fn new(limits: HubLimits) -> Self {
         Self {
-            encoder: Encoder::new(&Info::default()),
+            encoder: Encoder::new(&RecordingInfo::default()),
             hub: Hub::new(limits),
             live: VecDeque::new(),
             count: 0,
@@ -123,7 +123,7 @@ impl Source {
                 self.event(EventKind::FreeCompleted { address, site: SiteId(0) });
             }
             let address = (random(self.count) >> 20) * BLOCK;
-            let pool = Pool::default_of(PoolKind::Small);
+            let pool = PoolKey::default_of(PoolKind::Small);
             let (stream, site) = (StreamId(0), SiteId(0));
             self.event(EventKind::BlockAllocated { address, size: BLOCK, requested: 1, stream, pool, site });
             self.live.push_back(address);

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use vramscope_trace::{Chunk, Decoder, Item};
+use vramscope_trace::{Chunk, Decoder, DecodedItem};
 
 use super::transport::Note;
 use super::*;
-use crate::gather::Gather;
+use crate::gather::Aggregator;
 use crate::hub::HubLimits;
 use crate::hub::testing::Source;
 use crate::recorder::Outputs;
@@ -128,12 +128,12 @@ fn a_program_that_ends_waits_for_two_seconds_at_most() {
 }
 
 /// A hub of several programs, served.
-fn serve(listen: std::net::SocketAddr, token: Option<&str>) -> (Gather, Hub, Server) {
-    let (gather, hub) = (Gather::new(|_| {}), Hub::default());
+fn serve(listen: std::net::SocketAddr, token: Option<&str>) -> (Aggregator, Hub, Server) {
+    let (gather, hub) = (Aggregator::new(|_| {}), Hub::default());
     gather.begin(Outputs { hub: Some(hub.clone()), ..Outputs::default() }).expect("a thread");
     let token = token.map(|token| Token::new(token).expect("a token"));
     let options = ServerOptions { listen: Some(listen), token, ..ServerOptions::default() };
-    let content = Content { gather: Some(gather.clone()), ..Content::live(hub.clone()) };
+    let content = Content { aggregator: Some(gather.clone()), ..Content::live(hub.clone()) };
     (gather, hub, Server::start(options, content).expect("it serves"))
 }
 
@@ -142,8 +142,8 @@ fn events(hub: &Hub) -> usize {
     let mut decoder = Decoder::new();
     hub.everything().iter().for_each(|chunk| decoder.push(&chunk.bytes));
     let items = std::iter::from_fn(|| decoder.next_item().expect("a recording"));
-    let is_theirs = |item: &Item| match item {
-        Item::Event(event) => !matches!(event.kind, vramscope_trace::EventKind::Mark { .. }),
+    let is_theirs = |item: &DecodedItem| match item {
+        DecodedItem::Event(event) => !matches!(event.kind, vramscope_trace::EventKind::Mark { .. }),
         _ => false,
     };
     items.filter(is_theirs).count()
@@ -194,7 +194,7 @@ fn a_file_that_is_spoiled_is_left_for_what_is_held() {
     let mut decoder = Decoder::new();
     decoder.push(&there.bytes);
     let items = std::iter::from_fn(|| decoder.next_item().expect("a recording"));
-    let states = items.filter_map(|item| if let Item::FullState(state) = item { Some(state.event()) } else { None });
+    let states = items.filter_map(|item| if let DecodedItem::FullState(state) = item { Some(state.event()) } else { None });
     assert!(states.last().is_some_and(|event| event > 100_000));
     let identities: std::collections::HashSet<_> = there.hellos.iter().map(|process| &process.identity).collect();
     assert_eq!(identities.len(), 2, "what is held is another run");
@@ -236,7 +236,7 @@ fn a_hub_that_is_busy_with_some_answers_the_others() {
 #[test]
 fn a_hub_that_is_broken_says_so() {
     let (tell, told) = channel();
-    Gather::new(move |what| tell.send(what.to_owned()).expect("the test listens")).panic_in_a_thread();
+    Aggregator::new(move |what| tell.send(what.to_owned()).expect("the test listens")).panic_in_a_thread();
     assert!(told.try_recv().is_ok_and(|said| said.contains("the hub is broken")));
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Thread;
 
 use vramscope_trace::{
-    Annotation, Definition, DeviceId, DeviceState, Event, EventKind, MemoryState, Sink, SiteId, Stage,
+    Annotation, Definition, DeviceId, DeviceState, Event, EventKind, MemoryState, Sink, SiteId, AnnotationStage,
 };
 
 use super::clock::Clock;
@@ -68,7 +68,7 @@ impl RecorderHandle {
     pub fn mark(&mut self, device: DeviceId, name: &str) {
         let numbers = self.numbers();
         let name = numbers.name(self, name);
-        let kind = EventKind::Mark { stage: Stage::Instant, name, address: 0, site: SiteId(0) };
+        let kind = EventKind::Mark { stage: AnnotationStage::Instant, name, address: 0, site: SiteId(0) };
         self.event(&Event { device, time_ns: self.now_ns(), kind });
     }
 

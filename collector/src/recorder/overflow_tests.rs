@@ -1,7 +1,7 @@
 //! What a recording says of events that were dropped.
 
 use vramscope_pool::Settings;
-use vramscope_trace::{DeviceId, Event, EventKind, Item, MemoryState, Sink, StreamId};
+use vramscope_trace::{DeviceId, Event, EventKind, DecodedItem, MemoryState, Sink, StreamId};
 
 use super::tests::{items, mark, sent, with_stuck_disk};
 use super::*;
@@ -15,7 +15,7 @@ fn read(hub: &Hub) -> (u64, u64, u64, MemoryState) {
     let (mut events, mut gaps, mut lost, mut state) = (0, 0, 0, MemoryState::default());
     for item in items(&sent(hub)) {
         match item {
-            Item::Event(event) => {
+            DecodedItem::Event(event) => {
                 match event.kind {
                     EventKind::Gap { lost: more } => {
                         gaps += 1;
@@ -25,7 +25,7 @@ fn read(hub: &Hub) -> (u64, u64, u64, MemoryState) {
                 }
                 state.apply(&event);
             }
-            Item::FullState(full) => state = *full,
+            DecodedItem::FullState(full) => state = *full,
             _ => {}
         }
     }
@@ -70,7 +70,7 @@ impl Program {
         assert_eq!(counters.reserved, stats.reserved_bytes.all.current);
         assert_eq!(counters.requested, stats.requested_bytes.all.current);
         assert!(state.blocks().map(|block| block.address).eq(sorted(&self.live)));
-        assert_eq!(state.misfits(), 0);
+        assert_eq!(state.inconsistencies(), 0);
     }
 }
 

@@ -26,7 +26,7 @@
 //! head:  kind (4 bits) | variant (3) | eight words? (1) | device (16) | time in ticks? (1) | 0 (7) | site or name (32)
 //! ```
 
-use vramscope_trace::{DeviceId, Event, EventKind, MempoolId, Pool, PoolKind, SiteId, Stage, StreamId, StringId};
+use vramscope_trace::{DeviceId, Event, EventKind, MempoolId, PoolKey, PoolKind, SiteId, AnnotationStage, StreamId, StringId};
 
 /// Where records are put.
 pub(super) trait Put {
@@ -213,7 +213,7 @@ fn pack(event: &Event, unit: Unit) -> (Four, Four) {
     let in_ticks = if unit == Unit::Ticks { TICKS } else { 0 };
     let head = |kind: u64, id: u32| kind | in_ticks | u64::from(device.0) << DEVICE_SHIFT | u64::from(id) << ID_SHIFT;
     let none = Four::default();
-    let range = |kind, address, size, requested, stream: StreamId, pool: Pool, site: SiteId| {
+    let range = |kind, address, size, requested, stream: StreamId, pool: PoolKey, site: SiteId| {
         let variant = u64::from(pool.kind == PoolKind::Large) << VARIANT_SHIFT;
         let first = [head(kind, site.0) | variant | EIGHT, time_ns, address, size];
         (first, [requested, stream.0, pool.owner.0, pool.owner.1])
@@ -244,9 +244,9 @@ fn pack(event: &Event, unit: Unit) -> (Four, Four) {
         }
         EventKind::Mark { stage, name, address, site } => {
             let variant = match stage {
-                Stage::Instant => 0,
-                Stage::Begin => 1,
-                Stage::End => 2,
+                AnnotationStage::Instant => 0,
+                AnnotationStage::Begin => 1,
+                AnnotationStage::End => 2,
             };
             ([head(MARK, name.0) | variant << VARIANT_SHIFT, time_ns, address, u64::from(site.0)], none)
         }
@@ -278,7 +278,7 @@ impl Unpacker {
                     let size = (sizes >> ID_SHIFT) * SIZE_UNIT;
                     let requested = size.wrapping_sub(sizes & (SIZE_END - 1));
                     let kind = if kind == SMALL_BLOCK { PoolKind::Small } else { PoolKind::Large };
-                    let pool = Pool { kind, owner };
+                    let pool = PoolKey { kind, owner };
                     self.event(time, EventKind::BlockAllocated { address, size, requested, stream, pool, site })
                 }
                 FREE => {
@@ -320,7 +320,7 @@ fn unpack(first: Four, second: impl FnOnce() -> Four) -> Record {
     let variant = head >> VARIANT_SHIFT & VARIANT_MASK;
     let [requested, stream, owner_0, owner_1] = if head & EIGHT == 0 { Four::default() } else { second() };
     let pool_kind = if variant == 0 { PoolKind::Small } else { PoolKind::Large };
-    let (stream_of_range, pool) = (StreamId(stream), Pool { kind: pool_kind, owner: MempoolId(owner_0, owner_1) });
+    let (stream_of_range, pool) = (StreamId(stream), PoolKey { kind: pool_kind, owner: MempoolId(owner_0, owner_1) });
     let kind = match head & KIND_MASK {
         SEGMENT_ALLOCATED => EventKind::SegmentAllocated { address, size, stream: stream_of_range, pool, site },
         SEGMENT_FREED => EventKind::SegmentFreed { address, size, site },
@@ -335,7 +335,7 @@ fn unpack(first: Four, second: impl FnOnce() -> Four) -> Record {
         }
         MEMORY_SAMPLE => EventKind::MemorySample { used_by_context: address, used_by_others: size, free: requested },
         MARK => {
-            let stage = [Stage::Instant, Stage::Begin, Stage::End][variant as usize];
+            let stage = [AnnotationStage::Instant, AnnotationStage::Begin, AnnotationStage::End][variant as usize];
             EventKind::Mark { stage, name: StringId(id), address, site: SiteId(size as u32) }
         }
         GAP => EventKind::Gap { lost: address },

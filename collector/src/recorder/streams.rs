@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vramscope_trace::{
-    Annotation, Chunk, Definition, DeviceId, DeviceInfo, DeviceState, Encoder, Event, EventKind, Info, MemoryState,
+    Annotation, Chunk, Definition, DeviceId, DeviceInfo, DeviceState, Encoder, Event, EventKind, RecordingInfo, MemoryState,
     Sink,
 };
 
@@ -39,14 +39,14 @@ pub(crate) struct Streams {
     pub(crate) summary: Summary,
     /// Events that were dropped and that no gap tells of yet.
     pub(crate) dropped: u64,
-    info: Info,
+    info: RecordingInfo,
     /// When the hub was last told what the recording came to.
     figures_at: Option<Instant>,
 }
 
 impl Streams {
     /// Begins a recording; its head is written, so that there is one for whoever asks from now on.
-    pub(crate) fn new(info: &Info, outputs: Outputs) -> Self {
+    pub(crate) fn new(info: &RecordingInfo, outputs: Outputs) -> Self {
         let (main, summary) = (Encoder::new(info), Summary::default());
         let (info, figures_at) = (info.clone(), None);
         let (live, since, appended, dropped) = (None, None, 0, 0);
@@ -211,10 +211,10 @@ impl Streams {
 
 impl Streams {
     /// What the recording says of itself from now on.
-    pub(crate) fn head(&mut self, info: &Info) {
-        self.main.head(info);
+    pub(crate) fn head(&mut self, info: &RecordingInfo) {
+        self.main.update_info(info);
         if let Some(live) = &mut self.live {
-            live.head(info);
+            live.update_info(info);
         }
         self.info = info.clone();
     }
@@ -229,7 +229,7 @@ impl Taker for Streams {
     fn seen(&mut self, device: DeviceId, seen: &DeviceState) {
         let mut state = self.main.state().clone();
         let (event, time_ns) = (state.event(), state.time_ns());
-        state.device_mut(device).resume(seen, event, time_ns);
+        state.device_mut(device).resync(seen, event, time_ns);
         self.full_state(&state);
     }
 }

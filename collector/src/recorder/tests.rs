@@ -2,7 +2,7 @@ use std::io::Write;
 use std::sync::{Mutex, mpsc};
 
 use vramscope_trace::{
-    Annotation, Definition, DeviceId, DeviceState, Event, EventKind, Item, Memory, MemoryState, Sink, SiteId, Stage,
+    Annotation, Definition, DeviceId, DeviceState, Event, EventKind, DecodedItem, MemorySink, MemoryState, Sink, SiteId, AnnotationStage,
     StringId,
 };
 
@@ -47,11 +47,11 @@ pub(super) fn mark(time_ns: u64, name: u32) -> Event {
     Event {
         device: DeviceId(0),
         time_ns,
-        kind: EventKind::Mark { stage: Stage::Instant, name: StringId(name), address: 0, site: SiteId(0) },
+        kind: EventKind::Mark { stage: AnnotationStage::Instant, name: StringId(name), address: 0, site: SiteId(0) },
     }
 }
 
-pub(super) fn items(bytes: &[u8]) -> Vec<Item> {
+pub(super) fn items(bytes: &[u8]) -> Vec<DecodedItem> {
     let mut decoder = vramscope_trace::Decoder::new();
     decoder.push(bytes);
     let items = std::iter::from_fn(|| decoder.next_item().expect("a recording")).collect();
@@ -67,7 +67,7 @@ pub(super) fn sent(hub: &Hub) -> Vec<u8> {
 fn the_file_and_the_viewers_get_the_same_bytes() {
     let (disk, hub) = (Disk::new(usize::MAX), Hub::default());
     let outputs = Outputs { file: disk.file(), hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     handle.define(&Definition::String("step".into()));
     for n in 0..100_000 {
         handle.event(&mark(n, 1));
@@ -78,9 +78,9 @@ fn the_file_and_the_viewers_get_the_same_bytes() {
     assert!(file == sent(&hub));
     assert_eq!((summary.events, summary.bytes), (100_000, file.len() as u64));
     let items = items(&file);
-    let Some(Item::Info(info)) = items.first() else { panic!("no info first") };
+    let Some(DecodedItem::Info(info)) = items.first() else { panic!("no info first") };
     assert!(info.epoch_unix_ns > 0);
-    let times = items.iter().filter_map(|item| if let Item::Event(event) = item { Some(event.time_ns) } else { None });
+    let times = items.iter().filter_map(|item| if let DecodedItem::Event(event) = item { Some(event.time_ns) } else { None });
     assert!(times.eq(0..100_000));
 }
 
@@ -88,7 +88,7 @@ fn the_file_and_the_viewers_get_the_same_bytes() {
 fn what_one_thread_puts_keeps_its_order_among_others() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let mut handle = handle.clone();
@@ -102,7 +102,7 @@ fn what_one_thread_puts_keeps_its_order_among_others() {
     assert_eq!(recorder.stop().events, 200_000);
     let mut next = [0; 4];
     for item in items(&sent(&hub)) {
-        if let Item::Event(event) = item {
+        if let DecodedItem::Event(event) = item {
             let expected = &mut next[usize::from(event.device.0)];
             assert_eq!(event.time_ns, *expected);
             *expected += 1;
@@ -121,19 +121,19 @@ fn a_full_disk_is_told_once_and_the_viewers_go_on() {
         on_file_error: Some(Box::new(move |error| tell.send(error.error.kind()).expect("the test listens"))),
         ..Outputs::default()
     };
-    let (recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     for n in 0..100_000 {
         handle.event(&mark(n * 7919 % 1_000_003, 0));
     }
     let summary = recorder.stop();
     assert_eq!(told.iter().collect::<Vec<_>>(), [io::ErrorKind::StorageFull]);
     assert_eq!(summary.file_error.map(|error| error.error.kind()), Some(io::ErrorKind::StorageFull));
-    assert_eq!(items(&sent(&hub)).iter().filter(|item| matches!(item, Item::Event(_))).count(), 100_000);
+    assert_eq!(items(&sent(&hub)).iter().filter(|item| matches!(item, DecodedItem::Event(_))).count(), 100_000);
     // What was written ends with a whole chunk.
     items(&disk.bytes.lock().expect("no panic"));
 }
 
-impl Taker for Memory {
+impl Taker for MemorySink {
     fn seen(&mut self, device: DeviceId, seen: &DeviceState) {
         panic!("nothing was dropped, and device {device:?} was seen: {seen:?}");
     }
@@ -143,7 +143,7 @@ impl Taker for Memory {
 fn marks(hub: &Hub) -> Vec<u32> {
     let items = items(&sent(hub)).into_iter();
     let marks = items.filter_map(|item| match item {
-        Item::Event(Event { kind: EventKind::Mark { name, .. }, .. }) => Some(name.0),
+        DecodedItem::Event(Event { kind: EventKind::Mark { name, .. }, .. }) => Some(name.0),
         _ => None,
     });
     marks.collect()
@@ -153,7 +153,7 @@ fn marks(hub: &Hub) -> Vec<u32> {
 fn what_one_thread_puts_through_several_handles_keeps_its_order() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     let mut handles: Vec<_> = (0..3).map(|_| handle.clone()).collect();
     let mut last_ns = 0;
     for n in 1..=300_000 {
@@ -172,7 +172,7 @@ fn what_one_thread_puts_through_several_handles_keeps_its_order() {
 fn a_clock_of_another_kind_delays_nothing_for_long() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
-    let (_recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (_recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     let mut other = handle.clone();
     for n in 0..1000 {
         handle.event(&mark(u64::MAX - 1000 + n, 1));
@@ -218,7 +218,7 @@ pub(super) fn with_stuck_disk(
     go_on.send(()).expect("the disk listens: the head is written at once");
     let file = Some(stream_with_queue(Stuck(told), queue_bytes, patience));
     let outputs = Outputs { file, hub: Some(hub.clone()), overflow, ..Outputs::default() };
-    let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     (go_on, recorder, handle)
 }
 
@@ -276,7 +276,7 @@ fn a_disk_that_takes_nothing_any_more_is_given_up() {
 fn what_the_file_and_a_viewer_get_in_other_chunks_is_the_same() {
     let (disk, hub) = (Disk::new(usize::MAX), Hub::default());
     let outputs = Outputs { file: disk.file(), hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     let mut viewer = None;
     for n in 0..60 {
         handle.define(&Definition::String(format!("step {n}")));
@@ -295,14 +295,14 @@ fn what_the_file_and_a_viewer_get_in_other_chunks_is_the_same() {
     recorder.stop();
     let file = disk.bytes.lock().expect("no panic").clone();
     let said = |bytes: &[u8]| {
-        let is_said = |item: &Item| !matches!(item, Item::FullState(_));
+        let is_said = |item: &DecodedItem| !matches!(item, DecodedItem::FullState(_));
         items(bytes).into_iter().filter(is_said).collect::<Vec<_>>()
     };
-    let events = said(&file).into_iter().filter(|item| matches!(item, Item::Event(_)));
+    let events = said(&file).into_iter().filter(|item| matches!(item, DecodedItem::Event(_)));
     assert_eq!(events.count(), 6000);
     let sorted = |bytes: &[u8]| {
         let (events, others): (Vec<_>, Vec<_>) =
-            said(bytes).into_iter().partition(|item| matches!(item, Item::Event(_)));
+            said(bytes).into_iter().partition(|item| matches!(item, DecodedItem::Event(_)));
         (events, others)
     };
     assert_eq!(sorted(&file), sorted(&sent(&hub)));
@@ -311,7 +311,7 @@ fn what_the_file_and_a_viewer_get_in_other_chunks_is_the_same() {
 
 #[test]
 fn a_recording_that_has_ended_keeps_nobody_waiting() {
-    let (recorder, mut handle) = Recorder::start(Info::default(), Outputs::default()).expect("a thread");
+    let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), Outputs::default()).expect("a thread");
     handle.event(&mark(0, 1));
     assert_eq!(recorder.stop().waits, 0);
     let mut late = handle.clone();
@@ -327,7 +327,7 @@ fn a_recording_that_has_ended_keeps_nobody_waiting() {
 fn any_number_of_handles_may_come_and_go() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     let mut handles: Vec<_> = (0..2 * MAX_RINGS as u64).map(|_| handle.clone()).collect();
     for n in 0..100 {
         for (number, handle) in handles.iter_mut().enumerate() {
@@ -344,7 +344,7 @@ fn any_number_of_handles_may_come_and_go() {
     assert_eq!(recorder.stop().events, 2 * MAX_RINGS as u64 * 100);
     let mut next = [0; 2 * MAX_RINGS];
     for item in items(&sent(&hub)) {
-        if let Item::Event(event) = item {
+        if let DecodedItem::Event(event) = item {
             let expected = &mut next[usize::from(event.device.0)];
             assert_eq!(event.time_ns, *expected);
             *expected += 1;
@@ -355,11 +355,11 @@ fn any_number_of_handles_may_come_and_go() {
 
 #[test]
 fn what_stands_beside_the_events_keeps_its_place() {
-    let (shared, mut merge, mut memory) = (Arc::new(Shared::new(Overflow::Wait)), Merge::default(), Memory::default());
+    let (shared, mut merge, mut memory) = (Arc::new(Shared::new(Overflow::Wait)), Merge::default(), MemorySink::default());
     let clock = Clock::start();
     let mut handle = RecorderHandle::new(Arc::clone(&shared), clock.clone(), std::thread::current());
     let annotation =
-        |at_event| Annotation { device: DeviceId(0), time_ns: 0, at_event, stage: Stage::Instant, name: StringId(1) };
+        |at_event| Annotation { device: DeviceId(0), time_ns: 0, at_event, stage: AnnotationStage::Instant, name: StringId(1) };
     handle.define(&Definition::String("a".into()));
     handle.event(&mark(1, 1));
     handle.annotation(&annotation(1));
@@ -379,7 +379,7 @@ fn what_stands_beside_the_events_keeps_its_place() {
 #[test]
 fn the_clock_tells_the_time() {
     fn is_anyones<T: Send + Sync + 'static>(_: &T) {}
-    let (_recorder, handle) = Recorder::start(Info::default(), Outputs::default()).expect("a thread");
+    let (_recorder, handle) = Recorder::start(RecordingInfo::default(), Outputs::default()).expect("a thread");
     is_anyones(&handle);
     let (since, since_ns) = (Instant::now(), handle.now_ns());
     std::thread::sleep(Duration::from_millis(100));
@@ -403,7 +403,7 @@ fn the_clock_tells_the_time() {
 fn what_was_put_before_a_flush_has_been_passed_on_after_it() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     let mut handles = [handle.clone(), handle.clone(), handle.clone()];
     for n in 1..100 {
         let (place, time_ns) = (n as usize % 3, handle.now_ns());

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use vramscope_trace::Chunk;
 
-use super::ranges::{self, RecordedBytes};
+use super::ranges::{self, RecordingBytes};
 use super::sockets;
 use crate::hub::{Begin, Hub, Position, Taken, Viewer};
 
@@ -282,23 +282,23 @@ enum Version {
 
 impl Version {
     /// What there is now.
-    fn newest(hub: &Hub) -> (RecordedBytes, Self) {
+    fn newest(hub: &Hub) -> (RecordingBytes, Self) {
         if let Some(view) = hub.file() {
             let len = view.written_bytes();
-            return (RecordedBytes::of_view(&view, len), Self::File(len));
+            return (RecordingBytes::of_view(&view, len), Self::File(len));
         }
         let held = hub.held(None).expect("everything that is held is held");
         let (first, end) = held.version();
-        (RecordedBytes::of_held(held), Self::Held(first, end))
+        (RecordingBytes::of_held(held), Self::Held(first, end))
     }
 
     /// The same bytes again; `None` where they are gone. What comes after them does not change them.
-    fn bytes(self, hub: &Hub) -> Option<(RecordedBytes, Self)> {
+    fn bytes(self, hub: &Hub) -> Option<(RecordingBytes, Self)> {
         let bytes = match self {
             Self::File(len) => {
-                hub.file().filter(|view| len <= view.written_bytes()).map(|view| RecordedBytes::of_view(&view, len))
+                hub.file().filter(|view| len <= view.written_bytes()).map(|view| RecordingBytes::of_view(&view, len))
             }
-            Self::Held(first, end) => hub.held(Some((first, end))).map(RecordedBytes::of_held),
+            Self::Held(first, end) => hub.held(Some((first, end))).map(RecordingBytes::of_held),
         };
         bytes.map(|bytes| (bytes, self))
     }

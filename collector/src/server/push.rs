@@ -17,7 +17,7 @@ use super::access::Rights;
 use super::guard::UNAUTHORIZED;
 use super::routes::{Site, not_found};
 use super::sockets;
-use crate::gather::{Gather, Pushed};
+use crate::gather::{Aggregator, Pushed};
 use crate::process::Process;
 use crate::push::transport::{Answer, Note};
 
@@ -81,7 +81,7 @@ fn wrong(why: &str) -> Left {
 /// What is done about a program. All of it may have to wait for what is done about another, or be work, and so none of it is done on the
 /// server's one thread: the others who watch are not to wait.
 struct Program {
-    gather: Gather,
+    gather: Aggregator,
     pushed: Option<Pushed>,
 }
 

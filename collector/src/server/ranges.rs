@@ -23,7 +23,7 @@ const PIECE_BYTES: u64 = 256 << 10;
 
 /// The bytes of a recording: the beginning of a file that is read when it is asked for, what is in memory, or that one behind the other.
 #[derive(Clone, Debug, Default)]
-pub struct RecordedBytes {
+pub struct RecordingBytes {
     file: Option<(Arc<Mutex<File>>, u64)>,
     memory: InMemory,
 }
@@ -72,7 +72,7 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
-impl RecordedBytes {
+impl RecordingBytes {
     /// The first `len` bytes of a file, and `behind` after them.
     #[must_use]
     pub fn of_file(file: File, len: u64, behind: Vec<u8>) -> Self {
@@ -138,7 +138,7 @@ enum Piece {
 /// A response's body, read from the disk as fast as it is sent.
 #[derive(Debug)]
 struct Reading {
-    content: RecordedBytes,
+    content: RecordingBytes,
     left: Range<u64>,
     piece: Option<Piece>,
     /// Whether what was sent before an error has had its time to leave.
@@ -210,7 +210,7 @@ fn asked(header: &str, len: u64) -> Asked {
 }
 
 /// Answers a request for a recording, or for the range of it that a header names.
-pub(super) fn answer(content: &RecordedBytes, range: Option<&HeaderValue>) -> Response {
+pub(super) fn answer(content: &RecordingBytes, range: Option<&HeaderValue>) -> Response {
     let len = content.len();
     let range = range.and_then(|range| range.to_str().ok());
     let asked = range.map_or(Asked::Everything, |range| asked(range, len));

@@ -3,7 +3,7 @@ use std::net::TcpStream;
 use std::ops::Range;
 
 use tungstenite::client::IntoClientRequest;
-use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Info, Recording, Sink, digest};
+use vramscope_trace::{DeviceId, Encoder, Event, EventKind, RecordingInfo, Recording, Sink, digest};
 
 use super::*;
 use crate::hub::HubLimits;
@@ -23,7 +23,7 @@ fn events(count: u64) -> Vec<Event> {
 
 /// A hub with `count` events in it, and their bytes.
 fn hub_of(count: u64) -> (Hub, Vec<u8>) {
-    let mut encoder = Encoder::new(&Info::default());
+    let mut encoder = Encoder::new(&RecordingInfo::default());
     for event in events(count) {
         encoder.event(&event);
     }
@@ -191,7 +191,7 @@ fn a_server_that_stops_says_so() {
 #[test]
 fn complete_recordings_are_served_under_their_names() {
     let recorded =
-        |name: &str, bytes: &[u8]| Recorded { name: name.into(), bytes: RecordedBytes::of_memory(bytes.to_vec()) };
+        |name: &str, bytes: &[u8]| Recorded { name: name.into(), bytes: RecordingBytes::from_vec(bytes.to_vec()) };
     let files = vec![recorded("a b%?#\u{fc}.vram", b"first"), recorded("second.vram", b"second")];
     let server = start(Content { assets: ASSETS, ..Content::files(files) });
     check(&ask(&server, "/"), 307, &["location: ?trace=files/0/a%2520b%2525%253f%2523%25c3%25bc.vram"]);
@@ -217,11 +217,11 @@ fn file_of(bytes: &[u8]) -> std::fs::File {
 fn ranges_of_a_recording_are_served_from_wherever_it_is() {
     let bytes: Vec<u8> = (0..1_000_000u32).map(|n| (n / 7) as u8).collect();
     let (on_disk, behind) = bytes.split_at(700_000);
-    let file = RecordedBytes::of_file(file_of(on_disk), on_disk.len() as u64, behind.to_vec());
+    let file = RecordingBytes::from_file(file_of(on_disk), on_disk.len() as u64, behind.to_vec());
     let files = vec![
         Recorded { name: "disk.vram".into(), bytes: file },
-        Recorded { name: "memory.vram".into(), bytes: RecordedBytes::of_memory(bytes.clone()) },
-        Recorded { name: "empty.vram".into(), bytes: RecordedBytes::default() },
+        Recorded { name: "memory.vram".into(), bytes: RecordingBytes::from_vec(bytes.clone()) },
+        Recorded { name: "empty.vram".into(), bytes: RecordingBytes::default() },
     ];
     let server = start(Content { assets: ASSETS, ..Content::files(files) });
     let ask_for = |method: &str, path: &str, header: &str| {
@@ -259,7 +259,7 @@ fn ranges_of_a_recording_are_served_from_wherever_it_is() {
 
 #[test]
 fn a_file_that_has_become_shorter_is_cut_off() {
-    let file = RecordedBytes::of_file(file_of(&[7; 5000]), 1 << 20, Vec::new());
+    let file = RecordingBytes::from_file(file_of(&[7; 5000]), 1 << 20, Vec::new());
     let files = vec![Recorded { name: "cut.vram".into(), bytes: file }];
     let server = start(Content { assets: ASSETS, ..Content::files(files) });
     let answer = ask(&server, "/files/0/cut.vram");
@@ -320,7 +320,7 @@ fn a_client_that_does_not_read_holds_nobody_up() {
 fn an_event_is_with_a_viewer_within_a_tenth_of_a_second() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
-    let (_recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (_recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     let server = start(Content { assets: ASSETS, ..Content::live(hub) });
     let stream = TcpStream::connect(server.address()).expect("the server listens");
     let (mut socket, _) = tungstenite::client(format!("ws://{}/ws", server.address()), stream).expect("a socket");

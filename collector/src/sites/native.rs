@@ -158,7 +158,7 @@ mod tests {
         let (id, location) = outer_function(&mut native)[0];
         let stack = native.stack(id, location, &mut interner);
         let mut definitions = Definitions::default();
-        interner.take_fresh().into_iter().for_each(|definition| definitions.define(definition));
+        interner.take_new().into_iter().for_each(|definition| definitions.define(definition));
         let frames: Vec<_> = definitions.stack(stack).collect();
         let name = |frame: &Frame| definitions.string(frame.function);
         assert!(name(&frames[0]).ends_with("outer_function"), "{}", name(&frames[0]));

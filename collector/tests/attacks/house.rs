@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tungstenite::{Message, WebSocket};
 use vramscope_collector::{Content, Controls, Hub, Server, ServerLimits, ServerOptions, TlsFiles, Token};
-use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Info, Recording, Sink};
+use vramscope_trace::{DeviceId, Encoder, Event, EventKind, RecordingInfo, Recording, Sink};
 
 /// The secret of those servers that were given one.
 pub(crate) const TOKEN: &str = "the-right-token";
@@ -78,7 +78,7 @@ impl House {
         content.controls = matches!(door, Door::Commands | Door::Closed).then_some(controls);
         let server = Server::start(options, content).expect("a free port");
         let token = server.url().split_once("?token=").map(|(_, token)| token.to_owned());
-        let encoder = Encoder::new(&Info { source: "<script>alert(1)</script>".into(), ..Info::default() });
+        let encoder = Encoder::new(&RecordingInfo { source: "<script>alert(1)</script>".into(), ..RecordingInfo::default() });
         let mut house = Self { server, token, marks, tls, hub, encoder, watcher: None };
         house.record();
         house.watcher = Some(Watcher { socket: house.newcomer(), recording: Recording::new() });

@@ -24,16 +24,16 @@ struct Attack {
 /// What is tried at `/push`, as it stands in the same table, and by which test in `tests/pushes.rs`.
 const PUSHES: &[(&str, &str)] = &[
     (
-        "at `/push`: no process, no notes, no recording, half of one, or one that does not go on where it was",
+        "at `/push`: no process, no notes, no recording, a truncated one, or one that does not continue where it stopped",
         "what_should_not_be_said_ends_the_one_who_says_it",
     ),
     (
-        "at `/push`: a message that is larger than a full state can be",
+        "at `/push`: a message larger than a full state can be",
         "what_should_not_be_said_ends_the_one_who_says_it",
     ),
-    ("at `/push`: a program that says nothing", "who_says_nothing_is_let_go"),
+    ("at `/push`: an idle client", "who_says_nothing_is_let_go"),
     (
-        "at `/push`: the identity of a process that is there",
+        "at `/push`: the identity of a connected process",
         "a_process_that_comes_twice_is_listened_to_where_it_came_last",
     ),
 ];

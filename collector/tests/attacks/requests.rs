@@ -30,7 +30,7 @@ const KINDS: &[Kind] = &[
         ],
     ),
     Kind(
-        "no token, where other machines can ask",
+        "no token, on a server that other machines can reach",
         Door::Everywhere,
         &[
             ("GET / HTTP/1.1\r\nHEAD", 401),
@@ -69,7 +69,7 @@ const KINDS: &[Kind] = &[
         ],
     ),
     Kind(
-        "a foreign `Host`, where every address is listened on",
+        "a foreign `Host`, on a server that listens on all addresses",
         Door::Everywhere,
         &[("GET /trace.vram?token={token} HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n", 403)],
     ),
@@ -95,7 +95,7 @@ const KINDS: &[Kind] = &[
         ],
     ),
     Kind(
-        "what another site's page shows as its own, without an `Origin`: an image, a script, a download",
+        "a request from another site without an `Origin`: an image, a script, a download",
         Door::Open,
         &[
             ("GET /trace.vram HTTP/1.1\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nHEAD", 403),
@@ -116,7 +116,7 @@ const KINDS: &[Kind] = &[
         ],
     ),
     Kind(
-        "a path that leads out of the page: `..`, encoded once and twice",
+        "path traversal: `..`, encoded once and twice",
         Door::Open,
         &[
             ("GET /../Cargo.toml HTTP/1.1\r\nHEAD", 404),
@@ -132,7 +132,7 @@ const KINDS: &[Kind] = &[
         ],
     ),
     Kind(
-        "what a proxy is asked: an absolute address, `CONNECT`",
+        "a request to a proxy: an absolute URL, `CONNECT`",
         Door::Open,
         &[
             ("GET http://evil.example/ HTTP/1.1\r\nHEAD", 403),
@@ -144,7 +144,7 @@ const KINDS: &[Kind] = &[
         ],
     ),
     Kind(
-        "a request in a request: two lengths",
+        "request smuggling: a body with two lengths",
         Door::Closed,
         &[
             (
@@ -162,7 +162,7 @@ const KINDS: &[Kind] = &[
         ],
     ),
     Kind(
-        "an opening of a WebSocket that is none: no key, an older version, HTTP/1.0, another protocol, no `GET`",
+        "an invalid WebSocket handshake: no key, an older version, HTTP/1.0, another protocol, not `GET`",
         Door::Open,
         &[
             ("GET /ws HTTP/1.1\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nOPENING", 400),
@@ -175,7 +175,7 @@ const KINDS: &[Kind] = &[
         ],
     ),
     Kind(
-        "a range that is none, lies far beyond the end, or is asked for a thousand times",
+        "a malformed range, a range far beyond the end, or a thousand ranges",
         Door::Open,
         &[
             ("GET /trace.vram HTTP/1.1\r\nRange: bytes=99999999999999999999-\r\nHEAD", 416),
@@ -188,7 +188,7 @@ const KINDS: &[Kind] = &[
         ],
     ),
     Kind(
-        "no HTTP at all",
+        "bytes that are not HTTP",
         Door::Open,
         &[
             ("\x16\x03\x01\x02\0\x01\0\x01\u{fc}\r\n\r\n", 400),
@@ -200,7 +200,7 @@ const KINDS: &[Kind] = &[
         ],
     ),
     Kind(
-        "a command without the right",
+        "a command without the token",
         Door::Commands,
         &[
             ("POST /commands/mark HTTP/1.1\r\nContent-Length: 12\r\nHEAD\r\n{\"name\":\"a\"}", 401),
@@ -224,7 +224,7 @@ const KINDS: &[Kind] = &[
         ],
     ),
     Kind(
-        "a command that is not offered, or is none",
+        "a command that is not offered or does not exist",
         Door::Closed,
         &[
             ("POST /commands/empty-cache?token={token} HTTP/1.1\r\nContent-Length: 0\r\nHEAD", 404),
@@ -319,7 +319,7 @@ fn markup(house: &House) {
 }
 
 const ATTACKS: &[Attack] = &[
-    Attack { what: "a body, a name, a head or a line that is too large", door: Door::Closed, attempt: too_large },
+    Attack { what: "a body, a name, a request head or a header line that is too large", door: Door::Closed, attempt: too_large },
     Attack { what: "markup and line breaks in names", door: Door::Commands, attempt: markup },
 ];
 

@@ -165,21 +165,21 @@ fn chatter(house: &House) {
 /// Everything that is tried here.
 pub(crate) const ATTACKS: &[Attack] = &[
     Attack {
-        what: "a WebSocket without a token, with a wrong one, or that says nothing",
+        what: "a WebSocket with no token, a wrong token, or no message at all",
         door: Door::Closed,
         attempt: strangers,
     },
-    Attack { what: "WebSockets by the hundred that do not say their token", door: Door::Closed, attempt: crowd },
-    Attack { what: "a frame that is too large, or says that it is", door: Door::Open, attempt: large },
+    Attack { what: "hundreds of WebSockets that do not send a token", door: Door::Closed, attempt: crowd },
+    Attack { what: "a frame that is too large, or announces that it is", door: Door::Open, attempt: large },
     Attack {
-        what: "a frame that is none: not masked, reserved bits, an unknown kind, no UTF-8, a control frame in pieces",
+        what: "a malformed frame: not masked, reserved bits, an unknown opcode, invalid UTF-8, a fragmented control frame",
         door: Door::Open,
         attempt: malformed,
     },
     Attack { what: "a message that never ends", door: Door::Open, attempt: endless },
-    Attack { what: "a place to go on at that there never was", door: Door::Open, attempt: nowhere },
+    Attack { what: "a resume position that never existed", door: Door::Open, attempt: nowhere },
     Attack {
-        what: "answers that nobody asked for, and pieces with nothing in them, as fast as they can be sent",
+        what: "unsolicited pongs and empty fragments, as fast as they can be sent",
         door: Door::Closed,
         attempt: chatter,
     },

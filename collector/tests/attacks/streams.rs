@@ -128,19 +128,19 @@ fn full(house: &House) {
 
 /// Everything that is tried here.
 pub(crate) const ATTACKS: &[Attack] = &[
-    Attack { what: "connections by the hundred that say nothing", door: Door::Closed, attempt: silent },
-    Attack { what: "TLS handshakes by the hundred that are never finished", door: Door::Tls, attempt: half_open_tls },
-    Attack { what: "requests by the hundred that are never finished", door: Door::Closed, attempt: half_a_head },
+    Attack { what: "hundreds of idle connections", door: Door::Closed, attempt: silent },
+    Attack { what: "hundreds of unfinished TLS handshakes", door: Door::Tls, attempt: half_open_tls },
+    Attack { what: "hundreds of unfinished requests", door: Door::Closed, attempt: half_a_head },
     Attack {
-        what: "requests by the hundred without a token, over connections that are kept",
+        what: "hundreds of requests without a token on kept-alive connections",
         door: Door::Closed,
         attempt: without_a_token,
     },
-    Attack { what: "a head that comes byte by byte", door: Door::Closed, attempt: slow_head },
-    Attack { what: "a body that comes byte by byte, or not at all", door: Door::Closed, attempt: slow_body },
-    Attack { what: "a connection that is kept and not used", door: Door::Open, attempt: idle },
-    Attack { what: "HTTP where TLS is spoken", door: Door::Tls, attempt: plain_on_tls },
-    Attack { what: "more clients with the right than there is room for", door: Door::Open, attempt: full },
+    Attack { what: "a request head sent byte by byte", door: Door::Closed, attempt: slow_head },
+    Attack { what: "a body sent byte by byte, or not at all", door: Door::Closed, attempt: slow_body },
+    Attack { what: "an idle kept-alive connection", door: Door::Open, attempt: idle },
+    Attack { what: "plain HTTP to an HTTPS server", door: Door::Tls, attempt: plain_on_tls },
+    Attack { what: "more authorized clients than connections are allowed", door: Door::Open, attempt: full },
 ];
 
 #[test]

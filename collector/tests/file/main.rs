@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use vramscope_collector::{Begin, Hub, Keep, Outputs, Recorder, RecordingFile, Summary};
-use vramscope_trace::{Info, Recording};
+use vramscope_trace::{RecordingInfo, Recording};
 
 mod program;
 use program::Program;
@@ -15,7 +15,7 @@ use program::Program;
 fn record(path: &Path, keep: Keep, hub: &Hub, rate: u64, time: Duration) -> Summary {
     let file = RecordingFile::create(path, keep).expect("a new file");
     let outputs = Outputs { file: Some(file), hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     let clock = handle.clone();
     Program::new(handle, move || clock.now_ns()).run(rate, time, |_, _| ());
     recorder.stop()

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use vramscope_trace::{DeviceId, Event, EventKind, Pool, PoolKind, Sink, SiteId, StreamId};
+use vramscope_trace::{DeviceId, Event, EventKind, PoolKey, PoolKind, Sink, SiteId, StreamId};
 
 /// Blocks that are live at once.
 const LIVE: usize = 512;
@@ -48,7 +48,7 @@ impl<S: Sink, C: Fn() -> u64> Program<S, C> {
         let requested = 1 + seed % (64 << 10);
         let (size, site) = (requested.next_multiple_of(512), SiteId(0));
         let address = self.free.pop().expect("there are more than are ever live");
-        let (stream, pool) = (StreamId(0), Pool::default_of(PoolKind::Small));
+        let (stream, pool) = (StreamId(0), PoolKey::default_of(PoolKind::Small));
         self.event(EventKind::BlockAllocated { address, size, requested, stream, pool, site });
         self.live.push_back(address);
         if self.live.len() > LIVE {

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vramscope_collector::{FreeError, HostDevice, HostPool, Settings};
-use vramscope_trace::{Definition, Definitions, Event, EventKind, Memory, MemoryState, Sink, SiteId, StringId};
+use vramscope_trace::{Definition, Definitions, Event, EventKind, MemorySink, MemoryState, Sink, SiteId, StringId};
 
 /// Keeps what a pool says; clones keep it in the same place.
 #[derive(Clone, Default)]
 pub(crate) struct Kept {
-    pub(crate) memory: Arc<Mutex<Memory>>,
+    pub(crate) memory: Arc<Mutex<MemorySink>>,
     pub(crate) defined: Arc<Mutex<Definitions>>,
 }
 

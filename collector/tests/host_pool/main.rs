@@ -10,7 +10,7 @@ mod uses;
 
 use kept::{Kept, delete, recorded_pool};
 use vramscope_collector::{AllocateError, FreeError};
-use vramscope_trace::{Category, DeviceId, EventKind, Site, Stage, StreamId};
+use vramscope_trace::{Category, DeviceId, EventKind, Site, AnnotationStage, StreamId};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
@@ -150,7 +150,7 @@ fn spans_begin_and_end() {
             _ => panic!("{event:?}"),
         })
         .collect();
-    let expected = [(0, Stage::Begin, "step 1"), (1, Stage::Instant, "evaluated"), (2, Stage::End, "step 1")];
+    let expected = [(0, AnnotationStage::Begin, "step 1"), (1, AnnotationStage::Instant, "evaluated"), (2, AnnotationStage::End, "step 1")];
     assert_eq!(marks, expected.map(|(time, stage, name)| (time, stage, name.to_owned())));
 }
 
@@ -188,7 +188,7 @@ fn threads_share_a_pool_and_never_memory() {
         }
     });
     let state = kept.state();
-    assert_eq!(state.device(DeviceId(0)).unwrap().misfits(), 0);
+    assert_eq!(state.device(DeviceId(0)).unwrap().inconsistencies(), 0);
     assert_eq!(state.device(DeviceId(0)).unwrap().counters().active, 0);
     assert!(kept.events().is_sorted_by_key(|event| event.time_ns));
 }
@@ -205,8 +205,8 @@ fn memory_can_be_had_by_its_address_alone() {
     assert_eq!(allocated, Some((address, 1024, StreamId(3))));
     assert_eq!(delete(&pool, address + 512), Err(FreeError::InsideBlock { address: address + 512, block: address }));
     assert_eq!(delete(&pool, address), Ok(()));
-    assert_eq!(delete(&pool, address), Err(FreeError::NotLive { address }));
-    assert_eq!(delete(&pool, 8), Err(FreeError::Foreign { address: 8 }));
+    assert_eq!(delete(&pool, address), Err(FreeError::NotAllocated { address }));
+    assert_eq!(delete(&pool, 8), Err(FreeError::UnknownAddress { address: 8 }));
     assert_eq!(pool.caching_allocator_alloc(0, StreamId(0)), Ok(None));
     assert_eq!(pool.stats().allocated_bytes.all.current, 0);
 }

@@ -4,7 +4,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use vramscope_collector::{
     Begin, Category, HostDevice, HostPool, Hub, Outputs, Recorder, RecorderHandle, Scope, ScopeLayer, Settings,
 };
-use vramscope_trace::{DeviceId, Info, Recording, Site};
+use vramscope_trace::{DeviceId, RecordingInfo, Recording, Site};
 
 use crate::MIB;
 
@@ -12,7 +12,7 @@ use crate::MIB;
 fn recorded(program: impl FnOnce(&RecorderHandle)) -> Recording {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     program(&handle);
     recorder.stop();
     let mut recording = Recording::new();

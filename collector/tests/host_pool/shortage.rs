@@ -22,7 +22,7 @@ fn the_error_says_what_stood_in_the_way() {
         assert!(message.contains(part), "{part:?} is not in {message:?}");
     }
     let AllocateError::OutOfMemory(details) = error else { panic!("{message}") };
-    assert_eq!((details.process_bytes, details.others_bytes), (None, None));
+    assert_eq!((details.process_bytes, details.other_processes_bytes), (None, None));
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_callback_gives_up_buffers_on_a_miss() {
     assert_eq!(calls.load(Ordering::Relaxed), 1);
     let again = pool.alloc_zeros::<u8>(LARGE).unwrap();
     assert_eq!((again.address(), calls.load(Ordering::Relaxed)), (address, 2));
-    assert_eq!(kept.state().device(vramscope_trace::DeviceId(0)).unwrap().misfits(), 0);
+    assert_eq!(kept.state().device(vramscope_trace::DeviceId(0)).unwrap().inconsistencies(), 0);
     // A hit asks nobody, and the pool works on for everyone.
     drop(again);
     let on_other = std::thread::spawn(move || other_thread.alloc_zeros::<u8>(LARGE).unwrap().address());
@@ -135,7 +135,7 @@ fn a_callback_that_panics_leaves_the_pool_whole() {
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"the program's own mistake"));
     assert_eq!(pool.memory_allocated(), 0);
     assert!(pool.alloc_zeros::<u8>(LARGE).is_ok());
-    assert_eq!(kept.state().device(vramscope_trace::DeviceId(0)).unwrap().misfits(), 0);
+    assert_eq!(kept.state().device(vramscope_trace::DeviceId(0)).unwrap().inconsistencies(), 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What PyTorch's users call, under the names that they know.
 
 use vramscope_collector::{AllocateError, HostDevice, HostPool, Settings};
-use vramscope_trace::{Null, StreamId};
+use vramscope_trace::{NullSink, StreamId};
 
 use crate::MIB;
 use crate::kept::recorded_pool;
@@ -67,7 +67,7 @@ fn settings_can_be_changed_and_the_limit_stays() {
     pool.set_per_process_memory_fraction(0.5).unwrap();
     pool.set_allocator_settings("max_split_size_mb:64,large_segment_size_mb:40").unwrap();
     let settings = pool.allocator_settings();
-    assert_eq!((settings.max_split_size, settings.per_process_memory_fraction), (Some(64 * MIB), 0.5));
+    assert_eq!((settings.max_split_size_bytes, settings.per_process_memory_fraction), (Some(64 * MIB), 0.5));
     assert!(pool.set_allocator_settings("max_split_size_mb:").is_err());
     assert_eq!(pool.allocator_settings(), settings);
     let _buffer = pool.alloc_zeros::<u8>(2 << 20).unwrap();
@@ -77,7 +77,7 @@ fn settings_can_be_changed_and_the_limit_stays() {
 #[test]
 fn settings_hold_from_the_beginning() {
     let settings = Settings::parse("roundup_power2_divisions:4").unwrap();
-    let pool = HostPool::new(HostDevice::new(64 << 20), settings, Null, || 0);
+    let pool = HostPool::new(HostDevice::new(64 << 20), settings, NullSink, || 0);
     let _buffer = pool.alloc_zeros::<u8>(1_300_000).unwrap();
     assert_eq!(pool.memory_allocated(), MIB + MIB / 4);
 }

@@ -3,7 +3,7 @@
 use std::thread;
 
 use half::{bf16, f16};
-use vramscope_collector::{AllocateError, Diverted, FreeError, HostPool, MempoolError, PoolSlice, graph_pool_handle};
+use vramscope_collector::{AllocateError, CaptureFilter, FreeError, HostPool, MempoolError, PoolSlice, graph_pool_handle};
 use vramscope_trace::{Event, EventKind, MempoolId, StreamId};
 
 use crate::MIB;
@@ -98,7 +98,7 @@ fn uses_can_be_told_by_address_too() {
     delete(&pool, address).unwrap();
     assert_eq!(pool.memory_allocated(), 0);
     assert_eq!(pool.memory_snapshot()[0].active_size, 1024);
-    assert_eq!(pool.caching_allocator_record_stream(address, StreamId(2)), Err(FreeError::NotLive { address }));
+    assert_eq!(pool.caching_allocator_record_stream(address, StreamId(2)), Err(FreeError::NotAllocated { address }));
 }
 
 #[test]
@@ -130,15 +130,15 @@ fn owners(pool: &HostPool) -> Vec<(u64, u64)> {
 #[test]
 fn a_private_pool_serves_what_is_diverted_to_it() {
     let (pool, _) = recorded_pool(64 * MIB);
-    assert_eq!(pool.create_pool(MempoolId(0, 0)), Err(MempoolError::Default), "the name is taken");
+    assert_eq!(pool.create_pool(MempoolId(0, 0)), Err(MempoolError::DefaultPool), "the name is taken");
     let graph = graph_pool_handle();
     assert_ne!(graph, graph_pool_handle());
     pool.begin_allocate_stream_to_pool(graph, &StreamId(1)).unwrap();
-    assert_eq!(pool.begin_allocate_to_pool(graph, Diverted::Everything), Err(MempoolError::AlreadyDiverted(graph)));
+    assert_eq!(pool.begin_allocate_to_pool(graph, CaptureFilter::AllStreams), Err(MempoolError::AlreadySelected(graph)));
     let captured = pool.on(&StreamId(1)).alloc_zeros::<u8>(1000).unwrap();
     let other = pool.alloc_zeros::<u8>(1000).unwrap();
     pool.end_allocate_to_pool(graph).unwrap();
-    assert_eq!(pool.end_allocate_to_pool(graph), Err(MempoolError::NotDiverted(graph)));
+    assert_eq!(pool.end_allocate_to_pool(graph), Err(MempoolError::NotSelected(graph)));
     assert_eq!(owners(&pool), [(0, 0), (graph.0, graph.1)]);
     let address = captured.address();
     drop((captured, other));
@@ -147,7 +147,7 @@ fn a_private_pool_serves_what_is_diverted_to_it() {
     pool.empty_cache().unwrap();
     assert_eq!(owners(&pool), [(graph.0, graph.1)]);
     pool.release_pool(graph).unwrap();
-    assert_eq!(pool.release_pool(graph), Err(MempoolError::InUseNoMore(graph)));
+    assert_eq!(pool.release_pool(graph), Err(MempoolError::Released(graph)));
     pool.empty_cache().unwrap();
     assert_eq!(owners(&pool), []);
     assert_eq!(pool.release_pool(graph), Err(MempoolError::Unknown(graph)));

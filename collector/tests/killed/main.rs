@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vramscope_collector::{Begin, Hub, Keep, Outputs, Recorder, RecordingFile};
-use vramscope_trace::{Decoder, Event, Info, Item, Memory, Recording};
+use vramscope_trace::{Decoder, Event, RecordingInfo, DecodedItem, MemorySink, Recording};
 
 #[path = "../file/program.rs"]
 mod program;
@@ -46,7 +46,7 @@ fn the_program_that_is_killed() {
     let hub = Hub::default();
     let _viewer = (mode == "watched").then(|| hub.viewer(Begin::Newest));
     let outputs = Outputs { file: Some(file), hub: Some(hub), ..Outputs::default() };
-    let (_recorder, handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (_recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     let clock = handle.clone();
     let rate = if mode == SLOW { SLOW_RATE } else { RATE };
     Program::new(handle, move || clock.now_ns()).run(rate, 10 * LIFE, |time_ns, events| {
@@ -81,8 +81,8 @@ fn events(bytes: &[u8]) -> (u64, Vec<Event>) {
     let (mut first, mut events) = (0, Vec::new());
     while let Some(item) = decoder.next_item().expect("whole chunks, and the beginning of one") {
         match item {
-            Item::Event(event) => events.push(event),
-            Item::FullState(state) if events.is_empty() => first = state.event(),
+            DecodedItem::Event(event) => events.push(event),
+            DecodedItem::FullState(state) if events.is_empty() => first = state.event(),
             _ => {}
         }
     }
@@ -91,7 +91,7 @@ fn events(bytes: &[u8]) -> (u64, Vec<Event>) {
 
 /// What the program does in its life, however long that is.
 fn expected(count: usize) -> Vec<Event> {
-    let mut program = Program::new(Memory::default(), || 0);
+    let mut program = Program::new(MemorySink::default(), || 0);
     while program.sink.events.len() < count {
         program.block();
     }

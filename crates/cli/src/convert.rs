@@ -1,6 +1,6 @@
 //! Encodes imported events as a recording with an index.
 
-use vramscope_trace::{Annotation, Definition, Encoder, Event, Info, MemoryState, Recording, Sink};
+use vramscope_trace::{Annotation, Definition, Encoder, Event, RecordingInfo, MemoryState, Recording, Sink};
 
 use crate::error::Result;
 
@@ -21,9 +21,9 @@ pub(crate) struct ChunkWriter<F> {
 
 impl<F: FnMut(&[u8]) -> Result> ChunkWriter<F> {
     /// Creates a writer for the recording that `info` describes.
-    pub(crate) fn new(info: &Info, write: F) -> Self {
+    pub(crate) fn new(info: &RecordingInfo, write: F) -> Self {
         let encoder = Encoder::new(info);
-        Self { encoder, written: Some(Recording::passing_by(None)), write, result: Ok(()), pending_events: 0 }
+        Self { encoder, written: Some(Recording::overview_only(None)), write, result: Ok(()), pending_events: 0 }
     }
 
     fn write_chunks(&mut self) {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 #[cfg(feature = "export")]
 use vramscope_formats::export::{self, Redactor};
-use vramscope_formats::{self as formats, Limits, Source};
+use vramscope_formats::{self as formats, Limits, InputFormat};
 use vramscope_trace::{Count, Damage, FORMAT_NAME, FORMAT_VERSION, FormatError, ReadAt, Recording};
 
 use crate::convert::ChunkWriter;
@@ -45,7 +45,7 @@ enum Content {
     /// A recording and its length in bytes. Only the parts that are needed are read.
     Recording(Arc<dyn ReadAt>, u64),
     /// Another tool's format, in memory.
-    Foreign(Source, Vec<u8>),
+    Foreign(InputFormat, Vec<u8>),
 }
 
 /// A file that is read at any position.
@@ -55,9 +55,9 @@ impl ReadAt for SeekableFile {
     fn read_at(&self, range: Range<u64>) -> std::result::Result<Vec<u8>, String> {
         // Every read seeks first, so a poisoned lock guards nothing inconsistent.
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut bytes = vec![0; usize::try_from(range.end - range.start).map_err(|error| error.to_string())?];
+        let mut bytes = vec![0; usize::try_from(range.end - range.start).map_err(std::io::Error::other)?];
         let read = file.seek(SeekFrom::Start(range.start)).and_then(|_| file.read_exact(&mut bytes));
-        read.map(|()| bytes).map_err(|error| error.to_string())
+        read.map(|()| bytes)
     }
 }
 
@@ -100,7 +100,7 @@ impl Input {
         }
         let mut packed = Vec::new();
         file.by_ref().take(HEAD_BYTES).read_to_end(&mut packed).map_err(io_error)?;
-        if metadata.is_file() && formats::sniff(&packed) == Some(Source::Trace) {
+        if metadata.is_file() && formats::sniff(&packed) == Some(InputFormat::Recording) {
             let content = Content::Recording(Arc::new(SeekableFile(Mutex::new(file))), metadata.len());
             return Ok(Self { path: path.to_owned(), content, is_plain: true, redact: false });
         }
@@ -116,7 +116,7 @@ impl Input {
         let bytes = unpacked.unwrap_or(packed);
         let content = match formats::sniff(&bytes) {
             None => return Err(unknown_format(path, &bytes)),
-            Some(Source::Trace) => {
+            Some(InputFormat::Recording) => {
                 let len = bytes.len() as u64;
                 Content::Recording(Arc::new(bytes), len)
             }
@@ -139,14 +139,14 @@ impl Input {
     /// Returns the file's format.
     pub(crate) fn format(&self) -> Format {
         match &self.content {
-            Content::Recording(..) | Content::Foreign(Source::Trace, _) => {
+            Content::Recording(..) | Content::Foreign(InputFormat::Recording, _) => {
                 Format { name: FORMAT_NAME, version: Some(FORMAT_VERSION) }
             }
-            Content::Foreign(Source::TorchPickle, bytes) => {
+            Content::Foreign(InputFormat::TorchPickle, bytes) => {
                 Format { name: "pytorch-pickle", version: bytes.get(1).map(|&protocol| protocol.into()) }
             }
-            Content::Foreign(Source::TorchJson, _) => Format { name: "pytorch-json", version: None },
-            Content::Foreign(Source::RmmLog, _) => Format { name: "rmm-csv", version: None },
+            Content::Foreign(InputFormat::TorchJson, _) => Format { name: "pytorch-json", version: None },
+            Content::Foreign(InputFormat::RmmLog, _) => Format { name: "rmm-csv", version: None },
         }
     }
 
@@ -201,7 +201,7 @@ impl Input {
         let path = self.path.clone();
         let mut recording = self.into_indexed_recording()?;
         let bar = terminal::progress_bar(recording_name(&path));
-        let damage = recording.leave_out_damaged(|done, total| {
+        let damage = recording.skip_damaged(|done, total| {
             bar.set_length(total);
             bar.set_position(done);
         });
@@ -242,7 +242,7 @@ impl Input {
         if let Some(damage) = &damage {
             terminal::message(CommandError::file(&self.path, damage));
         }
-        let intact = if damage.is_some() { recording.taken_bytes() } else { len };
+        let intact = if damage.is_some() { recording.complete_bytes() } else { len };
         Ok((recording, intact))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use vramscope_trace::{Annotation, Definition, Event, Info, Item, MemoryState, Sink};
+use vramscope_trace::{Annotation, Definition, Event, RecordingInfo, DecodedItem, MemoryState, Sink};
 
 /// Items sent at once: enough to make waking the receiver cheap, few enough that a batch stays in
 /// the processor's cache.
@@ -13,12 +13,12 @@ const CHANNEL_BATCHES: usize = 16;
 
 /// A sink that sends its items to another thread.
 pub(crate) struct ItemSender {
-    batch: Vec<Item>,
-    channel: SyncSender<Vec<Item>>,
+    batch: Vec<DecodedItem>,
+    channel: SyncSender<Vec<DecodedItem>>,
 }
 
 impl ItemSender {
-    fn push(&mut self, item: Item) {
+    fn push(&mut self, item: DecodedItem) {
         self.batch.push(item);
         if self.batch.len() == BATCH_ITEMS {
             self.send();
@@ -40,26 +40,26 @@ impl Drop for ItemSender {
 
 impl Sink for ItemSender {
     fn event(&mut self, event: &Event) {
-        self.push(Item::Event(*event));
+        self.push(DecodedItem::Event(*event));
     }
     fn define(&mut self, definition: &Definition) {
-        self.push(Item::Define(definition.clone()));
+        self.push(DecodedItem::Define(definition.clone()));
     }
     fn annotation(&mut self, annotation: &Annotation) {
-        self.push(Item::Annotation(*annotation));
+        self.push(DecodedItem::Annotation(*annotation));
     }
     fn full_state(&mut self, state: &MemoryState) {
-        self.push(Item::FullState(Box::new(state.clone())));
+        self.push(DecodedItem::FullState(Box::new(state.clone())));
     }
 }
 
 /// The sending end of the channel before the recording's description is known.
-pub(crate) struct PendingSender(SyncSender<Vec<Item>>);
+pub(crate) struct PendingSender(SyncSender<Vec<DecodedItem>>);
 
 impl PendingSender {
     /// Sends the recording's description and returns the sink for its items.
-    pub(crate) fn begin(self, info: &Info) -> ItemSender {
-        ItemSender { batch: vec![Item::Info(info.clone())], channel: self.0 }
+    pub(crate) fn begin(self, info: &RecordingInfo) -> ItemSender {
+        ItemSender { batch: vec![DecodedItem::Info(info.clone())], channel: self.0 }
     }
 }
 
@@ -68,7 +68,7 @@ impl PendingSender {
 /// `read` sent nothing.
 pub(crate) fn read_on_thread<T: Send, S: Sink>(
     read: impl FnOnce(PendingSender) -> T + Send,
-    make_sink: impl FnOnce(&Info) -> S,
+    make_sink: impl FnOnce(&RecordingInfo) -> S,
 ) -> (T, Option<S>) {
     let (sender, receiver) = sync_channel(CHANNEL_BATCHES);
     thread::scope(|scope| {
@@ -80,17 +80,17 @@ pub(crate) fn read_on_thread<T: Send, S: Sink>(
     })
 }
 
-fn receive<S: Sink>(receiver: &Receiver<Vec<Item>>, make_sink: impl FnOnce(&Info) -> S) -> Option<S> {
+fn receive<S: Sink>(receiver: &Receiver<Vec<DecodedItem>>, make_sink: impl FnOnce(&RecordingInfo) -> S) -> Option<S> {
     let mut items = receiver.iter().flatten();
-    let Some(Item::Info(info)) = items.next() else { return None };
+    let Some(DecodedItem::Info(info)) = items.next() else { return None };
     let mut sink = make_sink(&info);
     for item in items {
         match item {
-            Item::Info(_) => {}
-            Item::Define(definition) => sink.define(&definition),
-            Item::FullState(state) => sink.full_state(&state),
-            Item::Event(event) => sink.event(&event),
-            Item::Annotation(annotation) => sink.annotation(&annotation),
+            DecodedItem::Info(_) => {}
+            DecodedItem::Define(definition) => sink.define(&definition),
+            DecodedItem::FullState(state) => sink.full_state(&state),
+            DecodedItem::Event(event) => sink.event(&event),
+            DecodedItem::Annotation(annotation) => sink.annotation(&annotation),
         }
     }
     Some(sink)
@@ -98,14 +98,14 @@ fn receive<S: Sink>(receiver: &Receiver<Vec<Item>>, make_sink: impl FnOnce(&Info
 
 #[cfg(test)]
 mod tests {
-    use vramscope_trace::{DeviceId, EventKind, Memory};
+    use vramscope_trace::{DeviceId, EventKind, MemorySink};
 
     use super::*;
 
     #[test]
     fn all_items_arrive_in_order() {
         let event = |lost: u64| Event { device: DeviceId(1), time_ns: lost, kind: EventKind::Gap { lost } };
-        let info = Info { source: "train.py".to_owned(), ..Info::default() };
+        let info = RecordingInfo { source: "train.py".to_owned(), ..RecordingInfo::default() };
         for count in [0, 1, BATCH_ITEMS as u64 - 1, 100_000] {
             let read = |pending: PendingSender| {
                 let mut sender = pending.begin(&info);
@@ -116,14 +116,14 @@ mod tests {
             };
             let (returned, memory) = read_on_thread(read, |received| {
                 assert_eq!(received, &info);
-                Memory::default()
+                MemorySink::default()
             });
             let memory = memory.expect("the reader sent items");
             assert_eq!(returned, count);
             assert!(memory.events.iter().copied().eq((0..count).map(event)));
             assert_eq!((memory.definitions.len(), memory.states.len()), (1, 1));
         }
-        let (returned, memory) = read_on_thread(|_| "nothing", |_| Memory::default());
+        let (returned, memory) = read_on_thread(|_| "nothing", |_| MemorySink::default());
         assert!(returned == "nothing" && memory.is_none());
     }
 }

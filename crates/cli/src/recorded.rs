@@ -19,5 +19,5 @@ pub(crate) fn settings(path: &Path, recording: &Recording, limit: Option<ByteSiz
 
 /// Returns the histories of a recording's devices; a device has several where events are missing.
 pub(crate) fn histories(path: &Path, recording: &Recording) -> Result<Vec<History>> {
-    History::all_of(recording).map_err(|error| CommandError::file(path, error))
+    History::from_recording(recording).map_err(|error| CommandError::file(path, error))
 }

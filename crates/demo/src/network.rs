@@ -221,14 +221,14 @@ pub(crate) fn argmax_rows<'a>(logits: &'a [f32], classes: usize) -> impl Iterato
 #[cfg(test)]
 mod tests {
     use vramscope_collector::{HostDevice, Settings};
-    use vramscope_trace::Null;
+    use vramscope_trace::NullSink;
 
     use super::*;
     use crate::random::symmetric;
 
     #[test]
     fn gradients_match_finite_differences() {
-        let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), Null, || 0);
+        let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), NullSink, || 0);
         let mut rng = Rng::with_seed(3);
         let mut network = Network::new(&pool, &[9, 7, 6, 4], &mut rng).expect("the pool is large enough");
         let batch: Vec<f32> = (0..5 * 9).map(|_| symmetric(&mut rng, 1.0)).collect();
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn prediction_equals_the_forward_pass() {
-        let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), Null, || 0);
+        let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), NullSink, || 0);
         let network = Network::new(&pool, &[4, 8, 3], &mut Rng::with_seed(1)).expect("the pool is large enough");
         let batch = || pool.full(8, 0.5f32).expect("the pool is large enough");
         assert_eq!(

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use vramscope_collector::{HostDevice, HostPool, Settings};
 use vramscope_demo::{DemoError, Options, Step, Summary, run};
-use vramscope_trace::{Category, Definition, Definitions, DeviceId, Event, EventKind, MemoryState, Sink, Stage};
+use vramscope_trace::{Category, Definition, Definitions, DeviceId, Event, EventKind, MemoryState, Sink, AnnotationStage};
 
 /// A sink that collects a summary. Clones share the summary.
 #[derive(Clone, Default)]
@@ -19,7 +19,7 @@ struct SummarySink(Arc<Mutex<RecordedSummary>>);
 struct RecordedSummary {
     state: MemoryState,
     definitions: Definitions,
-    marks: Vec<(Stage, String)>,
+    marks: Vec<(AnnotationStage, String)>,
     /// Scope path and category of every allocation.
     uses: BTreeSet<(String, Category)>,
     peak_bytes: u64,
@@ -109,7 +109,7 @@ fn allocations_have_scopes_and_categories() {
     assert_eq!(active(), 0);
     let record = recorded.0.lock().unwrap();
     let device = record.state.device(DeviceId(0)).unwrap();
-    assert_eq!((device.misfits(), device.ooms()), (0, 0));
+    assert_eq!((device.inconsistencies(), device.ooms()), (0, 0));
     assert!(record.peak_bytes > 1 << 20);
     let assert_used =
         |path: &str, category| assert!(record.uses.contains(&(path.to_owned(), category)), "{path} {category:?}");
@@ -128,10 +128,10 @@ fn allocations_have_scopes_and_categories() {
     );
     assert_eq!(
         record.marks[..3],
-        [(Stage::Begin, "step 1"), (Stage::End, "step 1"), (Stage::Begin, "step 2")]
+        [(AnnotationStage::Begin, "step 1"), (AnnotationStage::End, "step 1"), (AnnotationStage::Begin, "step 2")]
             .map(|(stage, name)| (stage, name.to_owned()))
     );
-    assert_eq!(record.marks.last(), Some(&(Stage::End, "evaluate".to_owned())));
+    assert_eq!(record.marks.last(), Some(&(AnnotationStage::End, "evaluate".to_owned())));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use divan::Bencher;
 use vramscope_formats::{Limits, import, unpack};
-use vramscope_trace::{Encoder, Null};
+use vramscope_trace::{Encoder, NullSink};
 
 fn main() {
     divan::main();
@@ -35,7 +35,7 @@ fn pickle(name: &str) -> Option<Vec<u8>> {
 fn import_without_encoding(bencher: Bencher, name: &str) {
     let Some(bytes) = pickle(name) else { return };
     bencher
-        .bench(|| import(&bytes, name, &Limits::default(), &mut |_, _| {}, |_| Null).expect("the snapshot is valid"));
+        .bench(|| import(&bytes, name, &Limits::default(), &mut |_, _| {}, |_| NullSink).expect("the snapshot is valid"));
 }
 
 #[divan::bench(args = ["gpt_varlen", "big"], sample_count = 3, sample_size = 1)]
@@ -66,7 +66,7 @@ fn rmm_log_of_a_million_lines(bencher: Bencher) {
         log.extend_from_slice(line.as_bytes());
     }
     bencher.bench(|| {
-        import(&log, "log.csv", &Limits::default(), &mut |_, _| {}, |_| Null).expect("the snapshot is valid")
+        import(&log, "log.csv", &Limits::default(), &mut |_, _| {}, |_| NullSink).expect("the snapshot is valid")
     });
 }
 

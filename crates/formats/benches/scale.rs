@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use vramscope_formats::{Limits, import, unpack};
 use vramscope_trace::{
-    Decoder, DeviceId, Encoder, Event, EventKind, Info, Item, LifetimesBuilder, Memory, MemoryState, ReadAt, Recording,
+    Decoder, DeviceId, Encoder, Event, EventKind, RecordingInfo, DecodedItem, LifetimesBuilder, MemorySink, MemoryState, ReadAt, Recording,
     Replay, Sink, SiteId,
 };
 
@@ -42,13 +42,13 @@ fn history(is_whole: bool) -> History {
     let packed = std::fs::read(&path).expect("the snapshot can be read");
     let bytes = unpack(&packed, &Limits::default()).expect("it unpacks");
     let (mut memory, _) =
-        import(&bytes, "it", &Limits::default(), &mut |_, _| {}, |_| Memory::default()).expect("it imports");
+        import(&bytes, "it", &Limits::default(), &mut |_, _| {}, |_| MemorySink::default()).expect("it imports");
     let start = memory.states.drain(..).next().map(|(_, state)| state).unwrap_or_default();
     let end = after(&start, &memory.events);
     let mut history = History { name: String::new(), events: memory.events, start, end };
     let once = history.events.len();
     while history.events.len() < wanted {
-        let mut more = Memory::default();
+        let mut more = MemorySink::default();
         history.repeat(&mut more, history.events.len() / once, once);
         history.events.append(&mut more.events);
     }
@@ -126,10 +126,9 @@ impl History {
 struct OnDisk(File);
 
 impl ReadAt for OnDisk {
-    fn read_at(&self, range: Range<u64>) -> Result<Vec<u8>, String> {
+    fn read_at(&self, range: Range<u64>) -> std::io::Result<Vec<u8>> {
         let mut bytes = vec![0; (range.end - range.start) as usize];
-        std::os::unix::fs::FileExt::read_exact_at(&self.0, &mut bytes, range.start)
-            .map_err(|error| error.to_string())?;
+        std::os::unix::fs::FileExt::read_exact_at(&self.0, &mut bytes, range.start)?;
         Ok(bytes)
     }
 }
@@ -186,8 +185,8 @@ fn per_second(events: u64, took: Duration) -> String {
 fn write(history: &History, times: u64, path: &Path) -> (u64, Duration) {
     let began = Instant::now();
     let mut file = BufWriter::new(File::create(path).expect("the temporary folder can be written"));
-    let mut encoder = Encoder::new(&Info::default());
-    let mut passed = Recording::passing_by(None);
+    let mut encoder = Encoder::new(&RecordingInfo::default());
+    let mut passed = Recording::overview_only(None);
     let mut pass_by = Duration::ZERO;
     for time in 0..times {
         history.repeat(&mut encoder, time as usize, history.events.len());
@@ -218,14 +217,14 @@ fn measure(history: &History, times: u64, path: &Path) -> Measured {
         for piece in bytes.chunks(1 << 16) {
             decoder.push(piece);
             while let Some(item) = decoder.next_item().expect("the recording is valid") {
-                black_box(matches!(item, Item::Event(_)));
+                black_box(matches!(item, DecodedItem::Event(_)));
             }
         }
     });
     println!("  decode, event by event     {}", per_second(events, decode));
     let footprint = Footprint::begin();
     let open = shortest(repeats, || {
-        let mut recording = Recording::passing_by(Some(source()));
+        let mut recording = Recording::overview_only(Some(source()));
         let source = source();
         let mut at = 0;
         while at < len {
@@ -271,11 +270,11 @@ fn lifetimes_of(path: &Path) -> usize {
         decoder.push(piece);
         while let Some(item) = decoder.next_item().expect("the recording is valid") {
             match item {
-                Item::FullState(state) => {
+                DecodedItem::FullState(state) => {
                     number = state.event();
                     builder.full_state(&state);
                 }
-                Item::Event(event) => {
+                DecodedItem::Event(event) => {
                     builder.event(number, &event);
                     number += 1;
                 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use vramscope_trace::{Annotation, Count, DeviceId, DeviceInfo, Event, Info, MemoryState, Sink};
+use vramscope_trace::{Annotation, Count, DeviceId, DeviceInfo, Event, RecordingInfo, MemoryState, Sink};
 
 use crate::error::ReadError;
 use crate::limits::Limits;
@@ -34,13 +34,13 @@ const MAX_IDLE_DEVICES: usize = 64;
 /// The sink receives definitions before the events that use them. If memory was in use before the
 /// first event, it first receives a full state. Events of all devices are ordered by time, events
 /// of the same time by device; the events of one device keep the order of its history. Pinned host
-/// memory is device [`DeviceId::HOST`]. Time 0 is the earliest event; [`Info::epoch_unix_ns`] is
+/// memory is device [`DeviceId::HOST`]. Time 0 is the earliest event; [`RecordingInfo::epoch_unix_ns`] is
 /// its time since 1970. An annotation precedes the first event that is not earlier. If no entry has
 /// a time, event n happens at n microseconds.
 ///
 /// ```
 /// use vramscope_formats::{Limits, import};
-/// use vramscope_trace::Null;
+/// use vramscope_trace::NullSink;
 ///
 /// let log = b"Thread,Time,Action,Pointer,Size,Stream\n1,12:00:00.5,allocate,0x7f00,256,0x0\n";
 /// let progress = &mut |_done, _total| {};
@@ -56,7 +56,7 @@ pub fn import<S: Sink>(
     name: &str,
     limits: &Limits,
     progress: &mut dyn FnMut(u64, u64),
-    begin: impl FnOnce(&Info) -> S,
+    begin: impl FnOnce(&RecordingInfo) -> S,
 ) -> Result<(S, ImportSummary), ReadError> {
     // Parsing is the first half of the progress, passing events to the sink the second.
     let half = bytes.len() as u64;
@@ -93,7 +93,7 @@ pub fn import<S: Sink>(
     Ok((sink, ImportSummary { info, events, contradictions, notes }))
 }
 
-fn info(snapshot: &Snapshot, histories: &[DeviceHistory<'_>], name: &str, merger: &HistoryMerger<'_>) -> Info {
+fn info(snapshot: &Snapshot, histories: &[DeviceHistory<'_>], name: &str, merger: &HistoryMerger<'_>) -> RecordingInfo {
     let device_info = |history: &DeviceHistory<'_>| DeviceInfo {
         device: history.device,
         name: if DeviceId(history.device) == DeviceId::HOST { HOST_NAME.to_owned() } else { String::new() },
@@ -108,7 +108,7 @@ fn info(snapshot: &Snapshot, histories: &[DeviceHistory<'_>], name: &str, merger
         let history_complete = !snapshot.settings.overflowed;
         devices.entry(device).or_insert(DeviceInfo { device, history_complete, ..DeviceInfo::default() });
     }
-    Info {
+    RecordingInfo {
         source: name.to_owned(),
         writer: WRITER.to_owned(),
         epoch_unix_ns: merger.epoch_unix_ns(),
@@ -240,7 +240,7 @@ impl<'a> HistoryMerger<'a> {
 }
 
 fn define_new(sites: &mut SiteInterner, sink: &mut impl Sink) {
-    for definition in sites.interner.take_fresh() {
+    for definition in sites.interner.take_new() {
         sink.define(&definition);
     }
 }

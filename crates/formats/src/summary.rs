@@ -1,6 +1,6 @@
 //! The result of an import besides its events.
 
-use vramscope_trace::Info;
+use vramscope_trace::RecordingInfo;
 
 /// The name and version of this crate, recorded as the writer of everything it produces.
 pub(crate) const WRITER: &str = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"));
@@ -9,7 +9,7 @@ pub(crate) const WRITER: &str = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportSummary {
     /// The description of the recording, as passed to the function that created the sink.
-    pub info: Info,
+    pub info: RecordingInfo,
     /// Number of events passed to the sink: one for each entry of the source. Sources that do not
     /// list segments produce additional events as segments become known.
     pub events: u64,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use vramscope_formats::{Limits, import, unpack};
-use vramscope_trace::{DeviceId, Lifetimes, LifetimesBuilder, Memory, MemoryState, SiteId};
+use vramscope_trace::{DeviceId, Lifetimes, LifetimesBuilder, MemorySink, MemoryState, SiteId};
 
 /// Address, size, requested size, site, and whether a free is pending.
 type Row = (u64, u64, u64, SiteId, bool);
@@ -28,7 +28,7 @@ fn check(path: &Path) {
     let bytes = unpack(&file, &limits).expect("the snapshot can be read");
     let name = path.to_string_lossy();
     let (memory, _) =
-        import(&bytes, &name, &limits, &mut |_, _| {}, |_| Memory::default()).expect("the snapshot can be read");
+        import(&bytes, &name, &limits, &mut |_, _| {}, |_| MemorySink::default()).expect("the snapshot can be read");
 
     let mut builder = LifetimesBuilder::new();
     let mut state = MemoryState::default();
@@ -45,7 +45,7 @@ fn check(path: &Path) {
             moments.push(state.clone());
         }
     }
-    let misfits: u64 = state.devices().map(|(_, device)| device.misfits()).sum();
+    let misfits: u64 = state.devices().map(|(_, device)| device.inconsistencies()).sum();
     assert_eq!(misfits, 0, "{name} is consistent");
     moments.push(state);
     let lifetimes = builder.finish();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use vramscope_formats::{Limits, import, unpack};
 use vramscope_pool::{MemoryStats, MempoolError, OutOfMemory, Settings, Stat, StatBySize, Stats, memory_summary, size};
-use vramscope_trace::{DeviceId, EventKind, Memory, MemoryState, MempoolId, StreamId};
+use vramscope_trace::{DeviceId, EventKind, MemorySink, MemoryState, MempoolId, StreamId};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -74,7 +74,7 @@ fn last_out_of_memory(path: &Path, reference: &Value) -> OutOfMemory {
     let packed = fs::read(path.with_extension("pickle.zst")).expect("each reference has a recording");
     let bytes = unpack(&packed, &limits).expect("the recording decompresses");
     let (memory, imported) =
-        import(&bytes, "", &limits, &mut |_, _| {}, |_| Memory::default()).expect("the recording is valid");
+        import(&bytes, "", &limits, &mut |_, _| {}, |_| MemorySink::default()).expect("the recording is valid");
     let is_failure = |kind| matches!(kind, EventKind::OutOfMemory { .. });
     let last = memory.events.iter().rposition(|event| is_failure(event.kind)).expect("the history has a failure");
     let mut state = MemoryState::default();

@@ -3,28 +3,28 @@
 
 use proptest::prelude::*;
 use vramscope_formats::{ImportSummary, InputFormat, Limits, ReadError, import, sniff, unpack};
-use vramscope_trace::{Counters, Definitions, DeviceId, EventKind, Memory, MemoryState, StreamId};
+use vramscope_trace::{Counters, Definitions, DeviceId, EventKind, MemorySink, MemoryState, StreamId};
 
 const HEADER: &str = "Thread,Time,Action,Pointer,Size,Stream\n";
 
-fn read_named(name: &str, log: &[u8]) -> Result<(Memory, ImportSummary), ReadError> {
+fn read_named(name: &str, log: &[u8]) -> Result<(MemorySink, ImportSummary), ReadError> {
     let limits = Limits { max_bytes: 1 << 20, ..Limits::default() };
     let (mut last, mut total) = (0, 0);
     let mut progress = |done, of| {
         assert!(done >= last && done <= of);
         (last, total) = (done, of);
     };
-    let read = import(log, name, &limits, &mut progress, |_| Memory::default());
+    let read = import(log, name, &limits, &mut progress, |_| MemorySink::default());
     assert!(read.is_err() || last == total);
     read
 }
 
-fn read(lines: &str) -> (Memory, ImportSummary) {
+fn read(lines: &str) -> (MemorySink, ImportSummary) {
     read_named("rmm.csv", format!("{HEADER}{lines}").as_bytes()).unwrap_or_else(|error| panic!("{lines}: {error}"))
 }
 
 /// Returns the state after all events.
-fn end(memory: &Memory, device: u16) -> MemoryState {
+fn end(memory: &MemorySink, device: u16) -> MemoryState {
     let mut state = MemoryState::default();
     state.device_mut(DeviceId(device));
     memory.events.iter().for_each(|event| state.apply(event));
@@ -254,7 +254,7 @@ proptest! {
             prop_assert!(now >= reserved);
             reserved = now;
         }
-        let contradictions = state.device(DeviceId(0)).map_or(0, |device| device.misfits());
+        let contradictions = state.device(DeviceId(0)).map_or(0, |device| device.inconsistencies());
         prop_assert!(contradictions <= summary.contradictions, "{contradictions} of {}", summary.contradictions);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use vramscope_trace::{
-    Decoder, DeviceState, Encoder, Event, FormatError, Info, Item, MemoryState, Recording, Replay, Sink,
+    Decoder, DeviceState, Encoder, Event, FormatError, RecordingInfo, DecodedItem, MemoryState, Recording, Replay, Sink,
 };
 
 use crate::random::Random;
@@ -19,7 +19,7 @@ const KEEP_ONE_IN: u64 = 16;
 /// The contents of a recording according to a decoder.
 #[derive(Default)]
 struct Decoded {
-    items: Vec<Item>,
+    items: Vec<DecodedItem>,
     error: Option<FormatError>,
     /// The state at many moments; the last one if full states disagree.
     states: BTreeMap<u64, MemoryState>,
@@ -63,15 +63,15 @@ impl Decoded {
         self.contradictions.iter().any(|number| claimed.iter().any(|claim| claim.contains(number)))
     }
 
-    fn add(&mut self, item: Item, state: &mut MemoryState) {
+    fn add(&mut self, item: DecodedItem, state: &mut MemoryState) {
         match &item {
-            Item::Event(event) => {
+            DecodedItem::Event(event) => {
                 self.first_event.get_or_insert(state.event());
                 if self.states.is_empty() {
                     self.states.insert(state.event(), state.clone());
                 }
                 self.events.insert(state.event(), *event);
-                let count = |state: &MemoryState| state.device(event.device).map_or(0, DeviceState::misfits);
+                let count = |state: &MemoryState| state.device(event.device).map_or(0, DeviceState::inconsistencies);
                 let (number, before) = (state.event(), count(state));
                 state.apply(event);
                 if count(state) != before || before == u64::MAX {
@@ -81,7 +81,7 @@ impl Decoded {
                     self.states.insert(state.event(), state.clone());
                 }
             }
-            Item::FullState(full) => {
+            DecodedItem::FullState(full) => {
                 self.first_event.get_or_insert(full.event());
                 *state = (**full).clone();
                 self.states.insert(state.event(), state.clone());
@@ -146,8 +146,8 @@ fn check_equal(bytes: &[u8], recording: &Recording, decoded: &Decoded, random: &
     let again = Decoded::decode(&encoded, random);
     assert_eq!(again.error, None, "an encoded recording is sound");
     let other_items = |of: &Decoded| {
-        let definitions = of.items.iter().filter(|item| matches!(item, Item::Define(_))).count();
-        let annotations: Vec<_> = of.items.iter().filter(|item| matches!(item, Item::Annotation(_))).cloned().collect();
+        let definitions = of.items.iter().filter(|item| matches!(item, DecodedItem::Define(_))).count();
+        let annotations: Vec<_> = of.items.iter().filter(|item| matches!(item, DecodedItem::Annotation(_))).cloned().collect();
         (definitions, annotations)
     };
     assert_eq!(other_items(&again), other_items(decoded), "definitions and annotations");
@@ -183,20 +183,20 @@ fn has_marks(recording: &Recording) -> bool {
 }
 
 /// Encodes decoded items.
-fn encode(items: &[Item]) -> Vec<u8> {
-    let none = Info::default();
-    let info = items.iter().find_map(|item| if let Item::Info(info) = item { Some(info) } else { None });
+fn encode(items: &[DecodedItem]) -> Vec<u8> {
+    let none = RecordingInfo::default();
+    let info = items.iter().find_map(|item| if let DecodedItem::Info(info) = item { Some(info) } else { None });
     let mut encoder = Encoder::new(info.unwrap_or(&none));
     for item in items {
         match item {
-            Item::Info(_) => {}
-            Item::Define(definition) => encoder.define(definition),
-            Item::FullState(state) => {
+            DecodedItem::Info(_) => {}
+            DecodedItem::Define(definition) => encoder.define(definition),
+            DecodedItem::FullState(state) => {
                 encoder.skip_to(state.event());
                 encoder.full_state(state);
             }
-            Item::Event(event) => encoder.event(event),
-            Item::Annotation(annotation) => encoder.annotation(annotation),
+            DecodedItem::Event(event) => encoder.event(event),
+            DecodedItem::Annotation(annotation) => encoder.annotation(annotation),
         }
     }
     encoder.flush();

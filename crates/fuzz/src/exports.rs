@@ -96,7 +96,7 @@ fn lifetimes(recording: &Recording, random: &mut Random) {
         );
         let between = first.min(at)..end;
         let _ = (device.survivors(between.clone(), end).count(), device.temporaries(between.clone(), 9).count());
-        let _ = (device.churn_by(between, |one| one.stream), device.alive_in(at, end).count());
+        let _ = (device.churn_by(between, |one| one.stream), device.active_between(at, end).count());
         if let Some(one) = device.iter().next() {
             let address = one.address;
             assert!(device.history_of(address).next().is_some(), "an allocated address has a history");
@@ -111,15 +111,15 @@ pub fn pool_rerun(data: &[u8]) {
     let Some(recording) = recording(&bytes).filter(|recording| recording.events() <= MAX_RERUN_EVENTS) else { return };
     let settings = Settings {
         expandable_segments: choice & 2 != 0,
-        max_split_size: (choice & 4 != 0).then_some(40 << 20),
+        max_split_size_bytes: (choice & 4 != 0).then_some(40 << 20),
         limit_bytes: (choice & 8 != 0).then_some(1 << 30),
         ..Settings::default()
     };
-    let histories = rerun::History::all_of(&recording).expect("all chunks are in memory");
+    let histories = rerun::History::from_recording(&recording).expect("all chunks are in memory");
     for history in histories.into_iter().take(2) {
         let verified = rerun::verify(&history, &settings);
         assert!(verified.matched <= verified.events, "{verified:?}");
-        if let Ok(requests) = rerun::Requests::of(history, &settings) {
+        if let Ok(requests) = rerun::Workload::new(history, &settings) {
             let _ = requests.simulate(&Settings::default(), Some(1 << 30));
         }
     }

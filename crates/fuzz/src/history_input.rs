@@ -1,8 +1,8 @@
 //! Turns arbitrary bytes into a recording whose events are mostly consistent.
 
 use vramscope_trace::{
-    Annotation, Category, Definition, DeviceId, DeviceInfo, Encoder, Event, EventKind, Frame, FrameId, Info, MempoolId,
-    Pool, PoolKind, Sink, Site, SiteId, Stack, StackId, Stage, StreamId, StringId,
+    Annotation, Category, Definition, DeviceId, DeviceInfo, Encoder, Event, EventKind, Frame, FrameId, RecordingInfo, MempoolId,
+    PoolKey, PoolKind, Sink, Site, SiteId, Stack, StackId, AnnotationStage, StreamId, StringId,
 };
 
 /// Reads values from the front of bytes; zeros when they are used up.
@@ -35,14 +35,14 @@ impl ByteReader<'_> {
         StreamId(u64::from(self.byte() % 3))
     }
 
-    fn pool(&mut self) -> Pool {
+    fn pool(&mut self) -> PoolKey {
         let byte = self.byte();
         let kind = if byte & 1 == 0 { PoolKind::Small } else { PoolKind::Large };
-        Pool { kind, owner: MempoolId(u64::from(byte >> 6), u64::from(byte >> 7)) }
+        PoolKey { kind, owner: MempoolId(u64::from(byte >> 6), u64::from(byte >> 7)) }
     }
 
-    fn stage(&mut self) -> Stage {
-        [Stage::Instant, Stage::Begin, Stage::End][usize::from(self.byte() % 3)]
+    fn stage(&mut self) -> AnnotationStage {
+        [AnnotationStage::Instant, AnnotationStage::Begin, AnnotationStage::End][usize::from(self.byte() % 3)]
     }
 
     fn kind(&mut self, code: u8) -> EventKind {
@@ -103,7 +103,7 @@ impl ByteReader<'_> {
 /// Returns the recording that an encoder writes for `bytes`, and its number of events.
 pub(crate) fn encode(bytes: &[u8]) -> (Vec<u8>, u64) {
     let mut reader = ByteReader(bytes);
-    let mut encoder = Encoder::new(&Info { source: "fuzz".to_owned(), ..Info::default() });
+    let mut encoder = Encoder::new(&RecordingInfo { source: "fuzz".to_owned(), ..RecordingInfo::default() });
     let mut time_ns = 0u64;
     let mut events = 0;
     while !reader.0.is_empty() {
@@ -139,7 +139,7 @@ pub(crate) fn encode(bytes: &[u8]) -> (Vec<u8>, u64) {
                 // Repeats the header chunk with more information.
                 let device_info =
                     DeviceInfo { device: device.0, rank: Some(reader.byte().into()), ..DeviceInfo::default() };
-                encoder.head(&Info { source: "fuzz".to_owned(), devices: vec![device_info], ..Info::default() });
+                encoder.update_info(&RecordingInfo { source: "fuzz".to_owned(), devices: vec![device_info], ..RecordingInfo::default() });
             }
             _ => time_ns = time_ns.wrapping_sub(u64::from(reader.byte())),
         }

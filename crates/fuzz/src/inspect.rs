@@ -1,6 +1,6 @@
 //! Queries a recording as a viewer does, and checks invariants of the results.
 
-use vramscope_trace::{DeviceId, DeviceState, FormatError, Recording, Replay, metrics_by_group, peak_use};
+use vramscope_trace::{DeviceId, DeviceState, FormatError, Recording, Replay, metrics_by_group, peak_utilization};
 
 use crate::random::Random;
 
@@ -48,8 +48,8 @@ fn inspect_timeline(recording: &Recording, device: DeviceId, random: &mut Random
         }
     }
     if let Some(series) = recording.series(device) {
-        let _ = (series.peak_allocated(), series.peak_active(), series.peak_reserved(), series.used_peaks());
-        assert!((0.0..=1.0).contains(&peak_use(series)), "a share is between 0 and 1");
+        let _ = (series.peak_allocated(), series.peak_active(), series.peak_reserved(), series.used_memory_peaks());
+        assert!((0.0..=1.0).contains(&peak_utilization(series)), "a share is between 0 and 1");
     }
 }
 
@@ -103,5 +103,5 @@ pub(crate) fn inspect_device(device: &DeviceState) {
     for (_, metrics) in metrics_by_group(device).into_iter().take(100) {
         check_shares(&metrics);
     }
-    let _ = vramscope_trace::holders(device);
+    let _ = vramscope_trace::live_bytes_by_site(device);
 }

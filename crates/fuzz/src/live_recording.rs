@@ -23,7 +23,7 @@ fn split_chunks(bytes: &[u8]) -> Vec<Chunk> {
 /// Checks that the remaining part is a recording: the one of a viewer that joined at its first full
 /// state.
 fn check_remainder(recording: &Recording) {
-    let held: Vec<u8> = recording.held().flatten().collect();
+    let held: Vec<u8> = recording.bytes_in_memory().flatten().collect();
     let mut opened = Recording::new();
     let taken = opened.push(&held).and_then(|()| opened.finish());
     assert_eq!(taken, Ok(()), "the remainder is a recording");
@@ -48,11 +48,11 @@ pub fn live_recording(data: &[u8]) {
         if recording.push(&chunk.bytes).is_err() {
             return inspect(&recording, &mut random);
         }
-        if !recording.is_forgetting() && random.below(3) == 0 {
-            recording.forget(recording.held_bytes() / (2 + random.index(8)));
+        if !recording.is_trimming() && random.below(3) == 0 {
+            recording.start_trim(recording.memory_bytes() / (2 + random.index(8)));
         }
         let before = recording.first_event();
-        if recording.forget_on(random.below(2000)) {
+        if recording.continue_trim(random.below(2000)) {
             assert!(recording.first_event() >= before, "the first event only moves forward");
             check_remainder(&recording);
             inspect(&recording, &mut random);
@@ -60,10 +60,10 @@ pub fn live_recording(data: &[u8]) {
     }
     // At most one slice for each possible chunk.
     for _ in 0..=bytes.len() {
-        if !recording.is_forgetting() || recording.forget_on(5000) {
+        if !recording.is_trimming() || recording.continue_trim(5000) {
             break;
         }
     }
-    assert!(!recording.is_forgetting(), "forgetting ends");
+    assert!(!recording.is_trimming(), "forgetting ends");
     inspect(&recording, &mut random);
 }

@@ -79,7 +79,7 @@ pub fn unpack(data: &[u8]) {
         }
     }
     // In pieces and without a known format, as the browser does.
-    let mut opening = vramscope_viewer::open::Opening::new("fuzz.gz");
+    let mut opening = vramscope_viewer::open::FileLoader::new("fuzz.gz");
     data.chunks(data.len() / 3 + 1).for_each(|piece| opening.push(piece));
     let _ = opening.finish();
 }

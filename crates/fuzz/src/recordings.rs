@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use vramscope_trace::{Opening, ReadAt, Recording, Replay};
+use vramscope_trace::{RecordingOpener, ReadAt, Recording, Replay};
 
 use crate::inspect::inspect;
 use crate::random::Random;
@@ -110,7 +110,7 @@ struct UnstableFile {
 }
 
 impl ReadAt for UnstableFile {
-    fn read_at(&self, range: Range<u64>) -> Result<Vec<u8>, String> {
+    fn read_at(&self, range: Range<u64>) -> std::io::Result<Vec<u8>> {
         let mut random = Random::new(self.seed ^ range.start.rotate_left(17) ^ range.end);
         let mut bytes = self.bytes.read_at(range)?;
         match random.below(8) {
@@ -129,15 +129,15 @@ impl ReadAt for UnstableFile {
 /// Opens a recording as the browser does, which requests bytes and receives them later.
 fn open_on_request(bytes: &[u8], random: &mut Random) {
     let part = |range: &Range<u64>| bytes.get(range.start as usize..range.end as usize).unwrap_or_default();
-    let mut opening = Opening::new(bytes.len() as u64);
+    let mut opening = RecordingOpener::new(bytes.len() as u64);
     // An opening requests each byte once, so it is finished after as many requests as there are
     // chunks.
     for _ in 0..bytes.len() {
-        let Some(range) = opening.wants() else { break };
+        let Some(range) = opening.wanted_range() else { break };
         assert!(range.start <= range.end && range.end <= bytes.len() as u64, "requests are inside the file: {range:?}");
         opening.supply(range.start, part(&range));
     }
-    assert!(opening.wants().is_none(), "an opening ends");
+    assert!(opening.wanted_range().is_none(), "an opening ends");
     let Some(mut recording) = opening.finish() else { return };
     let span = (recording.end_event().saturating_sub(recording.first_event())).saturating_add(1).max(1);
     for _ in 0..3 {

@@ -11,8 +11,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use vramscope_collector::{
     AllocateError, Content, Controls, DevicePool, FreeError, Hub, MemoryDevice, Server, ServerOptions, Settings,
 };
-use vramscope_pool::Diverted;
-use vramscope_trace::{DeviceId, DeviceInfo, MempoolId, Null, StreamId};
+use vramscope_pool::CaptureFilter;
+use vramscope_trace::{DeviceId, DeviceInfo, MempoolId, NullSink, StreamId};
 
 use crate::environment::RecordingOptions;
 use crate::log::Log;
@@ -177,7 +177,7 @@ impl<S: DeviceSource> ProcessState<S> {
                 DevicePool::recorded_by_scope(device, settings, &recording.handle())
             }
             // Without a recording no time is used.
-            None => DevicePool::new(device, settings, Null, || 0),
+            None => DevicePool::new(device, settings, NullSink, || 0),
         })
     }
 
@@ -199,7 +199,7 @@ impl<S: DeviceSource> ProcessState<S> {
         let pool = self.slot(device).and_then(|(_, slot)| slot.existing_pool());
         // SAFETY: These pools create no slices, and PyTorch frees memory only when it has stopped
         // using it.
-        unsafe { pool.ok_or(FreeError::Foreign { address })?.caching_allocator_delete(address) }
+        unsafe { pool.ok_or(FreeError::UnknownAddress { address })?.caching_allocator_delete(address) }
     }
 
     /// Records that work on `stream` uses a block, so that it is not reused before that work is
@@ -208,11 +208,11 @@ impl<S: DeviceSource> ProcessState<S> {
         // PyTorch does not pass the device; addresses of several devices never overlap.
         for (_, pool) in self.pools() {
             match pool.caching_allocator_record_stream(address, stream) {
-                Err(FreeError::Foreign { .. }) => {}
+                Err(FreeError::UnknownAddress { .. }) => {}
                 result => return result,
             }
         }
-        Err(FreeError::Foreign { address })
+        Err(FreeError::UnknownAddress { address })
     }
 
     /// Releases the cached segments of every device.
@@ -241,7 +241,7 @@ impl<S: DeviceSource> ProcessState<S> {
 
     /// Serves the device's requests from a private pool from now on.
     pub(crate) fn begin_allocate_to_pool(&self, device: i32, mempool: MempoolId) -> Result<(), String> {
-        self.pool(device)?.begin_allocate_to_pool(mempool, Diverted::Everything).map_err(|error| error.to_string())
+        self.pool(device)?.begin_allocate_to_pool(mempool, CaptureFilter::AllStreams).map_err(|error| error.to_string())
     }
 
     /// Serves the device's requests from the default pool again.

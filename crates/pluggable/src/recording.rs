@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vramscope_collector::{Hub, Outputs, Push, Recorder, RecorderHandle, RecordingFile};
-use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, Info};
+use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, RecordingInfo};
 
 use crate::environment::RecordingOptions;
 use crate::log::Log;
@@ -46,7 +46,7 @@ impl ProcessRecording {
         outputs.on_file_error = Some(Box::new(move |error| error_log(&format!("{error}; the file ends here"))));
         let writer = concat!("vramscope-pluggable ", env!("CARGO_PKG_VERSION")).to_owned();
         let program = program_name(env::args_os());
-        let info = Info { source: program.clone(), writer, alloc_conf, devices, ..Info::default() };
+        let info = RecordingInfo { source: program.clone(), writer, alloc_conf, devices, ..RecordingInfo::default() };
         let (recorder, handle) =
             Recorder::start(info, outputs).map_err(|error| log(&format!("cannot start the recorder: {error}"))).ok()?;
         let push = options.push.as_ref().zip(hub).and_then(|(address, hub)| {

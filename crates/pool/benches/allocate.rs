@@ -5,7 +5,7 @@
 
 use divan::{Bencher, black_box};
 use vramscope_pool::{AllocatedBlock, Origin, Pool, Settings, SimulatedDevice};
-use vramscope_trace::{DeviceId, Event, Null, Sink, StreamId};
+use vramscope_trace::{DeviceId, Event, NullSink, Sink, StreamId};
 
 /// 256 B to 20 MB, as in the comparison in `ARCHITECTURE.md`.
 const SIZES: [u64; 7] = [256, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 20_000_000];
@@ -85,7 +85,7 @@ impl<S: Sink> Program<S> {
 
 #[divan::bench(sample_size = SAMPLE)]
 fn hit(bencher: Bencher) {
-    let mut program = Program::new(1, Null);
+    let mut program = Program::new(1, NullSink);
     bencher.bench_local(|| {
         let address = black_box(program.allocate(64 << 10)).address;
         program.free(address);
@@ -103,7 +103,7 @@ fn hit_recorded(bencher: Bencher) {
 
 #[divan::bench(args = [LIVE, 10_000, 100_000], sample_size = SAMPLE)]
 fn churn(bencher: Bencher, live: usize) {
-    let mut program = Program::new(live, Null);
+    let mut program = Program::new(live, NullSink);
     bencher.bench_local(|| program.churn());
 }
 

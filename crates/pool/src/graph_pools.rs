@@ -4,7 +4,7 @@
 //! served from a private pool while the graph is captured. `torch.cuda.MemPool` uses the same
 //! mechanism without a graph.
 
-use vramscope_trace::{MempoolId, Pool as PoolKey, PoolKind};
+use vramscope_trace::{MempoolId, PoolKey, PoolKind};
 
 use crate::device::Device;
 use crate::error::MempoolError;

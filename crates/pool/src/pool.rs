@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use vramscope_trace::{DeviceId, Event, EventKind, Pool as PoolKey, PoolKind, Sink, SiteId};
+use vramscope_trace::{DeviceId, Event, EventKind, PoolKey, PoolKind, Sink, SiteId};
 
 use crate::block::{Block, Blocks};
 use crate::device::Device;
@@ -44,7 +44,7 @@ pub(crate) struct Segment {
 ///
 /// ```
 /// use vramscope_pool::{Origin, Pool, Settings, SimulatedDevice};
-/// use vramscope_trace::{DeviceId, Memory, StreamId};
+/// use vramscope_trace::{DeviceId, MemorySink, StreamId};
 ///
 /// let device = SimulatedDevice::new(1 << 30);
 /// let mut pool = Pool::new(DeviceId(0), Settings::default(), device);

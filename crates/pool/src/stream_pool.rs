@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use vramscope_trace::{Pool as PoolKey, PoolKind, StreamId};
+use vramscope_trace::{PoolKey, PoolKind, StreamId};
 
 use crate::block::Block;
 use crate::free_blocks::FreeBlocks;

@@ -1,6 +1,6 @@
 //! A view of the pool: its segments and blocks in address order.
 
-use vramscope_trace::{Pool as PoolKey, SiteId, StreamId};
+use vramscope_trace::{PoolKey, SiteId, StreamId};
 
 use crate::block::BlockState;
 use crate::device::Device;

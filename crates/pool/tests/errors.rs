@@ -6,7 +6,7 @@ use vramscope_pool::{
     AllocateError, AllocatedBlock, DeviceError, FreeError, MAX_REQUEST_BYTES, Origin, Pool, SegmentView, Settings,
     SimulatedDevice,
 };
-use vramscope_trace::{DeviceId, EventKind, Memory, StreamId};
+use vramscope_trace::{DeviceId, EventKind, MemorySink, StreamId};
 
 const MIB: u64 = 1 << 20;
 
@@ -15,11 +15,11 @@ fn pool_on(device: SimulatedDevice) -> Pool<SimulatedDevice> {
 }
 
 fn allocate(pool: &mut Pool<SimulatedDevice>, bytes: u64) -> Result<Option<AllocatedBlock>, AllocateError> {
-    pool.allocate(bytes, StreamId(0), Origin::default(), &mut Memory::default())
+    pool.allocate(bytes, StreamId(0), Origin::default(), &mut MemorySink::default())
 }
 
 fn free(pool: &mut Pool<SimulatedDevice>, address: u64) -> Result<(), FreeError> {
-    pool.free(address, Origin::default(), &mut Memory::default())
+    pool.free(address, Origin::default(), &mut MemorySink::default())
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn too_large_request_is_refused_without_an_attempt() {
 fn out_of_memory_reports_the_state_of_the_pool() {
     let mut pool = pool_on(SimulatedDevice::new(24 * MIB));
     allocate(&mut pool, 3 * MIB).unwrap();
-    let mut sink = Memory::default();
+    let mut sink = MemorySink::default();
     let error = pool.allocate(30 * MIB + 1, StreamId(5), Origin::default(), &mut sink).unwrap_err();
     let AllocateError::OutOfMemory(details) = error else { panic!("{error}") };
     assert_eq!((details.requested, details.segment_bytes, details.stream), (30 * MIB + 1, 32 * MIB, StreamId(5)));

@@ -14,7 +14,7 @@ use vramscope_pool::{
     AllocateError, BlockState, CaptureFilter, Device, DeviceError, Origin, Pool, SegmentView, Settings,
     SimulatedDevice, Stat, StatBySize, Stats,
 };
-use vramscope_trace::{DeviceId, EventKind, Memory, MemoryState, MempoolId, PoolKind, SiteId, StreamId};
+use vramscope_trace::{DeviceId, EventKind, MemorySink, MemoryState, MempoolId, PoolKind, SiteId, StreamId};
 
 const DEVICE: DeviceId = DeviceId(1);
 const MIB: u64 = 1 << 20;
@@ -98,7 +98,7 @@ impl Program {
 
     fn step(&mut self) {
         self.steps += 1;
-        let mut sink = Memory::default();
+        let mut sink = MemorySink::default();
         match self.random.below(100) {
             0..=49 if self.live.len() < 400 => self.allocate(&mut sink),
             0..=79 => self.free(&mut sink),
@@ -127,7 +127,7 @@ impl Program {
         sink.events.iter().for_each(|event| self.state.apply(event));
     }
 
-    fn allocate(&mut self, sink: &mut Memory) {
+    fn allocate(&mut self, sink: &mut MemorySink) {
         let (bytes, stream) = (self.random.bytes(), StreamId(self.random.below(3)));
         let origin = self.origin();
         let spare = self.live.first_key_value().map(|(&address, _)| address);
@@ -161,7 +161,7 @@ impl Program {
         }
     }
 
-    fn free(&mut self, sink: &mut Memory) {
+    fn free(&mut self, sink: &mut MemorySink) {
         let origin = self.origin();
         if self.random.below(10) == 0 {
             let before = self.pool.segments();
@@ -240,7 +240,7 @@ impl Program {
             assert!(segments.is_empty());
             return;
         };
-        assert_eq!(device.misfits(), 0, "events are consistent");
+        assert_eq!(device.inconsistencies(), 0, "events are consistent");
         let counters = device.counters();
         let stats = self.pool.stats();
         assert_eq!(counters.allocated, stats.allocated_bytes.all.current);

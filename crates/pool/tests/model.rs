@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use vramscope_pool::{
     AllocateError, BlockState, Device, DeviceError, Origin, Pool, SegmentView, Settings, SimulatedDevice, Stats,
 };
-use vramscope_trace::{DeviceId, EventKind, Memory, MemoryState, PoolKind, SiteId, StreamId};
+use vramscope_trace::{DeviceId, EventKind, MemorySink, MemoryState, PoolKind, SiteId, StreamId};
 
 const DEVICE: DeviceId = DeviceId(3);
 const MIB: u64 = 1 << 20;
@@ -172,7 +172,7 @@ fn check_events<D: Device>(state: &MemoryState, pool: &Pool<D>) {
         assert_eq!(pool.segments().len(), 0);
         return;
     };
-    assert_eq!(device.misfits(), 0, "events are consistent");
+    assert_eq!(device.inconsistencies(), 0, "events are consistent");
     let mut segments = device.segments();
     for view in pool.segments() {
         let recorded = segments.next().expect("the events contain every segment");
@@ -234,7 +234,7 @@ fn check(operations: &[Operation], settings: Settings, device: SimulatedDevice) 
     let mut live: Vec<u64> = Vec::new();
     let mut freed: Vec<u64> = Vec::new();
     for (number, operation) in operations.iter().enumerate() {
-        let mut sink = Memory::default();
+        let mut sink = MemorySink::default();
         let origin = Origin { site: SiteId(number as u32 + 1), time_ns: number as u64 };
         match *operation {
             Operation::Allocate { bytes, stream } => match pool.allocate(bytes, StreamId(stream), origin, &mut sink) {
@@ -287,7 +287,7 @@ fn check(operations: &[Operation], settings: Settings, device: SimulatedDevice) 
 }
 
 /// Removes the segments that a failing operation has released, which its events name.
-fn forget_released(model: &mut Model, sink: &Memory) {
+fn forget_released(model: &mut Model, sink: &MemorySink) {
     for event in &sink.events {
         if let EventKind::SegmentFreed { address, .. } = event.kind {
             model.segments.retain(|segment| segment.address != address);

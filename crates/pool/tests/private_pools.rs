@@ -3,7 +3,7 @@
 #![allow(missing_docs)]
 
 use vramscope_pool::{AllocateError, BlockState, CaptureFilter, MempoolError, Origin, Pool, Settings, SimulatedDevice};
-use vramscope_trace::{DeviceId, MempoolId, Null, StreamId};
+use vramscope_trace::{DeviceId, MempoolId, NullSink, StreamId};
 
 const MIB: u64 = 1 << 20;
 const GRAPH: MempoolId = MempoolId(0, 7);
@@ -13,12 +13,12 @@ fn pool(capacity: u64) -> Pool<SimulatedDevice> {
 }
 
 fn allocate(pool: &mut Pool<SimulatedDevice>, bytes: u64, stream: u64) -> u64 {
-    let allocated = pool.allocate(bytes, StreamId(stream), Origin::default(), &mut Null).expect("enough memory");
+    let allocated = pool.allocate(bytes, StreamId(stream), Origin::default(), &mut NullSink).expect("enough memory");
     allocated.expect("the request is not empty").address
 }
 
 fn free(pool: &mut Pool<SimulatedDevice>, address: u64) {
-    pool.free(address, Origin::default(), &mut Null).expect("the block is allocated");
+    pool.free(address, Origin::default(), &mut NullSink).expect("the block is allocated");
 }
 
 fn owner_of(pool: &Pool<SimulatedDevice>, address: u64) -> MempoolId {
@@ -39,10 +39,10 @@ fn capture_of_one_stream_does_not_affect_other_streams() {
     free(&mut pool, captured);
     // A graph may be launched again, so its memory stays even if it is free, until the pool has no
     // user.
-    pool.empty_cache(Origin::default(), &mut Null).expect("the device releases segments");
+    pool.empty_cache(Origin::default(), &mut NullSink).expect("the device releases segments");
     assert_eq!(owner_of(&pool, captured), GRAPH);
     pool.release_pool(GRAPH).expect("the pool has one user");
-    pool.empty_cache(Origin::default(), &mut Null).expect("the device releases segments");
+    pool.empty_cache(Origin::default(), &mut NullSink).expect("the device releases segments");
     assert!(pool.segments().iter().all(|segment| segment.pool.owner != GRAPH));
     // The pool is removed with its last segment, and its id can be used again.
     assert_eq!(pool.create_pool(GRAPH), Ok(()));
@@ -54,7 +54,7 @@ fn invalid_private_pool_operations_are_errors() {
     assert_eq!(pool.create_pool(MempoolId::default()), Err(MempoolError::DefaultPool));
     assert_eq!(pool.release_pool(GRAPH), Err(MempoolError::Unknown(GRAPH)));
     assert_eq!(pool.end_allocate_to_pool(GRAPH), Err(MempoolError::NotSelected(GRAPH)));
-    let refused = pool.allocate_in(GRAPH, 1, StreamId(0), Origin::default(), &mut Null);
+    let refused = pool.allocate_in(GRAPH, 1, StreamId(0), Origin::default(), &mut NullSink);
     assert_eq!(refused, Err(AllocateError::Mempool(MempoolError::Unknown(GRAPH))));
     pool.begin_allocate_to_pool(GRAPH, CaptureFilter::AllStreams).expect("the pool is new");
     let again = pool.begin_allocate_to_pool(GRAPH, CaptureFilter::AllStreams);
@@ -74,7 +74,7 @@ fn invalid_private_pool_operations_are_errors() {
 fn use_on_oom_pool_serves_requests_of_the_default_pool() {
     let mut pool = pool(40 * MIB);
     pool.create_pool(GRAPH).expect("the pool is new");
-    let spare = pool.allocate_in(GRAPH, 20 * MIB, StreamId(0), Origin::default(), &mut Null);
+    let spare = pool.allocate_in(GRAPH, 20 * MIB, StreamId(0), Origin::default(), &mut NullSink);
     free(&mut pool, spare.expect("enough memory").expect("the request is not empty").address);
     pool.set_use_on_oom(GRAPH, true);
     let settings = Settings { expandable_segments: true, ..Settings::default() };

@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 
 use vramscope_pool::{AllocateError, BlockState, Origin, Pool, SegmentView, Settings, SimulatedDevice};
-use vramscope_trace::{DeviceId, Null, PoolKind, StreamId};
+use vramscope_trace::{DeviceId, NullSink, PoolKind, StreamId};
 
 type SimulatedPool = Pool<SimulatedDevice>;
 
@@ -49,17 +49,17 @@ fn check(capacity_bytes: u64, script: &str) -> SimulatedPool {
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (operation, picture) = line.split_once('|').expect("each line has a bar");
         match operation.split_whitespace().collect::<Vec<_>>()[..] {
-            ["empty"] => pool.empty_cache(Origin::default(), &mut Null).expect("the device releases segments"),
+            ["empty"] => pool.empty_cache(Origin::default(), &mut NullSink).expect("the device releases segments"),
             ["free", name] => {
                 let address = addresses.remove(name).expect("the name is in use");
-                pool.free(address, Origin::default(), &mut Null).expect("the block is allocated");
+                pool.free(address, Origin::default(), &mut NullSink).expect("the block is allocated");
             }
             [name, "=", size, ref rest @ ..] => {
                 let stream = rest
                     .iter()
                     .find_map(|word| word.strip_prefix('@'))
                     .map_or(0, |number| number.parse().expect("a stream number"));
-                let result = pool.allocate(bytes(size), StreamId(stream), Origin::default(), &mut Null);
+                let result = pool.allocate(bytes(size), StreamId(stream), Origin::default(), &mut NullSink);
                 if rest.contains(&"!") {
                     assert!(matches!(result, Err(AllocateError::OutOfMemory(_))), "{line}: {result:?}");
                 } else {
@@ -223,9 +223,9 @@ fn max_non_split_rounding_defaults_to_the_large_segment_size() {
         let settings = Settings::parse(conf).expect("test settings are valid");
         let mut pool = Pool::new(DeviceId(0), settings, SimulatedDevice::new(1 << 30));
         let mut allocate_and_free = |mib| {
-            let result = pool.allocate(mib * MIB, StreamId(0), Origin::default(), &mut Null);
+            let result = pool.allocate(mib * MIB, StreamId(0), Origin::default(), &mut NullSink);
             let address = result.expect("enough memory").expect("the request is not empty").address;
-            pool.free(address, Origin::default(), &mut Null).expect("the block is allocated");
+            pool.free(address, Origin::default(), &mut NullSink).expect("the block is allocated");
             pool.stats().segment.all.current
         };
         assert_eq!(allocate_and_free(free_mib), 1);

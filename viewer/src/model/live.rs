@@ -37,9 +37,9 @@ impl Model {
         self.live.has_new_data = true;
         let result = self.recording.push(bytes);
         let limit = self.live.limit_bytes;
-        if let Some(limit) = limit.filter(|&limit| self.recording.held_bytes() > limit && !self.is_discarding()) {
+        if let Some(limit) = limit.filter(|&limit| self.recording.memory_bytes() > limit && !self.is_discarding()) {
             // Half of the limit, so that on average each event is revisited only once.
-            self.recording.forget(limit / 2);
+            self.recording.start_trim(limit / 2);
         }
         result
     }
@@ -47,20 +47,20 @@ impl Model {
     /// Returns true while the oldest part is being discarded.
     #[must_use]
     pub fn is_discarding(&self) -> bool {
-        self.recording.is_forgetting()
+        self.recording.is_trimming()
     }
 
     /// Returns true if data arrives faster than it is discarded: the recording takes 1.5 times its
     /// memory limit.
     #[must_use]
     pub fn exceeds_memory_limit(&self) -> bool {
-        self.live.limit_bytes.is_some_and(|limit| self.recording.held_bytes() > limit + limit / 2)
+        self.live.limit_bytes.is_some_and(|limit| self.recording.memory_bytes() > limit + limit / 2)
     }
 
     /// Continues discarding by about `events` events.
     pub fn continue_discarding(&mut self, events: u64) {
         let (lost, missed) = (self.lost_events(), self.missed_events());
-        if self.recording.forget_on(events) {
+        if self.recording.continue_trim(events) {
             self.live.lost_before = lost.saturating_sub(self.recording.lost_events());
             self.live.missed_before = missed.saturating_sub(self.recording.skipped_events());
             self.live.resume_event = None;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vramscope_trace::{Counters, DeviceId, DeviceState, FormatError, Holder, Metrics, Recording, Replay, holders};
+use vramscope_trace::{Counters, DeviceId, DeviceState, FormatError, SiteBytes, Metrics, Recording, Replay, live_bytes_by_site};
 
 use crate::timeline::PeakMark;
 
@@ -18,7 +18,7 @@ pub(super) struct DeviceSummary {
     /// Metrics at the peak.
     pub(super) metrics: Metrics,
     /// Live bytes by site at the peak, in descending order.
-    pub(super) sites: Vec<Holder>,
+    pub(super) sites: Vec<SiteBytes>,
     /// Counters at the end.
     pub(super) end: Counters,
     /// Events of this device.
@@ -67,7 +67,7 @@ impl DeviceSummary {
         }
         if let Some(peak) = replay.seek(recording, summary.peak_event)?.device(device) {
             summary.metrics = Metrics::at(peak, |_, _| true);
-            summary.sites = holders(peak);
+            summary.sites = live_bytes_by_site(peak);
             summary.peak_state = peak.clone();
         }
         if let Some(end) = recording.end_state().device(device) {

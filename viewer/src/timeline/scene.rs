@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vramscope_trace::{ByteSize, Column, Count, DeviceId, IncidentKind, Recording, Series};
+use vramscope_trace::{ByteSize, CounterColumn, Count, DeviceId, IncidentKind, Recording, CounterSeries};
 
 use super::geometry::{Geometry, SPAN_ROW, TEXT, time_origin_ns};
 use crate::axis::Axis;
@@ -45,7 +45,7 @@ pub struct TimelineScene {
     /// Pixels per unit.
     pub(super) scale: f32,
     /// Counters, one entry per pixel column.
-    pub(super) columns: Vec<Column>,
+    pub(super) columns: Vec<CounterColumn>,
     /// Bands of memory outside the pool, the topmost first.
     pub(super) bands: Vec<BandArea>,
     pub(super) time_axis: Axis,
@@ -205,9 +205,9 @@ struct Top {
 impl Top {
     fn new(content: &Content) -> Self {
         let total = device_bytes(content);
-        let used = content.recording.series(content.device).and_then(Series::used_peaks).unwrap_or_default();
+        let used = content.recording.series(content.device).and_then(CounterSeries::used_memory_peaks).unwrap_or_default();
         let used = match content.bands {
-            bands if bands.contains(Band::Others) => used.in_all,
+            bands if bands.contains(Band::Others) => used.by_all_processes,
             bands if bands.contains(Band::Outside) => used.by_process,
             _ => 0,
         };
@@ -231,7 +231,7 @@ fn device_bytes(content: &Content) -> u64 {
 
 /// Returns the visible bands stacked on the reserved bytes, the topmost first. Each area reaches
 /// down to the reserved bytes, so they must be drawn in this order.
-fn band_areas(content: &Content, columns: &[Column], range: (u64, u64), top: u64) -> Vec<BandArea> {
+fn band_areas(content: &Content, columns: &[CounterColumn], range: (u64, u64), top: u64) -> Vec<BandArea> {
     let visible: Vec<Band> = Band::ALL.into_iter().filter(|&band| content.bands.contains(band)).collect();
     if visible.is_empty() {
         return Vec::new();

@@ -93,7 +93,7 @@ fn describe_connection(object: &Object, state: &State) -> Result<(), JsValue> {
     set(object, "connection", state.connection.state().name())?;
     set(object, "received_bytes", state.messages.received_bytes)?;
     set(object, "waiting_bytes", state.messages.queued_bytes())?;
-    set(object, "held_bytes", model.recording().held_bytes() as f64)?;
+    set(object, "held_bytes", model.recording().memory_bytes() as f64)?;
     set(object, "first_event", model.recording().first_event() as f64)?;
     set(object, "missed_events", model.missed_events() as f64)?;
     let latency_ms = state.lateness.latency_ms();

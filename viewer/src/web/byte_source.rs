@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use js_sys::{ArrayBuffer, Promise, Uint8Array};
-use vramscope_trace::{Opening, Recording};
+use vramscope_trace::{RecordingOpener, Recording};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{AbortSignal, Blob, Headers, RequestInit, Response, Url};
@@ -104,8 +104,8 @@ impl ByteSource {
 
     /// Opens a recording by its index; `None` if it has none and must be read completely.
     pub(super) async fn open(&self) -> Result<Option<Recording>, JsValue> {
-        let mut opening = Opening::new(self.len());
-        while let Some(range) = opening.wants() {
+        let mut opening = RecordingOpener::new(self.len());
+        while let Some(range) = opening.wanted_range() {
             let bytes = self.read(&range, None).await?;
             opening.supply(range.start, &bytes);
         }

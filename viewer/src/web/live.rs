@@ -6,7 +6,7 @@
 //! events are not handled, and so the server notices a slow page and skips ahead for it.
 
 use js_sys::{Promise, Uint8Array};
-use vramscope_trace::{Info, Recording};
+use vramscope_trace::{RecordingInfo, Recording};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 
@@ -173,7 +173,7 @@ fn receive(app: &App, bytes: Uint8Array) {
 }
 
 /// Decodes the description of the program from a first message.
-fn stream_info(bytes: &Uint8Array) -> Info {
+fn stream_info(bytes: &Uint8Array) -> RecordingInfo {
     let mut recording = Recording::new();
     // An error is reported when the message is decoded.
     let _ = recording.push(&bytes.subarray(0, bytes.length().min(MAX_INFO_BYTES)).to_vec());

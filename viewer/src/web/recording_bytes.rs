@@ -41,7 +41,7 @@ impl RecordingBytes {
     /// Copies the part of a recording that the page holds.
     pub(super) fn held_by(recording: &Recording) -> Self {
         let mut bytes = Self::default();
-        for piece in recording.held() {
+        for piece in recording.bytes_in_memory() {
             bytes.push(&Uint8Array::from(piece.as_slice()));
         }
         bytes

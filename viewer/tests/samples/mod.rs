@@ -1,8 +1,8 @@
 //! Small recordings that together contain everything a picture can show.
 
 use vramscope_trace::{
-    Category, DeviceId, DeviceInfo, Encoder, Event, EventKind, Info, Interner, MemoryState, Pool, PoolKind, Recording,
-    Sink, Site, SiteId, Stage, StreamId,
+    Category, DeviceId, DeviceInfo, Encoder, Event, EventKind, RecordingInfo, Interner, MemoryState, PoolKey, PoolKind, Recording,
+    Sink, Site, SiteId, AnnotationStage, StreamId,
 };
 use vramscope_viewer::model::Model;
 use vramscope_viewer::open::FileLoader;
@@ -43,7 +43,7 @@ impl Writer {
     fn new(total_bytes: Option<u64>) -> Self {
         let about = |total_bytes| DeviceInfo { total_bytes, ..DeviceInfo::default() };
         let devices = total_bytes.map(about).into_iter().collect();
-        let info = Info { source: "drawn".to_owned(), devices, ..Info::default() };
+        let info = RecordingInfo { source: "drawn".to_owned(), devices, ..RecordingInfo::default() };
         let encoder = Encoder::new(&info);
         Self { encoder, interner: Interner::default(), gpu: DeviceId(0), time_ns: 1_000_000_000, total_bytes }
     }
@@ -60,7 +60,7 @@ impl Writer {
         let frame = self.interner.frame(vramscope_trace::Frame { function, file, line: 12 });
         let stack = self.interner.stack(frame, vramscope_trace::StackId(0));
         let site = self.interner.site(Site { stack, scope, category, ..Site::default() });
-        self.interner.take_fresh().iter().for_each(|definition| self.encoder.define(definition));
+        self.interner.take_new().iter().for_each(|definition| self.encoder.define(definition));
         site
     }
 
@@ -73,14 +73,14 @@ impl Writer {
         }
     }
 
-    fn mark(&mut self, stage: Stage, name: &str) {
+    fn mark(&mut self, stage: AnnotationStage, name: &str) {
         let name = self.interner.string(name);
-        self.interner.take_fresh().iter().for_each(|definition| self.encoder.define(definition));
+        self.interner.take_new().iter().for_each(|definition| self.encoder.define(definition));
         self.write(EventKind::Mark { stage, name, address: 0, site: SiteId(0) });
     }
 
     fn segment(&mut self, address: u64, size: u64) {
-        let pool = Pool::default_of(if size > 2 * MIB { PoolKind::Large } else { PoolKind::Small });
+        let pool = PoolKey::default_of(if size > 2 * MIB { PoolKind::Large } else { PoolKind::Small });
         self.write(EventKind::SegmentAllocated { address, size, stream: StreamId(0), pool, site: SiteId(0) });
     }
 
@@ -89,7 +89,7 @@ impl Writer {
     }
 
     fn rounded_block(&mut self, address: u64, requested: u64, size: u64, site: SiteId) {
-        let pool = Pool::default_of(PoolKind::Large);
+        let pool = PoolKey::default_of(PoolKind::Large);
         self.write(EventKind::BlockAllocated { address, size, requested, stream: StreamId(0), pool, site });
     }
 
@@ -146,14 +146,14 @@ fn write_training(writer: &mut Writer) {
         writer.block(0x7f00_0200_0000 + index * 3 * MIB, 5 * MIB / 2, if index < 3 { parameter } else { state });
     }
     for step in 0..5u64 {
-        writer.mark(Stage::Begin, &format!("step {step}"));
+        writer.mark(AnnotationStage::Begin, &format!("step {step}"));
         // A library allocates outside the pool in the second step; another process comes and goes.
         writer.sample(if step < 1 { 34 * MIB } else { 47 * MIB }, [90, 90, 210, 210, 130][step as usize] * MIB);
         let base = 0x7f00_0400_0000;
         for layer in 0..8 {
             writer.block(base + layer * 8 * MIB, 6 * MIB + (step * 7 + layer) % 5 * MIB / 2, activation);
         }
-        writer.mark(Stage::Begin, "backward");
+        writer.mark(AnnotationStage::Begin, "backward");
         for layer in (0..8).rev() {
             writer.free(base + layer * 8 * MIB);
             if layer % 3 == 0 {
@@ -163,8 +163,8 @@ fn write_training(writer: &mut Writer) {
         for layer in [0u64, 3, 6] {
             writer.free(0x7f00_0000_0000 + MIB + layer * 0x8000);
         }
-        writer.mark(Stage::End, "backward");
-        writer.mark(Stage::End, &format!("step {step}"));
+        writer.mark(AnnotationStage::End, "backward");
+        writer.mark(AnnotationStage::End, &format!("step {step}"));
     }
     writer.segment(0x7f00_0900_0000, 20 * MIB);
 }
@@ -211,10 +211,10 @@ fn write_crowd(writer: &mut Writer) {
 
 fn write_markup(writer: &mut Writer) {
     let site = writer.site("<img src=x onerror=\"window.pwned = 1\">", Category::Activation);
-    writer.mark(Stage::Begin, "<script>window.pwned = 2</script>");
+    writer.mark(AnnotationStage::Begin, "<script>window.pwned = 2</script>");
     writer.segment(0x7f00_0000_0000, 2 * MIB);
     writer.block(0x7f00_0000_0000, MIB, site);
-    writer.mark(Stage::End, "<script>window.pwned = 2</script>");
+    writer.mark(AnnotationStage::End, "<script>window.pwned = 2</script>");
 }
 
 fn write_two_gpus(writer: &mut Writer) {

@@ -36,7 +36,7 @@ fn memory_of_more_pieces_than_a_state_may_have_is_refused() {
     let (joined_good, joined_bad) = (good.join(&mut hub, 0), bad.join(&mut hub, 0));
     good.allocate(1, 4096, "a");
     good.push(&mut hub, &joined_good, 10);
-    let (stream, pool, site) = (StreamId(0), Pool::default_of(PoolKind::Small), SiteId(0));
+    let (stream, pool, site) = (StreamId(0), PoolKey::default_of(PoolKind::Small), SiteId(0));
     bad.event(0, EventKind::SegmentAllocated { address: 0, size: 1 << 40, stream, pool, site });
     for number in 0..1_100_000u64 {
         let address = number * 4096;

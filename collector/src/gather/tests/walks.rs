@@ -77,7 +77,7 @@ proptest! {
                     // A viewer that was moved on: what it lacks is left out, but for the definitions.
                     let state = program.encoder.state().clone();
                     program.encoder.full_state(&state);
-                    let lasting = [vramscope_trace::ChunkKind::Head, vramscope_trace::ChunkKind::Definitions];
+                    let lasting = [vramscope_trace::ChunkKind::Header, vramscope_trace::ChunkKind::Definitions];
                     let mut chunks = program.encoder.take_output();
                     let last = chunks.pop();
                     chunks.retain(|chunk| lasting.contains(&chunk.kind));

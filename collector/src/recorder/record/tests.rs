@@ -20,8 +20,8 @@ fn every_event_comes_out_as_it_went_in() {
     let (address, size, requested, free) = (u64::MAX, u64::MAX - 1, u64::MAX - 2, u64::MAX - 3);
     let (stream, site) = (StreamId(u64::MAX - 4), SiteId(u32::MAX));
     let pools = [
-        Pool::default_of(PoolKind::Small),
-        Pool { kind: PoolKind::Large, owner: MempoolId(u64::MAX - 5, u64::MAX - 6) },
+        PoolKey::default_of(PoolKind::Small),
+        PoolKey { kind: PoolKind::Large, owner: MempoolId(u64::MAX - 5, u64::MAX - 6) },
     ];
     let mut kinds = vec![
         EventKind::SegmentFreed { address, size, site },
@@ -37,7 +37,7 @@ fn every_event_comes_out_as_it_went_in() {
         kinds.push(EventKind::SegmentMapped { address, size, stream, pool, site });
         kinds.push(EventKind::BlockAllocated { address, size, requested, stream, pool, site });
     }
-    let stages = [Stage::Instant, Stage::Begin, Stage::End];
+    let stages = [AnnotationStage::Instant, AnnotationStage::Begin, AnnotationStage::End];
     kinds.extend(stages.map(|stage| EventKind::Mark {
         stage,
         name: StringId(u32::MAX),
@@ -56,7 +56,7 @@ fn every_event_comes_out_as_it_went_in() {
 
 /// Of few addresses, sites and times, so that events of the same follow one another, and of values at the ends of what is short.
 fn events() -> impl Strategy<Value = Vec<Option<(Event, Unit)>>> {
-    let pool = (any::<bool>(), 0..2u64).prop_map(|(small, owner)| Pool {
+    let pool = (any::<bool>(), 0..2u64).prop_map(|(small, owner)| PoolKey {
         kind: if small { PoolKind::Small } else { PoolKind::Large },
         owner: MempoolId(owner, 0),
     });
@@ -118,7 +118,7 @@ proptest! {
 fn the_life_of_a_block_takes_less_than_a_line_of_the_cache() {
     let (mut packer, mut records) = (Packer::default(), Vec::new());
     let (address, size, requested, site) = (0x7f00_0000_0200, 20 << 20, 20_000_000, SiteId(3));
-    let (stream, pool) = (StreamId(0x5500_0000_0000), Pool::default_of(PoolKind::Large));
+    let (stream, pool) = (StreamId(0x5500_0000_0000), PoolKey::default_of(PoolKind::Large));
     for time_ns in [5_000_000_000_000, 5_000_100_000_000] {
         let event = |kind| Event { device: DeviceId(1), time_ns, kind };
         for kind in [

@@ -6,7 +6,7 @@ use axum::extract::WebSocketUpgrade;
 use serde_json::Value;
 use tungstenite::protocol::CloseFrame as Close;
 use tungstenite::{Message as Said, WebSocket as ClientSocket};
-use vramscope_trace::{DeviceId, Event, EventKind, Info, Recording, Sink, digest};
+use vramscope_trace::{DeviceId, Event, EventKind, RecordingInfo, Recording, Sink, digest};
 
 use super::*;
 use crate::file::{Keep, RecordingFile};
@@ -140,7 +140,7 @@ fn the_whole_history_is_followed_while_it_grows() {
     let folder = tempfile::tempdir().expect("a folder");
     // Less than all, so that the file is needed, and more than comes while a machine is busy with other things.
     let (outputs, hub) = file_and_hub(&folder.path().join("a.vram"), 400_000);
-    let (recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     let server = serve(&hub);
     let mut events = 0;
     (0..800_000).for_each(|_| mark(&mut handle, &mut events));
@@ -224,7 +224,7 @@ fn a_download_of_what_is_held_goes_on_where_it_broke_off() {
 fn a_download_of_the_file_goes_on_where_it_broke_off() {
     let folder = tempfile::tempdir().expect("a folder");
     let (outputs, hub) = file_and_hub(&folder.path().join("a.vram"), 1000);
-    let (_recorder, mut handle) = Recorder::start(Info::default(), outputs).expect("a thread");
+    let (_recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     let mut events = 0;
     let mut run = || {
         (0..100_000).for_each(|_| mark(&mut handle, &mut events));

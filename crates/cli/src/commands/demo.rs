@@ -8,7 +8,7 @@ use vramscope_collector::{
     Recorder, Settings, push_from_env,
 };
 use vramscope_demo::{Options, Step};
-use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, Info};
+use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, RecordingInfo};
 
 use crate::error::{CommandError, Result};
 use crate::number::parse_whole;
@@ -124,13 +124,13 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result {
     })
 }
 
-fn info(device: &HostDevice, settings: &Settings) -> Info {
-    Info {
+fn info(device: &HostDevice, settings: &Settings) -> RecordingInfo {
+    RecordingInfo {
         source: "vramscope demo".to_owned(),
         writer: concat!("vramscope ", env!("CARGO_PKG_VERSION")).to_owned(),
         alloc_conf: settings.to_conf(),
         devices: vec![DeviceInfo { device: DEVICE.0, ..device.info() }],
-        ..Info::default()
+        ..RecordingInfo::default()
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use comfy_table::CellAlignment;
 use serde::Serialize;
-use vramscope_trace::{ByteSize, Comparison, Count, DeviceChange, Held, Pair, SiteChange, Totals, compare};
+use vramscope_trace::{ByteSize, Comparison, Count, DeviceChange, BlockTotals, PerRecording, SiteChange, DeviceTotals, compare};
 
 use crate::error::{CommandError, Result};
 use crate::escape::escape_controls;
@@ -124,8 +124,8 @@ impl<'a> Report<'a> {
     }
 }
 
-impl From<Totals> for TotalsReport {
-    fn from(totals: Totals) -> Self {
+impl From<DeviceTotals> for TotalsReport {
+    fn from(totals: DeviceTotals) -> Self {
         Self {
             events: totals.events,
             allocated_bytes: totals.allocated_bytes,
@@ -181,11 +181,11 @@ fn change(a: u64, b: u64, format: fn(u64) -> String) -> String {
 
 fn totals_table(device: &DeviceChange) -> String {
     const ABSENT: &str = "-";
-    let Pair { a, b } = device.totals;
+    let PerRecording { a, b } = device.totals;
     let title = format!("device {}", device.device.0);
     let mut table = table::new([title.as_str(), "a", "b", "change"], 1);
-    let mut row = |name: &str, value: fn(&Totals) -> u64, format: fn(u64) -> String| {
-        let text = |totals: Option<Totals>| totals.map_or(ABSENT.to_owned(), |totals| format(value(&totals)));
+    let mut row = |name: &str, value: fn(&DeviceTotals) -> u64, format: fn(u64) -> String| {
+        let text = |totals: Option<DeviceTotals>| totals.map_or(ABSENT.to_owned(), |totals| format(value(&totals)));
         let change = a.zip(b).map_or(ABSENT.to_owned(), |(a, b)| change(value(&a), value(&b), format));
         table.add_row([format!("  {name}"), text(a), text(b), change]);
     };
@@ -195,11 +195,11 @@ fn totals_table(device: &DeviceChange) -> String {
     row("reserved at the end", |totals| totals.reserved_bytes, bytes);
     row("out of memory", |totals| totals.ooms, count);
     row("events", |totals| totals.events, count);
-    let mut row = |name: &str, value: fn(&Totals) -> f64| {
-        let text = |totals: Option<Totals>| {
+    let mut row = |name: &str, value: fn(&DeviceTotals) -> f64| {
+        let text = |totals: Option<DeviceTotals>| {
             totals.map_or(ABSENT.to_owned(), |totals| format!("{:.1} %", value(&totals) * 100.0))
         };
-        let points = |(a, b): (Totals, Totals)| format!("{:+.1} points", (value(&b) - value(&a)) * 100.0);
+        let points = |(a, b): (DeviceTotals, DeviceTotals)| format!("{:+.1} points", (value(&b) - value(&a)) * 100.0);
         table.add_row([format!("  {name}"), text(a), text(b), a.zip(b).map_or(ABSENT.to_owned(), points)]);
     };
     row("fragmentation at peak", |totals| totals.peak_fragmentation);
@@ -208,11 +208,11 @@ fn totals_table(device: &DeviceChange) -> String {
 }
 
 /// Returns a table of the sites that changed most at one moment, growth first.
-fn sites_table(moment: &str, mut sites: Vec<(&SiteChange, Pair<Held>)>, columns: Option<u16>) -> String {
-    sites.retain(|(_, held)| *held != Pair::default());
+fn sites_table(moment: &str, mut sites: Vec<(&SiteChange, PerRecording<BlockTotals>)>, columns: Option<u16>) -> String {
+    sites.retain(|(_, held)| *held != PerRecording::default());
     let unchanged = sites.iter().filter(|(_, held)| held.a == held.b).count() as u64;
     sites.retain(|(_, held)| held.a != held.b);
-    let delta = |held: &Pair<Held>| i128::from(held.b.bytes) - i128::from(held.a.bytes);
+    let delta = |held: &PerRecording<BlockTotals>| i128::from(held.b.bytes) - i128::from(held.a.bytes);
     // A stable sort keeps the comparison's order among equal changes.
     sites.sort_by_key(|(_, held)| Reverse(delta(held)));
     if sites.is_empty() {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use vramscope_collector::{Address, FollowFrom, FollowOptions, Followed, Follower, RecordingFile, parse_time};
-use vramscope_trace::{ByteSize, Count, Decoder, DurationNs, Encoder, EventKind, Info, Item, Sink};
+use vramscope_collector::{Address, FollowFrom, FollowEvent, FollowOptions, Follower, RecordingFile, parse_time};
+use vramscope_trace::{ByteSize, Count, Decoder, DurationNs, Encoder, EventKind, RecordingInfo, DecodedItem, Sink};
 
 use crate::error::{CommandError, Result};
 use crate::output::{is_stdout, refuse_terminal};
@@ -84,20 +84,20 @@ pub(crate) fn run(arguments: &RecordArguments) -> Result {
             break String::new();
         }
         match follower.next(RECEIVE_TIMEOUT) {
-            Followed::Chunks(bytes) => copy.receive(&bytes)?,
-            Followed::Broken(reason) => {
+            FollowEvent::Chunks(bytes) => copy.receive(&bytes)?,
+            FollowEvent::Disconnected(reason) => {
                 let seconds = RECONNECT_TIMEOUT.as_secs();
                 report(&format!("connection lost ({reason}); retrying for {seconds} s, or until Ctrl-C"));
             }
-            Followed::Resumed => report("reconnected; no events are missing"),
-            Followed::Rejoined => report("reconnected; some events are missing"),
-            Followed::Another => break "; the program was restarted: run this command again to record it".to_owned(),
-            Followed::Ended => break "; the recording has ended".to_owned(),
+            FollowEvent::Resumed => report("reconnected; no events are missing"),
+            FollowEvent::ResumedWithGap => report("reconnected; some events are missing"),
+            FollowEvent::NewRecording => break "; the program was restarted: run this command again to record it".to_owned(),
+            FollowEvent::Ended => break "; the recording has ended".to_owned(),
             // What was received is a valid recording.
-            Followed::GivenUp(reason) if copy.events > 0 => break format!("; connection lost: {reason}"),
-            Followed::GivenUp(reason) => return Err(error_at(&reason)),
+            FollowEvent::GaveUp(reason) if copy.events > 0 => break format!("; connection lost: {reason}"),
+            FollowEvent::GaveUp(reason) => return Err(error_at(&reason)),
             // The recording itself contains the gap.
-            Followed::Missed(_) | Followed::Nothing => {}
+            FollowEvent::Missed(_) | FollowEvent::Nothing => {}
         }
         copy.write_chunks(false)?;
         status_line.set_message(copy.status());
@@ -136,7 +136,7 @@ fn follow_options(arguments: &RecordArguments) -> Result<FollowOptions> {
         address: address.with_token(token.map(|token| token.secret().to_owned())),
         from: if arguments.history == History::All { FollowFrom::All } else { FollowFrom::Newest },
         ca: arguments.ca.clone(),
-        patience: RECONNECT_TIMEOUT,
+        retry_time: RECONNECT_TIMEOUT,
     })
 }
 
@@ -179,7 +179,7 @@ struct RecordingCopy<'a> {
     lost_events: u64,
     gaps: u64,
     rate: RateMeter,
-    info: Info,
+    info: RecordingInfo,
 }
 
 impl<'a> RecordingCopy<'a> {
@@ -193,7 +193,7 @@ impl<'a> RecordingCopy<'a> {
             lost_events: 0,
             gaps: 0,
             rate: RateMeter::new(),
-            info: Info::default(),
+            info: RecordingInfo::default(),
         }
     }
 
@@ -204,7 +204,7 @@ impl<'a> RecordingCopy<'a> {
         self.decoder.push(bytes);
         while let Some(item) = self.decoder.next_item().map_err(format_error)? {
             match item {
-                Item::Info(info) => {
+                DecodedItem::Info(info) => {
                     self.begin(&info)?;
                     self.info = info;
                 }
@@ -214,11 +214,11 @@ impl<'a> RecordingCopy<'a> {
         Ok(())
     }
 
-    fn begin(&mut self, info: &Info) -> Result {
+    fn begin(&mut self, info: &RecordingInfo) -> Result {
         if let Some((encoder, _)) = &mut self.output {
             // After a reconnection the same description arrives again.
             if *info != self.info {
-                encoder.head(info);
+                encoder.update_info(info);
             }
             return Ok(());
         }
@@ -234,10 +234,10 @@ impl<'a> RecordingCopy<'a> {
         Ok(())
     }
 
-    fn add(&mut self, item: &Item) {
+    fn add(&mut self, item: &DecodedItem) {
         let Some((encoder, _)) = &mut self.output else { return };
         match item {
-            Item::Event(event) => {
+            DecodedItem::Event(event) => {
                 encoder.event(event);
                 self.events += 1;
                 if let EventKind::Gap { lost } = event.kind {
@@ -245,7 +245,7 @@ impl<'a> RecordingCopy<'a> {
                     self.gaps += 1;
                 }
             }
-            Item::FullState(state) => {
+            DecodedItem::FullState(state) => {
                 let lost = state.event().saturating_sub(encoder.state().event());
                 if self.events > 0 && lost > 0 {
                     self.lost_events = self.lost_events.saturating_add(lost);
@@ -255,9 +255,9 @@ impl<'a> RecordingCopy<'a> {
                 encoder.skip_to(state.event());
                 encoder.full_state(state);
             }
-            Item::Define(definition) => encoder.define(definition),
-            Item::Annotation(annotation) => encoder.annotation(annotation),
-            Item::Info(_) => {}
+            DecodedItem::Define(definition) => encoder.define(definition),
+            DecodedItem::Annotation(annotation) => encoder.annotation(annotation),
+            DecodedItem::Info(_) => {}
         }
     }
 

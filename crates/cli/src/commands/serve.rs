@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use vramscope_collector::{Content, Controls, FileError, Gather, Hub, Outputs, PUSH_VARIABLE};
+use vramscope_collector::{Content, Controls, FileError, Aggregator, Hub, Outputs, PUSH_VARIABLE};
 use vramscope_trace::{ByteSize, Count};
 
 use crate::error::{CommandError, Result};
@@ -35,11 +35,11 @@ pub(crate) struct ServeArguments {
 pub(crate) fn run(arguments: &ServeArguments) -> Result {
     arguments.retention.require_file(arguments.record.as_deref())?;
     let interrupts = Interrupts::listen()?;
-    let (hub, aggregator) = (Hub::default(), Gather::new(|line| terminal::message(line)));
+    let (hub, aggregator) = (Hub::default(), Aggregator::new(|line| terminal::message(line)));
     // Starts everything that can fail before it replaces an earlier recording.
     let controls = Controls::default();
     aggregator.offer_recording(&controls, &hub, PathBuf::new());
-    let content = Content { gather: Some(aggregator.clone()), controls: Some(controls), ..Content::live(hub.clone()) };
+    let content = Content { aggregator: Some(aggregator.clone()), controls: Some(controls), ..Content::live(hub.clone()) };
     let server = arguments.server.start(content)?;
     let mut outputs = Outputs { hub: Some(hub), ..Outputs::default() };
     if let Some(path) = &arguments.record {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use serde::Serialize;
 use vramscope_pool::Settings;
-use vramscope_pool::rerun::{Figures, Requests};
+use vramscope_pool::rerun::{RunSummary, Workload};
 use vramscope_trace::{ByteSize, Count, DeviceId, DurationNs, Recording};
 
 use crate::error::{CommandError, Result};
@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
             continue;
         }
         let requests =
-            Requests::of(history, &recorded_settings).map_err(|error| CommandError::file(&arguments.file, error))?;
+            Workload::new(history, &recorded_settings).map_err(|error| CommandError::file(&arguments.file, error))?;
         let capacity = arguments.capacity.map(|ByteSize(bytes)| bytes);
         let capacity = capacity.or(requests.recorded_capacity_bytes).or_else(|| device_bytes(&recording, device));
         if let (Some(setting), None) = (needs_capacity, capacity) {
@@ -129,7 +129,7 @@ fn device_bytes(recording: &Recording, device: DeviceId) -> Option<u64> {
 }
 
 /// Runs the requests and reports the speed on stderr.
-fn simulate(requests: &Requests, settings: &Settings, capacity: Option<u64>) -> Figures {
+fn simulate(requests: &Workload, settings: &Settings, capacity: Option<u64>) -> RunSummary {
     let start = Instant::now();
     let figures = requests.simulate(settings, capacity);
     let elapsed = start.elapsed();
@@ -144,8 +144,8 @@ fn simulate(requests: &Requests, settings: &Settings, capacity: Option<u64>) -> 
     figures
 }
 
-impl From<Figures> for FiguresReport {
-    fn from(figures: Figures) -> Self {
+impl From<RunSummary> for FiguresReport {
+    fn from(figures: RunSummary) -> Self {
         Self {
             peak_allocated_bytes: figures.peak_allocated_bytes,
             peak_reserved_bytes: figures.peak_reserved_bytes,

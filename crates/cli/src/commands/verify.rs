@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
-use vramscope_pool::rerun::{self, Verified};
+use vramscope_pool::rerun::{self, Verification};
 use vramscope_trace::{ByteSize, Count};
 
 use crate::error::Result;
@@ -88,11 +88,11 @@ pub(crate) fn run(arguments: &VerifyArguments) -> Result<bool> {
 
 impl DeviceReport {
     /// Adds one of the device's histories; there are several where events are missing.
-    fn add(&mut self, verified: Verified) {
+    fn add(&mut self, verified: Verification) {
         self.requests += verified.requests;
         self.events += verified.events;
         self.matched += verified.matched;
-        self.assumed_private_pools += verified.assumed_pools;
+        self.assumed_private_pools += verified.unnamed_pools;
         if self.divergence.is_none() {
             self.divergence = verified.divergence.map(|divergence| Divergence {
                 event: divergence.event,

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use vramscope_collector::{Content, Recorded, RecordedBytes, page_address};
+use vramscope_collector::{Content, ServedRecording, RecordingBytes, page_address};
 
 use crate::error::{CommandError, Result};
 use crate::escape::escape_controls;
@@ -31,7 +31,7 @@ pub(crate) struct ViewArguments {
 
 /// Serves the recordings until the command is interrupted.
 pub(crate) fn run(arguments: &ViewArguments) -> Result {
-    let files: Vec<Recorded> = arguments.files.iter().map(|path| open(path)).collect::<Result<_>>()?;
+    let files: Vec<ServedRecording> = arguments.files.iter().map(|path| open(path)).collect::<Result<_>>()?;
     let names: Vec<_> = files.iter().map(|file| file.name.clone()).collect();
     let interrupts = Interrupts::listen()?;
     let server = arguments.server.start(Content::files(files))?;
@@ -50,13 +50,13 @@ pub(crate) fn run(arguments: &ViewArguments) -> Result {
 
 /// Opens a recording for the server: a plain file is served from the disk, anything else is
 /// imported. Both end with an index, so that the page can open them by ranges.
-fn open(path: &Path) -> Result<Recorded> {
+fn open(path: &Path) -> Result<ServedRecording> {
     let input = Input::open(path)?;
     let name = format!("{}.vram", input.name());
     let bytes = match input.stored_recording()? {
         Some(StoredRecording { len, index }) => {
             let file = File::open(path).map_err(|error| CommandError::file(path, error))?;
-            RecordedBytes::of_file(file, len, index)
+            RecordingBytes::from_file(file, len, index)
         }
         None => {
             let mut bytes = Vec::new();
@@ -64,8 +64,8 @@ fn open(path: &Path) -> Result<Recorded> {
                 bytes.extend_from_slice(part);
                 Ok(())
             })?;
-            RecordedBytes::of_memory(bytes)
+            RecordingBytes::from_vec(bytes)
         }
     };
-    Ok(Recorded { name, bytes })
+    Ok(ServedRecording { name, bytes })
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use tempfile::TempDir;
-use vramscope_trace::{Decoder, Event, EventKind, Item, Recording};
+use vramscope_trace::{Decoder, Event, EventKind, DecodedItem, Recording};
 
 use crate::process::{Server, fixture, interrupt, vramscope, wait, wait_until};
 
@@ -16,7 +16,7 @@ fn marks(bytes: &[u8]) -> Vec<String> {
     decoder.push(bytes);
     let items = std::iter::from_fn(|| decoder.next_item().expect("a valid recording"));
     let names = items.filter_map(|item| match item {
-        Item::Event(Event { kind: EventKind::Mark { name, .. }, .. }) => Some(name),
+        DecodedItem::Event(Event { kind: EventKind::Mark { name, .. }, .. }) => Some(name),
         _ => None,
     });
     names.map(|name| recording.definitions().string(name).to_owned()).collect()
@@ -40,7 +40,7 @@ fn page_can_record_mark_and_empty_the_cache() {
         body
     };
     command("mark", "{\"name\": \"<b>here</b>\"}");
-    assert!(command("empty-cache", "").contains("iB went back to the device"));
+    assert!(command("empty-cache", "").contains("B released to the device"));
     let body = command("record", "");
     let files: Vec<_> =
         fs::read_dir(folder.path()).expect("the folder can be read").flatten().map(|file| file.path()).collect();

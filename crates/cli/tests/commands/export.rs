@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 use vramscope_trace::{
-    Chunk, ChunkKind, Definition, DeviceId, Encoder, Event, EventKind, Info, MemoryState, Pool, PoolKind, Recording,
-    Replay, Segment, Sink, SiteId, Stage, StreamId, StringId,
+    Chunk, ChunkKind, Definition, DeviceId, Encoder, Event, EventKind, RecordingInfo, MemoryState, PoolKey, PoolKind, Recording,
+    Replay, Segment, Sink, SiteId, AnnotationStage, StreamId, StringId,
 };
 
 use crate::process::{Finished, fixture, run};
@@ -175,9 +175,9 @@ fn redacted_recording_has_the_same_summary() {
 
 /// Returns a recording that begins at event 1000 and has a gap.
 fn late_recording() -> Vec<u8> {
-    let mut encoder = Encoder::new(&Info { source: "late_program".to_owned(), ..Info::default() });
+    let mut encoder = Encoder::new(&RecordingInfo { source: "late_program".to_owned(), ..RecordingInfo::default() });
     let mut state = MemoryState::default();
-    let (pool, site) = (Pool::default_of(PoolKind::Small), SiteId(0));
+    let (pool, site) = (PoolKey::default_of(PoolKind::Small), SiteId(0));
     let (address, size, stream, expandable, since_event) = (1 << 20, 2 << 20, StreamId(0), false, 0);
     let segment = Segment { address, size, stream, pool, expandable, site, since_event };
     state.device_mut(DeviceId(0)).insert_segment(segment);
@@ -186,7 +186,7 @@ fn late_recording() -> Vec<u8> {
         encoder.skip_to(begin);
         encoder.full_state(&state);
         for number in 0..10 {
-            let kind = EventKind::Mark { stage: Stage::Instant, name: StringId(1), address: 0, site };
+            let kind = EventKind::Mark { stage: AnnotationStage::Instant, name: StringId(1), address: 0, site };
             encoder.event(&Event { device: DeviceId(0), time_ns: (begin + number) * 1000, kind });
         }
     }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use vramscope_trace::{Annotation, Decoder, Definitions, Item, Opening, Recording, digest};
+use vramscope_trace::{Annotation, Decoder, Definitions, DecodedItem, RecordingOpener, Recording, digest};
 
 use crate::process::{Server, fixture, interrupt, vramscope, wait, wait_until};
 
@@ -19,11 +19,11 @@ fn recording(bytes: &[u8]) -> Recording {
 }
 
 /// Returns the contents of a recording, independently of its chunks.
-fn contents(bytes: &[u8]) -> (Vec<Item>, Definitions, Vec<Annotation>) {
+fn contents(bytes: &[u8]) -> (Vec<DecodedItem>, Definitions, Vec<Annotation>) {
     let mut decoder = Decoder::new();
     decoder.push(bytes);
     let items = std::iter::from_fn(|| decoder.next_item().expect("a valid recording"));
-    let events = items.filter(|item| matches!(item, Item::Event(_) | Item::Info(_))).collect();
+    let events = items.filter(|item| matches!(item, DecodedItem::Event(_) | DecodedItem::Info(_))).collect();
     let recording = recording(bytes);
     (events, recording.definitions().clone(), recording.annotations().to_vec())
 }
@@ -141,8 +141,8 @@ fn every_served_recording_has_an_index() {
     let served = |name: &str| {
         let (head, served) = view.get(name);
         assert!(head.contains("accept-ranges: bytes"), "{head}");
-        let mut opening = Opening::new(served.len() as u64);
-        while let Some(range) = opening.wants() {
+        let mut opening = RecordingOpener::new(served.len() as u64);
+        while let Some(range) = opening.wanted_range() {
             opening.supply(range.start, &served[range.start as usize..range.end as usize]);
         }
         (opening.finish().unwrap_or_else(|| panic!("{name} has no index")).end_event(), served)

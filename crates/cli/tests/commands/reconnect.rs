@@ -6,16 +6,16 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use vramscope_trace::{Decoder, Item, Recording};
+use vramscope_trace::{Decoder, DecodedItem, Recording};
 
 use crate::process::{Server, vramscope, wait_until};
 use crate::proxy::Proxy;
 
-fn events(bytes: &[u8]) -> Vec<Item> {
+fn events(bytes: &[u8]) -> Vec<DecodedItem> {
     let mut decoder = Decoder::new();
     decoder.push(bytes);
     let items = std::iter::from_fn(|| decoder.next_item().expect("a valid recording"));
-    items.filter(|item| matches!(item, Item::Event(_))).collect()
+    items.filter(|item| matches!(item, DecodedItem::Event(_))).collect()
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn recording_needs_the_right_token() {
         // The server waits up to five seconds for a token.
         let (code, stderr) = record(url, token, "30s");
         assert_eq!(code, Some(2), "{stderr}");
-        assert!(stderr.contains("the token is wrong, or is missing") && !stderr.contains("wrong-token"), "{stderr}");
+        assert!(stderr.contains("the token is wrong or missing") && !stderr.contains("wrong-token"), "{stderr}");
         assert!(!copy.exists());
     }
     for (url, token) in [(demo.url.as_str(), Some("other-server")), (&without_token, Some("sec+ret/=="))] {

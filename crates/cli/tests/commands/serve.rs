@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use tempfile::TempDir;
-use vramscope_trace::{DeviceId, Opening, Recording, site_name};
+use vramscope_trace::{DeviceId, RecordingOpener, Recording, site_name};
 
 use crate::process::{Server, vramscope, wait_until};
 
@@ -92,16 +92,16 @@ fn processes_are_merged_into_one_recording() {
     for expected in [
         "VRAMSCOPE_PUSH=ws://127.0.0.1:",
         "rank 0 (vramscope demo, process",
-        "is here; 2 connected",
-        "has gone, and may come back",
+        "joined; 2 connected",
+        "disconnected; waiting for it to reconnect",
         "has ended",
     ] {
         assert!(stderr.contains(expected), "{expected:?} is not in {stderr}");
     }
     let bytes = fs::read(&all).expect("the server has written its file");
     assert_eq!(recording(&bytes).info(), so_far.info());
-    let mut opening = Opening::new(bytes.len() as u64);
-    while let Some(range) = opening.wants() {
+    let mut opening = RecordingOpener::new(bytes.len() as u64);
+    while let Some(range) = opening.wanted_range() {
         opening.supply(range.start, &bytes[range.start as usize..range.end as usize]);
     }
     let by_index = opening.finish().expect("the file has an index");

@@ -17,7 +17,7 @@ use super::table::{Cell, ColumnType, TableWriter, event_columns, lifetime_column
 /// ```
 /// use vramscope_formats::export;
 ///
-/// # let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::Info::default());
+/// # let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::RecordingInfo::default());
 /// # encoder.flush();
 /// # let mut recording = vramscope_trace::Recording::new();
 /// # for chunk in encoder.take_output() {

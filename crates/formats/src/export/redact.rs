@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use vramscope_pool::Settings;
 use vramscope_trace::{
-    Annotation, Decoder, Definition, DeviceId, DeviceInfo, Event, EventKind, FormatError, Frame, Info, Item,
+    Annotation, Decoder, Definition, DeviceId, DeviceInfo, Event, EventKind, FormatError, Frame, RecordingInfo, DecodedItem,
     MemoryState, Sink, Site, StringId,
 };
 
@@ -55,7 +55,7 @@ pub struct Redactor<S> {
 
 impl<S: Sink> Redactor<S> {
     /// Creates a redactor. `begin` receives the redacted `info` and creates the sink.
-    pub fn new(info: &Info, begin: impl FnOnce(&Info) -> S) -> Self {
+    pub fn new(info: &RecordingInfo, begin: impl FnOnce(&RecordingInfo) -> S) -> Self {
         Self {
             sink: begin(&redacted(info)),
             strings: Vec::new(),
@@ -70,13 +70,13 @@ impl<S: Sink> Redactor<S> {
         self.sink
     }
 
-    fn pass(&mut self, item: &Item) {
+    fn pass(&mut self, item: &DecodedItem) {
         match item {
-            Item::Info(_) => {}
-            Item::Define(definition) => self.define(definition),
-            Item::FullState(state) => self.full_state(state),
-            Item::Event(event) => self.event(event),
-            Item::Annotation(annotation) => self.annotation(annotation),
+            DecodedItem::Info(_) => {}
+            DecodedItem::Define(definition) => self.define(definition),
+            DecodedItem::FullState(state) => self.full_state(state),
+            DecodedItem::Event(event) => self.event(event),
+            DecodedItem::Annotation(annotation) => self.annotation(annotation),
         }
     }
 
@@ -117,7 +117,7 @@ fn scope_path(path: &str, scope_parts: &mut HashMap<String, usize>) -> String {
 
 /// Redacts the description of a recording. Settings are kept only if they can be parsed, since they
 /// may contain any text. All fields are listed, so that a new one must be considered here.
-fn redacted(info: &Info) -> Info {
+fn redacted(info: &RecordingInfo) -> RecordingInfo {
     let device = |device: &DeviceInfo| DeviceInfo {
         device: device.device,
         name: match DeviceId(device.device) {
@@ -132,7 +132,7 @@ fn redacted(info: &Info) -> Info {
         // Contains the name of the program.
         process: String::new(),
     };
-    Info {
+    RecordingInfo {
         source: "redacted".to_owned(),
         writer: WRITER.to_owned(),
         epoch_unix_ns: info.epoch_unix_ns,
@@ -152,9 +152,9 @@ fn redacted(info: &Info) -> Info {
 ///
 /// ```
 /// use vramscope_formats::export;
-/// use vramscope_trace::{Encoder, Info, Recording};
+/// use vramscope_trace::{Encoder, RecordingInfo, Recording};
 ///
-/// let info = Info { source: "secret.py".to_owned(), ..Info::default() };
+/// let info = Info { source: "secret.py".to_owned(), ..RecordingInfo::default() };
 /// let mut encoder = Encoder::new(&info);
 /// encoder.flush();
 /// let pieces = encoder.take_output().into_iter().map(|chunk| Ok(chunk.bytes));
@@ -171,9 +171,9 @@ fn redacted(info: &Info) -> Info {
 /// # Errors
 /// If the bytes are not a recording, and any error among the pieces.
 pub fn redact<S: Sink>(
-    info: &Info,
+    info: &RecordingInfo,
     pieces: impl IntoIterator<Item = Result<Vec<u8>, FormatError>>,
-    begin: impl FnOnce(&Info) -> S,
+    begin: impl FnOnce(&RecordingInfo) -> S,
 ) -> Result<S, FormatError> {
     let mut redactor = Redactor::new(info, begin);
     let mut decoder = Decoder::new();

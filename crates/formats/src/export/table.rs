@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use vramscope_trace::{
-    Annotation, Counters, DeviceId, Event, EventKind, Pool, PoolKind, Recording, SiteId, Stage, StreamId, site_name,
+    Annotation, Counters, DeviceId, Event, EventKind, PoolKey, PoolKind, Recording, SiteId, AnnotationStage, StreamId, site_name,
 };
 
 use super::error::{ExportError, Progress};
@@ -143,7 +143,7 @@ fn text(text: &Option<String>) -> Cell<'_> {
     Cell::Text(text.as_deref())
 }
 
-fn pool_name(pool: Pool) -> &'static str {
+fn pool_name(pool: PoolKey) -> &'static str {
     match pool.kind {
         PoolKind::Small => "small",
         PoolKind::Large => "large",
@@ -151,7 +151,7 @@ fn pool_name(pool: Pool) -> &'static str {
 }
 
 /// Returns the id of a private pool as PyTorch writes it, `(1, 0)`; `None` for the default pool.
-fn mempool(pool: Pool) -> Option<String> {
+fn mempool(pool: PoolKey) -> Option<String> {
     (pool.owner != Default::default()).then(|| format!("({}, {})", pool.owner.0, pool.owner.1))
 }
 
@@ -166,9 +166,9 @@ struct EventRow<'a> {
     size: Option<u64>,
     requested: Option<u64>,
     stream: Option<StreamId>,
-    pool: Option<Pool>,
+    pool: Option<PoolKey>,
     name: Option<&'a str>,
-    stage: Option<Stage>,
+    stage: Option<AnnotationStage>,
     device_free: Option<u64>,
     used_by_context: Option<u64>,
     used_by_others: Option<u64>,
@@ -253,9 +253,9 @@ impl<'a> EventRow<'a> {
     fn write(&self, sites: &mut SiteColumns<'_>, events: &mut impl TableWriter) -> Result<(), ExportError> {
         let after = |of: fn(Counters) -> u64| Cell::Integer(self.after.map(of));
         let stage = self.stage.map(|stage| match stage {
-            Stage::Instant => "instant",
-            Stage::Begin => "begin",
-            Stage::End => "end",
+            AnnotationStage::Instant => "instant",
+            AnnotationStage::Begin => "begin",
+            AnnotationStage::End => "end",
         });
         let mempool = self.pool.and_then(mempool);
         let cells: [Cell<'_>; EVENT_COLUMNS.len()] = [

@@ -15,7 +15,7 @@ const PROGRESS_EVENTS: u64 = 1 << 16;
 /// ```
 /// use vramscope_formats::export;
 ///
-/// # let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::Info::default());
+/// # let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::RecordingInfo::default());
 /// # encoder.flush();
 /// # let mut recording = vramscope_trace::Recording::new();
 /// # for chunk in encoder.take_output() {
@@ -49,7 +49,7 @@ pub fn for_each_event<E: From<FormatError>>(
             number = next + 1;
             continue;
         };
-        if done == 0 || next != number || recording.is_news(next) {
+        if done == 0 || next != number || recording.has_correction_at(next) {
             state = replay.seek(recording, next)?.clone();
         }
         visit(&state, next, &event)?;

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use vramscope_trace::{Count, DeviceId, Event, EventKind, Interner, Pool, PoolKind, Sink, Site, SiteId, StreamId};
+use vramscope_trace::{Count, DeviceId, Event, EventKind, Interner, PoolKey, PoolKind, Sink, Site, SiteId, StreamId};
 
 use super::log::{Action, Row};
 use super::survey::{Survey, TABLE_ROW_BYTES};
 use crate::limits::{LimitExceeded, MemoryBudget};
 
 /// The pool of all blocks: RMM has no size classes.
-const POOL: Pool = Pool::default_of(PoolKind::Large);
+const POOL: PoolKey = PoolKey::default_of(PoolKind::Large);
 
 /// Converts lines to events and passes them to a sink.
 pub(super) struct Converter<S> {
@@ -85,7 +85,7 @@ impl<S: Sink> Converter<S> {
     }
 
     fn event(&mut self, time_ns: u64, kind: EventKind) {
-        for definition in self.interner.take_fresh() {
+        for definition in self.interner.take_new() {
             self.sink.define(&definition);
         }
         self.sink.event(&Event { device: self.device, time_ns, kind });

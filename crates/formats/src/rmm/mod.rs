@@ -26,7 +26,7 @@ mod convert;
 pub(crate) mod log;
 mod survey;
 
-use vramscope_trace::{DeviceId, DeviceInfo, Info, Sink};
+use vramscope_trace::{DeviceId, DeviceInfo, RecordingInfo, Sink};
 
 use self::convert::Converter;
 use self::log::{LogReader, TimeUnwrapper};
@@ -51,18 +51,18 @@ pub(crate) fn import<S: Sink>(
     name: &str,
     limits: &Limits,
     progress: &mut dyn FnMut(u64, u64),
-    begin: impl FnOnce(&Info) -> S,
+    begin: impl FnOnce(&RecordingInfo) -> S,
 ) -> Result<(S, ImportSummary), ReadError> {
     let half = bytes.len() as u64;
     let mut budget = MemoryBudget::new(limits.max_bytes);
     let survey = Survey::new(bytes, &mut budget, PROGRESS_LINES, &mut |offset| progress(offset, 2 * half))?;
     let device = device_of(name);
-    let info = Info {
+    let info = RecordingInfo {
         source: name.to_owned(),
         writer: WRITER.to_owned(),
         epoch_unix_ns: if survey.has_dates { u64::try_from(survey.epoch_ns).unwrap_or(0) } else { 0 },
         devices: vec![DeviceInfo { device: device.0, history_complete: survey.is_complete, ..DeviceInfo::default() }],
-        ..Info::default()
+        ..RecordingInfo::default()
     };
     let mut converter = Converter::new(&survey, device, budget, begin(&info));
     let (mut reader, mut times) = (LogReader::new(bytes), TimeUnwrapper::default());

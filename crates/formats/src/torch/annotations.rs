@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use vramscope_trace::{Stage, StringId};
+use vramscope_trace::{AnnotationStage, StringId};
 
 use super::snapshot::AnnotationRow;
 
@@ -17,11 +17,11 @@ pub(crate) fn since(rows: &[AnnotationRow], begin_us: i64) -> (Vec<AnnotationRow
     let mut open: HashMap<(u16, StringId), Vec<usize>> = HashMap::new();
     for (index, row) in sorted[..later_at].iter().enumerate() {
         match row.stage {
-            Stage::Begin => open.entry((row.device, row.name)).or_default().push(index),
-            Stage::End => {
+            AnnotationStage::Begin => open.entry((row.device, row.name)).or_default().push(index),
+            AnnotationStage::End => {
                 open.get_mut(&(row.device, row.name)).and_then(Vec::pop);
             }
-            Stage::Instant => {}
+            AnnotationStage::Instant => {}
         }
     }
     let mut kept: Vec<usize> = open.into_values().flatten().collect();
@@ -35,15 +35,15 @@ pub(crate) fn since(rows: &[AnnotationRow], begin_us: i64) -> (Vec<AnnotationRow
 mod tests {
     use super::*;
 
-    fn row(time_us: i64, stage: Stage, name: u32) -> AnnotationRow {
+    fn row(time_us: i64, stage: AnnotationStage, name: u32) -> AnnotationRow {
         AnnotationRow { device: 0, time_us, stage, name: StringId(name) }
     }
 
     #[test]
     fn annotations_that_end_before_the_history_are_dropped() {
-        let ended = [row(1, Stage::Begin, 1), row(2, Stage::End, 1), row(3, Stage::End, 9), row(4, Stage::Instant, 2)];
-        let open = [row(5, Stage::Begin, 1), row(6, Stage::Begin, 2)];
-        let later = [row(10, Stage::Begin, 3), row(11, Stage::End, 2)];
+        let ended = [row(1, AnnotationStage::Begin, 1), row(2, AnnotationStage::End, 1), row(3, AnnotationStage::End, 9), row(4, AnnotationStage::Instant, 2)];
+        let open = [row(5, AnnotationStage::Begin, 1), row(6, AnnotationStage::Begin, 2)];
+        let later = [row(10, AnnotationStage::Begin, 3), row(11, AnnotationStage::End, 2)];
         let all = [later, open].concat().into_iter().chain(ended).collect::<Vec<_>>();
         assert_eq!(since(&all, 10), ([open, later].concat(), 4));
     }

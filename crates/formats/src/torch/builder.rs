@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use vramscope_trace::{Definition, DeviceId, Frame, FrameId, PoolKind, StackId, Stage, StringId};
+use vramscope_trace::{Definition, DeviceId, Frame, FrameId, PoolKind, StackId, AnnotationStage, StringId};
 
 use super::key::Key;
 use super::scalar::{FieldError, Scalar};
@@ -84,7 +84,7 @@ impl Builder {
 
     /// Moves new definitions from the interner to the snapshot and spends their memory.
     fn take_new_definitions(&mut self) -> Result<(), LimitExceeded> {
-        for definition in self.snapshot.interner.take_fresh() {
+        for definition in self.snapshot.interner.take_new() {
             let text_len = if let Definition::String(text) = &definition { 2 * text.len() } else { 0 };
             self.budget.spend(DEFINITION_BYTES + text_len)?;
             self.snapshot.definitions.push(definition);
@@ -423,9 +423,9 @@ impl Builder {
             }
             Key::Stage => {
                 row.stage = match value.as_str() {
-                    Some("START") => Stage::Begin,
-                    Some("END") => Stage::End,
-                    _ => Stage::Instant,
+                    Some("START") => AnnotationStage::Begin,
+                    Some("END") => AnnotationStage::End,
+                    _ => AnnotationStage::Instant,
                 };
             }
             _ => {}

@@ -98,7 +98,7 @@ impl RecordedSettings {
     pub(crate) fn effective(&self) -> Settings {
         let text = Settings::parse(&self.text).unwrap_or_default();
         Settings {
-            max_split_size: self.max_split_size.unwrap_or(text.max_split_size),
+            max_split_size_bytes: self.max_split_size.unwrap_or(text.max_split_size_bytes),
             garbage_collection_threshold: self
                 .garbage_collection_threshold
                 .unwrap_or(text.garbage_collection_threshold),
@@ -166,7 +166,7 @@ mod tests {
             ..RecordedSettings::default()
         };
         check(&recorded, "backend:cudaMallocAsync");
-        assert_eq!(recorded.effective().max_split_size, Some(32 * MIB));
+        assert_eq!(recorded.effective().max_split_size_bytes, Some(32 * MIB));
     }
 
     #[test]

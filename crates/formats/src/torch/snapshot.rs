@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use vramscope_trace::{Definition, DeviceId, Interner, MempoolId, PoolKind, StackId, Stage, StringId};
+use vramscope_trace::{Definition, DeviceId, Interner, MempoolId, PoolKind, StackId, AnnotationStage, StringId};
 
 use super::settings::RecordedSettings;
 
@@ -184,7 +184,7 @@ impl SegmentRow {
 pub(crate) struct AnnotationRow {
     pub(crate) device: u16,
     pub(crate) time_us: i64,
-    pub(crate) stage: Stage,
+    pub(crate) stage: AnnotationStage,
     pub(crate) name: StringId,
 }
 

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 use vramscope_formats::{Limits, import, unpack};
 use vramscope_trace::{
-    Block, DeviceId, Encoder, Event, EventKind, Info, Interner, MemoryState, Pool, Recording, Segment, Sink, Site,
-    SiteId, StackId, Stage, StreamId,
+    Block, DeviceId, Encoder, Event, EventKind, RecordingInfo, Interner, MemoryState, PoolKey, Recording, Segment, Sink, Site,
+    SiteId, StackId, AnnotationStage, StreamId,
 };
 
 /// Addresses and sizes of blocks and segments are multiples of this.
@@ -32,7 +32,7 @@ pub(crate) struct RecordingBuilder {
 
 impl RecordingBuilder {
     pub(crate) fn new() -> Self {
-        Self { encoder: Encoder::new(&Info::default()), interner: Interner::default() }
+        Self { encoder: Encoder::new(&RecordingInfo::default()), interner: Interner::default() }
     }
 
     pub(crate) fn event(&mut self, time_ns: u64, kind: EventKind) {
@@ -48,7 +48,7 @@ impl RecordingBuilder {
     }
 
     pub(crate) fn alloc(&mut self, time_ns: u64, address: u64, size: u64, site: SiteId) {
-        let (stream, pool) = (StreamId(0), Pool::default());
+        let (stream, pool) = (StreamId(0), PoolKey::default());
         self.event(time_ns, EventKind::BlockAllocated { address, size, requested: size - 1, stream, pool, site });
     }
 
@@ -57,14 +57,14 @@ impl RecordingBuilder {
         self.event(time_ns, EventKind::FreeCompleted { address, site: SiteId(0) });
     }
 
-    pub(crate) fn mark(&mut self, time_ns: u64, stage: Stage, name: &str) {
+    pub(crate) fn mark(&mut self, time_ns: u64, stage: AnnotationStage, name: &str) {
         let name = self.interner.string(name);
         self.define();
         self.event(time_ns, EventKind::Mark { stage, name, address: 0, site: SiteId(0) });
     }
 
     fn define(&mut self) {
-        for definition in self.interner.take_fresh() {
+        for definition in self.interner.take_new() {
             self.encoder.define(&definition);
         }
     }
@@ -85,7 +85,7 @@ pub(crate) enum RandomStep {
 pub(crate) fn random_steps() -> impl Strategy<Value = Vec<RandomStep>> {
     let event = (0..2u16, 0..1000u64, 0..9u8, 0..16u64, 1..6u64).prop_map(|(device, time_ns, kind, slot, units)| {
         let (address, size) = (UNIT * (slot + 1), UNIT * units);
-        let (stream, pool, site) = (StreamId(slot % 2), Pool::default(), SiteId(0));
+        let (stream, pool, site) = (StreamId(slot % 2), PoolKey::default(), SiteId(0));
         let kind = match kind {
             0 => EventKind::SegmentAllocated { address, size, stream, pool, site },
             1 => EventKind::SegmentFreed { address, size, site },
@@ -105,7 +105,7 @@ pub(crate) fn random_steps() -> impl Strategy<Value = Vec<RandomStep>> {
 
 /// Returns the recording of these steps.
 pub(crate) fn recorded(random_steps: &[RandomStep]) -> Recording {
-    let mut encoder = Encoder::new(&Info::default());
+    let mut encoder = Encoder::new(&RecordingInfo::default());
     for step in random_steps {
         match step {
             RandomStep::Event(event) => encoder.event(event),
@@ -121,7 +121,7 @@ fn skip_events(encoder: &mut Encoder, events: u64, blocks: &[(u64, u64)]) {
     let since_ns = encoder.state().time_ns();
     encoder.skip_to(since_event + events);
     let mut state = MemoryState::default();
-    let (stream, pool, site) = (StreamId(0), Pool::default(), SiteId(0));
+    let (stream, pool, site) = (StreamId(0), PoolKey::default(), SiteId(0));
     let device = state.device_mut(DeviceId(0));
     let size = UNIT * 32;
     device.insert_segment(Segment { address: UNIT, size, stream, pool, expandable: false, site, since_event });

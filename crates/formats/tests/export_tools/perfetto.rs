@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use proptest::prelude::*;
 use prost::Message;
 use vramscope_formats::export;
-use vramscope_trace::{EventKind, Recording, SiteId, Stage};
+use vramscope_trace::{EventKind, Recording, SiteId, AnnotationStage};
 
 use crate::common::{RecordingBuilder, UNIT, random_steps, recorded};
 
@@ -161,7 +161,7 @@ fn sites_with_the_most_bytes_have_their_own_group() {
 
 #[test]
 fn overlapping_spans_use_separate_lanes_and_nested_spans_share_one() {
-    let check = |stages: &[(u64, Stage, &str)], lanes: &[usize], moments: usize| {
+    let check = |stages: &[(u64, AnnotationStage, &str)], lanes: &[usize], moments: usize| {
         let mut builder = RecordingBuilder::new();
         for &(time_ns, stage, name) in stages {
             builder.mark(time_ns, stage, name);
@@ -173,7 +173,7 @@ fn overlapping_spans_use_separate_lanes_and_nested_spans_share_one() {
         let marks = read.named("marks");
         assert_eq!(read.instants.iter().filter(|(track, _)| marks.contains(track)).count(), moments, "{stages:?}");
     };
-    use Stage::{Begin, End, Instant};
+    use AnnotationStage::{Begin, End, Instant};
     check(&[(0, Begin, "a"), (1, Begin, "b"), (2, End, "b"), (3, End, "a")], &[2], 0);
     check(&[(0, Begin, "a"), (1, Begin, "b"), (2, End, "a"), (3, End, "b")], &[1, 1], 0);
     check(&[(0, Begin, "a"), (1, Begin, "a"), (2, End, "a"), (3, End, "a")], &[2], 0);

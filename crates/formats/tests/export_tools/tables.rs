@@ -115,8 +115,8 @@ fn allocations_of_index(recording: &Recording) -> Vec<Allocation> {
     let devices = lifetimes.devices().flat_map(|(id, device)| device.iter().map(move |one| (id, one)));
     devices
         .map(|(id, one)| {
-            let (freed, completed) = (one.free_requested(), one.free_completed());
-            (id.0.into(), one.address, one.size, one.requested, one.birth(), freed, completed)
+            let (freed, completed) = (one.free_requested_event(), one.free_completed_event());
+            (id.0.into(), one.address, one.size, one.requested, one.allocating_event(), freed, completed)
         })
         .collect()
 }
@@ -135,8 +135,8 @@ fn lifetimes_table_agrees_with_the_lifetime_index() {
 
 #[test]
 fn blocks_end_with_their_segment() {
-    use vramscope_trace::{DeviceId, Event, EventKind, Pool, SiteId, StreamId};
-    let (stream, pool, site) = (StreamId(0), Pool::default(), SiteId(0));
+    use vramscope_trace::{DeviceId, Event, EventKind, PoolKey, SiteId, StreamId};
+    let (stream, pool, site) = (StreamId(0), PoolKey::default(), SiteId(0));
     let kinds = [
         EventKind::SegmentAllocated { address: 512, size: 1024, stream, pool, site },
         EventKind::BlockAllocated { address: 512, size: 512, requested: 9, stream, pool, site },

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 use vramscope_formats::export;
 use vramscope_trace::{
-    Annotation, Block, Category, Definition, DeviceId, DeviceInfo, Encoder, Event, EventKind, FormatError, Frame, Info,
-    Interner, MemoryState, MempoolId, Pool, PoolKind, Recording, Replay, Segment, Sink, Site, SiteId, StackId, Stage,
+    Annotation, Block, Category, Definition, DeviceId, DeviceInfo, Encoder, Event, EventKind, FormatError, Frame, RecordingInfo,
+    Interner, MemoryState, MempoolId, PoolKey, PoolKind, Recording, Replay, Segment, Sink, Site, SiteId, StackId, AnnotationStage,
     StreamId, StringId,
 };
 
@@ -26,17 +26,17 @@ struct RecordingBuilder {
 impl RecordingBuilder {
     fn new(devices: &[u16]) -> Self {
         let device = |&device: &u16| DeviceInfo { device, history_complete: true, ..DeviceInfo::default() };
-        let info = Info {
+        let info = RecordingInfo {
             epoch_unix_ns: EPOCH_NS,
             alloc_conf: "expandable_segments:True,max_split_size_mb:32".to_owned(),
             devices: devices.iter().map(device).collect(),
-            ..Info::default()
+            ..RecordingInfo::default()
         };
         Self { encoder: Encoder::new(&info), interner: Interner::default(), events: 0 }
     }
 
     fn define(&mut self) {
-        for definition in self.interner.take_fresh() {
+        for definition in self.interner.take_new() {
             self.encoder.define(&definition);
         }
     }
@@ -67,8 +67,8 @@ impl RecordingBuilder {
     }
 }
 
-fn pool() -> Pool {
-    Pool { kind: PoolKind::Large, owner: MempoolId(0, 3) }
+fn pool() -> PoolKey {
+    PoolKey { kind: PoolKind::Large, owner: MempoolId(0, 3) }
 }
 
 fn segment(address: u64, site: SiteId) -> EventKind {
@@ -98,10 +98,10 @@ fn every_kind_of_event_becomes_an_entry_or_is_left_out() {
     builder.event(1, EventKind::MemorySample { used_by_context: 1, used_by_others: 2, free: 3 });
     builder.event(1, EventKind::Gap { lost: 0 });
     let none = SiteId(0);
-    builder.event(1, EventKind::Mark { stage: Stage::Instant, name: words, address: BASE, site });
-    builder.event(1, EventKind::Mark { stage: Stage::Instant, name: snapshot, address: 0, site: none });
-    builder.event(1, EventKind::Mark { stage: Stage::Begin, name: words, address: 0, site: none });
-    let beside = Annotation { device: DeviceId(1), time_ns: 9000, at_event: 10, stage: Stage::Instant, name: snapshot };
+    builder.event(1, EventKind::Mark { stage: AnnotationStage::Instant, name: words, address: BASE, site });
+    builder.event(1, EventKind::Mark { stage: AnnotationStage::Instant, name: snapshot, address: 0, site: none });
+    builder.event(1, EventKind::Mark { stage: AnnotationStage::Begin, name: words, address: 0, site: none });
+    let beside = Annotation { device: DeviceId(1), time_ns: 9000, at_event: 10, stage: AnnotationStage::Instant, name: snapshot };
     builder.encoder.annotation(&beside);
     builder.event(1, EventKind::SegmentFreed { address: BASE, size: 20 * MIB, site: SiteId(0) });
     let snapshot = json_of(&builder.finish());
@@ -322,12 +322,12 @@ fn interleaved_marks_are_looked_up_in_event_order() {
     // Looking these up in order of time would unpack a chunk for each: the export would take
     // minutes.
     const MARKS: u64 = 20_000;
-    let mut encoder = Encoder::new(&Info::default());
+    let mut encoder = Encoder::new(&RecordingInfo::default());
     encoder.define(&Definition::String("m".to_owned()));
     for part in 0..2 {
         for number in 0..MARKS {
             let kind =
-                EventKind::Mark { stage: Stage::Instant, name: StringId(1), address: part, site: SiteId::default() };
+                EventKind::Mark { stage: AnnotationStage::Instant, name: StringId(1), address: part, site: SiteId::default() };
             encoder.event(&Event { device: DeviceId(0), time_ns: number * 1000, kind });
         }
         encoder.flush();
@@ -349,7 +349,7 @@ fn deep_stack_is_cut() {
     let stack = (0..DEPTH).fold(StackId(0), |caller, _| builder.interner.stack(frame, caller));
     let site = builder.interner.site(Site { stack, ..Site::default() });
     builder.define();
-    let kind = EventKind::Mark { stage: Stage::Instant, name: function, address: 0, site };
+    let kind = EventKind::Mark { stage: AnnotationStage::Instant, name: function, address: 0, site };
     (0..3).for_each(|_| builder.event(0, kind));
     let (recording, _) = recording_of(builder.encoder);
     let json: Value = serde_json::from_slice(&exported(&recording, WRITERS[1])).expect("the output is JSON");

@@ -3,14 +3,14 @@
 use vramscope_formats::export::{self, Redactor, redact};
 use vramscope_formats::{Limits, import};
 use vramscope_trace::{
-    Category, Decoder, Definition, DeviceInfo, Encoder, Event, EventKind, FormatError, Info, Item, Recording, SiteId,
+    Category, Decoder, Definition, DeviceInfo, Encoder, Event, EventKind, FormatError, RecordingInfo, DecodedItem, Recording, SiteId,
     digest,
 };
 
 use crate::common::{WRITERS, events, exported, imported, read, recording_of, snapshots};
 
 /// Returns all items of a recording's bytes.
-fn items(bytes: &[u8]) -> Vec<Item> {
+fn items(bytes: &[u8]) -> Vec<DecodedItem> {
     let mut decoder = Decoder::new();
     decoder.push(bytes);
     let mut items = Vec::new();
@@ -53,13 +53,13 @@ fn recordings_keep_their_structure_and_lose_their_names() {
     for path in snapshots() {
         let snapshot = read(&path);
         let original = imported(&snapshot, "a name");
-        let begin = |info: &Info| Redactor::new(info, Encoder::new);
+        let begin = |info: &RecordingInfo| Redactor::new(info, Encoder::new);
         let (redactor, _) =
             import(&snapshot, "a name", &Limits::default(), &mut |_, _| {}, begin).expect("the snapshot is valid");
         let (redacted, bytes) = recording_of(redactor.into_inner());
 
         for item in items(&bytes) {
-            if let Item::Define(Definition::String(text)) = item {
+            if let DecodedItem::Define(Definition::String(text)) = item {
                 assert!(is_placeholder(&text), "{path:?}: {text:?}");
             }
         }
@@ -123,7 +123,7 @@ fn check_hidden(outputs: &[Vec<u8>]) {
 #[test]
 fn no_text_of_a_snapshot_remains() {
     let snapshot = snapshot_with_secrets();
-    let begin = |info: &Info| Redactor::new(info, Encoder::new);
+    let begin = |info: &RecordingInfo| Redactor::new(info, Encoder::new);
     let name = "/home/HIDE_user/HIDE_source";
     let (redactor, _) =
         import(&snapshot, name, &Limits::default(), &mut |_, _| {}, begin).expect("the snapshot is valid");
@@ -138,7 +138,7 @@ fn no_text_of_a_snapshot_remains() {
 #[test]
 fn recording_is_redacted_like_its_snapshot() {
     let snapshot = snapshot_with_secrets();
-    let info = Info {
+    let info = RecordingInfo {
         source: "HIDE_program".to_owned(),
         writer: "HIDE_writer".to_owned(),
         epoch_unix_ns: 5000,
@@ -147,7 +147,7 @@ fn recording_is_redacted_like_its_snapshot() {
         devices: vec![DeviceInfo { name: "HIDE_device".to_owned(), total_bytes: 7, ..DeviceInfo::default() }],
     };
     let limits = Limits::default();
-    let begin = |_: &Info| Encoder::new(&info);
+    let begin = |_: &RecordingInfo| Encoder::new(&info);
     let (encoder, _) = import(&snapshot, "x", &limits, &mut |_, _| {}, begin).expect("the snapshot is valid");
     let (original, bytes) = recording_of(encoder);
     let encoder = redact(original.info(), pieces(&bytes), Encoder::new).expect("the recording is valid");
@@ -164,9 +164,9 @@ fn recording_is_redacted_like_its_snapshot() {
 
 #[test]
 fn last_header_chunk_is_used() {
-    let mut encoder = Encoder::new(&Info { source: "HIDE_hub".to_owned(), ..Info::default() });
+    let mut encoder = Encoder::new(&RecordingInfo { source: "HIDE_hub".to_owned(), ..RecordingInfo::default() });
     let device = DeviceInfo { name: "HIDE_gpu".to_owned(), total_bytes: 7, rank: Some(3), ..DeviceInfo::default() };
-    encoder.head(&Info { source: "HIDE_program".to_owned(), devices: vec![device], ..Info::default() });
+    encoder.update_info(&RecordingInfo { source: "HIDE_program".to_owned(), devices: vec![device], ..RecordingInfo::default() });
     let (original, bytes) = recording_of(encoder);
     let encoder = redact(original.info(), pieces(&bytes), Encoder::new).expect("the recording is valid");
     let (redacted, bytes) = recording_of(encoder);
@@ -177,7 +177,7 @@ fn last_header_chunk_is_used() {
 
 #[test]
 fn input_that_is_not_a_recording_is_refused() {
-    assert!(redact(&Info::default(), pieces(b"something else altogether"), Encoder::new).is_err());
-    let broken = FormatError { offset: 5, what: "the disk is gone".to_owned() };
-    assert_eq!(redact(&Info::default(), [Err(broken.clone())], Encoder::new).expect_err("a piece is an error"), broken);
+    assert!(redact(&RecordingInfo::default(), pieces(b"something else altogether"), Encoder::new).is_err());
+    let broken = FormatError::new(5, "the disk is gone");
+    assert_eq!(redact(&RecordingInfo::default(), [Err(broken.clone())], Encoder::new).expect_err("a piece is an error"), broken);
 }

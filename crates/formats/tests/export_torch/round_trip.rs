@@ -20,7 +20,7 @@ fn ends(recording: &Recording) -> Vec<End> {
 }
 
 /// Returns the annotations with their names instead of their numbers.
-fn annotations(recording: &Recording) -> Vec<(u64, u64, DeviceId, vramscope_trace::Stage, String)> {
+fn annotations(recording: &Recording) -> Vec<(u64, u64, DeviceId, vramscope_trace::AnnotationStage, String)> {
     let name = |id| recording.definitions().string(id).to_owned();
     recording
         .annotations()

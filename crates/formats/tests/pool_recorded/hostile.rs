@@ -3,7 +3,7 @@
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::{History, Workload, verify};
 use vramscope_trace::{
-    DeviceId, Encoder, Event, EventKind, Info, MemoryState, MempoolId, Pool, PoolKind, Segment, Sink, SiteId, StreamId,
+    DeviceId, Encoder, Event, EventKind, RecordingInfo, MemoryState, MempoolId, PoolKey, PoolKind, Segment, Sink, SiteId, StreamId,
 };
 
 use crate::fixtures::recording_of;
@@ -11,13 +11,13 @@ use crate::fixtures::recording_of;
 /// Runs a history that has no events and begins with these segments: `(address, size, expandable)`.
 fn check(segments: &[(u64, u64, bool)]) {
     let mut state = MemoryState::default();
-    let pool = Pool { kind: PoolKind::Large, owner: MempoolId(0, 0) };
+    let pool = PoolKey { kind: PoolKind::Large, owner: MempoolId(0, 0) };
     for &(address, size, expandable) in segments {
         let (stream, site) = (StreamId(0), SiteId(0));
         let segment = Segment { address, size, stream, pool, expandable, site, since_event: 0 };
         state.device_mut(DeviceId(0)).insert_segment(segment);
     }
-    let mut encoder = Encoder::new(&Info::default());
+    let mut encoder = Encoder::new(&RecordingInfo::default());
     encoder.full_state(&state);
     rerun(encoder);
 }
@@ -43,11 +43,11 @@ fn segments_may_span_the_address_space() {
 
 #[test]
 fn requests_and_segments_may_have_any_size() {
-    let pool = Pool { kind: PoolKind::Large, owner: MempoolId(0, 0) };
+    let pool = PoolKey { kind: PoolKind::Large, owner: MempoolId(0, 0) };
     let (address, stream, site) = (1 << 30, StreamId(0), SiteId(0));
     let blocks = [(2 << 20, u64::MAX), (20 << 20, (1 << 60) + 1), (1, u64::MAX), (u64::MAX, u64::MAX)];
     for ((size, requested), bytes) in blocks.into_iter().flat_map(|block| [(block, 20 << 20), (block, u64::MAX)]) {
-        let mut encoder = Encoder::new(&Info::default());
+        let mut encoder = Encoder::new(&RecordingInfo::default());
         let kinds = [
             EventKind::SegmentAllocated { address, size: bytes, stream, pool, site },
             EventKind::BlockAllocated { address, size, requested, stream, pool, site },

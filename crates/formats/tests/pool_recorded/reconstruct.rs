@@ -8,7 +8,7 @@ use proptest::test_runner::RngSeed;
 use vramscope_pool::rerun::{History, Verification, Workload, verify};
 use vramscope_pool::{CaptureFilter, Origin, Pool, Settings, SimulatedDevice, Stats};
 use vramscope_trace::{
-    DeviceId, DeviceInfo, Encoder, Event, EventKind, Info, Interner, Memory, MempoolId, Recording, Sink, Site, SiteId,
+    DeviceId, DeviceInfo, Encoder, Event, EventKind, RecordingInfo, Interner, MemorySink, MempoolId, Recording, Sink, Site, SiteId,
     StreamId,
 };
 
@@ -47,7 +47,7 @@ enum Action {
 /// A program and a recorder of its events.
 struct Program {
     pool: Pool<SimulatedDevice>,
-    sink: Memory,
+    sink: MemorySink,
     live: Vec<u64>,
     has_sites: bool,
     pools: Vec<MempoolId>,
@@ -63,7 +63,7 @@ impl Program {
         let device = SimulatedDevice::new(capacity_bytes).with_manual_events();
         let (live, pools) = (Vec::new(), Vec::new());
         let pool = Pool::new(DeviceId(0), settings, device);
-        let (sink, mempools, selected) = (Memory::default(), BTreeMap::new(), Vec::new());
+        let (sink, mempools, selected) = (MemorySink::default(), BTreeMap::new(), Vec::new());
         Self { pool, sink, live, has_sites, pools, pools_created: 0, capturing: false, mempools, selected }
     }
 
@@ -182,14 +182,14 @@ fn without_ids_of_freed_pools(events: &[Event]) -> Vec<Event> {
 
 fn record(events: &[Event], settings: &Settings) -> Recording {
     let devices = vec![DeviceInfo { history_complete: true, ..DeviceInfo::default() }];
-    let info = Info { alloc_conf: settings.to_conf(), devices, ..Info::default() };
+    let info = RecordingInfo { alloc_conf: settings.to_conf(), devices, ..RecordingInfo::default() };
     let mut encoder = Encoder::new(&info);
     let mut interner = Interner::default();
     for name in ["forward", "backward", "step", "free", "empty_cache", "poll"] {
         let scope = interner.string(name);
         interner.site(Site { scope, ..Site::default() });
     }
-    interner.take_fresh().iter().for_each(|definition| encoder.define(definition));
+    interner.take_new().iter().for_each(|definition| encoder.define(definition));
     events.iter().for_each(|event| encoder.event(event));
     recording_of(&mut encoder)
 }
@@ -361,7 +361,7 @@ fn inconsistent_history_is_read_as_far_as_possible() {
     let settings = Settings::default();
     let kind = |address| EventKind::FreeRequested { address, site: SiteId(0) };
     let event = |kind| Event { device: DeviceId(0), time_ns: 0, kind };
-    let pool = vramscope_trace::Pool::default();
+    let pool = vramscope_trace::PoolKey::default();
     let (stream, site) = (StreamId(0), SiteId(0));
     let segment = EventKind::SegmentAllocated { address: 1 << 30, size: 2 * MIB, stream, pool, site };
     for (events, matched) in [

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use vramscope_formats::{ImportSummary, Limits, import, unpack};
-use vramscope_trace::{Counters, DeviceId, Memory, MemoryState};
+use vramscope_trace::{Counters, DeviceId, MemorySink, MemoryState};
 
 /// The snapshots of the repository.
 pub(crate) const SMALL: [&str; 5] = ["tiny_inference", "mlp_train", "frag_a_expandable", "ring", "graphs"];
@@ -45,14 +45,14 @@ pub(crate) fn recorded(name: &'static str) -> Option<Recorded> {
 }
 
 /// Imports into memory.
-pub(crate) fn import_all(bytes: &[u8], name: &str) -> (Memory, ImportSummary) {
-    import(bytes, name, &Limits::default(), &mut |_, _| {}, |_| Memory::default())
+pub(crate) fn import_all(bytes: &[u8], name: &str) -> (MemorySink, ImportSummary) {
+    import(bytes, name, &Limits::default(), &mut |_, _| {}, |_| MemorySink::default())
         .unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// Returns the counters of one device at every moment, from before the first event to after the
 /// last, and the state at the end.
-pub(crate) fn moments(memory: &Memory, device: DeviceId) -> (Vec<Counters>, MemoryState) {
+pub(crate) fn moments(memory: &MemorySink, device: DeviceId) -> (Vec<Counters>, MemoryState) {
     let mut state = memory.states.first().map(|(_, state)| state.clone()).unwrap_or_default();
     let counters = |state: &MemoryState| state.device(device).map(|device| device.counters()).unwrap_or_default();
     let mut moments = vec![counters(&state)];

@@ -3,7 +3,7 @@
 use crate::common::{LARGE, SMALL, import_all, recorded};
 use crate::unpickle;
 use vramscope_formats::{ImportSummary, InputFormat, sniff};
-use vramscope_trace::{Definitions, Event, EventKind, Memory, SiteId};
+use vramscope_trace::{Definitions, Event, EventKind, MemorySink, SiteId};
 
 /// Returns the frames and the scope of a site.
 fn site_frames(definitions: &Definitions, site: SiteId) -> Vec<(String, String, u32)> {
@@ -14,7 +14,7 @@ fn site_frames(definitions: &Definitions, site: SiteId) -> Vec<(String, String, 
     frames.chain([(definitions.string(site.scope).to_owned(), String::new(), 0)]).collect()
 }
 
-fn definitions(memory: &Memory) -> Definitions {
+fn definitions(memory: &MemorySink) -> Definitions {
     let mut definitions = Definitions::default();
     memory.definitions.iter().cloned().for_each(|definition| definitions.define(definition));
     definitions
@@ -37,7 +37,7 @@ fn split(mut event: Event) -> (Event, SiteId) {
 }
 
 /// Compares two imports. The numbers of strings and sites may differ, but not their meaning.
-fn check_same(name: &str, left: &(Memory, ImportSummary), right: &(Memory, ImportSummary)) {
+fn check_same(name: &str, left: &(MemorySink, ImportSummary), right: &(MemorySink, ImportSummary)) {
     assert_eq!(left.1, right.1, "{name}");
     let (left, right) = (&left.0, &right.0);
     assert_eq!(left.events.len(), right.events.len(), "{name}");

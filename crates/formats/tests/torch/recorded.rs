@@ -2,7 +2,7 @@
 
 use crate::common::{LARGE, Recorded, SMALL, import_all, moments, recorded};
 use serde_json::Value;
-use vramscope_trace::{Annotation, Counters, Definitions, DeviceId, EventKind, Memory, Stage};
+use vramscope_trace::{Annotation, Counters, Definitions, DeviceId, EventKind, MemorySink, AnnotationStage};
 
 fn number(value: &Value) -> u64 {
     value.as_u64().expect("the value is an integer")
@@ -30,11 +30,11 @@ fn count_matching_steps(steps: &[[u64; 2]], moments: &[Counters]) -> usize {
 
 /// Returns how many of the recorded steps are in an incomplete history: as many as optimizer steps
 /// ended in it, at least one.
-fn steps_within(memory: &Memory, steps: usize) -> usize {
+fn steps_within(memory: &MemorySink, steps: usize) -> usize {
     let mut definitions = Definitions::default();
     memory.definitions.iter().cloned().for_each(|definition| definitions.define(definition));
     let is_step = |annotation: &&Annotation| {
-        annotation.stage == Stage::End
+        annotation.stage == AnnotationStage::End
             && annotation.at_event > 0
             && definitions.string(annotation.name).starts_with("Optimizer.step")
     };
@@ -64,7 +64,7 @@ fn check(recorded: &Recorded) {
             assert_eq!(number(of_device), 0, "{name}: device {device} did nothing");
             continue;
         }
-        assert_eq!(end.device(id).map(|device| device.misfits()), Some(0), "{name}: device {device}");
+        assert_eq!(end.device(id).map(|device| device.inconsistencies()), Some(0), "{name}: device {device}");
         check_end(name, truth, device, &moments, info.history_complete);
         let steps = steps(truth, device);
         let within = if info.history_complete { steps.len() } else { steps_within(&memory, steps.len()) };

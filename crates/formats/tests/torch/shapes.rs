@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use vramscope_formats::ImportSummary;
 use vramscope_trace::{
-    Annotation, Definitions, DeviceId, Event, EventKind, Memory, MempoolId, Pool, PoolKind, SiteId, Stage,
+    Annotation, Definitions, DeviceId, Event, EventKind, MemorySink, MempoolId, PoolKey, PoolKind, SiteId, AnnotationStage,
 };
 
 use crate::common::{import_all, moments, recorded};
@@ -12,18 +12,18 @@ use crate::common::{import_all, moments, recorded};
 const MIB: u64 = 1 << 20;
 const BASE: u64 = 0x7f00_0000_0000;
 
-fn import_json(snapshot: &Value) -> (Memory, ImportSummary) {
+fn import_json(snapshot: &Value) -> (MemorySink, ImportSummary) {
     import_all(&serde_json::to_vec(snapshot).expect("the values are plain data"), "made up")
 }
 
-fn definitions(memory: &Memory) -> Definitions {
+fn definitions(memory: &MemorySink) -> Definitions {
     let mut definitions = Definitions::default();
     memory.definitions.iter().cloned().for_each(|definition| definitions.define(definition));
     definitions
 }
 
 /// Returns the sizes of all allocated blocks.
-fn block_sizes(memory: &Memory) -> Vec<u64> {
+fn block_sizes(memory: &MemorySink) -> Vec<u64> {
     let size = |event: &Event| match event.kind {
         EventKind::BlockAllocated { size, .. } => Some(size),
         _ => None,
@@ -96,10 +96,10 @@ fn new_actions_become_marks_and_pool_ids_are_read() {
     let definitions = definitions(&memory);
     let owner = MempoolId(3, 1);
     let EventKind::BlockAllocated { pool, site, size, .. } = memory.events[1].kind else { panic!("a block") };
-    assert_eq!((pool, size), (Pool { kind: PoolKind::Large, owner }, 3 * MIB));
+    assert_eq!((pool, size), (PoolKey { kind: PoolKind::Large, owner }, 3 * MIB));
     assert_eq!(definitions.string(definitions.site(site).scope), "forward");
     let mark = |event: &Event| match event.kind {
-        EventKind::Mark { stage: Stage::Instant, name, .. } => definitions.string(name).to_owned(),
+        EventKind::Mark { stage: AnnotationStage::Instant, name, .. } => definitions.string(name).to_owned(),
         _ => String::new(),
     };
     assert_eq!(mark(&memory.events[2]), "epoch 3");
@@ -215,6 +215,6 @@ fn devices_and_annotations_are_merged_in_order_of_time() {
         .iter()
         .map(|Annotation { at_event, stage, time_ns, .. }| (*at_event, *stage, *time_ns))
         .collect();
-    assert_eq!(annotations, [(2, Stage::Begin, 50_000), (4, Stage::End, 300_000)]);
+    assert_eq!(annotations, [(2, AnnotationStage::Begin, 50_000), (4, AnnotationStage::End, 300_000)]);
     assert!(has_note(&imported, "1 annotation from before"));
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use vramscope_formats::ImportSummary;
-use vramscope_trace::{Counters, DeviceId, Memory, MemoryState};
+use vramscope_trace::{Counters, DeviceId, MemorySink, MemoryState};
 
 use crate::common::import_all;
 use crate::pickler::pickled;
@@ -103,7 +103,7 @@ impl Case {
         assert_eq!(from_json.1, from_pickle.1, "{}", self.name);
     }
 
-    fn check_end(&self, form: &str, (memory, imported): &(Memory, ImportSummary)) {
+    fn check_end(&self, form: &str, (memory, imported): &(MemorySink, ImportSummary)) {
         let name = format!("{} as {form}: {:?}", self.name, imported.notes);
         let mut state = memory.states.first().map(|(_, state)| state.clone()).unwrap_or_default();
         memory.events.iter().for_each(|event| state.apply(event));
@@ -497,7 +497,7 @@ fn values_of_the_wrong_type_are_refused() {
         let json = serde_json::to_vec(&snapshot).expect("the values are plain data");
         for bytes in [json, pickled(&snapshot)] {
             let read =
-                vramscope_formats::import(&bytes, "", &Default::default(), &mut |_, _| {}, |_| Memory::default());
+                vramscope_formats::import(&bytes, "", &Default::default(), &mut |_, _| {}, |_| MemorySink::default());
             let error = read.map(|(_, imported)| imported).expect_err("the value has the wrong type");
             assert!(error.message.contains(what), "{snapshot}: {error}");
         }

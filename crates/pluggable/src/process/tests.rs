@@ -4,10 +4,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use vramscope_collector::{Address, Gather, HostDevice, Outputs, TlsFiles, Token};
+use vramscope_collector::{Address, Aggregator, HostDevice, Outputs, TlsFiles, Token};
 use vramscope_pool::rerun::{self, History};
 use vramscope_trace::{
-    ByteSize, Decoder, Definition, EventKind, Info, Item, MempoolId, Pool, PoolKind, Recording, SiteId, Stage, StringId,
+    ByteSize, Decoder, Definition, EventKind, RecordingInfo, DecodedItem, MempoolId, PoolKey, PoolKind, Recording, SiteId, AnnotationStage, StringId,
 };
 
 use super::*;
@@ -68,15 +68,15 @@ fn take(messages: &Messages) -> Vec<String> {
 const STREAM: StreamId = StreamId(0);
 
 /// Returns a recording's header, events and definitions.
-fn decode(path: &Path) -> (Info, Vec<EventKind>, Vec<Definition>) {
+fn decode(path: &Path) -> (RecordingInfo, Vec<EventKind>, Vec<Definition>) {
     let mut decoder = Decoder::new();
     decoder.push(&fs::read(path).expect("the file was written"));
-    let (mut header, mut events, mut definitions) = (Info::default(), Vec::new(), Vec::new());
+    let (mut header, mut events, mut definitions) = (RecordingInfo::default(), Vec::new(), Vec::new());
     while let Some(item) = decoder.next_item().expect("a complete recording") {
         match item {
-            Item::Info(info) => header = info,
-            Item::Event(event) => events.push(event.kind),
-            Item::Define(definition) => definitions.push(definition),
+            DecodedItem::Info(info) => header = info,
+            DecodedItem::Event(event) => events.push(event.kind),
+            DecodedItem::Define(definition) => definitions.push(definition),
             _ => {}
         }
     }
@@ -100,11 +100,11 @@ fn allocations_and_frees_are_recorded_without_sites() {
     let (info, events, definitions) = decode(&path);
     assert_eq!(info.alloc_conf, "max_split_size_mb:32");
     assert_eq!((info.devices.len(), info.devices[0].history_complete), (1, true));
-    let (pool, site) = (Pool::default_of(PoolKind::Small), SiteId(0));
+    let (pool, site) = (PoolKey::default_of(PoolKind::Small), SiteId(0));
     let expected = [
         EventKind::SegmentAllocated { address, size: 2 * MIB, stream: STREAM, pool, site },
         EventKind::BlockAllocated { address, size: 1024, requested: 1000, stream: STREAM, pool, site },
-        EventKind::Mark { stage: Stage::Instant, name: StringId(1), address: 0, site: SiteId(0) },
+        EventKind::Mark { stage: AnnotationStage::Instant, name: StringId(1), address: 0, site: SiteId(0) },
         EventKind::FreeRequested { address, site },
         EventKind::FreeCompleted { address, site },
         EventKind::SegmentFreed { address, size: 2 * MIB, site },
@@ -151,7 +151,7 @@ fn without_devices_every_request_returns_the_reason() {
         assert_eq!(request_error(&process, 512, 0), "vramscope: cannot allocate: no CUDA here");
     }
     assert_eq!(process.begin_allocate_to_pool(0, MempoolId(0, 1)), Err("no CUDA here".to_owned()));
-    assert_eq!(process.free(512, 0), Err(FreeError::Foreign { address: 512 }));
+    assert_eq!(process.free(512, 0), Err(FreeError::UnknownAddress { address: 512 }));
     assert_eq!((process.memory_stats_json(0), process.stop()), ("{}".to_owned(), true));
     assert!(take(&messages).is_empty());
 }
@@ -192,10 +192,10 @@ fn out_of_memory_errors_begin_like_pytorchs() {
 fn freeing_an_unknown_address_is_an_error() {
     let (process, _) = start(Ok(vec![64 * MIB]), Ok(""), RecordingOptions::default());
     let address = process.allocate(4096, 0, STREAM).expect("the pool is large enough").expect("the URL has an address");
-    assert_eq!(process.free(1 << 40, 0), Err(FreeError::Foreign { address: 1 << 40 }));
+    assert_eq!(process.free(1 << 40, 0), Err(FreeError::UnknownAddress { address: 1 << 40 }));
     let middle = address + 512;
     assert_eq!(process.free(middle, 0), Err(FreeError::InsideBlock { address: middle, block: address }));
-    assert_eq!(process.record_stream(1 << 40, StreamId(7)), Err(FreeError::Foreign { address: 1 << 40 }));
+    assert_eq!(process.record_stream(1 << 40, StreamId(7)), Err(FreeError::UnknownAddress { address: 1 << 40 }));
     assert_eq!(process.record_stream(address, StreamId(7)), Ok(()));
     assert_eq!(process.free(address, 0), Ok(()));
     assert!(process.free(address, 0).is_err());
@@ -279,10 +279,10 @@ fn page_serves_the_recording_until_shutdown() {
 
 #[test]
 fn recording_is_pushed_completely_before_it_stops() {
-    let (hub, aggregator) = (Hub::default(), Gather::new(|_| {}));
+    let (hub, aggregator) = (Hub::default(), Aggregator::new(|_| {}));
     aggregator.begin(Outputs { hub: Some(hub.clone()), ..Outputs::default() }).expect("the merge thread starts");
     let options = ServerOptions { listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))), ..ServerOptions::default() };
-    let content = Content { gather: Some(aggregator.clone()), ..Content::live(hub.clone()) };
+    let content = Content { aggregator: Some(aggregator.clone()), ..Content::live(hub.clone()) };
     let server = Server::start(options, content).expect("the server starts");
     let push = Address::parse(&server.url()).ok();
     let (process, messages) =
@@ -397,7 +397,7 @@ fn recording_verifies_against_the_pool() {
         let mut recording = vramscope_trace::Recording::new();
         recording.push(&fs::read(&path).expect("the file was written")).expect("a valid recording");
         let settings = Settings::parse(&recording.info().alloc_conf).expect("the recorded settings are valid");
-        let histories = History::all_of(&recording).expect("a valid recording");
+        let histories = History::from_recording(&recording).expect("a valid recording");
         assert_eq!(histories.len(), 1);
         let verified = rerun::verify(&histories[0], &settings);
         assert_eq!(verified.divergence, None, "under {conf:?}");

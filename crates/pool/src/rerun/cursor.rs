@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use vramscope_trace::{EventKind, MempoolId, Pool as PoolKey, Sink, StreamId};
+use vramscope_trace::{EventKind, MempoolId, PoolKey, Sink, StreamId};
 
 use super::history::History;
 use crate::private_pools::CaptureFilter;

@@ -1,6 +1,6 @@
 //! Decisions as text, for a person who looks for the cause of a divergence.
 
-use vramscope_trace::{EventKind, MempoolId, Pool as PoolKey, PoolKind};
+use vramscope_trace::{EventKind, MempoolId, PoolKey, PoolKind};
 
 use super::cursor::{Outcome, is_unnamed};
 use super::entry::Entry;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use vramscope_trace::{
-    DeviceId, DeviceState, EventKind, FormatError, MempoolId, Pool as PoolKey, Recording, Replay, StreamId,
+    DeviceId, DeviceState, EventKind, FormatError, MempoolId, PoolKey, Recording, Replay, StreamId,
 };
 
 use super::entry::Entry;

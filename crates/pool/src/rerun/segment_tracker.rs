@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use vramscope_trace::{DeviceState, EventKind, MempoolId, Pool as PoolKey, StreamId};
+use vramscope_trace::{DeviceState, EventKind, MempoolId, PoolKey, StreamId};
 
 use super::entry::Entry;
 

@@ -1,6 +1,6 @@
 //! Simulates recorded requests under other settings or on a device of another size.
 
-use vramscope_trace::{Event, EventKind, MemoryState, MempoolId, Null, PoolKind, StreamId};
+use vramscope_trace::{Event, EventKind, MemoryState, MempoolId, NullSink, PoolKind, StreamId};
 
 use super::address_replay::AddressReplayDevice;
 use super::call_log::CallLog;
@@ -38,10 +38,10 @@ pub struct RunSummary {
 /// ```
 /// use vramscope_pool::rerun::{History, Workload};
 /// use vramscope_pool::{Origin, Pool, Settings, SimulatedDevice};
-/// use vramscope_trace::{DeviceId, Encoder, Info, Recording, StreamId};
+/// use vramscope_trace::{DeviceId, Encoder, RecordingInfo, Recording, StreamId};
 ///
 /// // Record two requests, which get a segment of 20 MiB and one of 24 MiB.
-/// let mut encoder = Encoder::new(&Info::default());
+/// let mut encoder = Encoder::new(&RecordingInfo::default());
 /// let mut pool = Pool::new(DeviceId(0), Settings::default(), SimulatedDevice::new(1 << 30));
 /// for bytes in [5 << 20, 23 << 20] {
 ///     pool.allocate(bytes, StreamId(0), Origin::default(), &mut encoder)?;
@@ -184,7 +184,7 @@ struct SimulationRun<'s> {
 impl SimulationRun<'_> {
     #[inline]
     fn execute(&mut self, step: Step) {
-        let (origin, sink) = (Origin::default(), &mut Null);
+        let (origin, sink) = (Origin::default(), &mut NullSink);
         // Errors are ignored: the device never fails, and the pool counts failed requests.
         match step {
             Step::Allocate { bytes, slot, target, failed } => {
@@ -241,7 +241,7 @@ impl SimulationRun<'_> {
             self.pool.create_pool(owner)?;
         }
         self.pool.begin_allocate_to_pool(owner, CaptureFilter::AllStreams)?;
-        let allocated = self.pool.allocate(bytes, stream, Origin::default(), &mut Null);
+        let allocated = self.pool.allocate(bytes, stream, Origin::default(), &mut NullSink);
         self.pool.end_allocate_to_pool(owner)?;
         self.pool.release_pool(owner)?;
         allocated

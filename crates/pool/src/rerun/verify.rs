@@ -46,10 +46,10 @@ pub struct Divergence {
 /// ```
 /// use vramscope_pool::rerun::{History, verify};
 /// use vramscope_pool::{Origin, Pool, Settings, SimulatedDevice};
-/// use vramscope_trace::{DeviceId, Encoder, Info, Recording, StreamId};
+/// use vramscope_trace::{DeviceId, Encoder, RecordingInfo, Recording, StreamId};
 ///
 /// // Record a few calls.
-/// let mut encoder = Encoder::new(&Info::default());
+/// let mut encoder = Encoder::new(&RecordingInfo::default());
 /// let mut pool = Pool::new(DeviceId(0), Settings::default(), SimulatedDevice::new(1 << 30));
 /// for bytes in [1000, 5 << 20, 20 << 20] {
 ///     pool.allocate(bytes, StreamId(0), Origin::default(), &mut encoder)?;

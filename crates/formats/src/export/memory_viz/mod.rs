@@ -27,7 +27,7 @@ use std::io::{BufWriter, Write};
 
 use vramscope_trace::{
     Annotation, Category, DeviceId, DeviceInfo, DeviceState, Event, EventKind, FormatError, Recording, Replay, SiteId,
-    Stage,
+    AnnotationStage,
 };
 
 use self::json::JsonWriter;
@@ -48,7 +48,7 @@ const BUFFER_BYTES: usize = 1 << 16;
 /// ```
 /// use vramscope_formats::export;
 ///
-/// # let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::Info::default());
+/// # let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::RecordingInfo::default());
 /// # encoder.flush();
 /// # let mut recording = vramscope_trace::Recording::new();
 /// # for chunk in encoder.take_output() {
@@ -71,7 +71,7 @@ pub fn memory_viz_json(recording: &Recording, out: &mut dyn Write, progress: Pro
 /// ```
 /// use vramscope_formats::export;
 ///
-/// # let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::Info::default());
+/// # let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::RecordingInfo::default());
 /// # encoder.flush();
 /// # let mut recording = vramscope_trace::Recording::new();
 /// # for chunk in encoder.take_output() {
@@ -230,11 +230,11 @@ fn are_entries(recording: &Recording) -> Result<Vec<bool>, FormatError> {
     for index in in_order {
         let Annotation { device, time_ns, at_event, stage, name } = annotations[index];
         let is_mark = |event: &Event| {
-            let named = matches!(event.kind, EventKind::Mark { stage: Stage::Instant, name: its, .. } if its == name);
+            let named = matches!(event.kind, EventKind::Mark { stage: AnnotationStage::Instant, name: its, .. } if its == name);
             named && event.device == device && event.time_ns == time_ns
         };
         are_entries[index] =
-            stage == Stage::Instant && replay.event(recording, at_event)?.as_ref().is_some_and(is_mark);
+            stage == AnnotationStage::Instant && replay.event(recording, at_event)?.as_ref().is_some_and(is_mark);
     }
     Ok(are_entries)
 }
@@ -252,9 +252,9 @@ fn write_annotations(
         }
         let Annotation { device, time_ns, stage, name, .. } = *annotation;
         let stage = match stage {
-            Stage::Begin => "START",
-            Stage::End => "END",
-            Stage::Instant => "INSTANT",
+            AnnotationStage::Begin => "START",
+            AnnotationStage::End => "END",
+            AnnotationStage::Instant => "INSTANT",
         };
         out.begin_dict()?;
         out.constant_field("stage", stage)?;

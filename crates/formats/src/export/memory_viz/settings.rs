@@ -4,7 +4,7 @@ use std::io;
 
 use serde_json::Value;
 use vramscope_pool::Settings;
-use vramscope_trace::Info;
+use vramscope_trace::RecordingInfo;
 
 use super::snapshot_writer::SnapshotWriter;
 
@@ -17,7 +17,7 @@ const DIVISION_NAMES: [&str; 16] =
 /// Writes the settings of the imported snapshot, or else those of the recording. Settings that
 /// cannot be parsed are written as text only. `overflowed` means that the history lost its
 /// beginning and nothing else shows it.
-pub(super) fn write(out: &mut impl SnapshotWriter, info: &Info, overflowed: bool) -> io::Result<()> {
+pub(super) fn write(out: &mut impl SnapshotWriter, info: &RecordingInfo, overflowed: bool) -> io::Result<()> {
     out.begin_dict()?;
     match serde_json::from_str(&info.source_settings) {
         Ok(Value::Object(settings)) => {
@@ -41,7 +41,7 @@ fn write_conf(out: &mut impl SnapshotWriter, alloc_conf: &str) -> io::Result<()>
     let Ok(settings) = Settings::parse(alloc_conf) else { return Ok(()) };
     out.key("max_split_size")?;
     // PyTorch writes -1 for "no limit".
-    out.number(settings.max_split_size.map_or(-1, i128::from))?;
+    out.number(settings.max_split_size_bytes.map_or(-1, i128::from))?;
     out.key("garbage_collection_threshold")?;
     out.float(settings.garbage_collection_threshold)?;
     out.key("expandable_segments")?;

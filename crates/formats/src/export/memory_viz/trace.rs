@@ -6,7 +6,7 @@
 use std::io;
 
 use vramscope_trace::{
-    Category, Definitions, DeviceState, Event, EventKind, MempoolId, Pool, SiteId, StackId, Stage, StreamId, StringId,
+    Category, Definitions, DeviceState, Event, EventKind, MempoolId, PoolKey, SiteId, StackId, AnnotationStage, StreamId, StringId,
 };
 
 use super::snapshot_writer::SnapshotWriter;
@@ -61,7 +61,7 @@ impl TraceWriter<'_> {
     /// history has no entry for it.
     fn entry(&self, kind: &EventKind, before: Option<&DeviceState>) -> Option<TraceEntry> {
         let note = None;
-        let entry = |action, address, size, stream, pool: Pool, site| TraceEntry {
+        let entry = |action, address, size, stream, pool: PoolKey, site| TraceEntry {
             action,
             address,
             size,
@@ -91,7 +91,7 @@ impl TraceWriter<'_> {
             EventKind::OutOfMemory { requested, device_free, stream, site } => {
                 TraceEntry { action: "oom", address: device_free, size: requested, stream, mempool: None, site, note }
             }
-            EventKind::Mark { stage: Stage::Instant, name, address, site } => self.mark(name, address, site),
+            EventKind::Mark { stage: AnnotationStage::Instant, name, address, site } => self.mark(name, address, site),
             EventKind::Mark { .. } | EventKind::MemorySample { .. } | EventKind::Gap { .. } => return None,
         })
     }

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use vramscope_trace::{Annotation, DeviceId, Recording, Stage, StringId};
+use vramscope_trace::{Annotation, DeviceId, Recording, AnnotationStage, StringId};
 
 use super::proto::{INSTANT, MERGE_BY_KEY, SLICE_BEGIN, TrackDescriptor};
 use super::texts::{Argument, Text};
@@ -79,12 +79,12 @@ fn match_spans<'a>(annotations: impl Iterator<Item = &'a Annotation>) -> (Vec<&'
     for annotation in annotations {
         let &Annotation { name, time_ns, at_event, .. } = annotation;
         match annotation.stage {
-            Stage::Instant => instants.push(annotation),
-            Stage::Begin => {
+            AnnotationStage::Instant => instants.push(annotation),
+            AnnotationStage::Begin => {
                 open.entry(name).or_default().push(spans.len());
                 spans.push(Span { name, begin_ns: time_ns, end_ns: u64::MAX, at_event });
             }
-            Stage::End => match open.get_mut(&name).and_then(Vec::pop) {
+            AnnotationStage::End => match open.get_mut(&name).and_then(Vec::pop) {
                 Some(begin) => spans[begin].end_ns = time_ns.max(spans[begin].begin_ns),
                 None => instants.push(annotation),
             },

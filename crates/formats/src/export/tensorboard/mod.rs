@@ -37,7 +37,7 @@ pub fn tensorboard_file_name(recording: &Recording) -> String {
 /// ```
 /// use vramscope_formats::export;
 ///
-/// # let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::Info::default());
+/// # let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::RecordingInfo::default());
 /// # encoder.flush();
 /// # let mut recording = vramscope_trace::Recording::new();
 /// # for chunk in encoder.take_output() {

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use vramscope_trace::{DeviceId, Stage, StringId};
+use vramscope_trace::{DeviceId, AnnotationStage, StringId};
 
 use self::bounded_value::BoundedValue;
 use self::frames::next_stack;
@@ -319,7 +319,7 @@ struct Annotations<'a>(&'a mut Builder);
 
 impl ListReader for Annotations<'_> {
     fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
-        let row = AnnotationRow { device: 0, time_us: 0, stage: Stage::Instant, name: StringId(0) };
+        let row = AnnotationRow { device: 0, time_us: 0, stage: AnnotationStage::Instant, name: StringId(0) };
         let mut annotation = Annotation { builder: self.0, row };
         let read = list.next_element_seed(DictSeed(&mut annotation))?;
         let row = annotation.row;

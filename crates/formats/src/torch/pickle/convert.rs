@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use vramscope_trace::Stage;
+use vramscope_trace::AnnotationStage;
 
 use super::heap::Heap;
 use super::value::{DictId, ListId, Value};
@@ -310,7 +310,7 @@ fn read_annotations(
     };
     for &value in heap.values(list) {
         let Value::Dict(dict) = value else { continue };
-        let mut row = AnnotationRow { device: 0, time_us: 0, stage: Stage::Instant, name: Default::default() };
+        let mut row = AnnotationRow { device: 0, time_us: 0, stage: AnnotationStage::Instant, name: Default::default() };
         for &(key, value) in &heap.pairs(dict)[..row_keys(heap, dict)?] {
             if let Some(key) = key_of(heap, key) {
                 builder.annotation_field(&mut row, key, heap.scalar(value))?;

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use vramscope_pool::size;
 use vramscope_trace::{
-    Block, DeviceState, EventKind, MempoolId, Pool, Segment as StateSegment, SiteId, Stage, StreamId, StringId,
+    Block, DeviceState, EventKind, MempoolId, PoolKey, Segment as StateSegment, SiteId, AnnotationStage, StreamId, StringId,
 };
 
 use super::backward::SurvivingBlock;
@@ -129,7 +129,7 @@ impl ForwardWalk {
                 // whatever the program had set at that time.
                 let is_note = context.is_note && context.scope != StringId(0);
                 let name = if is_note { context.scope } else { context.mark };
-                EventKind::Mark { stage: Stage::Instant, name, address, site }
+                EventKind::Mark { stage: AnnotationStage::Instant, name, address, site }
             }
         };
         self.entry_index += 1;
@@ -137,13 +137,13 @@ impl ForwardWalk {
     }
 
     /// Returns the size and the pool of the block that an entry allocates.
-    fn allocate(&mut self, entry: &Entry, context: &Context) -> (u64, Pool) {
+    fn allocate(&mut self, entry: &Entry, context: &Context) -> (u64, PoolKey) {
         let address = entry.address;
         let rounded = self.rules.rounded(entry.size);
         let (mut size, pool, mut fits) = match self.segments.containing(address) {
             None => {
                 let owner = context.mempool.unwrap_or(MempoolId(0, 0));
-                (rounded, Pool { kind: size::pool_kind(rounded), owner }, false)
+                (rounded, PoolKey { kind: size::pool_kind(rounded), owner }, false)
             }
             Some((start, segment)) => {
                 let pool = likely_pool(segment.pool, segment.end - start);
@@ -172,7 +172,7 @@ impl ForwardWalk {
         (size, pool)
     }
 
-    fn make_segment(&mut self, entry: &Entry, context: &Context, expandable: bool) -> Pool {
+    fn make_segment(&mut self, entry: &Entry, context: &Context, expandable: bool) -> PoolKey {
         let learned = self.pools.pop().unwrap_or_default();
         let range = entry.address..entry.address.saturating_add(entry.size);
         let recorded = PartialPool { kind: None, mempool: context.mempool };

@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 
 use vramscope_pool::size;
-use vramscope_trace::{MempoolId, Pool, PoolKind};
+use vramscope_trace::{MempoolId, PoolKey, PoolKind};
 
 use super::backward::BackwardWalk;
 use super::segments::{PartialPool, Segment, Segments};
@@ -32,7 +32,7 @@ pub(super) struct InitialBlock {
     pub(super) size: u64,
     pub(super) requested: u64,
     pub(super) stream: u64,
-    pub(super) pool: Pool,
+    pub(super) pool: PoolKey,
     pub(super) pending_free: bool,
     pub(super) origin: Origin,
 }
@@ -58,14 +58,14 @@ pub(super) struct InitialState {
 }
 
 /// Completes a partially known pool with the most likely values.
-pub(super) fn likely_pool(known: PartialPool, segment_size: u64) -> Pool {
+pub(super) fn likely_pool(known: PartialPool, segment_size: u64) -> PoolKey {
     let by_size = if segment_size <= size::SMALL_SEGMENT_BYTES { PoolKind::Small } else { PoolKind::Large };
     let kind = known.kind.unwrap_or(by_size);
-    Pool { kind, owner: known.mempool.unwrap_or(MempoolId(0, 0)) }
+    PoolKey { kind, owner: known.mempool.unwrap_or(MempoolId(0, 0)) }
 }
 
 /// Converts a pool to one that is completely known.
-pub(super) fn known_pool(pool: Pool) -> PartialPool {
+pub(super) fn known_pool(pool: PoolKey) -> PartialPool {
     PartialPool { kind: Some(pool.kind), mempool: Some(pool.owner) }
 }
 
@@ -107,7 +107,7 @@ impl InitialState {
         let segment = self.segments.containing(address).map(|(start, segment)| (start, *segment));
         let (stream, pool) = match segment {
             Some((start, segment)) => (segment.stream, likely_pool(segment.pool, segment.end - start)),
-            None => (0, Pool::default_of(size::pool_kind(rounded))),
+            None => (0, PoolKey::default_of(size::pool_kind(rounded))),
         };
         let mut size = block.size.unwrap_or(rounded);
         let mut tail_is_unknown = false;

@@ -39,7 +39,7 @@ impl SizeRules {
             return (free >= requested).then_some(if is_whole_segment { free } else { rounded });
         }
         let remaining = free.checked_sub(rounded)?;
-        let splits = size::splits(&self.settings, kind, expandable, rounded, remaining);
+        let splits = size::should_split(&self.settings, kind, expandable, rounded, remaining);
         Some(if splits { rounded } else { free })
     }
 
