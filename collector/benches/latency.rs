@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use std::{env, fs, io, thread};
 use quanta::Clock;
 use tokio::net::TcpSocket;
 use tungstenite::WebSocket;
-use vramscope_collector::{HostDevice, HostPool, Listen, Monitor, MonitorOptions, Overflow, Settings, StreamId};
+use vramscope_collector::{HostDevice, HostPool, Monitor, Overflow, StreamId};
 
 /// Events a second of the paced program.
 const RATE: u64 = 130_000;
@@ -142,12 +142,9 @@ fn resident_mib() -> f64 {
 }
 
 fn measure(plan: Plan, is_judged: bool) {
-    let (device, settings) = (HostDevice::new(u64::MAX), Settings::default());
-    let mut options = MonitorOptions::of("latency", &settings, &device);
-    options.listen = Listen::At("127.0.0.1:0".parse().expect("an address"));
-    options.overflow = Some(Overflow::Wait);
-    let monitor = Monitor::start(options).expect("the page is served");
-    let pool = HostPool::recorded(device, settings, monitor.recorder());
+    let builder = Monitor::builder(HostDevice::new(u64::MAX)).program("latency").overflow(Overflow::Wait);
+    let builder = builder.listen(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let (monitor, pool) = builder.start().expect("the server starts");
     let mut program = Program { pool, clock: Clock::new(), live: VecDeque::new(), blocks: 0 };
     let mut others = Viewers::start(&monitor.url().expect("it is served"));
 

@@ -1,11 +1,14 @@
-//! A cudarc program whose memory comes from the pool, recorded and shown while it runs. The README shows the middle of it.
+//! A cudarc program whose memory comes from the pool, recorded and shown live.
+//!
+//! The README shows the middle part; `tests/readme.rs` checks that both are the same. Without a GPU
+//! the program says so and ends.
 
 use std::error::Error;
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaFunction, LaunchConfig, PushKernelArg};
 use cudarc::nvrtc::Ptx;
-use vramscope_collector::{CudaDevice, CudaError, CudaPool, Monitor, MonitorOptions, settings_from_env};
+use vramscope_collector::{CudaDevice, CudaError, MonitorBuilder};
 
 /// `fill(to, value, count)` writes `value` and the numbers after it.
 const KERNELS: &str = include_str!("../tests/gpu/kernels.ptx");
@@ -25,19 +28,17 @@ fn train() -> Result<(), Box<dyn Error>> {
     let context = CudaContext::new(0)?;
     let fill = load(&context)?;
 
-    // What is new: the pool, the recording, and the page.
+    // New: a pool, its recording and the live page.
     let device = CudaDevice::from_context(&context)?;
-    let settings = settings_from_env()?; // PYTORCH_CUDA_ALLOC_CONF
-    let monitor = Monitor::start(MonitorOptions::of("train", &settings, &device))?;
-    let pool = CudaPool::recorded(device, settings, monitor.recorder());
+    let (monitor, pool) = MonitorBuilder::from_env(device)?.program("train").start()?;
     println!("listening: {}", monitor.url().unwrap_or_default());
 
-    // What is changed: this was `let stream = context.default_stream();`.
+    // Changed: this was `let stream = context.default_stream();`.
     let stream = pool.on(&context.default_stream());
 
-    // What stays as it was: the stream makes buffers, and cudarc takes them.
+    // Unchanged: the stream allocates buffers, and cudarc uses them.
     for step in 0..100_u32 {
-        let _step = pool.span(format!("step {step}")); // if you like, names for the page to show
+        let _step = pool.span(format!("step {step}")); // optional: a name that the page shows
         let len = 1000 + 37 * step;
         let mut numbers = stream.alloc_zeros::<u32>(len as usize)?;
         let config = LaunchConfig::for_num_elems(len);

@@ -9,15 +9,13 @@
 
 use std::error::Error;
 use std::io::{BufRead, Write};
-use std::path::PathBuf;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use vramscope_collector::{
-    Category, HostDevice, HostPool, Listen, Monitor, MonitorOptions, Overflow, Scope, Settings, StreamId,
-};
+use vramscope_collector::{Category, HostDevice, HostPool, Keep, Monitor, MonitorBuilder, Overflow, Scope, StreamId};
 use vramscope_trace::ChunkKind;
 
 /// Layers of the model.
@@ -35,35 +33,31 @@ const MARK_EVERY: u64 = 100;
 
 /// What is asked for on the command line.
 struct Options {
+    /// Events a second.
     rate: u64,
-    monitor: MonitorOptions,
+    monitor: MonitorBuilder<HostDevice>,
 }
 
 fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Box<dyn Error>> {
-    let settings = Settings::default();
-    let mut monitor = MonitorOptions::of("load", &settings, &device());
-    monitor.overflow = Some(Overflow::Wait);
+    // Nothing is ever written to most of this memory, so the operating system provides hardly any of it.
+    let mut monitor = Monitor::builder(HostDevice::new(64 << 30)).program("load").overflow(Overflow::Wait);
     let mut rate = 100_000;
-    monitor.listen = Listen::At("127.0.0.1:0".parse()?);
+    monitor = monitor.listen(SocketAddr::from(([127, 0, 0, 1], 0)));
     while let Some(option) = arguments.next() {
-        let value = arguments.next().ok_or_else(|| format!("{option} wants a value"))?;
-        match option.as_str() {
-            "--rate" => rate = value.parse()?,
-            "--listen" => monitor.listen = Listen::At(value.parse()?),
-            "--record" => monitor.record = Some(PathBuf::from(value)),
-            "--overflow" => {
-                monitor.overflow = Some(if value == "drop" { Overflow::Drop } else { Overflow::Wait });
+        let value = arguments.next().ok_or_else(|| format!("{option} needs a value"))?;
+        monitor = match option.as_str() {
+            "--rate" => {
+                rate = value.parse()?;
+                monitor
             }
-            "--keep-bytes" => monitor.keep.bytes = Some(value.parse()?),
+            "--listen" => monitor.listen(value.parse::<SocketAddr>()?),
+            "--record" => monitor.record(value),
+            "--overflow" => monitor.overflow(if value == "drop" { Overflow::Drop } else { Overflow::Wait }),
+            "--keep-bytes" => monitor.keep(Keep { bytes: Some(value.parse()?), time: None }),
             _ => return Err(format!("unknown option {option}").into()),
-        }
+        };
     }
     Ok(Options { rate, monitor })
-}
-
-/// Much is asked for and nothing written, so that the operating system provides hardly any of it.
-fn device() -> HostDevice {
-    HostDevice::new(64 << 30)
 }
 
 /// Whoever runs the program wants it to stop.
@@ -251,9 +245,7 @@ fn say(answer: &Value) {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let Options { rate, monitor } = options(std::env::args().skip(1))?;
-    let settings = monitor.settings.clone();
-    let monitor = Monitor::start(monitor)?;
-    let pool = HostPool::recorded(device(), settings, monitor.recorder());
+    let (monitor, pool) = monitor.start()?;
     let (sender, commands) = channel();
     std::thread::spawn(move || {
         std::io::stdin().lock().lines().map_while(Result::ok).try_for_each(|line| sender.send(line))

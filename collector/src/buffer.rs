@@ -12,27 +12,41 @@ use crate::host::HostDevice;
 use crate::memory::{Element, MemoryDevice};
 use crate::pool::{DevicePool, Request};
 
-/// Numbers in memory of a [`DevicePool`], to which it returns when dropped. In this machine's memory it is a slice; on a GPU
-/// cudarc's copies, launches and libraries take it as they take a `CudaSlice`.
+/// A buffer of numbers in memory from a [`DevicePool`]. Dropping it frees the memory.
 ///
-/// Why the memory is this slice's own: live blocks of a pool never overlap, and the block is live until the drop. Why it is there:
-/// the device keeps a segment's memory until the pool releases it, which the pool does only where no block is live; and the
-/// device itself stays until the last handle of the pool is gone, of which this slice has one. Why it is aligned: segments begin at
-/// multiples of 2 MiB, blocks in them at multiples of [`MIN_BLOCK_BYTES`], and no [`Element`] asks for more.
+/// On the host it dereferences to a slice. On a GPU, cudarc's copies, kernel launches and libraries
+/// accept it like a `CudaSlice`.
+///
+/// ```
+/// use vramscope_collector::{HostDevice, HostPool, Settings};
+/// use vramscope_trace::NullSink;
+///
+/// let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), Null, || 0);
+/// let mut buffer = pool.clone_htod(&[1.0_f32, 2.0])?;
+/// buffer[1] = 3.0;
+/// assert_eq!((buffer.len(), buffer.read()?), (2, vec![1.0, 3.0]));
+/// # Ok::<(), vramscope_collector::AllocateError>(())
+/// ```
+// Why access is sound. Exclusive: live blocks of a pool never overlap, and this block is live until
+// the drop. Valid: the device keeps a segment until the pool releases it, which the pool does only
+// when no block of it is live; the device lives as long as the pool, of which this holds a handle.
+// Aligned: segments begin at multiples of 2 MiB, blocks at multiples of `MIN_BLOCK_BYTES`, and no
+// `Element` needs more.
 pub struct PoolSlice<T: Element, D: MemoryDevice = HostDevice> {
     pool: DevicePool<D>,
-    /// Taken out only by the drop.
+    /// Taken only by `drop`.
     buffer: ManuallyDrop<D::Buffer<T>>,
-    /// Of the first number; 0 where there is none.
+    /// Address of the first number; 0 if there are no numbers.
     address: u64,
     len: usize,
     stream: D::Stream,
-    /// The line that asked for it, which is also where its free is said to come from: a drop knows no line of its own.
+    /// Source location of the request. The free is attributed to it too, because `drop` has no
+    /// caller location.
     location: &'static Location<'static>,
 }
 
 impl<T: Element, D: MemoryDevice> PoolSlice<T, D> {
-    /// Memory for `len` numbers that holds whatever it held before.
+    /// Allocates memory for `len` numbers without initializing it.
     pub(crate) fn new_unset(
         pool: &DevicePool<D>,
         stream: &D::Stream,
@@ -40,11 +54,12 @@ impl<T: Element, D: MemoryDevice> PoolSlice<T, D> {
         len: usize,
         location: &'static Location<'static>,
     ) -> Result<Self, AllocateError> {
-        const { assert!(align_of::<T>() as u64 <= MIN_BLOCK_BYTES, "blocks lie at multiples of their smallest size") };
+        const { assert!(align_of::<T>() as u64 <= MIN_BLOCK_BYTES, "blocks are aligned to the smallest block size") };
         let bytes = len.saturating_mul(size_of::<T>()) as u64;
         let address = pool.allocate(stream, Request { bytes, mempool, location })?.map_or(0, |block| block.address);
-        // SAFETY: The block at `address` was just handed out and has at least `bytes` bytes; where `len` is 0 there is none and none
-        // is needed. It is this slice's alone, and there until the drop, as the type's documentation argues.
+        // SAFETY: The block at `address` was just allocated and has at least `bytes` bytes; if
+        // `len` is 0 none are needed. It is exclusive and valid until the drop; see the comment at
+        // the type.
         let buffer = unsafe { D::buffer(stream, address, len) };
         match buffer {
             Ok(buffer) => {
@@ -60,81 +75,85 @@ impl<T: Element, D: MemoryDevice> PoolSlice<T, D> {
         }
     }
 
-    /// The pool that the memory is from.
+    /// Returns the pool that the memory belongs to.
     #[must_use]
     pub fn pool(&self) -> &DevicePool<D> {
         &self.pool
     }
 
-    /// The address of the first number, as events name it; 0 where there are no numbers.
+    /// Returns the address of the first number, as in recorded events; 0 if the buffer is empty.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// How many numbers there are.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The stream that it was made on, for whose work its memory is used again once it is dropped.
+    /// Returns the stream that the buffer was allocated on. After the drop, its memory is reused
+    /// for work on this stream.
     #[must_use]
     pub fn stream(&self) -> &D::Stream {
         &self.stream
     }
 
-    /// The memory, as work on the device takes it.
+    /// Returns the device's representation of the memory.
     pub(crate) fn buffer(&self) -> &D::Buffer<T> {
         &self.buffer
     }
 
-    /// The memory, as work on the device takes it.
+    /// Returns the device's representation of the memory, mutably.
     pub(crate) fn buffer_mut(&mut self) -> &mut D::Buffer<T> {
         &mut self.buffer
     }
 
-    /// Says that work on `stream` uses the memory. Once it is dropped it is handed out again only when the work that was queued on
-    /// `stream` by then is done. Of its own stream this need not be said, nor on a GPU of streams that copies or libraries used it on;
-    /// it must be of kernels that read it on several streams at the same time (see [`CudaBuffer`](crate::CudaBuffer)). On a GPU the
-    /// stream is kept until the pool is gone.
+    /// Records that work on `stream` uses the memory, as `torch.Tensor.record_stream` does.
+    ///
+    /// After the drop, the memory is reused only when the work queued on `stream` by then has
+    /// finished. This is not needed for the buffer's own stream and, on a GPU, for streams on which
+    /// copies or libraries used the buffer. It is needed for kernels that read it on several
+    /// streams at the same time; see [`CudaBuffer`](crate::CudaBuffer). On a GPU the stream is kept
+    /// until the pool is dropped.
     ///
     /// # Errors
-    /// When the pool can do nothing more, and when it is no stream for the device's memory.
+    /// If the pool is poisoned by a panic, or the stream cannot be used with the device's memory.
     pub fn record_stream(&self, stream: &D::Stream) -> Result<(), FreeError> {
         if self.is_empty() { Ok(()) } else { self.pool.record_stream(self.address, stream) }
     }
 
-    /// Sets all numbers to zero, in order with the other work on [its stream](Self::stream).
+    /// Sets all elements to zero, in order with other work on [its stream](Self::stream).
     ///
     /// # Errors
-    /// When the device takes no work.
+    /// If the device rejects the work.
     pub fn set_zero(&mut self) -> Result<(), DeviceError> {
         D::set_zero(&mut self.buffer)
     }
 
-    /// Copies `values`, which are as many as the numbers here, in order with the other work on [its stream](Self::stream).
+    /// Copies `values` into the buffer, in order with other work on [its stream](Self::stream).
     ///
     /// # Errors
-    /// When the device takes no work.
+    /// If the device rejects the work.
     ///
     /// # Panics
-    /// When they are more or fewer.
+    /// If the lengths differ.
     pub fn write(&mut self, values: &[T]) -> Result<(), DeviceError> {
-        assert_eq!(values.len(), self.len, "as many numbers as there is room for");
+        assert_eq!(values.len(), self.len, "source and buffer have different lengths");
         D::write(&mut self.buffer, values)
     }
 
-    /// The numbers, once the work queued on [its stream](Self::stream) before is done.
+    /// Copies the elements to the host, after work queued on [its stream](Self::stream) before.
     ///
     /// # Errors
-    /// When the device takes no work or what was queued failed.
+    /// If the device rejects the work or earlier work failed.
     pub fn read(&self) -> Result<Vec<T>, DeviceError>
     where
         T: Default,
@@ -161,7 +180,7 @@ impl<T: Element> DerefMut for PoolSlice<T, HostDevice> {
 
 impl<T: Element, D: MemoryDevice> Drop for PoolSlice<T, D> {
     fn drop(&mut self) {
-        // SAFETY: Only this takes the buffer, and nothing looks at it after a drop.
+        // SAFETY: Only `drop` takes the buffer, and nothing uses it afterwards.
         let buffer = unsafe { ManuallyDrop::take(&mut self.buffer) };
         D::finish(buffer);
         if self.len > 0 {

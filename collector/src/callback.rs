@@ -1,4 +1,5 @@
-//! What a program does when memory runs short: callbacks that give memory up, and observers that are told when there was none.
+//! Callbacks for low memory: free-memory callbacks, which release memory before the device is
+//! asked, and observers of out-of-memory.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -7,45 +8,50 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use vramscope_pool::OutOfMemory;
 
-/// Gives up memory that the program can spare.
+/// A function that releases memory the program can spare.
 pub(crate) type FreeMemoryCallback = Box<dyn FnMut() + Send>;
 
 thread_local! {
-    /// How many callbacks are running on this thread, one inside the other. Looked at by every free, and so apart from the list.
+    /// Number of nested callbacks on this thread. Separate from the list because every free reads
+    /// it.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
-    /// The pools whose callbacks are running on this thread, with the addresses that were given up to each.
-    static ASKING: RefCell<Vec<(u64, Vec<u64>)>> = const { RefCell::new(Vec::new()) };
-    /// Whether an observer is running on this thread.
+    /// The pools whose callbacks run on this thread, by number, and the addresses freed to each
+    /// meanwhile.
+    static RUNNING: RefCell<Vec<(u64, Vec<u64>)>> = const { RefCell::new(Vec::new()) };
+    /// True while an observer runs on this thread.
     static OBSERVING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is running a callback of the pool with that number, whose lock it therefore holds.
+/// Returns true if this thread runs a callback of this pool, and therefore holds its lock.
 #[inline]
-pub(crate) fn is_asking(pool: u64) -> bool {
-    DEPTH.get() > 0 && is_among_asking(pool)
+pub(crate) fn is_running_callback(pool: u64) -> bool {
+    DEPTH.get() > 0 && is_in_running(pool)
 }
 
 #[cold]
-fn is_among_asking(pool: u64) -> bool {
-    ASKING.with_borrow(|asking| asking.iter().any(|(asked, _)| *asked == pool))
+fn is_in_running(pool: u64) -> bool {
+    RUNNING.with_borrow(|running| running.iter().any(|(number, _)| *number == pool))
 }
 
-/// Keeps `address` for the pool with that number if this thread is running a callback of it; says whether it is.
+/// Defers the free of `address` if this thread runs a callback of this pool; returns whether it
+/// did.
 #[inline]
-pub(crate) fn give_up(pool: u64, address: u64) -> bool {
+pub(crate) fn defer_free(pool: u64, address: u64) -> bool {
     DEPTH.get() > 0
-        && ASKING.with_borrow_mut(|asking| {
-            let asked = asking.iter_mut().find(|(asked, _)| *asked == pool);
-            asked.map(|(_, addresses)| addresses.push(address)).is_some()
+        && RUNNING.with_borrow_mut(|running| {
+            let entry = running.iter_mut().find(|(number, _)| *number == pool);
+            entry.map(|(_, addresses)| addresses.push(address)).is_some()
         })
 }
 
-/// The callbacks of a pool. They run under its lock, so that no other thread takes what they give up; what they drop on their own thread
-/// is therefore collected here and handed to the pool.
+/// The free-memory callbacks of a pool.
+///
+/// They run under the pool's lock, so that no other thread takes what they free. What they free on
+/// their own thread is therefore collected here and passed to the pool afterwards.
 #[derive(Default)]
 pub(crate) struct FreeMemoryCallbacks {
     callbacks: Vec<FreeMemoryCallback>,
-    /// With what a callback panicked.
+    /// The payload of a callback's panic.
     panic: Option<Box<dyn Any + Send>>,
 }
 
@@ -54,31 +60,31 @@ impl FreeMemoryCallbacks {
         self.callbacks.push(callback);
     }
 
-    /// Runs the callbacks of the pool with that number; what they gave up, if anything. A panic ends the round and is kept, for the pool
-    /// is in the middle of a request.
-    pub(crate) fn ask(&mut self, pool: u64) -> Option<Vec<u64>> {
+    /// Runs the callbacks and returns the addresses they freed, if any. A panic stops the callbacks
+    /// and is stored, because the pool is in the middle of a request.
+    pub(crate) fn run(&mut self, pool: u64) -> Option<Vec<u64>> {
         if self.callbacks.is_empty() {
             return None;
         }
-        ASKING.with_borrow_mut(|asking| asking.push((pool, Vec::new())));
+        RUNNING.with_borrow_mut(|running| running.push((pool, Vec::new())));
         DEPTH.set(DEPTH.get() + 1);
-        let run = || self.callbacks.iter_mut().for_each(|callback| callback());
-        self.panic = catch_unwind(AssertUnwindSafe(run)).err();
+        let run_all = || self.callbacks.iter_mut().for_each(|callback| callback());
+        self.panic = catch_unwind(AssertUnwindSafe(run_all)).err();
         DEPTH.set(DEPTH.get() - 1);
-        let (_, addresses) = ASKING.with_borrow_mut(|asking| asking.pop().expect("it was pushed above"));
+        let (_, addresses) = RUNNING.with_borrow_mut(|running| running.pop().expect("the entry was pushed above"));
         (!addresses.is_empty()).then_some(addresses)
     }
 
-    /// The panic of a callback, to go on with once the pool is whole again.
+    /// Returns the payload of a callback's panic, to be resumed when the pool is consistent again.
     pub(crate) fn take_panic(&mut self) -> Option<Box<dyn Any + Send>> {
         self.panic.take()
     }
 }
 
-/// Is told of a request that there was no room for.
+/// A function that is called on out-of-memory.
 type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 
-/// Those who are told of requests that there was no room for.
+/// The out-of-memory observers of a pool.
 #[derive(Default)]
 pub(crate) struct Observers(Mutex<Vec<Observer>>);
 
@@ -87,28 +93,29 @@ impl Observers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(observer));
     }
 
-    /// Tells all of them, in the order in which they came, with no lock held. What an observer itself asks for in vain is not told.
-    pub(crate) fn tell(&self, details: &OutOfMemory) {
+    /// Calls all observers in order of registration, without a lock. Out-of-memory caused by an
+    /// observer itself is not reported.
+    pub(crate) fn notify(&self, details: &OutOfMemory) {
         if OBSERVING.get() {
             return;
         }
         let observers = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let _observing = Observing::begin();
+        let _observing = ObservingGuard::begin();
         observers.iter().for_each(|observer| observer(details));
     }
 }
 
-/// Ends with the observers, also where one panics.
-struct Observing;
+/// Marks this thread as running observers; the drop also covers a panic.
+struct ObservingGuard;
 
-impl Observing {
+impl ObservingGuard {
     fn begin() -> Self {
         OBSERVING.set(true);
         Self
     }
 }
 
-impl Drop for Observing {
+impl Drop for ObservingGuard {
     fn drop(&mut self) {
         OBSERVING.set(false);
     }

@@ -1,12 +1,12 @@
-//! A GPU as a device, through cudarc.
+//! GPUs as devices, through cudarc.
 //!
-//! [`CudaDevice`] is what the pool asks for memory; a [`PoolSlice`](crate::PoolSlice) of it goes wherever cudarc takes a `CudaSlice`.
-//! The driver is loaded when a device is opened: a program built with this runs on a machine without CUDA, where opening one is an
-//! error that says so.
+//! The pool obtains memory from a [`CudaDevice`]; cudarc accepts a [`PoolSlice`](crate::PoolSlice)
+//! of it wherever it accepts a `CudaSlice`. The driver is loaded when a device is opened, so a
+//! program built with this also runs on a machine without CUDA, where opening a device is an error.
 //!
-//! Reading order: `error`, `driver` (being in a context), `events`, `pages` (expandable segments), `usage` (what is held outside the
-//! pool), `device`, `order` (a buffer's uses on several streams), `buffer` (its memory), `slice` (what cudarc sees of a `PoolSlice`), `view`
-//! (and of a part of one).
+//! Reading order: `error`, `driver` (the current context), `events`, `pages` (expandable segments),
+//! `usage` (memory outside the pool), `device`, `order` (a buffer's uses on several streams),
+//! `buffer`, `slice` and `view` (cudarc's traits for whole and partial buffers).
 
 mod buffer;
 mod device;
@@ -26,5 +26,5 @@ pub use device::CudaDevice;
 pub use error::CudaError;
 pub use view::{PoolView, PoolViewMut};
 
-/// A pool over the memory of a GPU.
+/// A pool over a GPU's memory.
 pub type CudaPool = DevicePool<CudaDevice>;

@@ -1,17 +1,17 @@
-//! The allocator's settings as PyTorch's users give them: in an environment variable.
+//! Settings from environment variables. Only functions named `from_env` read the environment.
 
 use std::env;
-use std::error::Error;
 use std::ffi::OsString;
-use std::fmt;
 
 use vramscope_pool::{CONF_VARIABLES, ConfError, Settings};
 
-/// The settings that the environment asks for: those in the first variable of [`CONF_VARIABLES`] that is set, as in PyTorch, and its defaults
-/// where none is.
+/// Reads the allocator's settings from the environment, as PyTorch does.
+///
+/// The first of `PYTORCH_CUDA_ALLOC_CONF` and `PYTORCH_ALLOC_CONF` that is set counts; if neither
+/// is, the result is PyTorch's defaults.
 ///
 /// # Errors
-/// When the variable holds no settings.
+/// If the variable holds no valid settings.
 pub fn settings_from_env() -> Result<Settings, EnvError> {
     settings_from(|variable| env::var_os(variable))
 }
@@ -21,29 +21,36 @@ fn settings_from(get: impl Fn(&str) -> Option<OsString>) -> Result<Settings, Env
     else {
         return Ok(Settings::default());
     };
-    let text = text.into_string().map_err(|_| EnvError { variable, reason: None })?;
-    Settings::parse(&text).map_err(|error| EnvError { variable, reason: Some(error) })
+    let text = text.into_string().map_err(|_| EnvError::NotUnicode { variable })?;
+    Settings::parse(&text).map_err(|source| EnvError::Settings { variable, source })
 }
 
-/// An environment variable that holds no settings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EnvError {
-    /// Its name.
-    pub variable: &'static str,
-    /// What is wrong with its text; `None` where it is no text.
-    pub reason: Option<ConfError>,
+/// An environment variable whose value cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnvError {
+    /// The value is not Unicode.
+    #[error("{variable} is not Unicode text")]
+    NotUnicode {
+        /// Name of the variable.
+        variable: &'static str,
+    },
+    /// The value does not parse as allocator settings.
+    #[error("{variable}: {source}")]
+    Settings {
+        /// Name of the variable.
+        variable: &'static str,
+        /// The setting that is wrong, and why.
+        source: ConfError,
+    },
+    /// `VRAMSCOPE_PUSH` does not hold a server's address.
+    #[error("{reason}")]
+    PushAddress {
+        /// The variable, and what is wrong with the address. Never contains the address, which may
+        /// include a token.
+        reason: String,
+    },
 }
-
-impl fmt::Display for EnvError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.reason {
-            Some(reason) => write!(f, "{}: {reason}", self.variable),
-            None => write!(f, "{} is not Unicode text", self.variable),
-        }
-    }
-}
-
-impl Error for EnvError {}
 
 #[cfg(test)]
 mod tests {
@@ -55,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_variable_that_is_set_counts() {
+    fn first_variable_that_is_set_counts() {
         let [first, second] = CONF_VARIABLES;
         assert_eq!(check(&[]), Ok(Settings::default()));
         let expandable = Settings { expandable_segments: true, ..Settings::default() };
@@ -65,14 +72,14 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_variable() {
+    fn errors_name_the_variable() {
         let error = check(&[(CONF_VARIABLES[0], "max_split_size_mb:many")]).unwrap_err();
         assert!(error.starts_with(CONF_VARIABLES[0]) && error.contains("many"), "{error}");
     }
 
     #[cfg(unix)]
     #[test]
-    fn what_is_no_text_is_an_error() {
+    fn value_that_is_not_unicode_is_an_error() {
         use std::os::unix::ffi::OsStringExt;
         let error = settings_from(|_| Some(OsString::from_vec(vec![0xff]))).unwrap_err();
         assert_eq!(error.to_string(), format!("{} is not Unicode text", CONF_VARIABLES[0]));

@@ -1,49 +1,49 @@
-//! The numbers of a recording in progress.
+//! Current totals of a recording in progress.
 
 use std::time::Duration;
 
 use vramscope_trace::{Counters, DeviceInfo, DeviceState, FreeSpace, MemorySample};
 
-/// What a recording came to so far. The recorder says so about once a second.
+/// Totals of a recording in progress, updated about once a second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// The program's name.
     pub program: String,
-    /// Events that were recorded.
+    /// Number of recorded events.
     pub events: u64,
-    /// Events that are known to be lost.
+    /// Number of events that were lost.
     pub lost_events: u64,
-    /// How often the program had to wait because a queue was full.
+    /// How often the program waited because a queue was full.
     pub waits: u64,
-    /// For how long in all.
+    /// Total time it waited.
     pub waited: Duration,
-    /// Bytes of the recording's file, where there is one.
+    /// Size of the recording's file, if there is one.
     pub file_bytes: Option<u64>,
-    /// Each device, in the order of their numbers.
+    /// Totals by device, in order of device number.
     pub devices: Vec<DeviceFigures>,
 }
 
-/// A device's memory at the last event that was recorded.
+/// One device's memory after the last recorded event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceFigures {
-    /// What is known of the device.
+    /// Name and total memory of the device.
     pub info: DeviceInfo,
-    /// Bytes allocated, active, reserved and requested.
+    /// Allocated, active, reserved and requested bytes.
     pub counters: Counters,
     /// Free space inside segments.
     pub free_space: FreeSpace,
-    /// What the driver last said of the device, if it did.
+    /// The newest sample of the whole device's memory, if its driver reports one.
     pub sample: Option<MemorySample>,
-    /// Segments.
+    /// Number of segments.
     pub segments: u64,
-    /// Blocks that are active.
+    /// Number of active blocks.
     pub blocks: u64,
-    /// Requests that there was no room for.
+    /// Number of requests that failed with out of memory.
     pub out_of_memory: u64,
 }
 
 impl DeviceFigures {
-    /// A device whose memory is in this state. It costs a look at every block.
+    /// Computes the totals from a device's memory state. Visits every block.
     #[must_use]
     pub fn of(info: DeviceInfo, state: &DeviceState) -> Self {
         Self {

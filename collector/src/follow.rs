@@ -1,10 +1,10 @@
-//! Follows a live recording that another program serves, from Rust and without a browser: `vramscope record` does.
+//! Follows a live recording that another program serves; `vramscope record` uses this.
 //!
-//! A connection that breaks is made again, and goes on where it was if the server still holds what came between. What comes is whole
-//! chunks of the [recording's format](vramscope_trace).
+//! A lost connection is made again and continues at the same position, if the server still holds
+//! what came in between. The received bytes are whole chunks of the
+//! [recording format](vramscope_trace).
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -12,72 +12,68 @@ use serde::Deserialize;
 use tungstenite::Bytes;
 
 use crate::hub::{Identity, Position};
-use crate::socket::{Address, Heard, Socket, SocketError};
+use crate::socket::{Address, Received, Socket, SocketError};
 
-/// How soon a broken connection is tried again, at first and at last.
-const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// The code of a socket that is closed because the recording has ended.
-const ENDED: u16 = 1000;
+/// The first and the longest delay between attempts to reconnect.
+const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// The server's close code when the recording has ended.
+const RECORDING_ENDED: u16 = 1000;
 
-/// Where a newcomer begins.
+/// Where a follower starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FollowFrom {
-    /// With the recording's first event, as far as it is held.
+    /// The recording's first event, or the first that the server still holds.
     #[default]
     All,
-    /// With the newest full state.
+    /// The newest full state.
     Newest,
 }
 
-/// What is to be followed, and how.
+/// Options for following a recording.
 #[derive(Clone, Debug)]
 pub struct FollowOptions {
-    /// Where it is served.
+    /// The server's address.
     pub address: Address,
-    /// Where to begin.
+    /// Where to start.
     pub from: FollowFrom,
-    /// A file of certificates to believe, beside those that the system believes.
+    /// A PEM file with CA certificates to trust besides the system's.
     pub ca: Option<PathBuf>,
-    /// For how long a broken connection is tried again.
-    pub patience: Duration,
+    /// How long to try to reconnect after the connection was lost.
+    pub retry_time: Duration,
 }
 
-/// What has become of the recording since the last look.
+/// What happened to a followed recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Followed {
-    /// Its next whole chunks.
+pub enum FollowEvent {
+    /// The next whole chunks of the recording arrived.
     Chunks(Bytes),
-    /// So many events were left out before what follows, because this side or the connection was too slow.
+    /// This many events are missing before the next chunks, because this side or the connection was
+    /// too slow.
     Missed(u64),
-    /// The connection is gone, for this reason; it is being tried again.
-    Broken(String),
-    /// The connection is back, and nothing was lost.
+    /// The connection is lost, for this reason; the follower tries to reconnect.
+    Disconnected(String),
+    /// The follower reconnected, and nothing is missing.
     Resumed,
-    /// The connection is back. Of what came between some is not to be had any more; a full state follows.
-    Rejoined,
-    /// Another recording is served there now: the program was started again. What follows is of that one.
-    Another,
+    /// The follower reconnected, but the server no longer holds everything in between. A full state
+    /// follows.
+    ResumedWithGap,
+    /// The server now serves another recording, because the program was restarted. What follows
+    /// belongs to the new recording.
+    NewRecording,
     /// The recording has ended.
     Ended,
-    /// The connection is gone, for this reason, and is not tried any more.
-    GivenUp(String),
-    /// Nothing yet.
+    /// The connection is lost, for this reason, and the follower no longer tries to reconnect.
+    GaveUp(String),
+    /// Nothing happened within the time to wait.
     Nothing,
 }
 
-/// Why nothing can be followed there.
-#[derive(Debug)]
-pub struct FollowError(String);
+/// A server or recording that cannot be followed.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct FollowError(#[from] SocketError);
 
-impl fmt::Display for FollowError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for FollowError {}
-
-/// What the server says beside the recording.
+/// A text message of the server about the recording or the next binary message.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Note {
@@ -87,61 +83,87 @@ struct Note {
     missed: u64,
 }
 
-/// The connection that is to come.
+/// The state of reconnecting. It is kept until data has arrived over the new connection.
 #[derive(Debug)]
-struct Broken {
-    since: Instant,
-    /// When to try next, and how long to wait after that.
-    try_at: Instant,
-    wait: Duration,
-    /// When it was last made, though nothing of the recording has come by it yet.
-    made: Option<Instant>,
+struct Reconnect {
+    /// When the connection was lost.
+    lost_at: Instant,
+    /// When to try next.
+    next_attempt: Instant,
+    /// The delay after the next attempt.
+    delay: Duration,
+    /// When the last attempt succeeded, though no chunks have arrived since.
+    connected_at: Option<Instant>,
 }
 
-/// Follows a recording.
+/// Follows a live recording.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use vramscope_collector::{Address, FollowEvent, FollowFrom, FollowOptions, Follower};
+///
+/// let mut follower = Follower::connect(FollowOptions {
+///     address: Address::parse("http://127.0.0.1:7791/?token=secret")?,
+///     from: FollowFrom::All,
+///     ca: None,
+///     retry_time: Duration::from_secs(60),
+/// })?;
+/// let mut recording = Vec::new();
+/// loop {
+///     match follower.next(Duration::from_millis(100)) {
+///         FollowEvent::Chunks(bytes) => recording.extend_from_slice(&bytes),
+///         FollowEvent::Ended | FollowEvent::GaveUp(_) => break,
+///         _ => {}
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Follower {
     options: FollowOptions,
     socket: Option<Socket>,
-    broken: Option<Broken>,
-    /// Which recording it is, and what to resume with; unknown where the server does not say.
+    reconnect: Option<Reconnect>,
+    /// The recording's identity, if the server sent it.
     recording: Option<Identity>,
+    /// The position to resume with.
     next: u64,
-    /// What to resume with after the next chunks.
-    then: u64,
+    /// The position to resume with after the next chunks.
+    next_after_chunks: u64,
     has_chunks: bool,
-    /// Whether this is the same recording as before the break is yet to be said.
-    is_uncertain: bool,
-    told: VecDeque<Followed>,
-    is_over: bool,
+    /// True after reconnecting, until the server has named its recording.
+    awaits_identity: bool,
+    /// Events that `next` has not returned yet.
+    events: VecDeque<FollowEvent>,
+    is_finished: bool,
 }
 
 impl Follower {
-    /// Connects.
+    /// Connects to a server.
     ///
     /// # Errors
-    /// If there is nothing to follow.
+    /// If the server cannot be reached, refuses access or serves no live recording.
     pub fn connect(options: FollowOptions) -> Result<Self, FollowError> {
         let mut follower = Self {
             options,
             socket: None,
-            broken: None,
+            reconnect: None,
             recording: None,
             next: 0,
-            then: 0,
+            next_after_chunks: 0,
             has_chunks: false,
-            is_uncertain: false,
-            told: VecDeque::new(),
-            is_over: false,
+            awaits_identity: false,
+            events: VecDeque::new(),
+            is_finished: false,
         };
-        follower.socket = Some(follower.open().map_err(|error| FollowError(error.to_string()))?);
+        follower.socket = Some(follower.open()?);
         Ok(follower)
     }
 
     fn open(&self) -> Result<Socket, SocketError> {
         let mut parameters = vec!["notes=1".to_owned()];
         match self.recording.filter(|_| self.next > 0) {
-            // Without `history`: where it cannot go on the newest full state is next, for the events before are here already.
+            // Without `history`: if the position is unavailable, the newest full state comes next.
+            // Sending the history again would repeat events.
             Some(recording) => parameters.push(format!("resume={}", Position { recording, next: self.next })),
             None if self.options.from == FollowFrom::All => parameters.push("history=all".to_owned()),
             None => {}
@@ -149,125 +171,135 @@ impl Follower {
         Socket::connect(&self.options.address, "ws", &parameters, self.options.ca.as_deref())
     }
 
-    /// What comes next; waits for it, not much longer than `wait`. After [`FollowEvent::Ended`] and [`FollowEvent::GaveUp`] nothing comes.
-    pub fn next(&mut self, wait: Duration) -> Followed {
-        if let Some(told) = self.told.pop_front() {
-            return told;
+    /// Returns what happens next, or [`FollowEvent::Nothing`] after about `timeout`.
+    ///
+    /// After [`FollowEvent::Ended`] or [`FollowEvent::GaveUp`] it returns `Nothing` at once.
+    pub fn next(&mut self, timeout: Duration) -> FollowEvent {
+        if let Some(event) = self.events.pop_front() {
+            return event;
         }
-        if self.is_over {
+        if self.is_finished {
             return FollowEvent::Nothing;
         }
-        let Some(socket) = &mut self.socket else { return self.mend(wait) };
-        match socket.hear(wait) {
-            Ok(Heard::Binary(bytes)) => {
-                if std::mem::take(&mut self.is_uncertain) {
-                    // A server that says nothing of what it sends may send anything.
-                    self.told.push_back(FollowEvent::NewRecording);
+        let Some(socket) = &mut self.socket else { return self.try_reconnect(timeout) };
+        match socket.receive(timeout) {
+            Ok(Received::Binary(bytes)) => {
+                if std::mem::take(&mut self.awaits_identity) {
+                    // Without an identity this may be any recording.
+                    self.events.push_back(FollowEvent::NewRecording);
                 }
-                (self.next, self.has_chunks, self.broken) = (self.then, true, None);
-                self.told.push_back(FollowEvent::Chunks(bytes));
+                (self.next, self.has_chunks, self.reconnect) = (self.next_after_chunks, true, None);
+                self.events.push_back(FollowEvent::Chunks(bytes));
             }
-            // What is no note is of a server of later days.
-            Ok(Heard::Text(text)) => {
+            // Other text messages are ignored: a newer server may send them.
+            Ok(Received::Text(text)) => {
                 if let Ok(note) = serde_json::from_str(&text) {
-                    self.take(&note);
+                    self.handle_note(&note);
                 }
             }
-            Ok(Heard::Closed(ENDED, _)) => self.end(FollowEvent::Ended),
-            Ok(Heard::Closed(code, reason)) => {
-                let reason = if reason.is_empty() { format!("it was closed with code {code}") } else { reason };
-                self.fall(SocketError::Passing(reason));
+            Ok(Received::Closed(RECORDING_ENDED, _)) => self.finish(FollowEvent::Ended),
+            Ok(Received::Closed(code, reason)) => {
+                let reason = if reason.is_empty() {
+                    format!("the server closed the connection with code {code}")
+                } else {
+                    reason
+                };
+                self.connection_lost(SocketError::Temporary(reason));
             }
-            Ok(Heard::Nothing) => {}
-            Err(error) => self.fall(error),
+            Ok(Received::Nothing) => {}
+            Err(error) => self.connection_lost(error),
         }
-        self.told.pop_front().unwrap_or(FollowEvent::Nothing)
+        self.events.pop_front().unwrap_or(FollowEvent::Nothing)
     }
 
-    fn end(&mut self, how: Followed) {
-        (self.is_over, self.socket) = (true, None);
-        self.told.push_back(how);
+    fn finish(&mut self, event: FollowEvent) {
+        (self.is_finished, self.socket) = (true, None);
+        self.events.push_back(event);
     }
 
-    fn take(&mut self, note: &Note) {
+    fn handle_note(&mut self, note: &Note) {
         if let Some(recording) = note.recording.as_ref().and_then(|identity| identity.parse().ok()) {
             let is_same = self.recording == Some(recording);
-            if std::mem::take(&mut self.is_uncertain) && self.has_chunks {
-                self.told.push_back(match note.resumed {
+            if std::mem::take(&mut self.awaits_identity) && self.has_chunks {
+                self.events.push_back(match note.resumed {
                     _ if !is_same => FollowEvent::NewRecording,
                     Some(true) => FollowEvent::Resumed,
                     _ => FollowEvent::ResumedWithGap,
                 });
             }
             if !is_same {
-                (self.recording, self.next, self.then) = (Some(recording), 0, 0);
+                (self.recording, self.next, self.next_after_chunks) = (Some(recording), 0, 0);
             }
         }
         if let Some(next) = note.next {
-            self.then = next;
+            self.next_after_chunks = next;
         }
         if note.missed > 0 {
-            self.told.push_back(FollowEvent::Missed(note.missed));
+            self.events.push_back(FollowEvent::Missed(note.missed));
         }
     }
 
-    /// The connection is gone.
-    fn fall(&mut self, error: SocketError) {
+    fn connection_lost(&mut self, error: SocketError) {
         self.socket = None;
-        // A server that never said what it serves cannot go on with it.
-        if self.recording.is_none() || matches!(error, SocketError::Lasting(_)) {
-            self.end(FollowEvent::GaveUp(error.to_string()));
+        // Without the recording's identity it cannot be resumed.
+        if self.recording.is_none() || matches!(error, SocketError::Permanent(_)) {
+            self.finish(FollowEvent::GaveUp(error.to_string()));
             return;
         }
         let now = Instant::now();
-        let has_lasted = |broken: &mut Broken| broken.made.is_some_and(|made| made.elapsed() >= RETRY_AFTER.1);
-        // A program that does nothing says nothing.
-        self.broken.take_if(has_lasted);
-        match &self.broken {
-            // It was made, and brought nothing.
-            Some(broken) if broken.since.elapsed() >= self.options.patience => {
-                self.end(FollowEvent::GaveUp(error.to_string()));
+        let is_stable = |reconnect: &mut Reconnect| {
+            reconnect.connected_at.is_some_and(|connected_at| connected_at.elapsed() >= RETRY_DELAY.1)
+        };
+        // A connection that lasted counts as restored even without chunks: an idle program records
+        // nothing.
+        self.reconnect.take_if(is_stable);
+        match &self.reconnect {
+            // Connections are made and lost again without any chunks.
+            Some(reconnect) if reconnect.lost_at.elapsed() >= self.options.retry_time => {
+                self.finish(FollowEvent::GaveUp(error.to_string()));
             }
-            // It was said that it is back.
-            Some(_) if !self.is_uncertain && self.has_chunks => {
-                self.told.push_back(FollowEvent::Disconnected(error.to_string()))
+            // `Resumed` or the like was reported, so the loss is reported again.
+            Some(_) if !self.awaits_identity && self.has_chunks => {
+                self.events.push_back(FollowEvent::Disconnected(error.to_string()))
             }
             Some(_) => {}
             None => {
-                let wait = RETRY_AFTER.0;
-                self.broken = Some(Broken { since: now, try_at: now + wait, wait, made: None });
-                self.told.push_back(FollowEvent::Disconnected(error.to_string()));
+                let delay = RETRY_DELAY.0;
+                let next_attempt = now + delay;
+                self.reconnect = Some(Reconnect { lost_at: now, next_attempt, delay, connected_at: None });
+                self.events.push_back(FollowEvent::Disconnected(error.to_string()));
             }
         }
     }
 
-    /// Tries the connection again when it is time.
-    fn mend(&mut self, wait: Duration) -> Followed {
+    /// Reconnects if the next attempt is due; otherwise waits, at most for `timeout`.
+    fn try_reconnect(&mut self, timeout: Duration) -> FollowEvent {
         let now = Instant::now();
-        let Some(broken) = &mut self.broken else { return FollowEvent::Nothing };
-        if let Some(left) = broken.try_at.checked_duration_since(now).filter(|left| !left.is_zero()) {
-            std::thread::sleep(left.min(wait));
+        let Some(reconnect) = &mut self.reconnect else { return FollowEvent::Nothing };
+        let remaining = reconnect.next_attempt.saturating_duration_since(now);
+        if !remaining.is_zero() {
+            std::thread::sleep(remaining.min(timeout));
             return FollowEvent::Nothing;
         }
-        broken.wait = (broken.wait * 2).min(RETRY_AFTER.1);
-        broken.try_at = now + broken.wait;
-        let is_hopeless = broken.since.elapsed() >= self.options.patience;
+        reconnect.delay = (reconnect.delay * 2).min(RETRY_DELAY.1);
+        reconnect.next_attempt = now + reconnect.delay;
+        let is_last_attempt = reconnect.lost_at.elapsed() >= self.options.retry_time;
         let opened = self.open();
-        if let Some(broken) = &mut self.broken {
-            broken.made = opened.is_ok().then(Instant::now);
+        if let Some(reconnect) = &mut self.reconnect {
+            reconnect.connected_at = opened.is_ok().then(Instant::now);
         }
         match opened {
             Ok(socket) => {
-                (self.socket, self.is_uncertain, self.then) = (Some(socket), true, self.next);
+                (self.socket, self.awaits_identity, self.next_after_chunks) = (Some(socket), true, self.next);
             }
-            Err(SocketError::Lasting(why)) => self.end(FollowEvent::GaveUp(why)),
-            Err(SocketError::Passing(why)) if is_hopeless => {
-                let patience = self.options.patience.as_secs();
-                self.end(FollowEvent::GaveUp(format!("it did not come back within {patience} s ({why})")));
+            Err(SocketError::Permanent(reason)) => self.finish(FollowEvent::GaveUp(reason)),
+            Err(SocketError::Temporary(reason)) if is_last_attempt => {
+                let seconds = self.options.retry_time.as_secs();
+                self.finish(FollowEvent::GaveUp(format!("could not reconnect within {seconds} s ({reason})")));
             }
             Err(_) => {}
         }
-        self.told.pop_front().unwrap_or(FollowEvent::Nothing)
+        self.events.pop_front().unwrap_or(FollowEvent::Nothing)
     }
 }
 

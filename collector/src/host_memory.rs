@@ -1,4 +1,4 @@
-//! Numbers in this machine's memory. Work on it is done at once, so that streams differ in their numbers alone.
+//! Buffers in the host's memory.
 
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -7,39 +7,40 @@ use vramscope_pool::{Device, DeviceError};
 use vramscope_trace::{DeviceInfo, StreamId};
 
 use crate::host::HostDevice;
-use crate::memory::{DeviceUsage, Element, MemoryDevice, sealed};
+use crate::memory::{DeviceUsage, Element, MemoryDevice};
 
-/// The memory of one buffer in this machine's memory.
+/// The memory of one buffer on the host.
 #[derive(Debug)]
 pub struct HostBuffer<T> {
-    /// The first number; dangling where there is none.
+    /// First number; dangling if there are none.
     start: NonNull<T>,
     len: usize,
 }
 
-// SAFETY: Whoever calls `HostDevice::buffer` guarantees that its memory is the buffer's alone, as a `Box<[T]>`'s is, and `T` may be
-// sent and shared (`Element` demands it).
+// SAFETY: The caller of `HostDevice::buffer` guarantees exclusive memory, like that of a
+// `Box<[T]>`, and `Element` requires `T` to be `Send` and `Sync`.
 unsafe impl<T: Element> Send for HostBuffer<T> {}
-// SAFETY: As above; through a shared reference the numbers can only be read.
+// SAFETY: As above; a shared reference gives read access only.
 unsafe impl<T: Element> Sync for HostBuffer<T> {}
 
 impl<T: Element> HostBuffer<T> {
     pub(crate) fn numbers(&self) -> &[T] {
-        // SAFETY: `start` points at `len` numbers in memory that is there, is aligned and is this buffer's alone until it is
-        // finished, as whoever called `HostDevice::buffer` guarantees. The operating system or an earlier buffer wrote each of
-        // their bytes, and any bytes are a value of an `Element`. Where `len` is 0 the pointer is dangling but aligned.
+        // SAFETY: `start` points to `len` numbers in valid, aligned memory that belongs to this
+        // buffer until it is finished, as the caller of `HostDevice::buffer` guarantees. Every byte
+        // is initialized, by the operating system or an earlier buffer, and any bytes are a valid
+        // `Element`. If `len` is 0 the pointer is dangling but aligned.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
     pub(crate) fn numbers_mut(&mut self) -> &mut [T] {
-        // SAFETY: As for `numbers`; the exclusive reference to the buffer makes this one exclusive.
+        // SAFETY: As for `numbers`; `&mut self` makes the access exclusive.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
-impl sealed::Sealed for HostDevice {}
-
-impl MemoryDevice for HostDevice {
+// SAFETY: Segments are private memory maps that stay until they are released, and every access is
+// bounded by the buffer.
+unsafe impl MemoryDevice for HostDevice {
     type Stream = StreamId;
     type Buffer<T: Element> = HostBuffer<T>;
 
@@ -61,12 +62,12 @@ impl MemoryDevice for HostDevice {
         Ok(*stream)
     }
 
-    /// Nothing: the capacity is a part of the machine's memory, and what the process holds beside it does not lessen it.
+    /// Returns `None`: other memory of the process does not count against the capacity.
     fn usage(&mut self) -> Option<DeviceUsage> {
         None
     }
 
-    // SAFETY: What the caller guarantees is what `numbers` and `numbers_mut` rely on.
+    // SAFETY: The caller's guarantees are those that `numbers` and `numbers_mut` rely on.
     unsafe fn buffer<T: Element>(_: &StreamId, address: u64, len: usize) -> Result<HostBuffer<T>, DeviceError> {
         let start = match len {
             0 => NonNull::dangling(),
@@ -77,7 +78,8 @@ impl MemoryDevice for HostDevice {
     }
 
     fn set_zero<T: Element>(buffer: &mut HostBuffer<T>) -> Result<(), DeviceError> {
-        // SAFETY: The buffer's memory is `len` numbers and its own, as for `numbers`; zero bytes are a value of every `Element`.
+        // SAFETY: The memory has `len` numbers and is exclusive, as for `numbers`; zero bytes are a
+        // valid `Element`.
         unsafe { ptr::write_bytes(buffer.start.as_ptr(), 0, buffer.len) };
         Ok(())
     }

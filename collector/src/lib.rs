@@ -1,74 +1,173 @@
-//! What a training program embeds: memory from the pool, and everything that shows what the pool does.
+//! The crate that a training program embeds: it allocates GPU memory from a pool, records what the
+//! pool does, and shows it live.
 //!
-//! It decides nothing about memory (that is `vramscope-pool`) and nothing about a recording's bytes (that is `vramscope-trace`); it
-//! connects both to the operating system: memory, threads, the clock and the network. Only it and `vramscope-pluggable` have `unsafe`.
+//! It does not decide where memory goes (`vramscope-pool` does) and does not define the recording's
+//! format (`vramscope-trace` does). It connects both to memory, threads, the clock and the network.
 //!
-//! - [`DevicePool`] hands out [`PoolSlice`]s of a [`MemoryDevice`]'s memory, with [`Scope`]s that say what they are for.
-//!   [`HostPool`] is one over this machine's memory, [`CudaPool`] one over a GPU's.
-//! - [`PoolStream`] is a stream whose buffers come from a pool, by the names that cudarc's stream has for what makes them.
-//! - [`Monitor`] is recorder, hub and server in one, with a file: all that most programs need to be watched.
-//! - [`Recorder`] writes down what happened, on a thread of its own; a [`RecorderHandle`] is the sink that a pool is given.
-//! - [`RecordingFile`] is where a recording is written while it is made, in one piece at every moment.
-//! - [`Hub`] passes a recording on to everyone who watches; [`Server`] is the page and the stream over HTTP.
+//! [`Monitor::builder`] sets up everything that most programs need:
+//!
+//! ```no_run
+//! use vramscope_collector::{Category, HostDevice, Monitor};
+//!
+//! let (monitor, pool) =
+//!     Monitor::builder(HostDevice::new(1 << 30)).program("train").record("run.vram").start()?;
+//! let _step = pool.scope_with("forward", Category::Activation);
+//! let hidden = pool.alloc_zeros::<f32>(1024)?;
+//! drop(hidden);
+//! monitor.stop();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Main types
+//!
+//! - [`DevicePool`] allocates [`PoolSlice`]s of a [`MemoryDevice`]'s memory. [`HostPool`] is a pool
+//!   over this machine's memory; `CudaPool` is one over a GPU's.
+//! - [`PoolStream`] is a stream whose buffers come from a pool, with the method names of cudarc's.
+//! - [`Scope`] names a part of the program and the [`Category`] of its allocations.
+//! - [`Monitor`] is the recorder, its file, the hub and the server in one.
+//! - [`Recorder`] encodes events on its own thread; pools send them through a [`RecorderHandle`].
+//! - [`RecordingFile`] is the file that a recording is written to while it is made.
+//! - [`Hub`] holds the newest part of a recording for viewers; `Server` serves it over HTTP.
+//!
+//! # Features
+//!
+//! All features only add. Without any, this crate has the pool, the recorder and the file, and
+//! depends on no async runtime, HTTP or TLS. Those in bold are on by default.
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | **`server`** | the live page and its stream: `Server`, `Controls`, `MonitorBuilder::listen` |
+//! | **`push`** | pushing to a `vramscope serve` that several processes share |
+//! | **`follow`** | `Follower`, a client of a live recording |
+//! | **`tls`** | HTTPS for the server, and `https://` for `push` and `follow` |
+//! | **`metrics`** | `/metrics` for Prometheus; includes `server` |
+//! | **`tracing-layer`** | `ScopeLayer`: `tracing` spans as scopes |
+//! | **`half`** | buffers of `f16` and `bf16`; included in `cuda-*` |
+//! | **`native-stacks`** | `DevicePool::record_native_stacks`: the call stack of each request |
+//! | **`nvml`** | how much device memory other processes hold, for `cuda` |
+//! | **`cuda-13000`**, `cuda-12090`, … | GPUs through cudarc, built for one version of CUDA |
+//!
+//! Exactly one `cuda-*` version may be on, the same as that of the program's own `cudarc`. A
+//! program that uses another version than 13.0 sets `default-features = false` and names its
+//! features.
+//!
+//! # Errors and messages
+//!
+//! Errors are typed, and their `source()` is the cause; their text includes the cause's. The crate
+//! prints nothing: it logs through [`tracing`], at level `error` what ends a recording, at `warn`
+//! and `info` what a user should know.
 
+#[cfg(all(
+    feature = "cuda",
+    not(any(
+        feature = "cuda-12040",
+        feature = "cuda-12050",
+        feature = "cuda-12060",
+        feature = "cuda-12080",
+        feature = "cuda-12090",
+        feature = "cuda-13000",
+    ))
+))]
+compile_error!("feature `cuda` needs a CUDA version: enable one of `cuda-12040` to `cuda-13000` instead");
+
+/// Number of CUDA versions that are enabled.
+#[cfg(feature = "cuda")]
+const CUDA_VERSIONS: usize = cfg!(feature = "cuda-12040") as usize
+    + cfg!(feature = "cuda-12050") as usize
+    + cfg!(feature = "cuda-12060") as usize
+    + cfg!(feature = "cuda-12080") as usize
+    + cfg!(feature = "cuda-12090") as usize
+    + cfg!(feature = "cuda-13000") as usize;
+#[cfg(feature = "cuda")]
+const _: () = assert!(
+    CUDA_VERSIONS <= 1,
+    "more than one `cuda-*` version is enabled: set `default-features = false` and enable one of them"
+);
+
+#[cfg(feature = "server")]
+mod aggregator;
 mod buffer;
 mod callback;
+#[cfg(feature = "server")]
 mod controls;
+#[cfg(feature = "cuda")]
 mod cuda;
 mod env;
 mod figures;
 mod file;
+#[cfg(feature = "follow")]
 mod follow;
-mod gather;
 mod host;
 mod host_memory;
 mod hub;
-mod inner;
 mod memory;
 mod mempool;
 mod monitor;
 mod observer;
 mod pool;
+#[cfg(any(feature = "push", feature = "server"))]
 mod process;
+#[cfg(feature = "push")]
 mod push;
+#[cfg(any(feature = "push", feature = "server"))]
+mod push_protocol;
 mod raw;
+mod recorded_pool;
 mod recorder;
 mod scope;
+#[cfg(feature = "tracing-layer")]
+mod scope_layer;
+#[cfg(feature = "server")]
 mod server;
 mod sites;
 mod snapshot;
+#[cfg(any(feature = "follow", feature = "push"))]
 mod socket;
 mod stream;
+mod text;
 mod time;
 mod torch;
 
+#[cfg(feature = "server")]
+pub use aggregator::Aggregator;
 pub use buffer::PoolSlice;
-pub use controls::{Controls, Done};
+#[cfg(feature = "server")]
+pub use controls::{CommandResult, Controls};
+#[cfg(feature = "cuda")]
 pub use cuda::{CudaBuffer, CudaDevice, CudaError, CudaPool, PoolView, PoolViewMut};
 pub use env::{EnvError, settings_from_env};
 pub use figures::{DeviceFigures, Figures};
 pub use file::{FileError, Keep, RecordingFile, parse_keep_bytes, parse_time};
-pub use follow::{FollowError, FollowFrom, FollowEvent, FollowOptions, Follower};
-pub use gather::Aggregator;
+#[cfg(feature = "follow")]
+pub use follow::{FollowError, FollowEvent, FollowFrom, FollowOptions, Follower};
 pub use host::HostDevice;
 pub use host_memory::HostBuffer;
-pub use hub::{Begin, Hub, HubLimits, Identity, NotAPosition, Position, Taken, Viewer};
+pub use hub::{Begin, Hub, HubLimits, Identity, InvalidPosition, Position, Taken, Viewer};
 pub use memory::{DeviceUsage, Element, MemoryDevice};
 pub use mempool::graph_pool_handle;
-pub use monitor::{Listen, Monitor, MonitorError, MonitorOptions};
+#[cfg(feature = "server")]
+pub use monitor::Listen;
+pub use monitor::{Monitor, MonitorBuilder, MonitorError};
 pub use observer::recording_at_out_of_memory;
 pub use pool::{DevicePool, HostPool, Span};
-pub use process::is_control;
-pub use push::{PUSH_VARIABLE, Push, push_from_env};
+#[cfg(any(feature = "push", feature = "server"))]
+pub use process::Rank;
+#[cfg(feature = "push")]
+pub use push::{PUSH_VARIABLE, Push, PushVariableError, push_from_env};
 pub use recorder::{FileErrorCallback, Outputs, Overflow, Recorder, RecorderHandle, Summary};
-pub use scope::{Scope, ScopeLayer, enter_scope, leave_scope};
+pub use scope::{Scope, enter_scope, leave_scope};
+#[cfg(feature = "tracing-layer")]
+pub use scope_layer::ScopeLayer;
+#[cfg(feature = "server")]
 pub use server::{
-    Asset, Assets, Content, DEFAULT_PORT, MEDIA_TYPE, Recorded, RecordingBytes, Server, ServerLimits, ServerOptions,
-    StartError, TlsError, TlsFiles, Token, TokenError, page_address,
+    Asset, Assets, Content, DEFAULT_PORT, MEDIA_TYPE, RecordingBytes, ServedRecording, Server, ServerLimits,
+    ServerOptions, StartError, TlsError, TlsFiles, Token, TokenError, page_address,
 };
 pub use snapshot::{SegmentType, SnapshotBlock, SnapshotFrame, SnapshotSegment, SnapshotState};
-pub use socket::Address;
+#[cfg(any(feature = "follow", feature = "push"))]
+pub use socket::{Address, AddressError};
 pub use stream::PoolStream;
+pub use text::is_control;
 pub use torch::InvalidFraction;
 pub use vramscope_pool::{
     AllocateError, ConfError, DeviceError, DeviceMemory, CaptureFilter, FreeError, MemoryStats, MempoolError, OutOfMemory,

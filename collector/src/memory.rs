@@ -1,19 +1,19 @@
-//! What a device must do beside lending memory, so that a program can keep numbers in it.
+//! The interface between a pool and the memory of a device.
 
 use std::fmt;
 
-use half::{bf16, f16};
 use vramscope_pool::{Device, DeviceError};
 use vramscope_trace::{DeviceInfo, StreamId};
 
-/// Keeps devices and numbers to those that this crate knows: the unsafe code here relies on what they do.
-pub(crate) mod sealed {
-    /// Implemented in this crate alone.
+mod sealed {
     pub trait Sealed {}
 }
 
-/// A number that a [`PoolSlice`](crate::PoolSlice) may hold. The trait is sealed: that zero bytes are a value, that any bytes are one,
-/// and that there is nothing to drop, is what the unsafe code here relies on. The two of 16 bits are those that cudarc takes, too.
+/// A number type that a [`PoolSlice`](crate::PoolSlice) can hold.
+///
+/// The trait is sealed, because unsafe code relies on it: zero bytes and any other bytes are valid
+/// values, and there is nothing to drop. `f16` and `bf16` are the types of the `half` crate, as in
+/// cudarc.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + 'static {}
 
 macro_rules! elements {
@@ -23,94 +23,113 @@ macro_rules! elements {
     )* };
 }
 
-elements!(u8 i8 u16 i16 u32 i32 u64 i64 u128 i128 usize isize f16 bf16 f32 f64);
+elements!(u8 i8 u16 i16 u32 i32 u64 i64 u128 i128 usize isize f32 f64);
+#[cfg(feature = "half")]
+elements!(half::f16 half::bf16);
 
-/// A device in whose memory a program can keep numbers: [`HostDevice`](crate::HostDevice), and a GPU through cudarc.
+/// A device whose memory can be allocated from a [`DevicePool`](crate::DevicePool) and read and
+/// written through a [`PoolSlice`](crate::PoolSlice).
 ///
-/// A pool calls the methods that take `self` under its lock. The others concern one buffer and are called without it, since a copy
-/// may take long.
-pub trait MemoryDevice: Device + sealed::Sealed + Send + Sized + 'static {
-    /// A queue of work on the device, as programs for it name one. What stands in one queue is done in order.
+/// [`HostDevice`](crate::HostDevice) and `CudaDevice` implement it. Another device can wrap one of
+/// them: see `examples/custom_device.rs`.
+///
+/// The pool calls methods that take `self` while it holds its lock. It calls the others, which
+/// concern one buffer, without the lock, because a copy may take long.
+///
+/// # Safety
+/// Buffers give safe access to memory, so an implementation guarantees:
+///
+/// - [`reserve`](Device::reserve) and [`map`](Device::map) return memory that is usable until it is
+///   released or unmapped and that nothing else uses;
+/// - after [`set_zero`](Self::set_zero), [`write`](Self::write) or [`copy`](Self::copy) succeeds,
+///   the
+///   whole buffer is initialized for work that follows on its stream;
+/// - no method touches memory outside the buffer it is given.
+pub unsafe trait MemoryDevice: Device + Send + Sized + 'static {
+    /// A queue of work on the device. Work in one queue runs in order.
     type Stream: Clone + fmt::Debug + Send + Sync + 'static;
 
-    /// The memory of one buffer, as work on the device takes it. It does not own the memory: a [`PoolSlice`](crate::PoolSlice) does.
+    /// The memory of one buffer. It does not own the memory; the
+    /// [`PoolSlice`](crate::PoolSlice) around it does.
     type Buffer<T: Element>: Send + Sync;
 
-    /// What a recording says of the device before its first event.
+    /// Returns the device's description for a recording's header.
     fn info(&self) -> DeviceInfo;
 
-    /// The stream that is used where the program names none.
+    /// Returns the stream for requests that name none.
     fn default_stream(&self) -> Self::Stream;
 
-    /// The number of `stream` in events and requests. From now on the device knows which stream the number means.
+    /// Returns the number of `stream` in events and requests, and remembers which stream it means.
     ///
     /// # Errors
-    /// When it is no stream for the device's memory.
+    /// If the stream cannot be used with this device's memory.
     fn stream_id(&mut self, stream: &Self::Stream) -> Result<StreamId, DeviceError>;
 
-    /// What the driver says of the device's memory as a whole, where it tells programs apart.
+    /// Returns who holds the device's memory, or `None` if the device cannot tell processes apart.
     fn usage(&mut self) -> Option<DeviceUsage>;
 
-    /// The buffer of the `len` numbers at `address`, for work on `stream`. Where `len` is 0, the address means nothing.
+    /// Creates the buffer of the `len` numbers at `address`, for work on `stream`. If `len` is 0,
+    /// the address is ignored.
     ///
     /// # Errors
-    /// When the device has no room for what it keeps of a buffer.
+    /// If the device cannot keep track of another buffer.
     ///
     /// # Safety
-    /// The numbers' memory is the device's and is aligned to 512 bytes. Until the buffer is [finished](Self::finish) nothing else
-    /// uses it, but for work that was queued on `stream` before.
+    /// The memory belongs to this device and is aligned to 512 bytes. Until the buffer is
+    /// [finished](Self::finish) nothing else uses it, except work queued on `stream` before.
     unsafe fn buffer<T: Element>(
         stream: &Self::Stream,
         address: u64,
         len: usize,
     ) -> Result<Self::Buffer<T>, DeviceError>;
 
-    /// Sets all of it to zero, in order with the other work on its stream.
+    /// Sets the whole buffer to zero, in order with other work on its stream.
     ///
     /// # Errors
-    /// When the device takes no work.
+    /// If the device rejects the work.
     fn set_zero<T: Element>(buffer: &mut Self::Buffer<T>) -> Result<(), DeviceError>;
 
-    /// Copies as many numbers into it as it holds, in order with the other work on its stream; `values` may be changed on return.
+    /// Copies `values` into the buffer, in order with other work on its stream. `values` may be
+    /// changed after the call.
     ///
     /// # Errors
-    /// When the device takes no work.
+    /// If the device rejects the work.
     ///
     /// # Panics
-    /// When the numbers are more or fewer.
+    /// If the lengths differ.
     fn write<T: Element>(buffer: &mut Self::Buffer<T>, values: &[T]) -> Result<(), DeviceError>;
 
-    /// Copies all of it out, once the work queued on its stream before is done.
+    /// Copies the buffer into `values`, after work queued on its stream before.
     ///
     /// # Errors
-    /// When the device takes no work or what was queued failed.
+    /// If the device rejects the work or earlier work failed.
     ///
     /// # Panics
-    /// When `values` has room for more or fewer.
+    /// If the lengths differ.
     fn read<T: Element>(buffer: &Self::Buffer<T>, values: &mut [T]) -> Result<(), DeviceError>;
 
-    /// Copies all of `from` into `to`, which is as long, in order with the other work on the stream of `to` and after the work that
-    /// wrote `from`.
+    /// Copies `from` into `to`, in order with other work on the stream of `to` and after the work
+    /// that wrote `from`.
     ///
     /// # Errors
-    /// When the device takes no work.
+    /// If the device rejects the work.
     ///
     /// # Panics
-    /// When one is longer.
+    /// If the lengths differ.
     fn copy<T: Element>(from: &Self::Buffer<T>, to: &mut Self::Buffer<T>) -> Result<(), DeviceError>;
 
-    /// The end of a buffer, just before its block goes back to the pool: what is queued on its stream from now on comes after all
-    /// uses of the buffer that the device knows of and the pool was not told of.
+    /// Ends a buffer, just before its block returns to the pool. Work queued on its stream from now
+    /// on runs after all uses of the buffer that the device knows and the pool does not.
     fn finish<T: Element>(buffer: Self::Buffer<T>);
 }
 
-/// What a driver says of its device's memory as a whole.
+/// Who holds a device's memory, according to its driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceUsage {
-    /// Bytes held by this process: the pool's segments, and what the context, modules and libraries hold beside them.
+    /// Bytes held by this process: the pool's segments, CUDA context, modules and libraries.
     pub process_bytes: u64,
     /// Bytes held by other processes.
     pub other_processes_bytes: u64,
-    /// Bytes free.
+    /// Free bytes.
     pub free_bytes: u64,
 }

@@ -1,4 +1,5 @@
-//! Private pools: memory that belongs to a graph, or to a part of the program, and that no other request is served from.
+//! Private pools: memory for a captured graph, or for a part of the program, that serves no other
+//! requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,65 +9,68 @@ use vramscope_trace::MempoolId;
 use crate::memory::MemoryDevice;
 use crate::pool::DevicePool;
 
-/// Numbers for private pools, unique in the process, as PyTorch's are.
+/// The next private pool's number, unique in the process as in PyTorch.
 static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
 
-/// A name for a private pool that nothing else in the process has, as `torch.cuda.graph_pool_handle()` gives.
+/// Returns a new private pool id, unique in this process, as `torch.cuda.graph_pool_handle()` does.
 #[must_use]
 pub fn graph_pool_handle() -> MempoolId {
     MempoolId(0, NEXT_HANDLE.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Private pools, by the names that they have in PyTorch's allocator.
+/// Private pools, with the method names of PyTorch's allocator.
 impl<D: MemoryDevice> DevicePool<D> {
-    /// Makes a private pool, or counts one use more of the one that there is.
+    /// Creates a private pool, or adds a use to an existing one.
     ///
     /// # Errors
-    /// When it is the default pool's name, or that of a pool that was released by everyone who used it.
+    /// If it is the default pool's id, or the pool has been released by all its users.
     pub fn create_pool(&self, mempool: MempoolId) -> Result<(), MempoolError> {
         self.lock().pool.create_pool(mempool)
     }
 
-    /// From now on requests that are `diverted` are served from the private pool, which is made where there is none; counts a use of it.
+    /// Serves the requests that `filter` selects from a private pool from now on, and adds a use to
+    /// it. Creates the pool if necessary.
     ///
     /// # Errors
-    /// When requests are diverted to it already.
-    pub fn begin_allocate_to_pool(&self, mempool: MempoolId, diverted: CaptureFilter) -> Result<(), MempoolError> {
-        self.lock().pool.begin_allocate_to_pool(mempool, diverted)
+    /// If requests are already redirected to this pool.
+    pub fn begin_allocate_to_pool(&self, mempool: MempoolId, filter: CaptureFilter) -> Result<(), MempoolError> {
+        self.lock().pool.begin_allocate_to_pool(mempool, filter)
     }
 
-    /// The same for requests on one stream, as the capture of a graph begins with.
+    /// Serves the requests on one stream from a private pool from now on, as during graph capture.
     ///
     /// # Errors
-    /// As for [`begin_allocate_to_pool`](Self::begin_allocate_to_pool), and when it is no stream for the device's memory.
+    /// As [`begin_allocate_to_pool`](Self::begin_allocate_to_pool), and if the stream cannot be
+    /// used with the device's memory.
     pub fn begin_allocate_stream_to_pool(&self, mempool: MempoolId, stream: &D::Stream) -> Result<(), AllocateError> {
         let mut inner = self.lock();
         let stream = inner.pool.device_mut().stream_id(stream)?;
         Ok(inner.pool.begin_allocate_to_pool(mempool, CaptureFilter::Stream(stream))?)
     }
 
-    /// Ends what [`begin_allocate_to_pool`](Self::begin_allocate_to_pool) began.
+    /// Ends the redirection that [`begin_allocate_to_pool`](Self::begin_allocate_to_pool) began.
     ///
     /// # Errors
-    /// When no requests are diverted to the private pool.
+    /// If no requests are redirected to this pool.
     pub fn end_allocate_to_pool(&self, mempool: MempoolId) -> Result<(), MempoolError> {
         self.lock().pool.end_allocate_to_pool(mempool)
     }
 
-    /// Counts one use less of a private pool. When none is left, its free segments may be given back.
+    /// Removes a use from a private pool. A pool without uses may release its free segments.
     ///
     /// # Errors
-    /// When there is no such pool or it has no use left.
+    /// If there is no such pool or it has no uses.
     pub fn release_pool(&self, mempool: MempoolId) -> Result<(), MempoolError> {
         self.lock().pool.release_pool(mempool)
     }
 
-    /// Blocks of a private pool are never split from now on.
+    /// Stops splitting blocks of a private pool.
     pub fn set_no_split(&self, mempool: MempoolId) {
         self.lock().pool.set_no_split(mempool);
     }
 
-    /// Whether free blocks of a private pool may serve a request that the device has no room for.
+    /// Sets whether free blocks of a private pool may serve a request that would otherwise run out
+    /// of memory.
     pub fn set_use_on_oom(&self, mempool: MempoolId, use_on_oom: bool) {
         self.lock().pool.set_use_on_oom(mempool, use_on_oom);
     }

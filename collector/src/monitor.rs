@@ -1,217 +1,381 @@
-//! Everything that watches a program, in one: the recorder, the hub, the page and a file.
+//! Recording a program: pool, recorder, file, live page and push, set up together.
 
-use std::error::Error;
-use std::fmt;
 use std::io;
+#[cfg(feature = "server")]
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use vramscope_pool::{OutOfMemory, Settings};
-use vramscope_trace::{DeviceId, DeviceInfo, RecordingInfo};
+#[cfg(feature = "server")]
+use vramscope_trace::DeviceId;
+use vramscope_trace::{DeviceInfo, RecordingInfo};
 
+#[cfg(feature = "server")]
 use crate::controls::Controls;
+use crate::env::{EnvError, settings_from_env};
 use crate::file::{FileError, Keep, RecordingFile};
 use crate::hub::Hub;
 use crate::memory::MemoryDevice;
 use crate::observer;
 use crate::pool::DevicePool;
+#[cfg(feature = "push")]
+use crate::process::Rank;
+#[cfg(feature = "push")]
 use crate::push::{Push, push_from_env};
 use crate::recorder::{Outputs, Overflow, Recorder, RecorderHandle, Summary};
+#[cfg(feature = "server")]
 use crate::server::{Content, Server, ServerOptions, StartError, TlsFiles, Token};
+#[cfg(feature = "push")]
 use crate::socket::Address;
 
-/// What is recorded, and where it can be seen.
-#[derive(Clone, Debug, Default)]
-pub struct MonitorOptions {
-    /// The program's name, which viewers show.
-    pub program: String,
-    /// The settings that the pools have.
-    pub settings: Settings,
-    /// What is known of the devices, from [`MemoryDevice::info`].
-    pub devices: Vec<DeviceInfo>,
-    /// Where the page is served.
-    pub listen: Listen,
-    /// A file for the recording, which is written anew.
-    pub record: Option<PathBuf>,
-    /// How much of the recording the file keeps.
-    pub keep: Keep,
-    /// What is done when the program is faster than the recorder: where this says nothing it waits for a file, so that the file has every
-    /// event, and for viewers alone it does not.
-    pub overflow: Option<Overflow>,
-    /// What whoever asks for the page must say; see [`ServerOptions::token`].
-    pub token: Option<Token>,
-    /// Other names under which browsers reach the page.
-    pub allow_hosts: Vec<String>,
-    /// The certificate to serve the page by HTTPS with.
-    pub tls: Option<TlsFiles>,
-    /// A hub to push the recording to; where this says nothing, the one that the environment names: see [`push_from_env`].
-    pub push: Option<Address>,
-    /// The folder for recordings that somebody at the page asks for; the program's own where it is empty.
-    pub folder: PathBuf,
+/// Where the live page is served.
+#[cfg(feature = "server")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Listen {
+    /// On the loopback address at [`DEFAULT_PORT`](crate::DEFAULT_PORT), or the next free port.
+    #[default]
+    Loopback,
+    /// At this address, or the next free port after it. An address that other machines can reach
+    /// requires a token.
+    Address(SocketAddr),
+    /// Not at all.
+    Off,
 }
 
-impl MonitorOptions {
-    /// A program whose pool has these settings and is over this device, with its page at any port and no file.
-    #[must_use]
-    pub fn of(program: impl Into<String>, settings: &Settings, device: &impl MemoryDevice) -> Self {
-        let (program, settings) = (program.into(), settings.clone());
-        Self { program, settings, devices: vec![device.info()], ..Self::default() }
+#[cfg(feature = "server")]
+impl From<SocketAddr> for Listen {
+    fn from(address: SocketAddr) -> Self {
+        Self::Address(address)
     }
 }
 
-/// Where the page is served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Listen {
-    /// On this machine's [`DEFAULT_PORT`](crate::DEFAULT_PORT), or the next free port after it.
-    #[default]
-    AnyPort,
-    /// At this address, or the next free port after it. Where other machines reach it, it takes a token.
-    At(SocketAddr),
-    /// Nowhere.
-    Nowhere,
+/// Options of a [`Monitor`] and its pool, from [`Monitor::builder`].
+///
+/// By default the pool has PyTorch's default settings, the page is served on the loopback address
+/// and nothing is written to a file. [`from_env`](Self::from_env) reads settings from environment
+/// variables; nothing else here does.
+#[derive(Debug)]
+#[must_use = "nothing happens until `start` is called"]
+pub struct MonitorBuilder<D> {
+    device: D,
+    devices: Vec<DeviceInfo>,
+    program: String,
+    settings: Settings,
+    record: Option<PathBuf>,
+    keep: Keep,
+    overflow: Option<Overflow>,
+    #[cfg(feature = "server")]
+    listen: Listen,
+    #[cfg(feature = "server")]
+    server: ServerOptions,
+    #[cfg(feature = "server")]
+    folder: PathBuf,
+    #[cfg(feature = "push")]
+    push: Option<Address>,
+    #[cfg(feature = "push")]
+    rank: Rank,
 }
 
-/// A program that is watched: a recording in progress, the page that shows it, and the file that it goes to. When this is dropped,
-/// the recording ends and the page is gone; the program's pools work on.
+impl<D: MemoryDevice> MonitorBuilder<D> {
+    fn new(device: D) -> Self {
+        Self {
+            devices: vec![device.info()],
+            device,
+            program: String::new(),
+            settings: Settings::default(),
+            record: None,
+            keep: Keep::default(),
+            overflow: None,
+            #[cfg(feature = "server")]
+            listen: Listen::default(),
+            #[cfg(feature = "server")]
+            server: ServerOptions::default(),
+            #[cfg(feature = "server")]
+            folder: PathBuf::new(),
+            #[cfg(feature = "push")]
+            push: None,
+            #[cfg(feature = "push")]
+            rank: Rank::default(),
+        }
+    }
+
+    /// Starts with the options that environment variables set: the allocator's settings as for
+    /// PyTorch (`PYTORCH_CUDA_ALLOC_CONF` or `PYTORCH_ALLOC_CONF`), `VRAMSCOPE_PUSH`, and the rank
+    /// that a launcher assigned to this process.
+    ///
+    /// # Errors
+    /// If a variable's value is invalid.
+    pub fn from_env(device: D) -> Result<Self, EnvError> {
+        let builder = Self::new(device).settings(settings_from_env()?);
+        #[cfg(feature = "push")]
+        let builder = {
+            let push = push_from_env().map_err(|error| EnvError::PushAddress { reason: error.to_string() })?;
+            Self { push, rank: Rank::from_env(), ..builder }
+        };
+        Ok(builder)
+    }
+
+    /// Sets the program's name, which viewers show.
+    pub fn program(self, name: impl Into<String>) -> Self {
+        Self { program: name.into(), ..self }
+    }
+
+    /// Sets the allocator's settings, for all pools of this monitor.
+    pub fn settings(self, settings: Settings) -> Self {
+        Self { settings, ..self }
+    }
+
+    /// Announces another device that will be recorded. Its pool comes from [`Monitor::pool`].
+    pub fn with_device(mut self, device: &impl MemoryDevice) -> Self {
+        self.devices.push(device.info());
+        self
+    }
+
+    /// Writes the recording to this file, replacing an earlier one. The file is a valid recording
+    /// at every moment, even if the process is killed.
+    pub fn record(self, path: impl Into<PathBuf>) -> Self {
+        Self { record: Some(path.into()), ..self }
+    }
+
+    /// Limits the file to the newest part of the recording.
+    pub fn keep(self, keep: Keep) -> Self {
+        Self { keep, ..self }
+    }
+
+    /// Sets what happens when the program produces events faster than the recorder takes them.
+    ///
+    /// By default the program waits if there is a file, so that the file has every event, and
+    /// events are dropped if there is none.
+    pub fn overflow(self, overflow: Overflow) -> Self {
+        Self { overflow: Some(overflow), ..self }
+    }
+
+    /// Sets where the live page is served: a [`SocketAddr`] or a [`Listen`].
+    #[cfg(feature = "server")]
+    pub fn listen(self, listen: impl Into<Listen>) -> Self {
+        Self { listen: listen.into(), ..self }
+    }
+
+    /// Sets the secret that clients of the page must send; see [`ServerOptions::token`].
+    #[cfg(feature = "server")]
+    pub fn token(mut self, token: Token) -> Self {
+        self.server.token = Some(token);
+        self
+    }
+
+    /// Accepts requests for another host name, such as that of a proxy in front of the page.
+    #[cfg(feature = "server")]
+    pub fn allow_host(mut self, name: impl Into<String>) -> Self {
+        self.server.allow_hosts.push(name.into());
+        self
+    }
+
+    /// Serves the page over HTTPS with this certificate. Requires the feature `tls`.
+    #[cfg(feature = "server")]
+    pub fn tls(mut self, files: TlsFiles) -> Self {
+        self.server.tls = Some(files);
+        self
+    }
+
+    /// Sets the folder for recordings that are requested on the page. By default it is the current
+    /// directory.
+    #[cfg(feature = "server")]
+    pub fn folder(self, folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into(), ..self }
+    }
+
+    /// Pushes the recording to a hub that several processes share (`vramscope serve`).
+    #[cfg(feature = "push")]
+    pub fn push(self, address: Address) -> Self {
+        Self { push: Some(address), ..self }
+    }
+
+    /// Sets the number of this process in a distributed run, sent with a push.
+    #[cfg(feature = "push")]
+    pub fn rank(self, rank: Rank) -> Self {
+        Self { rank, ..self }
+    }
+
+    /// Starts recording and serving, and returns the monitor and the recorded pool over the device.
+    ///
+    /// # Errors
+    /// If the page cannot be served, the file cannot be created, or no thread can be started.
+    /// A server to push to that cannot be reached is no error: connecting is tried again and again.
+    pub fn start(self) -> Result<(Monitor, DevicePool<D>), MonitorError> {
+        let hub = Hub::default();
+        // The server comes before the file: a mistake in its options must not cost an earlier
+        // recording.
+        #[cfg(feature = "server")]
+        let (controls, server) = {
+            let controls = Controls::default();
+            let content = Content { controls: Some(controls.clone()), ..Content::live(hub.clone()) };
+            let start = |listen| Server::start(ServerOptions { listen, ..self.server }, content).map(Some);
+            let server = match self.listen {
+                Listen::Loopback => start(None)?,
+                Listen::Address(address) => start(Some(address))?,
+                Listen::Off => None,
+            };
+            (controls, server)
+        };
+        let overflow = self.overflow.unwrap_or(if self.record.is_some() { Overflow::Wait } else { Overflow::Drop });
+        let mut outputs = Outputs { hub: Some(hub.clone()), overflow, ..Outputs::default() };
+        if let Some(path) = &self.record {
+            outputs.file = Some(RecordingFile::create(path, self.keep)?);
+            // Logged at once: the program may run for hours before its summary says that the disk
+            // was full.
+            outputs.on_file_error =
+                Some(Box::new(|error| tracing::error!("{error}; the file ends here, the program continues")));
+        }
+        let info = RecordingInfo {
+            source: self.program.clone(),
+            writer: concat!("vramscope-collector ", env!("CARGO_PKG_VERSION")).to_owned(),
+            alloc_conf: self.settings.to_conf(),
+            devices: self.devices,
+            ..RecordingInfo::default()
+        };
+        #[cfg(feature = "server")]
+        let first_device = DeviceId(info.devices[0].device);
+        let (recorder, handle) = Recorder::start(info, outputs).map_err(MonitorError::Thread)?;
+        #[cfg(feature = "server")]
+        controls.offer_recording(&hub, &handle, first_device, self.folder);
+        #[cfg(feature = "push")]
+        let push = self.push.and_then(|address| start_push(address, &self.program, self.rank, &hub));
+        let monitor = Monitor {
+            recorder,
+            handle,
+            hub,
+            settings: self.settings,
+            #[cfg(feature = "push")]
+            push,
+            #[cfg(feature = "server")]
+            controls,
+            #[cfg(feature = "server")]
+            server,
+        };
+        let pool = monitor.pool(self.device);
+        Ok((monitor, pool))
+    }
+}
+
+/// Starts to push. A failure is logged and does not stop the program.
+#[cfg(feature = "push")]
+fn start_push(address: Address, program: &str, rank: Rank, hub: &Hub) -> Option<Push> {
+    let log = |message: &str| tracing::info!("{message}");
+    Push::start(address, program, rank, hub, log)
+        .map_err(|error| tracing::warn!("cannot push the recording: no thread could be started: {error}"))
+        .ok()
+}
+
+/// A program that is being recorded: the recorder, its file, the live page and the push.
+///
+/// Dropping it ends the recording and stops the server. The program's pools keep working.
+///
+/// ```
+/// # #[cfg(feature = "server")]
+/// use vramscope_collector::Listen;
+/// use vramscope_collector::{HostDevice, Monitor};
+///
+/// let folder = tempfile::tempdir()?;
+/// # #[cfg(feature = "server")]
+/// let builder = Monitor::builder(HostDevice::new(64 << 20)).listen(Listen::Off);
+/// # #[cfg(not(feature = "server"))]
+/// # let builder = Monitor::builder(HostDevice::new(64 << 20));
+/// let (monitor, pool) = builder.program("train").record(folder.path().join("run.vram")).start()?;
+/// let activations = pool.alloc_zeros::<f32>(1024)?;
+/// drop(activations);
+/// let summary = monitor.stop();
+/// assert!(summary.events > 0 && summary.file_error.is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Monitor {
     recorder: Recorder,
     handle: RecorderHandle,
     hub: Hub,
+    settings: Settings,
+    #[cfg(feature = "server")]
     controls: Controls,
-    /// Behind the recorder, so that what is left is sent when that has ended.
+    /// Dropped after the recorder, so that the rest of the recording is sent.
+    #[cfg(feature = "push")]
     push: Option<Push>,
+    #[cfg(feature = "server")]
     server: Option<Server>,
 }
 
 impl Monitor {
-    /// Begins to record, and to serve the page.
-    ///
-    /// # Errors
-    /// When the page cannot be served, the file not be made, or the operating system gives no thread.
-    pub fn start(options: MonitorOptions) -> Result<Self, MonitorError> {
-        let MonitorOptions {
-            program,
-            settings,
-            devices,
-            listen,
-            record,
-            keep,
-            overflow,
-            token,
-            allow_hosts,
-            tls,
-            push,
-            folder,
-        } = options;
-        let (hub, controls) = (Hub::default(), Controls::default());
-        // Before the file, so that a mistake costs no earlier recording.
-        let serve = |listen| {
-            let options = ServerOptions { listen, token, allow_hosts, tls, ..ServerOptions::default() };
-            let content = Content { controls: Some(controls.clone()), ..Content::live(hub.clone()) };
-            Server::start(options, content).map(Some).map_err(MonitorError::Listen)
-        };
-        let server = match listen {
-            Listen::AnyPort => serve(None)?,
-            Listen::At(address) => serve(Some(address))?,
-            Listen::Nowhere => None,
-        };
-        let overflow = overflow.unwrap_or(if record.is_some() { Overflow::Wait } else { Overflow::Drop });
-        let mut outputs = Outputs { hub: Some(hub.clone()), overflow, ..Outputs::default() };
-        if let Some(path) = record {
-            outputs.file = Some(RecordingFile::create(&path, keep).map_err(MonitorError::Record)?);
-            // The program goes on for hours maybe, and whoever watches it should not learn at its end that the disk was full.
-            outputs.on_file_error =
-                Some(Box::new(|error| eprintln!("vramscope: {error}; the recording ends here, the program goes on")));
-        }
-        let name = program.clone();
-        let device = DeviceId(devices.first().map_or(0, |info| info.device));
-        let info = RecordingInfo {
-            source: program,
-            writer: concat!("vramscope-collector ", env!("CARGO_PKG_VERSION")).to_owned(),
-            alloc_conf: settings.to_conf(),
-            devices,
-            ..RecordingInfo::default()
-        };
-        let (recorder, handle) = Recorder::start(info, outputs).map_err(MonitorError::Thread)?;
-        controls.offer_recording(&hub, &handle, device, folder);
-        let push = start_push(push, &name, &hub);
-        Ok(Self { recorder, handle, hub, controls, push, server })
+    /// Returns a builder for a monitor and a pool over `device`.
+    pub fn builder<D: MemoryDevice>(device: D) -> MonitorBuilder<D> {
+        MonitorBuilder::new(device)
     }
 
-    /// What [`DevicePool::recorded`](crate::DevicePool::recorded) takes.
+    /// Creates a recorded pool over another device, with the builder's settings.
+    ///
+    /// The device must have a number of its own and should have been announced with
+    /// [`MonitorBuilder::with_device`]; viewers otherwise know only its number.
+    pub fn pool<D: MemoryDevice>(&self, device: D) -> DevicePool<D> {
+        DevicePool::recorded(device, self.settings.clone(), &self.handle)
+    }
+
+    /// Returns the recorder's handle, for events that do not come from a pool of this monitor.
     #[must_use]
     pub fn recorder(&self) -> &RecorderHandle {
         &self.handle
     }
 
-    /// The recording, for whoever else wants to follow it.
+    /// Returns the hub that holds the newest part of the recording.
     #[must_use]
     pub fn hub(&self) -> &Hub {
         &self.hub
     }
 
-    /// Lets those at the page who have the token give every unused segment of `pool` back to the device.
+    /// Lets viewers who have the token empty the cache of `pool`.
+    #[cfg(feature = "server")]
     pub fn allow_empty_cache<D: MemoryDevice>(&self, pool: &DevicePool<D>) {
         self.controls.offer_empty_cache_of(pool);
     }
 
-    /// The address of the page, where one is served, with the token that commands take. Whoever has it may give them.
+    /// Returns the page's address with its token, or `None` if no page is served. Anyone who has
+    /// this address may use the page's controls.
+    #[cfg(feature = "server")]
     #[must_use]
     pub fn url(&self) -> Option<String> {
         self.server.as_ref().map(Server::url)
     }
 
-    /// See [`recording_at_out_of_memory`](crate::recording_at_out_of_memory).
+    /// Returns an observer that writes the recording at the first out-of-memory; see
+    /// [`recording_at_out_of_memory`](crate::recording_at_out_of_memory).
     pub fn recording_at_out_of_memory(
         &self,
         path: impl Into<PathBuf>,
-        tell: impl Fn(io::Result<&Path>) + Send + Sync + 'static,
+        on_written: impl Fn(io::Result<&Path>) + Send + Sync + 'static,
     ) -> impl Fn(&OutOfMemory) + Send + Sync + 'static {
-        observer::recording_at_out_of_memory(self.hub.clone(), self.handle.clone(), path, tell)
+        observer::recording_at_out_of_memory(self.hub.clone(), self.handle.clone(), path, on_written)
     }
 
-    /// Ends the recording, and with it what the page shows; says what was recorded, and what became of the file.
+    /// Ends the recording and stops the server. Returns what was recorded, and the file's error if
+    /// there was one.
     pub fn stop(self) -> Summary {
-        let Self { recorder, push, server, .. } = self;
-        let summary = recorder.stop();
-        drop(push);
-        drop(server);
+        let summary = self.recorder.stop();
+        #[cfg(feature = "push")]
+        drop(self.push);
+        #[cfg(feature = "server")]
+        drop(self.server);
         summary
     }
 }
 
-/// Pushes to the hub that was named, or that the environment names. A program trains on whatever is wrong with that.
-fn start_push(named: Option<Address>, program: &str, hub: &Hub) -> Option<Push> {
-    let tell = |what: &str| eprintln!("vramscope: {what}");
-    let address = named.or_else(|| {
-        push_from_env().unwrap_or_else(|why| {
-            tell(&format!("{why}; nothing is pushed"));
-            None
-        })
-    })?;
-    Push::start(address, program, hub, tell).map_err(|error| tell(&format!("push: {error}"))).ok()
-}
-
-/// Why a program cannot be watched.
-#[derive(Debug)]
+/// Why a [`Monitor`] could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MonitorError {
     /// The page cannot be served.
-    Listen(StartError),
-    /// The file cannot be made.
-    Record(FileError),
-    /// The operating system gives no thread.
-    Thread(io::Error),
+    #[cfg(feature = "server")]
+    #[error("{0}")]
+    Listen(#[from] StartError),
+    /// The recording's file cannot be created.
+    #[error("{0}")]
+    Record(#[from] FileError),
+    /// The recorder's thread cannot be started.
+    #[error("cannot start the recorder's thread: {0}")]
+    Thread(#[source] io::Error),
 }
-
-impl fmt::Display for MonitorError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listen(error) => error.fmt(f),
-            Self::Record(error) => error.fmt(f),
-            Self::Thread(error) => write!(f, "the recorder: {error}"),
-        }
-    }
-}
-
-impl Error for MonitorError {}

@@ -1,21 +1,23 @@
-//! The pool as a program uses it: shared by its threads, recorded, and told by scopes what memory is for.
+//! The pool for programs: shared by threads, recorded, with scopes.
 
 use std::fmt;
 use std::panic::{Location, resume_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+#[cfg(feature = "server")]
+use std::sync::Weak;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use vramscope_pool::{AllocateError, AllocatedBlock, DeviceError, FreeError, Origin, OutOfMemory, Pool, Settings, Stats};
 use vramscope_trace::{Category, DeviceId, Event, EventKind, MempoolId, Sink, SiteId, AnnotationStage, StreamId};
 
 use crate::callback::{self, FreeMemoryCallbacks, Observers};
 use crate::host::HostDevice;
-use crate::inner::{Inner, Log, Told};
 use crate::memory::MemoryDevice;
+use crate::recorded_pool::{EventLog, RecordedPool, SegmentWatcher};
 use crate::recorder::RecorderHandle;
 use crate::scope::{Context, Scope, unique_number};
-use crate::sites::Says;
+use crate::sites::SiteDetail;
 
-/// A caching allocator over the memory of a device. Clones are the same pool.
+/// A caching allocator over a device's memory. Clones share the pool.
 ///
 /// ```
 /// use vramscope_collector::{HostDevice, HostPool};
@@ -24,7 +26,8 @@ use crate::sites::Says;
 ///
 /// let started = std::time::Instant::now();
 /// let device = HostDevice::new(64 << 20);
-/// let pool = HostPool::new(device, Settings::default(), Null, move || started.elapsed().as_nanos() as u64);
+/// let clock = move || started.elapsed().as_nanos() as u64;
+/// let pool = HostPool::new(device, Settings::default(), Null, clock);
 /// let _step = pool.scope("step");
 /// let _forward = pool.scope_with("forward", Category::Activation);
 /// let mut hidden = pool.alloc_zeros::<f32>(1024)?;
@@ -35,47 +38,50 @@ pub struct DevicePool<D: MemoryDevice> {
     shared: Arc<Shared<D>>,
 }
 
-/// A pool over this machine's memory.
+/// A pool over the host's memory.
 pub type HostPool = DevicePool<HostDevice>;
 
 struct Shared<D: MemoryDevice> {
-    /// Tells this pool from others.
+    /// Number of this pool, unique in the process.
     number: u64,
     default_stream: D::Stream,
-    inner: Mutex<Inner<D>>,
+    inner: Mutex<RecordedPool<D>>,
     observers: Observers,
 }
 
-/// What a request is for.
+/// A request for memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) bytes: u64,
-    /// The private pool that serves it, whatever is diverted.
+    /// The private pool to use, regardless of redirected requests.
     pub(crate) mempool: Option<MempoolId>,
     pub(crate) location: &'static Location<'static>,
 }
 
 impl<D: MemoryDevice> DevicePool<D> {
-    /// A pool over `device` whose events go to `sink` and have the times, in nanoseconds, that `clock` says. Where the sink is
-    /// [`NullSink`](vramscope_trace::NullSink) nobody asks the clock, nor where memory was asked for.
+    /// Creates a pool whose events go to `sink`, with times in nanoseconds from `clock`.
     ///
-    /// Both are called under the pool's lock, which is not given twice to a thread: one of them that asks the pool anything, or drops
-    /// a buffer of it, waits for itself forever.
+    /// With [`NullSink`](vramscope_trace::NullSink) as sink, neither the clock nor source locations are
+    /// read. [`recorded`](Self::recorded) is faster for a recorder.
     ///
-    /// What the driver says of the whole device's memory is recorded when the pool is made, when segments come and go (ten times a
-    /// second at most) and at out of memory, and not in between: what others take while the pool stands still is not seen until then.
+    /// Sink and clock are called under the pool's lock. If one of them uses the pool or drops a
+    /// buffer of it, it deadlocks.
+    ///
+    /// The whole device's memory is sampled when the pool is created, when segments change (at most
+    /// ten times a second) and at out-of-memory. What other processes allocate in between is seen
+    /// at the next sample.
     pub fn new(
         device: D,
         settings: Settings,
         sink: impl Sink + Send + 'static,
         clock: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
-        Self::with_log(device, settings, Log::new(sink, clock), Says::Lines)
+        Self::with_log(device, settings, EventLog::new(sink, clock), SiteDetail::Lines)
     }
 
-    fn with_log(device: D, settings: Settings, log: Log, says: Says) -> Self {
+    fn with_log(device: D, settings: Settings, log: EventLog, detail: SiteDetail) -> Self {
         let (id, default_stream) = (DeviceId(device.info().device), device.default_stream());
-        let mut inner = Inner::new(Pool::new(id, settings, device), log, says);
+        let mut inner = RecordedPool::new(Pool::new(id, settings, device), log, detail);
         inner.sample();
         let pool = Self {
             shared: Arc::new(Shared {
@@ -85,16 +91,17 @@ impl<D: MemoryDevice> DevicePool<D> {
                 observers: Observers::default(),
             }),
         };
-        pool.let_recorder_look();
+        pool.register_catch_up();
         pool
     }
 
-    /// Has the recorder look at this pool where events were dropped: the program may ask it for nothing for a long time.
-    fn let_recorder_look(&self) {
+    /// Lets the recorder ask for the pool's state after dropped events, in case the program makes
+    /// no more calls.
+    fn register_catch_up(&self) {
         let weak = Arc::downgrade(&self.shared);
         let look = move || {
             let Some(shared) = weak.upgrade() else { return false };
-            // A program that is asking will catch up by itself.
+            // If the lock is taken, a call is in progress and records the state itself.
             if let Ok(mut inner) = shared.inner.try_lock()
                 && inner.log.may_catch_up()
             {
@@ -102,38 +109,40 @@ impl<D: MemoryDevice> DevicePool<D> {
             }
             true
         };
-        if let Log::Recording { handle } = &self.lock().log {
-            handle.let_recorder_call(Box::new(look));
+        if let EventLog::Recording { handle } = &self.lock().log {
+            handle.register_catch_up(Box::new(look));
         }
     }
 
-    /// A pool over `device` that is recorded. That costs less than to [make](Self::new) one with a clone of the handle as sink and clock.
+    /// Creates a pool that is recorded by `recorder`.
     pub fn recorded(device: D, settings: Settings, recorder: &RecorderHandle) -> Self {
-        Self::with_log(device, settings, Log::Recording { handle: recorder.saying_state() }, Says::Lines)
+        Self::with_log(device, settings, EventLog::Recording { handle: recorder.providing_state() }, SiteDetail::Lines)
     }
 
-    /// The same, but of where memory was asked for its events say the scope alone: for a library that stands between a program and the pool, whose
-    /// own lines would say nothing.
+    /// Creates a recorded pool whose sites contain the scope but no source location; for libraries
+    /// between a program and the pool, whose own source lines would say nothing.
     pub fn recorded_by_scope(device: D, settings: Settings, recorder: &RecorderHandle) -> Self {
-        Self::with_log(device, settings, Log::Recording { handle: recorder.saying_state() }, Says::Scopes)
+        Self::with_log(device, settings, EventLog::Recording { handle: recorder.providing_state() }, SiteDetail::Scopes)
     }
 
     /// # Panics
-    /// When a thread has panicked half way through a change of the pool, and in a free-memory callback of the pool.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner<D>> {
+    /// If a thread panicked during a change of the pool, or inside a free-memory callback of this
+    /// pool.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, RecordedPool<D>> {
         self.try_lock().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The same where there is an error to give.
+    /// Locks the pool, or returns an error in the cases in which [`lock`](Self::lock) panics.
     #[inline]
-    pub(crate) fn try_lock(&self) -> Result<MutexGuard<'_, Inner<D>>, DeviceError> {
-        if callback::is_asking(self.shared.number) {
-            return Err(failed("a free-memory callback may drop buffers of its pool and ask nothing else of it"));
+    pub(crate) fn try_lock(&self) -> Result<MutexGuard<'_, RecordedPool<D>>, DeviceError> {
+        if callback::is_running_callback(self.shared.number) {
+            return Err(device_error("a free-memory callback may only drop buffers of its pool, not use the pool"));
         }
-        let broken = "a thread panicked half way through a change of the pool, which can hand out no memory since";
-        self.shared.inner.lock().map_err(|_| failed(broken))
+        let broken = "the pool is unusable because a thread panicked while changing it";
+        self.shared.inner.lock().map_err(|_| device_error(broken))
     }
 
+    #[cfg(feature = "server")]
     pub(crate) fn downgrade(&self) -> WeakPool<D> {
         WeakPool(Arc::downgrade(&self.shared))
     }
@@ -142,27 +151,27 @@ impl<D: MemoryDevice> DevicePool<D> {
         &self.shared.default_stream
     }
 
-    /// [`Scope::open`], for whoever has a pool at hand; the scope holds for every pool.
+    /// Opens a scope, which applies to all pools of this thread; see [`Scope::open`].
     pub fn scope(&self, name: &str) -> Scope {
         Scope::open(name)
     }
 
-    /// [`Scope::open_with`], likewise.
+    /// Opens a scope with a category; see [`Scope::open_with`].
     pub fn scope_with(&self, name: &str, category: Category) -> Scope {
         Scope::open_with(name, category)
     }
 
-    /// [`Scope::of`], likewise.
+    /// Sets the category of allocations; see [`Scope::of`].
     pub fn category(&self, category: Category) -> Scope {
         Scope::of(category)
     }
 
-    /// Whether what happens is recorded, as it is from the beginning. While it is not, events are counted. When it is again, the recording is told how
-    /// many there were, as events that were lost, and what the pool looks like.
+    /// Turns recording of this pool on or off; it is on at first. Events meanwhile are counted as
+    /// lost, and the pool's state is recorded when recording resumes.
     pub fn set_recording(&self, recording: bool) {
         let mut inner = self.lock();
         let device = inner.pool.id();
-        if let Log::Recording { handle } = &mut inner.log {
+        if let EventLog::Recording { handle } = &mut inner.log {
             handle.set_paused(device, !recording);
         }
         if recording {
@@ -170,63 +179,70 @@ impl<D: MemoryDevice> DevicePool<D> {
         }
     }
 
-    /// From now on what is recorded of a request says not the line that asked alone but the functions around it, up to `max_frames` of
-    /// them; 0 ends that. It costs some microseconds a request, and some milliseconds at the first through a function, whose name is looked up
-    /// then: `docs/benchmarks.md` has the figures. The names are those that the program was built with; without `debug` there are no lines.
+    /// Records call stacks of up to `max_frames` frames instead of single source lines; 0 turns
+    /// that off.
+    ///
+    /// It costs some microseconds a request, and some milliseconds when a function is seen first,
+    /// to look up its name; see `docs/benchmarks.md`. Names come from the program's symbols; line
+    /// numbers need debug information.
+    #[cfg(feature = "native-stacks")]
     pub fn record_native_stacks(&self, max_frames: usize) {
         self.lock().sites.record_stacks(max_frames);
     }
 
-    /// Records a named moment.
+    /// Records a mark: a named moment.
     pub fn mark(&self, name: &str) {
-        self.put_mark(&mut self.lock(), AnnotationStage::Instant, name);
+        self.record_mark(&mut self.lock(), AnnotationStage::Instant, name);
     }
 
-    /// Records the beginning of something named, and its end when what is returned is dropped.
+    /// Records the beginning of a named span; its end is recorded when the result is dropped.
     pub fn span(&self, name: impl Into<String>) -> Span<D> {
         let name = name.into();
-        self.put_mark(&mut self.lock(), AnnotationStage::Begin, &name);
+        self.record_mark(&mut self.lock(), AnnotationStage::Begin, &name);
         Span { pool: self.clone(), name }
     }
 
-    fn put_mark(&self, inner: &mut Inner<D>, stage: AnnotationStage, name: &str) {
+    fn record_mark(&self, inner: &mut RecordedPool<D>, stage: AnnotationStage, name: &str) {
         let name = inner.sites.name(name, &mut inner.log);
         let (device, time_ns) = (inner.pool.id(), inner.now());
         inner.log.event(&Event { device, time_ns, kind: EventKind::Mark { stage, name, address: 0, site: SiteId(0) } });
     }
 
-    /// Gives every segment in which no block is live back to the device.
+    /// Releases all cached segments to the device, like `torch.cuda.empty_cache`.
     ///
     /// # Errors
-    /// When the device does not take one.
+    /// If the device fails to release a segment.
     #[track_caller]
     pub fn empty_cache(&self) -> Result<(), DeviceError> {
         let mut inner = self.try_lock()?;
-        self.change(&mut inner, Location::caller(), |pool, origin, told, _| pool.empty_cache(origin, told))
+        self.change(&mut inner, Location::caller(), |pool, origin, watcher, _| pool.empty_cache(origin, watcher))
     }
 
-    /// What the pool did so far.
+    /// Returns the pool's statistics.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.lock().pool.stats()
     }
 
-    /// From now on `observer` is told of each request that there was no room for, after the pool has tried everything and before the
-    /// program gets the error. The pool can be used meanwhile; what is then asked for in vain is not told.
+    /// Registers a function that is called on out-of-memory, after all retries and before the
+    /// request returns its error. The observer may use the pool; out-of-memory that it causes
+    /// itself is not reported.
     pub fn attach_out_of_memory_observer(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
         self.shared.observers.push(observer);
     }
 
-    /// From now on `callback` is run where no free block fits a request, before the device is asked for more memory. Buffers of
-    /// this pool that it drops are used for the request. It must ask nothing else of the pool, nor wait for a thread that does: the
-    /// others wait until it is done.
+    /// Registers a function that can free memory when no free block fits a request, before the
+    /// device is asked for more.
+    ///
+    /// Buffers of this pool that it drops are available to the request. It must not use the pool in
+    /// another way, nor wait for a thread that does: all others wait for the callback.
     pub fn register_free_memory_callback(&self, callback: impl FnMut() + Send + 'static) {
         self.lock().callbacks.push(Box::new(callback));
     }
 
-    /// Where and when this call is, with the log told of it.
+    /// Returns site and time of a call, after recording the pool's state if that is due.
     #[inline]
-    fn origin(&self, inner: &mut Inner<D>, location: &'static Location<'static>) -> Origin {
+    fn origin(&self, inner: &mut RecordedPool<D>, location: &'static Location<'static>) -> Origin {
         let mut origin = Origin::default();
         if inner.log.may_catch_up() {
             inner.catch_up();
@@ -238,18 +254,18 @@ impl<D: MemoryDevice> DevicePool<D> {
         origin
     }
 
-    /// Does something to the pool of which events tell. Where segments came or went, what is held outside the pool is looked at, too.
+    /// Changes the pool and records the events. If segments change, the device's memory is sampled.
     fn change<R>(
         &self,
-        inner: &mut Inner<D>,
+        inner: &mut RecordedPool<D>,
         location: &'static Location<'static>,
-        change: impl FnOnce(&mut Pool<D>, Origin, &mut Told<'_>, &mut FreeMemoryCallbacks) -> R,
+        change: impl FnOnce(&mut Pool<D>, Origin, &mut SegmentWatcher<'_>, &mut FreeMemoryCallbacks) -> R,
     ) -> R {
         let origin = self.origin(inner, location);
-        let Inner { pool, log, callbacks, .. } = inner;
-        let mut told = Told::new(log);
-        let changed = change(pool, origin, &mut told, callbacks);
-        if told.segments {
+        let RecordedPool { pool, log, callbacks, .. } = inner;
+        let mut watcher = SegmentWatcher::new(log);
+        let changed = change(pool, origin, &mut watcher, callbacks);
+        if watcher.segments_changed {
             inner.sample_again();
         }
         changed
@@ -261,7 +277,7 @@ impl<D: MemoryDevice> DevicePool<D> {
         }
         let mut inner = self.try_lock()?;
         let stream = inner.pool.device_mut().stream_id(stream)?;
-        self.serve(inner, stream, request)
+        self.allocate_locked(inner, stream, request)
     }
 
     pub(crate) fn allocate_by_id(
@@ -269,23 +285,24 @@ impl<D: MemoryDevice> DevicePool<D> {
         stream: StreamId,
         request: Request,
     ) -> Result<Option<AllocatedBlock>, AllocateError> {
-        self.serve(self.try_lock()?, stream, request)
+        self.allocate_locked(self.try_lock()?, stream, request)
     }
 
-    fn serve(
+    fn allocate_locked(
         &self,
-        mut inner: MutexGuard<'_, Inner<D>>,
+        mut inner: MutexGuard<'_, RecordedPool<D>>,
         stream: StreamId,
         Request { bytes, mempool, location }: Request,
     ) -> Result<Option<AllocatedBlock>, AllocateError> {
-        let mut served = self.change(&mut inner, location, |pool, origin, told, callbacks| {
-            let ask = &mut || callbacks.ask(self.shared.number);
-            pool.allocate_with_callback(mempool, bytes, stream, origin, told, ask)
+        let mut served = self.change(&mut inner, location, |pool, origin, watcher, callbacks| {
+            let ask = &mut || callbacks.run(self.shared.number);
+            pool.allocate_with_callback(mempool, bytes, stream, origin, watcher, ask)
         });
         if let Some(panic) = inner.callbacks.take_panic() {
             if let Ok(Some(block)) = served {
-                // Nobody will ever have it. That the device may fail at this loses no more than the block.
-                let _ = self.give_back(&mut inner, block.address, location);
+                // No caller will ever use the block. If the device fails here, only the block is
+                // lost.
+                let _ = self.release(&mut inner, block.address, location);
             }
             drop(inner);
             resume_unwind(panic);
@@ -295,26 +312,26 @@ impl<D: MemoryDevice> DevicePool<D> {
             details.process_bytes = usage.map(|usage| usage.process_bytes);
             details.other_processes_bytes = usage.map(|usage| usage.other_processes_bytes);
             drop(inner);
-            self.shared.observers.tell(details);
+            self.shared.observers.notify(details);
         }
         served
     }
 
-    /// Takes back a block that [`allocate`](Self::allocate) handed out and that is not free yet.
+    /// Frees a live block that [`allocate`](Self::allocate) returned.
     pub(crate) fn free(&self, address: u64, location: &'static Location<'static>) {
-        if callback::give_up(self.shared.number, address) {
+        if callback::defer_free(self.shared.number, address) {
             return;
         }
-        // Where a panic left the pool in the middle of a change, losing the block is the one thing that is surely harmless.
+        // If a panic left the pool inconsistent, leaking the block is the only safe choice.
         let Ok(mut inner) = self.shared.inner.lock() else { return };
-        match self.give_back(&mut inner, address, location) {
-            // With an error of the device nothing has happened, and the block is lost.
+        match self.release(&mut inner, address, location) {
+            // If the device fails nothing has changed, and the block leaks.
             Ok(()) | Err(FreeError::Device(_)) => {}
-            Err(error) => panic!("a buffer's block is live until the buffer frees it: {error}"),
+            Err(error) => panic!("a buffer's block must be live until the buffer frees it: {error}"),
         }
     }
 
-    /// See [`PoolSlice::record_stream`](crate::PoolSlice::record_stream).
+    /// Records a stream use; see [`PoolSlice::record_stream`](crate::PoolSlice::record_stream).
     pub(crate) fn record_stream(&self, address: u64, stream: &D::Stream) -> Result<(), FreeError> {
         let mut inner = self.try_lock().map_err(FreeError::Device)?;
         let stream = inner.pool.device_mut().stream_id(stream)?;
@@ -326,33 +343,35 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 
     pub(crate) fn free_address(&self, address: u64, location: &'static Location<'static>) -> Result<(), FreeError> {
-        if callback::give_up(self.shared.number, address) {
+        if callback::defer_free(self.shared.number, address) {
             return Ok(());
         }
         let mut inner = self.try_lock().map_err(FreeError::Device)?;
-        self.give_back(&mut inner, address, location)
+        self.release(&mut inner, address, location)
     }
 
-    fn give_back(
+    fn release(
         &self,
-        inner: &mut Inner<D>,
+        inner: &mut RecordedPool<D>,
         address: u64,
         location: &'static Location<'static>,
     ) -> Result<(), FreeError> {
-        self.change(inner, location, |pool, origin, told, _| pool.free(address, origin, told))
+        self.change(inner, location, |pool, origin, watcher, _| pool.free(address, origin, watcher))
     }
 }
 
 #[cold]
-fn failed(reason: &str) -> DeviceError {
+fn device_error(reason: &str) -> DeviceError {
     DeviceError::Failed(reason.to_owned())
 }
 
-/// A pool, for whoever should not be the one that keeps it.
+/// A weak reference to a pool.
+#[cfg(feature = "server")]
 pub(crate) struct WeakPool<D: MemoryDevice>(Weak<Shared<D>>);
 
+#[cfg(feature = "server")]
 impl<D: MemoryDevice> WeakPool<D> {
-    /// The pool, where there is somebody else who has it.
+    /// Returns the pool if it still exists.
     pub(crate) fn upgrade(&self) -> Option<DevicePool<D>> {
         self.0.upgrade().map(|shared| DevicePool { shared })
     }
@@ -370,7 +389,7 @@ impl<D: MemoryDevice> fmt::Debug for DevicePool<D> {
     }
 }
 
-/// Something named that is going on; see [`DevicePool::span`].
+/// A named interval of the recording, from [`DevicePool::span`].
 #[must_use = "a span ends when this is dropped"]
 #[derive(Debug)]
 pub struct Span<D: MemoryDevice = HostDevice> {
@@ -380,9 +399,10 @@ pub struct Span<D: MemoryDevice = HostDevice> {
 
 impl<D: MemoryDevice> Drop for Span<D> {
     fn drop(&mut self) {
-        // After a panic in the middle of a change the recording is over anyway; in a free-memory callback the lock is held.
+        // The lock fails after a panic, when the recording is over anyway, and inside a free-memory
+        // callback.
         if let Ok(mut inner) = self.pool.try_lock() {
-            self.pool.put_mark(&mut inner, AnnotationStage::End, &self.name);
+            self.pool.record_mark(&mut inner, AnnotationStage::End, &self.name);
         }
     }
 }

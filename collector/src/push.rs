@@ -1,70 +1,87 @@
-//! Sends a program's recording to a hub that several programs share, `vramscope serve`.
+//! Pushes a program's recording to a server that several processes share, `vramscope serve`.
 //!
-//! It is a viewer of the program's own [`Hub`], on a thread of its own: the program never waits for it, and where the way to the other hub
-//! is too slow it is moved on to a newer state, as any viewer is. A connection that breaks is made again, for as long as the program
-//! runs, and goes on with what the other hub has not taken.
+//! A thread reads the program's [`Hub`] as a viewer does, so the program never waits for it: if the
+//! connection is too slow, events are skipped up to a newer full state. A lost connection is made
+//! again for as long as the program runs, and continues with the first chunk that the server lacks.
 //!
-//! `transport.rs` is the way there, of which there may be others; `websocket.rs` the one that there is.
+//! `transport` is the interface to the connection, `websocket` its implementation.
 
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::hub::{Begin, Hub, Identity, Position, Viewer};
-use crate::process::Process;
-use crate::socket::Address;
+use crate::process::{Process, Rank};
+use crate::push_protocol::PushNote;
+use crate::socket::{Address, AddressError};
 
 #[cfg(test)]
 mod tests;
-pub(crate) mod transport;
+mod transport;
 mod websocket;
 
-use transport::{Note, Transport};
+use transport::Transport;
 use websocket::WebSocketTransport;
 
-/// The variable that names the hub to push to.
+/// The environment variable with the address of the server to push to.
 pub const PUSH_VARIABLE: &str = "VRAMSCOPE_PUSH";
-/// How soon a broken connection is tried again, at first and at last.
-const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// The first and the longest delay between attempts to reconnect.
+const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// Bytes of chunks in one message.
 const MESSAGE_BYTES: usize = 256 << 10;
-/// Messages that may be on their way before the first of them must have been taken.
-const MAX_UNTAKEN: usize = 16;
-/// How often the connection, and the program's end, are looked at while there is nothing to send.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long the hub may take over a message.
-const TAKING_TIME: Duration = Duration::from_secs(30);
-/// How long the program's end may wait for the rest to be sent.
-const ENDING_TIME: Duration = Duration::from_secs(2);
+/// The most messages that are sent before the first of them is acknowledged.
+const MAX_UNACKNOWLEDGED: usize = 16;
+/// Interval at which the connection and the program's end are checked while there is nothing to
+/// send.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The most time that the server may take to acknowledge a message.
+const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The most time that the program's end waits for the rest of the recording to be sent.
+const SHUTDOWN_TIME: Duration = Duration::from_secs(2);
 
-/// Is told, in a sentence, what a person should know.
-type Tell = Box<dyn Fn(&str) + Send>;
+/// Receives messages for the user.
+type Log = Box<dyn Fn(&str) + Send>;
 
-/// Where the environment says to push to: the address in [`PUSH_VARIABLE`], `ws://127.0.0.1:7791`; `None` where it is not set, or empty.
+/// A value of [`PUSH_VARIABLE`] that is not an address.
+///
+/// The message does not repeat the value, which may contain a token.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PushVariableError {
+    /// The value is not Unicode text.
+    #[error("{PUSH_VARIABLE} is not Unicode text")]
+    NotUnicode,
+    /// The value is not the address of a server.
+    #[error("{PUSH_VARIABLE}: {0}")]
+    Address(#[from] AddressError),
+}
+
+/// Returns the address in the environment variable [`PUSH_VARIABLE`], such as
+/// `ws://127.0.0.1:7791`, or `None` if it is unset or empty.
 ///
 /// # Errors
-/// When the variable holds no address.
-pub fn push_from_env() -> Result<Option<Address>, String> {
-    push_from(env::var_os(PUSH_VARIABLE))
+/// If the value is not an address.
+pub fn push_from_env() -> Result<Option<Address>, PushVariableError> {
+    parse_variable(env::var_os(PUSH_VARIABLE))
 }
 
-fn push_from(url: Option<OsString>) -> Result<Option<Address>, String> {
-    let Some(url) = url.filter(|url| !url.is_empty()) else { return Ok(None) };
-    // What was given is not repeated: a token may stand in it.
-    let url = url.into_string().map_err(|_| format!("{PUSH_VARIABLE} is not Unicode text"))?;
-    Address::parse(&url).map(Some).map_err(|error| format!("{PUSH_VARIABLE}: {error}"))
+fn parse_variable(value: Option<OsString>) -> Result<Option<Address>, PushVariableError> {
+    let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
+    let url = value.into_string().map_err(|_| PushVariableError::NotUnicode)?;
+    Ok(Some(Address::parse(&url)?))
 }
 
-/// A recording on its way to a hub. When this is dropped what is left of the recording is sent, if it has ended and in so far as two
-/// seconds are enough.
+/// Pushes a recording until it is dropped.
+///
+/// If the recording has ended by then, dropping waits for the rest to be sent, at most two seconds.
 pub struct Push {
     address: Address,
-    /// Dropped when the program ends.
-    ending: Option<Sender<()>>,
-    done: Receiver<()>,
+    /// Dropped to signal the thread that the program ends.
+    shutdown: Option<Sender<()>>,
+    finished: Receiver<()>,
 }
 
 impl fmt::Debug for Push {
@@ -74,124 +91,137 @@ impl fmt::Debug for Push {
 }
 
 impl Push {
-    /// Begins to send the recording of the program of this name. `tell` is told, in a sentence, when the hub cannot be reached, and when it
-    /// can again.
+    /// Starts to push the hub's recording. `program` is the program's name, and
+    /// `rank` its rank in a distributed run.
+    ///
+    /// `log` receives a message when the server cannot be reached, and when it can be again.
     ///
     /// # Errors
-    /// If the operating system gives no thread.
-    pub fn start(address: Address, program: &str, hub: &Hub, tell: impl Fn(&str) + Send + 'static) -> io::Result<Self> {
+    /// If the operating system cannot start a thread.
+    pub fn start(
+        address: Address,
+        program: &str,
+        rank: Rank,
+        hub: &Hub,
+        log: impl Fn(&str) + Send + 'static,
+    ) -> io::Result<Self> {
         let transport = WebSocketTransport::new(address.clone());
-        Self::start_with(transport, address, program, hub, Box::new(tell))
+        let process = Process::this(hub.identity().to_string(), program, rank);
+        Self::start_with(transport, address, process, hub, Box::new(log))
     }
 
     fn start_with(
         transport: impl Transport + 'static,
         address: Address,
-        program: &str,
+        process: Process,
         hub: &Hub,
-        tell: Tell,
+        log: Log,
     ) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-        let process = Process::this(hub.identity().to_string(), program);
-        let (ending, told) = channel();
-        let (finished, done) = channel();
-        let name = address.to_string();
-        let mut pushing = Pushing {
+        let (shutdown, shutdown_receiver) = channel();
+        let (finished_sender, finished) = channel();
+        let mut pusher = Pusher {
             transport,
-            runtime,
             hub: hub.clone(),
             process,
-            name,
-            tell,
-            ending: Ending { told, deadline: None },
-            is_told: false,
+            server: address.to_string(),
+            log,
+            shutdown: Shutdown { receiver: shutdown_receiver, deadline: None },
+            has_logged_failure: false,
         };
-        std::thread::Builder::new().name("vramscope-push".into()).spawn(move || {
-            pushing.run();
-            // Nobody may be there any more who wants to know.
-            let _ = finished.send(());
+        thread::Builder::new().name("vramscope-push".into()).spawn(move || {
+            pusher.run();
+            // An error means that `Push::drop` no longer waits.
+            let _ = finished_sender.send(());
         })?;
-        Ok(Self { address, ending: Some(ending), done })
+        Ok(Self { address, shutdown: Some(shutdown), finished })
     }
 }
 
 impl Drop for Push {
     fn drop(&mut self) {
-        drop(self.ending.take());
-        // A thread that is stuck in the operating system is left there.
-        let _ = self.done.recv_timeout(ENDING_TIME + LOOK_EVERY * 4);
+        drop(self.shutdown.take());
+        // A thread that is blocked in the operating system is left to itself.
+        let _ = self.finished.recv_timeout(SHUTDOWN_TIME + POLL_INTERVAL * 4);
     }
 }
 
-/// When the program ends.
-struct Ending {
-    told: Receiver<()>,
-    /// Until when the rest may be sent, once it does.
+/// The program's end, as the thread sees it.
+struct Shutdown {
+    /// Disconnected when the program ends.
+    receiver: Receiver<()>,
+    /// Deadline for sending the rest, once the program ends.
     deadline: Option<Instant>,
 }
 
-impl Ending {
-    /// Waits, but not on when the program ends.
-    fn wait(&mut self, wait: Duration) {
+impl Shutdown {
+    /// Waits for `timeout`, or until the program ends.
+    fn wait(&mut self, timeout: Duration) {
         if self.deadline.is_some() {
-            std::thread::sleep(wait.min(LOOK_EVERY));
-        } else if self.told.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected) {
-            self.deadline = Some(Instant::now() + ENDING_TIME);
+            thread::sleep(timeout.min(POLL_INTERVAL));
+        } else if self.receiver.recv_timeout(timeout) == Err(RecvTimeoutError::Disconnected) {
+            self.deadline = Some(Instant::now() + SHUTDOWN_TIME);
         }
     }
 
-    /// Whether it has been waited for long enough.
-    fn is_over(&mut self) -> bool {
+    /// Returns true once the program's end has been delayed for [`SHUTDOWN_TIME`].
+    fn is_overdue(&mut self) -> bool {
         self.wait(Duration::ZERO);
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 }
 
-struct Pushing<T> {
-    transport: T,
-    runtime: tokio::runtime::Runtime,
-    hub: Hub,
-    process: Process,
-    /// The address, for people.
-    name: String,
-    tell: Tell,
-    ending: Ending,
-    /// It was told that there is no connection.
-    is_told: bool,
+/// A failed session.
+struct SessionError {
+    reason: String,
+    was_connected: bool,
 }
 
-impl<T: Transport> Pushing<T> {
+/// The state of the pushing thread.
+struct Pusher<T> {
+    transport: T,
+    hub: Hub,
+    process: Process,
+    /// The server's address for messages.
+    server: String,
+    log: Log,
+    shutdown: Shutdown,
+    /// True from a logged failure until the next connection.
+    has_logged_failure: bool,
+}
+
+impl<T: Transport> Pusher<T> {
     fn run(&mut self) {
-        let mut wait = RETRY_AFTER.0;
+        let mut delay = RETRY_DELAY.0;
         loop {
-            let Err((problem, was_connected)) = self.session() else { return };
-            if self.ending.is_over() {
+            let Err(SessionError { reason, was_connected }) = self.session() else { return };
+            if self.shutdown.is_overdue() {
                 return;
             }
             if was_connected {
-                wait = RETRY_AFTER.0;
+                delay = RETRY_DELAY.0;
             }
-            if !std::mem::replace(&mut self.is_told, true) {
-                (self.tell)(&format!("push to {}: {problem}; trying again", self.name));
+            if !std::mem::replace(&mut self.has_logged_failure, true) {
+                (self.log)(&format!("push to {}: {reason}; trying again", self.server));
             }
-            let was_ending = self.ending.deadline.is_some();
-            self.ending.wait(wait);
-            if self.ending.is_over() {
+            let was_shutting_down = self.shutdown.deadline.is_some();
+            self.shutdown.wait(delay);
+            if self.shutdown.is_overdue() {
                 return;
             }
-            // The end is a reason to try at once, and not to wait for long again.
-            wait =
-                if was_ending == self.ending.deadline.is_some() { (wait * 2).min(RETRY_AFTER.1) } else { LOOK_EVERY };
+            // When the program's end interrupts the wait, the next attempt follows at once.
+            let is_interrupted = was_shutting_down != self.shutdown.deadline.is_some();
+            delay = if is_interrupted { POLL_INTERVAL } else { (delay * 2).min(RETRY_DELAY.1) };
         }
     }
 
-    /// One connection. Ends well when all of the recording has been taken; else says why it ended, and whether there was one.
-    fn session(&mut self) -> Result<(), (String, bool)> {
-        let resume = self.transport.connect(&self.process).map_err(|problem| (problem, false))?;
-        if std::mem::take(&mut self.is_told) {
-            (self.tell)(&format!("push to {}: connected", self.name));
+    /// Connects and pushes until the recording has ended and is acknowledged.
+    fn session(&mut self) -> Result<(), SessionError> {
+        let connected = self.transport.connect(&self.process);
+        let resume = connected.map_err(|reason| SessionError { reason, was_connected: false })?;
+        if std::mem::take(&mut self.has_logged_failure) {
+            (self.log)(&format!("push to {}: connected", self.server));
         }
-        let sent = self.send_all(resume).map_err(|problem| (problem, true));
+        let sent = self.send_all(resume).map_err(|reason| SessionError { reason, was_connected: true });
         self.transport.close();
         sent
     }
@@ -200,68 +230,69 @@ impl<T: Transport> Pushing<T> {
         let position = Position { recording: self.hub.identity(), next: resume };
         let mut viewer = self.hub.resume(position, Begin::Oldest);
         if resume > 0 && !viewer.is_resumed() {
-            // As a run of its own it may be told from what is still held, whatever the other hub has of the one before.
+            // With a new identity, what the hub still holds can be pushed as another run, whatever
+            // the server has of this one.
             self.process.identity = Identity::random().to_string();
-            return Err("it cannot be told how it goes on; it begins anew".to_owned());
+            return Err("the chunks that the server lacks are no longer available; pushing a new run".to_owned());
         }
-        let mut untaken = 0;
+        let mut unacknowledged = 0;
         loop {
             let taken = viewer.take(MESSAGE_BYTES);
             if let Some(error) = viewer.failure() {
-                return Err(format!("the recording's file cannot be read: {error}"));
+                return Err(format!("cannot read the recording's file: {error}"));
             }
             if taken.chunks.is_empty() {
-                untaken -= self.receive_ready(untaken)?;
-                if !self.more(&mut viewer)? {
+                unacknowledged -= self.receive_available(unacknowledged)?;
+                if !self.wait_for_more(&mut viewer)? {
                     break;
                 }
                 continue;
             }
-            let note = Note { next: Some(taken.next), missed: taken.missed, end: false };
+            let note = PushNote { next: Some(taken.next), missed: taken.missed, end: false };
             self.transport.send(note, &taken.chunks)?;
-            untaken += 1;
-            while untaken >= MAX_UNTAKEN {
+            unacknowledged += 1;
+            while unacknowledged >= MAX_UNACKNOWLEDGED {
                 self.receive()?;
-                untaken -= 1;
+                unacknowledged -= 1;
             }
         }
-        for _ in 0..untaken {
+        for _ in 0..unacknowledged {
             self.receive()?;
         }
-        self.transport.send(Note { end: true, ..Note::default() }, &[])
+        self.transport.send(PushNote { end: true, ..PushNote::default() }, &[])
     }
 
-    /// Waits until there is more to send, or it is time to look at the connection; `false` where no more will come.
-    fn more(&mut self, viewer: &mut Viewer) -> Result<bool, String> {
-        if self.ending.is_over() {
+    /// Waits for more chunks, at most for [`POLL_INTERVAL`]. Returns false if no more will come.
+    fn wait_for_more(&mut self, viewer: &mut Viewer) -> Result<bool, String> {
+        if self.shutdown.is_overdue() {
             return Err("the program ends".to_owned());
         }
-        let waited = self.runtime.block_on(async { tokio::time::timeout(LOOK_EVERY, viewer.wait()).await });
-        // A program that ends without ending its recording has nothing more to say.
-        Ok(waited.unwrap_or(self.ending.deadline.is_none()))
+        // A program that ends without ending its recording has nothing more to push.
+        Ok(viewer.wait_timeout(POLL_INTERVAL).unwrap_or(self.shutdown.deadline.is_none()))
     }
 
-    /// Waits until a message has been taken.
+    /// Waits until a message is acknowledged.
     fn receive(&mut self) -> Result<(), String> {
-        let until = Instant::now() + TAKING_TIME;
-        while self.transport.receive(LOOK_EVERY)?.is_none() {
-            if Instant::now() > until {
-                return Err(format!("it took nothing for {} s", TAKING_TIME.as_secs()));
+        let deadline = Instant::now() + ACKNOWLEDGE_TIMEOUT;
+        while self.transport.receive(POLL_INTERVAL)?.is_none() {
+            if Instant::now() > deadline {
+                return Err(format!("the server acknowledged nothing for {} s", ACKNOWLEDGE_TIMEOUT.as_secs()));
             }
-            if self.ending.is_over() {
+            if self.shutdown.is_overdue() {
                 return Err("the program ends".to_owned());
             }
         }
         Ok(())
     }
 
-    /// How many of the messages have been taken, as far as is known already.
-    fn receive_ready(&mut self, untaken: usize) -> Result<usize, String> {
-        let mut taken = 0;
-        // Once even where there is none, for a ping may want an answer.
-        while self.transport.receive(Duration::ZERO)?.is_some() && taken < untaken {
-            taken += 1;
+    /// Receives the acknowledgements that have arrived, at most `unacknowledged`, and returns how
+    /// many there were.
+    fn receive_available(&mut self, unacknowledged: usize) -> Result<usize, String> {
+        let mut received = 0;
+        // Called at least once, so that pings are answered.
+        while self.transport.receive(Duration::ZERO)?.is_some() && received < unacknowledged {
+            received += 1;
         }
-        Ok(taken)
+        Ok(received)
     }
 }

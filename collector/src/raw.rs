@@ -1,4 +1,4 @@
-//! Memory by its address alone, for programs that keep their own account of it.
+//! Memory by address, for programs that manage buffers themselves.
 
 use std::panic::Location;
 
@@ -8,13 +8,16 @@ use vramscope_trace::StreamId;
 use crate::memory::MemoryDevice;
 use crate::pool::{DevicePool, Request};
 
-/// What PyTorch calls `torch.cuda.caching_allocator_alloc` and `caching_allocator_delete`. Streams are named by their numbers, which
-/// on a GPU are the driver's handles; a stream that is named so must be there as long as memory for it is.
+/// The functions behind `torch.cuda.caching_allocator_alloc` and `caching_allocator_delete`.
+///
+/// Streams are given by number; on a GPU the number is the driver's handle, and the stream must
+/// exist for as long as memory for it is allocated.
 impl<D: MemoryDevice> DevicePool<D> {
-    /// The address of `bytes` of memory, aligned to 512 bytes, for work on `stream`; `None` where no byte was asked for.
+    /// Allocates `bytes` for work on `stream` and returns the address, aligned to 512 bytes; `None`
+    /// for 0 bytes.
     ///
     /// # Errors
-    /// When there is no room.
+    /// If the device is out of memory or fails.
     #[track_caller]
     pub fn caching_allocator_alloc(&self, bytes: u64, stream: StreamId) -> Result<Option<u64>, AllocateError> {
         let request = Request { bytes, mempool: None, location: Location::caller() };
@@ -22,24 +25,26 @@ impl<D: MemoryDevice> DevicePool<D> {
         Ok(block.map(|block| block.address))
     }
 
-    /// Takes back memory that [`caching_allocator_alloc`](Self::caching_allocator_alloc) handed out, for later work on its stream.
+    /// Frees memory that [`caching_allocator_alloc`](Self::caching_allocator_alloc) returned. It
+    /// may be reused for later work on its stream.
     ///
     /// # Errors
-    /// When the address is not the first of memory that was handed out and is not free yet. The pool is then as it was.
+    /// If no live block begins at the address. The pool is then unchanged.
     ///
     /// # Safety
-    /// The memory is not that of a [`PoolSlice`](crate::PoolSlice), and nothing but work that is queued on its stream already uses it
-    /// after this.
+    /// The memory does not belong to a [`PoolSlice`](crate::PoolSlice), and from now on only work
+    /// already queued on its stream uses it.
     #[track_caller]
     pub unsafe fn caching_allocator_delete(&self, address: u64) -> Result<(), FreeError> {
         self.free_address(address, Location::caller())
     }
 
-    /// Says that work on `stream` uses the memory at `address`, as `torch.Tensor.record_stream` does. Once it is given back it is handed
-    /// out again only when the work that was queued on `stream` by then is done. Of its own stream this need not be said.
+    /// Records that work on `stream` uses the memory at `address`, as `torch.Tensor.record_stream`
+    /// does. After its free, the memory is reused only when the work queued on `stream` by then has
+    /// finished. Not needed for the block's own stream.
     ///
     /// # Errors
-    /// When the address is not the first of memory that was handed out and is not free yet.
+    /// If no live block begins at the address.
     pub fn caching_allocator_record_stream(&self, address: u64, stream: StreamId) -> Result<(), FreeError> {
         self.record_stream_by_id(address, stream)
     }

@@ -1,11 +1,23 @@
-//! The recorder: a thread that turns what happened into a recording and hands it to a file and to the [`Hub`].
+//! The recorder: a thread that encodes a program's events and passes the chunks to a file and a
+//! [`Hub`].
 //!
-//! The program that is recorded puts events into a bounded queue through a [`RecorderHandle`]. Each handle has a queue
-//! of its own, which takes no lock; between handles the events' times say the order. When a queue is full the program
-//! waits, and nothing is lost, or events are dropped, as [`Overflow`] says. Everything slow is done elsewhere: encoding and compression on the recorder's own thread,
-//! writing on the [file](RecordingFile)'s.
+//! The program puts events into bounded queues through [`RecorderHandle`]s. Each handle has a queue
+//! without locks; events of different handles are ordered by time. If a queue is full, the program
+//! waits or events are dropped, as [`Overflow`] says. Encoding and compression run on the
+//! recorder's thread, writing on the thread of the [file](crate::RecordingFile).
 //!
-//! This is the only place that reads a clock; everything else is told the time.
+//! # Why an event is packed first and encoded later
+//!
+//! An event is written twice between pool and file: as a compact record in a ring (`record`), then
+//! as part of a chunk (`streams`). The record costs the program about 12 ns for an allocation with
+//! its free (68 ns without, 80 ns with recording; `docs/benchmarks.md`, "hit of one size").
+//! Encoding directly into a chunk would put delta coding, full states and compression on the
+//! program's thread, and one lock around the encoder of all threads. The chunk is then the only
+//! encoding, for file and viewers alike, except while a program with a file is watched: the file
+//! wants large chunks (3.2 bytes an event at high rates, 31.4 at 100 events/s), viewers want them
+//! every 10 ms.
+//!
+//! Only the recorder reads a clock; everything else gets times as parameters.
 
 use std::fmt;
 use std::io;
@@ -15,102 +27,88 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vramscope_trace::RecordingInfo;
 
-use crate::file::{FileError, RecordingFile};
 use crate::hub::Hub;
 
 mod clock;
 mod handle;
 mod merge;
+mod outputs;
 #[cfg(test)]
 mod overflow_tests;
-mod place;
 mod record;
 mod ring;
-mod shared;
+mod ring_reader;
+mod ring_writer;
+mod state;
 mod streams;
 #[cfg(test)]
 mod tests;
 
 use clock::Clock;
 pub use handle::RecorderHandle;
-use merge::Merge;
+use merge::RingMerger;
+pub use outputs::{FileErrorCallback, Outputs, Summary};
 pub(crate) use record::Unit;
-pub use shared::Overflow;
-use shared::Shared;
+use ring_writer::RingWriter;
+pub use state::Overflow;
+use state::RecorderState;
+#[cfg(all(feature = "push", feature = "server"))]
 pub(crate) use streams::Streams;
+#[cfg(not(all(feature = "push", feature = "server")))]
+use streams::Streams;
 
-/// How long events may wait in their queues, and what is sent to viewers before it is. A viewer draws at most every 16
-/// ms and a person sees a delay from about 100 ms on; a shorter wait makes smaller chunks, which compress worse.
-const ROUND_EVERY: Duration = Duration::from_millis(20);
-/// The same while somebody watches: what is seen is as much fresher.
-const WATCHED_ROUND_EVERY: Duration = Duration::from_millis(10);
-
-/// Is told why a file could not be written.
-pub type FileErrorCallback = Box<dyn FnOnce(&FileError) + Send>;
-
-/// Where a recording goes.
-#[derive(Default)]
-pub struct Outputs {
-    /// A file, or anything else that takes bytes. What happened is there 250 ms later.
-    pub file: Option<RecordingFile>,
-    /// The viewers.
-    pub hub: Option<Hub>,
-    /// Called, once, when the file could not be written. The recording goes on for the viewers.
-    pub on_file_error: Option<FileErrorCallback>,
-    /// What is done when the program is faster than all this.
-    pub overflow: Overflow,
-}
-
-/// What was recorded.
-#[derive(Debug, Default)]
-pub struct Summary {
-    /// How many events, gaps among them.
-    pub events: u64,
-    /// How many events were dropped, all of which a gap tells of.
-    pub lost_events: u64,
-    /// Bytes of the file, where there is one; else of the recording.
-    pub bytes: u64,
-    /// Why the file ends before the recording.
-    pub file_error: Option<FileError>,
-    /// How often the program had to wait because a queue was full.
-    pub waits: u64,
-    /// For how long in all.
-    pub waited: Duration,
-}
+/// Interval of merge passes. Viewers draw at most every 16 ms and people notice delays from about
+/// 100 ms; a shorter interval makes smaller chunks, which compress worse.
+const PASS_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval of merge passes while there are viewers.
+const WATCHED_PASS_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A recording in progress. Dropping it ends the recording.
+///
+/// ```
+/// use vramscope_collector::{Outputs, Recorder};
+/// use vramscope_trace::{DeviceId, RecordingInfo};
+///
+/// let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), Outputs::default())?;
+/// handle.mark(DeviceId(0), "epoch 1");
+/// assert_eq!(recorder.stop().events, 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Recorder {
-    shared: Arc<Shared>,
+    shared: Arc<RecorderState<RingWriter>>,
     thread: Option<JoinHandle<Summary>>,
 }
 
 impl Recorder {
-    /// Begins a recording. Where `info` names no epoch, it is now.
+    /// Starts a recording. If `info` has no epoch, it is now.
     ///
     /// # Errors
-    /// If the operating system gives no thread.
+    /// If no thread can be started.
     pub fn start(mut info: RecordingInfo, outputs: Outputs) -> io::Result<(Self, RecorderHandle)> {
         let clock = Clock::start();
         if info.epoch_unix_ns == 0 {
             let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             info.epoch_unix_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
         }
-        let shared = Arc::new(Shared::new(outputs.overflow));
+        let shared = Arc::new(RecorderState::new(outputs.overflow));
         let hub = outputs.hub.clone();
         let streams = Streams::new(&info, outputs);
-        let (theirs, their_clock) = (Arc::clone(&shared), clock.clone());
+        let (thread_state, thread_clock) = (Arc::clone(&shared), clock.clone());
         let thread = std::thread::Builder::new().name("vramscope-recorder".into()).spawn(move || {
-            // However this thread ends, nobody may go on waiting for it.
-            let closing = CloseOnDrop { shared: theirs, hub };
-            run(&closing.shared, &their_clock, streams)
+            // However this thread ends, no other thread may keep waiting for it.
+            let closing = CloseOnDrop { shared: thread_state, hub };
+            run(&closing.shared, &thread_clock, streams)
         })?;
         let handle = RecorderHandle::new(Arc::clone(&shared), clock, thread.thread().clone());
         Ok((Self { shared, thread: Some(thread) }, handle))
     }
 
-    /// Ends the recording: everything put through a handle so far is written. What comes later is ignored.
+    /// Ends the recording after everything put through a handle so far. Later events are ignored.
+    ///
+    /// # Panics
+    /// If the recorder's thread panicked.
     pub fn stop(mut self) -> Summary {
-        let ended = self.end().expect("only this and the drop after it end the recording");
+        let ended = self.end().expect("the recording is ended once, by `stop` or by the drop");
         ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
@@ -124,7 +122,7 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // The panic of a broken recorder was printed when it happened; whoever wants to know calls `stop`.
+        // A panic of the thread was printed when it happened; `stop` passes it on.
         let _ = self.end();
     }
 }
@@ -136,7 +134,7 @@ impl fmt::Debug for Recorder {
 }
 
 struct CloseOnDrop {
-    shared: Arc<Shared>,
+    shared: Arc<RecorderState<RingWriter>>,
     hub: Option<Hub>,
 }
 
@@ -149,23 +147,23 @@ impl Drop for CloseOnDrop {
     }
 }
 
-fn run(shared: &Shared, clock: &Clock, mut streams: Streams) -> Summary {
-    let mut merge = Merge::default();
-    // When the last two rounds began. What is taken in one was put after the beginning of the last but one, which may
-    // have left it.
-    let mut begun = [Instant::now(); 2];
+fn run(shared: &RecorderState<RingWriter>, clock: &Clock, mut streams: Streams) -> Summary {
+    let mut merge = RingMerger::default();
+    // Start times of the last two passes. Events taken in a pass were put after the start of the
+    // last but one, which may have left them for later.
+    let mut pass_starts = [Instant::now(); 2];
     loop {
-        // Handles end the wait when there is much to do.
-        std::thread::park_timeout(if streams.is_watched() { WATCHED_ROUND_EVERY } else { ROUND_EVERY });
-        let [before_last, last] = begun;
-        begun = [last, Instant::now()];
-        let round = merge.round(shared, clock, &mut streams);
-        streams.summary.events += round.events;
+        // Handles end the wait early when a ring fills up.
+        std::thread::park_timeout(if streams.is_watched() { WATCHED_PASS_INTERVAL } else { PASS_INTERVAL });
+        let [before_last, last] = pass_starts;
+        pass_starts = [last, Instant::now()];
+        let pass = merge.run_pass(shared, clock, &mut streams);
+        streams.summary.events += pass.events;
         (streams.summary.waits, streams.summary.waited) = shared.waits();
-        streams.dropped = if round.last { 0 } else { shared.look_at_dropped() };
-        streams.round((!round.idle).then_some(before_last), round.last || shared.is_flush_wanted());
-        shared.round_is_done();
-        if round.last {
+        streams.dropped = if pass.is_last { 0 } else { shared.dropped_events() };
+        streams.finish_pass((!pass.is_idle).then_some(before_last), pass.is_last || shared.is_flush_wanted());
+        shared.finish_pass();
+        if pass.is_last {
             return streams.finish();
         }
     }

@@ -1,8 +1,8 @@
-//! Scopes: what a program says about the memory that it asks for.
+//! Scopes: named parts of a program, such as `step/forward/layer3`, and what memory requested in
+//! them is for.
 //!
-//! A scope has a name, and with those around it makes a path, `step/forward/layer3`. It may say what the memory asked for in it is
-//! for. Each thread has scopes of its own, which hold for every pool that it asks. A program that has `tracing` spans already needs no others: see
-//! [`ScopeLayer`].
+//! Each thread has its own nested scopes; they apply to all pools. With the feature
+//! `tracing-layer`, `ScopeLayer` makes scopes of `tracing` spans.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -12,56 +12,52 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use vramscope_trace::Category;
 
-mod layer;
-
-pub use layer::ScopeLayer;
-
-/// Different paths that are told apart in a process. A program that puts a number into a name may make any number of them; what is in
-/// a scope beyond these counts as being in the one around it.
+/// Maximum number of different paths in a process. A program that puts numbers into names could
+/// create any number of them; beyond the limit, a new scope counts as the scope around it.
 const MAX_PATHS: usize = 1 << 16;
 
-/// Numbers for pools and for open scopes, unique in the process.
+/// The next number for pools and open scopes.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// A number that nothing else in the process has.
+/// Returns a number that is unique in this process.
 pub(crate) fn unique_number() -> u64 {
     NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Every path there ever was, in the order of their numbers, from 1 on.
+/// All paths by number, starting at 1.
 static PATHS: Mutex<Vec<Arc<str>>> = Mutex::new(Vec::new());
 
-/// A path of scopes; 0 is outside of all.
+/// Number of a scope path; 0 is outside all scopes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct PathId(pub(crate) u32);
 
 impl PathId {
-    /// Calls `each` with the path's text.
-    pub(crate) fn with_text<R>(self, each: impl FnOnce(&str) -> R) -> R {
+    /// Calls `f` with the path's text.
+    pub(crate) fn with_text<R>(self, f: impl FnOnce(&str) -> R) -> R {
         let paths = PATHS.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = (self.0 as usize).checked_sub(1).and_then(|place| paths.get(place)).cloned();
+        let text = (self.0 as usize).checked_sub(1).and_then(|index| paths.get(index)).cloned();
         drop(paths);
-        each(text.as_deref().unwrap_or_default())
+        f(text.as_deref().unwrap_or_default())
     }
 
-    /// The path of the scope `name` inside this one.
+    /// Returns the path of scope `name` inside this path.
     fn inside(self, name: &str) -> Self {
         let known = KNOWN.try_with(|known| known.borrow().get(&self)?.get(name).copied());
         if let Ok(Some(path)) = known {
             return path;
         }
-        let path = self.looked_up(name);
+        let path = self.look_up(name);
         if path == self {
-            // There are too many, and this table must not become longer than the other.
+            // The limit is reached: the thread's table must not grow either.
             return path;
         }
-        // When the thread is ending, the table may be gone already.
+        // The table is gone while the thread exits.
         let _ = KNOWN.try_with(|known| known.borrow_mut().entry(self).or_default().insert(name.into(), path));
         path
     }
 
     #[cold]
-    fn looked_up(self, name: &str) -> Self {
+    fn look_up(self, name: &str) -> Self {
         let text = self.with_text(|outer| if outer.is_empty() { name.to_owned() } else { format!("{outer}/{name}") });
         let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
         let numbers = numbers.get_or_insert_default();
@@ -80,23 +76,26 @@ impl PathId {
     }
 }
 
-/// The numbers of paths. Where both are locked, these are before [`PATHS`].
+/// Path numbers by text. Locked before [`PATHS`].
 static NUMBERS: Mutex<Option<HashMap<Arc<str>, PathId>>> = Mutex::new(None);
 
 thread_local! {
     static OPEN: RefCell<Vec<OpenScope>> = const { RefCell::new(Vec::new()) };
-    /// What the innermost scope says. Scopes open and close far less often than memory is asked for.
+    /// Context of the innermost scope, kept ready because allocations are far more frequent than
+    /// scopes.
     static CURRENT: Cell<Context> = const { Cell::new(Context::NONE) };
-    /// The paths that this thread was in, by the one around and the name, so that it needs no lock to be there again.
+    /// Paths this thread has used, by outer path and name, so that opening a scope again takes no
+    /// lock.
     static KNOWN: RefCell<HashMap<PathId, HashMap<Box<str>, PathId>>> = RefCell::new(HashMap::new());
 }
 
-/// What holds a scope open.
+/// What keeps a scope open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holder {
+pub(crate) enum Holder {
     Guard(u64),
+    #[cfg(feature = "tracing-layer")]
     Span(u64),
-    /// Whoever ends the innermost of its kind.
+    /// A call of [`leave_scope`] ends it.
     Caller,
 }
 
@@ -105,7 +104,7 @@ struct OpenScope {
     context: Context,
 }
 
-/// What the innermost open scope says.
+/// Path and category of the innermost open scope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Context {
     pub(crate) path: PathId,
@@ -113,57 +112,58 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Outside of all scopes.
+    /// The context outside all scopes.
     pub(crate) const NONE: Self = Self { path: PathId(0), category: Category::Unknown };
 
-    /// Of this thread.
+    /// Returns this thread's context.
     #[inline]
     pub(crate) fn current() -> Self {
         CURRENT.get()
     }
 
-    /// Inside the scope `name`, whose category is that of the one around it unless it says another.
-    fn inside(self, name: &str, category: Option<Category>) -> Self {
+    /// Returns the context in scope `name`. Without a category it inherits this one's.
+    pub(crate) fn inside(self, name: &str, category: Option<Category>) -> Self {
         Self { path: self.path.inside(name), category: category.unwrap_or(self.category) }
     }
 }
 
-fn enter(holder: Holder, context: Context) {
-    // When the thread is ending, the list may be gone already, and nobody leaves what is entered then.
+pub(crate) fn enter(holder: Holder, context: Context) {
+    // The list is gone while the thread exits; then there is nothing to leave either.
     if OPEN.try_with(|open| open.borrow_mut().push(OpenScope { holder, context })).is_ok() {
         CURRENT.set(context);
     }
 }
 
-/// Scopes need not end in the order in which they were opened.
-fn leave(holder: Holder) {
+/// Closes a scope. Scopes may end in any order.
+pub(crate) fn leave(holder: Holder) {
     let _ = OPEN.try_with(|open| {
         let mut open = open.borrow_mut();
-        if let Some(place) = open.iter().rposition(|scope| scope.holder == holder) {
-            open.remove(place);
+        if let Some(index) = open.iter().rposition(|scope| scope.holder == holder) {
+            open.remove(index);
         }
         CURRENT.set(open.last().map_or(Context::NONE, |scope| scope.context));
     });
 }
 
-/// Opens a scope on this thread that [`leave_scope`] ends: for those who cannot hold a [`Scope`], such as a program in another language.
+/// Opens a scope on this thread until [`leave_scope`]; for callers that cannot hold a [`Scope`],
+/// such as programs in other languages.
 pub fn enter_scope(name: &str, category: Option<Category>) {
     enter(Holder::Caller, Context::current().inside(name, category));
 }
 
-/// Ends the innermost scope that [`enter_scope`] opened on this thread, if there is one.
+/// Closes the innermost scope that [`enter_scope`] opened on this thread, if any.
 pub fn leave_scope() {
     leave(Holder::Caller);
 }
 
-/// Holds a scope open until it is dropped. Belongs to the thread that opened it.
+/// An open scope on the current thread. Dropping it closes the scope.
 ///
 /// ```
 /// use vramscope_collector::{Category, Scope};
 ///
 /// let _step = Scope::open("step");
 /// let _forward = Scope::open_with("forward", Category::Activation);
-/// // What this thread asks any pool for is now said to be an activation, asked for in `step/forward`.
+/// // Allocations of this thread are now recorded as activations of `step/forward`.
 /// ```
 #[must_use = "a scope ends when this is dropped"]
 #[derive(Debug)]
@@ -173,18 +173,17 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Opens a scope: until it is dropped, what this thread asks for is said to be asked for in `name`, inside the scopes that are
-    /// open already.
+    /// Opens scope `name` inside the current one.
     pub fn open(name: &str) -> Self {
         Self::new(Context::current().inside(name, None))
     }
 
-    /// Opens a scope, and says what memory asked for in it is for.
+    /// Opens scope `name` and sets the category of allocations in it.
     pub fn open_with(name: &str, category: Category) -> Self {
         Self::new(Context::current().inside(name, Some(category)))
     }
 
-    /// Says what memory asked for from now on is for, until it is dropped, without opening a scope of another name.
+    /// Sets the category of allocations without opening a named scope.
     pub fn of(category: Category) -> Self {
         Self::new(Context { category, ..Context::current() })
     }
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_nest_and_may_end_in_any_order() {
+    fn scopes_nest_and_end_in_any_order() {
         check("", Category::Unknown);
         let outer = Scope::open_with("step", Category::Activation);
         check("step", Category::Activation);
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_can_be_left_by_name_of_nobody() {
+    fn leave_scope_closes_only_scopes_of_enter_scope() {
         leave_scope();
         enter_scope("python", Some(Category::Input));
         let inner = Scope::open("rust");
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_has_one_number_in_all_threads() {
+    fn path_has_the_same_number_in_all_threads() {
         let path = || {
             let _outer = Scope::open("numbered");
             let _inner = Scope::open("once");

@@ -1,21 +1,25 @@
-//! The server: the page, a live recording, and recordings that are complete, over HTTP on this machine.
+//! The HTTP server: the page, a live recording and complete recordings.
 //!
-//! It runs on a thread of its own, so that a program that knows nothing of asynchronous code can embed it.
+//! The server runs on its own thread, so that synchronous programs can embed it.
 
 mod accept;
 mod access;
 mod assets;
 mod commands;
+mod content;
 mod guard;
 mod listen;
 mod live;
+#[cfg(feature = "metrics")]
 mod metrics;
 mod options;
 mod push;
 mod ranges;
-mod routes;
+mod router;
 mod sockets;
+mod state;
 mod tls;
+mod urls;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -25,72 +29,36 @@ use std::time::Duration;
 
 use axum::middleware;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc, watch};
-use tokio_rustls::TlsAcceptor;
+use tokio::sync::{mpsc, watch};
 
-use accept::{Accept, Counts};
+use accept::{Accept, ConnectionCounts};
 use access::Access;
-pub(crate) use access::unescaped;
 pub use access::{Token, TokenError};
 pub use assets::{Asset, Assets};
-use guard::{Guard, Hosts};
-pub use listen::StartError;
+pub use content::{Content, ServedRecording};
+use guard::{Guard, HostPolicy};
+pub use listen::{DEFAULT_PORT, StartError};
 pub use options::{ServerLimits, ServerOptions, TlsFiles};
-pub use ranges::RecordingBytes;
-use routes::Site;
+pub use ranges::{MEDIA_TYPE, RecordingBytes};
+use state::AppState;
+use tls::TlsAcceptor;
 pub use tls::TlsError;
+pub use urls::page_address;
 
-use crate::controls::Controls;
-use crate::gather::Aggregator;
-use crate::hub::Hub;
+/// Time that responses in progress get to finish when the server stops.
+const SHUTDOWN_TIME: Duration = Duration::from_secs(2);
 
-/// The media type of a recording.
-pub const MEDIA_TYPE: &str = "application/vnd.vramscope.trace";
-
-/// The port that is used where none was asked for, if it is free.
-pub const DEFAULT_PORT: u16 = 7791;
-/// How long answers that are under way may take when the server stops.
-const STOPPING_TIME: Duration = Duration::from_secs(2);
-
-/// A complete recording.
-#[derive(Clone, Debug)]
-pub struct Recorded {
-    /// The name it is served under.
-    pub name: String,
-    /// Its bytes.
-    pub bytes: RecordingBytes,
-}
-
-/// What is served.
-#[derive(Clone, Debug)]
-pub struct Content {
-    /// The page.
-    pub assets: Assets,
-    /// What `/ws` follows.
-    pub live: Option<Hub>,
-    /// Complete recordings, at `/files/NUMBER/NAME`. Where there is nothing live, the page opens the first.
-    pub files: Vec<Recorded>,
-    /// What the program lets those do who have the token.
-    pub controls: Option<Controls>,
-    /// What `/push` goes to.
-    pub gather: Option<Aggregator>,
-}
-
-impl Content {
-    /// The page on a live recording.
-    #[must_use]
-    pub fn live(hub: Hub) -> Self {
-        Self { assets: Assets::page(), live: Some(hub), files: Vec::new(), controls: None, gather: None }
-    }
-
-    /// The page on complete recordings.
-    #[must_use]
-    pub fn files(files: Vec<Recorded>) -> Self {
-        Self { assets: Assets::page(), live: None, files, controls: None, gather: None }
-    }
-}
-
-/// A running server. Dropping it stops it.
+/// A running HTTP server. Dropping it stops it.
+///
+/// ```
+/// use vramscope_collector::{Content, Hub, Server, ServerOptions};
+///
+/// let hub = Hub::default();
+/// let options = ServerOptions { listen: Some(([127, 0, 0, 1], 0).into()), ..Default::default() };
+/// let server = Server::start(options, Content::live(hub))?;
+/// assert!(server.url().starts_with("http://127.0.0.1:"));
+/// # Ok::<(), vramscope_collector::StartError>(())
+/// ```
 pub struct Server {
     address: SocketAddr,
     url: String,
@@ -99,43 +67,47 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server.
+    /// Starts a server on its own thread.
     ///
     /// # Errors
-    /// If the address cannot be listened on, or what the options name cannot be used.
+    /// If the address cannot be listened on, or an option is invalid.
     pub fn start(options: ServerOptions, content: Content) -> Result<Self, StartError> {
-        // What can be wrong with the options comes before anybody can connect.
-        let tls = options.tls.as_ref().map(tls::acceptor).transpose().map_err(StartError::Tls)?;
-        let asked = options.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)));
-        let wrong = |error| StartError::Io(asked, error);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(wrong)?;
+        // Options are checked before the first client can connect.
+        let tls = options.tls.as_ref().map(TlsAcceptor::from_files).transpose()?;
+        let requested = options.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)));
+        let io_error = |error| StartError::Io(requested, error);
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(io_error)?;
         let listener = {
-            let _inside = runtime.enter();
-            listen::bind(asked)?
+            let _runtime_context = runtime.enter();
+            listen::bind(requested)?
         };
-        let address = listener.local_addr().map_err(wrong)?;
-        let hosts = Hosts::new(address, &options.allow_hosts).map_err(StartError::Host)?;
+        let address = listener.local_addr().map_err(io_error)?;
+        let hosts = HostPolicy::new(address, &options.allow_hosts).map_err(StartError::Host)?;
         let access = Access::new(options.token.clone(), address.ip().is_loopback(), content.controls.is_some());
         let access = Arc::new(access.map_err(StartError::Random)?);
         let url = listen::url(address, &options, access.token());
-        let guard = Guard { hosts, access: Arc::clone(&access), is_secure: tls.is_some() };
-        let (stopping, until) = watch::channel(false);
-        let serving = Serving { listener, tls, guard, access, content, limits: options.limits, stopping: until };
+        let guard = Guard { hosts, access: Arc::clone(&access), is_https: tls.is_some() };
+        let (stopping, stopping_receiver) = watch::channel(false);
+        let limits = options.limits;
+        let task = ServerTask { listener, tls, guard, access, content, limits, stopping: stopping_receiver };
         let thread = std::thread::Builder::new().name("vramscope-server".into()).spawn(move || {
-            runtime.block_on(serving.run());
-            // A command may be under way, which nobody waits for any longer than for an answer.
-            runtime.shutdown_timeout(STOPPING_TIME);
+            runtime.block_on(task.run());
+            // A command may still run on a blocking thread; it gets as long as a response.
+            runtime.shutdown_timeout(SHUTDOWN_TIME);
         });
-        Ok(Self { address, url, stopping, thread: Some(thread.map_err(wrong)?) })
+        Ok(Self { address, url, stopping, thread: Some(thread.map_err(io_error)?) })
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address of the page, with the token where there is one: whoever has it may do all that can be done.
+    /// Returns the page's URL, including the token if there is one.
+    ///
+    /// The URL grants full access to the server: do not log it.
     #[must_use]
     pub fn url(&self) -> String {
         self.url.clone()
@@ -144,7 +116,7 @@ impl Server {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not its address for people, in which the token is.
+        // The URL is omitted because it contains the token.
         f.debug_struct("Server").field("address", &self.address).finish_non_exhaustive()
     }
 }
@@ -153,14 +125,14 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stopping.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            // The panic of a broken server was printed when it happened, and there is nothing to save.
+            // The panic hook has already reported a panic, and nothing needs saving.
             let _ = thread.join();
         }
     }
 }
 
-/// What the server's thread is given.
-struct Serving {
+/// Everything that the server's thread owns.
+struct ServerTask {
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     guard: Guard,
@@ -170,51 +142,28 @@ struct Serving {
     stopping: watch::Receiver<bool>,
 }
 
-impl Serving {
+impl ServerTask {
     async fn run(self) {
         let Self { listener, tls, guard, access, content, limits, mut stopping } = self;
-        let (open, mut closed) = mpsc::channel(1);
-        let (counts, places) = (Arc::<Counts>::default(), Arc::new(Semaphore::new(limits.sockets)));
-        let waiting = Arc::new(Semaphore::new(sockets::WAITING));
-        let (theirs, until) = (Arc::clone(&counts), stopping.clone());
-        let site = Site { content, access, limits, counts: theirs, stopping: until, places, waiting, open };
-        let guard = middleware::from_fn_with_state(Arc::new(guard), guard::guard);
-        let router = routes::router(Arc::new(site)).layer(guard);
+        let (open_sockets, mut all_sockets_closed) = mpsc::channel(1);
+        let counts = Arc::<ConnectionCounts>::default();
+        let state = AppState::new(content, access, limits, Arc::clone(&counts), stopping.clone(), open_sockets);
+        let guard = middleware::from_fn_with_state(Arc::new(guard), guard::check_request);
+        let router = router::router(Arc::new(state)).layer(guard);
         let accept = Accept { listener, tls, limits, counts, router, stopping: stopping.clone() };
         let deadline = async {
             let _ = stopping.wait_for(|&stopping| stopping).await;
-            tokio::time::sleep(STOPPING_TIME).await;
+            tokio::time::sleep(SHUTDOWN_TIME).await;
         };
         let finished = async {
             accept.run().await;
-            closed.recv().await;
+            all_sockets_closed.recv().await;
         };
         tokio::select! {
             () = finished => {}
             () = deadline => {}
         }
     }
-}
-
-/// The address, below the server's root, of the page with a complete recording open in it.
-#[must_use]
-pub fn page_address(number: usize, name: &str) -> String {
-    // Escaped twice: once as a path, and that as a parameter's value.
-    format!("?trace=files/{number}/{}", escaped(&escaped(name)))
-}
-
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' | b'~' => escaped.push(char::from(byte)),
-            _ => {
-                escaped.push('%');
-                escaped.extend([byte >> 4, byte & 15].map(|digit| char::from(b"0123456789ABCDEF"[usize::from(digit)])));
-            }
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Sites: where memory was asked for, as a number.
+//! Sites: where memory is requested, as numbers.
 //!
-//! A request costs a look into a small table that holds the numbers of the sites that were met before. All pools of a recording number theirs in
-//! common, so that one number means one site in it.
+//! A request normally costs one look into a small table of recently used sites. All pools of a
+//! recording share one numbering.
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -11,26 +11,30 @@ use vramscope_trace::{Definitions, Frame, Interner, Sink, Site, SiteId, StackId,
 
 use crate::scope::{Context, PathId};
 
+#[cfg(feature = "native-stacks")]
+mod native;
+#[cfg(not(feature = "native-stacks"))]
+#[path = "sites/no_native.rs"]
 mod native;
 
 use native::{Native, NativeId};
 
-/// The numbers of a recording's strings and sites, for all that record into it. Clones are the same.
+/// The numbering of a recording's strings and sites. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Numbers(Arc<Mutex<Numbering>>);
 
 #[derive(Debug, Default)]
 struct Numbering {
     interner: Interner,
-    /// How many names were given a number.
+    /// Number of mark names so far.
     names: usize,
-    /// What was told, for whoever reads a pool.
+    /// All definitions so far, for snapshots of the pool.
     definitions: Definitions,
 }
 
 impl Numbering {
-    /// Tells `sink` what is new.
-    fn tell(&mut self, sink: &mut (impl Sink + ?Sized)) {
+    /// Sends new definitions to `sink`.
+    fn send_new(&mut self, sink: &mut (impl Sink + ?Sized)) {
         for definition in self.interner.take_new() {
             sink.define(&definition);
             self.definitions.define(definition);
@@ -38,12 +42,12 @@ impl Numbering {
     }
 }
 
-/// Different names of moments that are kept apart. A program that numbers its steps has another name for each, and each is held for as long as the
-/// recording goes on, by everyone who has it: so many take some 60 MB.
+/// Maximum number of different mark names. A program that numbers its steps has a new name for
+/// each, and every reader of the recording keeps them all: this many take about 60 MB.
 const MAX_NAMES: usize = 1 << 18;
 
-/// What is left of a name when there are too many: without the number at its end, of which there are few.
-fn unnumbered(name: &str) -> String {
+/// Returns the name without the number at its end. Used beyond [`MAX_NAMES`].
+fn without_number(name: &str) -> String {
     format!("{}…", name.trim_end_matches(|c: char| c.is_ascii_digit()))
 }
 
@@ -52,16 +56,17 @@ impl Numbers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Numbers something. What is new is told to `sink` before anyone else can have its number.
+    /// Assigns numbers with `number`. `sink` receives new definitions before another thread can use
+    /// their numbers.
     pub(crate) fn number<R>(&self, sink: &mut (impl Sink + ?Sized), number: impl FnOnce(&mut Interner) -> R) -> R {
         let mut numbering = self.lock();
         let numbered = number(&mut numbering.interner);
-        numbering.tell(sink);
+        numbering.send_new(sink);
         numbered
     }
 
-    /// The number of the name of a moment, of which `sink` is told where it is a new one. Where there are too many different ones,
-    /// a new one loses the number at its end.
+    /// Returns the number of a mark's name; `sink` receives a new definition. Beyond [`MAX_NAMES`],
+    /// a new name loses the number at its end.
     pub(crate) fn name(&self, sink: &mut (impl Sink + ?Sized), name: &str) -> StringId {
         let mut numbering = self.lock();
         if let Some(known) = numbering.interner.find(name) {
@@ -69,48 +74,49 @@ impl Numbers {
         }
         let short = match numbering.names {
             ..MAX_NAMES => name.to_owned(),
-            MAX_NAMES.. => unnumbered(name),
+            MAX_NAMES.. => without_number(name),
         };
         let text = if numbering.names < 2 * MAX_NAMES { short.as_str() } else { "…" };
         let id = numbering.interner.string(text);
-        numbering.tell(sink);
+        numbering.send_new(sink);
         numbering.names += 1;
         id
     }
 
-    /// Everything that was defined.
+    /// Returns all definitions so far.
     pub(crate) fn definitions(&self) -> Definitions {
         self.lock().definitions.clone()
     }
 }
 
-/// How many sites are found without a look into the table. A training step asks for memory at some dozens of lines in some dozens of
-/// scopes, and a line that shares its place with another costs a look into the table and nothing else.
+/// Size of the table of recent sites. A training step allocates at some dozens of lines in some
+/// dozens of scopes; two sites with the same slot only cost a hash lookup.
 const RECENT: usize = 256;
 
-/// What a site says, beside the scope.
+/// What a site contains besides scope and category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Says {
-    /// The line that asked.
+pub(crate) enum SiteDetail {
+    /// The source line of the request.
     Lines,
-    /// Nothing.
+    /// Nothing more.
     Scopes,
 }
 
-/// The numbers of the sites that a pool has met, each looked up by what a program has at hand.
+/// The numbers of the sites of a pool.
 #[derive(Debug)]
 pub(crate) struct Sites {
     numbers: Numbers,
     sites: HashMap<Key, SiteId>,
-    /// Sites that were asked for before, each in the place that its key says.
+    /// Recent sites, each in the slot of its key.
     recent: Box<[(Key, SiteId); RECENT]>,
-    says: Says,
-    /// Looks at the call stack, where that is wanted.
+    detail: SiteDetail,
+    /// Walks call stacks, if that is enabled.
     native: Option<Native>,
 }
 
-/// A context and a location. The location is that at which the compiler put it, which is quicker to compare than its text. The
-/// compiler may put one twice; the interner then still finds that they are the same.
+/// A source location in a context. The location is compared by address, which is faster than by
+/// text. The compiler may store a location twice; the interner then still finds that both are
+/// equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     location: usize,
@@ -119,31 +125,34 @@ struct Key {
 }
 
 impl Key {
-    /// The key of nothing: no location is at address 0.
+    /// A key that no site has: no location is at address 0.
     const NONE: Self = Self { location: 0, context: Context::NONE, stack: NativeId::NONE };
 
-    /// One of the places of [`Sites::recent`].
+    /// Returns the slot in [`Sites::recent`].
     #[inline]
-    fn place(self) -> usize {
+    fn slot(self) -> usize {
         let context = u64::from(self.context.path.0) << 8 | self.context.category as u64;
         let mixed = self.location as u64 ^ context.rotate_left(32) ^ u64::from(self.stack.0).rotate_left(20);
-        // The upper bits of a product depend on all bits of its factors; the number is 2^64 over the golden ratio.
+        // Fibonacci hashing: the upper bits of a product depend on all bits; the factor is 2^64 /
+        // golden ratio.
         (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - RECENT.ilog2())) as usize
     }
 }
 
 impl Sites {
-    pub(crate) fn new(numbers: Numbers, says: Says) -> Self {
+    pub(crate) fn new(numbers: Numbers, detail: SiteDetail) -> Self {
         let recent = Box::new([(Key::NONE, SiteId(0)); RECENT]);
-        Self { numbers, sites: HashMap::new(), recent, says, native: None }
+        Self { numbers, sites: HashMap::new(), recent, detail, native: None }
     }
 
-    /// From now on each site has the call stack, of up to so many frames; of none at 0.
+    /// Adds call stacks of up to `max_frames` frames to later sites; 0 stops that.
+    #[cfg(feature = "native-stacks")]
     pub(crate) fn record_stacks(&mut self, max_frames: usize) {
         self.native = (max_frames > 0).then(|| Native::new(max_frames));
     }
 
-    /// The site of a call from `location` in `context`; `sink` is told of it where it is a new one.
+    /// Returns the site of a call from `location` in `context`; `sink` receives the definition of a
+    /// new one.
     #[inline]
     pub(crate) fn site(
         &mut self,
@@ -151,42 +160,47 @@ impl Sites {
         location: &'static Location<'static>,
         sink: &mut (impl Sink + ?Sized),
     ) -> SiteId {
-        let stack = self.native.as_mut().map_or(NativeId::NONE, Native::look);
+        let stack = self.native.as_mut().map_or(NativeId::NONE, Native::walk);
         let key = Key { location: std::ptr::from_ref(location).addr(), context, stack };
-        let (recent, site) = self.recent[key.place()];
-        if recent == key { site } else { self.look_up(key, location, sink) }
+        let (recent, site) = self.recent[key.slot()];
+        if recent == key { site } else { self.look_up_site(key, location, sink) }
     }
 
     #[cold]
-    fn look_up(&mut self, key: Key, location: &'static Location<'static>, sink: &mut (impl Sink + ?Sized)) -> SiteId {
-        let Self { numbers, sites, native, says, .. } = self;
+    fn look_up_site(
+        &mut self,
+        key: Key,
+        location: &'static Location<'static>,
+        sink: &mut (impl Sink + ?Sized),
+    ) -> SiteId {
+        let Self { numbers, sites, native, detail, .. } = self;
         let site = *sites.entry(key).or_insert_with(|| {
             numbers.number(sink, |interner| {
                 let callers = native.as_mut().map_or(StackId(0), |native| native.stack(key.stack, location, interner));
-                let stack = match says {
-                    Says::Lines if callers == StackId(0) => stack_of(location, interner),
-                    Says::Lines | Says::Scopes => callers,
+                let stack = match detail {
+                    SiteDetail::Lines if callers == StackId(0) => stack_of(location, interner),
+                    SiteDetail::Lines | SiteDetail::Scopes => callers,
                 };
                 let scope = scope_of(key.context.path, interner);
                 interner.site(Site { stack, scope, category: key.context.category, ..Site::default() })
             })
         });
-        self.recent[key.place()] = (key, site);
+        self.recent[key.slot()] = (key, site);
         site
     }
 
-    /// The number of the name of a moment.
+    /// Returns the number of a mark's name; `sink` receives a new definition.
     pub(crate) fn name(&self, name: &str, sink: &mut (impl Sink + ?Sized)) -> StringId {
         self.numbers.name(sink, name)
     }
 
-    /// Everything that was defined.
+    /// Returns all definitions so far.
     pub(crate) fn definitions(&self) -> Definitions {
         self.numbers.definitions()
     }
 }
 
-/// The stack of a call of which nothing but its line is known.
+/// Returns a stack with just the source line.
 fn stack_of(location: &Location<'_>, interner: &mut Interner) -> StackId {
     let file = interner.string(location.file());
     let frame = interner.frame(Frame { function: StringId(0), file, line: location.line() });
@@ -204,15 +218,15 @@ mod tests {
     use super::*;
     use crate::scope::Scope;
 
-    fn told(sink: &MemorySink) -> Definitions {
+    fn definitions_in(sink: &MemorySink) -> Definitions {
         let mut definitions = Definitions::default();
         sink.definitions.iter().cloned().for_each(|definition| definitions.define(definition));
         definitions
     }
 
     #[test]
-    fn a_site_keeps_its_number_among_more_than_are_at_hand() {
-        let (mut sites, mut sink) = (Sites::new(Numbers::default(), Says::Lines), MemorySink::default());
+    fn site_keeps_its_number_beyond_the_recent_table() {
+        let (mut sites, mut sink) = (Sites::new(Numbers::default(), SiteDetail::Lines), MemorySink::default());
         let location = Location::caller();
         let contexts: Vec<_> = (0..2 * RECENT)
             .map(|n| {
@@ -225,7 +239,7 @@ mod tests {
         let again: Vec<_> = contexts.iter().map(|&context| sites.site(context, location, &mut sink)).collect();
         assert_eq!(first, again);
         assert_eq!(sink.definitions.len(), count);
-        let definitions = told(&sink);
+        let definitions = definitions_in(&sink);
         assert_eq!(definitions.site_count(), contexts.len());
         for (n, site) in first.into_iter().enumerate() {
             let Site { scope, category, .. } = definitions.site(site);
@@ -234,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_numbered_lose_their_numbers_when_there_are_too_many() {
+    fn too_many_mark_names_lose_their_trailing_numbers() {
         let (numbers, mut sink) = (Numbers::default(), MemorySink::default());
         let first = numbers.name(&mut sink, "step 0");
         numbers.lock().names = MAX_NAMES - 1;
@@ -245,18 +259,19 @@ mod tests {
         assert_ne!(numbers.name(&mut sink, "evaluation 7"), beyond);
         numbers.lock().names = 2 * MAX_NAMES;
         let others = numbers.name(&mut sink, "something else");
-        let definitions = told(&sink);
+        let definitions = definitions_in(&sink);
         let text = |id| definitions.string(id);
         assert_eq!([text(first), text(last), text(beyond), text(others)], ["step 0", "step 1000", "step …", "…"]);
-        // What is known keeps its name, and nothing is told twice.
+        // Known names stay, and nothing is defined twice.
         assert_eq!(numbers.name(&mut sink, "step 1000"), last);
         assert_eq!(sink.definitions.len(), 5);
     }
 
     #[test]
-    fn pools_of_one_recording_agree_on_numbers() {
+    fn pools_of_one_recording_share_numbers() {
         let (numbers, mut sink) = (Numbers::default(), MemorySink::default());
-        let (mut one, mut other) = (Sites::new(numbers.clone(), Says::Lines), Sites::new(numbers.clone(), Says::Lines));
+        let (mut one, mut other) =
+            (Sites::new(numbers.clone(), SiteDetail::Lines), Sites::new(numbers.clone(), SiteDetail::Lines));
         let here = Location::caller();
         let first = one.site(Context::NONE, here, &mut sink);
         let _scope = Scope::open("forward");
@@ -264,6 +279,6 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!(one.site(Context::current(), here, &mut sink), second);
         assert_eq!(one.name("a mark", &mut sink), other.name("a mark", &mut sink));
-        assert_eq!(told(&sink), numbers.definitions());
+        assert_eq!(definitions_in(&sink), numbers.definitions());
     }
 }

@@ -1,4 +1,4 @@
-//! The pool's segments and blocks, in the shape of `torch.cuda.memory_snapshot()`.
+//! The pool's segments and blocks in the form of `torch.cuda.memory_snapshot()`.
 
 use serde::Serialize;
 use vramscope_pool::{BlockState, BlockView, SegmentView};
@@ -7,90 +7,90 @@ use vramscope_trace::{Definitions, PoolKind, SiteId};
 use crate::memory::MemoryDevice;
 use crate::pool::DevicePool;
 
-/// A segment. Serialized, it has the keys of PyTorch's.
+/// A segment. It serializes with the keys of PyTorch's `memory_snapshot()`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SnapshotSegment {
-    /// The device's number.
+    /// Device number.
     pub device: u16,
-    /// First byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub total_size: u64,
-    /// Bytes of its blocks that the program has and has not freed.
+    /// Bytes of allocated blocks.
     pub allocated_size: u64,
-    /// Those, and bytes of blocks that were freed while a stream still uses them.
+    /// Bytes of active blocks: allocated, or freed while a stream still uses them.
     pub active_size: u64,
-    /// Bytes that the program asked for, before rounding, of active blocks.
+    /// Bytes of active blocks before rounding.
     pub requested_size: u64,
-    /// The stream whose requests it serves.
+    /// Stream whose requests the segment serves.
     pub stream: u64,
-    /// Which requests it serves.
+    /// Size class of the requests it serves.
     pub segment_type: SegmentType,
-    /// The private pool that it belongs to; (0, 0) is none.
+    /// Id of the private pool it belongs to; (0, 0) for the default pool.
     pub segment_pool_id: (u64, u64),
-    /// Whether it grows and shrinks by mapping pages.
+    /// True for an expandable segment, which grows and shrinks by mapping pages.
     pub is_expandable: bool,
-    /// Where the request that made it came from.
+    /// Call stack of the request that created the segment.
     pub frames: Vec<SnapshotFrame>,
-    /// Its blocks in address order; together they are the whole segment.
+    /// Blocks in address order; they cover the whole segment.
     pub blocks: Vec<SnapshotBlock>,
 }
 
-/// Which requests a segment serves.
+/// Size class of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SegmentType {
-    /// Those of up to 1 MiB.
+    /// For requests of up to 1 MiB.
     Small,
-    /// All others.
+    /// For larger requests.
     Large,
 }
 
-/// A block.
+/// A block of a segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SnapshotBlock {
-    /// First byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Bytes that the program asked for; 0 where it is free.
+    /// Bytes that the program requested; 0 for a free block.
     pub requested_size: u64,
-    /// Whose it is.
+    /// Whether the block is allocated, pending free, or free.
     pub state: SnapshotState,
-    /// Where the request came from; empty where it is free.
+    /// Call stack of the request; empty for a free block.
     pub frames: Vec<SnapshotFrame>,
 }
 
-/// Whose a block is.
+/// State of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SnapshotState {
-    /// The program's.
+    /// The program holds it.
     ActiveAllocated,
-    /// A stream's that still uses it; the program has freed it.
+    /// The program freed it, but a stream still uses it.
     ActivePendingFree,
-    /// The pool's.
+    /// It is free.
     Inactive,
 }
 
-/// A place in the program.
+/// A source location and the scopes that were open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SnapshotFrame {
-    /// The file.
+    /// Source file.
     pub filename: String,
-    /// The line, from 1.
+    /// Line, starting at 1.
     pub line: u32,
-    /// The path of the scopes that were open, `step/forward/layer3`.
+    /// Path of the open scopes, such as `step/forward/layer3`.
     pub name: String,
 }
 
 impl<D: MemoryDevice> DevicePool<D> {
-    /// What the pool holds now: its segments, in the order of their addresses, and their blocks.
+    /// Returns all segments of the pool in address order, with their blocks.
     #[must_use]
     pub fn memory_snapshot(&self) -> Vec<SnapshotSegment> {
         let inner = self.lock();
         let (device, segments, definitions) = (inner.pool.id().0, inner.pool.segments(), inner.sites.definitions());
-        // The strings are made without the lock: other threads need not wait for them.
+        // Strings are made after the lock is released, so that other threads do not wait for them.
         drop(inner);
         segments.iter().map(|segment| snapshot_segment(device, segment, &definitions)).collect()
     }

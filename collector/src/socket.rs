@@ -1,7 +1,6 @@
-//! A WebSocket to a server: what follows a recording, or pushes one, speaks through it. Everything waits, and nothing for longer than it was
-//! told to.
+//! A blocking WebSocket client, for following a recording and for pushing one.
 //!
-//! `address.rs` is where the server is, `stream.rs` the bytes below, `trust.rs` whose certificates are believed.
+//! Every call has a time limit.
 
 use std::fmt;
 use std::io;
@@ -17,197 +16,197 @@ use tungstenite::{Bytes, Error, HandshakeError, Message, WebSocket};
 
 mod address;
 mod stream;
+#[cfg(feature = "tls")]
 mod trust;
 
-pub use address::Address;
+pub use address::{Address, AddressError};
 use stream::Stream;
 
-/// How long a server may take to answer, and to take anything at all.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// After so long without a word it is asked whether it is still there.
-const ASK_AFTER: Duration = Duration::from_secs(15);
-/// And after so long it is not.
-const GONE_AFTER: Duration = Duration::from_secs(45);
-/// The largest message that is taken: a full state is the largest chunk there is, and a message holds at least one.
+/// The most time for connecting and for each step of the handshakes.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A server that has been silent for this long is pinged.
+const PING_AFTER: Duration = Duration::from_secs(15);
+/// A server that has been silent, or has received nothing, for this long counts as lost.
+const LOST_AFTER: Duration = Duration::from_secs(45);
+/// The most bytes of a received message. A message holds at least one chunk, and a full state is
+/// the largest chunk.
 const MAX_MESSAGE_BYTES: usize = 256 << 20;
-/// The server's answer to a wrong token on an open socket.
+/// The server's close code for a wrong token.
 const WRONG_TOKEN: u16 = 4401;
 
-/// Why there is no connection, or none any more.
-#[derive(Debug)]
+/// Why a connection cannot be made, or is lost.
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
-    /// It will be the same when it is tried again.
-    Lasting(String),
-    /// It may be over soon.
-    Passing(String),
+    /// Trying again will fail in the same way.
+    #[error("{0}")]
+    Permanent(String),
+    /// Trying again later may succeed.
+    #[error("{0}")]
+    Temporary(String),
 }
 
-impl fmt::Display for SocketError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Lasting(what) | Self::Passing(what)) = self;
-        f.write_str(what)
-    }
+fn temporary(reason: impl fmt::Display) -> SocketError {
+    SocketError::Temporary(reason.to_string())
 }
 
-fn passing(what: impl fmt::Display) -> SocketError {
-    SocketError::Passing(what.to_string())
-}
-
-/// What the server says.
+/// The result of waiting for a message.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum Received {
     Binary(Bytes),
     Text(String),
-    /// The socket was closed, with a code and a reason.
+    /// The server closed the socket, with this code and reason.
     Closed(u16, String),
-    /// Nothing for as long as was waited.
+    /// No message arrived in time.
     Nothing,
 }
 
 /// An open WebSocket.
 pub(crate) struct Socket {
     inner: WebSocket<Stream>,
-    /// When anything was last heard, and when it was asked for.
-    heard: Instant,
-    asked: Instant,
+    /// When the last message or pong arrived.
+    last_received: Instant,
+    /// When the last ping was sent.
+    last_pinged: Instant,
 }
 
 impl fmt::Debug for Socket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Socket").field("heard", &self.heard).finish_non_exhaustive()
+        f.debug_struct("Socket").field("last_received", &self.last_received).finish_non_exhaustive()
     }
 }
 
 impl Socket {
-    /// Connects to the `step` below the address. `ca` is a file of certificates to believe beside the system's.
+    /// Connects to the endpoint `path` below the address, with the query `parameters`. `ca` is a
+    /// file with additional CA certificates.
     pub(crate) fn connect(
         address: &Address,
-        step: &str,
+        path: &str,
         parameters: &[String],
         ca: Option<&Path>,
     ) -> Result<Self, SocketError> {
-        let stream = Stream::connect(address, ca, PATIENCE).map_err(|error| unreachable(&error))?;
-        let request = address.target(step, parameters).into_client_request();
-        let mut request = request.map_err(|error| SocketError::Lasting(error.to_string()))?;
+        let stream = Stream::connect(address, ca, CONNECT_TIMEOUT).map_err(|error| connect_error(&error))?;
+        let request = address.url(path, parameters).into_client_request();
+        let mut request = request.map_err(|error| SocketError::Permanent(error.to_string()))?;
         if let Some(token) = address.token() {
             let value = HeaderValue::from_str(&format!("Bearer {token}"));
-            let mut value = value.map_err(|_| SocketError::Lasting("the token has odd characters".to_owned()))?;
+            let mut value = value
+                .map_err(|_| SocketError::Permanent("the token has characters that a header cannot have".to_owned()))?;
             value.set_sensitive(true);
             request.headers_mut().insert(header::AUTHORIZATION, value);
         }
         let config = WebSocketConfig::default();
         let config = config.max_message_size(Some(MAX_MESSAGE_BYTES)).max_frame_size(Some(MAX_MESSAGE_BYTES));
-        let (inner, _) = tungstenite::client::client_with_config(request, stream, Some(config)).map_err(refusal)?;
+        let handshake = tungstenite::client::client_with_config(request, stream, Some(config));
+        let (inner, _) = handshake.map_err(handshake_error)?;
         let now = Instant::now();
-        let socket = Self { inner, heard: now, asked: now };
-        socket.inner.get_ref().set_write_timeout(GONE_AFTER).map_err(passing)?;
+        let socket = Self { inner, last_received: now, last_pinged: now };
+        socket.inner.get_ref().set_write_timeout(LOST_AFTER).map_err(temporary)?;
         Ok(socket)
     }
 
-    /// Waits for the next message.
-    pub(crate) fn hear(&mut self, wait: Duration) -> Result<Heard, SocketError> {
-        self.inner.get_ref().set_read_timeout(wait).map_err(passing)?;
+    /// Waits for the next message, at most for `timeout`.
+    pub(crate) fn receive(&mut self, timeout: Duration) -> Result<Received, SocketError> {
+        self.inner.get_ref().set_read_timeout(timeout).map_err(temporary)?;
         match self.inner.read() {
             Ok(message) => {
-                self.heard = Instant::now();
+                self.last_received = Instant::now();
                 Ok(match message {
-                    Message::Binary(bytes) => Heard::Binary(bytes),
-                    Message::Text(text) => Heard::Text(text.as_str().to_owned()),
+                    Message::Binary(bytes) => Received::Binary(bytes),
+                    Message::Text(text) => Received::Text(text.as_str().to_owned()),
                     Message::Close(frame) => {
-                        // The answer to it goes out with the next write, if anyone still waits for it.
+                        // Sends the answering close frame if the server still waits for it.
                         let _ = self.inner.flush();
                         let frame = frame.map(|frame| (u16::from(frame.code), frame.reason.as_str().to_owned()));
                         let (code, reason) = frame.unwrap_or((1005, String::new()));
                         if code == WRONG_TOKEN {
-                            return Err(SocketError::Lasting("the token is wrong or missing".to_owned()));
+                            return Err(SocketError::Permanent("the token is wrong or missing".to_owned()));
                         }
-                        Heard::Closed(code, reason)
+                        Received::Closed(code, reason)
                     }
-                    _ => Heard::Nothing,
+                    _ => Received::Nothing,
                 })
             }
-            Err(Error::Io(error)) if is_pause(&error) => {
-                self.ask()?;
-                Ok(Heard::Nothing)
+            Err(Error::Io(error)) if is_timeout(&error) => {
+                self.keep_alive()?;
+                Ok(Received::Nothing)
             }
             Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => {
-                Err(passing("the other side went away without a word"))
+                Err(temporary("the server closed the connection unexpectedly"))
             }
-            Err(error) => Err(passing(error)),
+            Err(error) => Err(temporary(error)),
         }
     }
 
-    /// Whoever says nothing is asked whether he is there.
-    fn ask(&mut self) -> Result<(), SocketError> {
-        if self.heard.elapsed() > GONE_AFTER {
-            return Err(passing(format_args!("nothing was heard for {} s", GONE_AFTER.as_secs())));
+    /// Pings a server that has been silent. Fails if it has been silent for too long.
+    fn keep_alive(&mut self) -> Result<(), SocketError> {
+        if self.last_received.elapsed() > LOST_AFTER {
+            return Err(temporary(format_args!("the server has sent nothing for {} s", LOST_AFTER.as_secs())));
         }
-        if self.heard.max(self.asked).elapsed() > ASK_AFTER {
-            self.asked = Instant::now();
-            self.say(Message::Ping(Bytes::new()))?;
+        if self.last_received.max(self.last_pinged).elapsed() > PING_AFTER {
+            self.last_pinged = Instant::now();
+            self.send(Message::Ping(Bytes::new()))?;
         }
         Ok(())
     }
 
-    /// Sends a message; returns when it is with the operating system.
-    pub(crate) fn say(&mut self, message: Message) -> Result<(), SocketError> {
+    /// Sends a message. Returns once the operating system has it.
+    pub(crate) fn send(&mut self, message: Message) -> Result<(), SocketError> {
         self.inner.send(message).map_err(|error| match error {
-            Error::Io(error) if is_pause(&error) => {
-                passing(format_args!("nothing was taken for {} s", GONE_AFTER.as_secs()))
-            }
-            error => passing(error),
+            Error::Io(error) if is_timeout(&error) => temporary("timed out sending: the server receives nothing"),
+            error => temporary(error),
         })
     }
 
-    /// How long the other side may take nothing before a message counts as not sent.
-    pub(crate) fn set_send_patience(&mut self, wait: Duration) {
-        // Where it cannot be set it stays as it was.
-        let _ = self.inner.get_ref().set_write_timeout(wait.max(Duration::from_millis(1)));
+    /// Sets how long the server may receive nothing before sending fails.
+    pub(crate) fn set_send_timeout(&mut self, timeout: Duration) {
+        // If setting it fails, the previous timeout stays in effect.
+        let _ = self.inner.get_ref().set_write_timeout(timeout.max(Duration::from_millis(1)));
     }
 
-    /// Says goodbye, and waits for the answer for a moment.
-    pub(crate) fn close(mut self, wait: Duration) {
-        let until = Instant::now() + wait;
+    /// Closes the socket, and waits for the server's close frame, at most for `timeout`.
+    pub(crate) fn close(mut self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
         if self.inner.close(None).is_err() || self.inner.flush().is_err() {
             return;
         }
-        while let Some(left) = until.checked_duration_since(Instant::now()) {
-            match self.hear(left) {
-                Ok(Heard::Closed(..)) | Err(_) => return,
+        while let Some(remaining) = deadline.checked_duration_since(Instant::now()) {
+            match self.receive(remaining) {
+                Ok(Received::Closed(..)) | Err(_) => return,
                 Ok(_) => {}
             }
         }
     }
 }
 
-fn is_pause(error: &io::Error) -> bool {
+fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
-fn unreachable(error: &io::Error) -> SocketError {
-    let wrong = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
-    if let Some(rustls::Error::InvalidCertificate(why)) = wrong {
-        return SocketError::Lasting(format!("its certificate is not believed: {why}"));
+fn connect_error(error: &io::Error) -> SocketError {
+    #[cfg(feature = "tls")]
+    if let Some(rustls::Error::InvalidCertificate(reason)) =
+        error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>())
+    {
+        return SocketError::Permanent(format!("the server's certificate is not trusted: {reason}"));
     }
-    if is_pause(error) {
-        return passing("no answer");
+    match error.kind() {
+        io::ErrorKind::Unsupported => SocketError::Permanent(error.to_string()),
+        io::ErrorKind::ConnectionRefused => temporary(format_args!("{error}: is the program running?")),
+        _ if is_timeout(error) => temporary("timed out: the server does not answer"),
+        _ => temporary(error),
     }
-    passing(error)
 }
 
-fn refusal(error: HandshakeError<ClientHandshake<Stream>>) -> SocketError {
+fn handshake_error(error: HandshakeError<ClientHandshake<Stream>>) -> SocketError {
     match error {
-        HandshakeError::Failure(Error::Http(answer)) => match answer.status() {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                SocketError::Lasting(format!("it does not let us in ({}): is the token right?", answer.status()))
+        HandshakeError::Failure(Error::Http(response)) => match response.status() {
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                SocketError::Permanent(format!("the server denied access ({status}): is the token right?"))
             }
-            StatusCode::NOT_FOUND => {
-                SocketError::Lasting("no live recording is served there (404 Not Found)".to_owned())
-            }
-            status if status.is_server_error() => passing(status),
-            status => SocketError::Lasting(format!("no live recording is served there ({status})")),
+            status if status.is_server_error() => temporary(status),
+            status => SocketError::Permanent(format!("the address serves no live recording ({status})")),
         },
-        HandshakeError::Failure(error) => passing(error),
-        HandshakeError::Interrupted(_) => passing("no answer"),
+        HandshakeError::Failure(error) => temporary(error),
+        HandshakeError::Interrupted(_) => temporary("timed out: the server does not answer"),
     }
 }

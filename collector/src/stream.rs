@@ -12,11 +12,22 @@ use crate::host::HostDevice;
 use crate::memory::{Element, MemoryDevice};
 use crate::pool::DevicePool;
 
-/// A stream of a device whose buffers come from a [`DevicePool`]; see [`DevicePool::on`]. The pool keeps the stream from the first
-/// request on until the pool itself is gone, also where this is dropped before.
+/// A stream whose buffers come from a [`DevicePool`], from [`DevicePool::on`].
 ///
-/// Everything that makes memory has the name that it has on cudarc's stream and is asked of the pool; for everything else this is the
-/// stream itself.
+/// The methods that allocate have the names of cudarc's stream and use the pool. Everything else is
+/// the stream's own, through `Deref`. The pool keeps the stream from the first request on, even
+/// after this is dropped.
+///
+/// ```
+/// use vramscope_collector::{HostDevice, HostPool, Settings, StreamId};
+/// use vramscope_trace::NullSink;
+///
+/// let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), Null, || 0);
+/// let stream = pool.on(&StreamId(1));
+/// let zeros = stream.alloc_zeros::<u8>(1000)?;
+/// assert_eq!(zeros.len(), 1000);
+/// # Ok::<(), vramscope_collector::AllocateError>(())
+/// ```
 pub struct PoolStream<D: MemoryDevice> {
     pool: DevicePool<D>,
     stream: D::Stream,
@@ -24,10 +35,12 @@ pub struct PoolStream<D: MemoryDevice> {
 }
 
 impl<D: MemoryDevice> DevicePool<D> {
-    /// `stream`, with this pool to make buffers from. A stream that memory is asked for on is kept until the pool is gone. On a GPU
-    /// it must be of the [`CudaContext`](cudarc::driver::CudaContext) object that the pool's device has, else every request on it is
-    /// refused: two such objects keep no order between their streams, not even those of one GPU.
+    /// Returns `stream` with this pool to allocate from. The pool keeps a stream that memory was
+    /// requested on.
     ///
+    /// On a GPU the stream must belong to the same cudarc `CudaContext` object as the pool's
+    /// device, otherwise every request on it fails: cudarc does not order the streams of two such
+    /// objects, even on one GPU.
     /// ```
     /// # use vramscope_collector::{HostDevice, HostPool};
     /// # use vramscope_pool::Settings;
@@ -45,7 +58,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 }
 
-/// Makes memory and has `fill` write all of it; what `fill` fails with goes to the caller and the memory back to the pool.
+/// Allocates a buffer and lets `fill` write all of it. If `fill` fails, the buffer is freed.
 fn filled<T: Element, D: MemoryDevice>(
     made: Result<PoolSlice<T, D>, AllocateError>,
     fill: impl FnOnce(&mut D::Buffer<T>) -> Result<(), DeviceError>,
@@ -56,14 +69,14 @@ fn filled<T: Element, D: MemoryDevice>(
 }
 
 impl<D: MemoryDevice> PoolStream<D> {
-    /// The pool.
+    /// Returns the pool.
     #[must_use]
     pub fn pool(&self) -> &DevicePool<D> {
         &self.pool
     }
 
-    /// The same stream, with buffers that come from a private pool, which somebody has
-    /// [created](DevicePool::create_pool), whatever is diverted elsewhere.
+    /// Returns the stream with buffers from a [private pool](DevicePool::create_pool), whatever
+    /// requests are redirected elsewhere.
     #[must_use]
     pub fn with_mempool(self, mempool: MempoolId) -> Self {
         Self { mempool: Some(mempool), ..self }
@@ -77,41 +90,41 @@ impl<D: MemoryDevice> PoolStream<D> {
         PoolSlice::new_unset(&self.pool, &self.stream, self.mempool, len, location)
     }
 
-    /// Memory for `len` numbers, which hold whatever was there before.
+    /// Allocates `len` numbers without initializing them.
     ///
     /// # Errors
-    /// When there is no room for them.
+    /// If the device is out of memory or fails.
     ///
     /// # Safety
-    /// Nothing reads a number before it was written.
+    /// No number is read before it has been written.
     #[track_caller]
     pub unsafe fn alloc<T: Element>(&self, len: usize) -> Result<PoolSlice<T, D>, AllocateError> {
         self.unset(len, Location::caller())
     }
 
-    /// `len` zeros.
+    /// Allocates `len` zeros.
     ///
     /// # Errors
-    /// When there is no room for them.
+    /// If the device is out of memory or fails.
     #[track_caller]
     pub fn alloc_zeros<T: Element>(&self, len: usize) -> Result<PoolSlice<T, D>, AllocateError> {
         filled(self.unset(len, Location::caller()), D::set_zero)
     }
 
-    /// The same numbers as `values`.
+    /// Allocates a copy of `values`.
     ///
     /// # Errors
-    /// When there is no room for them.
+    /// If the device is out of memory or fails.
     #[track_caller]
     pub fn clone_htod<T: Element>(&self, values: &[T]) -> Result<PoolSlice<T, D>, AllocateError> {
         let made = self.unset(values.len(), Location::caller());
         filled(made, |buffer| D::write(buffer, values))
     }
 
-    /// The same numbers as `other`.
+    /// Allocates a copy of `other`.
     ///
     /// # Errors
-    /// When there is no room for them.
+    /// If the device is out of memory or fails.
     #[track_caller]
     pub fn clone_dtod<T: Element>(&self, other: &PoolSlice<T, D>) -> Result<PoolSlice<T, D>, AllocateError> {
         let made = self.unset(other.len(), Location::caller());
@@ -119,21 +132,21 @@ impl<D: MemoryDevice> PoolStream<D> {
     }
 }
 
-/// The same, on the stream that the device uses where none is named.
+/// Allocation on the device's default stream.
 impl<D: MemoryDevice> DevicePool<D> {
-    /// `len` zeros.
+    /// Allocates `len` zeros.
     ///
     /// # Errors
-    /// When there is no room for them.
+    /// If the device is out of memory or fails.
     #[track_caller]
     pub fn alloc_zeros<T: Element>(&self, len: usize) -> Result<PoolSlice<T, D>, AllocateError> {
         filled(PoolSlice::new_unset(self, self.default_stream(), None, len, Location::caller()), D::set_zero)
     }
 
-    /// The same numbers as `values`.
+    /// Allocates a copy of `values`.
     ///
     /// # Errors
-    /// When there is no room for them.
+    /// If the device is out of memory or fails.
     #[track_caller]
     pub fn clone_htod<T: Element>(&self, values: &[T]) -> Result<PoolSlice<T, D>, AllocateError> {
         let made = PoolSlice::new_unset(self, self.default_stream(), None, values.len(), Location::caller());
@@ -142,10 +155,10 @@ impl<D: MemoryDevice> DevicePool<D> {
 }
 
 impl DevicePool<HostDevice> {
-    /// `len` times `value`.
+    /// Allocates `len` copies of `value`.
     ///
     /// # Errors
-    /// When there is no room for them.
+    /// If the device is out of memory or fails.
     #[track_caller]
     pub fn full<T: Element>(&self, len: usize, value: T) -> Result<PoolSlice<T>, AllocateError> {
         let mut slice = PoolSlice::new_unset(self, self.default_stream(), None, len, Location::caller())?;
@@ -154,64 +167,66 @@ impl DevicePool<HostDevice> {
     }
 }
 
-/// The names that cudarc's stream has for what works on memory that is there; on the host they work at once.
+/// Operations on existing memory, with the names of cudarc's stream. On the host they run at once
+/// and never fail.
 impl PoolStream<HostDevice> {
-    /// Sets all of `to` to zero.
+    /// Sets `to` to zero.
     ///
     /// # Errors
-    /// None on the host.
+    /// Never on the host.
     pub fn memset_zeros<T: Element>(&self, to: &mut [T]) -> Result<(), DeviceError> {
-        // SAFETY: `to` is `to.len()` numbers, exclusively borrowed; zero bytes are a value of every `Element`.
+        // SAFETY: `to` is exclusively borrowed and has `to.len()` numbers; zero bytes are a valid
+        // `Element`.
         unsafe { std::ptr::write_bytes(to.as_mut_ptr(), 0, to.len()) };
         Ok(())
     }
 
-    /// Copies `from` into the beginning of `to`.
+    /// Copies `from` to the beginning of `to`.
     ///
     /// # Errors
-    /// None on the host.
+    /// Never on the host.
     ///
     /// # Panics
-    /// When `to` is shorter.
+    /// If `to` is shorter than `from`.
     pub fn memcpy_htod<T: Element>(&self, from: &[T], to: &mut [T]) -> Result<(), DeviceError> {
         to[..from.len()].copy_from_slice(from);
         Ok(())
     }
 
-    /// As [`memcpy_htod`](Self::memcpy_htod).
+    /// Copies as [`memcpy_htod`](Self::memcpy_htod).
     ///
     /// # Errors
-    /// None on the host.
+    /// Never on the host.
     ///
     /// # Panics
-    /// When `to` is shorter.
+    /// If `to` is shorter than `from`.
     pub fn memcpy_dtoh<T: Element>(&self, from: &[T], to: &mut [T]) -> Result<(), DeviceError> {
         self.memcpy_htod(from, to)
     }
 
-    /// As [`memcpy_htod`](Self::memcpy_htod).
+    /// Copies as [`memcpy_htod`](Self::memcpy_htod).
     ///
     /// # Errors
-    /// None on the host.
+    /// Never on the host.
     ///
     /// # Panics
-    /// When `to` is shorter.
+    /// If `to` is shorter than `from`.
     pub fn memcpy_dtod<T: Element>(&self, from: &[T], to: &mut [T]) -> Result<(), DeviceError> {
         self.memcpy_htod(from, to)
     }
 
-    /// A copy of `from` outside the pool.
+    /// Returns a copy of `from` in memory outside the pool.
     ///
     /// # Errors
-    /// None on the host.
+    /// Never on the host.
     pub fn clone_dtoh<T: Element>(&self, from: &[T]) -> Result<Vec<T>, DeviceError> {
         Ok(from.to_vec())
     }
 
-    /// Does nothing: on the host no work is left undone.
+    /// Does nothing: work on the host has already finished.
     ///
     /// # Errors
-    /// None on the host.
+    /// Never on the host.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
         Ok(())
     }

@@ -1,7 +1,4 @@
-//! What PyTorch's users ask its allocator, under the same names as in `torch.cuda`.
-
-use std::error::Error;
-use std::fmt;
+//! Statistics and settings of a pool, with the names and meanings of `torch.cuda`.
 
 use vramscope_pool::{ConfError, DeviceMemory, MemoryStats, Settings};
 
@@ -9,47 +6,50 @@ use crate::memory::MemoryDevice;
 use crate::pool::DevicePool;
 
 impl<D: MemoryDevice> DevicePool<D> {
-    /// Bytes that the program has and has not freed.
+    /// Returns the allocated bytes: blocks that the program holds.
     #[must_use]
     pub fn memory_allocated(&self) -> u64 {
         self.stats().allocated_bytes.all.current
     }
 
-    /// The most of them that there were at once, since the beginning or since [`reset_peak_memory_stats`](Self::reset_peak_memory_stats).
+    /// Returns the peak of [`memory_allocated`](Self::memory_allocated) since the start or the last
+    /// [`reset_peak_memory_stats`](Self::reset_peak_memory_stats).
     #[must_use]
     pub fn max_memory_allocated(&self) -> u64 {
         self.stats().allocated_bytes.all.peak
     }
 
-    /// Bytes of the pool's segments.
+    /// Returns the reserved bytes: all segments of the pool.
     #[must_use]
     pub fn memory_reserved(&self) -> u64 {
         self.stats().reserved_bytes.all.current
     }
 
-    /// The most of them that there were at once, since the beginning or since [`reset_peak_memory_stats`](Self::reset_peak_memory_stats).
+    /// Returns the peak of [`memory_reserved`](Self::memory_reserved) since the start or the last
+    /// [`reset_peak_memory_stats`](Self::reset_peak_memory_stats).
     #[must_use]
     pub fn max_memory_reserved(&self) -> u64 {
         self.stats().reserved_bytes.all.peak
     }
 
-    /// Lets every peak begin anew from what there is now.
+    /// Resets every peak to its current value.
     pub fn reset_peak_memory_stats(&self) {
         self.lock().pool.reset_peak_stats();
     }
 
-    /// Lets every sum of what came and what went begin anew from 0.
+    /// Resets every accumulated total to 0.
     pub fn reset_accumulated_memory_stats(&self) {
         self.lock().pool.reset_accumulated_stats();
     }
 
-    /// Every counter, under the keys of `torch.cuda.memory_stats()` once it is serialized.
+    /// Returns all counters. Serialized, they have the keys of `torch.cuda.memory_stats()`.
     #[must_use]
     pub fn memory_stats(&self) -> MemoryStats {
         MemoryStats::from(self.stats())
     }
 
-    /// The table of `torch.cuda.memory_summary()`. `abbreviated` leaves out what is in the large and in the small pool.
+    /// Returns the table of `torch.cuda.memory_summary()`. `abbreviated` omits the rows by size
+    /// class.
     #[must_use]
     pub fn memory_summary(&self, abbreviated: bool) -> String {
         let inner = self.lock();
@@ -58,16 +58,17 @@ impl<D: MemoryDevice> DevicePool<D> {
         vramscope_pool::memory_summary(&stats, device, abbreviated)
     }
 
-    /// Bytes of the device that are free, for this and every other program, and bytes in all.
+    /// Returns the device's free and total bytes, whatever process holds them.
     #[must_use]
     pub fn mem_get_info(&self) -> DeviceMemory {
         self.lock().pool.device().memory()
     }
 
-    /// Limits the pool's segments to a share of the device's memory, from 0 to 1; what is there already stays.
+    /// Limits the pool's reserved memory to a fraction of the device's, from 0 to 1. Segments
+    /// beyond the limit stay.
     ///
     /// # Errors
-    /// When `fraction` is no such share.
+    /// If `fraction` is not between 0 and 1.
     pub fn set_per_process_memory_fraction(&self, fraction: f64) -> Result<(), InvalidFraction> {
         if !(0.0..=1.0).contains(&fraction) {
             return Err(InvalidFraction { fraction });
@@ -78,11 +79,12 @@ impl<D: MemoryDevice> DevicePool<D> {
         Ok(())
     }
 
-    /// Sets what `PYTORCH_ALLOC_CONF` would, for the requests from now on. The limit on what the pool may hold stays as it is, as
-    /// in PyTorch, which looks at the fraction in its settings only when it begins.
+    /// Changes the settings for later requests, given in the syntax of `PYTORCH_ALLOC_CONF`. The
+    /// memory limit stays as it is: like PyTorch, the pool reads the fraction in its settings only
+    /// when it is created.
     ///
     /// # Errors
-    /// When `conf` is no settings; nothing is then set.
+    /// If `conf` is not valid. Nothing is changed then.
     pub fn set_allocator_settings(&self, conf: &str) -> Result<(), ConfError> {
         let settings = Settings::parse(conf)?;
         let mut inner = self.lock();
@@ -91,24 +93,17 @@ impl<D: MemoryDevice> DevicePool<D> {
         Ok(())
     }
 
-    /// The settings.
+    /// Returns the current settings.
     #[must_use]
     pub fn allocator_settings(&self) -> Settings {
         self.lock().pool.settings().clone()
     }
 }
 
-/// What is no share of a device's memory.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A memory fraction that is not between 0 and 1.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("invalid memory fraction {fraction}: it must be between 0 and 1")]
 pub struct InvalidFraction {
-    /// What was given.
+    /// The fraction that was passed.
     pub fraction: f64,
 }
-
-impl fmt::Display for InvalidFraction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is no share of the device's memory: it must lie from 0 to 1", self.fraction)
-    }
-}
-
-impl Error for InvalidFraction {}

@@ -79,13 +79,13 @@ fn unset(pool: &CudaPool, stream: &Arc<CudaStream>, len: usize) -> Slice {
 }
 
 #[test]
-fn a_device_that_is_not_there_is_an_error() {
+fn missing_device_is_an_error() {
     let error = CudaDevice::new(usize::MAX).unwrap_err();
     assert!(matches!(error, CudaError::NoDriver | CudaError::NoDevice { .. }), "{error}");
 }
 
 #[test]
-fn a_device_says_what_it_is() {
+fn device_describes_itself() {
     let Some(_turn) = gpu::turn() else { return };
     let device = CudaDevice::new(0).unwrap();
     assert!(!device.name().is_empty() && device.total_bytes() > 1 << 30);
@@ -94,7 +94,7 @@ fn a_device_says_what_it_is() {
 }
 
 #[test]
-fn what_kernels_write_is_there_with_one_stream_and_with_several() {
+fn kernel_writes_are_visible_on_one_and_several_streams() {
     let Some(_turn) = gpu::turn() else { return };
     let context = CudaContext::new(0).unwrap();
     let (kernels, pool) = (Kernels::load(&context), pool_in(&context, Settings::default()));
@@ -120,7 +120,7 @@ fn what_kernels_write_is_there_with_one_stream_and_with_several() {
 }
 
 #[test]
-fn memory_is_used_again_only_after_its_last_use_on_another_stream() {
+fn memory_is_reused_only_after_its_last_use_on_another_stream() {
     let Some(_turn) = gpu::turn() else { return };
     let context = CudaContext::new(0).unwrap();
     let (kernels, pool) = (Kernels::load(&context), pool_in(&context, Settings::default()));
@@ -145,7 +145,7 @@ fn memory_is_used_again_only_after_its_last_use_on_another_stream() {
 }
 
 #[test]
-fn memory_goes_with_a_stream_that_is_gone() {
+fn memory_of_a_dropped_stream_is_usable() {
     let Some(_turn) = gpu::turn() else { return };
     let context = CudaContext::new(0).unwrap();
     let (kernels, pool) = (Kernels::load(&context), pool_in(&context, Settings::default()));
@@ -221,7 +221,7 @@ fn threads_and_streams_share_a_pool() {
 }
 
 #[test]
-fn a_pool_goes_on_after_running_out() {
+fn pool_continues_after_out_of_memory() {
     let Some(_turn) = gpu::turn() else { return };
     let context = CudaContext::new(0).unwrap();
     let (kernels, stream) = (Kernels::load(&context), context.default_stream());
@@ -301,7 +301,7 @@ fn expandable_segments_grow_and_shrink() {
 }
 
 #[test]
-fn cudarc_takes_a_slice_as_its_own() {
+fn cudarc_accepts_pool_slices() {
     let Some(_turn) = gpu::turn() else { return };
     let context = CudaContext::new(0).unwrap();
     let pool = pool_in(&context, Settings::default());
@@ -328,7 +328,7 @@ fn cudarc_takes_a_slice_as_its_own() {
 }
 
 #[test]
-fn cublas_takes_a_slice_as_its_own() {
+fn cublas_accepts_pool_slices() {
     let Some(_turn) = gpu::turn() else { return };
     // SAFETY: Loading the library runs its initializers, which are meant to run in any program.
     if !unsafe { cublas::sys::is_culib_present() } {
@@ -367,7 +367,7 @@ fn cublas_takes_a_slice_as_its_own() {
 }
 
 #[test]
-fn events_wait_for_the_work_before_them() {
+fn stream_events_follow_earlier_work() {
     let Some(_turn) = gpu::turn() else { return };
     let context = CudaContext::new(0).unwrap();
     let (kernels, stream) = (Kernels::load(&context), context.new_stream().unwrap());
@@ -386,7 +386,7 @@ fn events_wait_for_the_work_before_them() {
 }
 
 #[test]
-fn memory_can_be_had_while_a_stream_is_captured() {
+fn allocation_works_during_graph_capture() {
     let Some(_turn) = gpu::turn() else { return };
     let context = CudaContext::new(0).unwrap();
     let (stream, mut device) = (context.new_stream().unwrap(), CudaDevice::from_context(&context).unwrap());
@@ -401,7 +401,7 @@ fn memory_can_be_had_while_a_stream_is_captured() {
 }
 
 #[test]
-fn a_device_gives_everything_back_when_dropped() {
+fn dropped_device_releases_all_memory() {
     let Some(_turn) = gpu::turn() else { return };
     let context = CudaContext::new(0).unwrap();
     let before = context.mem_get_info().unwrap().0 as u64;
@@ -416,7 +416,7 @@ fn a_device_gives_everything_back_when_dropped() {
 }
 
 #[test]
-fn what_is_in_use_is_told_apart() {
+fn usage_distinguishes_this_process_from_others() {
     let Some(_turn) = gpu::turn() else { return };
     let mut device = CudaDevice::new(0).unwrap();
     let before = device.sample();

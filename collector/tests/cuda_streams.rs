@@ -92,7 +92,7 @@ fn replace(gpu: &Gpu, stream: &Arc<CudaStream>, old: Slice) {
 }
 
 #[test]
-fn memory_is_used_again_only_after_all_who_copy_it() {
+fn memory_is_reused_only_after_all_copies() {
     let Some(_turn) = gpu::turn() else { return };
     let gpu = Gpu::open();
     let (own, slow, fast) = (gpu.stream(), gpu.stream(), gpu.stream());
@@ -119,7 +119,7 @@ fn memory_is_used_again_only_after_all_who_copy_it() {
 }
 
 #[test]
-fn kernels_take_parts_and_wait_for_who_wrote_them() {
+fn kernels_accept_views_and_wait_for_their_writers() {
     let Some(_turn) = gpu::turn() else { return };
     let gpu = Gpu::open();
     let own = gpu.context.default_stream();
@@ -148,7 +148,7 @@ fn kernels_take_parts_and_wait_for_who_wrote_them() {
 }
 
 #[test]
-fn memory_is_used_again_only_after_all_kernels_that_read_it_and_were_told() {
+fn memory_is_reused_only_after_all_recorded_kernels() {
     let Some(_turn) = gpu::turn() else { return };
     let gpu = Gpu::open();
     let (own, slow, fast) = (gpu.stream(), gpu.stream(), gpu.stream());
@@ -166,7 +166,7 @@ fn memory_is_used_again_only_after_all_kernels_that_read_it_and_were_told() {
 }
 
 #[test]
-fn who_writes_waits_for_all_who_copy() {
+fn writes_wait_for_all_copies() {
     let Some(_turn) = gpu::turn() else { return };
     let gpu = Gpu::open();
     let (own, slow, fast) = (gpu.stream(), gpu.stream(), gpu.stream());
@@ -190,7 +190,7 @@ fn who_writes_waits_for_all_who_copy() {
 }
 
 #[test]
-fn copies_on_streams_that_are_gone_are_waited_for() {
+fn copies_on_dropped_streams_are_waited_for() {
     let Some(_turn) = gpu::turn() else { return };
     let gpu = Gpu::open();
     let own = gpu.context.default_stream();
@@ -235,7 +235,7 @@ fn copies_by_another_context_object_are_waited_for() {
 }
 
 #[test]
-fn a_stream_of_another_context_is_refused() {
+fn stream_of_another_context_is_rejected() {
     let Some(_turn) = gpu::turn() else { return };
     let Gpu { context, pool, .. } = Gpu::open();
     let ours = pool.alloc_zeros::<u32>(4).unwrap();

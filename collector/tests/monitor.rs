@@ -4,20 +4,22 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use vramscope_collector::{HostDevice, HostPool, Listen, Monitor, MonitorError, MonitorOptions, Settings, StartError};
+use vramscope_collector::{HostDevice, HostPool, Listen, Monitor, MonitorError, Settings, StartError};
 use vramscope_trace::{Decoder, DeviceId, Event, EventKind, DecodedItem, Recording};
 
 const MIB: u64 = 1 << 20;
 
-fn watched(listen: Listen, record: Option<PathBuf>) -> (HostPool, Monitor) {
-    let (device, settings) = (HostDevice::new(64 * MIB), Settings::parse("max_split_size_mb:32").unwrap());
-    let options = MonitorOptions::of("train", &settings, &device);
-    let monitor = Monitor::start(MonitorOptions { listen, record, ..options }).unwrap();
-    (HostPool::recorded(device, settings, monitor.recorder()), monitor)
+fn start(listen: Listen, record: Option<PathBuf>) -> Result<(Monitor, HostPool), MonitorError> {
+    let settings = Settings::parse("max_split_size_mb:32").unwrap();
+    let builder = Monitor::builder(HostDevice::new(64 * MIB)).program("train").settings(settings).listen(listen);
+    match record {
+        Some(path) => builder.record(path).start(),
+        None => builder.start(),
+    }
 }
 
 /// The recording in a file, which is whole.
@@ -29,11 +31,11 @@ fn open(path: &Path) -> Recording {
 }
 
 #[test]
-fn a_program_is_recorded_to_a_file_and_shown() {
+fn program_is_recorded_to_a_file_and_served() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("train.vram");
-    let listen = Listen::At("127.0.0.1:0".parse().unwrap());
-    let (pool, monitor) = watched(listen, Some(path.clone()));
+    let listen = Listen::Address("127.0.0.1:0".parse().unwrap());
+    let (monitor, pool) = start(listen, Some(path.clone())).unwrap();
     let step = pool.scope("step");
     let held = pool.alloc_zeros::<f32>(1000).unwrap();
     drop(pool.alloc_zeros::<f32>(1_000_000).unwrap());
@@ -63,21 +65,20 @@ fn a_program_is_recorded_to_a_file_and_shown() {
 }
 
 #[test]
-fn what_cannot_be_watched_is_an_error() {
+fn invalid_address_or_file_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let start = |listen, record| Monitor::start(MonitorOptions { listen, record, ..Default::default() }).unwrap_err();
     // An address that no machine has.
-    let elsewhere = start(Listen::At("192.0.2.1:7791".parse().unwrap()), None);
+    let elsewhere = start(Listen::Address("192.0.2.1:7791".parse().unwrap()), None).unwrap_err();
     assert!(matches!(elsewhere, MonitorError::Listen(StartError::Io(..))), "{elsewhere}");
-    let nowhere = start(Listen::Nowhere, Some(folder.path().join("no/such/folder.vram")));
+    let nowhere = start(Listen::Off, Some(folder.path().join("no/such/folder.vram"))).unwrap_err();
     assert!(nowhere.to_string().contains("folder.vram: "), "{nowhere}");
 }
 
 #[test]
-fn the_first_out_of_memory_writes_the_recording_so_far() {
+fn first_out_of_memory_writes_the_recording() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("oom.vram");
-    let (pool, monitor) = watched(Listen::Nowhere, None);
+    let (monitor, pool) = start(Listen::Off, None).unwrap();
     assert_eq!(monitor.url(), None);
     let told = Arc::new(Mutex::new(Vec::new()));
     let tell = Arc::clone(&told);
@@ -100,9 +101,9 @@ fn the_first_out_of_memory_writes_the_recording_so_far() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_told() {
+fn unwritable_file_is_reported_to_the_callback() {
     let folder = tempfile::tempdir().unwrap();
-    let (pool, monitor) = watched(Listen::Nowhere, None);
+    let (monitor, pool) = start(Listen::Off, None).unwrap();
     let told = Arc::new(Mutex::new(None));
     let tell = Arc::clone(&told);
     let path = folder.path().join("no/such/folder.vram");
@@ -127,14 +128,11 @@ fn command(monitor: &Monitor, method: &str, path: &str, body: &str) -> (String, 
 }
 
 #[test]
-fn what_the_page_may_do_is_what_the_program_allows() {
+fn page_controls_are_those_the_program_allows() {
     let folder = tempfile::tempdir().unwrap();
-    let (device, settings) = (HostDevice::new(64 * MIB), Settings::default());
-    let listen = Listen::At("127.0.0.1:0".parse().unwrap());
-    let options = MonitorOptions::of("train", &settings, &device);
-    let folder_path = folder.path().to_owned();
-    let monitor = Monitor::start(MonitorOptions { listen, folder: folder_path, ..options }).unwrap();
-    let pool = HostPool::recorded(device, settings, monitor.recorder());
+    let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let builder = Monitor::builder(HostDevice::new(64 * MIB)).listen(address).folder(folder.path());
+    let (monitor, pool) = builder.start().unwrap();
     let offered = || command(&monitor, "GET", "/commands", "").1;
     assert_eq!(offered(), "{\"allowed\":true,\"commands\":[\"record\",\"mark\"]}\n");
     assert_eq!(command(&monitor, "POST", "/commands/empty-cache", "").0, "HTTP/1.1 404 Not Found");

@@ -1,4 +1,4 @@
-//! The page behind a proxy that has it below a path of its own, as nginx and a Jupyter server do.
+//! The page behind a proxy that adds a path prefix, as nginx and Jupyter servers do.
 
 #![allow(missing_docs)]
 
@@ -16,19 +16,20 @@ const PREFIX: &str = "/user/me/proxy/7791";
 const TOKEN: &str = "a+b/c=";
 const NAME: &str = "hub.example.org";
 
-/// A proxy that takes the prefix off, and passes everything else on as it is. Its threads end with their connections.
+/// Starts a proxy that removes the prefix and forwards everything else unchanged. Its threads end
+/// with their connections.
 fn proxy(to: SocketAddr) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("an address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("a valid address");
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            thread::spawn(move || pass_on(client, to));
+            thread::spawn(move || forward(client, to));
         }
     });
     address
 }
 
-fn pass_on(mut client: TcpStream, to: SocketAddr) -> Option<()> {
+fn forward(mut client: TcpStream, to: SocketAddr) -> Option<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -47,26 +48,26 @@ fn pass_on(mut client: TcpStream, to: SocketAddr) -> Option<()> {
     Some(())
 }
 
-struct Visitor {
+struct Browser {
     proxy: SocketAddr,
     cookie: Option<String>,
 }
 
-impl Visitor {
-    /// What is answered to a request for what is below the prefix: its head and body.
-    fn ask(&self, method: &str, path: &str) -> (String, String) {
+impl Browser {
+    /// Requests a path below the prefix. Returns the head and the body of the response.
+    fn request(&self, method: &str, path: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.proxy).expect("the proxy listens");
-        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
+        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("the socket can be configured");
         let cookie = self.cookie.as_ref().map(|cookie| format!("Cookie: {cookie}\r\n")).unwrap_or_default();
         let origin =
             if method == "POST" { format!("Origin: https://{NAME}\r\nContent-Length: 0\r\n") } else { String::new() };
         let request =
             format!("{method} {PREFIX}{path} HTTP/1.1\r\nHost: {NAME}\r\n{cookie}{origin}Connection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).expect("a request");
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("an answer");
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        stream.write_all(request.as_bytes()).expect("the request is sent");
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).expect("a response arrives");
+        let response = String::from_utf8_lossy(&response).into_owned();
+        let (head, body) = response.split_once("\r\n\r\n").expect("the response has a head");
         (head.to_owned(), body.to_owned())
     }
 }
@@ -75,7 +76,7 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-fn serve() -> (Server, Visitor) {
+fn serve() -> (Server, Browser) {
     let hub = Hub::default();
     let mut encoder = Encoder::new(&RecordingInfo::default());
     encoder.flush();
@@ -85,62 +86,62 @@ fn serve() -> (Server, Visitor) {
     controls.offer_record(|| Ok("written".to_owned()));
     let options = ServerOptions {
         listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
-        token: Some(Token::new(TOKEN).expect("a token")),
+        token: Some(Token::new(TOKEN).expect("a valid token")),
         allow_hosts: vec![NAME.to_owned()],
         ..ServerOptions::default()
     };
     let server =
-        Server::start(options, Content { controls: Some(controls), ..Content::live(hub) }).expect("a free port");
+        Server::start(options, Content { controls: Some(controls), ..Content::live(hub) }).expect("a port is free");
     let proxy = proxy(server.address());
-    (server, Visitor { proxy, cookie: None })
+    (server, Browser { proxy, cookie: None })
 }
 
 #[test]
-fn the_token_becomes_a_cookie_below_the_prefix() {
-    let (_server, mut visitor) = serve();
-    assert!(visitor.ask("GET", "/").0.starts_with("HTTP/1.1 401 "));
-    let (head, body) = visitor.ask("GET", "/?trace=a%2520b&token=a%2Bb%2Fc%3D");
+fn token_becomes_a_cookie_below_the_prefix() {
+    let (_server, mut browser) = serve();
+    assert!(browser.request("GET", "/").0.starts_with("HTTP/1.1 401 "));
+    let (head, body) = browser.request("GET", "/?trace=a%2520b&token=a%2Bb%2Fc%3D");
     assert!(head.starts_with("HTTP/1.1 303 ") && body.is_empty(), "{head}");
     assert_eq!(header(&head, "location"), Some("./?trace=a%2520b"));
-    let cookie = header(&head, "set-cookie").expect("a cookie");
+    let cookie = header(&head, "set-cookie").expect("the browser has a cookie");
     assert_eq!(cookie, format!("vramscope={TOKEN}; HttpOnly; SameSite=Lax"));
-    visitor.cookie = cookie.split(';').next().map(str::to_owned);
-    let (head, body) = visitor.ask("GET", "/?trace=a%2520b");
+    browser.cookie = cookie.split(';').next().map(str::to_owned);
+    let (head, body) = browser.request("GET", "/?trace=a%2520b");
     assert!(head.starts_with("HTTP/1.1 200 ") && body.starts_with("<!doctype html>"), "{head}");
-    assert!(visitor.ask("GET", "/metrics").0.starts_with("HTTP/1.1 200 "));
-    assert_eq!(visitor.ask("GET", "/commands").1, "{\"allowed\":true,\"commands\":[\"record\"]}\n");
-    assert_eq!(visitor.ask("POST", "/commands/record").1, "{\"done\":\"written\"}\n");
+    assert!(browser.request("GET", "/metrics").0.starts_with("HTTP/1.1 200 "));
+    assert_eq!(browser.request("GET", "/commands").1, "{\"allowed\":true,\"commands\":[\"record\"]}\n");
+    assert_eq!(browser.request("POST", "/commands/record").1, "{\"done\":\"written\"}\n");
 
     let mut request = tungstenite::client::IntoClientRequest::into_client_request(format!("ws://{NAME}{PREFIX}/ws"))
-        .expect("an address");
-    let cookie = visitor.cookie.as_ref().expect("a cookie").parse().expect("a header value");
+        .expect("a valid address");
+    let cookie = browser.cookie.as_ref().expect("the browser has a cookie").parse().expect("a valid header value");
     request.headers_mut().insert("Cookie", cookie);
-    request.headers_mut().insert("Origin", format!("https://{NAME}").parse().expect("a header value"));
-    let stream = TcpStream::connect(visitor.proxy).expect("the proxy listens");
-    let (mut socket, _) = tungstenite::client(request, stream).expect("a socket through the proxy");
+    request.headers_mut().insert("Origin", format!("https://{NAME}").parse().expect("a valid header value"));
+    let stream = TcpStream::connect(browser.proxy).expect("the proxy listens");
+    let (mut socket, _) = tungstenite::client(request, stream).expect("the WebSocket opens through the proxy");
     assert!(matches!(socket.read(), Ok(Message::Binary(_))));
 }
 
-/// What stands in a text between `before` and the next quote.
+/// Returns the texts between `before` and the next quote or parenthesis.
 fn quoted<'a>(text: &'a str, before: &str) -> Vec<&'a str> {
-    let ends = |rest: &'a str| rest.split(['"', '\'', ')']).next().unwrap_or(rest);
-    text.split(before).skip(1).map(ends).collect()
+    let until_end = |rest: &'a str| rest.split(['"', '\'', ')']).next().unwrap_or(rest);
+    text.split(before).skip(1).map(until_end).collect()
 }
 
 #[test]
-fn every_address_in_the_page_is_relative() {
+fn every_url_in_the_page_is_relative() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../www");
     let mut found = 0;
-    for (name, marks) in [
+    for (name, prefixes) in [
         ("index.html", &["href=\"", "src=\""][..]),
         ("main.js", &["from \"", "fetch(\"", "import(\""]),
         ("style.css", &["url(", "url(\""]),
     ] {
-        let text = std::fs::read_to_string(folder.join(name)).expect("a file of the page");
-        for address in marks.iter().flat_map(|mark| quoted(&text, mark)).filter(|address| !address.is_empty()) {
+        let text = std::fs::read_to_string(folder.join(name)).expect("the page has the file");
+        for address in prefixes.iter().flat_map(|prefix| quoted(&text, prefix)).filter(|address| !address.is_empty()) {
             assert!(address.starts_with("./") || address.starts_with("data:"), "{name}: {address:?} is not relative");
             found += 1;
         }
     }
-    assert!(found >= 4, "{found} addresses");
+    assert!(found >= 4, "only {found} URLs were found");
 }

@@ -1,4 +1,4 @@
-//! What can be said at `/push` that should not be, and that it concerns nobody else.
+//! Invalid and valid clients of `/push`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,52 +7,53 @@ use std::time::{Duration, Instant};
 
 use tungstenite::client::IntoClientRequest;
 use tungstenite::{Message, WebSocket};
-use vramscope_collector::{Content, Aggregator, Hub, Outputs, Server, ServerOptions, Token};
+use vramscope_collector::{Aggregator, Content, Hub, Outputs, Server, ServerOptions, Token};
 use vramscope_trace::{DeviceId, Encoder, Event, EventKind, RecordingInfo, Recording, Sink, SiteId, AnnotationStage, StringId};
 
 const IDENTITY: &str = "0123456789abcdef0123456789abcdef";
 
-/// A hub with a token, and what it said of those who came.
-struct House {
-    gather: Aggregator,
+/// A server with a token that takes pushed recordings.
+struct PushServer {
+    aggregator: Aggregator,
     hub: Hub,
     server: Server,
-    told: Arc<Mutex<Vec<String>>>,
+    /// The aggregator's messages.
+    log: Arc<Mutex<Vec<String>>>,
 }
 
-fn house() -> House {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let theirs = Arc::clone(&told);
-    let gather = Aggregator::new(move |sentence| theirs.lock().expect("no panic").push(sentence.to_owned()));
+fn start() -> PushServer {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&log);
+    let aggregator = Aggregator::new(move |line| sink.lock().expect("no thread panics").push(line.to_owned()));
     let hub = Hub::default();
-    gather.begin(Outputs { hub: Some(hub.clone()), ..Outputs::default() }).expect("a thread");
+    aggregator.begin(Outputs { hub: Some(hub.clone()), ..Outputs::default() }).expect("a thread starts");
     let options = ServerOptions {
         listen: Some(([127, 0, 0, 1], 0).into()),
-        token: Some(Token::new("secret").expect("a token")),
+        token: Some(Token::new("secret").expect("a valid token")),
         ..ServerOptions::default()
     };
-    let content = Content { aggregator: Some(gather.clone()), ..Content::live(hub.clone()) };
-    let server = Server::start(options, content).expect("it serves");
-    House { gather, hub, server, told }
+    let content = Content { aggregator: Some(aggregator.clone()), ..Content::live(hub.clone()) };
+    let server = Server::start(options, content).expect("the server starts");
+    PushServer { aggregator, hub, server, log }
 }
 
-impl House {
+impl PushServer {
     fn connect(&self) -> WebSocket<TcpStream> {
         let address = self.server.address();
-        let stream = TcpStream::connect(address).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a time");
-        let mut request = format!("ws://{address}/push").into_client_request().expect("an address");
-        request.headers_mut().insert("authorization", "Bearer secret".parse().expect("a header"));
-        tungstenite::client(request, stream).expect("it is let in").0
+        let stream = TcpStream::connect(address).expect("the server receives");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("the socket can be configured");
+        let mut request = format!("ws://{address}/push").into_client_request().expect("a valid URL");
+        request.headers_mut().insert("authorization", "Bearer secret".parse().expect("a valid header value"));
+        tungstenite::client(request, stream).expect("the server accepts the token").0
     }
 
-    fn told(&self) -> Vec<String> {
-        self.told.lock().expect("no panic").clone()
+    fn log(&self) -> Vec<String> {
+        self.log.lock().expect("no thread panics").clone()
     }
 
     fn recording(&self) -> Recording {
         let mut recording = Recording::new();
-        self.hub.everything().iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a recording"));
+        self.hub.everything().iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a valid recording"));
         recording
     }
 }
@@ -61,7 +62,7 @@ fn hello(identity: &str) -> Message {
     Message::text(format!(r#"{{"process": "{identity}", "program": "train.py", "pid": 7, "rank": 1}}"#))
 }
 
-/// A recording of so many marks.
+/// Returns the chunks of a recording with this many marks.
 fn marks(count: u64) -> Vec<u8> {
     let mut encoder = Encoder::new(&RecordingInfo::default());
     let kind = EventKind::Mark { stage: AnnotationStage::Instant, name: StringId(0), address: 0, site: SiteId(0) };
@@ -70,8 +71,8 @@ fn marks(count: u64) -> Vec<u8> {
     encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
 }
 
-/// The next text that the hub says; or why it closes.
-fn answer(socket: &mut WebSocket<TcpStream>) -> Result<String, (u16, String)> {
+/// Returns the next text message, or the code and reason of the close.
+fn receive(socket: &mut WebSocket<TcpStream>) -> Result<String, (u16, String)> {
     loop {
         match socket.read() {
             Ok(Message::Text(text)) => return Ok(text.as_str().to_owned()),
@@ -83,118 +84,122 @@ fn answer(socket: &mut WebSocket<TcpStream>) -> Result<String, (u16, String)> {
 }
 
 #[test]
-fn what_should_not_be_said_ends_the_one_who_says_it() {
-    let house = house();
-    let mut good = house.connect();
-    good.send(hello(IDENTITY)).expect("it listens");
-    assert_eq!(answer(&mut good), Ok(r#"{"resume":0}"#.to_owned()));
+fn invalid_pushes_disconnect_only_their_process() {
+    let server = start();
+    let mut good = server.connect();
+    good.send(hello(IDENTITY)).expect("the server receives");
+    assert_eq!(receive(&mut good), Ok(r#"{"resume":0}"#.to_owned()));
     let mut number = 0;
-    let mut check = |said: &[Message], expected: (u16, &str)| {
+    let mut check = |messages: &[Message], expected: (u16, &str)| {
         number += 1;
-        let mut bad = house.connect();
-        let mut said = said.to_vec();
-        if let Some(Message::Text(text)) = said.first_mut()
+        let mut bad = server.connect();
+        let mut messages = messages.to_vec();
+        if let Some(Message::Text(text)) = messages.first_mut()
             && text.as_str() == "hello"
         {
-            said[0] = hello(&format!("{number:032x}"));
+            messages[0] = hello(&format!("{number:032x}"));
         }
-        // It may close in the middle of what is said.
-        said.into_iter().for_each(|message| drop(bad.send(message)));
-        let closed = std::iter::repeat_with(|| answer(&mut bad)).find_map(Result::err).expect("it ends");
+        // The server may close before all messages are sent.
+        messages.into_iter().for_each(|message| drop(bad.send(message)));
+        let closed =
+            std::iter::repeat_with(|| receive(&mut bad)).find_map(Result::err).expect("the server closes the socket");
         assert_eq!(closed.0, expected.0, "{closed:?}");
         assert!(closed.1.contains(expected.1), "{closed:?}");
     };
-    let begin = Message::text("hello");
+    let first = Message::text("hello");
     let next = Message::text(r#"{"next": 1}"#);
-    const WRONG: u16 = 1008;
-    check(&[Message::binary(marks(1))], (WRONG, "the first message says which process this is"));
-    check(&[Message::text("")], (WRONG, "what it says of itself"));
-    check(&[Message::text("[[[[")], (WRONG, "what it says of itself"));
-    check(&[Message::text("{}")], (WRONG, "`process` is the recording's identity"));
-    check(&[hello("../../etc/passwd")], (WRONG, "`process` is the recording's identity"));
-    check(&[Message::text("x".repeat(5000))], (WRONG, "at most 4096 bytes"));
-    check(&[begin.clone(), Message::binary(marks(1))], (WRONG, "a note with `next`"));
-    check(&[begin.clone(), Message::text("next")], (WRONG, "a text message is a note"));
-    check(&[begin.clone(), Message::text(r#"{"next": -1}"#)], (WRONG, "a text message is a note"));
-    check(&[begin.clone(), next.clone(), Message::binary(vec![0; 100])], (WRONG, "not a vramscope recording"));
-    check(&[begin.clone(), next.clone(), Message::binary(marks(9)[..60].to_vec())], (WRONG, "the recording ends"));
+    const POLICY: u16 = 1008;
+    check(&[Message::binary(marks(1))], (POLICY, "the first message must identify the process"));
+    check(&[Message::text("")], (POLICY, "the description of the process"));
+    check(&[Message::text("[[[[")], (POLICY, "the description of the process"));
+    check(&[Message::text("{}")], (POLICY, "`process` is the recording's identity"));
+    check(&[hello("../../etc/passwd")], (POLICY, "`process` is the recording's identity"));
+    check(&[Message::text("x".repeat(5000))], (POLICY, "at most 4096 bytes"));
+    check(&[first.clone(), Message::binary(marks(1))], (POLICY, "a note with `next`"));
+    check(&[first.clone(), Message::text("next")], (POLICY, "a text message must be a note"));
+    check(&[first.clone(), Message::text(r#"{"next": -1}"#)], (POLICY, "a text message must be a note"));
+    check(&[first.clone(), next.clone(), Message::binary(vec![0; 100])], (POLICY, "not a vramscope recording"));
+    check(&[first.clone(), next.clone(), Message::binary(marks(9)[..60].to_vec())], (POLICY, "the recording ends"));
     check(
-        &[begin.clone(), next.clone(), Message::binary(marks(1)), next.clone(), Message::binary(marks(1))],
-        (WRONG, "a chunk that begins with event 0"),
+        &[first.clone(), next.clone(), Message::binary(marks(1)), next.clone(), Message::binary(marks(1))],
+        (POLICY, "a chunk that begins with event 0"),
     );
-    // More than a state takes is not even read.
-    check(&[begin.clone(), next, Message::binary(vec![0; 66 << 20])], (0, ""));
-    check(&[begin, Message::text(r#"{"end": true, "more": "<script>"}"#)], (1000, "that was all"));
+    // A message larger than a full state is not read.
+    check(&[first.clone(), next, Message::binary(vec![0; 66 << 20])], (0, ""));
+    check(&[first, Message::text(r#"{"end": true, "more": "<script>"}"#)], (1000, "the recording is complete"));
 
-    good.send(Message::text(r#"{"next": 2}"#)).expect("it listens");
-    good.send(Message::binary(marks(3))).expect("it listens");
-    assert_eq!(answer(&mut good), Ok(r#"{"taken":2}"#.to_owned()));
-    good.send(Message::text(r#"{"end": true}"#)).expect("it listens");
-    assert_eq!(answer(&mut good), Err((1000, "that was all".to_owned())));
-    assert!(house.gather.stop().is_some() && house.gather.stop().is_none());
-    let recording = house.recording();
+    good.send(Message::text(r#"{"next": 2}"#)).expect("the server receives");
+    good.send(Message::binary(marks(3))).expect("the server receives");
+    assert_eq!(receive(&mut good), Ok(r#"{"taken":2}"#.to_owned()));
+    good.send(Message::text(r#"{"end": true}"#)).expect("the server receives");
+    assert_eq!(receive(&mut good), Err((1000, "the recording is complete".to_owned())));
+    assert!(server.aggregator.stop().is_some() && server.aggregator.stop().is_none());
+    let recording = server.recording();
     let device = recording.info().devices.iter().find(|device| device.name == "rank 1 · device 0");
-    let device = recording.end_state().device(DeviceId(device.expect("it is known").device)).expect("it did something");
-    assert_eq!(device.events(), 4, "three marks, and that of its end");
-    let refused = house.told().iter().filter(|said| said.contains("is not listened to any more: ")).count();
-    assert_eq!(refused, 3, "{:?}", house.told());
+    let device = recording
+        .end_state()
+        .device(DeviceId(device.expect("the recording lists the device").device))
+        .expect("the device has events");
+    assert_eq!(device.events(), 4, "three marks, and the mark of the end");
+    let refused = server.log().iter().filter(|line| line.starts_with("disconnected ")).count();
+    assert_eq!(refused, 3, "{:?}", server.log());
 }
 
 #[test]
-fn the_metrics_are_of_those_who_are_here() {
-    let house = house();
-    let mut program = house.connect();
-    program.send(hello(IDENTITY)).expect("it listens");
-    answer(&mut program).expect("where to begin");
-    program.send(Message::text(r#"{"next": 2}"#)).expect("it listens");
-    program.send(Message::binary(marks(3))).expect("it listens");
+fn metrics_cover_connected_processes_only() {
+    let server = start();
+    let mut program = server.connect();
+    program.send(hello(IDENTITY)).expect("the server receives");
+    receive(&mut program).expect("the first reply");
+    program.send(Message::text(r#"{"next": 2}"#)).expect("the server receives");
+    program.send(Message::binary(marks(3))).expect("the server receives");
     let metrics = || {
-        let mut stream = TcpStream::connect(house.server.address()).expect("it listens");
+        let mut stream = TcpStream::connect(server.server.address()).expect("the server receives");
         let request = "GET /metrics?token=secret HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
-        stream.write_all(request.as_bytes()).expect("it is small");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("text");
-        answer
+        stream.write_all(request.as_bytes()).expect("the request fits the socket buffer");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).expect("the response is text");
+        response
     };
-    let wait_until = |is_there: bool| {
-        let began = Instant::now();
-        while metrics().contains("vramscope_segments{device=\"1\",name=\"rank 1 · device 0\"} 0") != is_there {
-            assert!(began.elapsed() < Duration::from_secs(20), "{}", metrics());
+    let wait_until = |is_expected: bool| {
+        let start = Instant::now();
+        while metrics().contains("vramscope_segments{device=\"1\",name=\"rank 1 · device 0\"} 0") != is_expected {
+            assert!(start.elapsed() < Duration::from_secs(20), "{}", metrics());
             std::thread::sleep(Duration::from_millis(20));
         }
     };
     wait_until(true);
     drop(program);
     wait_until(false);
-    assert!(metrics().contains("vramscope_events_total "), "the recording goes on");
+    assert!(metrics().contains("vramscope_events_total "), "the recording continues");
 }
 
 #[test]
-fn who_says_nothing_is_let_go() {
-    let house = house();
-    let began = Instant::now();
-    let mut silent = house.connect();
-    assert!(answer(&mut silent).is_err());
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    assert_eq!(house.told(), [""; 0]);
+fn idle_client_is_disconnected() {
+    let server = start();
+    let start = Instant::now();
+    let mut silent = server.connect();
+    assert!(receive(&mut silent).is_err());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert_eq!(server.log(), [""; 0]);
 }
 
 #[test]
-fn a_process_that_comes_twice_is_listened_to_where_it_came_last() {
-    let house = house();
-    let (mut first, mut second) = (house.connect(), house.connect());
+fn newer_connection_of_a_process_replaces_the_older() {
+    let server = start();
+    let (mut first, mut second) = (server.connect(), server.connect());
     let note = || Message::text(r#"{"next": 5}"#);
-    first.send(hello(IDENTITY)).expect("it listens");
-    answer(&mut first).expect("where to begin");
-    first.send(note()).expect("it listens");
-    first.send(Message::binary(marks(3))).expect("it listens");
-    assert_eq!(answer(&mut first), Ok(r#"{"taken":5}"#.to_owned()));
-    second.send(hello(IDENTITY)).expect("it listens");
-    assert_eq!(answer(&mut second), Ok(r#"{"resume":5}"#.to_owned()));
-    first.send(note()).expect("it listens");
-    first.send(Message::binary(marks(3))).expect("it listens");
-    let (code, reason) = answer(&mut first).expect_err("it is not the newest");
+    first.send(hello(IDENTITY)).expect("the server receives");
+    receive(&mut first).expect("the first reply");
+    first.send(note()).expect("the server receives");
+    first.send(Message::binary(marks(3))).expect("the server receives");
+    assert_eq!(receive(&mut first), Ok(r#"{"taken":5}"#.to_owned()));
+    second.send(hello(IDENTITY)).expect("the server receives");
+    assert_eq!(receive(&mut second), Ok(r#"{"resume":5}"#.to_owned()));
+    first.send(note()).expect("the server receives");
+    first.send(Message::binary(marks(3))).expect("the server receives");
+    let (code, reason) = receive(&mut first).expect_err("a newer connection has replaced it");
     assert!(code == 1008 && reason.contains("another connection"), "{code} {reason}");
-    second.send(Message::text(r#"{"end": true}"#)).expect("it listens");
-    assert_eq!(answer(&mut second).expect_err("it has ended").0, 1000);
+    second.send(Message::text(r#"{"end": true}"#)).expect("the server receives");
+    assert_eq!(receive(&mut second).expect_err("the recording has ended").0, 1000);
 }

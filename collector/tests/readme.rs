@@ -21,7 +21,7 @@ fn lines(code: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_readme_shows_what_runs() {
+fn readme_snippet_is_part_of_the_example() {
     let shown = block(include_str!("../../README.md"), SECTION);
     let program = lines(include_str!("../examples/cudarc.rs"));
     assert!(shown.len() > 10, "{shown:?}");
@@ -29,7 +29,7 @@ fn the_readme_shows_what_runs() {
 }
 
 #[test]
-fn the_program_runs_or_says_why_not() {
+fn example_runs_or_reports_a_missing_gpu() {
     let turn = gpu::turn();
     // Without a GPU this ends well, too.
     example::main().unwrap();

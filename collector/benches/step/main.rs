@@ -11,12 +11,13 @@
 #![allow(missing_docs)]
 
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, io};
 
 use cudarc::driver::CudaContext;
-use vramscope_collector::{CudaDevice, CudaPool, Listen, Monitor, MonitorOptions, Settings};
+use vramscope_collector::{CudaDevice, CudaPool, Monitor, Settings};
 use vramscope_trace::NullSink;
 
 mod net;
@@ -52,16 +53,11 @@ fn measure(plan: &Plan) {
     let context = CudaContext::new(0).expect("there is a GPU");
     let device = || CudaDevice::from_context(&context).expect("there is a GPU");
     let folder = tempfile::tempdir().expect("a folder");
-    let settings = Settings::default();
-    let options = MonitorOptions {
-        listen: Listen::At(([127, 0, 0, 1], 0).into()),
-        record: Some(folder.path().join("step.vram")),
-        ..MonitorOptions::of("step", &settings, &device())
-    };
-    let monitor = Monitor::start(options).expect("it can be recorded");
-    let mut viewer = Viewer::start(&monitor.url().expect("it is served"));
-    let recorded = CudaPool::recorded(device(), settings.clone(), monitor.recorder());
-    let plain = CudaPool::new(device(), settings, NullSink, || 0);
+    let builder = Monitor::builder(device()).program("step").record(folder.path().join("step.vram"));
+    let builder = builder.listen(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let (monitor, recorded) = builder.start().expect("the monitor starts");
+    let mut viewer = Viewer::start(&monitor.url().expect("the page is served"));
+    let plain = CudaPool::new(device(), Settings::default(), NullSink, || 0);
     let mut nets = [Net::new(&context, &recorded), Net::new(&context, &plain)];
     (0..plan.warm_up).for_each(|_| nets.iter_mut().for_each(|net| net.step(Duration::ZERO)));
     let events = recorded_events(&recorded, &mut nets[0]);

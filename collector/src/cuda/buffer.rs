@@ -1,4 +1,4 @@
-//! Numbers in a GPU's memory, and their uses on several streams.
+//! The memory of one buffer on a GPU and its uses on several streams.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,28 +9,33 @@ use vramscope_trace::{DeviceInfo, StreamId};
 use super::device::CudaDevice;
 use super::error::refused;
 use super::order::{Tracked, waits_for};
-use crate::memory::{DeviceUsage, Element, MemoryDevice, sealed};
+use crate::memory::{DeviceUsage, Element, MemoryDevice};
 
 /// The memory of one buffer on a GPU.
 ///
-/// Work on several streams is kept in order by events, as cudarc keeps it for a `CudaSlice`: what reads waits for the last that wrote,
-/// and what writes for those that read and wrote. While the context has only its default stream there is nothing to keep in order, and
-/// the events are made at the first use after that; they are most of what it costs. Once the buffer is dropped, its own stream waits
-/// for all of them before the memory is used again.
+/// Work on several streams is ordered by events, as cudarc does for a `CudaSlice`: a read waits for
+/// the last write, a write for earlier reads and writes. While the context has only its default
+/// stream nothing needs ordering; the events are created at the first use after that and are most
+/// of the cost. After the drop, the buffer's own stream waits for all uses before the memory is
+/// reused.
 ///
-/// That covers every use by copies and libraries, which tell their stream, on however many streams they are, and the last kernel that
-/// reads and the last that writes. It does not cover what cudarc does not tell:
+/// This covers copies and libraries on any number of streams, the last kernel that reads and the
+/// last that writes. It does not cover what cudarc does not report:
 ///
-/// * Of kernels that read on several streams at the same time only the last to be launched is waited for, as with cudarc's slices. For
-///   the others, [`PoolSlice::record_stream`](crate::PoolSlice::record_stream) says that they take longer. A launch is `unsafe`: who
-///   launches answers for that.
-/// * A kernel on a stream of another `CudaContext` is not kept in order at all. Copies there are: the program waits for them.
-/// * cudarc's own `memcpy_dtod` to another device reads when it may, which is to be done before the source is written or dropped.
+/// * Of kernels that read on several streams at the same time, only the last launched is waited
+/// for, as with cudarc's slices. Report the
+///   others with [`PoolSlice::record_stream`](crate::PoolSlice::record_stream). A launch is
+/// `unsafe`, and this is one of its conditions.
+/// * A kernel on a stream of another `CudaContext` is not ordered at all. Copies there are: the
+/// program waits for them.
+/// * cudarc's `memcpy_dtod` to another device may read late; finish it before the source is written
+/// or dropped.
 ///   `PoolStream::clone_dtod` waits for it.
-/// * After `CudaContext::disable_event_tracking`, which is `unsafe`, nothing is kept in order.
+/// * After `CudaContext::disable_event_tracking`, which is `unsafe`, nothing is ordered.
 #[derive(Debug)]
 pub struct CudaBuffer<T> {
-    /// The stream that the memory was asked for on, and for whose work it is used again.
+    /// The stream it was allocated on; after its free, the memory is reused for work on this
+    /// stream.
     stream: Arc<CudaStream>,
     address: sys::CUdeviceptr,
     len: usize,
@@ -38,36 +43,38 @@ pub struct CudaBuffer<T> {
 }
 
 impl<T> CudaBuffer<T> {
-    /// Whether cudarc keeps the context's streams in order with each other.
+    /// Returns true if cudarc orders the context's streams.
     pub(super) fn is_tracking(&self) -> bool {
         self.stream.context().is_managing_stream_synchronization()
     }
 
-    /// The address of the first number, for as long as the buffer.
+    /// Returns the address of the first number.
     pub(super) fn address(&self) -> &sys::CUdeviceptr {
         &self.address
     }
 
-    /// The same memory as cudarc's own, and the events of its uses.
+    /// Returns cudarc's representation of the memory with the events of its uses, creating it if
+    /// necessary.
     pub(super) fn tracked(&self) -> &Tracked<T> {
-        // SAFETY: Whoever made this buffer guarantees memory for `len` numbers at `address`, of which any bytes are values.
+        // SAFETY: The creator of this buffer guarantees memory for `len` numbers at `address`; any
+        // bytes are valid numbers.
         self.tracked.get_or_init(|| unsafe { Tracked::new(&self.stream, self.address, self.len) })
     }
 
     pub(super) fn tracked_mut(&mut self) -> &mut Tracked<T> {
         self.tracked();
-        self.tracked.get_mut().expect("it was just made")
+        self.tracked.get_mut().expect("created by the call above")
     }
 
-    /// The same where something was kept in order already.
+    /// Returns cudarc's representation if it has been created.
     pub(super) fn already_tracked(&self) -> Option<&Tracked<T>> {
         self.tracked.get()
     }
 
-    /// The address of the first number, the buffer's stream, and what it is kept in order by.
+    /// Returns the address of the first number, the buffer's stream and cudarc's representation.
     pub(super) fn parts_mut(&mut self) -> (sys::CUdeviceptr, &Arc<CudaStream>, &mut Tracked<T>) {
         self.tracked();
-        (self.address, &self.stream, self.tracked.get_mut().expect("it was just made"))
+        (self.address, &self.stream, self.tracked.get_mut().expect("created by the call above"))
     }
 
     fn bytes(&self) -> usize {
@@ -101,8 +108,9 @@ impl<T> DevicePtrMut<T> for CudaBuffer<T> {
         if let Some(written) = waits_for(&self.stream, stream) {
             return (address, written);
         }
-        // As long as only its own stream uses it, with nobody else looking, there is nothing to wait for; what the stream is given now
-        // counts as written when the events are made. So memory that is set when it is made needs none.
+        // While only its own stream uses the buffer there is nothing to wait for. Work queued now
+        // counts as written when the events are created, so initializing new memory needs no
+        // events.
         let is_first = self.tracked.get().is_none() && *stream == *self.stream;
         if is_first || self.tracked.get().is_none() && !self.is_tracking() {
             return (address, SyncOnDrop::Record(None));
@@ -113,9 +121,8 @@ impl<T> DevicePtrMut<T> for CudaBuffer<T> {
     }
 }
 
-impl sealed::Sealed for CudaDevice {}
-
-impl MemoryDevice for CudaDevice {
+// SAFETY: The driver's allocations are exclusive, and every access is bounded by the buffer.
+unsafe impl MemoryDevice for CudaDevice {
     type Stream = Arc<CudaStream>;
     type Buffer<T: Element> = CudaBuffer<T>;
 
@@ -141,7 +148,7 @@ impl MemoryDevice for CudaDevice {
         Some(self.sample())
     }
 
-    // SAFETY: What the caller guarantees is what the work on the buffer relies on.
+    // SAFETY: The caller's guarantees are those that work on the buffer relies on.
     unsafe fn buffer<T: Element>(
         stream: &Arc<CudaStream>,
         address: u64,
@@ -157,37 +164,38 @@ impl MemoryDevice for CudaDevice {
         }
         bind(&stream)?;
         let (address, _written) = buffer.device_ptr_mut(&stream);
-        // SAFETY: The buffer has that many bytes at that address, and zeros are values of every `Element`.
+        // SAFETY: The buffer has that many bytes at that address; zeros are a valid `Element`.
         let set = unsafe { result::memset_d8_async(address, 0, bytes, stream.cu_stream()) };
         set.map_err(|error| refused("cuMemsetD8Async", error))
     }
 
     fn write<T: Element>(buffer: &mut CudaBuffer<T>, values: &[T]) -> Result<(), DeviceError> {
-        assert_eq!(values.len(), buffer.len, "as many numbers as there is room for");
+        assert_eq!(values.len(), buffer.len, "source and buffer have different lengths");
         if values.is_empty() {
             return Ok(());
         }
         let stream = Arc::clone(&buffer.stream);
         bind(&stream)?;
         let (address, written) = buffer.device_ptr_mut(&stream);
-        // SAFETY: The buffer has room for the numbers, and they are there until the copy is done, which is waited for.
+        // SAFETY: The buffer has room for the numbers; `values` lives until the copy has finished,
+        // which is waited for.
         let copied = unsafe { result::memcpy_htod_async(address, values, stream.cu_stream()) };
         drop(written);
         copied.map_err(|error| refused("cuMemcpyHtoDAsync", error))?;
-        // The driver copies ordinary memory aside before it returns, but pinned memory later.
+        // The driver buffers pageable memory before it returns, but reads pinned memory later.
         wait(&stream)
     }
 
     fn read<T: Element>(buffer: &CudaBuffer<T>, values: &mut [T]) -> Result<(), DeviceError> {
-        assert_eq!(values.len(), buffer.len, "room for as many numbers as there are");
+        assert_eq!(values.len(), buffer.len, "buffer and destination have different lengths");
         if values.is_empty() {
             return Ok(());
         }
         let stream = &buffer.stream;
         bind(stream)?;
         let (address, read) = buffer.device_ptr(stream);
-        // SAFETY: The buffer has as many numbers as `values` has room for, which is there until the copy is done, which is waited for
-        // below. Any bytes are values of an `Element`.
+        // SAFETY: `values` has room for the buffer's numbers and lives until the copy has finished,
+        // which is waited for below. Any bytes are a valid `Element`.
         let copied = unsafe { result::memcpy_dtoh_async(values, address, stream.cu_stream()) };
         drop(read);
         copied.map_err(|error| refused("cuMemcpyDtoHAsync", error))?;
@@ -195,18 +203,18 @@ impl MemoryDevice for CudaDevice {
     }
 
     fn copy<T: Element>(from: &CudaBuffer<T>, to: &mut CudaBuffer<T>) -> Result<(), DeviceError> {
-        assert_eq!(from.len, to.len, "as many numbers as there is room for");
+        assert_eq!(from.len, to.len, "source and destination have different lengths");
         if from.len == 0 {
             return Ok(());
         }
         let stream = Arc::clone(&to.stream);
         bind(&stream)?;
         stream.memcpy_dtod(from, to).map_err(|error| refused("cuMemcpyDtoDAsync", error))?;
-        // From another device nobody else keeps the source until it is read.
+        // Nothing else keeps the source on another device alive until it has been read.
         if from.stream.context() == stream.context() { Ok(()) } else { wait(&stream) }
     }
 
-    /// The buffer's stream waits for the uses on other streams, as a `CudaSlice`'s does when it is dropped.
+    /// Makes the buffer's stream wait for uses on other streams, as dropping a `CudaSlice` does.
     fn finish<T: Element>(buffer: CudaBuffer<T>) {
         if let Some(tracked) = buffer.tracked.into_inner() {
             tracked.finish();

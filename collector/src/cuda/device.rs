@@ -1,4 +1,4 @@
-//! The device itself.
+//! A GPU's memory: segments, streams and events.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
@@ -12,74 +12,76 @@ use super::driver::{Entered, outside};
 use super::error::{CudaError, describe, refused};
 use super::events::Events;
 use super::pages::Pages;
-use super::usage::{Before, Usage};
+use super::usage::{Usage, UsageBeforeOpening};
 use crate::memory::DeviceUsage;
 
-/// The handle of the per-thread default stream.
+/// Handle of the per-thread default stream.
 pub(super) const PER_THREAD_STREAM: u64 = 2;
 
 /// The memory of a GPU.
 ///
-/// Segments are `cuMemAlloc`'s, and expandable ones pages of `cuMemCreate`'s. A stream is known by the value of its handle, 0 for the
-/// default stream; the per-thread default stream (2) means another stream on each thread and is refused. A stream that memory was asked
-/// for on, that was recorded as using a buffer, or whose requests were diverted is kept until the device is dropped, with which the pool
-/// is gone: a program that makes streams anew for each step should keep a few instead. Whoever names a stream by its number alone, as
-/// a [`Pool`](vramscope_pool::Pool) is told one, sees to it that the stream outlives the pool. What is still held is given back when
-/// the device is dropped.
+/// Segments come from `cuMemAlloc`, pages of expandable segments from `cuMemCreate`. A stream is
+/// identified by its handle, 0 being the default stream; the per-thread default stream (2) differs
+/// from thread to thread and is rejected. A stream that memory was requested on, that used a
+/// buffer, or whose requests were redirected is kept until the device is dropped: keep a few
+/// streams instead of creating new ones for each step. A stream given by number alone must outlive
+/// the pool. Dropping the device releases all memory.
 #[derive(Debug)]
 pub struct CudaDevice {
     context: Arc<CudaContext>,
     name: String,
     compute_capability: (i32, i32),
     total_bytes: u64,
-    /// Bytes of the segments handed out, by address.
+    /// Bytes of segments by address.
     segments: BTreeMap<u64, u64>,
-    /// Made when the first expandable segment is.
+    /// Created with the first expandable segment.
     pages: Option<Pages>,
     mapped_bytes: u64,
     events: Events,
     usage: Usage,
-    /// The streams that were told as more than a number, by that number. They are kept because freed memory is handed out again to
-    /// work on the stream with the same number, which must be the same stream.
+    /// Streams by handle. They are kept because freed memory is reused for work on the stream with
+    /// the same handle, which must then be the same stream.
     streams: BTreeMap<u64, Arc<CudaStream>>,
 }
 
 impl CudaDevice {
-    /// Opens the device with that number, in its primary context, which is the one that cudarc and CUDA's runtime use. A program that
-    /// has a `CudaContext` already takes [`from_context`](Self::from_context): cudarc keeps streams in order with each other only
-    /// where they know of one `CudaContext`, and two of the same context know nothing of each other.
+    /// Opens the device with this number in its primary context, the one that cudarc and the CUDA
+    /// runtime use.
+    ///
+    /// A program that has a `CudaContext` uses [`from_context`](Self::from_context) instead: cudarc
+    /// orders streams only within one `CudaContext` object.
     ///
     /// # Errors
-    /// When there is no driver, it is too old, or it has no such device.
+    /// If there is no driver, it is too old, or it has no such device.
     pub fn new(ordinal: usize) -> Result<Self, CudaError> {
         load_driver(ordinal)?;
         let handle = find_device(ordinal)?;
-        let before = Before::look(bus_id(handle)?, has_primary_context(handle)?);
+        let before = UsageBeforeOpening::measure(bus_id(handle)?, has_primary_context(handle)?);
         let context =
             outside(|| CudaContext::new(ordinal)).map_err(|error| failed("cuDevicePrimaryCtxRetain", error))?;
         Self::open(context, before)
     }
 
-    /// What a recording says of every device that the driver finds, in the order of their numbers. Opens none.
+    /// Returns the descriptions of all devices, in order of their numbers, without opening any.
     ///
     /// # Errors
-    /// When there is no driver or it is too old.
+    /// If there is no driver or it is too old.
     pub fn list() -> Result<Vec<DeviceInfo>, CudaError> {
         load_driver(0)?;
         let devices = result::device::get_count().map_err(|error| failed("cuDeviceGetCount", error))?;
         (0..u16::try_from(devices).unwrap_or(0)).map(describe_device).collect()
     }
 
-    /// The device of a context that the program has, whose streams it uses with the pool.
+    /// Opens the device of the program's context, whose streams can then be used with the pool.
     ///
     /// # Errors
-    /// When the driver fails.
+    /// If the driver fails.
     pub fn from_context(context: &Arc<CudaContext>) -> Result<Self, CudaError> {
-        let before = Before::look(bus_id(context.cu_device())?, true);
+        let before = UsageBeforeOpening::measure(bus_id(context.cu_device())?, true);
         Self::open(Arc::clone(context), before)
     }
 
-    fn open(context: Arc<CudaContext>, before: Before) -> Result<Self, CudaError> {
+    fn open(context: Arc<CudaContext>, before: UsageBeforeOpening) -> Result<Self, CudaError> {
         let memory = {
             let _entered = Entered::new(&context).map_err(|error| CudaError::Driver(error.to_string()))?;
             driver_memory().map_err(|error| failed("cuMemGetInfo", error))?
@@ -99,53 +101,57 @@ impl CudaDevice {
         })
     }
 
-    /// The context that the memory is in.
+    /// Returns the context.
     #[must_use]
     pub fn context(&self) -> &Arc<CudaContext> {
         &self.context
     }
 
-    /// The device's name, `NVIDIA H200`.
+    /// Returns the device's name, such as `NVIDIA H200`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What its processors can do, as CUDA numbers it: (9, 0) for Hopper's.
+    /// Returns the compute capability; (9, 0) for Hopper.
     #[must_use]
     pub fn compute_capability(&self) -> (i32, i32) {
         self.compute_capability
     }
 
-    /// Bytes of memory on it.
+    /// Returns the device's total memory in bytes.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
 
-    /// Who holds its memory. Where the driver does not tell processes apart, as in many containers, what was in use when the device
-    /// was opened is taken to be what others hold, and everything above it to be this process's.
+    /// Returns who holds the device's memory.
     ///
-    /// Asking takes about as long as a call of the driver that makes memory.
+    /// If the driver does not tell processes apart, as in many containers, memory in use when the
+    /// device was opened counts as other processes' memory and everything above it as this
+    /// process's. The call takes about as long as allocating memory from the driver.
     #[must_use]
     pub fn sample(&self) -> DeviceUsage {
         let held_bytes = self.segments.values().sum::<u64>() + self.mapped_bytes;
         self.usage.sample(self.memory(), held_bytes)
     }
 
-    /// The number of `stream`, which is kept for as long as the device.
+    /// Returns the number of `stream` and keeps the stream for as long as the device.
     ///
     /// # Errors
-    /// When the stream is of another `CudaContext`, be it one of the same GPU, since cudarc keeps no order between theirs and ours; and
-    /// when it is the per-thread default stream, whose number means another stream on each thread.
+    /// If the stream belongs to another `CudaContext` object, even of the same GPU, because cudarc
+    /// does not order their streams; or if it is the per-thread default stream, whose number means
+    /// another stream on each thread.
     pub(super) fn keep(&mut self, stream: &Arc<CudaStream>) -> Result<StreamId, DeviceError> {
         if !Arc::ptr_eq(stream.context(), &self.context) {
-            return Err(not_ours("the stream is of another CudaContext than the pool"));
+            return Err(not_ours(
+                "the stream belongs to another CudaContext than the pool: use a stream of the pool's context",
+            ));
         }
         let number = stream.cu_stream() as u64;
         if number == PER_THREAD_STREAM {
             return Err(not_ours(
-                "the per-thread default stream is another one on each thread, and a pool takes none of them",
+                "the per-thread default stream cannot be used with a pool: it is another stream on each thread",
             ));
         }
         self.streams.entry(number).or_insert_with(|| Arc::clone(stream));
@@ -164,15 +170,17 @@ impl Device for CudaDevice {
     fn reserve(&mut self, bytes: u64) -> Result<u64, DeviceError> {
         let _entered = Entered::new(&self.context)?;
         let mut address = 0;
-        // SAFETY: The driver writes to a variable that is there.
+        // SAFETY: The driver writes to a valid variable.
         let allocated = unsafe { sys::cuMemAlloc_v2(&mut address, bytes as usize) };
         allocated.result().map_err(|error| refused("cuMemAlloc", error))?;
-        // Buffers rely on it. What the driver promises is 256 bytes; segments are large, and those it has always aligned to more.
+        // Buffers rely on this alignment. The driver promises 256 bytes, but aligns large
+        // allocations to more.
         if !address.is_multiple_of(MIN_BLOCK_BYTES) {
-            // SAFETY: The driver just handed it out and nobody was told of it. Should it fail, the memory is lost.
+            // SAFETY: The driver just returned the address and nothing uses it. If this fails, the
+            // memory leaks.
             let _ = unsafe { sys::cuMemFree_v2(address) };
             return Err(DeviceError::Failed(format!(
-                "its memory at {address:#x} is not aligned to {MIN_BLOCK_BYTES} bytes"
+                "the driver's memory at {address:#x} is not aligned to {MIN_BLOCK_BYTES} bytes"
             )));
         }
         self.segments.insert(address, bytes);
@@ -181,16 +189,17 @@ impl Device for CudaDevice {
 
     fn release(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError> {
         if self.segments.get(&address) != Some(&bytes) {
-            return Err(DeviceError::Failed(format!("no {bytes} bytes are reserved at {address:#x}")));
+            return Err(DeviceError::Failed(format!("no segment of {bytes} bytes is reserved at {address:#x}")));
         }
         let _entered = Entered::new(&self.context)?;
-        // SAFETY: The driver handed the address out and it was not freed since. The call waits for the work on the device.
+        // SAFETY: The driver returned the address, and it has not been freed. The call waits for
+        // work on the device.
         unsafe { sys::cuMemFree_v2(address) }.result().map_err(|error| refused("cuMemFree", error))?;
         self.segments.remove(&address);
         Ok(())
     }
 
-    /// Nothing free where the driver does not answer, since then it gives nothing out either.
+    /// Returns zeros if the driver fails, because it then allocates nothing either.
     fn memory(&self) -> DeviceMemory {
         let asked = Entered::new(&self.context).ok().and_then(|_entered| driver_memory().ok());
         asked.unwrap_or(DeviceMemory { free_bytes: 0, total_bytes: self.total_bytes })
@@ -215,7 +224,7 @@ impl Device for CudaDevice {
 
     fn unmap(&mut self, address: u64, bytes: u64, page_bytes: u64, stream: StreamId) -> Result<(), DeviceError> {
         let _entered = Entered::new(&self.context)?;
-        // SAFETY: That the number means a stream that is still there is what whoever handed it to the pool guarantees.
+        // SAFETY: The caller of the pool guarantees that the number means an existing stream.
         let waited = unsafe { sys::cuStreamSynchronize(stream.0 as sys::CUstream) };
         waited.result().map_err(|error| refused("cuStreamSynchronize", error))?;
         self.pages()?.unmap(address, bytes, page_bytes)?;
@@ -241,7 +250,7 @@ impl Device for CudaDevice {
 
 impl Drop for CudaDevice {
     fn drop(&mut self) {
-        // Where these fail, the driver has shut down or the context is broken, and the memory is gone with it.
+        // If these fail, the driver has shut down or the context is broken, and the memory is gone.
         let Ok(_entered) = Entered::new(&self.context) else { return };
         let _ = result::ctx::synchronize();
         self.events.destroy();
@@ -249,7 +258,7 @@ impl Drop for CudaDevice {
             pages.destroy();
         }
         for &address in self.segments.keys() {
-            // SAFETY: The driver handed the address out, it was not freed since, and no work is left that uses it.
+            // SAFETY: The driver returned the address, it has not been freed, and no work uses it.
             let _ = unsafe { sys::cuMemFree_v2(address) };
         }
     }
@@ -265,15 +274,16 @@ fn failed(call: &str, error: DriverError) -> CudaError {
 }
 
 fn load_driver(ordinal: usize) -> Result<(), CudaError> {
-    // SAFETY: Loading the driver's library runs its initializers, which are meant to run in any program.
+    // SAFETY: Loading the driver's library runs its initializers, which are safe in any program.
     if !unsafe { sys::is_culib_present() } {
         return Err(CudaError::NoDriver);
     }
     let mut cuda_version = 0;
-    // SAFETY: The library is there, and this function in every version of it; it writes to a variable that is there.
+    // SAFETY: The library is loaded and every version has this function; it writes to a valid
+    // variable.
     let asked = unsafe { sys::cuDriverGetVersion(&mut cuda_version) };
     asked.result().map_err(|error| failed("cuDriverGetVersion", error))?;
-    // The oldest for which cudarc can be built; what is called here is in every driver since.
+    // The oldest version that cudarc supports; every function called here exists since.
     if cuda_version < 11040 {
         return Err(CudaError::OldDriver { cuda_version });
     }
@@ -293,25 +303,25 @@ fn find_device(ordinal: usize) -> Result<sys::CUdevice, CudaError> {
 fn describe_device(device: u16) -> Result<DeviceInfo, CudaError> {
     let handle = find_device(usize::from(device))?;
     let name = result::device::get_name(handle).map_err(|error| failed("cuDeviceGetName", error))?;
-    // SAFETY: The driver has just given the handle out.
+    // SAFETY: The driver just returned the handle.
     let total = unsafe { result::device::total_mem(handle) };
     let total_bytes = total.map_err(|error| failed("cuDeviceTotalMem", error))? as u64;
     Ok(DeviceInfo { device, name, total_bytes, history_complete: true, ..DeviceInfo::default() })
 }
 
-/// Where the device is in the machine, `0000:3b:00.0`, which NVML knows it by too.
+/// Returns the device's PCI bus id, such as `0000:3b:00.0`, by which NVML also identifies it.
 fn bus_id(device: sys::CUdevice) -> Result<String, CudaError> {
     let mut text: [c_char; 32] = [0; 32];
-    // SAFETY: The driver writes at most as many characters as it is told there is room for.
+    // SAFETY: The driver writes at most as many characters as the given length.
     let asked = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as i32, device) };
     asked.result().map_err(|error| failed("cuDeviceGetPCIBusId", error))?;
-    // SAFETY: The driver ends the text with a 0, and the array began as zeros in any case.
+    // SAFETY: The text ends with a 0: the driver writes one, and the array was zeroed.
     Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
 }
 
 fn has_primary_context(device: sys::CUdevice) -> Result<bool, CudaError> {
     let (mut flags, mut active) = (0, 0);
-    // SAFETY: The driver writes to two variables that are there.
+    // SAFETY: The driver writes to two valid variables.
     let asked = unsafe { sys::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active) };
     asked.result().map_err(|error| failed("cuDevicePrimaryCtxGetState", error))?;
     Ok(active != 0)
@@ -319,14 +329,14 @@ fn has_primary_context(device: sys::CUdevice) -> Result<bool, CudaError> {
 
 fn compute_capability(device: sys::CUdevice) -> Result<(i32, i32), CudaError> {
     use sys::CUdevice_attribute_enum as Attribute;
-    // SAFETY: The device is one that the driver named.
+    // SAFETY: The driver returned the device's handle.
     let ask = |what| unsafe { result::device::get_attribute(device, what) };
     let version = ask(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
         .and_then(|major| Ok((major, ask(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?)));
     version.map_err(|error| failed("cuDeviceGetAttribute", error))
 }
 
-/// How much memory the current context's device has.
+/// Returns the memory of the current context's device.
 fn driver_memory() -> Result<DeviceMemory, DriverError> {
     let (free_bytes, total_bytes) = result::mem_get_info()?;
     Ok(DeviceMemory { free_bytes: free_bytes as u64, total_bytes: total_bytes as u64 })

@@ -1,49 +1,60 @@
-//! Why a GPU cannot be had, and the driver's errors in words.
+//! Errors of the CUDA driver.
 
 use std::fmt;
 
 use cudarc::driver::{DriverError, sys};
 use vramscope_pool::DeviceError;
 
-/// Why there is no such device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a GPU cannot be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CudaError {
     /// This machine has no NVIDIA driver.
+    #[error("CUDA is not available: the driver's library (libcuda.so.1) cannot be loaded")]
     NoDriver,
-    /// The driver is of before CUDA 11.4.
+    /// The driver is older than CUDA 11.4.
+    #[error("the NVIDIA driver supports CUDA {}; CUDA 11.4 or newer is required", CudaVersion(*cuda_version))]
     OldDriver {
-        /// The newest CUDA that it runs, 1000 times the major number and 10 times the minor one: 10020 is CUDA 10.2.
+        /// Newest CUDA version it supports: 1000 × major + 10 × minor, so 10020 is CUDA 10.2.
         cuda_version: i32,
     },
-    /// The driver is there and the device is not.
+    /// The driver has no device with this number.
+    #[error("{}", NoDevice { ordinal: *ordinal, devices: *devices })]
     NoDevice {
-        /// The number that was asked for.
+        /// The requested device's number.
         ordinal: usize,
-        /// How many devices there are.
+        /// Number of devices on this machine.
         devices: usize,
     },
-    /// The driver refused.
+    /// A driver function failed.
+    #[error("the CUDA driver failed: {0}")]
     Driver(String),
 }
 
-impl fmt::Display for CudaError {
+struct CudaVersion(i32);
+
+impl fmt::Display for CudaVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoDriver => f.write_str("no CUDA here: the driver's library (libcuda.so.1) cannot be loaded"),
-            Self::OldDriver { cuda_version: version } => {
-                let (major, minor) = (version / 1000, version % 1000 / 10);
-                write!(f, "the NVIDIA driver runs CUDA {major}.{minor} at most; 11.4 is needed")
-            }
-            Self::NoDevice { devices: 0, .. } => f.write_str("no CUDA here: the driver finds no device"),
-            Self::NoDevice { ordinal, devices } => write!(f, "there is no CUDA device {ordinal}: there are {devices}"),
-            Self::Driver(reason) => write!(f, "the CUDA driver failed: {reason}"),
+        write!(f, "{}.{}", self.0 / 1000, self.0 % 1000 / 10)
+    }
+}
+
+struct NoDevice {
+    ordinal: usize,
+    devices: usize,
+}
+
+impl fmt::Display for NoDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self { devices: 0, .. } => f.write_str("CUDA is not available: the driver finds no device"),
+            Self { ordinal, devices: 1 } => write!(f, "no CUDA device {ordinal}: this machine has 1 device"),
+            Self { ordinal, devices } => write!(f, "no CUDA device {ordinal}: this machine has {devices} devices"),
         }
     }
 }
 
-impl std::error::Error for CudaError {}
-
-/// What went wrong in the driver's function `call`, in the driver's words.
+/// Describes the error of the driver function `call`, in the driver's words.
 pub(super) fn describe(call: &str, error: DriverError) -> String {
     let words = |text: Result<&std::ffi::CStr, DriverError>| text.map(|text| text.to_string_lossy().into_owned());
     let name = words(error.error_name()).unwrap_or_else(|_| format!("error {}", error.0 as u32));
@@ -53,7 +64,7 @@ pub(super) fn describe(call: &str, error: DriverError) -> String {
     }
 }
 
-/// The error of the driver's function `call` as a pool is told of it.
+/// Converts the error of the driver function `call` for the pool.
 pub(super) fn refused(call: &str, error: DriverError) -> DeviceError {
     match error.0 {
         sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => DeviceError::OutOfMemory,
@@ -66,11 +77,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_says_what_is_missing() {
+    fn errors_name_what_is_missing() {
         let check = |error: CudaError, expected: &str| assert_eq!(error.to_string(), expected);
-        check(CudaError::NoDriver, "no CUDA here: the driver's library (libcuda.so.1) cannot be loaded");
-        check(CudaError::NoDevice { ordinal: 0, devices: 0 }, "no CUDA here: the driver finds no device");
-        check(CudaError::NoDevice { ordinal: 2, devices: 1 }, "there is no CUDA device 2: there are 1");
-        check(CudaError::OldDriver { cuda_version: 10020 }, "the NVIDIA driver runs CUDA 10.2 at most; 11.4 is needed");
+        check(CudaError::NoDriver, "CUDA is not available: the driver's library (libcuda.so.1) cannot be loaded");
+        check(CudaError::NoDevice { ordinal: 0, devices: 0 }, "CUDA is not available: the driver finds no device");
+        check(CudaError::NoDevice { ordinal: 2, devices: 1 }, "no CUDA device 2: this machine has 1 device");
+        check(
+            CudaError::OldDriver { cuda_version: 10020 },
+            "the NVIDIA driver supports CUDA 10.2; CUDA 11.4 or newer is required",
+        );
     }
 }

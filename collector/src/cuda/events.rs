@@ -1,4 +1,4 @@
-//! Events in streams, used again once they have passed.
+//! Stream events, which are reused after they have passed.
 
 use std::ptr;
 
@@ -8,12 +8,12 @@ use vramscope_trace::StreamId;
 
 use super::error::refused;
 
-/// The events of one context. Every method is called with that context current.
+/// The events of one context. Every method needs that context to be current.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    /// A [`StreamEvent`] is the place of one of these.
+    /// A [`StreamEvent`] is an index into this list.
     slots: Vec<Slot>,
-    /// Places of slots that stand for no event.
+    /// Indices of unused slots.
     free: Vec<usize>,
 }
 
@@ -23,7 +23,7 @@ struct Slot {
     recorded: bool,
 }
 
-// SAFETY: An event may be used on every thread; the driver locks what it needs.
+// SAFETY: Events may be used on any thread; the driver synchronizes access.
 unsafe impl Send for Slot {}
 
 impl Events {
@@ -33,8 +33,8 @@ impl Events {
             None => self.create()?,
         };
         let stream = stream.0 as sys::CUstream;
-        // SAFETY: The event is ours and the context current. That a stream's number means a stream that is still there is what
-        // whoever handed it to the pool guarantees.
+        // SAFETY: The event belongs to this object and the context is current. The caller of the
+        // pool guarantees that the number means an existing stream.
         let recorded = unsafe { sys::cuEventRecord(self.slots[place].event, stream) }.result();
         if let Err(error) = recorded {
             self.free.push(place);
@@ -47,7 +47,7 @@ impl Events {
     fn create(&mut self) -> Result<usize, DeviceError> {
         let mut event: sys::CUevent = ptr::null_mut();
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
-        // SAFETY: The driver writes to a variable that is there.
+        // SAFETY: The driver writes to a valid variable.
         unsafe { sys::cuEventCreate(&mut event, flags) }.result().map_err(|error| refused("cuEventCreate", error))?;
         self.slots.push(Slot { event, recorded: false });
         Ok(self.slots.len() - 1)
@@ -55,7 +55,7 @@ impl Events {
 
     pub(super) fn has_passed(&mut self, event: StreamEvent) -> Result<bool, DeviceError> {
         let (place, driver_event) = self.find(event)?;
-        // SAFETY: The event is ours, and the context current.
+        // SAFETY: The event belongs to this object, and the context is current.
         match unsafe { sys::cuEventQuery(driver_event) }.result() {
             Ok(()) => {
                 self.recycle(place);
@@ -68,7 +68,7 @@ impl Events {
 
     pub(super) fn wait_for(&mut self, event: StreamEvent) -> Result<(), DeviceError> {
         let (place, driver_event) = self.find(event)?;
-        // SAFETY: The event is ours, and the context current.
+        // SAFETY: The event belongs to this object, and the context is current.
         let waited = unsafe { sys::cuEventSynchronize(driver_event) }.result();
         waited.map_err(|error| refused("cuEventSynchronize", error))?;
         self.recycle(place);
@@ -78,7 +78,7 @@ impl Events {
     fn find(&self, event: StreamEvent) -> Result<(usize, sys::CUevent), DeviceError> {
         let place = event.0 as usize;
         let slot = self.slots.get(place).filter(|slot| slot.recorded);
-        let slot = slot.ok_or_else(|| DeviceError::Failed(format!("there is no event {} in a stream", event.0)))?;
+        let slot = slot.ok_or_else(|| DeviceError::Failed(format!("stream event {} does not exist", event.0)))?;
         Ok((place, slot.event))
     }
 
@@ -87,12 +87,12 @@ impl Events {
         self.free.push(place);
     }
 
-    /// Gives all of them back to the driver.
+    /// Destroys all events.
     pub(super) fn destroy(&mut self) {
         self.free.clear();
         for slot in self.slots.drain(..) {
-            // SAFETY: The event is ours and forgotten with this. One that has not passed goes once it has. Where this fails the
-            // driver has shut down, and the events with it.
+            // SAFETY: The event belongs to this object and is not used again; the driver frees a
+            // pending one when it passes. If this fails, the driver has shut down.
             let _ = unsafe { sys::cuEventDestroy_v2(slot.event) };
         }
     }

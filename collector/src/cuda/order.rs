@@ -1,4 +1,4 @@
-//! The order of a buffer's uses on several streams.
+//! Orders a buffer's uses on several streams.
 
 use std::iter::successors;
 use std::mem::{ManuallyDrop, forget};
@@ -11,17 +11,18 @@ use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, 
 use super::device::PER_THREAD_STREAM;
 use super::driver::Entered;
 
-/// A buffer's memory as cudarc's own, whose two events are what kernels are kept in order by, and beside them an event for each stream
-/// that reads it otherwise.
+/// A buffer's memory as a cudarc slice, whose two events order kernels, and an event for each
+/// stream that reads it otherwise.
 ///
-/// cudarc's event of reads is the last reader's alone. So whoever reads and tells its stream gets an event of that stream instead, and
-/// whoever writes next, and the end of the buffer, wait for all of them.
+/// cudarc's read event belongs to the last reader only. Readers that report their stream therefore
+/// get an event of that stream, and the next writer, and the end of the buffer, wait for all of
+/// them.
 ///
-/// Once there were several streams, that is done without asking whether there are at the moment: work of one that is gone may not be
-/// done.
+/// Once a context has had several streams, this does not ask how many there are now: work of a
+/// dropped stream may still run.
 #[derive(Debug)]
 pub(super) struct Tracked<T> {
-    /// Never dropped: it would free what is the pool's.
+    /// Never dropped: that would free the pool's memory.
     pub(super) slice: ManuallyDrop<CudaSlice<T>>,
     pub(super) order: Order,
 }
@@ -29,20 +30,20 @@ pub(super) struct Tracked<T> {
 /// The events of a buffer's uses.
 #[derive(Debug)]
 pub(super) struct Order {
-    /// The stream that the buffer is of.
+    /// The buffer's stream.
     own: Arc<CudaStream>,
-    /// Of the slice: after the last kernel that reads.
+    /// The slice's event after the last kernel that reads.
     read: Event,
-    /// Of the slice: after the last that writes.
+    /// The slice's event after the last write.
     write: Event,
     reads: OnceLock<Box<Read>>,
-    /// Set at the first use while there were several streams.
+    /// Set at the first use while there are several streams.
     among_streams: OnceLock<()>,
-    /// Whether there are reads that no writer has waited for.
+    /// True if there are reads that no writer has waited for.
     has_new_reads: AtomicBool,
 }
 
-/// The event of one stream, after its last read.
+/// A stream's event after its last read.
 #[derive(Debug)]
 struct Read {
     stream: usize,
@@ -50,17 +51,17 @@ struct Read {
     next: OnceLock<Box<Read>>,
 }
 
-/// An event that somebody else owns; null for none.
+/// A borrowed event; null for none.
 #[derive(Clone, Copy, Debug)]
 struct Event(sys::CUevent);
 
-// SAFETY: An event may be used on every thread; the driver locks what it needs.
+// SAFETY: Events may be used on any thread; the driver synchronizes access.
 unsafe impl Send for Event {}
 // SAFETY: As above.
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// The event that is recorded at the end of a use, which is not recorded now.
+    /// Returns the event that the end of a use would record, without recording it.
     fn of(use_of: SyncOnDrop<'_>) -> Self {
         let event = match &use_of {
             SyncOnDrop::Record(Some((event, _))) => event.cu_event(),
@@ -72,13 +73,14 @@ impl Event {
 }
 
 impl<T> Tracked<T> {
-    /// What tracks `len` numbers at `address`.
+    /// Tracks `len` numbers at `address`.
     ///
     /// # Safety
-    /// There is memory for them, of which any bytes are values, for as long as what is returned.
+    /// The memory is valid for as long as the result, and any bytes in it are valid numbers.
     pub(super) unsafe fn new(own: &Arc<CudaStream>, address: sys::CUdeviceptr, len: usize) -> Self {
         let context = own.context();
-        // An error that another call left in the context would be a panic in `upgrade_device_ptr`; it is put back.
+        // An error left in the context would make `upgrade_device_ptr` panic; it is restored
+        // afterwards.
         let left_behind = context.check_err();
         // SAFETY: The caller guarantees the memory.
         let mut slice = unsafe { own.upgrade_device_ptr::<T>(address, len) };
@@ -96,12 +98,12 @@ impl<T> Tracked<T> {
         Self { slice: ManuallyDrop::new(slice), order }
     }
 
-    /// The end of the uses: what comes on the buffer's stream from now on comes after all of them.
+    /// Ends all uses: work queued on the buffer's stream from now on runs after them.
     pub(super) fn finish(self) {
         let Self { slice, order } = self;
         order.settle_on(&order.own);
         ManuallyDrop::into_inner(slice).leak();
-        // One after the other: a chain of boxes would be dropped as deep as it is long.
+        // Iteratively: a chain of boxes would be dropped recursively.
         let mut next = order.reads.into_inner();
         while let Some(read) = next {
             next = read.next.into_inner();
@@ -110,35 +112,36 @@ impl<T> Tracked<T> {
 }
 
 impl Order {
-    /// Whether all uses are on one stream, asked for a use that follows.
+    /// Returns true if all uses so far are on one stream.
     fn is_of_one_stream(&self) -> bool {
         if !self.is_managed() {
             return self.among_streams.get().is_none();
         }
-        // What is still queued on its stream, of this buffer or of one before, counts to other streams as written just now.
+        // Work still queued on the buffer's stream counts as a write now, for other streams.
         self.among_streams.get_or_init(|| self.note(self.record(self.write)));
         false
     }
 
-    /// Whether cudarc keeps the context's streams in order with each other.
+    /// Returns true if cudarc orders the context's streams.
     fn is_managed(&self) -> bool {
         self.own.context().is_managing_stream_synchronization()
     }
 
-    /// Has `stream` wait for whoever wrote, and says how its read ends.
+    /// Makes `stream` wait for the last write, and returns how to record the end of its read.
     pub(super) fn read_on<'a>(&'a self, stream: &'a CudaStream) -> SyncOnDrop<'a> {
         if self.is_of_one_stream() {
             return SyncOnDrop::Record(None);
         }
         self.note(self.wait(stream, [self.write]));
         if !self.is_managed() {
-            // There is no stream but this one, and whoever writes next does so on it.
+            // There is no other stream, so the next write is on this one.
             return SyncOnDrop::Record(None);
         }
         match self.event_of(stream) {
             Ok(event) => {
                 if stream.cu_stream() != self.own.cu_stream() {
-                    // The event may be that of another stream, which is gone and had the same handle: it is not to be lost.
+                    // The event may belong to a dropped stream that had the same handle: do not
+                    // lose it.
                     self.note(self.wait(stream, [Event(event.cu_event())]));
                 }
                 self.has_new_reads.store(true, Ordering::Release);
@@ -148,7 +151,7 @@ impl Order {
         }
     }
 
-    /// Has `stream` wait for everybody who used the memory. Nobody else uses it meanwhile.
+    /// Makes `stream` wait for all uses. The caller has exclusive access.
     pub(super) fn settle_on(&self, stream: &CudaStream) {
         if self.is_of_one_stream() {
             return;
@@ -158,15 +161,17 @@ impl Order {
         self.note(self.wait(stream, [self.read, self.write].into_iter().chain(reads)));
     }
 
-    /// Before a kernel reads on a stream that is not known here. Where there are several, cudarc has it wait for the slice's last writer.
+    /// Prepares a kernel's read on an unknown stream. With several streams, cudarc waits for the
+    /// slice's last writer.
     pub(super) fn before_kernel_reads(&self) {
         if !self.is_of_one_stream() && !self.is_managed() {
             self.note(self.wait(&self.own, [self.write]));
         }
     }
 
-    /// Before a kernel writes on a stream that is not known here. Where there are several, cudarc has it wait for the slice's two events,
-    /// of which one is made to stand for all who read. Nobody else uses the memory meanwhile.
+    /// Prepares a kernel's write on an unknown stream. With several streams, cudarc waits for the
+    /// slice's two events, one of which is made to stand for all readers. The caller has exclusive
+    /// access.
     pub(super) fn before_kernel_writes(&self) {
         if !self.is_of_one_stream() && (self.has_new_reads.load(Ordering::Acquire) || !self.is_managed()) {
             self.settle_on(&self.own);
@@ -174,7 +179,7 @@ impl Order {
         }
     }
 
-    /// The event for `stream`, which is made where there is none.
+    /// Returns the event for `stream`, creating it if necessary.
     fn event_of(&self, stream: &CudaStream) -> Result<&CudaEvent, DriverError> {
         let handle = stream.cu_stream() as usize;
         let (mut place, mut made) = (&self.reads, None);
@@ -188,7 +193,7 @@ impl Order {
                         None => self.own.context().new_event(None)?,
                     };
                     let read = Box::new(Read { stream: handle, event, next: OnceLock::new() });
-                    // Where another thread was faster, its stream may be the same.
+                    // Another thread was faster; its event may be for the same stream.
                     made = place.set(read).err().map(|read| read.event);
                 }
             }
@@ -199,7 +204,8 @@ impl Order {
         let _entered = self.enter()?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         for event in events.into_iter().filter(|event| !event.0.is_null()) {
-            // SAFETY: Whoever lends the stream keeps it, the slice and the list keep the events, and the context is current.
+            // SAFETY: The caller keeps the stream, the slice and the list keep the events, and the
+            // context is current.
             unsafe { result::stream::wait_event(stream.cu_stream(), event.0, flags) }?;
         }
         Ok(())
@@ -207,7 +213,7 @@ impl Order {
 
     fn record(&self, event: Event) -> Result<(), DriverError> {
         let _entered = self.enter()?;
-        // SAFETY: The slice keeps the event, this the stream, and the context is current.
+        // SAFETY: The slice keeps the event, `self` the stream, and the context is current.
         if event.0.is_null() { Ok(()) } else { unsafe { result::event::record(event.0, self.own.cu_stream()) } }
     }
 
@@ -215,14 +221,15 @@ impl Order {
         Entered::new(self.own.context()).map_err(|_| DriverError(sys::CUresult::CUDA_ERROR_INVALID_CONTEXT))
     }
 
-    /// Keeps an error for the next call that can return one, as cudarc does.
+    /// Stores an error for the next call that can return one, as cudarc does.
     fn note(&self, done: Result<(), DriverError>) {
         self.own.context().record_err(done);
     }
 }
 
-/// Whether events cannot keep `stream` in order with `own`, since it is of another `CudaContext`, which knows nothing of ours, or another
-/// one on each thread. Then it is the program that waits: here for what was queued before, and for the use as the end of it says.
+/// Returns `Some` if events cannot order `stream` and `own`: it belongs to another `CudaContext`
+/// object, or is another stream on each thread. Then the program waits, here for earlier work, and
+/// at the end of the use as the result says.
 pub(super) fn waits_for<'a>(own: &CudaStream, stream: &'a CudaStream) -> Option<SyncOnDrop<'a>> {
     let context = own.context();
     if Arc::ptr_eq(context, stream.context()) && stream.cu_stream() as u64 != PER_THREAD_STREAM {

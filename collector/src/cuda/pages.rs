@@ -8,17 +8,17 @@ use vramscope_pool::DeviceError;
 
 use super::error::refused;
 
-/// The addresses and pages of one device. Every method is called with the device's context current.
+/// Address ranges and pages of one device. Every method needs the device's context to be current.
 #[derive(Debug)]
 pub(super) struct Pages {
     device: sys::CUdevice,
-    /// Whether other devices on the bus, network cards above all, may be let into the memory.
+    /// True if other devices, such as network cards, may access the memory.
     remote_access: bool,
-    /// What page sizes and addresses are multiples of.
+    /// Alignment of page sizes and addresses.
     granularity: u64,
-    /// Bytes of reserved addresses, by the first.
+    /// Bytes of reserved ranges by address.
     ranges: BTreeMap<u64, u64>,
-    /// What is mapped, by its first address.
+    /// Mapped pages by address.
     mapped: BTreeMap<u64, Page>,
 }
 
@@ -32,7 +32,7 @@ impl Pages {
     pub(super) fn new(device: sys::CUdevice) -> Result<Self, DeviceError> {
         use sys::CUdevice_attribute_enum as Attribute;
         if attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)? == 0 {
-            let reason = "it has no virtual memory management, which expandable segments need";
+            let reason = "the device has no virtual memory management, which expandable segments need";
             return Err(DeviceError::Failed(reason.to_owned()));
         }
         let remote_access =
@@ -41,7 +41,7 @@ impl Pages {
             Self { device, remote_access, granularity: 0, ranges: BTreeMap::new(), mapped: BTreeMap::new() };
         let mut granularity = 0;
         let minimum = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
-        // SAFETY: The driver reads a description and writes a number, both there for the call.
+        // SAFETY: The driver reads a description and writes a number, both valid for the call.
         let asked = unsafe { sys::cuMemGetAllocationGranularity(&mut granularity, &pages.properties(), minimum) };
         asked.result().map_err(|error| refused("cuMemGetAllocationGranularity", error))?;
         pages.granularity = granularity as u64;
@@ -51,7 +51,8 @@ impl Pages {
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<u64, DeviceError> {
         self.check_multiple(bytes)?;
         let mut address = 0;
-        // SAFETY: The driver writes to a variable that is there. It chooses addresses that nothing else uses.
+        // SAFETY: The driver writes to a valid variable and chooses addresses that nothing else
+        // uses.
         let reserved =
             unsafe { sys::cuMemAddressReserve(&mut address, bytes as usize, self.granularity as usize, 0, 0) };
         reserved.result().map_err(|error| refused("cuMemAddressReserve", error))?;
@@ -61,12 +62,12 @@ impl Pages {
 
     pub(super) fn release(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError> {
         if self.ranges.get(&address) != Some(&bytes) {
-            return Err(DeviceError::Failed(format!("no {bytes} bytes of addresses are reserved at {address:#x}")));
+            return Err(DeviceError::Failed(format!("no range of {bytes} bytes is reserved at {address:#x}")));
         }
         if let Some((page, _)) = self.mapped.range(address..address + bytes).next() {
-            return Err(DeviceError::Failed(format!("there is still memory at {page:#x}")));
+            return Err(DeviceError::Failed(format!("the range still has mapped memory at {page:#x}")));
         }
-        // SAFETY: The addresses were reserved as this range, and nothing is mapped at them.
+        // SAFETY: The addresses were reserved as this range, and nothing is mapped there.
         let freed = unsafe { sys::cuMemAddressFree(address, bytes as usize) };
         freed.result().map_err(|error| refused("cuMemAddressFree", error))?;
         self.ranges.remove(&address);
@@ -76,7 +77,7 @@ impl Pages {
     pub(super) fn map(&mut self, address: u64, bytes: u64, page_bytes: u64) -> Result<(), DeviceError> {
         self.check_pages(address, bytes, page_bytes)?;
         if let Some((page, _)) = self.mapped.range(address..address + bytes).next() {
-            return Err(DeviceError::Failed(format!("there is memory at {page:#x} already")));
+            return Err(DeviceError::Failed(format!("memory is already mapped at {page:#x}")));
         }
         let mut pages = Vec::new();
         for _ in 0..bytes / page_bytes {
@@ -96,18 +97,19 @@ impl Pages {
         Ok(())
     }
 
-    /// Takes pages away that no work uses any more.
+    /// Unmaps pages that no work uses.
     pub(super) fn unmap(&mut self, address: u64, bytes: u64, page_bytes: u64) -> Result<(), DeviceError> {
         self.check_pages(address, bytes, page_bytes)?;
         let pages: Vec<Page> = self.mapped.range(address..address + bytes).map(|(_, &page)| page).collect();
-        // As many pages of that size as there is room for, each at a multiple of the size: so all of them are there.
+        // The range holds exactly this many pages of this size, all aligned to it, so none is
+        // missing.
         if pages.len() as u64 != bytes / page_bytes || pages.iter().any(|page| page.bytes != page_bytes) {
-            return Err(DeviceError::Failed(format!("not all of {bytes} bytes at {address:#x} is mapped")));
+            return Err(DeviceError::Failed(format!("{bytes} bytes at {address:#x} are not completely mapped")));
         }
         for (done, at) in addresses(address, page_bytes).take(pages.len()).enumerate() {
             if let Err(error) = unmap_page(at, page_bytes) {
-                // What a page holds is kept until its handle is released. Where it cannot be put back either, the context is broken
-                // and so is everything in it.
+                // A page keeps its content until its handle is released. If it cannot be mapped
+                // again either, the context is broken.
                 let _ = self.put(address, &pages[..done]);
                 return Err(refused("cuMemUnmap", error));
             }
@@ -117,29 +119,30 @@ impl Pages {
         Ok(())
     }
 
-    /// Gives all of it back.
+    /// Releases everything.
     pub(super) fn destroy(&mut self) {
-        // Where these fail the driver has shut down, and the memory is gone with it.
+        // If these fail, the driver has shut down and the memory is gone.
         for (address, page) in mem::take(&mut self.mapped) {
             let _ = unmap_page(address, page.bytes);
             release_all(&[page]);
         }
         for (address, bytes) in mem::take(&mut self.ranges) {
-            // SAFETY: The addresses were reserved as this range, and what was mapped at them is not any more.
+            // SAFETY: The addresses were reserved as this range, and nothing is mapped there any
+            // more.
             let _ = unsafe { sys::cuMemAddressFree(address, bytes as usize) };
         }
     }
 
     fn check_multiple(&self, bytes: u64) -> Result<(), DeviceError> {
         if bytes == 0 || !bytes.is_multiple_of(self.granularity) {
-            let reason = format!("{bytes} bytes are no multiple of the device's page size, {}", self.granularity);
+            let reason = format!("{bytes} bytes are not a multiple of the device's page size, {}", self.granularity);
             return Err(DeviceError::Failed(reason));
         }
         Ok(())
     }
 
-    /// Whether a stretch is a whole number of pages inside reserved addresses. The pool maps pages of one size in a range; the driver
-    /// refuses one that would overlap another.
+    /// Checks that a range consists of whole pages inside reserved addresses. All pages of a range
+    /// have one size, and the driver rejects overlapping ones.
     fn check_pages(&self, address: u64, bytes: u64, page_bytes: u64) -> Result<(), DeviceError> {
         self.check_multiple(page_bytes)?;
         let range = self.ranges.range(..=address).next_back();
@@ -151,7 +154,8 @@ impl Pages {
                 && bytes <= length.saturating_sub(offset)
         });
         if !inside {
-            let reason = format!("{bytes} bytes at {address:#x} are no pages of {page_bytes} in reserved addresses");
+            let reason =
+                format!("{bytes} bytes at {address:#x} are not whole pages of {page_bytes} bytes in a reserved range");
             return Err(DeviceError::Failed(reason));
         }
         Ok(())
@@ -159,22 +163,23 @@ impl Pages {
 
     fn create(&self, bytes: u64) -> Result<Page, DriverError> {
         let mut handle = 0;
-        // SAFETY: The driver reads a description and writes a handle, both there for the call.
+        // SAFETY: The driver reads a description and writes a handle, both valid for the call.
         unsafe { sys::cuMemCreate(&mut handle, bytes as usize, &self.properties(), 0) }.result()?;
         Ok(Page { bytes, handle })
     }
 
-    /// Maps pages of one size one after another from `address` on, all or none, and lets the device read and write them.
+    /// Maps consecutive pages of one size from `address`, all or none, with access for the device.
     fn put(&self, address: u64, pages: &[Page]) -> Result<(), DeviceError> {
         let Some(first) = pages.first() else { return Ok(()) };
         let back_out = |count: usize| {
-            // Nothing has used them yet. Where this fails there is nothing more to be done.
+            // Nothing has used them yet. If unmapping fails, nothing more can be done.
             for at in addresses(address, first.bytes).take(count) {
                 let _ = unmap_page(at, first.bytes);
             }
         };
         for (done, (at, page)) in addresses(address, first.bytes).zip(pages).enumerate() {
-            // SAFETY: The addresses are reserved and nothing is mapped at them, as the callers have checked; the handle is ours.
+            // SAFETY: The addresses are reserved and free, as the callers have checked; the handle
+            // belongs to this object.
             if let Err(error) = unsafe { sys::cuMemMap(at, page.bytes as usize, 0, page.handle, 0) }.result() {
                 back_out(done);
                 return Err(refused("cuMemMap", error));
@@ -183,7 +188,7 @@ impl Pages {
         let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
         let access = sys::CUmemAccessDesc { location: self.location(), flags };
         let bytes = first.bytes * pages.len() as u64;
-        // SAFETY: All of it was just mapped; the driver reads one description that is there for the call.
+        // SAFETY: The whole range was just mapped; the description is valid for the call.
         if let Err(error) = unsafe { sys::cuMemSetAccess(address, bytes as usize, &access, 1) }.result() {
             back_out(pages.len());
             return Err(refused("cuMemSetAccess", error));
@@ -192,14 +197,16 @@ impl Pages {
     }
 
     fn location(&self) -> sys::CUmemLocation {
-        // The second field lies in a union since CUDA 13.2, which would be another text for the same bytes.
-        // SAFETY: In every version of CUDA a location is two C ints, what it is and its number, and 1 is a device.
+        // Since CUDA 13.2 the second field is in a union, with the same layout.
+        // SAFETY: In every version of CUDA a location is two C ints, a type and a number; type 1 is
+        // a device.
         unsafe { mem::transmute::<[i32; 2], sys::CUmemLocation>([1, self.device]) }
     }
 
-    /// What memory the pages are made of.
+    /// Returns the kind of memory for pages.
     fn properties(&self) -> sys::CUmemAllocationProp {
-        // SAFETY: Of zeros it is a description that asks for nothing: numbers, null, and enumerations that have a 0.
+        // SAFETY: All zeros are a valid description: numbers, null pointers, and enumerations that
+        // have a 0.
         let mut properties: sys::CUmemAllocationProp = unsafe { mem::zeroed() };
         properties.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         properties.location = self.location();
@@ -208,27 +215,29 @@ impl Pages {
     }
 }
 
-/// Where pages of one size lie that begin at `address`.
+/// Returns the addresses of consecutive pages.
 fn addresses(address: u64, page_bytes: u64) -> impl Iterator<Item = u64> {
     (0..).map(move |page| address + page * page_bytes)
 }
 
 fn unmap_page(address: u64, bytes: u64) -> Result<(), DriverError> {
-    // SAFETY: The callers know that one page of that size was mapped at that address, and that no work uses it.
+    // SAFETY: The callers know that one page of this size is mapped at this address and that no
+    // work uses it.
     unsafe { sys::cuMemUnmap(address, bytes as usize) }.result()
 }
 
-/// Gives the memory of pages back that are mapped nowhere.
+/// Releases pages that are mapped nowhere.
 fn release_all(pages: &[Page]) {
     for page in pages {
-        // SAFETY: The handle is ours and not used again. There is no error that leaves it to be released once more.
+        // SAFETY: The handle belongs to this object and is not used again, whatever the call
+        // returns.
         let _ = unsafe { sys::cuMemRelease(page.handle) };
     }
 }
 
 fn attribute(device: sys::CUdevice, which: sys::CUdevice_attribute) -> Result<i32, DeviceError> {
     let mut value = 0;
-    // SAFETY: The driver writes to a variable that is there.
+    // SAFETY: The driver writes to a valid variable.
     let asked = unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) };
     asked.result().map_err(|error| refused("cuDeviceGetAttribute", error))?;
     Ok(value)

@@ -1,4 +1,4 @@
-//! A [`PoolSlice`] on a GPU as cudarc sees it: in every place where a `CudaSlice` may stand.
+//! cudarc's traits for a [`PoolSlice`] on a GPU, so that it is accepted wherever a `CudaSlice` is.
 
 use std::sync::Arc;
 
@@ -32,8 +32,9 @@ impl<T: Element> DevicePtrMut<T> for PoolSlice<T, CudaDevice> {
     }
 }
 
-// SAFETY: What is pushed is the address of the numbers, kept where it stays for as long as the borrow, as a kernel takes a pointer.
-// While there are several streams it is cudarc's own slice of the same memory that is pushed, with the events of its uses.
+// SAFETY: The pushed argument is the address of the numbers, stored where it stays valid for the
+// borrow, as kernels expect a pointer. With several streams it is cudarc's own slice of the same
+// memory, with the events of its uses.
 unsafe impl<'a, 'b: 'a, T: Element> PushKernelArg<&'b PoolSlice<T, CudaDevice>> for LaunchArgs<'a> {
     #[inline]
     fn arg(&mut self, slice: &'b PoolSlice<T, CudaDevice>) -> &mut Self {

@@ -1,6 +1,6 @@
-//! Parts of a [`PoolSlice`] on a GPU, in every place where cudarc's views may stand.
+//! Parts of a [`PoolSlice`] on a GPU, accepted wherever cudarc's views are.
 //!
-//! They are not cudarc's own: of those nobody learns on which streams they are used.
+//! cudarc's own view types cannot be used: they do not report on which streams they are used.
 
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
@@ -15,7 +15,8 @@ use super::order::{Order, waits_for};
 use crate::buffer::PoolSlice;
 use crate::memory::Element;
 
-/// Some of the numbers of a [`PoolSlice`] on a GPU, to read. cudarc's copies, launches and libraries take it as they take a `CudaView`.
+/// A read-only part of a [`PoolSlice`] on a GPU. cudarc's copies, launches and libraries accept it
+/// like a `CudaView`.
 pub struct PoolView<'a, T> {
     view: CudaView<'a, T>,
     address: sys::CUdeviceptr,
@@ -23,8 +24,8 @@ pub struct PoolView<'a, T> {
     order: &'a Order,
 }
 
-/// Some of the numbers of a [`PoolSlice`] on a GPU, to read and write. cudarc's copies, launches and libraries take it as they take a
-/// `CudaViewMut`.
+/// A mutable part of a [`PoolSlice`] on a GPU. cudarc's copies, launches and libraries accept it
+/// like a `CudaViewMut`.
 pub struct PoolViewMut<'a, T> {
     view: CudaViewMut<'a, T>,
     address: sys::CUdeviceptr,
@@ -33,7 +34,7 @@ pub struct PoolViewMut<'a, T> {
 }
 
 impl<T: Element> PoolSlice<T, CudaDevice> {
-    /// All of it, which can be cut into smaller parts.
+    /// Returns a view of the whole buffer.
     #[must_use]
     pub fn as_view(&self) -> PoolView<'_, T> {
         let (buffer, own) = (self.buffer(), self.stream());
@@ -41,7 +42,7 @@ impl<T: Element> PoolSlice<T, CudaDevice> {
         PoolView { view: tracked.slice.as_view(), address: *buffer.address(), own, order: &tracked.order }
     }
 
-    /// All of it to write to, which can be cut into smaller parts.
+    /// Returns a mutable view of the whole buffer.
     #[must_use]
     pub fn as_view_mut(&mut self) -> PoolViewMut<'_, T> {
         let (address, own, tracked) = self.buffer_mut().parts_mut();
@@ -49,9 +50,10 @@ impl<T: Element> PoolSlice<T, CudaDevice> {
     }
 }
 
-/// `bounds` of `len` numbers. They are asked only once, whatever they say the next time; that they are within is for cudarc to check.
+/// Converts `bounds` to a range. The bounds are evaluated once; cudarc checks that they are inside
+/// the buffer.
 fn range(bounds: impl RangeBounds<usize>, len: usize) -> Range<usize> {
-    let after = |place: usize| place.checked_add(1).expect("a place in memory");
+    let after = |index: usize| index.checked_add(1).expect("an index plus one fits in usize");
     let start = match bounds.start_bound() {
         Bound::Included(&first) => first,
         Bound::Excluded(&before) => after(before),
@@ -70,22 +72,22 @@ fn address_of<T>(start: sys::CUdeviceptr, place: usize) -> sys::CUdeviceptr {
 }
 
 impl<'a, T> PoolView<'a, T> {
-    /// How many numbers there are.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.view.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.view.is_empty()
     }
 
-    /// The numbers within `bounds`.
+    /// Returns a part of the view.
     ///
     /// # Panics
-    /// When they are not all here.
+    /// If `bounds` are outside the view.
     #[must_use]
     pub fn slice(&self, bounds: impl RangeBounds<usize>) -> PoolView<'a, T> {
         let Range { start, end } = range(bounds, self.len());
@@ -95,22 +97,22 @@ impl<'a, T> PoolView<'a, T> {
 }
 
 impl<T> PoolViewMut<'_, T> {
-    /// How many numbers there are.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.view.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.view.is_empty()
     }
 
-    /// The numbers within `bounds`, to read.
+    /// Returns a read-only part of the view.
     ///
     /// # Panics
-    /// When they are not all here.
+    /// If `bounds` are outside the view.
     #[must_use]
     pub fn slice(&self, bounds: impl RangeBounds<usize>) -> PoolView<'_, T> {
         let Range { start, end } = range(bounds, self.len());
@@ -118,10 +120,10 @@ impl<T> PoolViewMut<'_, T> {
         PoolView { view: view.slice(start..end), address: address_of::<T>(*address, start), own, order }
     }
 
-    /// The numbers within `bounds`.
+    /// Returns a mutable part of the view.
     ///
     /// # Panics
-    /// When they are not all here.
+    /// If `bounds` are outside the view.
     #[must_use]
     pub fn slice_mut(&mut self, bounds: impl RangeBounds<usize>) -> PoolViewMut<'_, T> {
         let Range { start, end } = range(bounds, self.len());
@@ -172,7 +174,8 @@ impl<T> DevicePtrMut<T> for PoolViewMut<'_, T> {
     }
 }
 
-// SAFETY: What is pushed is cudarc's own view of the same memory, which pushes its address for as long as the borrow.
+// SAFETY: The pushed argument is cudarc's own view of the same memory, which pushes its address for
+// the borrow.
 unsafe impl<'a, 'b: 'a, 'c: 'b, T> PushKernelArg<&'b PoolView<'c, T>> for LaunchArgs<'a> {
     #[inline]
     fn arg(&mut self, part: &'b PoolView<'c, T>) -> &mut Self {

@@ -1,4 +1,4 @@
-//! The other side of the seam: a disk that does what it is told to, and recordings to put there.
+//! A disk in memory that fails on request, and recordings to write to it.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -9,10 +9,10 @@ use vramscope_trace::{
     StreamId, StringId,
 };
 
-use super::storage::{Place, Storage, Stream};
+use super::storage::{FileRole, Storage, Stream};
 use super::{Keep, RecordingFile, Writer};
 
-/// A stream behind a queue of that many bytes.
+/// Creates a stream behind a queue of this size.
 pub(crate) fn stream_with_queue(
     out: impl Write + Send + 'static,
     queue_bytes: usize,
@@ -22,16 +22,16 @@ pub(crate) fn stream_with_queue(
     RecordingFile::start_with("a stream".to_owned(), writer, queue_bytes, patience).expect("a thread")
 }
 
-/// What goes wrong at a call.
+/// A failure of one call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
-    /// This call fails, the next is answered again.
+    /// This call fails; the next one succeeds.
     Once(io::ErrorKind),
-    /// A write takes part of the bytes: so many of 16 parts, and one at least.
+    /// A write takes this many sixteenths of the bytes, at least one byte.
     Short(usize),
-    /// A write takes so many of 16 parts, and from then on everything fails but taking the part away again.
+    /// A write takes this many sixteenths; then everything fails except truncating.
     Full(usize, io::ErrorKind),
-    /// The same, and nothing can be taken away either.
+    /// As `Full`, and truncating fails too.
     Gone(usize, io::ErrorKind),
 }
 
@@ -40,18 +40,18 @@ pub(super) enum Fault {
 pub(super) struct FakeState {
     pub(super) current: Vec<u8>,
     pub(super) next: Option<Vec<u8>>,
-    /// At which call something goes wrong, counted from 0.
+    /// The call that fails, counted from 0.
     pub(super) fault: Option<(u64, Fault)>,
     pub(super) calls: u64,
     pub(super) pauses: u32,
-    /// From when on everything fails.
+    /// Set once everything fails.
     failing: Option<Fault>,
-    /// How often the next file took the current one's place.
+    /// How often the next file replaced the current one.
     pub(super) taken: u32,
 }
 
 impl FakeState {
-    /// How many of the bytes are taken, if this call is answered.
+    /// Counts a call and returns how many bytes it takes.
     fn call(&mut self, len: usize) -> io::Result<usize> {
         let number = self.calls;
         self.calls += 1;
@@ -70,24 +70,24 @@ impl FakeState {
     }
 }
 
-/// The disk, of which a test keeps the other clone.
+/// The disk; the test keeps another clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fake(pub(super) Arc<Mutex<FakeState>>);
 
 impl Storage for Fake {
-    fn append(&mut self, place: Place, bytes: &[u8]) -> io::Result<usize> {
+    fn append(&mut self, role: FileRole, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.0.lock().expect("no panic");
         let len = state.call(bytes.len())?;
-        let file = match place {
-            Place::Current => &mut state.current,
-            Place::Next => state.next.as_mut().expect("it was begun"),
+        let file = match role {
+            FileRole::Current => &mut state.current,
+            FileRole::Next => state.next.as_mut().expect("it was begun"),
         };
         file.extend_from_slice(&bytes[..len]);
         Ok(len)
     }
 
-    fn cut(&mut self, place: Place, len: u64) -> io::Result<()> {
-        assert_eq!(place, Place::Current);
+    fn cut(&mut self, role: FileRole, len: u64) -> io::Result<()> {
+        assert_eq!(role, FileRole::Current);
         let mut state = self.0.lock().expect("no panic");
         if let Some(Fault::Gone(_, kind)) = state.failing {
             return Err(kind.into());
@@ -127,7 +127,7 @@ impl Storage for Fake {
     }
 }
 
-/// A program that allocates and frees, and what its recorder makes of that.
+/// A program that allocates and frees, with its encoder.
 pub(super) struct Program {
     pub(super) encoder: Encoder,
     events: u64,
@@ -145,7 +145,7 @@ impl Program {
         self.events += 1;
     }
 
-    /// Goes on by two events each for `blocks` blocks, the oldest of 32.
+    /// Allocates `blocks` blocks and frees the oldest of 32 each time.
     pub(super) fn run(&mut self, blocks: u64) {
         for _ in 0..blocks {
             let address = 0x7f00_0000_0000 + self.events.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (1 << 30) * 512;
@@ -157,7 +157,7 @@ impl Program {
         }
     }
 
-    /// A name, and an annotation by it.
+    /// Records a name and an annotation with it.
     pub(super) fn annotate(&mut self) {
         self.names += 1;
         self.encoder.define(&Definition::String(format!("name {}", self.names)));

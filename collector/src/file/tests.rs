@@ -9,16 +9,16 @@ use vramscope_trace::{ChunkKind, Recording, digest};
 use super::testing::{Fake, FakeState, Fault, Program};
 use super::*;
 
-/// The recording that such bytes are; a chunk that is cut off at the end is allowed only where that is said.
+/// Opens a recording; an incomplete chunk at the end is allowed only if `may_be_cut`.
 fn open(bytes: &[u8], may_be_cut: bool) -> Recording {
     let mut recording = Recording::new();
-    recording.push(bytes).expect("nothing but whole chunks and the beginning of one");
+    recording.push(bytes).expect("the bytes are chunks, the last perhaps incomplete");
     let finished = recording.finish();
     assert!(may_be_cut || finished.is_ok(), "{finished:?}");
     recording
 }
 
-/// A few hundred chunks of every kind.
+/// Returns a few hundred chunks of every kind.
 fn chunks() -> Vec<Chunk> {
     let mut program = Program::new();
     let mut chunks = program.chunks();
@@ -39,7 +39,7 @@ fn end_of(chunk: &Chunk) -> u64 {
     chunk.first_event + chunk.events
 }
 
-/// Writes chunks until one fails; says how many were written.
+/// Writes chunks until one fails; returns how many were written.
 fn write_all(writer: &mut Writer<Fake>, chunks: &[Chunk]) -> (usize, Option<io::Error>) {
     let now = Instant::now();
     let written = chunks.iter().try_fold(0, |count, chunk| match writer.append(chunk, now) {
@@ -52,12 +52,12 @@ fn write_all(writer: &mut Writer<Fake>, chunks: &[Chunk]) -> (usize, Option<io::
     }
 }
 
-/// What was opened before, by its bytes: most faults leave what others left, too.
+/// Results of opening, by content: most faults leave the same bytes.
 #[derive(Default)]
 struct Opened(HashMap<Vec<u8>, (u64, u64)>);
 
 impl Opened {
-    /// The last moment, and how many events are lost.
+    /// Returns the last event and the number of lost events.
     fn open(&mut self, bytes: &[u8], may_be_cut: bool) -> (u64, u64) {
         if let Some(&known) = self.0.get(bytes).filter(|_| !may_be_cut) {
             return known;
@@ -82,18 +82,18 @@ fn check_fault(chunks: &[Chunk], keep: Keep, at: u64, fault: Fault, opened: &mut
         writer.append_index();
     }
     let FakeState { current, next, calls, pauses, .. } = &*fake.0.lock().expect("no panic");
-    let told = format!("{fault:?} at call {at} of {calls}");
-    assert!(next.is_none(), "{told}: something was left beside the file");
-    assert!(*pauses <= 5000, "{told}");
+    let context = format!("{fault:?} at call {at} of {calls}");
+    assert!(next.is_none(), "{context}: the second file was left behind");
+    assert!(*pauses <= 5000, "{context}");
     if *calls <= at {
-        // There are no more calls than that.
+        // The fault comes after the last call.
         assert_eq!(written, chunks.len());
         return false;
     }
     if calls_for_chunks <= at {
-        // The index alone suffered: what it is of is there.
+        // Only the index failed; the recording is complete.
         let end = chunks.iter().map(end_of).max().expect("there is one");
-        assert_eq!(opened.open(current, matches!(fault, Fault::Gone(..))), (end, 0), "{told}");
+        assert_eq!(opened.open(current, matches!(fault, Fault::Gone(..))), (end, 0), "{context}");
         return true;
     }
     let recovers = match fault {
@@ -101,21 +101,21 @@ fn check_fault(chunks: &[Chunk], keep: Keep, at: u64, fault: Fault, opened: &mut
         Fault::Short(_) => true,
         Fault::Full(..) | Fault::Gone(..) => false,
     };
-    // A call that is told to take all of its bytes and is the last is no failure.
-    assert_eq!(error.is_none() && written == chunks.len(), recovers, "{told}: {error:?}");
+    // A short write of all bytes in the last call is no failure.
+    assert_eq!(error.is_none() && written == chunks.len(), recovers, "{context}: {error:?}");
     if let (Fault::Once(kind) | Fault::Full(_, kind) | Fault::Gone(_, kind), Some(error)) = (fault, &error) {
-        assert!(error.kind() == kind || error.kind() == io::ErrorKind::TimedOut, "{told}: {error}");
+        assert!(error.kind() == kind || error.kind() == io::ErrorKind::TimedOut, "{context}: {error}");
     }
     if written == 0 {
-        // Not even the head: there is no recording.
-        assert!(matches!(fault, Fault::Gone(..)) || current.is_empty(), "{told}");
+        // Not even the header was written.
+        assert!(matches!(fault, Fault::Gone(..)) || current.is_empty(), "{context}");
         return true;
     }
     let end = chunks[..written].iter().map(end_of).max().expect("there is one");
-    assert_eq!(opened.open(current, matches!(fault, Fault::Gone(..))), (end, 0), "{told}");
+    assert_eq!(opened.open(current, matches!(fault, Fault::Gone(..))), (end, 0), "{context}");
     if keep.is_everything() {
         let whole: Vec<u8> = chunks[..written].iter().flat_map(|chunk| chunk.bytes.clone()).collect();
-        assert!(current.starts_with(&whole), "{told}");
+        assert!(current.starts_with(&whole), "{context}");
     }
     true
 }
@@ -136,7 +136,7 @@ const FAULTS: [Fault; 13] = [
     Fault::Gone(15, io::ErrorKind::BrokenPipe),
 ];
 
-/// Every fault at every call of a whole run; says how many calls there were.
+/// Tries every fault at every call of a whole run; returns the number of calls.
 fn check_faults(keep: Keep) -> u64 {
     let (chunks, mut opened, mut calls) = (chunks(), Opened::default(), 0);
     for fault in FAULTS {
@@ -150,19 +150,19 @@ fn check_faults(keep: Keep) -> u64 {
 }
 
 #[test]
-fn whatever_fails_at_whichever_call_the_file_is_whole_up_to_there() {
+fn file_is_valid_after_any_fault_at_any_call() {
     assert!(check_faults(Keep::default()) > 250);
 }
 
 #[test]
-fn the_same_holds_while_the_newest_part_is_copied() {
+fn file_is_valid_after_any_fault_while_copying() {
     let everything: usize = chunks().iter().map(|chunk| chunk.bytes.len()).sum();
     let keep = Keep { bytes: Some(everything as u64 / 3), time: None };
     assert!(check_faults(keep) > 500);
 }
 
 #[test]
-fn a_pipe_that_stays_full_is_an_error_and_no_endless_wait() {
+fn pipe_that_stays_full_is_an_error_after_a_while() {
     let chunks = chunks();
     for kind in [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted] {
         assert!(check_fault(&chunks, Keep::default(), 100, Fault::Gone(8, kind), &mut Opened::default()));
@@ -192,7 +192,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn a_window_is_whole_and_as_large_as_it_should_be(
+    fn window_is_valid_and_within_its_limits(
         acts in prop::collection::vec(any_act(), 1..150),
         limit in prop::option::of(12_000..40_000u64),
         seconds in prop::option::of(5..30u64),
@@ -257,7 +257,7 @@ fn check_window(
         |(chunk, _): &&(Chunk, Instant)| end_of(chunk) > first || (is_state(chunk) && chunk.first_event == first);
     let dropped = sent.iter().rev().skip_while(begins).find(|(chunk, _)| chunk.kind == ChunkKind::Events);
     match (keep.time, keep.bytes) {
-        // What is gone is older than that, or the bytes were too many.
+        // What was dropped is older than that, or the size limit applied.
         (Some(time), None) => {
             if let Some((_, at)) = dropped {
                 prop_assert!(now.duration_since(*at) >= time);
@@ -270,13 +270,13 @@ fn check_window(
 }
 
 #[test]
-fn a_file_on_a_disk_keeps_its_newest_part() {
+fn file_on_a_disk_keeps_its_newest_part() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.vram");
     fs::write(folder.path().join(".a.vram.part"), "from a process that was killed").expect("room");
     let file = RecordingFile::create(&path, Keep { bytes: Some(100_000), time: None }).expect("a new file");
     let taken = fs::read_dir(folder.path()).expect("it is there").count();
-    assert_eq!(taken, 1, "what was left is gone");
+    assert_eq!(taken, 1, "the killed process's file is removed");
     let mut program = Program::new();
     for _ in 0..500 {
         program.run(200);
@@ -296,14 +296,14 @@ fn a_file_on_a_disk_keeps_its_newest_part() {
 }
 
 #[test]
-fn a_file_that_is_being_written_is_left_alone() {
+fn file_of_another_recording_is_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.vram");
     let file = RecordingFile::create(&path, Keep::default()).expect("a new file");
     Program::new().chunks().into_iter().for_each(|chunk| file.append(Arc::new(chunk)));
     file.flush();
     let refused = RecordingFile::create(&path, Keep::default()).expect_err("it is locked");
-    assert!(refused.to_string().contains("a.vram: another process is recording to it"), "{refused}");
+    assert!(refused.to_string().contains("a.vram: another process is recording to this file"), "{refused}");
     assert!(file.finish().expect("room") > 0);
     open(&fs::read(&path).expect("it is there"), false);
     drop(RecordingFile::create(&path, Keep::default()).expect("nobody writes it any more"));
@@ -311,7 +311,7 @@ fn a_file_that_is_being_written_is_left_alone() {
 }
 
 #[test]
-fn what_is_no_file_keeps_everything() {
+fn device_file_keeps_everything() {
     let folder = tempfile::tempdir().expect("a folder");
     let refused = RecordingFile::create(folder.path(), Keep::default()).expect_err("a folder");
     assert_eq!(refused.name, folder.path().display().to_string());
@@ -320,7 +320,7 @@ fn what_is_no_file_keeps_everything() {
         let null = Path::new("/dev/null");
         let keep = Keep { bytes: Some(1 << 20), time: None };
         let refused = RecordingFile::create(null, keep).expect_err("it gives nothing back");
-        assert!(refused.to_string().starts_with("/dev/null: only a file"), "{refused}");
+        assert!(refused.to_string().starts_with("/dev/null: not a regular file"), "{refused}");
         let file = RecordingFile::create(null, Keep::default()).expect("it takes everything");
         Program::new().chunks().into_iter().for_each(|chunk| file.append(Arc::new(chunk)));
         assert!(file.finish().expect("room") > 0);
@@ -328,7 +328,7 @@ fn what_is_no_file_keeps_everything() {
 }
 
 #[test]
-fn a_writer_that_panics_keeps_nobody_waiting() {
+fn panicking_writer_blocks_no_thread() {
     struct Broken(mpsc::Receiver<()>);
     impl Write for Broken {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -343,5 +343,5 @@ fn a_writer_that_panics_keeps_nobody_waiting() {
     Program::new().chunks().into_iter().for_each(|chunk| file.append(Arc::new(chunk)));
     drop(go_on);
     file.flush();
-    assert!(file.finish().expect_err("it is gone").to_string().starts_with("broken: the thread"));
+    assert!(file.finish().expect_err("the thread panicked").to_string().starts_with("broken: internal error"));
 }

@@ -1,4 +1,4 @@
-//! A look into a recording's file while it is written.
+//! Reading a recording's file while it is written.
 
 use std::fmt;
 use std::fs::File;
@@ -6,9 +6,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Shared;
+use super::queue::Shared;
 
-/// A file that keeps everything, to be read up to where it is written.
+/// A reader of a file that keeps everything, up to what has been written.
 #[derive(Clone)]
 pub(crate) struct FileView {
     file: Arc<Mutex<File>>,
@@ -26,25 +26,26 @@ impl FileView {
         Self { file, shared }
     }
 
-    /// The file, to be read wherever one likes.
+    /// Returns the file itself.
+    #[cfg(feature = "server")]
     pub(crate) fn file(&self) -> Arc<Mutex<File>> {
         Arc::clone(&self.file)
     }
 
-    /// Bytes that are written, whole chunks.
+    /// Returns the bytes written so far; whole chunks.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.shared.lock().bytes
     }
 
-    /// Some of the bytes that are written.
+    /// Reads a range of the bytes written so far.
     pub(crate) fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         read(&self.file, range)
     }
 }
 
-/// Reads a range of a file's bytes.
+/// Reads a range of a file.
 pub(crate) fn read(file: &Mutex<File>, range: Range<u64>) -> io::Result<Vec<u8>> {
-    // One that panicked while it read has left the file where the next one does not expect it anyway.
+    // A reader that panicked may have moved the position, which is set here anyway.
     let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
     file.seek(SeekFrom::Start(range.start))?;
     let mut bytes = vec![0; (range.end - range.start) as usize];

@@ -1,4 +1,4 @@
-//! Which part of a file is its newest, and what must go with it.
+//! Decides which part of a recording's file is kept.
 
 use std::collections::VecDeque;
 use std::iter;
@@ -9,37 +9,37 @@ use vramscope_trace::ChunkKind;
 
 use super::keep::Keep;
 
-/// Whether a chunk says something of what was recorded, not only of where the file's chunks are.
+/// Returns true for chunks of the recording itself, false for the index.
 pub(crate) fn is_of_the_recording(kind: ChunkKind) -> bool {
     use ChunkKind::{Annotations, Definitions, Events, Header, State};
     matches!(kind, Header | Definitions | Events | State | Annotations)
 }
 
-/// Where a full state stands in the file, and since when.
+/// Position and time of a full state in the file.
 #[derive(Clone, Copy, Debug)]
 struct Full {
     at: u64,
     since: Instant,
 }
 
-/// A file's layout, as far as it matters for cutting its beginning off.
+/// The positions in a file that matter for removing its oldest part.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
     len: u64,
-    /// Where what must always be there stands, head and definitions; neighbors are one.
+    /// Ranges of header and definition chunks, which are always kept. Adjacent ranges are merged.
     lasting: Vec<Range<u64>>,
     states: VecDeque<Full>,
-    /// When the first chunk came.
+    /// Time of the first chunk.
     begun: Option<Instant>,
 }
 
 impl Layout {
-    /// Bytes of the file.
+    /// Returns the size of the file.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// A chunk was added.
+    /// Adds a chunk.
     pub(super) fn push(&mut self, kind: ChunkKind, len: u64, now: Instant) {
         let begin = self.len;
         self.len += len;
@@ -54,7 +54,7 @@ impl Layout {
         }
     }
 
-    /// What must be there that stands before `cut`.
+    /// Returns the ranges before `cut` that must be kept.
     pub(super) fn lasting_before(&self, cut: u64) -> impl Iterator<Item = Range<u64>> {
         self.lasting.iter().take_while(move |range| range.start < cut).cloned()
     }
@@ -63,12 +63,12 @@ impl Layout {
         self.lasting_before(cut).map(|range| range.end - range.start).sum()
     }
 
-    /// Bytes that the file has once it is cut there.
+    /// Returns the file's size if everything removable before `cut` is removed.
     fn len_after(&self, cut: u64) -> u64 {
         self.lasting_bytes_before(cut) + self.len - cut
     }
 
-    /// The layout once only what is lasting, and all from `cut` on, is there.
+    /// Returns the layout after everything removable before `cut` is removed.
     pub(super) fn after(&self, cut: u64) -> Self {
         let kept = self.lasting_bytes_before(cut);
         let moved = |at: u64| at - cut + kept;
@@ -81,7 +81,7 @@ impl Layout {
         Self { len: self.len_after(cut), lasting, states, begun }
     }
 
-    /// Whether a full state should come soon, so that the file can be cut there.
+    /// Returns true if a full state is needed soon, so that the file can be cut there.
     pub(super) fn wants_state(&self, keep: &Keep, now: Instant) -> bool {
         let newest = self.states.back();
         let bytes = self.len - newest.map_or(0, |state| state.at);
@@ -90,14 +90,15 @@ impl Layout {
             || keep.time.zip(since).is_some_and(|(time, since)| now.duration_since(since) > time / 8)
     }
 
-    /// Where to cut now, if it is time.
+    /// Returns where to cut now, if the file has become too large or too long.
     pub(super) fn cut(&self, keep: &Keep, now: Instant) -> Option<u64> {
         let by_bytes = keep.bytes.and_then(|limit| self.cut_by_bytes(limit));
         let by_time = keep.time.and_then(|time| self.cut_by_time(time, now));
         by_bytes.max(by_time)
     }
 
-    /// At three quarters, so that there is room for what comes while the rest is copied, to one half.
+    /// Cuts to half the limit when three quarters are used. The rest is room for chunks that arrive
+    /// during the copy.
     fn cut_by_bytes(&self, limit: u64) -> Option<u64> {
         let fits = |state: &&Full| self.len_after(state.at) <= limit / 2;
         if self.len < limit / 4 * 3 {
@@ -106,13 +107,13 @@ impl Layout {
         self.states.iter().find(fits).map(|state| state.at)
     }
 
-    /// Where to cut when there is no room left: where the least is kept. Nowhere, where little would be gained by it:
-    /// copying a file to save little of it would be done again and again.
+    /// Returns the cut that keeps the least, for when there is no room left. `None` if it would
+    /// save little: the copy would have to be repeated soon.
     pub(super) fn last_cut(&self) -> Option<u64> {
         self.states.back().map(|state| state.at).filter(|&cut| self.len_after(cut) <= self.len / 8 * 7)
     }
 
-    /// When there is half as much again as was asked for, to that.
+    /// Cuts to `time` when one and a half times as much has been recorded.
     fn cut_by_time(&self, time: Duration, now: Instant) -> Option<u64> {
         let age = |since: Instant| now.duration_since(since);
         if self.begun.is_none_or(|begun| age(begun) < time + time / 2) {

@@ -1,4 +1,4 @@
-//! Whole chunks into a file: each is there completely or not at all, and the file's beginning goes when it is too much.
+//! Writes whole chunks to a file and removes its oldest part when it becomes too large.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,29 +8,29 @@ use std::time::{Duration, Instant};
 use vramscope_trace::{Chunk, Recording};
 
 use super::keep::Keep;
-use super::storage::{Place, Storage};
+use super::storage::{FileRole, Storage};
 use super::window::{Layout, is_of_the_recording};
 
-/// Between two attempts where the operating system says that it cannot now.
+/// Pause between attempts when the operating system cannot write at once.
 const PAUSE: Duration = Duration::from_millis(1);
-/// After so many attempts in vain something is wrong: 5 seconds.
+/// Maximum number of attempts: 5 seconds.
 const ATTEMPTS: u32 = 5000;
-/// Bytes of a file that gets an index. Making one of so many takes a second or two, in which the program waits for its end; a longer file
-/// is indexed by whoever opens it.
+/// Maximum size of a file that gets an index. Building it takes a second or two for this size,
+/// while the program waits for its end; a larger file is indexed when it is opened.
 const INDEXED_UP_TO: u64 = 32 << 20;
-/// Bytes that are copied before the next chunk is written. A disk takes them in some milliseconds, so that no chunk
-/// waits for long.
+/// Bytes to copy before the next chunk is written. A disk takes this in some milliseconds, so no
+/// chunk waits for long.
 const SLICE: usize = 1 << 20;
 
-/// The newest part of the file on its way into another.
+/// A copy of the newest part in progress.
 struct Copying {
     /// Where the newest part begins.
     cut: u64,
-    /// What must be copied before it.
+    /// Ranges before it that are still to be copied.
     lasting: VecDeque<Range<u64>>,
     /// How far the newest part has been copied.
     at: u64,
-    /// Bytes of the other file.
+    /// Size of the copy so far.
     copied: u64,
 }
 
@@ -41,14 +41,14 @@ pub(super) struct Writer<S> {
     layout: Layout,
     copying: Option<Copying>,
     slice: Vec<u8>,
-    /// Bytes of the index at the end.
+    /// Size of the index at the end.
     index_len: u64,
 }
 
 impl<S: Storage> Writer<S> {
     pub(super) fn new(storage: S, keep: Keep) -> Self {
         let slice = match keep.bytes {
-            // Slices are large beside chunks and small beside the file.
+            // Slices are large compared with chunks and small compared with the file.
             Some(limit) => SLICE.min(usize::try_from(limit / 16).unwrap_or(SLICE)).max(1),
             None if keep.is_everything() => 0,
             None => SLICE,
@@ -56,33 +56,34 @@ impl<S: Storage> Writer<S> {
         Self { storage, keep, layout: Layout::default(), copying: None, slice: vec![0; slice], index_len: 0 }
     }
 
-    /// Bytes of the file.
+    /// Returns the size of the file.
     pub(super) fn len(&self) -> u64 {
         self.layout.len() + self.index_len
     }
 
-    /// Whether the file wants a full state soon, at which it can be cut.
+    /// Returns true if a full state is needed soon, so that the file can be cut there.
     pub(super) fn wants_state(&self, now: Instant) -> bool {
         self.layout.wants_state(&self.keep, now)
     }
 
     /// Writes a chunk.
     ///
-    /// # Errors What the operating system said. The file ends with the chunk before then, unless that could not be had
-    /// either; nothing may be written after it.
+    /// # Errors
+    /// If the operating system fails. The file then ends with the previous chunk, if truncating it
+    /// was possible. Nothing may be written afterwards.
     pub(super) fn append(&mut self, chunk: &Chunk, now: Instant) -> io::Result<()> {
         let len = chunk.bytes.len() as u64;
         if !self.keep.is_everything() {
             if !is_of_the_recording(chunk.kind) {
-                // In a file whose beginning went, or will go, chunks are elsewhere than it says; readers do without.
+                // An index becomes wrong when older chunks are removed; readers do without it.
                 return Ok(());
             }
             self.make_room(len, now)?;
         }
         let begin = self.layout.len();
-        put(&mut self.storage, Place::Current, &chunk.bytes).inspect_err(|_| {
-            // A pipe cannot take anything back. Readers stop before a chunk that is not whole.
-            let _ = self.storage.cut(Place::Current, begin);
+        put(&mut self.storage, FileRole::Current, &chunk.bytes).inspect_err(|_| {
+            // A pipe cannot be truncated. Readers stop at an incomplete chunk.
+            let _ = self.storage.cut(FileRole::Current, begin);
             self.give_up();
         })?;
         self.layout.push(chunk.kind, len, now);
@@ -96,7 +97,7 @@ impl<S: Storage> Writer<S> {
             self.begin(cut)?;
         }
         if self.keep.bytes.is_some_and(|limit| self.layout.len() + len > limit) {
-            // It came faster than it could be copied beside: now it has to wait.
+            // Chunks arrived faster than they could be copied: finish the copy first.
             if self.copying.is_none()
                 && let Some(cut) = self.layout.last_cut()
             {
@@ -109,7 +110,7 @@ impl<S: Storage> Writer<S> {
         self.copy()
     }
 
-    /// Whether [`copy`](Self::copy) has something to do.
+    /// Returns true while [`copy`](Self::copy) has work to do.
     pub(super) fn is_copying(&self) -> bool {
         self.copying.is_some()
     }
@@ -121,10 +122,11 @@ impl<S: Storage> Writer<S> {
         Ok(())
     }
 
-    /// Copies some of the newest part, if that is being done. Once all of it is copied, it is the file.
+    /// Copies the next slice of the newest part. The finished copy replaces the file.
     ///
     /// # Errors
-    /// What the operating system said. The file is as it was then; nothing may be written after it.
+    /// If the operating system fails. The file is then unchanged, and nothing may be written
+    /// afterwards.
     pub(super) fn copy(&mut self) -> io::Result<()> {
         let Some(copying) = &mut self.copying else { return Ok(()) };
         let result = copy_slice(&mut self.storage, &mut self.slice, copying, self.layout.len());
@@ -143,27 +145,27 @@ impl<S: Storage> Writer<S> {
         }
     }
 
-    /// Leaves nothing but the file. What is half copied is given up.
+    /// Deletes an unfinished copy.
     pub(super) fn close(&mut self) {
         if self.is_copying() {
             self.give_up();
         }
     }
 
-    /// Puts an index at the end of a recording that has come to one, if that can be had: nobody needs it. Nothing may be written after it.
+    /// Appends an index if possible; readers do not need one. Nothing may be written afterwards.
     pub(super) fn append_index(&mut self) {
         let begin = self.layout.len();
         if let Some(index) = self.index() {
-            match put(&mut self.storage, Place::Current, &index) {
+            match put(&mut self.storage, FileRole::Current, &index) {
                 Ok(()) => self.index_len = index.len() as u64,
                 Err(_) => {
-                    let _ = self.storage.cut(Place::Current, begin);
+                    let _ = self.storage.cut(FileRole::Current, begin);
                 }
             }
         }
     }
 
-    /// The chunks that let the file open at once. It is read once more for them.
+    /// Builds the index chunks, by reading the file once more.
     fn index(&mut self) -> Option<Vec<u8>> {
         let len = self.layout.len();
         let mut piece = vec![0; usize::try_from(len.min(SLICE as u64)).ok()?];
@@ -186,7 +188,7 @@ impl<S: Storage> Writer<S> {
     }
 }
 
-/// Says whether the next file has taken the place of the current one, whose length is `end`.
+/// Copies a slice. Returns true when the copy, up to `end`, has replaced the current file.
 fn copy_slice(storage: &mut impl Storage, slice: &mut [u8], copying: &mut Copying, end: u64) -> io::Result<bool> {
     while copying.lasting.front().is_some_and(Range::is_empty) {
         copying.lasting.pop_front();
@@ -207,7 +209,7 @@ fn copy_slice(storage: &mut impl Storage, slice: &mut [u8], copying: &mut Copyin
             more => read += more.min(len - read),
         }
     }
-    put(storage, Place::Next, slice.get(..len).unwrap_or_default())?;
+    put(storage, FileRole::Next, slice.get(..len).unwrap_or_default())?;
     copying.copied += len as u64;
     match copying.lasting.front_mut() {
         Some(range) => range.start += len as u64,
@@ -217,9 +219,9 @@ fn copy_slice(storage: &mut impl Storage, slice: &mut [u8], copying: &mut Copyin
 }
 
 /// Writes all of the bytes.
-fn put(storage: &mut impl Storage, place: Place, mut bytes: &[u8]) -> io::Result<()> {
+fn put(storage: &mut impl Storage, role: FileRole, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        match attempt(storage, |storage| storage.append(place, bytes))? {
+        match attempt(storage, |storage| storage.append(role, bytes))? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             written => bytes = bytes.get(written..).unwrap_or_default(),
         }
@@ -227,7 +229,7 @@ fn put(storage: &mut impl Storage, place: Place, mut bytes: &[u8]) -> io::Result
     Ok(())
 }
 
-/// Does something that may be interrupted, or must wait, as with a full pipe that does not block.
+/// Repeats a call that is interrupted or would block, as on a full non-blocking pipe.
 fn attempt<S: Storage, T>(storage: &mut S, mut call: impl FnMut(&mut S) -> io::Result<T>) -> io::Result<T> {
     for _ in 0..ATTEMPTS {
         match call(storage) {
@@ -237,5 +239,5 @@ fn attempt<S: Storage, T>(storage: &mut S, mut call: impl FnMut(&mut S) -> io::R
             result => return result,
         }
     }
-    Err(io::Error::new(io::ErrorKind::TimedOut, "it takes no more bytes"))
+    Err(io::Error::new(io::ErrorKind::TimedOut, "no more data can be written"))
 }

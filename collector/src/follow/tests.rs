@@ -1,4 +1,4 @@
-//! Following what is served, however the connection breaks.
+//! Following recordings over connections that break.
 
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
@@ -13,79 +13,82 @@ use super::*;
 use crate::hub::Hub;
 use crate::server::{Content, Server, ServerOptions, TlsFiles};
 
-/// What a server does on a connection, one after the other.
+/// One action of a scripted server on a connection.
 #[derive(Clone, Debug)]
-enum Does {
-    /// Answers the request with an error.
+enum Action {
+    /// Refuses the handshake with this status.
     Refuse(u16),
-    Says(&'static str),
-    Sends(&'static [u8]),
-    Closes(u16, &'static str),
-    /// Is gone, as a network is.
-    Breaks,
+    SendText(&'static str),
+    SendBinary(&'static [u8]),
+    Close(u16, &'static str),
+    /// Drops the connection without a close frame.
+    Break,
 }
-use Does::{Breaks, Closes, Refuse, Says, Sends};
+use Action::{Break, Close, Refuse, SendBinary, SendText};
 
 const A: &str = "0123456789abcdef0123456789abcdef";
 const B: &str = "ffffffffffffffffffffffffffffffff";
-const BEGIN: Does = Says(r#"{"recording": "0123456789abcdef0123456789abcdef", "resumed": false}"#);
-const RESUME: Does = Says(r#"{"recording": "0123456789abcdef0123456789abcdef", "resumed": true}"#);
-const OTHER: Does = Says(r#"{"recording": "ffffffffffffffffffffffffffffffff", "resumed": false}"#);
+const NEW_A: Action = SendText(r#"{"recording": "0123456789abcdef0123456789abcdef", "resumed": false}"#);
+const RESUMED_A: Action = SendText(r#"{"recording": "0123456789abcdef0123456789abcdef", "resumed": true}"#);
+const NEW_B: Action = SendText(r#"{"recording": "ffffffffffffffffffffffffffffffff", "resumed": false}"#);
 
-/// A server that does so, on one connection after the other; what it was asked each time: the target and the `Authorization`.
-fn serve(connections: Vec<Vec<Does>>) -> (String, Receiver<(String, Option<String>)>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("it is bound");
-    let (send, asked) = channel();
+/// Starts a server that runs one script for each connection in turn. The receiver gets the target
+/// and the `Authorization` header of each request.
+fn serve(connections: Vec<Vec<Action>>) -> (String, Receiver<(String, Option<String>)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("a bound socket has an address");
+    let (sender, requests) = channel();
     std::thread::spawn(move || {
-        for does in connections {
-            let (stream, _) = listener.accept().expect("somebody comes");
-            let refusal = if let Some(Refuse(status)) = does.first() { Some(*status) } else { None };
-            #[expect(clippy::result_large_err, reason = "tungstenite calls it so")]
-            let look = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
-                let token =
-                    request.headers().get("authorization").map(|value| value.to_str().expect("text").to_owned());
-                send.send((request.uri().to_string(), token)).expect("the test listens");
+        for actions in connections {
+            let (stream, _) = listener.accept().expect("the follower connects");
+            let refusal = if let Some(Refuse(status)) = actions.first() { Some(*status) } else { None };
+            #[expect(clippy::result_large_err, reason = "tungstenite defines the callback")]
+            let on_request = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
+                let token = request
+                    .headers()
+                    .get("authorization")
+                    .map(|value| value.to_str().expect("the header is text").to_owned());
+                sender.send((request.uri().to_string(), token)).expect("the test receives");
                 let Some(status) = refusal else { return Ok(response) };
                 let mut refused = ErrorResponse::new(None);
-                *refused.status_mut() = status.try_into().expect("a status");
+                *refused.status_mut() = status.try_into().expect("a valid status");
                 Err(refused)
             };
-            let Ok(mut socket) = accept_hdr(stream, look) else { continue };
-            for step in does {
-                match step {
-                    Refuse(_) => unreachable!("it was refused"),
-                    Says(text) => socket.send(Message::text(text)).expect("somebody listens"),
-                    Sends(bytes) => socket.send(Message::binary(bytes)).expect("somebody listens"),
-                    Closes(code, reason) => {
+            let Ok(mut socket) = accept_hdr(stream, on_request) else { continue };
+            for action in actions {
+                match action {
+                    Refuse(_) => unreachable!("the handshake was refused"),
+                    SendText(text) => socket.send(Message::text(text)).expect("the follower is connected"),
+                    SendBinary(bytes) => socket.send(Message::binary(bytes)).expect("the follower is connected"),
+                    Close(code, reason) => {
                         let (code, reason) = (CloseCode::from(code), reason.into());
-                        socket.close(Some(CloseFrame { code, reason })).expect("somebody listens");
+                        socket.close(Some(CloseFrame { code, reason })).expect("the follower is connected");
                         while socket.read().is_ok() {}
                     }
-                    Breaks => {}
+                    Break => {}
                 }
             }
         }
     });
-    (format!("http://{address}/prefix/?token=secret"), asked)
+    (format!("http://{address}/prefix/?token=secret"), requests)
 }
 
 fn options(url: &str) -> FollowOptions {
-    let address = Address::parse(url).expect("an address");
-    FollowOptions { address, from: FollowFrom::All, ca: None, patience: Duration::from_secs(5) }
+    let address = Address::parse(url).expect("a valid address");
+    FollowOptions { address, from: FollowFrom::All, ca: None, retry_time: Duration::from_secs(5) }
 }
 
-/// Everything that is told until it is over, the reasons of breaks left out.
-fn told(follower: &mut Follower) -> Vec<Followed> {
+/// Returns all events until the end, without the reasons of `Disconnected`.
+fn all_events(follower: &mut Follower) -> Vec<FollowEvent> {
     let deadline = Instant::now() + Duration::from_secs(30);
     let mut all = Vec::new();
     loop {
-        assert!(Instant::now() < deadline, "it does not end: {all:?}");
+        assert!(Instant::now() < deadline, "the follower does not finish: {all:?}");
         match follower.next(Duration::from_millis(20)) {
             FollowEvent::Nothing => {}
             FollowEvent::Disconnected(_) => all.push(FollowEvent::Disconnected(String::new())),
-            over @ (FollowEvent::Ended | FollowEvent::GaveUp(_)) => {
-                all.push(over);
+            last @ (FollowEvent::Ended | FollowEvent::GaveUp(_)) => {
+                all.push(last);
                 return all;
             }
             other => all.push(other),
@@ -93,175 +96,203 @@ fn told(follower: &mut Follower) -> Vec<Followed> {
     }
 }
 
-fn chunks(bytes: &'static [u8]) -> Followed {
+fn chunks(bytes: &'static [u8]) -> FollowEvent {
     FollowEvent::Chunks(Bytes::from_static(bytes))
 }
 
-fn broken() -> Followed {
+fn disconnected() -> FollowEvent {
     FollowEvent::Disconnected(String::new())
 }
 
-/// Checks what is told, and what was asked from the second connection on.
+/// Checks the events, and the targets of the requests after the first.
 #[track_caller]
-fn check(connections: Vec<Vec<Does>>, expected: &[Followed], asked_again: &[&str]) {
-    let (url, asked) = serve(connections);
-    let mut follower = Follower::connect(options(&url)).expect("it is served");
-    assert_eq!(told(&mut follower), expected);
+fn check(connections: Vec<Vec<Action>>, expected: &[FollowEvent], later_targets: &[&str]) {
+    let (url, requests) = serve(connections);
+    let mut follower = Follower::connect(options(&url)).expect("the server accepts");
+    assert_eq!(all_events(&mut follower), expected);
     assert_eq!(follower.next(Duration::ZERO), FollowEvent::Nothing);
-    let asked: Vec<_> = asked.try_iter().collect();
-    assert_eq!(asked[0].0, "/prefix/ws?notes=1&history=all");
-    assert!(asked.iter().all(|(_, token)| token.as_deref() == Some("Bearer secret")), "{asked:?}");
-    let again: Vec<_> = asked[1..].iter().map(|(target, _)| target.as_str()).collect();
-    assert_eq!(again, asked_again);
+    let requests: Vec<_> = requests.try_iter().collect();
+    assert_eq!(requests[0].0, "/prefix/ws?notes=1&history=all");
+    assert!(requests.iter().all(|(_, token)| token.as_deref() == Some("Bearer secret")), "{requests:?}");
+    let targets: Vec<_> = requests[1..].iter().map(|(target, _)| target.as_str()).collect();
+    assert_eq!(targets, later_targets);
 }
 
 #[test]
-fn it_goes_on_where_it_was() {
+fn reconnect_resumes_at_the_position() {
     check(
         vec![
-            vec![BEGIN, Says(r#"{"next": 3}"#), Sends(b"one"), Says(r#"{"next": 9}"#), Breaks],
-            vec![RESUME, Says(r#"{"next": 5, "news": {}}"#), Sends(b"two"), Closes(1001, "the server stops")],
-            vec![RESUME, Says("not even a note"), Closes(1000, "the recording has ended")],
+            vec![NEW_A, SendText(r#"{"next": 3}"#), SendBinary(b"one"), SendText(r#"{"next": 9}"#), Break],
+            vec![
+                RESUMED_A,
+                SendText(r#"{"next": 5, "news": {}}"#),
+                SendBinary(b"two"),
+                Close(1001, "the server is stopping"),
+            ],
+            vec![RESUMED_A, SendText("not even a note"), Close(1000, "the recording has ended")],
         ],
-        &[chunks(b"one"), broken(), FollowEvent::Resumed, chunks(b"two"), broken(), FollowEvent::Resumed, FollowEvent::Ended],
+        &[
+            chunks(b"one"),
+            disconnected(),
+            FollowEvent::Resumed,
+            chunks(b"two"),
+            disconnected(),
+            FollowEvent::Resumed,
+            FollowEvent::Ended,
+        ],
         &[&format!("/prefix/ws?notes=1&resume={A}:3"), &format!("/prefix/ws?notes=1&resume={A}:5")],
     );
 }
 
 #[test]
-fn what_is_missing_is_told() {
+fn missed_events_are_reported() {
     check(
         vec![
-            vec![BEGIN, Says(r#"{"next": 3}"#), Sends(b"one"), Breaks],
-            vec![BEGIN, Says(r#"{"next": 50, "missed": 7}"#), Sends(b"state"), Closes(1000, "")],
+            vec![NEW_A, SendText(r#"{"next": 3}"#), SendBinary(b"one"), Break],
+            vec![NEW_A, SendText(r#"{"next": 50, "missed": 7}"#), SendBinary(b"state"), Close(1000, "")],
         ],
-        &[chunks(b"one"), broken(), FollowEvent::ResumedWithGap, FollowEvent::Missed(7), chunks(b"state"), FollowEvent::Ended],
+        &[
+            chunks(b"one"),
+            disconnected(),
+            FollowEvent::ResumedWithGap,
+            FollowEvent::Missed(7),
+            chunks(b"state"),
+            FollowEvent::Ended,
+        ],
         &[&format!("/prefix/ws?notes=1&resume={A}:3")],
     );
 }
 
 #[test]
-fn a_program_that_was_started_again_is_another() {
+fn restarted_program_is_a_new_recording() {
     check(
         vec![
-            vec![BEGIN, Says(r#"{"next": 3}"#), Sends(b"one"), Breaks],
-            vec![OTHER, Says(r#"{"next": 2}"#), Sends(b"new"), Breaks],
-            vec![OTHER, Closes(1000, "")],
+            vec![NEW_A, SendText(r#"{"next": 3}"#), SendBinary(b"one"), Break],
+            vec![NEW_B, SendText(r#"{"next": 2}"#), SendBinary(b"new"), Break],
+            vec![NEW_B, Close(1000, "")],
         ],
-        &[chunks(b"one"), broken(), FollowEvent::NewRecording, chunks(b"new"), broken(), FollowEvent::ResumedWithGap, FollowEvent::Ended],
+        &[
+            chunks(b"one"),
+            disconnected(),
+            FollowEvent::NewRecording,
+            chunks(b"new"),
+            disconnected(),
+            FollowEvent::ResumedWithGap,
+            FollowEvent::Ended,
+        ],
         &[&format!("/prefix/ws?notes=1&resume={A}:3"), &format!("/prefix/ws?notes=1&resume={B}:2")],
     );
 }
 
 #[test]
-fn who_has_nothing_yet_begins_anew() {
+fn follower_without_chunks_starts_over() {
     check(
         vec![
-            vec![BEGIN, Breaks],
-            vec![BEGIN, Says(r#"{"next": 0}"#), Sends(b"definitions"), Breaks],
-            vec![BEGIN, Closes(1000, "")],
+            vec![NEW_A, Break],
+            vec![NEW_A, SendText(r#"{"next": 0}"#), SendBinary(b"definitions"), Break],
+            vec![NEW_A, Close(1000, "")],
         ],
-        &[broken(), chunks(b"definitions"), broken(), FollowEvent::ResumedWithGap, FollowEvent::Ended],
+        &[disconnected(), chunks(b"definitions"), disconnected(), FollowEvent::ResumedWithGap, FollowEvent::Ended],
         &["/prefix/ws?notes=1&history=all"; 2],
     );
 }
 
 #[test]
-fn a_server_that_says_nothing_of_what_it_serves_is_not_tried_again() {
-    let (url, _asked) = serve(vec![vec![Sends(b"one"), Breaks]]);
-    let told = told(&mut Follower::connect(options(&url)).expect("it is served"));
-    assert_eq!(told[0], chunks(b"one"));
-    assert!(matches!(told.as_slice(), [_, FollowEvent::GaveUp(_)]), "{told:?}");
+fn recording_without_identity_is_not_resumed() {
+    let (url, _requests) = serve(vec![vec![SendBinary(b"one"), Break]]);
+    let events = all_events(&mut Follower::connect(options(&url)).expect("the server accepts"));
+    assert_eq!(events[0], chunks(b"one"));
+    assert!(matches!(events.as_slice(), [_, FollowEvent::GaveUp(_)]), "{events:?}");
 }
 
 #[test]
-fn what_will_not_change_is_not_tried_again() {
-    let check = |connections: Vec<Vec<Does>>, expected: &str| {
-        let (url, _asked) = serve(connections);
-        let why = match Follower::connect(options(&url)) {
+fn permanent_errors_are_not_retried() {
+    let check = |connections: Vec<Vec<Action>>, expected: &str| {
+        let (url, _requests) = serve(connections);
+        let reason = match Follower::connect(options(&url)) {
             Err(error) => error.to_string(),
-            Ok(mut follower) => match told(&mut follower).pop() {
-                Some(FollowEvent::GaveUp(why)) => why,
+            Ok(mut follower) => match all_events(&mut follower).pop() {
+                Some(FollowEvent::GaveUp(reason)) => reason,
                 other => panic!("{other:?}"),
             },
         };
-        assert!(why.contains(expected), "{why}");
-        assert!(!why.contains("secret"), "{why}");
+        assert!(reason.contains(expected), "{reason}");
+        assert!(!reason.contains("secret"), "{reason}");
     };
-    check(vec![vec![Refuse(404)]], "no live recording is served there");
+    check(vec![vec![Refuse(404)]], "serves no live recording");
     check(vec![vec![Refuse(401)]], "is the token right?");
-    check(vec![vec![Closes(4401, "the token is wrong")]], "the token is wrong");
-    check(vec![vec![Closes(1013, "there are too many clients")]], "too many clients");
-    check(vec![vec![BEGIN, Breaks], vec![Refuse(403)]], "is the token right?");
+    check(vec![vec![Close(4401, "the token is wrong")]], "the token is wrong");
+    check(vec![vec![Close(1013, "there are too many clients")]], "too many clients");
+    check(vec![vec![NEW_A, Break], vec![Refuse(403)]], "is the token right?");
 }
 
 #[test]
-fn patience_has_an_end() {
-    let (url, _asked) = serve(vec![vec![BEGIN, Says(r#"{"next": 3}"#), Sends(b"one"), Breaks]]);
-    let options = FollowOptions { patience: Duration::from_millis(700), ..options(&url) };
-    let began = Instant::now();
-    let told = told(&mut Follower::connect(options).expect("it is served"));
-    assert!(matches!(told.as_slice(), [_, FollowEvent::Disconnected(_), FollowEvent::GaveUp(_)]), "{told:?}");
-    assert!((Duration::from_millis(700)..Duration::from_secs(5)).contains(&began.elapsed()));
+fn follower_gives_up_after_the_retry_time() {
+    let (url, _requests) = serve(vec![vec![NEW_A, SendText(r#"{"next": 3}"#), SendBinary(b"one"), Break]]);
+    let options = FollowOptions { retry_time: Duration::from_millis(700), ..options(&url) };
+    let start = Instant::now();
+    let events = all_events(&mut Follower::connect(options).expect("the server accepts"));
+    assert!(matches!(events.as_slice(), [_, FollowEvent::Disconnected(_), FollowEvent::GaveUp(_)]), "{events:?}");
+    assert!((Duration::from_millis(700)..Duration::from_secs(5)).contains(&start.elapsed()));
 }
 
 #[test]
-fn a_server_that_greets_and_is_gone_is_not_tried_for_ever() {
-    let mut connections = vec![vec![BEGIN, Says(r#"{"next": 3}"#), Sends(b"one"), Breaks]];
-    connections.extend((0..50).map(|_| vec![RESUME, Closes(1011, "broken")]));
-    let (url, asked) = serve(connections);
-    let options = FollowOptions { patience: Duration::from_secs(1), ..options(&url) };
-    let told = told(&mut Follower::connect(options).expect("it is served"));
-    assert!(matches!(told.as_slice(), [_, .., FollowEvent::GaveUp(_)]), "{told:?}");
-    let count = |what: &Followed| told.iter().filter(|told| *told == what).count();
-    assert_eq!(count(&broken()), count(&FollowEvent::Resumed), "{told:?}");
-    // After 0.2 s, and 0.4 s, and 0.8 s.
-    assert_eq!(asked.try_iter().count(), 4, "{told:?}");
+fn connections_without_chunks_do_not_extend_the_retry_time() {
+    let mut connections = vec![vec![NEW_A, SendText(r#"{"next": 3}"#), SendBinary(b"one"), Break]];
+    connections.extend((0..50).map(|_| vec![RESUMED_A, Close(1011, "broken")]));
+    let (url, requests) = serve(connections);
+    let options = FollowOptions { retry_time: Duration::from_secs(1), ..options(&url) };
+    let events = all_events(&mut Follower::connect(options).expect("the server accepts"));
+    assert!(matches!(events.as_slice(), [_, .., FollowEvent::GaveUp(_)]), "{events:?}");
+    let count = |kind: &FollowEvent| events.iter().filter(|event| *event == kind).count();
+    assert_eq!(count(&disconnected()), count(&FollowEvent::Resumed), "{events:?}");
+    // The first connection, and attempts after 0.2 s, 0.4 s and 0.8 s.
+    assert_eq!(requests.try_iter().count(), 4, "{events:?}");
 }
 
 #[test]
-fn tls_is_believed_where_its_maker_is() {
+fn tls_certificates_are_verified_against_the_given_ca() {
     let names = || vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
     let check = |params: rcgen::CertificateParams, expected: Result<(), &str>| {
-        let folder = tempfile::tempdir().expect("a folder");
-        let signing_key = rcgen::KeyPair::generate().expect("a key");
-        let made = params.self_signed(&signing_key).expect("a certificate");
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let signing_key = rcgen::KeyPair::generate().expect("a key can be generated");
+        let signed = params.self_signed(&signing_key).expect("a certificate can be made");
         let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
-        std::fs::write(&certificate, made.pem()).expect("room");
-        std::fs::write(&key, signing_key.serialize_pem()).expect("room");
+        std::fs::write(&certificate, signed.pem()).expect("the folder is writable");
+        std::fs::write(&key, signing_key.serialize_pem()).expect("the folder is writable");
         let hub = Hub::default();
         let tls = Some(TlsFiles { certificate: certificate.clone(), key });
         let listen = Some(([127, 0, 0, 1], 0).into());
         let server = ServerOptions { listen, tls, ..ServerOptions::default() };
-        let server = Server::start(server, Content::live(hub.clone())).expect("it serves");
+        let server = Server::start(server, Content::live(hub.clone())).expect("the server starts");
         let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::RecordingInfo::default());
         let head: Vec<_> = encoder.take_output().into_iter().map(std::sync::Arc::new).collect();
         hub.publish(&head);
         hub.end();
         assert!(server.url().starts_with("https://"), "{}", server.url());
-        let error = Follower::connect(options(&server.url())).expect_err("nobody knows who made it");
-        assert!(error.to_string().contains("its certificate is not believed"), "{error}");
+        let error = Follower::connect(options(&server.url())).expect_err("the certificate is self-signed");
+        assert!(error.to_string().contains("certificate is not trusted"), "{error}");
         let options = FollowOptions { ca: Some(certificate), ..options(&server.url()) };
         match (Follower::connect(options), expected) {
             (Ok(mut follower), Ok(())) => {
                 let expected = [FollowEvent::Chunks(Bytes::copy_from_slice(&head[0].bytes)), FollowEvent::Ended];
-                assert_eq!(told(&mut follower), expected);
+                assert_eq!(all_events(&mut follower), expected);
             }
             (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
-            (followed, expected) => panic!("{followed:?} is not {expected:?}"),
+            (followed, expected) => panic!("got {followed:?}, expected {expected:?}"),
         }
     };
-    let made = |names: Vec<String>, is_ca: bool| {
-        let mut params = rcgen::CertificateParams::new(names).expect("names");
-        let vouches = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        params.is_ca = if is_ca { vouches } else { rcgen::IsCa::NoCa };
+    let certificate_params = |names: Vec<String>, is_ca: bool| {
+        let mut params = rcgen::CertificateParams::new(names).expect("valid names");
+        let ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.is_ca = if is_ca { ca } else { rcgen::IsCa::NoCa };
         params
     };
-    check(made(names(), false), Ok(()));
-    // As `openssl req -x509` makes them.
-    check(made(names(), true), Ok(()));
-    check(made(vec!["gpu1.example.org".to_owned()], true), Err("its certificate is not believed"));
-    let mut expired = made(names(), true);
+    check(certificate_params(names(), false), Ok(()));
+    // `openssl req -x509` makes self-signed certificates like this.
+    check(certificate_params(names(), true), Ok(()));
+    check(certificate_params(vec!["gpu1.example.org".to_owned()], true), Err("certificate is not trusted"));
+    let mut expired = certificate_params(names(), true);
     expired.not_after = rcgen::date_time_ymd(2020, 1, 1);
-    check(expired, Err("its certificate is not believed: certificate expired"));
+    check(expired, Err("certificate is not trusted: certificate expired"));
 }

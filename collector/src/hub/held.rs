@@ -1,23 +1,23 @@
-//! What is held, as the bytes of one recording.
+//! The hub's history as the bytes of one recording, for downloads with ranges.
 
 use std::sync::Arc;
 
 use vramscope_trace::Chunk;
 
-use super::Hub;
+use super::live::Hub;
 
-/// Everything that was held at one moment, to be read as bytes. It holds nothing itself: what is dropped meanwhile is gone, so that
-/// someone who reads slowly costs nothing.
+/// A byte view of the history at one moment. It keeps no chunks alive, so a slow reader costs
+/// nothing; chunks dropped meanwhile cannot be read.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     hub: Hub,
-    /// How many heads and chunks of definitions come before the rest, and how many bytes they have.
+    /// Number of header and definition chunks before the rest, and their bytes.
     lasting: usize,
     lasting_bytes: u64,
-    /// Where the rest begins, in bytes of everything ever published.
+    /// Where the rest begins, in bytes of all chunks ever published.
     begin: u64,
     len: u64,
-    /// The numbers of the rest's chunks.
+    /// Chunk numbers of the rest.
     first: u64,
     end: u64,
 }
@@ -37,17 +37,18 @@ impl Held {
         Some(Self { hub: hub.clone(), lasting, lasting_bytes, begin, len, first, end })
     }
 
-    /// How many bytes there are.
+    /// Returns the size in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// What tells it from what was, or will be, held at other moments.
+    /// Returns what distinguishes this view from views at other moments.
     pub(crate) fn version(&self) -> (u64, u64) {
         (self.first, self.end)
     }
 
-    /// The chunk in which the byte at a place stands, and where in it; `None` where it is no longer held.
+    /// Returns the chunk with the byte at `at`, and the byte's offset in it. `None` if the chunk
+    /// has been dropped.
     pub(crate) fn chunk_at(&self, at: u64) -> Option<(Arc<Chunk>, usize)> {
         let history = self.hub.0.lock();
         let (entry, before) = if at < self.lasting_bytes {
@@ -56,5 +57,13 @@ impl Held {
             history.chunk_at(self.begin + (at - self.lasting_bytes))?
         };
         Some((Arc::clone(&entry.chunk), usize::try_from(before).ok()?))
+    }
+}
+
+impl Hub {
+    /// Returns a byte view of the history, either now or at an earlier [version](Held::version).
+    /// `None` if part of that has been dropped.
+    pub(crate) fn held(&self, version: Option<(u64, u64)>) -> Option<Held> {
+        Held::new(self, version)
     }
 }

@@ -1,81 +1,81 @@
-//! The chunks that are held.
+//! The hub's history: the newest chunks of the recording.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use vramscope_trace::{Chunk, ChunkKind};
 
-use super::Begin;
-use super::joint::Joint;
+use super::file_sync::FileHubSync;
+use super::position::Begin;
 
-/// What a chunk takes beside its bytes: its entry here, its own fields and those of the allocator. It counts where a quiet program
-/// makes many small chunks.
+/// Memory for a chunk besides its bytes: its entry, its fields and the allocator's overhead. It
+/// matters for quiet programs, which make many small chunks.
 const CHUNK_OVERHEAD: usize = size_of::<Entry>() + size_of::<Chunk>() + 48;
-/// Of so many chunks that are no longer held it is known up to which event they went: an hour of them, in a megabyte.
+/// Number of dropped chunks whose last event is remembered: an hour's worth, in a megabyte.
 const MAX_ENDS: usize = 1 << 16;
 
-/// A chunk and where in the recording it stands.
+/// A chunk and its position in the recording.
 #[derive(Clone)]
 pub(super) struct Entry {
-    /// How many chunks come before it.
+    /// Number of chunks before it.
     pub(super) number: u64,
-    /// How many bytes of memory the chunks before it take.
+    /// Memory of the chunks before it, in bytes.
     offset: u64,
-    /// How many bytes the chunks before it have; of what is lasting, only such chunks count.
+    /// Bytes of the chunks before it; for entries in `lasting`, only those count.
     at: u64,
-    /// The moment that the recording had come to with it, if it had begun.
+    /// The recording's last event up to and including this chunk.
     end_event: Option<u64>,
     pub(super) chunk: Arc<Chunk>,
 }
 
 impl Entry {
-    /// Whether everyone must have it, even those who do not get the events around it.
+    /// Returns true for header and definitions, which every viewer needs.
     fn is_lasting(&self) -> bool {
         matches!(self.chunk.kind, ChunkKind::Header | ChunkKind::Definitions)
     }
 }
 
-/// The moment after a chunk, where it speaks of one.
+/// Returns the number of the chunk's last event, if it contains events or a state.
 pub(super) fn end_event(chunk: &Chunk) -> Option<u64> {
     matches!(chunk.kind, ChunkKind::Events | ChunkKind::State).then(|| chunk.first_event + chunk.events)
 }
 
 #[derive(Default)]
 pub(super) struct History {
-    /// Head and definitions from before `chunks`.
+    /// Header and definition chunks from before `chunks`.
     lasting: Vec<Entry>,
-    /// Bytes of memory that they take.
+    /// Memory they take, in bytes.
     lasting_bytes: u64,
-    /// Everything since; begins with the recording's head or with a full state.
+    /// All later chunks. The first is the header or a full state.
     chunks: VecDeque<Entry>,
-    /// The numbers of the full states among them.
+    /// Numbers of the full states among `chunks`.
     states: VecDeque<u64>,
-    /// The moments after those chunks that were dropped last.
+    /// Last events of the chunks dropped most recently.
     ends: VecDeque<Option<u64>>,
-    /// The number that the next chunk will have.
+    /// Number of the next chunk.
     pub(super) end: u64,
-    /// Bytes of memory of all chunks ever published.
+    /// Memory of all chunks ever published, in bytes.
     end_offset: u64,
     /// Bytes of all chunks ever published.
     end_at: u64,
-    /// The newest moment.
+    /// The newest event.
     end_event: Option<u64>,
-    /// The file beside, where there is one.
-    pub(super) joint: Option<Joint>,
+    /// The file with the whole recording, if there is one.
+    pub(super) file_sync: Option<FileHubSync>,
 }
 
 impl History {
-    /// The number of the first chunk that is held with everything after it.
+    /// Returns the number of the first chunk in `chunks`.
     pub(super) fn first(&self) -> u64 {
         self.chunks.front().map_or(self.end, |entry| entry.number)
     }
 
-    /// Bytes of memory of everything that is held.
+    /// Returns the memory of the history, in bytes.
     pub(super) fn held_bytes(&self) -> u64 {
         self.lasting_bytes + self.lag(self.first())
     }
 
-    /// Bytes of memory of the chunks from number `from` on.
+    /// Returns the memory of the chunks from number `from` on, in bytes.
     pub(super) fn lag(&self, from: u64) -> u64 {
         self.held_from(from).next().map_or(0, |entry| self.end_offset - entry.offset)
     }
@@ -92,9 +92,10 @@ impl History {
         self.end += 1;
     }
 
-    /// Drops the oldest chunks while they take more than so many bytes. What stands at number `needed`, and what comes after it, stays.
+    /// Drops the oldest chunks until the rest takes at most `limit` bytes. Keeps chunk `needed` and
+    /// all later ones.
     pub(super) fn trim(&mut self, limit: u64, needed: u64) {
-        // The newest state stays, for it is what everything can begin from.
+        // The newest full state stays, because viewers begin there.
         while self.lag(self.first()) > limit
             && let Some(next) = self.states.iter().copied().find(|&state| state > self.first())
             && next <= needed
@@ -114,12 +115,12 @@ impl History {
         }
     }
 
-    /// The newest full state that is held.
+    /// Returns the number of the newest full state.
     pub(super) fn newest_state(&self) -> Option<u64> {
         self.states.back().copied()
     }
 
-    /// Where a newcomer begins.
+    /// Returns the number of the chunk at which a new viewer begins.
     pub(super) fn begin(&self, begin: Begin) -> u64 {
         let newest = self.newest_state().unwrap_or(self.first());
         match begin {
@@ -133,53 +134,66 @@ impl History {
         }
     }
 
-    /// The moment after the first `count` chunks. Where that is no longer known, the oldest that is.
+    /// Returns the last event of the first `count` chunks; if that is no longer known, the oldest
+    /// known.
     pub(super) fn event_after(&self, count: u64) -> Option<u64> {
         let number = count.checked_sub(1)?;
         let Some(dropped) = self.first().checked_sub(count) else {
             return self.held_from(number).next()?.end_event;
         };
-        // The last of them is that of the chunk before the first that is held.
+        // The last entry belongs to the chunk just before `chunks`.
         let from_end = usize::try_from(dropped).unwrap_or(usize::MAX).saturating_add(1);
         self.ends.get(self.ends.len().saturating_sub(from_end)).copied().flatten()
     }
 
-    /// The chunks from number `from` on that are held.
+    /// Iterates over `chunks` from number `from` on.
     pub(super) fn held_from(&self, from: u64) -> impl Iterator<Item = &Entry> {
         let skip = usize::try_from(from.saturating_sub(self.first())).unwrap_or(usize::MAX);
         self.chunks.range(skip.min(self.chunks.len())..)
     }
 
-    /// Head and definitions from number `from` on.
+    /// Iterates over header and definition chunks from number `from` on.
     pub(super) fn lasting_from(&self, from: u64) -> impl Iterator<Item = &Entry> {
         let at = self.lasting.partition_point(|entry| entry.number < from);
         self.lasting[at..].iter().chain(self.held_from(from).filter(|entry| entry.is_lasting()))
     }
 
-    /// How many heads and chunks of definitions there are from before what is held, and how many bytes they have.
+    /// Returns number and bytes of the chunks in `lasting`.
     pub(super) fn lasting(&self) -> (usize, u64) {
         let bytes = self.lasting.last().map_or(0, |entry| entry.at + entry.chunk.bytes.len() as u64);
         (self.lasting.len(), bytes)
     }
 
-    /// Which of the first `count` of those has the byte at a place, and where in itself.
+    /// Finds the byte `at` among the first `count` chunks of `lasting`; returns chunk and offset in
+    /// it.
+    #[cfg(feature = "server")]
     pub(super) fn lasting_at(&self, at: u64, count: usize) -> Option<(&Entry, u64)> {
         let number = self.lasting.get(..count)?.partition_point(|entry| entry.at <= at).checked_sub(1)?;
         self.lasting.get(number).map(|entry| (entry, at - entry.at))
     }
 
-    /// The chunk that is held and has the byte at a place, and where in itself; places count from the first chunk ever published.
+    /// Finds the byte `at`, counted over all chunks ever published; returns chunk and offset in it.
+    #[cfg(feature = "server")]
     pub(super) fn chunk_at(&self, at: u64) -> Option<(&Entry, u64)> {
         let number = self.chunks.partition_point(|entry| entry.at <= at).checked_sub(1)?;
         self.chunks.get(number).map(|entry| (entry, at - entry.at))
     }
 
-    /// Bytes of the chunks before number `from`, which is held or the next one.
+    /// Returns the bytes of all chunks before number `from`, which is in `chunks` or the next one.
+    #[cfg(feature = "server")]
     pub(super) fn bytes_before(&self, from: u64) -> u64 {
         self.held_from(from).next().map_or(self.end_at, |entry| entry.at)
     }
 
-    /// Everything that is held, in order.
+    /// Returns the first chunk that a viewer reading the file may still need.
+    pub(super) fn needed(&self) -> u64 {
+        self.file_sync
+            .as_ref()
+            .filter(|file_sync| !file_sync.has_ended)
+            .map_or(u64::MAX, |file_sync| file_sync.newest.chunk)
+    }
+
+    /// Iterates over all chunks in order.
     pub(super) fn all(&self) -> impl Iterator<Item = &Entry> {
         self.lasting.iter().chain(&self.chunks)
     }

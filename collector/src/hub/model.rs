@@ -1,4 +1,4 @@
-//! Whatever viewers do, and whenever: each sees what happened, and knows what it does not see.
+//! A randomized test: each viewer sees all events, or knows how many it missed.
 
 use proptest::prelude::*;
 use vramscope_trace::{ChunkKind, Decoder, Recording, digest};
@@ -8,20 +8,20 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// Events happen.
+    /// Events are recorded.
     Run(u64),
-    /// The encoder writes a full state.
+    /// A full state is recorded.
     State,
-    /// Events are lost for everyone.
+    /// Events are lost for all viewers.
     Gap(u64),
-    /// A junction; the file may be behind.
+    /// Hub and file reach a common position; `false`: the file is not written that far yet.
     Cut(bool),
     LoseFile,
     Join(Begin),
-    /// A viewer takes some of what there is.
+    /// A viewer takes chunks.
     Take(usize, usize),
     TakeAll(usize),
-    /// A viewer's connection breaks while it is sent something, and it comes back.
+    /// A viewer loses its connection while receiving, and resumes.
     Break(usize, Begin),
     Leave(usize),
 }
@@ -45,16 +45,16 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// A client, and what it knows.
+/// A client and the events it has.
 struct Client {
     viewer: Viewer,
     recording: Recording,
     bytes: Vec<u8>,
     next: u64,
     missed: u64,
-    /// Lost for everyone, and it was there.
+    /// Events lost for all viewers.
     gaps: u64,
-    /// Whether it was sent any moment.
+    /// True once it has received an event or a state.
     has_begun: bool,
 }
 
@@ -64,22 +64,22 @@ impl Client {
         Self { viewer, recording, bytes, next: 0, missed: 0, gaps: 0, has_begun: false }
     }
 
-    /// Says whether there was anything.
+    /// Takes chunks and returns whether there were any.
     fn take(&mut self, source: &Source, max_bytes: usize) -> bool {
         let taken = self.viewer.take(max_bytes);
         let size: usize = taken.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
         assert!(size <= max_bytes || taken.chunks.len() == 1, "{size} of {max_bytes} bytes");
         assert!(self.viewer.failure().is_none(), "{:?}", self.viewer.failure());
-        // What is missed reaches up to a state, and a gap just before that is in it.
+        // A jump goes to a state; a gap just before that state is part of it.
         let mut is_moved_on = taken.missed > 0;
         for chunk in &taken.chunks {
-            let had = self.recording.end_event();
-            let is_gap = source.gaps.contains(&(had, chunk.first_event.saturating_sub(had)));
+            let before_skip = self.recording.end_event();
+            let is_gap = source.gaps.contains(&(before_skip, chunk.first_event.saturating_sub(before_skip)));
             if chunk.kind == ChunkKind::State && !std::mem::take(&mut is_moved_on) && is_gap && self.has_begun {
-                self.gaps += chunk.first_event - had;
+                self.gaps += chunk.first_event - before_skip;
             }
             self.has_begun |= matches!(chunk.kind, ChunkKind::State | ChunkKind::Events);
-            self.recording.push(&chunk.bytes).expect("what a viewer is sent is a recording");
+            self.recording.push(&chunk.bytes).expect("a viewer receives a valid recording");
             self.bytes.extend_from_slice(&chunk.bytes);
         }
         self.missed += taken.missed;
@@ -87,9 +87,9 @@ impl Client {
         !taken.chunks.is_empty()
     }
 
-    /// The connection breaks.
+    /// Loses the connection and resumes.
     fn come_back(&mut self, hub: &Hub, begin: Begin) {
-        // This was under way, and never arrived.
+        // Sent, but never received.
         self.viewer.take(5000);
         let viewer = hub.resume(Position { recording: hub.identity(), next: self.next }, begin);
         if viewer.is_resumed() {
@@ -105,7 +105,7 @@ impl Client {
         assert_eq!(recording.end_event(), source.encoder.state().event());
         assert_eq!(digest(recording.end_state()), digest(source.encoder.state()));
         recording.finish().expect("whole chunks");
-        assert_eq!(recording.lost_events(), self.missed + self.gaps, "events that are missing");
+        assert_eq!(recording.lost_events(), self.missed + self.gaps, "number of missing events");
         let mut decoder = Decoder::new();
         decoder.push(&self.bytes);
         while decoder.next_item().expect("a recording").is_some() {}
@@ -160,7 +160,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn every_viewer_sees_what_happened_and_knows_what_it_does_not_see(
+    fn every_viewer_sees_all_events_or_counts_the_missing(
         acts in prop::collection::vec(act(), 1..60),
         history_bytes in 1000u64..200_000,
         lag_bytes in 1000u64..100_000,

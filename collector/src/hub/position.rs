@@ -1,25 +1,25 @@
-//! Which recording it is, and how much of it somebody has.
+//! Positions in a recording, by which a client resumes.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Numbers from here on are places in the recording's file, bytes from its beginning. A double holds all of them exactly, and so does
-/// a page's script.
+/// Positions from here on are byte offsets in the recording's file. Doubles, and so JavaScript
+/// numbers, hold them exactly.
 const FILE_FROM: u64 = 1 << 52;
 
-/// Tells a recording from every other: 128 random bits, shown as 32 hexadecimal digits.
+/// Identity of a recording: 128 random bits, displayed as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity(u128);
 
 impl Identity {
-    /// One that no other recording has.
+    /// Creates a new identity.
     ///
     /// # Panics
-    /// If the operating system gives no random numbers.
+    /// If the operating system provides no random numbers.
     #[must_use]
     pub fn random() -> Self {
         let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).expect("the operating system gives random numbers");
+        getrandom::fill(&mut bytes).expect("the operating system provides random numbers");
         Self(u128::from_ne_bytes(bytes))
     }
 }
@@ -30,34 +30,41 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Says that a text is no identity, or no position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotAPosition;
-
-impl fmt::Display for NotAPosition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a place in a recording is 32 hexadecimal digits, a colon and a number")
-    }
-}
-
-impl std::error::Error for NotAPosition {}
+/// Text that is not a valid [`Position`] or [`Identity`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a position is a recording's identity (32 hexadecimal digits), a colon and a number")]
+pub struct InvalidPosition;
 
 impl FromStr for Identity {
-    type Err = NotAPosition;
+    type Err = InvalidPosition;
 
-    fn from_str(text: &str) -> Result<Self, NotAPosition> {
+    fn from_str(text: &str) -> Result<Self, InvalidPosition> {
         let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let bits = u128::from_str_radix(text, 16).ok().filter(|_| is_hex);
-        bits.map(Self).ok_or(NotAPosition)
+        bits.map(Self).ok_or(InvalidPosition)
     }
 }
 
-/// How much of a recording somebody has; shown as `RECORDING:NEXT`.
+/// Where a new viewer begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Begin {
+    /// At the newest full state.
+    #[default]
+    Newest,
+    /// At the full state at most this many bytes before the end, or with all of the history if it
+    /// is smaller.
+    Recent(u64),
+    /// At the recording's first event if it is written to a file, otherwise with all of the
+    /// history.
+    Oldest,
+}
+
+/// How far a client has read a recording; displayed as `RECORDING:NEXT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// The recording.
+    /// Identity of the recording.
     pub recording: Identity,
-    /// What comes next: a [`Viewer`](super::Viewer)'s [`next`](super::Viewer::next).
+    /// Number of the next chunk, from [`Viewer::next`](super::Viewer::next).
     pub next: u64,
 }
 
@@ -68,21 +75,21 @@ impl fmt::Display for Position {
 }
 
 impl FromStr for Position {
-    type Err = NotAPosition;
+    type Err = InvalidPosition;
 
-    fn from_str(text: &str) -> Result<Self, NotAPosition> {
-        let (recording, next) = text.split_once(':').ok_or(NotAPosition)?;
+    fn from_str(text: &str) -> Result<Self, InvalidPosition> {
+        let (recording, next) = text.split_once(':').ok_or(InvalidPosition)?;
         let next = next.parse().ok().filter(|_| next.bytes().all(|byte| byte.is_ascii_digit()));
-        Ok(Self { recording: recording.parse()?, next: next.ok_or(NotAPosition)? })
+        Ok(Self { recording: recording.parse()?, next: next.ok_or(InvalidPosition)? })
     }
 }
 
-/// The number for a place in the file.
+/// Returns the position of a byte offset in the file.
 pub(super) fn of_file(at: u64) -> u64 {
     FILE_FROM.saturating_add(at)
 }
 
-/// The place in the file that a number stands for, if it does.
+/// Returns the byte offset in the file, if `next` is one.
 pub(super) fn in_file(next: u64) -> Option<u64> {
     next.checked_sub(FILE_FROM)
 }
@@ -92,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_are_read_as_they_are_shown() {
+    fn positions_are_parsed_as_displayed() {
         let recording = Identity::random();
         assert_ne!(recording, Identity::random());
         for next in [0, 7, of_file(0), u64::MAX] {
@@ -101,9 +108,9 @@ mod tests {
         }
         let digits = "0123456789abcdef0123456789abcdef";
         for text in ["", ":", "1:2", digits, &format!("{digits}:"), &format!("{digits}:+1"), &format!("{digits}0:1")] {
-            assert_eq!(text.parse::<Position>(), Err(NotAPosition), "{text}");
+            assert_eq!(text.parse::<Position>(), Err(InvalidPosition), "{text}");
         }
-        assert_eq!(format!("+{}:1", &digits[1..]).parse::<Position>(), Err(NotAPosition));
+        assert_eq!(format!("+{}:1", &digits[1..]).parse::<Position>(), Err(InvalidPosition));
         assert_eq!((in_file(of_file(9)), in_file(9)), (Some(9), None));
     }
 }

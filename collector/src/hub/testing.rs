@@ -1,7 +1,8 @@
-//! A program to be watched.
+//! A program whose recording tests watch.
 
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::Arc;
 
 use vramscope_trace::{Definition, DeviceId, Encoder, Event, EventKind, RecordingInfo, PoolKey, PoolKind, Sink, SiteId, StreamId};
 
@@ -10,14 +11,14 @@ use crate::file::{Keep, RecordingFile};
 
 const BLOCK: u64 = 512;
 
-/// A number that has nothing to do with those for other seeds.
+/// Returns a pseudorandom number for a seed.
 fn random(seed: u64) -> u64 {
     let mixed = (seed ^ seed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     mixed ^ mixed >> 31
 }
 
-/// A program that allocates and frees, and defines a name now and then.
+/// A program that allocates, frees, and defines names.
 pub(crate) struct Source {
     pub(crate) encoder: Encoder,
     pub(crate) hub: Hub,
@@ -25,11 +26,11 @@ pub(crate) struct Source {
     count: u64,
     pub(crate) names: usize,
     file: Option<InFile>,
-    /// Where events are lost for everyone, and how many.
+    /// Event numbers and sizes of gaps.
     pub(crate) gaps: Vec<(u64, u64)>,
 }
 
-/// The same in a file, in other chunks.
+/// The same recording in a file, cut into other chunks.
 struct InFile {
     encoder: Encoder,
     file: RecordingFile,
@@ -58,11 +59,11 @@ impl Source {
         }
     }
 
-    /// One that is written to a file, too.
+    /// Creates a program that is also recorded to a file.
     pub(crate) fn with_file(limits: HubLimits, path: &Path) -> Self {
-        let file = RecordingFile::create(path, Keep::default()).expect("a file");
+        let file = RecordingFile::create(path, Keep::default()).expect("the file can be created");
         let source = Self::new(limits);
-        source.hub.set_file(file.view().expect("a file that keeps everything"));
+        source.hub.set_file(file.view().expect("a file that keeps everything can be read"));
         let file = InFile { encoder: source.encoder.clone(), file, appended: 0 };
         Self { file: Some(file), ..source }
     }
@@ -84,7 +85,7 @@ impl Source {
         self.publish();
     }
 
-    /// Loses events.
+    /// Records a gap.
     pub(crate) fn gap(&mut self, events: u64) {
         let end = self.encoder.state().event();
         self.gaps.push((end, events));
@@ -92,7 +93,8 @@ impl Source {
         self.full_state();
     }
 
-    /// Ends a chunk of the file, too, so that it and the hub have come to the same; `is_written` says whether that can be known already.
+    /// Ends a chunk in the file, too, so that file and hub have a common position; `is_written`
+    /// waits until it is written.
     pub(crate) fn cut(&mut self, is_written: bool) {
         self.encoders().for_each(Encoder::flush);
         self.publish();
@@ -100,13 +102,13 @@ impl Source {
         if is_written {
             file.file.flush();
         }
-        self.hub.join(Some(file.appended));
+        self.hub.sync_file(Some(file.appended));
     }
 
-    /// The file is given up.
+    /// Ends the file before the recording.
     pub(crate) fn lose_file(&mut self) {
         self.file = None;
-        self.hub.file_is_over();
+        self.hub.file_ended();
     }
 
     pub(crate) fn run(&mut self, events: u64) {
@@ -131,7 +133,7 @@ impl Source {
         self.publish();
     }
 
-    /// Events of 24 bytes and more each, however they are packed.
+    /// Records events of at least 24 bytes each after compression.
     pub(crate) fn run_incompressible(&mut self, events: u64) {
         for n in 0..events {
             let [used_by_context, used_by_others, free] = [1, 2, 3].map(|part| random(self.count * 3 + part + n));
@@ -147,6 +149,6 @@ impl Source {
         if let Some(file) = &mut self.file {
             file.pass_on();
         }
-        self.hub.join(None);
+        self.hub.sync_file(None);
     }
 }

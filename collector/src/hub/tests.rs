@@ -1,4 +1,5 @@
 use std::ops::Range;
+use std::sync::Arc;
 
 use vramscope_trace::{ChunkKind, Recording, StringId, digest};
 
@@ -13,7 +14,7 @@ fn all(viewer: &mut Viewer, recording: &mut Recording) -> usize {
             return taken;
         }
         for chunk in &chunks {
-            recording.push(&chunk.bytes).expect("what a viewer is sent is a recording");
+            recording.push(&chunk.bytes).expect("a viewer receives a valid recording");
             taken += chunk.bytes.len();
         }
     }
@@ -25,11 +26,11 @@ fn check_same(recording: &Recording, source: &Source) {
     assert_eq!(digest(recording.end_state()), digest(source.encoder.state()));
     recording.finish().expect("whole chunks");
     let names = (1..).take_while(|&id| !recording.definitions().string(StringId(id)).is_empty());
-    assert_eq!(names.count(), source.names, "definitions are never left out");
+    assert_eq!(names.count(), source.names, "definitions are never skipped");
 }
 
 #[test]
-fn everyone_sees_the_same_whenever_they_come() {
+fn all_viewers_see_the_same_whenever_they_begin() {
     let mut source = Source::new(HubLimits::default());
     let mut early = (source.hub.viewer(Begin::Oldest), Recording::new());
     source.run(30_000);
@@ -44,7 +45,7 @@ fn everyone_sees_the_same_whenever_they_come() {
 }
 
 #[test]
-fn a_slow_viewer_goes_on_from_the_newest_state_and_knows_what_it_missed() {
+fn slow_viewer_continues_at_the_newest_state_and_counts_missed_events() {
     let mut source = Source::new(HubLimits { history_bytes: u64::MAX, lag_bytes: 100_000 });
     let mut viewer = source.hub.viewer(Begin::Oldest);
     let mut recording = Recording::new();
@@ -56,7 +57,7 @@ fn a_slow_viewer_goes_on_from_the_newest_state_and_knows_what_it_missed() {
     assert!(recording.lost_events() > 100_000, "{} lost", recording.lost_events());
     let total: usize = source.hub.everything().iter().map(|chunk| chunk.bytes.len()).sum();
     assert!(sent < total / 2, "{sent} of {total} bytes");
-    // From here on it keeps up again.
+    // From here on it keeps up.
     let lost = recording.lost_events();
     source.run(1000);
     all(&mut viewer, &mut recording);
@@ -65,7 +66,7 @@ fn a_slow_viewer_goes_on_from_the_newest_state_and_knows_what_it_missed() {
 }
 
 #[test]
-fn a_newcomer_may_take_its_time_over_the_history() {
+fn new_viewer_may_read_the_history_slowly() {
     let mut source = Source::new(HubLimits { history_bytes: u64::MAX, lag_bytes: 100_000 });
     source.run(200_000);
     let mut viewer = source.hub.viewer(Begin::Oldest);
@@ -82,7 +83,7 @@ fn a_newcomer_may_take_its_time_over_the_history() {
 }
 
 #[test]
-fn the_history_is_bounded_and_what_is_left_is_a_recording() {
+fn history_is_bounded_and_remains_a_recording() {
     let limits = HubLimits { history_bytes: 300_000, lag_bytes: u64::MAX };
     let mut source = Source::new(limits);
     let mut sleeper = (source.hub.viewer(Begin::Oldest), Recording::new());
@@ -95,7 +96,7 @@ fn the_history_is_bounded_and_what_is_left_is_a_recording() {
     let definitions: usize =
         held.iter().filter(|chunk| chunk.kind == ChunkKind::Definitions).map(|chunk| chunk.bytes.len()).sum();
     let bytes: usize = held.iter().map(|chunk| chunk.bytes.len()).sum();
-    // The chunks since the newest state but one may come on top.
+    // The chunks since the last state but one may come on top.
     assert!(bytes - definitions < 2 * 300_000, "{bytes} bytes are held");
 
     let mut file = Recording::new();
@@ -108,13 +109,13 @@ fn the_history_is_bounded_and_what_is_left_is_a_recording() {
     all(&mut newcomer.0, &mut newcomer.1);
     check_same(&newcomer.1, &source);
     assert_eq!(newcomer.1.first_event(), file.first_event());
-    // What it slept through is no longer held.
+    // The chunks it missed have been dropped.
     all(&mut sleeper.0, &mut sleeper.1);
     check_same(&sleeper.1, &source);
     assert!(sleeper.1.lost_events() > 0);
 }
 
-/// What newcomers are sent, all of it together.
+/// Returns everything a new viewer receives.
 fn begun(hub: &Hub, begin: Begin) -> Recording {
     let mut recording = Recording::new();
     all(&mut hub.viewer(begin), &mut recording);
@@ -122,9 +123,9 @@ fn begun(hub: &Hub, begin: Begin) -> Recording {
 }
 
 #[test]
-fn newcomers_begin_where_they_like() {
+fn new_viewers_begin_where_requested() {
     let mut source = Source::new(HubLimits::default());
-    // With nothing there to begin with, everyone gets what there will be.
+    // Before the first chunk, every viewer begins with it.
     let mut early = (source.hub.viewer(Begin::Newest), Recording::new());
     assert!(early.0.take(1000).chunks.is_empty());
     for _ in 0..10 {
@@ -149,7 +150,7 @@ fn newcomers_begin_where_they_like() {
 }
 
 #[test]
-fn whoever_was_away_goes_on_and_knows_what_it_missed() {
+fn resumed_viewer_continues_and_counts_missed_events() {
     let limits = HubLimits { history_bytes: 300_000, lag_bytes: 100_000 };
     let mut source = Source::new(limits);
     source.run(1000);
@@ -161,12 +162,12 @@ fn whoever_was_away_goes_on_and_knows_what_it_missed() {
     drop(viewer);
     let at = |next: u64| Position { recording: source.hub.identity(), next };
     for next in [0, next + 1, u64::MAX] {
-        assert!(!source.hub.resume(at(next), Begin::Newest).is_resumed(), "there is no {next}");
+        assert!(!source.hub.resume(at(next), Begin::Newest).is_resumed(), "{next} is not a valid position");
     }
     let elsewhere = Position { recording: Identity::random(), next };
     assert!(!source.hub.resume(elsewhere, Begin::Newest).is_resumed(), "another recording");
     for (events, is_lost) in [(0, false), (100, false), (200_000, true), (100, false)] {
-        let (lost, had) = (recording.lost_events(), recording.end_event());
+        let (lost, before_skip) = (recording.lost_events(), recording.end_event());
         source.run(events);
         let position = Position { recording: source.hub.identity(), next };
         let mut viewer = source.hub.resume(position, Begin::Newest);
@@ -181,14 +182,14 @@ fn whoever_was_away_goes_on_and_knows_what_it_missed() {
             taken.chunks.iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a recording"));
         }
         check_same(&recording, &source);
-        assert_eq!((missed > 0, missed), (is_lost, recording.lost_events() - lost), "{events} after {had}");
+        assert_eq!((missed > 0, missed), (is_lost, recording.lost_events() - lost), "{events} after {before_skip}");
         next = viewer.next();
     }
     assert_eq!(source.hub.missed_events(), recording.lost_events());
 }
 
 #[test]
-fn a_hundred_who_do_not_take_anything_hold_nothing() {
+fn a_hundred_idle_viewers_keep_no_chunks_alive() {
     let limits = HubLimits { history_bytes: 300_000, lag_bytes: 1 << 20 };
     let mut source = Source::new(limits);
     source.run(1000);
@@ -201,13 +202,13 @@ fn a_hundred_who_do_not_take_anything_hold_nothing() {
     }
     assert!(source.hub.held_bytes() < 3 * 300_000, "{} bytes are held", source.hub.held_bytes());
     let held = early.iter().filter(|chunk| chunk.upgrade().is_some()).count();
-    assert_eq!(held, 1 + definitions, "only what is lasting is still held of the first chunks");
+    assert_eq!(held, 1 + definitions, "only header and definitions of the first chunks are kept");
     assert_eq!(source.hub.viewers(), 100);
 }
 
 #[test]
-fn the_whole_history_comes_from_the_file() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn whole_history_is_read_from_the_file() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.vram");
     let mut source = Source::with_file(HubLimits { history_bytes: 100_000, lag_bytes: 100_000 }, &path);
     for _ in 0..20 {
@@ -230,11 +231,12 @@ fn the_whole_history_comes_from_the_file() {
         check_same(recording, &source);
         assert_eq!((recording.first_event(), recording.lost_events()), (0, 0));
     }
-    assert!(begun(&source.hub, Begin::Recent(u64::MAX)).first_event() > 0, "memory does not hold all of it");
-    // Somebody else does something to the file. Who is in the midst of it can only begin anew, and then, as all others, with what is held.
+    assert!(begun(&source.hub, Begin::Recent(u64::MAX)).first_event() > 0, "the history in memory is only a part");
+    // The file is overwritten: a viewer file_reader it stops, and new viewers get the history in
+    // memory.
     let mut amid = source.hub.viewer(Begin::Oldest);
     assert_eq!(amid.take(1).chunks.len(), 1);
-    std::fs::write(&path, b"something else").expect("it can be written");
+    std::fs::write(&path, b"something else").expect("the file can be written");
     let check_held = |viewer: &mut Viewer| {
         let mut recording = Recording::new();
         all(viewer, &mut recording);
@@ -250,7 +252,7 @@ fn the_whole_history_comes_from_the_file() {
 }
 
 #[test]
-fn what_is_held_is_read_as_bytes_until_it_is_gone() {
+fn history_is_read_as_bytes_until_it_is_dropped() {
     let mut source = Source::new(HubLimits { history_bytes: 100_000, lag_bytes: 100_000 });
     let mut check = |events: u64| {
         source.run(events);

@@ -1,144 +1,137 @@
-//! Someone who watches.
+//! A read position in the hub's recording.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use tokio::sync::watch;
 use vramscope_trace::Chunk;
 
+use super::file_reader::FileReader;
 use super::history::{Entry, History, end_event};
-use super::reading::Reading;
-use super::{Hub, Position, Tip, position};
+use super::live::Hub;
+use super::position::{self, Begin, Position};
 
-/// Where a newcomer begins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Begin {
-    /// With the newest full state.
-    #[default]
-    Newest,
-    /// With so many bytes of the newest chunks that are held, whole from a full state on; with everything that is held, if that is less.
-    Recent(u64),
-    /// With the recording's first event, from its file where it is written to one; without a file with everything that is held.
-    Oldest,
-}
-
-/// What a viewer is given at once.
+/// Chunks taken from a hub.
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
     /// The next chunks.
     pub chunks: Vec<Arc<Chunk>>,
-    /// How many events were left out before them, because the viewer was too slow or away for too long.
+    /// Number of events skipped before them, because the viewer was too slow or disconnected for
+    /// too long.
     pub missed: u64,
-    /// What to [resume](Hub::resume) with, once these have been taken.
+    /// Position to [resume](Hub::resume) from after these chunks.
     pub next: u64,
 }
 
-/// A reader of a [`Hub`] at its own pace.
+/// Reads the recording of a [`Hub`] at its own pace.
 #[derive(Debug)]
 pub struct Viewer {
     hub: Hub,
-    tip: watch::Receiver<Tip>,
+    _registration: Registration,
     begin: Begin,
     is_resumed: bool,
-    /// Whether it was decided where a newcomer begins.
+    /// True once the first chunk has been chosen.
     has_begun: bool,
-    /// How many chunks came before what it had when it was last moved on.
-    had: u64,
-    /// It has all definitions from before this chunk.
+    /// Number of chunks it before_skip before it last skipped some.
+    before_skip: u64,
+    /// It has all definitions before this chunk number.
     defined: u64,
-    /// The number of the next chunk, once it has all definitions before it.
+    /// Number of the next chunk, once all definitions before it have been taken.
     next: u64,
-    /// The moment after what it was given, if it was given any.
+    /// The last event it took.
     end_event: Option<u64>,
-    /// Events that were left out before what it is given next.
+    /// Events skipped before the next chunk.
     missed: u64,
-    /// The least number of bytes that it was ever behind.
+    /// Smallest lag so far, in bytes.
     least_lag: u64,
-    /// The file, as long as it is given what stands there.
-    reading: Option<Reading>,
+    /// Reads the file, until its end is reached.
+    file_reader: Option<FileReader>,
     failure: Option<io::Error>,
 }
 
 impl Viewer {
     pub(super) fn new(hub: &Hub, begin: Begin) -> Self {
-        let reading = if begin == Begin::Oldest { Reading::from(hub, 0) } else { None };
+        let file_reader = if begin == Begin::Oldest { FileReader::from(hub, 0) } else { None };
         Self {
             hub: hub.clone(),
-            tip: hub.0.tip.subscribe(),
+            _registration: Registration::new(hub),
             begin,
             is_resumed: false,
             has_begun: false,
-            had: 0,
+            before_skip: 0,
             defined: 0,
             next: 0,
             end_event: None,
             missed: 0,
             least_lag: u64::MAX,
-            reading,
+            file_reader,
             failure: None,
         }
     }
 
-    pub(super) fn resume(hub: &Hub, at: Position, or: Begin) -> Self {
-        let mut viewer = Self::new(hub, or);
+    pub(super) fn resume(hub: &Hub, at: Position, otherwise: Begin) -> Self {
+        let mut viewer = Self::new(hub, otherwise);
         if at.recording == hub.identity()
-            && let Some(reading) = position::in_file(at.next).and_then(|at| Reading::from(hub, at))
+            && let Some(file_reader) = position::in_file(at.next).and_then(|at| FileReader::from(hub, at))
         {
-            return Self { is_resumed: true, reading: Some(reading), ..viewer };
+            return Self { is_resumed: true, file_reader: Some(file_reader), ..viewer };
         }
         let history = hub.0.lock();
         if at.recording == hub.identity() && (1..=history.end).contains(&at.next) {
-            (viewer.had, viewer.defined, viewer.next) = (at.next, at.next, at.next);
-            (viewer.is_resumed, viewer.has_begun, viewer.reading) = (true, true, None);
+            (viewer.before_skip, viewer.defined, viewer.next) = (at.next, at.next, at.next);
+            (viewer.is_resumed, viewer.has_begun, viewer.file_reader) = (true, true, None);
             viewer.end_event = history.event_after(at.next);
         }
         drop(history);
         viewer
     }
 
-    /// Whether it goes on where somebody was before.
+    /// Returns true if the viewer continues at a position from before.
     #[must_use]
     pub fn is_resumed(&self) -> bool {
         self.is_resumed
     }
 
-    /// What to [resume](Hub::resume) with after everything that was taken so far; 0 is where nothing is to be had yet.
+    /// Returns the position to [resume](Hub::resume) from after all chunks taken so far; 0 before
+    /// the first.
     #[must_use]
     pub fn next(&self) -> u64 {
-        if let Some(reading) = &self.reading {
-            return reading.next();
+        if let Some(file_reader) = &self.file_reader {
+            return file_reader.next();
         }
-        // Who has some of the definitions and not yet what they are for has gained nothing.
-        if self.defined < self.next { self.had } else { self.next }
+        // Definitions alone are no progress: the chunks that use them are still missing.
+        if self.defined < self.next { self.before_skip } else { self.next }
     }
 
-    /// Whether [`take`](Self::take) reads from a file.
+    /// Returns true while [`take`](Self::take) reads from a file.
     #[must_use]
     pub fn reads_file(&self) -> bool {
-        self.reading.is_some()
+        self.file_reader.is_some()
     }
 
-    /// Why it was given nothing more, where the recording's file cannot be read any further. A newcomer is given what is held then.
+    /// Returns why the viewer stopped, if the recording's file cannot be read. A new viewer gets
+    /// the history in memory.
     #[must_use]
     pub fn failure(&self) -> Option<&io::Error> {
         self.failure.as_ref()
     }
 
-    /// The next chunks: at least one if there is any, and then as many as `max_bytes` has room for. As long as it
-    /// [reads from a file](Self::reads_file) this may wait for a disk.
+    /// Returns the next chunks: at least one if there is any, then as many as fit in `max_bytes`.
+    /// May wait for the disk while the viewer [reads from a file](Self::reads_file).
     pub fn take(&mut self, max_bytes: usize) -> Taken {
-        if let Some(reading) = &mut self.reading {
-            match reading.take(&self.hub, max_bytes) {
-                Ok(chunks) if chunks.is_empty() => self.leave_file(),
+        if let Some(file_reader) = &mut self.file_reader {
+            match file_reader.take(&self.hub, max_bytes) {
+                Ok(chunks) if chunks.is_empty() => self.finish_file(),
                 Ok(chunks) => {
                     self.end_event = chunks.iter().rev().find_map(|chunk| end_event(chunk)).or(self.end_event);
                     return Taken { chunks, missed: 0, next: self.next() };
                 }
                 Err(error) => {
-                    let is_new = reading.next() == 0;
-                    self.hub.file_is_broken();
+                    let is_new = file_reader.next() == 0;
+                    self.hub.drop_file();
                     if is_new {
-                        self.reading = None;
+                        self.file_reader = None;
                         return self.take_held(max_bytes);
                     }
                     self.failure = Some(error);
@@ -149,12 +142,12 @@ impl Viewer {
         self.take_held(max_bytes)
     }
 
-    /// Goes on with the hub's chunks, after all that stands in the file.
-    fn leave_file(&mut self) {
-        if let Some(reading) = self.reading.take() {
-            let next = reading.chunk();
-            (self.had, self.defined, self.next, self.has_begun) = (next, next, next, true);
-            // Of one that came back with a place in the file it is not known otherwise.
+    /// Continues with the hub's chunks at the end of the file.
+    fn finish_file(&mut self) {
+        if let Some(file_reader) = self.file_reader.take() {
+            let next = file_reader.chunk();
+            (self.before_skip, self.defined, self.next, self.has_begun) = (next, next, next, true);
+            // A viewer that resumed inside the file has taken no event yet.
             self.end_event = self.end_event.or(self.hub.0.lock().event_after(next));
         }
     }
@@ -162,7 +155,7 @@ impl Viewer {
     fn take_held(&mut self, max_bytes: usize) -> Taken {
         let shared = Arc::clone(&self.hub.0);
         let history = shared.lock();
-        self.aim(&history);
+        self.choose_next(&history);
         let (mut taken, mut bytes) = (Taken::default(), 0);
         while let Some(entry) = self.upcoming(&history) {
             bytes += entry.chunk.bytes.len();
@@ -185,7 +178,7 @@ impl Viewer {
         taken
     }
 
-    /// What it is to be given next.
+    /// Returns the next chunk to take.
     fn upcoming<'a>(&mut self, history: &'a History) -> Option<&'a Entry> {
         if self.defined < self.next {
             let definitions = history.lasting_from(self.defined).next().filter(|entry| entry.number < self.next);
@@ -197,13 +190,14 @@ impl Viewer {
         history.held_from(self.next).next()
     }
 
-    /// Decides where to go on, if not with the next chunk.
-    fn aim(&mut self, history: &History) {
+    /// Chooses the next chunk if it is not simply the following one: at the beginning, after a
+    /// drop, and when the viewer is too slow.
+    fn choose_next(&mut self, history: &History) {
         let is_new = self.end_event.is_none() && !self.is_resumed;
         let target = if !self.has_begun {
             (history.end > 0).then(|| history.begin(self.begin))
         } else if self.next < history.first() {
-            // A newcomer gets what it asked for, one that was here before what is newest.
+            // A new viewer gets the beginning it asked for, another one the newest state.
             Some(if is_new { history.begin(self.begin) } else { history.begin(Begin::Newest) })
         } else if self.defined == self.next {
             let lag = history.lag(self.next);
@@ -215,23 +209,68 @@ impl Viewer {
         };
         let Some(target) = target else { return };
         if self.defined == self.next {
-            self.had = self.next;
+            self.before_skip = self.next;
         }
         (self.has_begun, self.next, self.least_lag) = (true, target, u64::MAX);
         let moment = history.held_from(target).next().and_then(|entry| end_event(&entry.chunk));
-        self.missed = moment.zip(self.end_event).map_or(0, |(moment, had)| moment.saturating_sub(had));
+        self.missed = moment.zip(self.end_event).map_or(0, |(moment, before_skip)| moment.saturating_sub(before_skip));
     }
 
-    /// Waits until there is something to take; `false` if everything was taken and nothing more will come.
+    /// Waits until there is something to take. Returns false once everything has been taken and
+    /// nothing more will come.
     pub async fn wait(&mut self) -> bool {
+        match self.state() {
+            Some(has_more) => has_more,
+            None => self.hub.0.tip.wait(self.next).await,
+        }
+    }
+
+    /// Blocks as [`wait`](Self::wait), for at most `timeout`. Returns `None` if there is still
+    /// nothing to take and more may come.
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Option<bool> {
+        self.state().or_else(|| self.hub.0.tip.wait_timeout(self.next, timeout))
+    }
+
+    /// Returns whether there is something to take, if that is known without the hub.
+    fn state(&self) -> Option<bool> {
         if self.failure.is_some() {
-            return false;
+            return Some(false);
         }
-        if self.reads_file() || self.defined < self.next {
-            return true;
-        }
-        let next = self.next;
-        // An error says that the hub is gone, which cannot be while this viewer has it.
-        self.tip.wait_for(|tip| tip.end > next || tip.ended).await.is_ok_and(|tip| tip.end > next)
+        (self.reads_file() || self.defined < self.next).then_some(true)
+    }
+}
+
+impl Hub {
+    /// Creates a viewer. It receives the header and all definitions first.
+    #[must_use]
+    pub fn viewer(&self, begin: Begin) -> Viewer {
+        Viewer::new(self, begin)
+    }
+
+    /// Creates a viewer that continues after `position`.
+    ///
+    /// If `position` belongs to another recording, the viewer begins at `otherwise`. If the next
+    /// chunks have been dropped, it continues at the newest full state and reports how many events
+    /// it missed.
+    #[must_use]
+    pub fn resume(&self, position: Position, otherwise: Begin) -> Viewer {
+        Viewer::resume(self, position, otherwise)
+    }
+}
+
+/// Counts a viewer for [`Hub::viewers`] while it exists.
+#[derive(Debug)]
+struct Registration(Hub);
+
+impl Registration {
+    fn new(hub: &Hub) -> Self {
+        hub.0.viewers.fetch_add(1, Ordering::Relaxed);
+        Self(hub.clone())
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.0.0.viewers.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,20 +1,19 @@
-//! How a recording reaches the hub, whatever becomes of the way there.
+//! Pushing over connections that break, and to servers that stop, restart or refuse.
 
 use std::sync::{Arc, Mutex};
 
 use vramscope_trace::{Chunk, Decoder, DecodedItem};
 
-use super::transport::Note;
 use super::*;
-use crate::gather::Aggregator;
+use crate::aggregator::Aggregator;
 use crate::hub::HubLimits;
 use crate::hub::testing::Source;
 use crate::recorder::Outputs;
 use crate::server::{Content, Server, ServerOptions, Token};
 
-/// What a hub has, to which the way breaks after every so many messages.
+/// A server's state, as a fake transport fills it.
 #[derive(Default)]
-struct There {
+struct FakeServer {
     bytes: Vec<u8>,
     next: u64,
     missed: u64,
@@ -23,245 +22,258 @@ struct There {
     hellos: Vec<Process>,
 }
 
-struct Way {
-    there: Arc<Mutex<There>>,
-    /// Every connection but the last breaks after so many messages, and what is on the way is lost.
+/// A transport whose connections break.
+struct BreakingTransport {
+    server: Arc<Mutex<FakeServer>>,
+    /// The number of messages after which each connection breaks, the last first. Once the list is
+    /// empty, connections hold.
     breaks_after: Vec<usize>,
-    left: usize,
-    untold: Vec<u64>,
+    remaining: usize,
+    unacknowledged: Vec<u64>,
 }
 
-impl Transport for Way {
+impl Transport for BreakingTransport {
     fn connect(&mut self, process: &Process) -> Result<u64, String> {
-        let mut there = self.there.lock().expect("no panic");
-        there.connects += 1;
-        if there.hellos.last().is_some_and(|before| before.identity != process.identity) {
-            // Another process than before.
-            there.bytes.clear();
-            there.next = 0;
+        let mut server = self.server.lock().expect("no test thread panics");
+        server.connects += 1;
+        if server.hellos.last().is_some_and(|before| before.identity != process.identity) {
+            // A new identity is a new recording.
+            server.bytes.clear();
+            server.next = 0;
         }
-        there.hellos.push(process.clone());
-        // Every other time nobody is there.
-        if there.connects.is_multiple_of(2) {
-            return Err("nobody is there".to_owned());
+        server.hellos.push(process.clone());
+        // Every second attempt fails.
+        if server.connects.is_multiple_of(2) {
+            return Err("connection refused".to_owned());
         }
-        self.left = self.breaks_after.pop().unwrap_or(usize::MAX);
-        self.untold.clear();
-        Ok(there.next)
+        self.remaining = self.breaks_after.pop().unwrap_or(usize::MAX);
+        self.unacknowledged.clear();
+        Ok(server.next)
     }
 
-    fn send(&mut self, note: Note, chunks: &[Arc<Chunk>]) -> Result<(), String> {
-        if self.left == 0 {
-            return Err("it broke".to_owned());
+    fn send(&mut self, note: PushNote, chunks: &[Arc<Chunk>]) -> Result<(), String> {
+        if self.remaining == 0 {
+            return Err("connection lost".to_owned());
         }
-        self.left -= 1;
-        let mut there = self.there.lock().expect("no panic");
-        there.has_ended |= note.end;
-        there.missed += note.missed;
-        chunks.iter().for_each(|chunk| there.bytes.extend_from_slice(&chunk.bytes));
+        self.remaining -= 1;
+        let mut server = self.server.lock().expect("no test thread panics");
+        server.has_ended |= note.end;
+        server.missed += note.missed;
+        chunks.iter().for_each(|chunk| server.bytes.extend_from_slice(&chunk.bytes));
         if let Some(next) = note.next {
-            there.next = next;
-            self.untold.push(next);
+            server.next = next;
+            self.unacknowledged.push(next);
         }
         Ok(())
     }
 
     fn receive(&mut self, _: Duration) -> Result<Option<u64>, String> {
-        // The last word of a connection that breaks is never heard.
-        if self.left == 0 { Err("it broke".to_owned()) } else { Ok(self.untold.pop()) }
+        // Acknowledgements in flight are lost with the connection.
+        if self.remaining == 0 { Err("connection lost".to_owned()) } else { Ok(self.unacknowledged.pop()) }
     }
 
     fn close(&mut self) {}
 }
 
-fn start(way: Way, hub: &Hub) -> Push {
-    let address = Address::parse("ws://127.0.0.1:1").expect("an address");
-    Push::start_with(way, address, "train.py", hub, Box::new(|_| {})).expect("a thread")
+fn start(transport: BreakingTransport, hub: &Hub) -> Push {
+    let address = Address::parse("ws://127.0.0.1:1").expect("a valid address");
+    let process = Process::this(hub.identity().to_string(), "train.py", Rank::default());
+    Push::start_with(transport, address, process, hub, Box::new(|_| {})).expect("a thread starts")
 }
 
 #[track_caller]
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
+    while !condition() {
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn breaks_leave_neither_a_gap_nor_a_repetition() {
+fn broken_connections_lose_and_repeat_nothing() {
     let mut source = Source::new(HubLimits::default());
-    let there = Arc::new(Mutex::new(There::default()));
-    let way = Way { there: Arc::clone(&there), breaks_after: vec![3, 1, 2], left: 0, untold: Vec::new() };
-    let push = start(way, &source.hub);
+    let server = Arc::new(Mutex::new(FakeServer::default()));
+    let transport = BreakingTransport {
+        server: Arc::clone(&server),
+        breaks_after: vec![3, 1, 2],
+        remaining: 0,
+        unacknowledged: Vec::new(),
+    };
+    let push = start(transport, &source.hub);
     let deadline = Instant::now() + Duration::from_secs(30);
-    while there.lock().expect("no panic").connects < 7 {
-        assert!(Instant::now() < deadline, "it is tried again after every break");
+    while server.lock().expect("no test thread panics").connects < 7 {
+        assert!(Instant::now() < deadline, "the push must reconnect after every break");
         source.run(500);
         std::thread::sleep(Duration::from_millis(30));
     }
     source.hub.end();
-    wait_until("all is there", || there.lock().expect("no panic").has_ended);
+    wait_until("the recording has arrived", || server.lock().expect("no test thread panics").has_ended);
     drop(push);
-    let there = there.lock().expect("no panic");
+    let server = server.lock().expect("no test thread panics");
     let everything: Vec<u8> = source.hub.everything().iter().flat_map(|chunk| chunk.bytes.clone()).collect();
-    assert!(there.bytes == everything);
-    assert_eq!((there.missed, there.connects), (0, 7));
-    assert!(there.hellos.iter().all(|process| process.identity == source.hub.identity().to_string()));
+    assert!(server.bytes == everything);
+    assert_eq!((server.missed, server.connects), (0, 7));
+    assert!(server.hellos.iter().all(|process| process.identity == source.hub.identity().to_string()));
 }
 
 #[test]
-fn a_program_that_ends_waits_for_two_seconds_at_most() {
-    // Nobody listens there; and there somebody listens who never says a word.
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let silent = format!("ws://{}", silent.local_addr().expect("it is bound"));
+fn program_end_waits_two_seconds_at_most() {
+    // No server listens at the first address; the server at the second never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let silent = format!("ws://{}", silent.local_addr().expect("a bound socket has an address"));
     for url in ["ws://127.0.0.1:1", &silent] {
         let mut source = Source::new(HubLimits::default());
-        let push = Push::start(Address::parse(url).expect("an address"), "train.py", &source.hub, |_| {});
-        let push = push.expect("a thread");
+        let push = Push::start(Address::parse(url).expect("a valid address"), "train.py", Rank::default(), &source.hub, |_| {});
+        let push = push.expect("a thread starts");
         source.run(1000);
         source.hub.end();
-        let began = Instant::now();
+        let start = Instant::now();
         drop(push);
-        assert!(began.elapsed() < ENDING_TIME + Duration::from_millis(700), "{url}: {:?}", began.elapsed());
+        assert!(start.elapsed() < SHUTDOWN_TIME + Duration::from_millis(700), "{url}: {:?}", start.elapsed());
     }
 }
 
-/// A hub of several programs, served.
+/// Starts a server that takes pushed recordings.
 fn serve(listen: std::net::SocketAddr, token: Option<&str>) -> (Aggregator, Hub, Server) {
-    let (gather, hub) = (Aggregator::new(|_| {}), Hub::default());
-    gather.begin(Outputs { hub: Some(hub.clone()), ..Outputs::default() }).expect("a thread");
-    let token = token.map(|token| Token::new(token).expect("a token"));
+    let (aggregator, hub) = (Aggregator::new(|_| {}), Hub::default());
+    aggregator.begin(Outputs { hub: Some(hub.clone()), ..Outputs::default() }).expect("a thread starts");
+    let token = token.map(|token| Token::new(token).expect("a valid token"));
     let options = ServerOptions { listen: Some(listen), token, ..ServerOptions::default() };
-    let content = Content { aggregator: Some(gather.clone()), ..Content::live(hub.clone()) };
-    (gather, hub, Server::start(options, content).expect("it serves"))
+    let content = Content { aggregator: Some(aggregator.clone()), ..Content::live(hub.clone()) };
+    (aggregator, hub, Server::start(options, content).expect("the server starts"))
 }
 
-/// How many events of programs are in a recording.
+/// Returns the number of events in a hub's recording, without marks.
 fn events(hub: &Hub) -> usize {
     let mut decoder = Decoder::new();
     hub.everything().iter().for_each(|chunk| decoder.push(&chunk.bytes));
-    let items = std::iter::from_fn(|| decoder.next_item().expect("a recording"));
-    let is_theirs = |item: &DecodedItem| match item {
+    let items = std::iter::from_fn(|| decoder.next_item().expect("a valid recording"));
+    let is_counted = |item: &DecodedItem| match item {
         DecodedItem::Event(event) => !matches!(event.kind, vramscope_trace::EventKind::Mark { .. }),
         _ => false,
     };
-    items.filter(is_theirs).count()
+    items.filter(is_counted).count()
 }
 
 #[test]
-fn a_hub_that_is_started_again_is_given_everything() {
-    let any = ([127, 0, 0, 1], 0).into();
-    let (gather, hub, server) = serve(any, Some("secret"));
+fn restarted_server_receives_the_whole_recording() {
+    let any_port = ([127, 0, 0, 1], 0).into();
+    let (aggregator, hub, server) = serve(any_port, Some("secret"));
     let (address, url) = (server.address(), server.url());
     let mut source = Source::new(HubLimits::default());
-    let push = Push::start(Address::parse(&url).expect("an address"), "train.py", &source.hub, |_| {});
-    let push = push.expect("a thread");
+    let push = Push::start(Address::parse(&url).expect("a valid address"), "train.py", Rank::default(), &source.hub, |_| {});
+    let push = push.expect("a thread starts");
     source.run(1000);
     let recorded = |source: &Source| source.encoder.state().event() as usize;
-    wait_until("the first hub has it", || events(&hub) == recorded(&source));
-    gather.stop();
+    wait_until("the first server has the recording", || events(&hub) == recorded(&source));
+    aggregator.stop();
     drop(server);
     source.run(1000);
-    let (gather, hub, _server) = serve(address, Some("secret"));
-    wait_until("the second hub has all of it", || events(&hub) == recorded(&source));
+    let (aggregator, hub, _server) = serve(address, Some("secret"));
+    wait_until("the second server has the whole recording", || events(&hub) == recorded(&source));
     source.run(1000);
     source.hub.end();
     drop(push);
-    gather.stop();
+    aggregator.stop();
     assert_eq!(events(&hub), recorded(&source));
 }
 
 #[test]
-fn a_file_that_is_spoiled_is_left_for_what_is_held() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn damaged_file_is_replaced_by_a_new_run_from_memory() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.vram");
     let mut source = Source::with_file(HubLimits { history_bytes: 100_000, lag_bytes: u64::MAX }, &path);
     for _ in 0..20 {
         source.run(10_000);
         source.cut(true);
     }
-    let there = Arc::new(Mutex::new(There::default()));
-    // The way breaks in the midst of the file.
-    let way = Way { there: Arc::clone(&there), breaks_after: vec![1], left: 0, untold: Vec::new() };
-    let push = start(way, &source.hub);
-    wait_until("it breaks", || there.lock().expect("no panic").connects == 2);
-    std::fs::write(&path, b"something else").expect("it can be written");
+    let server = Arc::new(Mutex::new(FakeServer::default()));
+    // The connection breaks in the middle of the file.
+    let transport = BreakingTransport {
+        server: Arc::clone(&server),
+        breaks_after: vec![1],
+        remaining: 0,
+        unacknowledged: Vec::new(),
+    };
+    let push = start(transport, &source.hub);
+    wait_until("the connection has broken", || server.lock().expect("no test thread panics").connects == 2);
+    std::fs::write(&path, b"something else").expect("the file can be overwritten");
     source.hub.end();
-    wait_until("all that is held is there", || there.lock().expect("no panic").has_ended);
+    wait_until("the held chunks have arrived", || server.lock().expect("no test thread panics").has_ended);
     drop(push);
-    let there = there.lock().expect("no panic");
+    let server = server.lock().expect("no test thread panics");
     let mut decoder = Decoder::new();
-    decoder.push(&there.bytes);
-    let items = std::iter::from_fn(|| decoder.next_item().expect("a recording"));
+    decoder.push(&server.bytes);
+    let items = std::iter::from_fn(|| decoder.next_item().expect("a valid recording"));
     let states = items.filter_map(|item| if let DecodedItem::FullState(state) = item { Some(state.event()) } else { None });
     assert!(states.last().is_some_and(|event| event > 100_000));
-    let identities: std::collections::HashSet<_> = there.hellos.iter().map(|process| &process.identity).collect();
-    assert_eq!(identities.len(), 2, "what is held is another run");
+    let identities: std::collections::HashSet<_> = server.hellos.iter().map(|process| &process.identity).collect();
+    assert_eq!(identities.len(), 2, "the held chunks are pushed as another run");
 }
 
-/// Whether the server answers at once.
-fn answers(server: &Server) -> bool {
+/// Returns true if the server answers within five seconds.
+fn is_responsive(server: &Server) -> bool {
     use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(server.address()).expect("it listens");
-    stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a time");
+    let mut stream = std::net::TcpStream::connect(server.address()).expect("the server listens");
+    stream.set_read_timeout(Some(Duration::from_secs(5))).expect("the socket can be configured");
     let request = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address());
-    stream.write_all(request.as_bytes()).expect("it is small");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).is_ok() && answer.contains(" 200 ")
+    stream.write_all(request.as_bytes()).expect("the request fits the socket buffer");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).is_ok() && response.contains(" 200 ")
 }
 
 #[test]
-fn a_hub_that_is_busy_with_some_answers_the_others() {
-    let (gather, hub, server) = serve(([127, 0, 0, 1], 0).into(), None);
+fn server_answers_while_the_aggregator_is_busy() {
+    let (aggregator, hub, server) = serve(([127, 0, 0, 1], 0).into(), None);
     let start = |source: &Source| {
-        let address = Address::parse(&server.url()).expect("an address");
-        Push::start(address, "train.py", &source.hub, |_| {}).expect("a thread")
+        let address = Address::parse(&server.url()).expect("a valid address");
+        Push::start(address, "train.py", Rank::default(), &source.hub, |_| {}).expect("a thread starts")
     };
-    let (mut leaving, mut coming) = (Source::new(HubLimits::default()), Source::new(HubLimits::default()));
+    let (mut leaving, mut joining) = (Source::new(HubLimits::default()), Source::new(HubLimits::default()));
     leaving.run(100);
-    coming.run(100);
+    joining.run(100);
     let push = start(&leaving);
-    wait_until("the first is there", || events(&hub) > 0);
+    wait_until("the first process has connected", || events(&hub) > 0);
     let before = events(&hub);
     let mut second = None;
-    gather.while_busy(|| {
-        second = Some(start(&coming));
+    aggregator.while_locked(|| {
+        second = Some(start(&joining));
         drop(push);
-        assert!(answers(&server));
+        assert!(is_responsive(&server));
     });
-    wait_until("the other is there", || events(&hub) == 2 * before);
+    wait_until("the second process has connected", || events(&hub) == 2 * before);
 }
 
 #[test]
-fn a_hub_that_is_broken_says_so() {
-    let (tell, told) = channel();
-    Aggregator::new(move |what| tell.send(what.to_owned()).expect("the test listens")).panic_in_a_thread();
-    assert!(told.try_recv().is_ok_and(|said| said.contains("the hub is broken")));
+fn panic_of_the_merge_thread_is_logged() {
+    let (sender, log) = channel();
+    Aggregator::new(move |line| sender.send(line.to_owned()).expect("the test receives")).panic_in_merge_thread();
+    assert!(log.try_recv().is_ok_and(|line| line.contains("internal error in the merge thread")));
 }
 
 #[test]
-fn who_has_not_the_token_does_not_push() {
-    let (_gather, hub, server) = serve(([127, 0, 0, 1], 0).into(), Some("secret"));
+fn push_with_a_wrong_token_is_refused() {
+    let (_aggregator, hub, server) = serve(([127, 0, 0, 1], 0).into(), Some("secret"));
     let url = server.url().replace("secret", "wrong");
-    let (tell, told) = channel();
+    let (sender, log) = channel();
     let mut source = Source::new(HubLimits::default());
     source.run(100);
-    let push = Push::start(Address::parse(&url).expect("an address"), "train.py", &source.hub, move |what| {
-        tell.send(what.to_owned()).expect("the test listens");
+    let push = Push::start(Address::parse(&url).expect("a valid address"), "train.py", Rank::default(), &source.hub, move |line| {
+        sender.send(line.to_owned()).expect("the test receives");
     });
-    let _push = push.expect("a thread");
-    let said = told.recv_timeout(Duration::from_secs(10)).expect("it is told");
-    assert!(said.contains("is the token right?") && !said.contains("wrong"), "{said}");
+    let _push = push.expect("a thread starts");
+    let line = log.recv_timeout(Duration::from_secs(10)).expect("the failure is logged");
+    assert!(line.contains("is the token right?") && !line.contains("wrong"), "{line}");
     assert_eq!(events(&hub), 0);
 }
 
 #[test]
-fn the_environment_names_the_hub() {
-    let check = |url: &str| push_from(Some(url.into())).map(|address| address.map(|address| address.to_string()));
-    assert_eq!(push_from(None), Ok(None));
+fn push_variable_has_the_address() {
+    let check = |url: &str| parse_variable(Some(url.into())).map(|address| address.map(|address| address.to_string()));
+    assert_eq!(parse_variable(None), Ok(None));
     assert_eq!(check(""), Ok(None));
     assert_eq!(check("ws://127.0.0.1:7791"), Ok(Some("http://127.0.0.1:7791/".to_owned())));
-    let wrong = check("ftp://127.0.0.1/?token=secret").expect_err("it is none");
-    assert!(wrong.starts_with("VRAMSCOPE_PUSH: not an address") && !wrong.contains("secret"), "{wrong}");
+    let error = check("ftp://127.0.0.1/?token=secret").expect_err("FTP is not supported").to_string();
+    assert!(error.starts_with("VRAMSCOPE_PUSH: not an address") && !error.contains("secret"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! The way to the hub by a WebSocket.
+//! Pushing over a WebSocket.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,18 +6,20 @@ use std::time::{Duration, Instant};
 use tungstenite::Message;
 use vramscope_trace::Chunk;
 
-use super::transport::{Answer, Note, Transport};
+use super::transport::Transport;
 use crate::process::Process;
-use crate::socket::{Address, Heard, Socket};
+use crate::push_protocol::{PushNote, PushReply};
+use crate::socket::{Address, Received, Socket};
 
-/// How long the hub may take to answer when it is told who this is.
-const ANSWER_TIME: Duration = Duration::from_secs(5);
-/// How long the hub may take nothing. Far below what would make a program's end wait.
-const SEND_TIME: Duration = Duration::from_secs(10);
-/// How long its goodbye is waited for.
-const CLOSING_TIME: Duration = Duration::from_millis(200);
+/// The most time that the server may take to answer the first message.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+/// The most time that the server may receive nothing. Short, so that the program's end does not
+/// wait for a server that hangs.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most time to wait for the server's close frame.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// A WebSocket at a hub's `/push`.
+/// A WebSocket to a server's `/push`.
 #[derive(Debug)]
 pub(super) struct WebSocketTransport {
     address: Address,
@@ -30,27 +32,29 @@ impl WebSocketTransport {
     }
 
     fn socket(&mut self) -> Result<&mut Socket, String> {
-        self.socket.as_mut().ok_or_else(|| "there is no connection".to_owned())
+        self.socket.as_mut().ok_or_else(|| "not connected".to_owned())
     }
 
-    fn say(&mut self, message: Message) -> Result<(), String> {
-        let said = self.socket()?.say(message).map_err(|error| error.to_string());
-        if said.is_err() {
+    fn send_message(&mut self, message: Message) -> Result<(), String> {
+        let sent = self.socket()?.send(message).map_err(|error| error.to_string());
+        if sent.is_err() {
             self.socket = None;
         }
-        said
+        sent
     }
 
-    /// The next answer of the hub, if there is one in time.
-    fn answer(&mut self, wait: Duration) -> Result<Option<Answer>, String> {
-        let heard = self.socket()?.hear(wait).map_err(|error| error.to_string());
-        let result = match heard {
-            Ok(Heard::Text(text)) => {
-                serde_json::from_str(&text).map(Some).map_err(|error| format!("its answer: {error}"))
+    /// Waits for the server's next reply. Returns `None` if none arrives within `timeout`.
+    fn receive_reply(&mut self, timeout: Duration) -> Result<Option<PushReply>, String> {
+        let received = self.socket()?.receive(timeout).map_err(|error| error.to_string());
+        let result = match received {
+            Ok(Received::Text(text)) => {
+                serde_json::from_str(&text).map(Some).map_err(|error| format!("invalid reply of the server: {error}"))
             }
-            Ok(Heard::Nothing | Heard::Binary(_)) => Ok(None),
-            Ok(Heard::Closed(code, reason)) if reason.is_empty() => Err(format!("it was closed with code {code}")),
-            Ok(Heard::Closed(_, reason)) => Err(reason),
+            Ok(Received::Nothing | Received::Binary(_)) => Ok(None),
+            Ok(Received::Closed(code, reason)) if reason.is_empty() => {
+                Err(format!("the server closed the connection with code {code}"))
+            }
+            Ok(Received::Closed(_, reason)) => Err(reason),
             Err(error) => Err(error),
         };
         if result.is_err() {
@@ -63,23 +67,23 @@ impl WebSocketTransport {
 impl Transport for WebSocketTransport {
     fn connect(&mut self, process: &Process) -> Result<u64, String> {
         let mut socket = Socket::connect(&self.address, "push", &[], None).map_err(|error| error.to_string())?;
-        socket.set_send_patience(SEND_TIME);
+        socket.set_send_timeout(SEND_TIMEOUT);
         self.socket = Some(socket);
-        let hello = serde_json::to_string(process).expect("plain strings and numbers always serialize");
-        self.say(Message::text(hello))?;
-        let until = Instant::now() + ANSWER_TIME;
-        while let Some(left) = until.checked_duration_since(Instant::now()) {
-            if let Some(resume) = self.answer(left)?.and_then(|answer| answer.resume) {
+        let hello = serde_json::to_string(process).expect("strings and numbers always serialize");
+        self.send_message(Message::text(hello))?;
+        let deadline = Instant::now() + REPLY_TIMEOUT;
+        while let Some(remaining) = deadline.checked_duration_since(Instant::now()) {
+            if let Some(resume) = self.receive_reply(remaining)?.and_then(|reply| reply.resume) {
                 return Ok(resume);
             }
         }
         self.socket = None;
-        Err("it does not say where to begin".to_owned())
+        Err("timed out: the server does not reply".to_owned())
     }
 
-    fn send(&mut self, note: Note, chunks: &[Arc<Chunk>]) -> Result<(), String> {
+    fn send(&mut self, note: PushNote, chunks: &[Arc<Chunk>]) -> Result<(), String> {
         let note = serde_json::to_string(&note).expect("numbers always serialize");
-        self.say(Message::text(note))?;
+        self.send_message(Message::text(note))?;
         if chunks.is_empty() {
             return Ok(());
         }
@@ -87,16 +91,16 @@ impl Transport for WebSocketTransport {
         for chunk in chunks {
             bytes.extend_from_slice(&chunk.bytes);
         }
-        self.say(Message::binary(bytes))
+        self.send_message(Message::binary(bytes))
     }
 
-    fn receive(&mut self, wait: Duration) -> Result<Option<u64>, String> {
-        Ok(self.answer(wait)?.and_then(|answer| answer.taken))
+    fn receive(&mut self, timeout: Duration) -> Result<Option<u64>, String> {
+        Ok(self.receive_reply(timeout)?.and_then(|reply| reply.taken))
     }
 
     fn close(&mut self) {
         if let Some(socket) = self.socket.take() {
-            socket.close(CLOSING_TIME);
+            socket.close(CLOSE_TIMEOUT);
         }
     }
 }

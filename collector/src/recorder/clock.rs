@@ -1,29 +1,31 @@
-//! The time of events.
+//! The recorder's clock.
 
-/// The processor's own counter, which takes half the time of the operating system's clock to read. Where the processor has none that can
-/// be relied on, it is that clock after all.
+/// A clock that reads the processor's time-stamp counter, in half the time of the operating
+/// system's clock. If the counter is not reliable, it reads that clock instead.
 ///
-/// A program that is recorded reads only the counter, in *ticks*; the recorder makes nanoseconds of them on its own thread.
+/// Program threads read *ticks* only; the recorder converts them to nanoseconds on its own thread.
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
     counter: quanta::Clock,
-    /// Whether `counter` reads what [`time_stamp`] does, which is then read without a call and without a choice between sources.
+    /// True if `counter` reads the same as [`time_stamp`], which is then called directly.
     reads_time_stamp: bool,
     began: u64,
 }
 
 impl Clock {
-    /// A clock that stands at 0. The first in a process learns how fast the counter runs, which takes up to 200 ms.
+    /// Starts at 0. The first clock of a process calibrates the counter, which takes up to 200 ms.
     pub(super) fn start() -> Self {
         let counter = quanta::Clock::new();
-        // Any other source counts from another time: its reading would lie within these 50 ns once in some centuries.
+        // Any other source counts from another origin: its value would lie within these 50 ns once
+        // in centuries.
         let before = time_stamp();
         let read = counter.raw();
         let reads_time_stamp = before.zip(time_stamp()).is_some_and(|(before, after)| (before..=after).contains(&read));
         Self { began: counter.raw(), reads_time_stamp, counter }
     }
 
-    /// What the counter says. Between processors it may go back by what a processor reads ahead of what it does, some 100 ns.
+    /// Reads the counter. Between processors it may go back by about 100 ns, because a processor
+    /// may read it early.
     #[inline]
     pub(super) fn ticks(&self) -> u64 {
         match time_stamp() {
@@ -32,23 +34,24 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds from the start to when the counter said so; what is earlier is at 0.
+    /// Converts ticks to nanoseconds since the start; earlier times become 0.
     pub(super) fn ns_at(&self, ticks: u64) -> u64 {
         self.counter.delta_as_nanos(self.began, ticks)
     }
 
-    /// Nanoseconds since the start; never goes back.
+    /// Returns nanoseconds since the start; never goes back.
     #[inline]
     pub(super) fn now_ns(&self) -> u64 {
         self.ns_at(self.ticks())
     }
 }
 
-/// The processor's time-stamp counter, where there is one.
+/// Reads the processor's time-stamp counter, if it has one.
 #[inline]
 fn time_stamp() -> Option<u64> {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: Every processor of this kind has the instruction, and it changes nothing but the registers that it answers in.
+    // SAFETY: Every x86-64 processor has this instruction; it only writes the registers of its
+    // result.
     return Some(unsafe { core::arch::x86_64::_rdtsc() });
     #[cfg(not(target_arch = "x86_64"))]
     None

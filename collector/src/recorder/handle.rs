@@ -1,4 +1,4 @@
-//! The side of the program that is recorded: what it puts its events through.
+//! The program's side of the recorder.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,61 +10,68 @@ use vramscope_trace::{
 };
 
 use super::clock::Clock;
-use super::merge::Source;
-use super::place::{Behind, Place, Ring, WAKE_LEN, Words};
 use super::record::{Packer, Unit};
 use super::ring::ring;
-use super::shared::{Aside, Dropped, Look, MAX_ASIDE, Shared};
+use super::ring_reader::RingReader;
+use super::ring_writer::{HandleRing, Overflowing, RingWords, RingWriter, WAKE_LEN};
+use super::state::{CatchUpCallback, DroppedEvents, MAX_SIDE_RECORDS, RecorderState, SideRecord};
 use crate::sites::Numbers;
 
-/// How many handles may have a ring of their own; the others share one more.
+/// Maximum number of handles with a ring of their own; further handles share one more.
 pub(super) const MAX_RINGS: usize = 16;
-/// Definitions that may wait for the recorder.
+/// Maximum number of definitions that wait for the recorder.
 const MAX_DEFINITIONS: usize = 1 << 16;
 
-/// Takes events for a [`Recorder`](super::Recorder).
+/// The sink through which events reach a [`Recorder`](super::Recorder). Clone it for each pool or
+/// thread.
 ///
-/// Each clone that is given an event has a queue of its own, and what is put through one handle keeps its order. Between handles the
-/// recorder goes by the events' times, so those of one handle should be put in the order of their times. What one thread puts
-/// through several handles keeps its order too, where each has a later time than the one before, which [`now_ns`](Self::now_ns) told:
-/// processors may tell the same time for some 10 ns. Of what two threads do at the same moment either may come first. Definitions keep their order through whichever handles they come. A clone is dropped without a loss.
+/// Each clone gets its own queue at its first event. Events of one handle keep their order and
+/// should have ascending times. Events of different handles are ordered by time: one thread's
+/// events keep their order across handles if each has a later time from [`now_ns`](Self::now_ns)
+/// than the one before; readings up to some 10 ns apart may be equal. Definitions keep their order
+/// across handles. Dropping a clone loses nothing.
 ///
-/// Where events are [dropped](crate::Overflow::Drop), a pool that is [recorded](crate::DevicePool::recorded) says after a gap what it looks like. One that has
-/// the handle as its [`Sink`] is not asked, and what it freed unseen stays in the recording.
+/// If events are [dropped](crate::Overflow::Drop), a pool created with
+/// [`DevicePool::recorded`](crate::DevicePool::recorded) records
+/// its state after the gap. A pool that has the handle as a plain [`Sink`] does not, so blocks
+/// freed in the gap stay in the recording.
 pub struct RecorderHandle {
-    place: Place,
-    /// Whether its holder looks at [`may_catch_up`](Self::may_catch_up), and says what the pool looks like then.
-    says_state: bool,
-    /// Whether nothing is recorded because the program said so.
+    place: HandleRing,
+    /// True if the owner calls [`catch_up`](Self::catch_up) with the pool's state when
+    /// [`may_catch_up`](Self::may_catch_up) says so.
+    provides_state: bool,
+    /// True while the program has turned recording off.
     paused: bool,
     clock: Clock,
-    shared: Arc<Shared>,
+    shared: Arc<RecorderState<RingWriter>>,
     recorder: Thread,
 }
 
 impl RecorderHandle {
-    pub(super) fn new(shared: Arc<Shared>, clock: Clock, recorder: Thread) -> Self {
-        Self { place: Place::Unused, says_state: false, paused: false, clock, shared, recorder }
+    pub(super) fn new(shared: Arc<RecorderState<RingWriter>>, clock: Clock, recorder: Thread) -> Self {
+        Self { place: HandleRing::Unused, provides_state: false, paused: false, clock, shared, recorder }
     }
 
-    /// The same for a holder that looks at [`may_catch_up`](Self::may_catch_up) before each change.
-    pub(crate) fn saying_state(&self) -> Self {
-        Self { says_state: true, ..self.clone() }
+    /// Returns a handle for an owner that checks [`may_catch_up`](Self::may_catch_up) before each
+    /// change.
+    pub(crate) fn providing_state(&self) -> Self {
+        Self { provides_state: true, ..self.clone() }
     }
 
-    /// Nanoseconds since the recording began; never goes back.
+    /// Returns nanoseconds since the recording began; never goes back.
     #[inline]
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.clock.now_ns()
     }
 
-    /// The numbers of the strings and sites in this recording. Whoever defines some by other numbers must be the only one who defines any.
+    /// Returns the numbering of strings and sites in this recording. Definitions with other numbers
+    /// must not be mixed with it.
     pub(crate) fn numbers(&self) -> Numbers {
         self.shared.numbers.clone()
     }
 
-    /// Records a named moment of a device.
+    /// Records a mark, a named moment, on a device.
     pub fn mark(&mut self, device: DeviceId, name: &str) {
         let numbers = self.numbers();
         let name = numbers.name(self, name);
@@ -72,11 +79,11 @@ impl RecorderHandle {
         self.event(&Event { device, time_ns: self.now_ns(), kind });
     }
 
-    /// Returns once everything that was put through any handle before has been passed on to the file and the viewers.
+    /// Waits until all events put through any handle have been passed to the file and the hub.
     pub fn flush(&self) {
         let mut state = self.shared.lock();
-        // A round that is under way may have looked before. One that begins from now on finds everything, and leaves for the one
-        // after it what has the time of another clock.
+        // The current pass may already have read this ring. The next one finds everything; events
+        // with times of another clock may be left for the one after it.
         let until = state.rounds + 3;
         state.flushes += 1;
         while !state.ended && state.rounds < until {
@@ -86,172 +93,178 @@ impl RecorderHandle {
         state.flushes -= 1;
     }
 
-    /// A ring, or the common one where there are enough.
-    fn open(&self) -> Place {
+    /// Returns a new ring, or the shared one if there are enough.
+    fn open(&self) -> HandleRing {
         let mut state = self.shared.lock();
         if state.closed {
-            return Place::Closed;
+            return HandleRing::Closed;
         }
         if let Some(common) = &state.common
             && state.rings >= MAX_RINGS
         {
-            return Place::Common(Arc::clone(common));
+            return HandleRing::Common(Arc::clone(common));
         }
-        let (inlet, outlet) = ring();
+        let (producer, consumer) = ring();
         let number = state.next_ring;
         state.next_ring += 1;
-        state.sources.push(Source::new(number, outlet));
+        state.sources.push(RingReader::new(number, consumer));
         let (shared, recorder) = (Arc::clone(&self.shared), self.recorder.clone());
-        let words = Words { inlet, wake_at: WAKE_LEN, shared, recorder };
-        let ring = Ring { number, packer: Packer::default(), words };
+        let words = RingWords { producer, wake_at: WAKE_LEN, shared, recorder };
+        let ring = RingWriter { number, packer: Packer::default(), words };
         state.rings += 1;
         if state.rings <= MAX_RINGS {
-            return Place::Own(ring);
+            return HandleRing::Own(ring);
         }
         let common = Arc::new(Mutex::new(ring));
         state.common = Some(Arc::clone(&common));
-        Place::Common(common)
+        HandleRing::Common(common)
     }
 
-    /// Puts something of `device` into whichever ring the handle has.
-    fn put(&mut self, device: DeviceId, time: (u64, Unit), put: impl FnOnce(&mut Ring) -> bool) {
-        if matches!(self.place, Place::Unused) {
+    /// Puts an item of `device` into the handle's ring.
+    fn put(&mut self, device: DeviceId, time: (u64, Unit), put: impl FnOnce(&mut RingWriter) -> bool) {
+        if matches!(self.place, HandleRing::Unused) {
             self.place = self.open();
         }
-        if !self.says_state && self.may_catch_up() {
+        if !self.provides_state && self.may_catch_up() {
             self.catch_up(device, time, || None);
         }
         if self.place.with_ring(put) != Some(true) {
-            self.not_taken(device);
+            self.handle_no_room(device);
         }
     }
 
-    /// An event of a handle that has no ring of its own, or none yet, or is behind.
+    /// Records an event for a handle without a ring of its own, or one that is dropping events.
     #[cold]
-    fn event_elsewhere(&mut self, event: &Event, unit: Unit) {
+    fn event_without_ring(&mut self, event: &Event, unit: Unit) {
         self.put(event.device, (event.time_ns, unit), |ring| ring.event(event, unit));
     }
 
-    /// What was to be put found no room.
+    /// Handles an item that found no room.
     #[cold]
-    fn not_taken(&mut self, device: DeviceId) {
+    fn handle_no_room(&mut self, device: DeviceId) {
         if self.shared.is_closed.load(Ordering::Relaxed) {
-            self.place = Place::Closed;
+            self.place = HandleRing::Closed;
         }
-        match std::mem::replace(&mut self.place, Place::Closed) {
-            Place::Closed | Place::Unused => {}
-            Place::Behind(behind) => {
-                behind.dropped.count();
-                self.place = Place::Behind(behind);
+        match std::mem::replace(&mut self.place, HandleRing::Closed) {
+            HandleRing::Closed | HandleRing::Unused => {}
+            HandleRing::Overflowing(overflowing) => {
+                overflowing.dropped.count();
+                self.place = HandleRing::Overflowing(overflowing);
             }
-            place @ (Place::Own(_) | Place::Common(_)) => {
+            place @ (HandleRing::Own(_) | HandleRing::Common(_)) => {
                 self.place = place;
-                self.fall_behind(device, 1);
+                self.start_dropping(device, 1);
             }
         }
     }
 
-    /// Begins to drop events, so many of which have been dropped already.
-    fn fall_behind(&mut self, device: DeviceId, events: u64) {
+    /// Starts to drop events, of which `events` have been dropped already.
+    fn start_dropping(&mut self, device: DeviceId, events: u64) {
         self.recorder.unpark();
-        let dropped = Arc::new(Dropped { device, events: AtomicU64::new(events) });
+        let dropped = Arc::new(DroppedEvents { device, events: AtomicU64::new(events) });
         self.shared.lock().dropped.push(Arc::clone(&dropped));
-        let place = std::mem::replace(&mut self.place, Place::Closed);
-        self.place = Place::Behind(Behind { place: Box::new(place), dropped });
+        let place = std::mem::replace(&mut self.place, HandleRing::Closed);
+        self.place = HandleRing::Overflowing(Overflowing { place: Box::new(place), dropped });
     }
 
-    /// Whether events are being dropped for want of room, so that [`catch_up`](Self::catch_up) is to be called before the next.
+    /// Returns true while events are dropped because the ring was full;
+    /// [`catch_up`](Self::catch_up) is then due before the next event.
     #[inline]
     pub(crate) fn may_catch_up(&self) -> bool {
-        matches!(self.place, Place::Behind(_)) && !self.paused
+        matches!(self.place, HandleRing::Overflowing(_)) && !self.paused
     }
 
-    /// Whether nothing is recorded because the program said so.
+    /// Returns true while the program has turned recording off.
     #[inline]
     pub(crate) fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Records nothing of `device` from now on, but how many events there were; or ends that.
+    /// Turns recording off, except for counting `device`'s events, or on.
     pub(crate) fn set_paused(&mut self, device: DeviceId, paused: bool) {
         self.paused = paused;
-        if matches!(self.place, Place::Unused) {
+        if matches!(self.place, HandleRing::Unused) {
             self.place = self.open();
         }
-        if paused && matches!(self.place, Place::Own(_) | Place::Common(_)) {
-            self.fall_behind(device, 0);
+        if paused && matches!(self.place, HandleRing::Own(_) | HandleRing::Common(_)) {
+            self.start_dropping(device, 0);
         }
     }
 
-    /// Has the recorder call `look` now and then while events are dropped, until it says that there is nothing to look at any more.
-    pub(crate) fn let_recorder_call(&self, look: Look) {
-        self.shared.let_recorder_call(look);
+    /// Makes the recorder call `callback` while events are being dropped, until it returns false.
+    pub(crate) fn register_catch_up(&self, look: CatchUpCallback) {
+        self.shared.register_catch_up(look);
     }
 
-    /// Ends that events are dropped, once there is room again: the recording is told how many there were and what the device's memory
-    /// looks like since, which `seen` says where it can.
+    /// Stops dropping events if there is room again, and records the number of lost events and the
+    /// device's state, if `device_state` returns one.
     pub(crate) fn catch_up(
         &mut self,
         device: DeviceId,
         (time, unit): (u64, Unit),
-        seen: impl FnOnce() -> Option<DeviceState>,
+        device_state: impl FnOnce() -> Option<DeviceState>,
     ) {
-        let Self { place: Place::Behind(behind), shared, .. } = self else { return };
-        let lost = behind.dropped.events.load(Ordering::Relaxed);
+        let Self { place: HandleRing::Overflowing(overflowing), shared, .. } = self else { return };
+        let lost = overflowing.dropped.events.load(Ordering::Relaxed);
         let gap = Event { device, time_ns: time, kind: EventKind::Gap { lost } };
-        // The recorder itself comes here, which must wait for nothing: room is looked for and taken without letting go of it.
-        let is_told = behind.place.with_ring(|ring| {
+        // The recorder's own thread may call this, so it must not wait: room is checked and used
+        // under one lock.
+        let has_caught_up = overflowing.place.with_ring(|ring| {
             if !ring.is_half_free() {
                 return false;
             }
-            let seen = if lost > 0 { seen() } else { None };
+            let device_state = if lost > 0 { device_state() } else { None };
             let mut state = shared.lock();
-            if state.closed || state.aside.len() >= MAX_ASIDE {
+            if state.closed || state.side_records.len() >= MAX_SIDE_RECORDS {
                 return false;
             }
-            state.dropped.retain(|dropped| !Arc::ptr_eq(dropped, &behind.dropped));
-            let is_seen = seen.is_some();
-            state.aside.extend(seen.map(|seen| (ring.number, Aside::Seen(device, Box::new(seen)))));
+            state.dropped.retain(|dropped| !Arc::ptr_eq(dropped, &overflowing.dropped));
+            let has_state = device_state.is_some();
+            state
+                .side_records
+                .extend(device_state.map(|state| (ring.number, SideRecord::DeviceState(device, Box::new(state)))));
             drop(state);
-            // Half a ring has room for both; where the recording ends meanwhile, they are of no interest.
-            if lost > 0 && ring.event(&gap, unit) && is_seen {
-                ring.packer.aside(&mut ring.words);
+            // Half a ring has room for both. If the recording ends meanwhile, they do not matter.
+            if lost > 0 && ring.event(&gap, unit) && has_state {
+                ring.packer.side_record(&mut ring.words);
             }
             true
         });
-        if is_told != Some(true) {
+        if has_caught_up != Some(true) {
             return;
         }
-        let place = std::mem::replace(&mut *behind.place, Place::Closed);
+        let place = std::mem::replace(&mut *overflowing.place, HandleRing::Closed);
         self.place = place;
     }
 
     #[inline(always)]
     fn event_in(&mut self, event: &Event, unit: Unit) {
         match &mut self.place {
-            Place::Own(ring) => {
+            HandleRing::Own(ring) => {
                 if !ring.event(event, unit) {
-                    self.not_taken(event.device);
+                    self.handle_no_room(event.device);
                 }
             }
-            Place::Behind(behind) if self.paused => behind.dropped.count(),
-            Place::Unused | Place::Common(_) | Place::Behind(_) | Place::Closed => self.event_elsewhere(event, unit),
+            HandleRing::Overflowing(overflowing) if self.paused => overflowing.dropped.count(),
+            HandleRing::Unused | HandleRing::Common(_) | HandleRing::Overflowing(_) | HandleRing::Closed => {
+                self.event_without_ring(event, unit)
+            }
         }
     }
 
-    /// What the counter says that the recording's time is made of. A reading costs less than [`now_ns`](Self::now_ns), and may be a little
-    /// earlier than one that another thread took before.
+    /// Reads the counter of the recording's clock. Cheaper than [`now_ns`](Self::now_ns), and
+    /// possibly a little earlier than a reading that another thread took before.
     #[inline]
     pub(crate) fn ticks(&self) -> u64 {
         self.clock.ticks()
     }
 
-    /// The time in nanoseconds, as [`now_ns`](Self::now_ns) would have told it, when the counter said so.
+    /// Converts ticks to the nanoseconds that [`now_ns`](Self::now_ns) would have returned.
     pub(crate) fn ns_at(&self, ticks: u64) -> u64 {
         self.clock.ns_at(ticks)
     }
 
-    /// Takes an event in the place of whose time stand [`ticks`](Self::ticks), of which the recorder makes nanoseconds.
+    /// Records an event whose time is in [`ticks`](Self::ticks); the recorder converts it.
     #[inline(always)]
     pub(crate) fn event_at_ticks(&mut self, event: &Event) {
         self.event_in(event, Unit::Ticks);
@@ -261,7 +274,14 @@ impl RecorderHandle {
 impl Clone for RecorderHandle {
     fn clone(&self) -> Self {
         let (shared, recorder) = (Arc::clone(&self.shared), self.recorder.clone());
-        Self { place: Place::Unused, says_state: false, paused: false, clock: self.clock.clone(), shared, recorder }
+        Self {
+            place: HandleRing::Unused,
+            provides_state: false,
+            paused: false,
+            clock: self.clock.clone(),
+            shared,
+            recorder,
+        }
     }
 }
 
@@ -284,10 +304,10 @@ impl Sink for RecorderHandle {
     }
     fn annotation(&mut self, annotation: &Annotation) {
         let time = (annotation.time_ns, Unit::Nanoseconds);
-        self.put(annotation.device, time, |ring| ring.aside(Aside::Annotation(*annotation)));
+        self.put(annotation.device, time, |ring| ring.side_record(SideRecord::Annotation(*annotation)));
     }
     fn full_state(&mut self, state: &MemoryState) {
         let time = (state.time_ns(), Unit::Nanoseconds);
-        self.put(DeviceId::HOST, time, |ring| ring.aside(Aside::FullState(Box::new(state.clone()))));
+        self.put(DeviceId::HOST, time, |ring| ring.side_record(SideRecord::FullState(Box::new(state.clone()))));
     }
 }

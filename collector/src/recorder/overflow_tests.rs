@@ -1,4 +1,4 @@
-//! What a recording says of events that were dropped.
+//! Tests of dropped events: gaps, counts and the state after them.
 
 use vramscope_pool::Settings;
 use vramscope_trace::{DeviceId, Event, EventKind, DecodedItem, MemoryState, Sink, StreamId};
@@ -10,7 +10,8 @@ use crate::pool::HostPool;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a recording comes to: its events but for gaps, its gaps, what these say, and the state at its end.
+/// Returns the number of events without gaps, the number of gaps, the lost events, and the final
+/// state.
 fn read(hub: &Hub) -> (u64, u64, u64, MemoryState) {
     let (mut events, mut gaps, mut lost, mut state) = (0, 0, 0, MemoryState::default());
     for item in items(&sent(hub)) {
@@ -32,7 +33,7 @@ fn read(hub: &Hub) -> (u64, u64, u64, MemoryState) {
     (events, gaps, lost, state)
 }
 
-/// Asks a pool for blocks and frees them, in an order that leaves some.
+/// Allocates and frees blocks in an order that leaves some.
 struct Program {
     pool: HostPool,
     live: Vec<u64>,
@@ -50,7 +51,7 @@ impl Program {
             let random = self.random >> 33;
             if self.live.len() > 200 || (!self.live.is_empty() && random.is_multiple_of(2)) {
                 let address = self.live.swap_remove(random as usize / 2 % self.live.len());
-                // SAFETY: It was handed out, is given back once, and nobody uses it.
+                // SAFETY: The address was returned once, is freed once, and is not used.
                 unsafe { self.pool.caching_allocator_delete(address) }.expect("it is live");
             } else {
                 let bytes = 512 << (random % 12);
@@ -60,7 +61,7 @@ impl Program {
         }
     }
 
-    /// Whether the recording ends with what the pool has.
+    /// Checks that the recording ends with the pool's blocks.
     #[track_caller]
     fn check(&self, recorded: &MemoryState) {
         let stats = self.pool.stats();
@@ -85,13 +86,13 @@ fn pool(handle: &RecorderHandle) -> HostPool {
 }
 
 #[test]
-fn after_dropped_events_the_state_is_right_again() {
+fn state_is_correct_after_dropped_events() {
     let hub = Hub::default();
     let (go_on, recorder, handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
     let mut program = Program::new(&pool(&handle));
     let since = Instant::now();
     program.run(300_000);
-    assert!(since.elapsed() < PATIENCE / 3, "nobody waits for the disk");
+    assert!(since.elapsed() < PATIENCE / 3, "the program does not wait for the disk");
     drop(go_on);
     handle.flush();
     program.run(10);
@@ -101,28 +102,28 @@ fn after_dropped_events_the_state_is_right_again() {
     assert!(lost > 100_000, "{lost}");
     assert_eq!((summary.events, summary.lost_events), (events + gaps, lost));
     program.check(&state);
-    // Segments and blocks that looks confirmed keep their beginning, others began at the gap at the latest.
+    // Confirmed segments and blocks keep their beginning; others began at the gap at the latest.
     let device = state.device(DeviceId(0)).expect("it was recorded");
     assert!(device.blocks().all(|block| block.since_event < state.event()));
 }
 
 #[test]
-fn a_program_that_asks_for_nothing_more_is_looked_at() {
+fn idle_program_records_its_state_after_dropped_events() {
     let hub = Hub::default();
     let (go_on, recorder, handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
     let mut program = Program::new(&pool(&handle));
     program.run(300_000);
     let since = Instant::now();
     while hub.figures().lost_events == 0 {
-        assert!(since.elapsed() < PATIENCE, "what is dropped is counted while it is");
-        // Some of the recorder's chunks are taken, so that it goes round.
+        assert!(since.elapsed() < PATIENCE, "events are counted while they are dropped");
+        // The disk takes some chunks, so that the recorder continues.
         let _ = go_on.send(());
-        std::thread::sleep(ROUND_EVERY);
+        std::thread::sleep(PASS_INTERVAL);
     }
     drop(go_on);
     while read(&hub).2 == 0 {
-        assert!(since.elapsed() < PATIENCE, "the pool is asked, though the program does not ask it");
-        std::thread::sleep(ROUND_EVERY);
+        assert!(since.elapsed() < PATIENCE, "the recorder asks the pool, though the program makes no calls");
+        std::thread::sleep(PASS_INTERVAL);
     }
     handle.flush();
     let (events, gaps, lost, state) = read(&hub);
@@ -142,10 +143,10 @@ fn every_event_is_recorded_or_counted() {
     for round in 0..20 {
         program.run(20_000);
         unlimited.run(20_000);
-        // The disk takes a little now and then, so that events are dropped again and again.
+        // The disk takes a little now and then, so that events are dropped repeatedly.
         let _ = go_on.send(());
         if round % 4 == 3 {
-            std::thread::sleep(2 * ROUND_EVERY);
+            std::thread::sleep(2 * PASS_INTERVAL);
         }
     }
     drop(go_on);
@@ -169,7 +170,7 @@ impl Sink for Count {
 }
 
 #[test]
-fn what_was_dropped_at_the_end_is_told_too() {
+fn events_dropped_at_the_end_are_counted() {
     let hub = Hub::default();
     let (go_on, recorder, mut handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
     for n in 1..=300_000 {
@@ -184,10 +185,10 @@ fn what_was_dropped_at_the_end_is_told_too() {
 }
 
 #[test]
-fn handles_that_say_no_state_go_on_after_a_gap() {
+fn handles_without_state_continue_after_a_gap() {
     let hub = Hub::default();
     let (go_on, recorder, mut handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
-    // So many that all but some share a ring.
+    // More handles than rings, so that some share one.
     let mut handles: Vec<_> = (0..20).map(|_| handle.clone()).collect();
     for n in 0..20 * 150_000 {
         handles[n % 20].event(&mark(handle.now_ns(), 1));

@@ -1,54 +1,58 @@
-//! Events as they wait in a ring: records of one to eight words.
+//! Records: events packed into one to eight words, as they wait in a ring.
 //!
-//! An [`Event`] is as large as its largest kind, 96 bytes, and what a program pays for recording is for the most part the lines of the
-//! cache that it writes. A block's life is three events, which take 48 bytes, three quarters of a line:
+//! An [`Event`] takes 96 bytes, the size of its largest kind, and recording mainly costs the cache
+//! lines that are written. The three events of a block's lifetime take 48 bytes as records, three
+//! quarters of a cache line:
 //!
 //! ```text
-//! head | address | size in units of 512 bytes (32 bits), bytes not asked for (32)      a block is allocated
-//! head | address                                                                       the program frees it
-//! head                                                                                 its free is complete, at the same time
+//! head | address | size in 512-byte units (32 bits), unrequested bytes (32)   block allocated
+//! head | address                                                             free requested
+//! head                                                                       free completed
 //!
-//! head:  kind (4 bits) | time since that of the setting (28) | site (32)
+//! head:  kind (4 bits) | time since the setting's (28) | site (32)
 //! ```
 //!
-//! These go by a *setting*, which is a record itself and stands before them wherever it changes, or the time has moved on too far:
+//! A completion in the third form has the same time as its request. Records refer to the last
+//! *setting*, a record that is written when one of its values changes or the time is too far from it:
 //!
 //! ```text
-//! kind (4 bits) | time in ticks? (1) | 0 (3) | device (16) | 0 (40); time | stream | owner of the pool (2 words)
+//! kind (4 bits) | time in ticks? (1) | 0 (3) | device (16) | 0 (40)
+//! time | stream | owner of the pool (2 words)
 //! ```
 //!
-//! Everything else, and what does not fit, is a record of four words or eight:
+//! Everything else, and values that do not fit, are records of four or eight words:
 //!
 //! ```text
-//! head | time | address | size                      a free needs no more than this
-//! requested | stream | owner of the pool (2 words)  where the head says that there are eight
+//! head | time | address | size                      enough for a free
+//! requested | stream | owner of the pool (2 words)  if the head says that there are eight
 //!
-//! head:  kind (4 bits) | variant (3) | eight words? (1) | device (16) | time in ticks? (1) | 0 (7) | site or name (32)
+//! head:  kind (4 bits) | variant (3) | eight words? (1) | device (16) | time in ticks? (1) | 0 (7)
+//!        | site or name (32)
 //! ```
 
 use vramscope_trace::{DeviceId, Event, EventKind, MempoolId, PoolKey, PoolKind, SiteId, AnnotationStage, StreamId, StringId};
 
-/// Where records are put.
-pub(super) trait Put {
-    /// Puts a whole record; says whether it was taken.
+/// A destination of records.
+pub(super) trait RecordSink {
+    /// Writes a whole record; returns false if there is no room.
     fn put<const N: usize>(&mut self, record: [u64; N]) -> bool;
 }
 
-/// What a record holds.
+/// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    /// Where its time is in ticks of the clock, they stand in the place of nanoseconds.
+    /// An event; its time is in this unit.
     Event(Event, Unit),
-    /// Here stands the next of what the ring's handle keeps beside it.
-    Aside,
+    /// A placeholder for the next of the handle's [side records](super::state::SideRecord).
+    Side,
 }
 
-/// What the time of an event is counted in.
+/// The unit of an event's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Unit {
     #[default]
     Nanoseconds,
-    /// Of the recording's own clock.
+    /// Ticks of the recorder's clock.
     Ticks,
 }
 
@@ -63,12 +67,12 @@ const OUT_OF_MEMORY: u64 = 7;
 const MEMORY_SAMPLE: u64 = 8;
 const MARK: u64 = 9;
 const GAP: u64 = 10;
-const ASIDE: u64 = 11;
-/// By the setting: a block of a pool of small blocks, one of a pool of large blocks, and a free.
+const SIDE: u64 = 11;
+/// Relative to the setting: a small-pool block, a large-pool block, a free.
 const SMALL_BLOCK: u64 = 12;
 const LARGE_BLOCK: u64 = 13;
 const FREE: u64 = 14;
-/// One of [`COMPLETED_TOO`] and a setting.
+/// [`COMPLETED_TOO`] or a setting.
 const OTHER: u64 = 15;
 
 const KIND_MASK: u64 = 0xf;
@@ -80,21 +84,21 @@ const TICKS: u64 = 1 << 24;
 const ID_SHIFT: u32 = 32;
 
 const SINCE_SHIFT: u32 = 4;
-/// Time since that of the setting is less than this: 128 ms of a counter that runs at 2.1 GHz.
+/// Limit of times relative to the setting's: 128 ms of a 2.1 GHz counter.
 const SINCE_END: u64 = 1 << 28;
-/// Blocks have sizes in units of this.
+/// Unit of block sizes in bytes.
 const SIZE_UNIT: u64 = 512;
-/// A size in its units, and what of it was not asked for, are less than this.
+/// Limit of a size in units, and of unrequested bytes.
 const SIZE_END: u64 = 1 << 32;
 
-/// The free in the record before is complete.
+/// The free in the record before has also completed.
 const COMPLETED_TOO: u64 = OTHER | 1 << VARIANT_SHIFT;
 const SETTING_IN_TICKS: u64 = 1 << (VARIANT_SHIFT + 1);
 
-/// A record that says [`Record::Aside`].
-const ASIDE_RECORD: [u64; 1] = [ASIDE];
+/// The record of [`Record::Side`].
+const SIDE_WORDS: [u64; 1] = [SIDE];
 
-/// What the records of allocations and frees have in common.
+/// Values that records of allocations and frees share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Setting {
     device: DeviceId,
@@ -104,20 +108,20 @@ struct Setting {
     owner: MempoolId,
 }
 
-/// Makes records of events.
+/// Packs events into records.
 #[derive(Debug, Default)]
 pub(super) struct Packer {
-    /// The setting in the ring. All is 0 before the first, which the other side takes for granted, too.
+    /// The last setting in the ring; all zeros at first, as the unpacker assumes.
     setting: Setting,
-    /// The head and the address of the record before, where that is a [`FREE`].
+    /// Head and address of the last record, if that is a [`FREE`].
     free: (u64, u64),
 }
 
 impl Packer {
-    /// Puts an event, whose time is in `unit`; says whether it was taken.
-    // Always, so that what kind the event is of is known here.
+    /// Writes an event whose time is in `unit`; returns false if there is no room.
+    // Always inlined, so that the event's kind is known at compile time.
     #[inline(always)]
-    pub(super) fn event(&mut self, event: &Event, unit: Unit, out: &mut impl Put) -> bool {
+    pub(super) fn event(&mut self, event: &Event, unit: Unit, out: &mut impl RecordSink) -> bool {
         match event.kind {
             EventKind::BlockAllocated { address, size, requested, stream, pool, site } => {
                 let fits = self.setting.stream == stream && self.setting.owner == pool.owner;
@@ -148,7 +152,7 @@ impl Packer {
         self.event_at_length(event, unit, out)
     }
 
-    /// The time since the setting's, where the event goes by that.
+    /// Returns the time relative to the setting, if the event fits it.
     #[inline]
     fn since(&self, event: &Event, unit: Unit) -> Option<u64> {
         let since = event.time_ns.wrapping_sub(self.setting.time);
@@ -157,7 +161,7 @@ impl Packer {
 
     #[cold]
     #[inline(never)]
-    fn event_at_length(&mut self, event: &Event, unit: Unit, out: &mut impl Put) -> bool {
+    fn event_at_length(&mut self, event: &Event, unit: Unit, out: &mut impl RecordSink) -> bool {
         self.free = (0, 0);
         let Setting { stream, owner, .. } = self.setting;
         let (stream, owner, is_short) = match event.kind {
@@ -179,18 +183,18 @@ impl Packer {
         out.put([head, event.time_ns, stream.0, owner.0, owner.1]) && self.event(event, unit, out)
     }
 
-    /// Something was not taken: what the ring has as its setting is not known any more.
+    /// Forgets the setting after a record was not written.
     #[cold]
     pub(super) fn forget(&mut self) {
-        // No counter gets as far in a century.
+        // No counter reaches this in a century.
         self.setting.time = 1 << 63;
         self.free = (0, 0);
     }
 
-    /// Puts a place for what stands beside the events.
-    pub(super) fn aside(&mut self, out: &mut impl Put) -> bool {
+    /// Writes a placeholder for a side record.
+    pub(super) fn side_record(&mut self, out: &mut impl RecordSink) -> bool {
         self.free = (0, 0);
-        out.put(ASIDE_RECORD)
+        out.put(SIDE_WORDS)
     }
 }
 
@@ -207,7 +211,7 @@ fn sizes(size: u64, requested: u64) -> Option<u64> {
 
 type Four = [u64; 4];
 
-/// The words of an event; [`EIGHT`] in the first says whether the second four count.
+/// Returns the words of an event; the second four count only if [`EIGHT`] is set in the first.
 fn pack(event: &Event, unit: Unit) -> (Four, Four) {
     let &Event { device, time_ns, kind } = event;
     let in_ticks = if unit == Unit::Ticks { TICKS } else { 0 };
@@ -254,20 +258,20 @@ fn pack(event: &Event, unit: Unit) -> (Four, Four) {
     }
 }
 
-/// Makes events of records.
+/// Unpacks records into events.
 #[derive(Debug, Default)]
 pub(super) struct Unpacker {
     setting: Setting,
-    /// What the last record says, where it is a [`FREE`].
+    /// Time, address and site of the last record, if it is a [`FREE`].
     free: Option<(u64, u64, SiteId)>,
 }
 
 impl Unpacker {
-    /// The next record, whose words `take` gives; `None` after the last.
+    /// Returns the next record from the words of `take`; `None` after the last.
     pub(super) fn next(&mut self, mut take: impl FnMut() -> Option<u64>) -> Option<Record> {
         loop {
             let first = take()?;
-            let mut rest = || take().expect("records are put as a whole");
+            let mut rest = || take().expect("records are written as a whole");
             let free = self.free.take();
             let Setting { stream, owner, .. } = self.setting;
             let time = self.setting.time.wrapping_add(first >> SINCE_SHIFT & (SINCE_END - 1));
@@ -287,7 +291,7 @@ impl Unpacker {
                     self.event(time, EventKind::FreeRequested { address, site })
                 }
                 OTHER if first == COMPLETED_TOO => {
-                    let (time, address, site) = free.expect("it stands after the free's record");
+                    let (time, address, site) = free.expect("a completion follows its free");
                     self.event(time, EventKind::FreeCompleted { address, site })
                 }
                 OTHER => {
@@ -297,7 +301,7 @@ impl Unpacker {
                     self.setting = Setting { device, unit, time, stream, owner };
                     continue;
                 }
-                ASIDE => Record::Aside,
+                SIDE => Record::Side,
                 _ => {
                     let four = [first, rest(), rest(), rest()];
                     unpack(four, || [rest(), rest(), rest(), rest()])
@@ -312,7 +316,8 @@ impl Unpacker {
     }
 }
 
-/// The record that begins with `first`; where it has eight words, `second` is asked for the others.
+/// Unpacks the record that begins with `first`; `second` provides the other four words if there are
+/// eight.
 fn unpack(first: Four, second: impl FnOnce() -> Four) -> Record {
     let [head, time_ns, address, size] = first;
     let id = (head >> ID_SHIFT) as u32;
@@ -329,7 +334,7 @@ fn unpack(first: Four, second: impl FnOnce() -> Four) -> Record {
         BLOCK_ALLOCATED => EventKind::BlockAllocated { address, size, requested, stream: stream_of_range, pool, site },
         FREE_REQUESTED => EventKind::FreeRequested { address, site },
         FREE_COMPLETED => EventKind::FreeCompleted { address, site },
-        // These keep other things in the words.
+        // These use the words for other values.
         OUT_OF_MEMORY => {
             EventKind::OutOfMemory { requested: address, device_free: size, stream: StreamId(requested), site }
         }
@@ -339,7 +344,7 @@ fn unpack(first: Four, second: impl FnOnce() -> Four) -> Record {
             EventKind::Mark { stage, name: StringId(id), address, site: SiteId(size as u32) }
         }
         GAP => EventKind::Gap { lost: address },
-        kind => unreachable!("no record of kind {kind} is ever put into a ring"),
+        kind => unreachable!("a record of kind {kind} is never written"),
     };
     let unit = if head & TICKS == 0 { Unit::Nanoseconds } else { Unit::Ticks };
     Record::Event(Event { device: DeviceId((head >> DEVICE_SHIFT) as u16), time_ns, kind }, unit)

@@ -1,8 +1,8 @@
-//! What the recorder makes of the events: chunks for the viewers and chunks for the file.
+//! Encodes events into chunks for the file and for viewers.
 //!
-//! A viewer wants chunks at once, a file wants large ones, for those of a quiet program compress badly when they are
-//! cut often. So long as nobody watches, both get the same chunks. While somebody does, and there is a file, events are
-//! encoded twice.
+//! Viewers need chunks at once; a file needs large ones, because small chunks compress badly. While
+//! nobody watches, both get the same chunks. While somebody watches a program that also records to
+//! a file, events are encoded twice.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,40 +12,40 @@ use vramscope_trace::{
     Sink,
 };
 
-use super::merge::Taker;
-use super::{Outputs, Summary};
+use super::merge::DeviceStateSink;
+use super::outputs::{Outputs, Summary};
 use crate::figures::{DeviceFigures, Figures};
 use crate::file::{RecordingFile, is_of_the_recording};
 use crate::hub::Hub;
 
-/// How long events may wait before their chunk is cut for the file. With a round of the recorder at either end, and
-/// what else the machine has to do, they are with the operating system within 250 ms.
-const CUT_EVERY: Duration = Duration::from_millis(150);
+/// Maximum age of events before their chunk is ended for the file. Together with the merge passes
+/// around it, events reach the operating system within 250 ms.
+const FILE_CHUNK_INTERVAL: Duration = Duration::from_millis(150);
 
-/// How often the hub is told what the recording came to. It costs a look at every block.
-const FIGURES_EVERY: Duration = Duration::from_secs(1);
+/// Interval between updates of the hub's totals, each of which visits every block.
+const FIGURES_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The encoders, and where their chunks go.
+/// The encoders and the outputs of their chunks.
 pub(crate) struct Streams {
     outputs: Outputs,
-    /// For the file, and for the hub unless there is the other.
+    /// Encodes for the file, and for the hub while they share chunks.
     main: Encoder,
-    /// For the hub, while somebody watches.
+    /// Encodes for the hub while it has viewers and there is a file.
     live: Option<Encoder>,
-    /// Bytes that were given to the file.
+    /// Bytes passed to the file.
     appended: u64,
-    /// A time before the first event that is in no chunk of the main encoder.
+    /// Time before the first event that is not in a chunk of the main encoder yet.
     since: Option<Instant>,
     pub(crate) summary: Summary,
-    /// Events that were dropped and that no gap tells of yet.
+    /// DroppedEvents events that are not in a gap yet.
     pub(crate) dropped: u64,
     info: RecordingInfo,
-    /// When the hub was last told what the recording came to.
+    /// Time of the last update of the hub's totals.
     figures_at: Option<Instant>,
 }
 
 impl Streams {
-    /// Begins a recording; its head is written, so that there is one for whoever asks from now on.
+    /// Starts a recording. The header is written at once, for viewers and readers that come early.
     pub(crate) fn new(info: &RecordingInfo, outputs: Outputs) -> Self {
         let (main, summary) = (Encoder::new(info), Summary::default());
         let (info, figures_at) = (info.clone(), None);
@@ -57,22 +57,22 @@ impl Streams {
         }
         streams.pass_on();
         streams.flush_file();
-        streams.join(true);
+        streams.sync_file(true);
         streams
     }
 
-    /// What a round brought has been taken. `since` is before the first of it, `None` where it was nothing; `at_once`
-    /// says that all of it must be passed on.
-    pub(crate) fn round(&mut self, since: Option<Instant>, at_once: bool) {
+    /// Ends a merge pass. `since` is a time before its first event, `None` without events;
+    /// `at_once` passes everything on.
+    pub(crate) fn finish_pass(&mut self, since: Option<Instant>, at_once: bool) {
         let is_watched = self.is_watched();
-        self.split_or_join(is_watched);
+        self.update_live_encoder(is_watched);
         self.since = self.since.or(since);
         if self.outputs.file.as_ref().is_some_and(RecordingFile::wants_state) {
             let state = self.main.state().clone();
             self.main.full_state(&state);
         }
         let shared = is_watched && self.live.is_none();
-        let is_cut = at_once || shared || self.since.is_some_and(|since| since.elapsed() >= CUT_EVERY);
+        let is_cut = at_once || shared || self.since.is_some_and(|since| since.elapsed() >= FILE_CHUNK_INTERVAL);
         if is_cut {
             self.main.flush();
             self.since = None;
@@ -84,20 +84,20 @@ impl Streams {
         if at_once {
             self.flush_file();
         }
-        self.look_for_failure();
-        self.join(is_cut || self.live.is_none());
-        if at_once || self.figures_at.is_none_or(|at| at.elapsed() >= FIGURES_EVERY) {
-            self.tell_figures();
+        self.handle_file_failure();
+        self.sync_file(is_cut || self.live.is_none());
+        if at_once || self.figures_at.is_none_or(|at| at.elapsed() >= FIGURES_INTERVAL) {
+            self.update_figures();
         }
     }
 
-    /// Whether there is any viewer.
+    /// Returns true if the hub has viewers.
     pub(crate) fn is_watched(&self) -> bool {
         self.outputs.hub.as_ref().is_some_and(Hub::is_watched)
     }
 
-    /// Tells the hub what the recording came to so far.
-    fn tell_figures(&mut self) {
+    /// Updates the hub's totals.
+    fn update_figures(&mut self) {
         self.figures_at = Some(Instant::now());
         let Some(hub) = &self.outputs.hub else { return };
         let devices = self.main.state().devices().map(|(id, state)| {
@@ -115,20 +115,21 @@ impl Streams {
         });
     }
 
-    /// An encoder for the viewers comes with the first and goes with the last.
-    fn split_or_join(&mut self, is_watched: bool) {
+    /// Creates the encoder for viewers when the first one comes, and removes it after the last.
+    fn update_live_encoder(&mut self, is_watched: bool) {
         let is_split = self.live.is_some();
         let shall_be = is_watched && self.outputs.file.is_some();
         if is_split == shall_be {
             return;
         }
         if shall_be {
-            // What is complete is everyone's; what is begun the viewers get now, and the file when it is larger.
+            // Complete chunks go to both. The current one goes to the viewers now, and to the file
+            // when it is larger.
             self.pass_on();
             self.live = Some(self.main.clone());
             return;
         }
-        // Both at the same event, so that one can go on for both.
+        // Both end a chunk at the same event, so that one encoder can continue for both.
         self.main.flush();
         self.since = None;
         if let Some(live) = &mut self.live {
@@ -138,14 +139,14 @@ impl Streams {
         self.live = None;
     }
 
-    /// Gives the chunks that are complete to the file and the viewers.
+    /// Passes complete chunks to the file and the hub.
     fn pass_on(&mut self) {
         let shared = |chunks: Vec<Chunk>| chunks.into_iter().map(Arc::new).collect::<Vec<_>>();
         let chunks = shared(self.main.take_output());
         let fresh = self.live.as_mut().map(|live| shared(live.take_output()));
         if let Some(hub) = &self.outputs.hub {
             let mut to_hub: Vec<_> = fresh.as_ref().unwrap_or(&chunks).clone();
-            // An index speaks of places in the file.
+            // An index refers to positions in the file.
             to_hub.retain(|chunk| is_of_the_recording(chunk.kind));
             if !to_hub.is_empty() {
                 hub.publish(&to_hub);
@@ -162,10 +163,11 @@ impl Streams {
         }
     }
 
-    /// Lets the hub know how far the file is; `is_junction` says that it and the hub were given the same, in whatever chunks.
-    fn join(&self, is_junction: bool) {
+    /// Tells the hub how much of the file is written; `is_sync_point` says that both have been
+    /// given the same events.
+    fn sync_file(&self, is_sync_point: bool) {
         if let Some(hub) = self.outputs.hub.as_ref().filter(|_| self.outputs.file.is_some()) {
-            hub.join(is_junction.then_some(self.appended));
+            hub.sync_file(is_sync_point.then_some(self.appended));
         }
     }
 
@@ -175,14 +177,14 @@ impl Streams {
         }
     }
 
-    /// A file that failed is given up; the viewers go on.
-    fn look_for_failure(&mut self) {
+    /// Stops using a file that failed. The hub continues.
+    fn handle_file_failure(&mut self) {
         let Some(file) = &self.outputs.file else { return };
         let Some(error) = file.failure() else { return };
         self.summary.bytes = file.bytes();
         self.outputs.file = None;
         if let Some(hub) = &self.outputs.hub {
-            hub.file_is_over();
+            hub.file_ended();
         }
         if let Some(tell) = self.outputs.on_file_error.take() {
             tell(&error);
@@ -192,7 +194,7 @@ impl Streams {
 
     /// Ends the recording.
     pub(crate) fn finish(mut self) -> Summary {
-        self.look_for_failure();
+        self.handle_file_failure();
         if let Some(file) = self.outputs.file.take() {
             self.summary.bytes = file.bytes();
             match file.finish() {
@@ -210,7 +212,8 @@ impl Streams {
 }
 
 impl Streams {
-    /// What the recording says of itself from now on.
+    /// Replaces the recording's header.
+    #[cfg(all(feature = "push", feature = "server"))]
     pub(crate) fn head(&mut self, info: &RecordingInfo) {
         self.main.update_info(info);
         if let Some(live) = &mut self.live {
@@ -219,17 +222,18 @@ impl Streams {
         self.info = info.clone();
     }
 
-    /// The memory after everything taken so far.
+    /// Returns the memory state after all events so far.
+    #[cfg(all(feature = "push", feature = "server"))]
     pub(crate) fn state(&self) -> &MemoryState {
         self.main.state()
     }
 }
 
-impl Taker for Streams {
-    fn seen(&mut self, device: DeviceId, seen: &DeviceState) {
+impl DeviceStateSink for Streams {
+    fn device_state(&mut self, device: DeviceId, device_state: &DeviceState) {
         let mut state = self.main.state().clone();
         let (event, time_ns) = (state.event(), state.time_ns());
-        state.device_mut(device).resync(seen, event, time_ns);
+        state.device_mut(device).resync(device_state, event, time_ns);
         self.full_state(&state);
     }
 }

@@ -7,12 +7,13 @@ use vramscope_trace::{
 };
 
 use super::handle::MAX_RINGS;
-use super::merge::Taker;
+use super::merge::DeviceStateSink;
 use super::*;
+use crate::file::RecordingFile;
 use crate::file::stream_with_queue;
 use crate::hub::Begin;
 
-/// A file in memory, which is full after so many bytes.
+/// A file in memory that is full after `capacity` bytes.
 #[derive(Clone)]
 struct Disk {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -64,7 +65,7 @@ pub(super) fn sent(hub: &Hub) -> Vec<u8> {
 }
 
 #[test]
-fn the_file_and_the_viewers_get_the_same_bytes() {
+fn file_and_viewers_get_the_same_bytes() {
     let (disk, hub) = (Disk::new(usize::MAX), Hub::default());
     let outputs = Outputs { file: disk.file(), hub: Some(hub.clone()), ..Outputs::default() };
     let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
@@ -85,7 +86,7 @@ fn the_file_and_the_viewers_get_the_same_bytes() {
 }
 
 #[test]
-fn what_one_thread_puts_keeps_its_order_among_others() {
+fn events_of_one_thread_keep_their_order() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
     let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
@@ -112,7 +113,7 @@ fn what_one_thread_puts_keeps_its_order_among_others() {
 }
 
 #[test]
-fn a_full_disk_is_told_once_and_the_viewers_go_on() {
+fn full_disk_is_reported_once_and_viewers_continue() {
     let (disk, hub) = (Disk::new(600), Hub::default());
     let (tell, told) = mpsc::channel();
     let outputs = Outputs {
@@ -129,17 +130,17 @@ fn a_full_disk_is_told_once_and_the_viewers_go_on() {
     assert_eq!(told.iter().collect::<Vec<_>>(), [io::ErrorKind::StorageFull]);
     assert_eq!(summary.file_error.map(|error| error.error.kind()), Some(io::ErrorKind::StorageFull));
     assert_eq!(items(&sent(&hub)).iter().filter(|item| matches!(item, DecodedItem::Event(_))).count(), 100_000);
-    // What was written ends with a whole chunk.
+    // The file ends with a whole chunk.
     items(&disk.bytes.lock().expect("no panic"));
 }
 
-impl Taker for MemorySink {
-    fn seen(&mut self, device: DeviceId, seen: &DeviceState) {
-        panic!("nothing was dropped, and device {device:?} was seen: {seen:?}");
+impl DeviceStateSink for MemorySink {
+    fn device_state(&mut self, device: DeviceId, seen: &DeviceState) {
+        panic!("nothing was dropped, but a state of device {device:?} was recorded: {seen:?}");
     }
 }
 
-/// The numbers of the marks among what was sent, in order.
+/// Returns the numbers of the marks that viewers received, in order.
 fn marks(hub: &Hub) -> Vec<u32> {
     let items = items(&sent(hub)).into_iter();
     let marks = items.filter_map(|item| match item {
@@ -150,14 +151,14 @@ fn marks(hub: &Hub) -> Vec<u32> {
 }
 
 #[test]
-fn what_one_thread_puts_through_several_handles_keeps_its_order() {
+fn events_of_one_thread_keep_their_order_across_handles() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
     let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     let mut handles: Vec<_> = (0..3).map(|_| handle.clone()).collect();
     let mut last_ns = 0;
     for n in 1..=300_000 {
-        // Now one handle often, now all in turn.
+        // One handle for a while, then all in turn.
         let which = if n % 1000 < 500 { n / 1000 } else { n } as usize % handles.len();
         let later = || Some(handle.now_ns()).filter(|&now_ns| now_ns > last_ns);
         let time_ns = std::iter::repeat_with(later).flatten().next().expect("the clock goes on");
@@ -169,7 +170,7 @@ fn what_one_thread_puts_through_several_handles_keeps_its_order() {
 }
 
 #[test]
-fn a_clock_of_another_kind_delays_nothing_for_long() {
+fn times_of_another_clock_delay_events_only_briefly() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
     let (_recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
@@ -180,17 +181,17 @@ fn a_clock_of_another_kind_delays_nothing_for_long() {
     }
     let since = Instant::now();
     while marks(&hub).len() < 2000 {
-        assert!(since.elapsed() < Duration::from_secs(10), "what is from the future is taken in the second round");
-        std::thread::sleep(ROUND_EVERY);
+        assert!(since.elapsed() < Duration::from_secs(10), "events from the future are taken in the second pass");
+        std::thread::sleep(PASS_INTERVAL);
     }
 }
 
-/// A file on a disk that answers once it is told to.
+/// A disk that completes a write only when told to.
 struct Stuck(mpsc::Receiver<()>);
 
 impl Write for Stuck {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Once the other end is gone, at once.
+        // At once when the other end is dropped.
         let _ = self.0.recv();
         Ok(bytes.len())
     }
@@ -199,7 +200,7 @@ impl Write for Stuck {
     }
 }
 
-/// A recording to such a disk, which has taken the head.
+/// Starts a recording to a stuck disk that has taken the header.
 fn recorded_to_stuck_disk(
     hub: &Hub,
     queue_bytes: usize,
@@ -215,7 +216,7 @@ pub(super) fn with_stuck_disk(
     overflow: Overflow,
 ) -> (mpsc::Sender<()>, Recorder, RecorderHandle) {
     let (go_on, told) = mpsc::channel();
-    go_on.send(()).expect("the disk listens: the head is written at once");
+    go_on.send(()).expect("the disk waits: the header is written at once");
     let file = Some(stream_with_queue(Stuck(told), queue_bytes, patience));
     let outputs = Outputs { file, hub: Some(hub.clone()), overflow, ..Outputs::default() };
     let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
@@ -223,7 +224,7 @@ pub(super) fn with_stuck_disk(
 }
 
 #[test]
-fn a_program_that_is_faster_than_the_file_waits_and_loses_nothing() {
+fn program_faster_than_the_file_waits_and_loses_nothing() {
     let hub = Hub::default();
     let (go_on, recorder, mut handle) = recorded_to_stuck_disk(&hub, 1, Duration::from_secs(10));
     let program = std::thread::spawn(move || {
@@ -243,7 +244,7 @@ fn a_program_that_is_faster_than_the_file_waits_and_loses_nothing() {
 }
 
 #[test]
-fn a_disk_that_is_slow_for_a_while_holds_nobody_up() {
+fn temporarily_slow_disk_delays_nobody() {
     let hub = Hub::default();
     let (go_on, recorder, mut handle) = recorded_to_stuck_disk(&hub, 64 << 20, Duration::from_secs(10));
     for n in 1..=300_000 {
@@ -252,28 +253,28 @@ fn a_disk_that_is_slow_for_a_while_holds_nobody_up() {
     let since = Instant::now();
     while marks(&hub).len() < 300_000 {
         assert!(since.elapsed() < Duration::from_secs(10), "viewers do not wait for the disk");
-        std::thread::sleep(ROUND_EVERY);
+        std::thread::sleep(PASS_INTERVAL);
     }
     drop(go_on);
     assert!(recorder.stop().file_error.is_none());
 }
 
 #[test]
-fn a_disk_that_takes_nothing_any_more_is_given_up() {
+fn disk_that_takes_nothing_ends_the_file() {
     let hub = Hub::default();
     let (go_on, recorder, mut handle) = recorded_to_stuck_disk(&hub, 1, Duration::from_millis(100));
     for n in 1..=300_000 {
         handle.event(&mark(handle.now_ns(), n));
     }
-    let error = recorder.stop().file_error.expect("it took nothing");
+    let error = recorder.stop().file_error.expect("the disk took nothing");
     assert_eq!(error.error.kind(), io::ErrorKind::TimedOut);
-    assert!(error.to_string().starts_with("a stream: it took nothing"), "{error}");
+    assert!(error.to_string().starts_with("a stream: no data could be written"), "{error}");
     assert!(marks(&hub).into_iter().eq(1..=300_000));
     drop(go_on);
 }
 
 #[test]
-fn what_the_file_and_a_viewer_get_in_other_chunks_is_the_same() {
+fn file_and_viewer_get_the_same_events_in_different_chunks() {
     let (disk, hub) = (Disk::new(usize::MAX), Hub::default());
     let outputs = Outputs { file: disk.file(), hub: Some(hub.clone()), ..Outputs::default() };
     let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
@@ -283,13 +284,13 @@ fn what_the_file_and_a_viewer_get_in_other_chunks_is_the_same() {
         for part in 0..100 {
             handle.event(&mark(n * 1000 + part, n as u32 + 1));
         }
-        // Somebody comes and goes, at any moment of the file's chunks.
+        // A viewer comes and goes at any moment.
         match n % 20 {
             5 => viewer = Some(hub.viewer(Begin::Newest)),
             15 => viewer = None,
             _ => {}
         }
-        std::thread::sleep(ROUND_EVERY);
+        std::thread::sleep(PASS_INTERVAL);
     }
     drop(viewer);
     recorder.stop();
@@ -306,11 +307,11 @@ fn what_the_file_and_a_viewer_get_in_other_chunks_is_the_same() {
         (events, others)
     };
     assert_eq!(sorted(&file), sorted(&sent(&hub)));
-    assert!(file.len() < sent(&hub).len(), "its chunks are larger");
+    assert!(file.len() < sent(&hub).len(), "the file's chunks are larger");
 }
 
 #[test]
-fn a_recording_that_has_ended_keeps_nobody_waiting() {
+fn ended_recording_blocks_no_thread() {
     let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), Outputs::default()).expect("a thread");
     handle.event(&mark(0, 1));
     assert_eq!(recorder.stop().waits, 0);
@@ -324,7 +325,7 @@ fn a_recording_that_has_ended_keeps_nobody_waiting() {
 }
 
 #[test]
-fn any_number_of_handles_may_come_and_go() {
+fn any_number_of_handles_can_come_and_go() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
     let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
@@ -338,8 +339,8 @@ fn any_number_of_handles_may_come_and_go() {
     drop(handles);
     let since = Instant::now();
     while recorder.shared.rings() > 1 {
-        assert!(since.elapsed() < Duration::from_secs(10), "rings of handles that are gone are given back");
-        std::thread::sleep(ROUND_EVERY);
+        assert!(since.elapsed() < Duration::from_secs(10), "rings of dropped handles are removed");
+        std::thread::sleep(PASS_INTERVAL);
     }
     assert_eq!(recorder.stop().events, 2 * MAX_RINGS as u64 * 100);
     let mut next = [0; 2 * MAX_RINGS];
@@ -354,8 +355,9 @@ fn any_number_of_handles_may_come_and_go() {
 }
 
 #[test]
-fn what_stands_beside_the_events_keeps_its_place() {
-    let (shared, mut merge, mut memory) = (Arc::new(Shared::new(Overflow::Wait)), Merge::default(), MemorySink::default());
+fn side_records_keep_their_position_among_events() {
+    let (shared, mut merge, mut memory) =
+        (Arc::new(RecorderState::new(Overflow::Wait)), RingMerger::default(), MemorySink::default());
     let clock = Clock::start();
     let mut handle = RecorderHandle::new(Arc::clone(&shared), clock.clone(), std::thread::current());
     let annotation =
@@ -366,18 +368,18 @@ fn what_stands_beside_the_events_keeps_its_place() {
     handle.full_state(&MemoryState::default());
     handle.event(&mark(2, 1));
     handle.full_state(&MemoryState::default());
-    let round = merge.round(&shared, &clock, &mut memory);
-    assert_eq!((round.events, round.idle, round.last), (2, false, false));
+    let pass = merge.run_pass(&shared, &clock, &mut memory);
+    assert_eq!((pass.events, pass.is_idle, pass.is_last), (2, false, false));
     assert_eq!(memory.events, [mark(1, 1), mark(2, 1)]);
     assert_eq!(memory.annotations, [annotation(1)]);
     assert_eq!(memory.definitions, [Definition::String("a".into())]);
     assert_eq!(memory.states.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [1, 2]);
-    let round = merge.round(&shared, &clock, &mut memory);
-    assert_eq!((round.events, round.idle, round.last), (0, true, false));
+    let pass = merge.run_pass(&shared, &clock, &mut memory);
+    assert_eq!((pass.events, pass.is_idle, pass.is_last), (0, true, false));
 }
 
 #[test]
-fn the_clock_tells_the_time() {
+fn clock_returns_the_time() {
     fn is_anyones<T: Send + Sync + 'static>(_: &T) {}
     let (_recorder, handle) = Recorder::start(RecordingInfo::default(), Outputs::default()).expect("a thread");
     is_anyones(&handle);
@@ -400,19 +402,19 @@ fn the_clock_tells_the_time() {
 }
 
 #[test]
-fn what_was_put_before_a_flush_has_been_passed_on_after_it() {
+fn flush_passes_on_everything_put_before() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
     let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
     let mut handles = [handle.clone(), handle.clone(), handle.clone()];
     for n in 1..100 {
         let (place, time_ns) = (n as usize % 3, handle.now_ns());
-        // Every fifth with the time of a clock that runs ahead.
+        // Every fifth event has the time of a clock that is ahead.
         handles[place].event(&mark(time_ns + if n % 5 == 0 { 1 << 40 } else { 0 }, n));
         handle.flush();
         assert_eq!(marks(&hub).len(), n as usize);
     }
     recorder.stop();
-    // Nobody waits for what will not come.
+    // Nothing waits after the end.
     handle.flush();
 }

@@ -1,4 +1,4 @@
-//! Taking connections: not more than there is room for, and each no longer than it does something.
+//! Accepts connections, within limits on their number and on how long they may do nothing.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,181 +21,190 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet, yield_now};
 use tokio::time::{Sleep, sleep, timeout};
-use tokio_rustls::TlsAcceptor;
 
 use super::options::ServerLimits;
+use super::tls::TlsAcceptor;
 
-/// The most bytes of a request's head: that of a browser, behind two proxies and with the cookies of a dozen servers, takes 4 KiB.
-const HEAD_BYTES: usize = 16 << 10;
-/// How long a client may take nothing of what it is sent.
-const STALLED_TIME: Duration = Duration::from_secs(45);
-/// How long the next connection waits after one that the operating system had nothing for: files are free again in a moment, or never.
-const BREATH: Duration = Duration::from_millis(50);
-/// Bytes of one client that are read before everyone else has a turn: as many of the smallest frames as take less than a millisecond.
-const TURN_BYTES: usize = 4 << 10;
-/// What a TLS client says first.
-const HANDSHAKE: u8 = 0x16;
+/// The most bytes of a request's head. A browser's head takes 4 KiB behind two proxies and with the
+/// cookies of a dozen other servers.
+const MAX_HEAD_BYTES: usize = 16 << 10;
+/// A connection is closed after its client has received nothing for this long.
+const WRITE_STALL_TIME: Duration = Duration::from_secs(45);
+/// Pause after the operating system had no resources for a connection. File descriptors become
+/// free within moments or not at all.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// Bytes read from one client before other tasks get a turn. Handling this many bytes of the
+/// smallest WebSocket frames takes less than a millisecond.
+const READ_TURN_BYTES: usize = 4 << 10;
+/// The first byte of a TLS connection: a handshake record.
+const TLS_HANDSHAKE_RECORD: u8 = 0x16;
 
-const FULL: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 27\r\n\
-    retry-after: 5\r\nconnection: close\r\n\r\nthere are too many clients\n";
-const NOT_HTTPS: &[u8] =
+const TOO_MANY_CLIENTS_RESPONSE: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 45\r\n\
+    retry-after: 5\r\nconnection: close\r\n\r\nthe server has too many clients; retry later\n";
+const HTTPS_REQUIRED_RESPONSE: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 38\r\n\
     connection: close\r\n\r\nthis is an HTTPS server: use https://\n";
 
-/// What there is of connections.
+/// Numbers of connections, for `/metrics` and for the limit.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
-    /// Those that are open.
+pub(super) struct ConnectionCounts {
+    /// Connections that are open.
     pub(super) open: AtomicUsize,
-    /// Those that there ever were.
+    /// Connections accepted since the server started.
     pub(super) accepted: AtomicU64,
-    /// Those that were sent away, or had to make room, because there were too many.
+    /// Connections that were refused or replaced because the limit was reached.
     pub(super) refused: AtomicU64,
 }
 
-/// Connections over which nobody has shown the right to anything yet, the oldest first.
+/// Connections that have not been authorized yet, by number, so that the oldest comes first.
 #[derive(Clone, Debug, Default)]
-struct Silent(Arc<Mutex<BTreeMap<u64, AbortHandle>>>);
+struct UnauthorizedConnections(Arc<Mutex<BTreeMap<u64, AbortHandle>>>);
 
-impl Silent {
+impl UnauthorizedConnections {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, AbortHandle>> {
         // Nothing under the lock can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Takes connections.
+/// The accept loop.
 pub(super) struct Accept {
     pub(super) listener: TcpListener,
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) limits: ServerLimits,
-    pub(super) counts: Arc<Counts>,
+    pub(super) counts: Arc<ConnectionCounts>,
     pub(super) router: Router,
     pub(super) stopping: watch::Receiver<bool>,
 }
 
 impl Accept {
-    /// Answers whoever connects, until the server stops and what is under way then is done.
+    /// Serves connections until the server stops and all requests in progress are answered.
     pub(super) async fn run(self) {
-        let (mut connections, silent, mut stopping) = (JoinSet::new(), Silent::default(), self.stopping.clone());
+        let (mut connections, mut stopping) = (JoinSet::new(), self.stopping.clone());
+        let unauthorized = UnauthorizedConnections::default();
         loop {
             let accepted = tokio::select! {
                 _ = stopping.wait_for(|&stopping| stopping) => break,
-                // What has ended is forgotten; a panic was printed when it happened, and is that connection's alone.
+                // The panic hook has already reported a panic, which ends its own connection only.
                 Some(_) = connections.join_next() => continue,
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, _)) => self.take(stream, &mut connections, &silent).await,
-                Err(error) if is_of_one_connection(&error) => {}
-                Err(_) => sleep(BREATH).await,
+                Ok((stream, _)) => self.serve(stream, &mut connections, &unauthorized).await,
+                Err(error) if client_disconnected(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection; retrying");
+                    sleep(ACCEPT_RETRY_DELAY).await;
+                }
             }
         }
         drop(self.listener);
         while connections.join_next().await.is_some() {}
     }
 
-    async fn take(&self, stream: TcpStream, connections: &mut JoinSet<()>, silent: &Silent) {
+    async fn serve(&self, stream: TcpStream, connections: &mut JoinSet<()>, unauthorized: &UnauthorizedConnections) {
         let number = self.counts.accepted.fetch_add(1, Ordering::Relaxed);
         if self.counts.open.load(Ordering::Relaxed) >= self.limits.connections {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
-            let oldest = silent.lock().pop_first();
+            let oldest = unauthorized.lock().pop_first();
             let Some((_, oldest)) = oldest else { return self.refuse(&stream) };
             oldest.abort();
-            // So that it is gone before the next is taken.
-            tokio::task::yield_now().await;
+            // Lets the aborted task end before the new connection is counted.
+            yield_now().await;
         }
         self.counts.open.fetch_add(1, Ordering::Relaxed);
-        let heard = Heard { number, silent: silent.clone() };
-        let place = Place { heard, counts: Arc::clone(&self.counts) };
+        let handle = ConnectionHandle { number, unauthorized: unauthorized.clone() };
+        let open = OpenConnection { handle, counts: Arc::clone(&self.counts) };
         let (tls, router) = (self.tls.clone(), self.router.clone());
-        let serving = Serving { place, router, patience: self.limits.patience, stopping: self.stopping.clone() };
-        // Registered before it runs: there is one thread, and it is here.
-        let handle = connections.spawn(serving.connection(stream, tls));
-        silent.lock().insert(number, handle);
+        let client_timeout = self.limits.client_timeout;
+        let task = ConnectionTask { open, router, client_timeout, stopping: self.stopping.clone() };
+        // The server has one thread, so the task is registered before it first runs.
+        let abort_handle = connections.spawn(task.run(stream, tls));
+        unauthorized.lock().insert(number, abort_handle);
     }
 
-    /// Says why, where that takes no time.
+    /// Sends the reason for refusing a connection if that cannot block.
     fn refuse(&self, stream: &TcpStream) {
         if self.tls.is_none() {
-            let _ = stream.try_write(FULL);
+            let _ = stream.try_write(TOO_MANY_CLIENTS_RESPONSE);
         }
     }
 }
 
-/// Whether accepting failed because of the connection that was next, which had gone again.
-fn is_of_one_connection(error: &io::Error) -> bool {
+/// Returns true if accepting failed because the client had already disconnected.
+fn client_disconnected(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// A connection's place among the others, until it ends.
-struct Place {
-    heard: Heard,
-    counts: Arc<Counts>,
-}
-
-/// Takes note that somebody has the right to be there, whose connection makes room for nobody from then on. Goes with every request.
+/// Identifies a connection in its requests, so that a request with the token can authorize it.
 #[derive(Clone, Debug)]
-pub(super) struct Heard {
+pub(super) struct ConnectionHandle {
     number: u64,
-    silent: Silent,
+    unauthorized: UnauthorizedConnections,
 }
 
-impl Heard {
-    pub(super) fn has_the_right(&self) {
-        self.silent.lock().remove(&self.number);
+impl ConnectionHandle {
+    /// Exempts the connection from being replaced by newer ones.
+    pub(super) fn mark_authorized(&self) {
+        self.unauthorized.lock().remove(&self.number);
     }
 }
 
-impl Drop for Place {
+/// Counts a connection as open until it is dropped.
+struct OpenConnection {
+    handle: ConnectionHandle,
+    counts: Arc<ConnectionCounts>,
+}
+
+impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.heard.has_the_right();
+        self.handle.mark_authorized();
         self.counts.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// What a connection is served with.
-struct Serving {
-    place: Place,
+/// Serves one connection.
+struct ConnectionTask {
+    open: OpenConnection,
     router: Router,
-    patience: Duration,
+    client_timeout: Duration,
     stopping: watch::Receiver<bool>,
 }
 
-impl Serving {
-    async fn connection(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
-        // Chunks are sent when they are made; waiting for more to fill a packet would only delay them. Without it everything still
-        // works, a little later.
+impl ConnectionTask {
+    async fn run(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
+        // Chunks are sent as soon as they are made; Nagle's algorithm would only delay them. If
+        // this fails the server still works, with more latency.
         let _ = stream.set_nodelay(true);
-        let Some(tls) = tls else { return self.http(stream).await };
+        let Some(tls) = tls else { return self.serve_http(stream).await };
         let handshake = async {
             let mut first = [0];
-            if stream.peek(&mut first).await? == 1 && first[0] != HANDSHAKE {
-                let _ = stream.try_write(NOT_HTTPS);
+            if stream.peek(&mut first).await? == 1 && first[0] != TLS_HANDSHAKE_RECORD {
+                let _ = stream.try_write(HTTPS_REQUIRED_RESPONSE);
                 return Err(io::ErrorKind::InvalidData.into());
             }
             tls.accept(stream).await
         };
-        if let Ok(Ok(stream)) = timeout(self.patience, handshake).await {
-            self.http(stream).await;
+        if let Ok(Ok(stream)) = timeout(self.client_timeout, handshake).await {
+            self.serve_http(stream).await;
         }
     }
 
-    async fn http<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(self, stream: S) {
-        let Self { place, router, patience, mut stopping } = self;
+    async fn serve_http<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(self, stream: S) {
+        let Self { open, router, client_timeout, mut stopping } = self;
         let router = TowerToHyperService::new(router);
         let service = service_fn(|mut request: Request<Incoming>| {
-            request.extensions_mut().insert(place.heard.clone());
+            request.extensions_mut().insert(open.handle.clone());
             router.call(request)
         });
         let mut http = http1::Builder::new();
-        // The time for a head also runs while a connection waits for the next request.
-        http.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(HEAD_BYTES);
-        let stream = TokioIo::new(Moving { stream, stalled: None, read_bytes: 0 });
+        // This timeout also covers the wait for the next request on a kept-alive connection.
+        http.timer(TokioTimer::new()).header_read_timeout(client_timeout).max_buf_size(MAX_HEAD_BYTES);
+        let stream = TokioIo::new(LimitedStream { stream, stall_timer: None, read_bytes: 0 });
         let mut connection = pin!(http.serve_connection(stream, service).with_upgrades());
-        // How a connection ends is the client's affair.
+        // Errors of a connection are its client's: nothing to report.
         tokio::select! {
             _ = &mut connection => return,
             _ = stopping.wait_for(|&stopping| stopping) => connection.as_mut().graceful_shutdown(),
@@ -204,51 +213,60 @@ impl Serving {
     }
 }
 
-/// A connection that ends when its client takes nothing for [`STALLED_TIME`], and whose client holds nobody up who says very much.
-struct Moving<S> {
+/// A stream that fails once its client has received nothing for [`WRITE_STALL_TIME`], and that
+/// yields to other tasks after every [`READ_TURN_BYTES`] read.
+struct LimitedStream<S> {
     stream: S,
-    /// Runs while the client takes nothing.
-    stalled: Option<Pin<Box<Sleep>>>,
-    /// What was read since the others had their turn.
+    /// Runs while a write is pending.
+    stall_timer: Option<Pin<Box<Sleep>>>,
+    /// Bytes read since the last yield.
     read_bytes: usize,
 }
 
-impl<S> Moving<S> {
-    /// What came of an attempt to send; or that it has been in vain for too long.
-    fn moved<T>(&mut self, sent: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if sent.is_ready() {
-            self.stalled = None;
-            return sent;
+impl<S> LimitedStream<S> {
+    /// Returns the result of a write, or a timeout if writes have been pending for too long.
+    fn with_stall_timeout<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stall_timer = None;
+            return written;
         }
-        ready!(self.stalled.get_or_insert_with(|| Box::pin(sleep(STALLED_TIME))).as_mut().poll(context));
+        ready!(self.stall_timer.get_or_insert_with(|| Box::pin(sleep(WRITE_STALL_TIME))).as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Moving<S> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+impl<S: AsyncRead + Unpin> AsyncRead for LimitedStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if this.read_bytes >= TURN_BYTES {
-            // There is one thread, and what reads goes on for as long as there is more: 100,000 frames that say nothing, and their senders
-            // have more. It is woken when everyone else has had a turn.
+        if this.read_bytes >= READ_TURN_BYTES {
+            // The server has one thread, and a WebSocket reads for as long as bytes are available.
+            // A client that keeps sending empty frames would otherwise block all other clients.
             this.read_bytes = 0;
             let _ = pin!(yield_now()).poll(context);
             return Poll::Pending;
         }
-        let room = into.remaining().min(TURN_BYTES - this.read_bytes);
-        let mut part = ReadBuf::new(into.initialize_unfilled_to(room));
+        let limit = buffer.remaining().min(READ_TURN_BYTES - this.read_bytes);
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(limit));
         let read = Pin::new(&mut this.stream).poll_read(context, &mut part);
         let count = part.filled().len();
-        into.advance(count);
+        buffer.advance(count);
         this.read_bytes = if read.is_ready() { this.read_bytes + count } else { 0 };
         read
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let sent = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.moved(sent, context)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.with_stall_timeout(written, context)
     }
 
     fn poll_write_vectored(
@@ -256,8 +274,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
         context: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let sent = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
-        self.moved(sent, context)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        self.with_stall_timeout(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -265,12 +283,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let sent = Pin::new(&mut self.stream).poll_flush(context);
-        self.moved(sent, context)
+        let written = Pin::new(&mut self.stream).poll_flush(context);
+        self.with_stall_timeout(written, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let sent = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.moved(sent, context)
+        let written = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.with_stall_timeout(written, context)
     }
 }

@@ -1,4 +1,4 @@
-//! What the page may tell the program to do.
+//! `/commands`: what the page may ask the program to do.
 
 use std::sync::Arc;
 
@@ -12,88 +12,91 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::access::Rights;
-use super::guard::UNAUTHORIZED;
-use super::routes::Site;
-use crate::controls::{Command, Controls, Obeyed};
+use super::guard::TOKEN_REQUIRED;
+use super::state::AppState;
+use crate::controls::{Command, CommandOutcome, Controls};
 
 /// The most bytes of a command's body.
-const BODY_BYTES: usize = 4 << 10;
-const TOO_LONG: &str = "a command has at most 4096 bytes";
+const MAX_BODY_BYTES: usize = 4 << 10;
+const BODY_TOO_LARGE: &str = "the body of a command is larger than 4096 bytes";
 /// The most characters of a mark's name.
-const NAME_CHARS: usize = 200;
+const MAX_MARK_CHARS: usize = 200;
+const NOT_OFFERED: &str = "this program does not offer the command";
 
-/// What is offered, and whether the one who asks may have it done.
-pub(super) async fn offered(State(site): State<Arc<Site>>, Extension(rights): Extension<Rights>) -> Response {
-    let commands = site.content.controls.as_ref().map(Controls::names).unwrap_or_default();
-    answer(StatusCode::OK, &json!({"commands": commands, "allowed": rights.command}))
+/// Lists the commands, and whether this request may give them.
+pub(super) async fn list(State(state): State<Arc<AppState>>, Extension(rights): Extension<Rights>) -> Response {
+    let commands = state.content.controls.as_ref().map(Controls::names).unwrap_or_default();
+    json_response(StatusCode::OK, &json!({"commands": commands, "allowed": rights.can_command}))
 }
 
-/// Has a command done.
-pub(super) async fn obey(
-    State(site): State<Arc<Site>>,
+/// Runs a command and answers with its result.
+pub(super) async fn run(
+    State(state): State<Arc<AppState>>,
     Extension(rights): Extension<Rights>,
     Path(name): Path<String>,
     body: Body,
 ) -> Response {
-    if !rights.command {
-        return wrong(StatusCode::UNAUTHORIZED, UNAUTHORIZED.trim_end());
+    if !rights.can_command {
+        return error_response(StatusCode::UNAUTHORIZED, TOKEN_REQUIRED.trim_end());
     }
-    let offered = site.content.controls.as_ref().filter(|controls| controls.names().contains(&name.as_str()));
-    let Some(controls) = offered else {
-        return wrong(StatusCode::NOT_FOUND, "this program offers no such command");
+    let controls = state.content.controls.as_ref().filter(|controls| controls.names().contains(&name.as_str()));
+    let Some(controls) = controls else {
+        return error_response(StatusCode::NOT_FOUND, NOT_OFFERED);
     };
-    // One that says how long it is need not be read to be too long.
-    if body.size_hint().lower() > BODY_BYTES as u64 {
-        return wrong(StatusCode::PAYLOAD_TOO_LARGE, TOO_LONG);
+    // A body with a Content-Length above the limit is refused without reading it.
+    if body.size_hint().lower() > MAX_BODY_BYTES as u64 {
+        return error_response(StatusCode::PAYLOAD_TOO_LARGE, BODY_TOO_LARGE);
     }
-    let body = match tokio::time::timeout(site.limits.patience, to_bytes(body, BODY_BYTES)).await {
-        Err(_) => return wrong(StatusCode::REQUEST_TIMEOUT, "the command took too long to say"),
-        Ok(Err(_)) => return wrong(StatusCode::PAYLOAD_TOO_LARGE, TOO_LONG),
+    let body = match tokio::time::timeout(state.limits.client_timeout, to_bytes(body, MAX_BODY_BYTES)).await {
+        Err(_) => return error_response(StatusCode::REQUEST_TIMEOUT, "timed out receiving the command's body"),
+        Ok(Err(_)) => return error_response(StatusCode::PAYLOAD_TOO_LARGE, BODY_TOO_LARGE),
         Ok(Ok(body)) => body,
     };
     let mark = match mark_name(&body) {
-        Err(why) if name == "mark" => return wrong(StatusCode::BAD_REQUEST, why),
+        Err(reason) if name == "mark" => return error_response(StatusCode::BAD_REQUEST, reason),
         mark => mark.unwrap_or_default(),
     };
-    // It may wait for a disk, or for a GPU.
+    // The command may wait for a disk or a GPU, so it runs on a blocking thread.
     let controls = controls.clone();
-    let obeyed = tokio::task::spawn_blocking(move || match name.as_str() {
-        "record" => controls.obey(Command::Record),
-        "mark" => controls.obey(Command::Mark(&mark)),
-        _ => controls.obey(Command::EmptyCache),
+    let outcome = tokio::task::spawn_blocking(move || match name.as_str() {
+        "record" => controls.run(Command::Record),
+        "mark" => controls.run(Command::Mark(&mark)),
+        _ => controls.run(Command::EmptyCache),
     });
-    match obeyed.await {
-        Ok(Obeyed::Yes(done)) => answer(StatusCode::OK, &json!({"done": done})),
-        Ok(Obeyed::No(why)) => wrong(StatusCode::INTERNAL_SERVER_ERROR, &why),
-        Ok(Obeyed::Busy) => wrong(StatusCode::TOO_MANY_REQUESTS, "another command is being obeyed; try again"),
-        Ok(Obeyed::NotOffered) => wrong(StatusCode::NOT_FOUND, "this program offers no such command"),
-        // Its panic was printed when it happened.
-        Err(_) => wrong(StatusCode::INTERNAL_SERVER_ERROR, "the program could not do that"),
+    match outcome.await {
+        Ok(CommandOutcome::Succeeded(message)) => json_response(StatusCode::OK, &json!({"done": message})),
+        Ok(CommandOutcome::Failed(reason)) => error_response(StatusCode::INTERNAL_SERVER_ERROR, &reason),
+        Ok(CommandOutcome::Busy) => {
+            error_response(StatusCode::TOO_MANY_REQUESTS, "another command is still running; try again later")
+        }
+        Ok(CommandOutcome::NotOffered) => error_response(StatusCode::NOT_FOUND, NOT_OFFERED),
+        // The panic hook has already reported the panic.
+        Err(_) => error_response(StatusCode::INTERNAL_SERVER_ERROR, "the command panicked; see the program's output"),
     }
 }
 
 #[derive(Deserialize)]
-struct Mark {
+struct MarkBody {
     name: String,
 }
 
 fn mark_name(body: &[u8]) -> Result<String, &'static str> {
-    let Mark { name } = serde_json::from_slice(body).map_err(|_| "a mark is a JSON object with a name, a text")?;
+    let MarkBody { name } = serde_json::from_slice(body).map_err(|_| "a mark is a JSON object with a string `name`")?;
     match name.chars().count() {
-        0 => Err("a mark has a name"),
-        1..=NAME_CHARS => Ok(name),
-        _ => Err("the name of a mark has at most 200 characters"),
+        0 => Err("the mark's name is empty"),
+        1..=MAX_MARK_CHARS => Ok(name),
+        _ => Err("the mark's name is longer than 200 characters"),
     }
 }
 
-fn wrong(status: StatusCode, why: &str) -> Response {
-    let mut response = answer(status, &json!({"error": why}));
+fn error_response(status: StatusCode, reason: &str) -> Response {
+    let mut response = json_response(status, &json!({"error": reason}));
     if status == StatusCode::UNAUTHORIZED {
         response.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
     }
     response
 }
 
-fn answer(status: StatusCode, json: &serde_json::Value) -> Response {
+fn json_response(status: StatusCode, json: &serde_json::Value) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], format!("{json}\n")).into_response()
 }

@@ -1,9 +1,11 @@
-//! Who may ask, and what a browser may do with the answer.
+//! Checks every request before it is handled, and adds the security headers to every response.
 //!
-//! Three things are looked at in every request. `Host`: a page of somebody else can send requests here under a name of its own that it
-//! made point to this machine (DNS rebinding), so only names that are known to be this machine's are answered. `Origin`: such a page
-//! can open a WebSocket or post a form, so what comes from another page is refused; where browsers say no `Origin`, for an image say, `Sec-Fetch-Site`
-//! tells the same. And the token, where there is one.
+//! - `Host`: a foreign page can make its own host name resolve to this machine (DNS rebinding), so
+//!   only host names of this server are accepted.
+//! - `Origin`: a foreign page can open a WebSocket or submit a form, so requests from other origins
+//!   are refused. Browsers send no `Origin` for images and the like; then `Sec-Fetch-Site` is
+//!   checked.
+//! - The token, if there is one.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -15,14 +17,15 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::accept::Heard;
+use super::accept::ConnectionHandle;
 use super::access::Access;
 
-/// Nothing but this server's own files is loaded, run, connected to or framed.
+/// Allows the page to load, run, connect to and embed this server's own files only.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; \
      img-src 'self' data: blob:; connect-src 'self'; font-src 'self'; worker-src 'self'; manifest-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// Headers of every response.
 const SECURITY_HEADERS: [(&str, &str); 5] = [
     ("content-security-policy", CONTENT_SECURITY_POLICY),
     ("x-content-type-options", "nosniff"),
@@ -31,107 +34,110 @@ const SECURITY_HEADERS: [(&str, &str); 5] = [
     ("cross-origin-opener-policy", "same-origin"),
 ];
 
-/// What can be had without a token: whether the server lives, and what asks for the token itself.
-const OPEN: [&str; 2] = ["/healthz", "/ws"];
+/// Paths that are served without a token. `/ws` also takes the token in its first message.
+const PATHS_WITHOUT_TOKEN: [&str; 2] = ["/healthz", "/ws"];
 
-/// What a browser shows that was not given the token.
-const WANTED: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>vramscope</title>\
-    <h1>This page wants its token</h1><p>The program that serves it has printed a line that begins with \
-    <code>listening:</code>. Open the whole address that stands there, with <code>?token=\u{2026}</code> at its end.</p></html>\n";
+/// Shown to a browser that did not send the token.
+const TOKEN_REQUIRED_PAGE: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>vramscope</title>\
+    <h1>This server needs a token</h1><p>Open the full address that the program printed: the line that begins with \
+    <code>listening:</code>, including <code>?token=\u{2026}</code> at its end.</p></html>\n";
 
-/// What every request has to pass.
+/// Sent to a client that is not a browser and did not send the token.
+pub(super) const TOKEN_REQUIRED: &str = "this server needs the token that the program printed: \
+    send it as `Authorization: Bearer TOKEN` or `?token=TOKEN`\n";
+
+/// The checks that every request must pass.
 #[derive(Debug)]
 pub(super) struct Guard {
-    pub(super) hosts: Hosts,
+    pub(super) hosts: HostPolicy,
     pub(super) access: Arc<Access>,
-    /// Whether browsers come by HTTPS.
-    pub(super) is_secure: bool,
+    /// True if the server itself speaks HTTPS.
+    pub(super) is_https: bool,
 }
 
-/// Answers a request, if it may be asked, with the security headers on the answer.
-pub(super) async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    let mut response = match guard.refuse(&request) {
-        Some(refused) => refused,
-        None => guard.pass(request, next).await,
+/// Checks a request, passes it on if it is allowed, and adds the security headers to the response.
+pub(super) async fn check_request(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let mut response = match guard.refusal(&request) {
+        Some(refusal) => refusal,
+        None => guard.authorize(request, next).await,
     };
     let headers = response.headers_mut();
     for (name, value) in SECURITY_HEADERS {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
-    // What is served changes with the program that serves it, so nothing is ever kept.
+    // The same URL has other content once another program listens here, so nothing may be cached.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
 }
 
 impl Guard {
-    /// What a request gets whose kind is none of this server's, or that somebody else's page has made.
-    fn refuse(&self, request: &Request) -> Option<Response> {
+    /// Returns the response to a request that is refused for its method, framing, host or origin.
+    fn refusal(&self, request: &Request) -> Option<Response> {
         if !matches!(*request.method(), Method::GET | Method::HEAD | Method::POST) {
             let allowed = [(header::ALLOW, "GET, HEAD, POST")];
-            return Some((StatusCode::METHOD_NOT_ALLOWED, allowed, "there is no such method here\n").into_response());
+            return Some((StatusCode::METHOD_NOT_ALLOWED, allowed, "method not allowed\n").into_response());
         }
         if request.headers().contains_key(header::TRANSFER_ENCODING) {
-            // Bodies are small, and one whose length is told twice may hold a request that a proxy before this has not seen.
+            // Bodies are small and need no chunked encoding. A body with two lengths could smuggle
+            // in a second request that a proxy in front of this server has not checked.
             let close = [(header::CONNECTION, "close")];
-            let refused = (StatusCode::LENGTH_REQUIRED, close, "a body here has a Content-Length\n");
-            return Some(refused.into_response());
+            let refusal = (StatusCode::LENGTH_REQUIRED, close, "a request body needs a Content-Length\n");
+            return Some(refusal.into_response());
         }
         let checked = self.hosts.check(request.uri(), request.headers());
-        let why = checked.and_then(|()| check_site(request)).err()?;
-        Some((StatusCode::FORBIDDEN, format!("{why}\n")).into_response())
+        let reason = checked.and_then(|()| check_fetch_site(request)).err()?;
+        Some((StatusCode::FORBIDDEN, format!("{reason}\n")).into_response())
     }
 
-    /// Answers those who have the right, and tells the others what they lack.
-    async fn pass(&self, mut request: Request, next: Next) -> Response {
+    /// Passes a request on if it has the token or needs none; otherwise asks for the token.
+    async fn authorize(&self, mut request: Request, next: Next) -> Response {
         let rights = self.access.rights(request.uri(), request.headers());
         let (is_post, path) = (request.method() == Method::POST, request.uri().path());
         if matches!(path, "/" | "/index.html")
             && !is_post
             && let Some(address) = self.access.address_without_token(request.uri())
-            && let Some(cookie) = self.access.cookie(request.headers(), self.is_secure)
+            && let Some(cookie) = self.access.cookie(request.headers(), self.is_https)
         {
             let headers = [(header::LOCATION, address), (header::SET_COOKIE, cookie)];
             return (StatusCode::SEE_OTHER, headers).into_response();
         }
-        if !rights.watch && !OPEN.contains(&path) {
+        if !rights.can_view && !PATHS_WITHOUT_TOKEN.contains(&path) {
             let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
-            let page = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
+            let html = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
             return match path {
-                "/" | "/index.html" => (StatusCode::UNAUTHORIZED, challenge, page, WANTED).into_response(),
-                _ => (StatusCode::UNAUTHORIZED, challenge, UNAUTHORIZED).into_response(),
+                "/" | "/index.html" => (StatusCode::UNAUTHORIZED, challenge, html, TOKEN_REQUIRED_PAGE).into_response(),
+                _ => (StatusCode::UNAUTHORIZED, challenge, TOKEN_REQUIRED).into_response(),
             };
         }
-        if rights.watch
-            && let Some(heard) = request.extensions().get::<Heard>()
+        if rights.can_view
+            && let Some(connection) = request.extensions().get::<ConnectionHandle>()
         {
-            heard.has_the_right();
+            connection.mark_authorized();
         }
         request.extensions_mut().insert(rights);
         next.run(request).await
     }
 }
 
-/// What a program is told that asks without the token.
-pub(super) const UNAUTHORIZED: &str =
-    "this takes the token that the program printed: as `Authorization: Bearer TOKEN` or as `?token=TOKEN`\n";
-
-/// Under which names the server may be asked.
+/// The host names and origins that requests may have.
 #[derive(Debug)]
-pub(super) struct Hosts {
+pub(super) struct HostPolicy {
     listening: IpAddr,
+    /// Additional names, in lower case and without the brackets of an IPv6 address.
     allowed: Vec<String>,
 }
 
-impl Hosts {
-    /// Those of `listening`, and `allowed`; or that of them which is no name.
+impl HostPolicy {
+    /// Accepts the address `listening` and the names `allowed`. Returns the first of them that is
+    /// not a host name as an error.
     pub(super) fn new(listening: SocketAddr, allowed: &[String]) -> Result<Self, String> {
         let is_name = |name: &str| {
-            let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            let is_allowed_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
             without_brackets(name).parse::<IpAddr>().is_ok()
-                || (!name.is_empty() && name.len() < 254 && name.bytes().all(is_fine))
+                || (!name.is_empty() && name.len() < 254 && name.bytes().all(is_allowed_byte))
         };
         match allowed.iter().find(|name| !is_name(name)) {
-            Some(wrong) => Err(wrong.clone()),
+            Some(invalid) => Err(invalid.clone()),
             None => {
                 let allowed = allowed.iter().map(|name| without_brackets(name).to_ascii_lowercase()).collect();
                 Ok(Self { listening: listening.ip(), allowed })
@@ -142,15 +148,17 @@ impl Hosts {
     fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), &'static str> {
         let mut hosts = headers.get_all(header::HOST).into_iter().map(authority);
         let (Some(Some(host)), None) = (hosts.next(), hosts.next()) else {
-            return Err("the request does not name one host");
+            return Err("the request must have exactly one Host header");
         };
-        // Who asks as one asks a proxy names it twice, and the one in the address is the one that counts.
-        if !self.is_own(host.host()) || !uri.authority().is_none_or(|asked| self.is_own(asked.host())) {
-            return Err("this server answers to localhost, to the address it listens on and to names given by \
-                        --allow-host, and to no other name");
+        // A request in the form that proxies get also has the host in its URL, where it takes
+        // precedence over the header.
+        if !self.is_own(host.host()) || !uri.authority().is_none_or(|authority| self.is_own(authority.host())) {
+            return Err("unknown host name: use localhost, the address that the server listens on, or a name \
+                        given with --allow-host");
         }
         let mut origins = headers.get_all(header::ORIGIN).into_iter();
-        // The port is not compared with the server's own: it may be reached through a forwarded one.
+        // The origin must equal the Host header. Its port may differ from the listening port, for
+        // example behind an SSH tunnel.
         let is_same = match (origins.next(), origins.next()) {
             (None, _) => true,
             (Some(origin), None) => origin.to_str().is_ok_and(|origin| self.is_own_origin(origin, &host)),
@@ -164,38 +172,40 @@ impl Hosts {
         let is_allowed = self.allowed.iter().any(|name| name.eq_ignore_ascii_case(host));
         is_allowed
             || match host.parse::<IpAddr>() {
-                // Where every address is listened on, any may be this machine's; only names can be made to point here.
+                // A server on the unspecified address accepts any IP address: only names can be
+                // rebound to this machine.
                 Ok(ip) => ip.is_loopback() || ip == self.listening || self.listening.is_unspecified(),
                 Err(_) => host.eq_ignore_ascii_case("localhost"),
             }
     }
 
     fn is_own_origin(&self, origin: &str, host: &Authority) -> bool {
-        let Some(("http" | "https", from)) = origin.split_once("://") else { return false };
-        // A proxy may tell its own name as `Host` without the port that the browser sees.
-        let from_allowed = || {
-            let from = from.parse::<Authority>().ok().filter(|from| !from.as_str().contains('@'));
-            from.is_some_and(|from| {
-                self.allowed.iter().any(|name| name.eq_ignore_ascii_case(without_brackets(from.host())))
+        let Some(("http" | "https", origin)) = origin.split_once("://") else { return false };
+        // A proxy may send its name as `Host` without the port that the browser sees.
+        let is_allowed = || {
+            let origin = origin.parse::<Authority>().ok().filter(|origin| !origin.as_str().contains('@'));
+            origin.is_some_and(|origin| {
+                self.allowed.iter().any(|name| name.eq_ignore_ascii_case(without_brackets(origin.host())))
             })
         };
-        from.eq_ignore_ascii_case(host.as_str()) || from_allowed()
+        origin.eq_ignore_ascii_case(host.as_str()) || is_allowed()
     }
 }
 
-/// Refuses what a page of another site makes a browser ask for without an `Origin`, as for an image or a script. A link to the page is good wherever it
-/// stands, and who is no browser says nothing of this.
-fn check_site(request: &Request) -> Result<(), &'static str> {
+/// Refuses requests that a page of another site caused and that have no `Origin`, such as images
+/// and scripts. Links to the page are allowed, and so are clients other than browsers, which do not
+/// send these headers.
+fn check_fetch_site(request: &Request) -> Result<(), &'static str> {
     let headers = request.headers();
-    let says = |name: &str, value: &str| headers.get_all(name).iter().any(|said| said == value);
-    let is_foreign = says("sec-fetch-site", "cross-site") || says("sec-fetch-site", "same-site");
-    // An origin that was looked at may be of another site: a name that is allowed.
+    let has = |name: &str, value: &str| headers.get_all(name).iter().any(|sent| sent == value);
+    let is_foreign = has("sec-fetch-site", "cross-site") || has("sec-fetch-site", "same-site");
+    // `HostPolicy` has checked the origin, and allows origins of other sites with an allowed name.
     let has_origin = headers.contains_key(header::ORIGIN);
-    let is_link = says("sec-fetch-mode", "navigate") && request.method() == Method::GET && request.uri().path() == "/";
+    let is_link = has("sec-fetch-mode", "navigate") && request.method() == Method::GET && request.uri().path() == "/";
     if !is_foreign || has_origin || is_link { Ok(()) } else { Err("the request comes from a page of another site") }
 }
 
-/// The host that a header names, and its port; nobody has a user's name before it.
+/// Parses a header with a host and an optional port. User information before the host is refused.
 fn authority(header: &HeaderValue) -> Option<Authority> {
     let host = header.to_str().ok()?.parse::<Authority>().ok()?;
     (!host.as_str().contains('@')).then_some(host)
@@ -209,25 +219,26 @@ fn without_brackets(host: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn answers(listening: &str, allowed: &[&str], uri: &str, headers: &[(HeaderName, &str)]) -> bool {
+    fn is_allowed(listening: &str, allowed: &[&str], uri: &str, headers: &[(HeaderName, &str)]) -> bool {
         let allowed: Vec<String> = allowed.iter().map(|&name| name.to_owned()).collect();
-        let hosts = Hosts::new(listening.parse().expect("an address"), &allowed).expect("names");
+        let address = listening.parse().expect("a valid address");
+        let hosts = HostPolicy::new(address, &allowed).expect("valid host names");
         let mut map = HeaderMap::new();
         for (name, value) in headers {
-            map.append(name, HeaderValue::from_str(value).expect("a header value"));
+            map.append(name, HeaderValue::from_str(value).expect("a valid header value"));
         }
-        hosts.check(&uri.parse().expect("an address"), &map).is_ok()
+        hosts.check(&uri.parse().expect("a valid URI"), &map).is_ok()
     }
 
     #[track_caller]
     fn check_request(host: &str, origin: Option<&str>, allowed: bool) {
         let headers: Vec<_> =
             [(header::HOST, host)].into_iter().chain(origin.map(|origin| (header::ORIGIN, origin))).collect();
-        assert_eq!(answers("127.0.0.1:7791", &[], "/ws", &headers), allowed, "host {host}, origin {origin:?}");
+        assert_eq!(is_allowed("127.0.0.1:7791", &[], "/ws", &headers), allowed, "host {host}, origin {origin:?}");
     }
 
     #[test]
-    fn only_this_machine_is_a_host() {
+    fn only_host_names_of_this_machine_are_accepted() {
         check_request("127.0.0.1:7791", None, true);
         check_request("localhost:7791", None, true);
         check_request("LOCALHOST", None, true);
@@ -244,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_own_origin_may_ask() {
+    fn only_the_servers_own_origin_is_accepted() {
         check_request("localhost:7791", Some("http://localhost:7791"), true);
         check_request("localhost:7791", Some("http://localhost:7792"), false);
         check_request("localhost:7791", Some("http://127.0.0.1:7791"), false);
@@ -255,12 +266,12 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_allowed_are_hosts_and_origins() {
+    fn allowed_host_names_are_accepted_as_hosts_and_origins() {
         let allowed = ["gpu1.example.org", "192.0.2.7", "[2001:db8::1]"];
         let check = |listening: &str, host: &str, origin: Option<&str>, expected: bool| {
             let headers: Vec<_> =
                 [(header::HOST, host)].into_iter().chain(origin.map(|origin| (header::ORIGIN, origin))).collect();
-            assert_eq!(answers(listening, &allowed, "/", &headers), expected, "{listening} {host} {origin:?}");
+            assert_eq!(is_allowed(listening, &allowed, "/", &headers), expected, "{listening} {host} {origin:?}");
         };
         for listening in ["127.0.0.1:7791", "192.168.1.5:7791"] {
             check(listening, "GPU1.example.org", None, true);
@@ -280,23 +291,23 @@ mod tests {
         check("0.0.0.0:7791", "192.168.1.5:7791", Some("http://192.168.1.5:7791"), true);
         check("[::]:7791", "[2001:db8::2]:7791", None, true);
         check("0.0.0.0:7791", "rebound.example:7791", None, false);
-        for wrong in ["", "http://a.example", "a.example/", "a b", "a.example:443", "*"] {
-            let refused = Hosts::new("127.0.0.1:1".parse().expect("an address"), &[wrong.to_owned()]);
-            assert_eq!(refused.err().as_deref(), Some(wrong));
+        for invalid in ["", "http://a.example", "a.example/", "a b", "a.example:443", "*"] {
+            let hosts = HostPolicy::new("127.0.0.1:1".parse().expect("a valid address"), &[invalid.to_owned()]);
+            assert_eq!(hosts.err().as_deref(), Some(invalid));
         }
     }
 
     #[test]
-    fn from_another_site_only_links_to_the_page_lead_here() {
-        let check = |asked: &str, site: &str, mode: &str, origin: Option<&str>, expected: bool| {
-            let (method, path) = asked.split_once(' ').expect("a method and a path");
+    fn other_sites_may_only_link_to_the_page() {
+        let check = |method_and_path: &str, site: &str, mode: &str, origin: Option<&str>, expected: bool| {
+            let (method, path) = method_and_path.split_once(' ').expect("a method and a path");
             let mut request = Request::builder().method(method).uri(path);
             for (name, value) in [("sec-fetch-site", site), ("sec-fetch-mode", mode)] {
                 request = if value.is_empty() { request } else { request.header(name, value) };
             }
             let request = origin.into_iter().fold(request, |request, origin| request.header(header::ORIGIN, origin));
-            let request = request.body(axum::body::Body::empty()).expect("a request");
-            assert_eq!(check_site(&request).is_ok(), expected, "{asked} {site} {mode} {origin:?}");
+            let request = request.body(axum::body::Body::empty()).expect("a valid request");
+            assert_eq!(check_fetch_site(&request).is_ok(), expected, "{method_and_path} {site} {mode} {origin:?}");
         };
         for site in ["cross-site", "same-site"] {
             check("GET /", site, "navigate", None, true);
@@ -316,17 +327,17 @@ mod tests {
     }
 
     #[test]
-    fn one_host_is_named_once() {
-        let own = (header::HOST, "localhost:7791");
+    fn request_must_have_exactly_one_host() {
+        let own_host = (header::HOST, "localhost:7791");
         let check = |uri: &str, headers: &[(HeaderName, &str)], expected: bool| {
-            assert_eq!(answers("127.0.0.1:7791", &[], uri, headers), expected, "{uri} {headers:?}");
+            assert_eq!(is_allowed("127.0.0.1:7791", &[], uri, headers), expected, "{uri} {headers:?}");
         };
         check("/", &[], false);
-        check("/", &[own.clone(), (header::HOST, "evil.example")], false);
-        check("http://localhost:7791/", std::slice::from_ref(&own), true);
-        check("http://evil.example/", std::slice::from_ref(&own), false);
+        check("/", &[own_host.clone(), (header::HOST, "evil.example")], false);
+        check("http://localhost:7791/", std::slice::from_ref(&own_host), true);
+        check("http://evil.example/", std::slice::from_ref(&own_host), false);
         let origin = (header::ORIGIN, "http://localhost:7791");
-        check("/", &[own.clone(), origin.clone(), (header::ORIGIN, "http://evil.example")], false);
-        check("/", &[own, origin], true);
+        check("/", &[own_host.clone(), origin.clone(), (header::ORIGIN, "http://evil.example")], false);
+        check("/", &[own_host, origin], true);
     }
 }

@@ -1,4 +1,4 @@
-//! A live recording over HTTP: the WebSocket that follows it, and everything so far as one file.
+//! A live recording over HTTP: the WebSocket at `/ws` and the download at `/trace.vram`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,248 +7,260 @@ use axum::body::Bytes;
 use axum::extract::ws::{Message, WebSocket, close_code};
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::response::Response;
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use vramscope_trace::Chunk;
 
-use super::ranges::{self, RecordingBytes};
+use super::ranges::{self, ChunkBytes, RecordingBytes};
 use super::sockets;
 use crate::hub::{Begin, Hub, Position, Taken, Viewer};
 
-/// Bytes of chunks in one message. A larger one makes a newcomer wait for its first picture, smaller ones cost more each.
+/// Bytes of chunks in one message. With larger messages a new viewer waits longer for its first
+/// picture; smaller ones cost more time for each byte.
 const MESSAGE_BYTES: usize = 256 << 10;
-/// Bytes that `history=recent` begins with.
+/// Bytes of history that `history=recent` starts with.
 const RECENT_BYTES: u64 = 16 << 20;
-const PATIENCE: Patience = Patience { ping_every: Duration::from_secs(15), silence: Duration::from_secs(45) };
-/// How long clients are given what there is to have after the server was told to stop.
-const LAST_TIME: Duration = Duration::from_secs(1);
+const KEEPALIVE: Keepalive = Keepalive { ping_interval: Duration::from_secs(15), timeout: Duration::from_secs(45) };
+/// Time in which a client may still receive data after the server starts to stop.
+const FINAL_SEND_TIME: Duration = Duration::from_secs(1);
 
-/// How long a client may say nothing.
+/// How lost connections are detected.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
-    /// How often it is asked whether it is there.
-    ping_every: Duration,
-    /// After so long without a sign of life it is let go.
-    silence: Duration,
+struct Keepalive {
+    ping_interval: Duration,
+    /// A client that neither sends nor receives anything for this long is disconnected.
+    timeout: Duration,
 }
 
-/// What a client wants to follow.
+/// The parameters of a request to `/ws`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Asked {
+struct FollowQuery {
     begin: Begin,
     resume: Option<Position>,
+    /// True if the client wants a [`Note`] before each message with chunks.
     notes: bool,
 }
 
-impl Asked {
-    /// Reads the part of an address behind the question mark; `None` where it asks for what there is not.
-    fn read(query: &str) -> Option<Self> {
-        let mut asked = Self::default();
+impl FollowQuery {
+    /// Parses a URL's query. Returns `None` for an invalid value of a known parameter; unknown
+    /// parameters are ignored.
+    fn parse(query: &str) -> Option<Self> {
+        let mut parsed = Self::default();
         for parameter in query.split('&') {
             match parameter.split_once('=') {
-                Some(("history", "recent")) => asked.begin = Begin::Recent(RECENT_BYTES),
-                Some(("history", "all")) => asked.begin = Begin::Oldest,
-                Some(("notes", flag @ ("0" | "1"))) => asked.notes = flag == "1",
-                // A browser may write the colon in either way.
-                Some(("resume", at)) => {
-                    asked.resume = Some(at.replace("%3A", ":").replace("%3a", ":").parse().ok()?);
+                Some(("history", "recent")) => parsed.begin = Begin::Recent(RECENT_BYTES),
+                Some(("history", "all")) => parsed.begin = Begin::Oldest,
+                Some(("notes", flag @ ("0" | "1"))) => parsed.notes = flag == "1",
+                // Some clients percent-encode the colon.
+                Some(("resume", position)) => {
+                    let position = percent_decode_str(position).decode_utf8().ok()?;
+                    parsed.resume = Some(position.parse().ok()?);
                 }
                 Some(("history" | "notes", _)) => return None,
                 _ => {}
             }
         }
-        Some(asked)
+        Some(parsed)
     }
 
     fn viewer(&self, hub: &Hub) -> Viewer {
-        self.resume.map_or_else(|| hub.viewer(self.begin), |at| hub.resume(at, self.begin))
+        self.resume.map_or_else(|| hub.viewer(self.begin), |position| hub.resume(position, self.begin))
     }
 }
 
-/// A text message, which speaks of the binary message behind it.
+/// A text message about the recording or about the binary message that follows.
 #[derive(Debug, Default, Serialize)]
 struct Note {
+    /// The recording's identity. Sent once, first.
     #[serde(skip_serializing_if = "Option::is_none")]
     recording: Option<String>,
+    /// Whether the requested position was found. Sent with `recording`.
     #[serde(skip_serializing_if = "Option::is_none")]
     resumed: Option<bool>,
+    /// The position to resume with after the message that follows.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<u64>,
+    /// Events that were left out before the message that follows.
     #[serde(skip_serializing_if = "Option::is_none")]
     missed: Option<u64>,
 }
 
 impl Note {
-    fn message(&self) -> Message {
+    fn to_message(&self) -> Message {
         Message::Text(serde_json::to_string(self).expect("numbers and text always serialize").into())
     }
 }
 
-/// Sends a client the recording until that ends, the client leaves or the server stops. `query` says what it wants.
+/// Sends the recording to a client until it ends, the client disconnects or the server stops.
 pub(super) async fn follow(socket: WebSocket, hub: Hub, query: Option<String>, stopping: watch::Receiver<bool>) {
-    let Some(asked) = Asked::read(query.as_deref().unwrap_or_default()) else {
-        return sockets::close(socket, close_code::POLICY, "history is recent or all, resume RECORDING:CHUNK").await;
+    let Some(query) = FollowQuery::parse(query.as_deref().unwrap_or_default()) else {
+        let reason = "invalid query: history is `recent` or `all`, resume is RECORDING:CHUNK, notes is 0 or 1";
+        return sockets::close(socket, close_code::POLICY, reason.into()).await;
     };
-    let mut client = Client::new(socket, stopping, PATIENCE);
-    if let Err(Left::Because(code, reason)) = client.send_all(&asked, &hub).await {
-        sockets::close(client.socket, code, reason).await;
+    let mut client = Client::new(socket, stopping, KEEPALIVE);
+    if let Err(Finish::Close(code, reason)) = client.send_all(&query, &hub).await {
+        sockets::close(client.socket, code, reason.into()).await;
     }
 }
 
-/// Why nothing more is sent.
-enum Left {
-    /// It is no longer there, or as good as that.
-    Gone,
-    /// It is to be told.
-    Because(u16, &'static str),
+/// Why a client is sent nothing more.
+enum Finish {
+    /// The connection is lost.
+    Lost,
+    /// The socket is to be closed with this code and reason.
+    Close(u16, &'static str),
 }
 
-const STOPPED: Left = Left::Because(close_code::AWAY, "the server stops");
+const SERVER_STOPPING: Finish = Finish::Close(close_code::AWAY, "the server is stopping");
 
-/// The other end of a socket.
+/// A connected viewer or follower.
 struct Client {
     socket: WebSocket,
     stopping: watch::Receiver<bool>,
-    silence: Duration,
+    timeout: Duration,
     pings: Interval,
-    /// When it last gave a sign of life.
-    alive_at: Instant,
-    /// When it is told that the server stops, whatever else there is for it.
-    stops_at: Option<Instant>,
+    /// When the client last sent or received something.
+    last_active: Instant,
+    /// Deadline for sending data once the server is stopping.
+    final_deadline: Option<Instant>,
 }
 
 impl Client {
-    fn new(socket: WebSocket, stopping: watch::Receiver<bool>, patience: Patience) -> Self {
+    fn new(socket: WebSocket, stopping: watch::Receiver<bool>, keepalive: Keepalive) -> Self {
         let now = Instant::now();
-        let mut pings = interval_at(now + patience.ping_every, patience.ping_every);
+        let mut pings = interval_at(now + keepalive.ping_interval, keepalive.ping_interval);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { socket, stopping, silence: patience.silence, pings, alive_at: now, stops_at: None }
+        Self { socket, stopping, timeout: keepalive.timeout, pings, last_active: now, final_deadline: None }
     }
 
-    async fn send_all(&mut self, asked: &Asked, hub: &Hub) -> Result<(), Left> {
-        let mut viewer = asked.viewer(hub);
-        if asked.notes {
+    async fn send_all(&mut self, query: &FollowQuery, hub: &Hub) -> Result<(), Finish> {
+        let mut viewer = query.viewer(hub);
+        if query.notes {
             let (recording, resumed) = (Some(hub.identity().to_string()), Some(viewer.is_resumed()));
-            self.send(Note { recording, resumed, ..Note::default() }.message()).await?;
+            self.send(Note { recording, resumed, ..Note::default() }.to_message()).await?;
         }
         loop {
             let taken;
             (viewer, taken) = take(viewer).await?;
             if !taken.chunks.is_empty() {
-                if asked.notes {
+                if query.notes {
                     let missed = Some(taken.missed).filter(|&missed| missed > 0);
-                    self.send(Note { next: Some(taken.next), missed, ..Note::default() }.message()).await?;
+                    self.send(Note { next: Some(taken.next), missed, ..Note::default() }.to_message()).await?;
                 }
-                self.send(Message::Binary(joined(&taken.chunks))).await?;
-                self.look_up()?;
+                self.send(Message::Binary(concatenated(&taken.chunks))).await?;
+                self.check_final_deadline()?;
             } else if !self.wait(&mut viewer).await? {
                 return Err(match viewer.failure() {
-                    Some(_) => Left::Because(close_code::ERROR, "the recording's file cannot be read"),
-                    None => Left::Because(close_code::NORMAL, "the recording has ended"),
+                    Some(_) => Finish::Close(close_code::ERROR, "the recording's file cannot be read"),
+                    None => Finish::Close(close_code::NORMAL, "the recording has ended"),
                 });
             }
-            self.hear_now().await?;
+            self.handle_pending().await?;
         }
     }
 
-    /// Waits until there is more for the viewer; says whether there ever will be.
-    async fn wait(&mut self, viewer: &mut Viewer) -> Result<bool, Left> {
+    /// Waits until the viewer has more to send. Returns false if the recording has ended.
+    async fn wait(&mut self, viewer: &mut Viewer) -> Result<bool, Finish> {
         loop {
             tokio::select! {
-                // In this order, so that a viewer is given the last of a recording before it is told that the server stops.
+                // In this order, so that the end of the recording is sent before the socket is
+                // closed because the server stops.
                 biased;
                 more = viewer.wait() => return Ok(more),
-                message = self.socket.recv() => self.hear(message)?,
+                message = self.socket.recv() => self.handle_message(message)?,
                 _ = self.pings.tick() => self.ping().await?,
-                () = stopped(&mut self.stopping) => return Err(STOPPED),
+                () = stopped(&mut self.stopping) => return Err(SERVER_STOPPING),
             }
         }
     }
 
-    /// Hears what has come while something was sent, and asks for a sign of life if it is time.
-    async fn hear_now(&mut self) -> Result<(), Left> {
+    /// Handles a message that arrived while data was sent, and pings the client if that is due.
+    async fn handle_pending(&mut self) -> Result<(), Finish> {
         tokio::select! {
             biased;
             _ = self.pings.tick() => self.ping().await,
-            message = self.socket.recv() => self.hear(message),
+            message = self.socket.recv() => self.handle_message(message),
             () = std::future::ready(()) => Ok(()),
         }
     }
 
-    /// Nothing that a viewer says is of interest but that it is there; pings are answered below this.
-    fn hear(&mut self, message: Option<Result<Message, axum::Error>>) -> Result<(), Left> {
-        self.alive_at = Instant::now();
+    /// Notes that the client is active. Its messages have no other meaning; axum answers pings.
+    fn handle_message(&mut self, message: Option<Result<Message, axum::Error>>) -> Result<(), Finish> {
+        self.last_active = Instant::now();
         match message {
             Some(Ok(message)) if !matches!(message, Message::Close(_)) => Ok(()),
-            _ => Err(Left::Gone),
+            _ => Err(Finish::Lost),
         }
     }
 
-    async fn ping(&mut self) -> Result<(), Left> {
-        if self.alive_at.elapsed() >= self.silence {
-            return Err(Left::Gone);
+    async fn ping(&mut self) -> Result<(), Finish> {
+        if self.last_active.elapsed() >= self.timeout {
+            return Err(Finish::Lost);
         }
         self.send(Message::Ping(Bytes::new())).await
     }
 
-    /// Whether there is still time for what there is to have.
-    fn look_up(&mut self) -> Result<(), Left> {
+    /// Fails once the server has been stopping for [`FINAL_SEND_TIME`].
+    fn check_final_deadline(&mut self) -> Result<(), Finish> {
         if !*self.stopping.borrow() {
             return Ok(());
         }
-        let stops_at = *self.stops_at.get_or_insert_with(|| Instant::now() + LAST_TIME);
-        if Instant::now() < stops_at { Ok(()) } else { Err(STOPPED) }
+        let deadline = *self.final_deadline.get_or_insert_with(|| Instant::now() + FINAL_SEND_TIME);
+        if Instant::now() < deadline { Ok(()) } else { Err(SERVER_STOPPING) }
     }
 
-    /// Sends a message. A connection whose client takes nothing for too long ends by itself. One that is in the midst of a message when
-    /// the server stops is simply left: nothing can be said there before the message has been taken.
-    async fn send(&mut self, message: Message) -> Result<(), Left> {
+    /// Sends a message.
+    ///
+    /// A stalled write ends with an error of the stream. If the server stops in the middle of a
+    /// message, the connection is dropped: a close frame cannot be sent before the message's end.
+    async fn send(&mut self, message: Message) -> Result<(), Finish> {
         let stopping = &mut self.stopping;
-        let is_late = async {
+        let stop_deadline = async {
             stopped(stopping).await;
-            tokio::time::sleep(LAST_TIME).await;
+            tokio::time::sleep(FINAL_SEND_TIME).await;
         };
         let mut sending = std::pin::pin!(self.socket.send(message));
-        let mut has_waited = false;
+        let mut was_blocked = false;
         let sent = tokio::select! {
             biased;
             sent = &mut sending => sent,
             () = std::future::ready(()) => {
-                has_waited = true;
+                was_blocked = true;
                 tokio::select! {
                     sent = sending => sent,
-                    () = is_late => return Err(Left::Gone),
+                    () = stop_deadline => return Err(Finish::Lost),
                 }
             }
         };
-        if has_waited {
-            // There was no room for it, and now there is: the other end takes what it is sent.
-            self.alive_at = Instant::now();
+        if was_blocked {
+            // The send buffer was full and has space again, so the client is receiving.
+            self.last_active = Instant::now();
         }
-        sent.map_err(|_| Left::Gone)
+        sent.map_err(|_| Finish::Lost)
     }
 }
 
 async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    // Without anyone who could say so the server is gone, too.
+    // An error means that the sender was dropped, and the server with it.
     let _ = stopping.wait_for(|&stopping| stopping).await;
 }
 
-/// The next chunks for a viewer.
-async fn take(mut viewer: Viewer) -> Result<(Viewer, Taken), Left> {
-    let is_slow = viewer.reads_file();
+/// Takes the viewer's next chunks.
+async fn take(mut viewer: Viewer) -> Result<(Viewer, Taken), Finish> {
+    let may_block = viewer.reads_file();
     let take = move || {
         let taken = viewer.take(MESSAGE_BYTES);
         (viewer, taken)
     };
-    // A disk may take its time, and the server has but one thread.
-    if is_slow { tokio::task::spawn_blocking(take).await.map_err(|_| Left::Gone) } else { Ok(take()) }
+    // Reading may wait for a disk, so it runs on a blocking thread.
+    if may_block { tokio::task::spawn_blocking(take).await.map_err(|_| Finish::Lost) } else { Ok(take()) }
 }
 
-fn joined(chunks: &[Arc<Chunk>]) -> Bytes {
+fn concatenated(chunks: &[Arc<Chunk>]) -> Bytes {
     if let [chunk] = chunks {
-        return Bytes::from_owner(ranges::Shared(Arc::clone(chunk)));
+        return Bytes::from_owner(ChunkBytes(Arc::clone(chunk)));
     }
     let mut bytes = Vec::with_capacity(chunks.iter().map(|chunk| chunk.bytes.len()).sum());
     for chunk in chunks {
@@ -257,48 +269,51 @@ fn joined(chunks: &[Arc<Chunk>]) -> Bytes {
     bytes.into()
 }
 
-/// Answers a request for everything so far: for the file that it is written to, as far as that goes, or for what is held in memory.
+/// Returns the response with everything recorded so far: the recording's file, or what the hub
+/// holds if there is no file.
 pub(super) fn download(hub: &Hub, method: &Method, headers: &HeaderMap) -> Response {
-    let asked = headers.get(header::IF_RANGE).and_then(|tag| tag.to_str().ok());
-    let version = asked.and_then(|tag| Version::read(tag, hub));
+    let if_range = headers.get(header::IF_RANGE).and_then(|tag| tag.to_str().ok());
+    let version = if_range.and_then(|tag| Version::parse(tag, hub));
     let (bytes, version) = version.and_then(|version| version.bytes(hub)).unwrap_or_else(|| Version::newest(hub));
-    // Whoever only asks what there is asks for no range of it, and a part of something else is of no use.
-    let counts = *method == Method::GET && (asked.is_none() || asked == Some(version.tag(hub).as_str()));
-    let mut response = ranges::answer(&bytes, headers.get(header::RANGE).filter(|_| counts));
-    let tag = HeaderValue::try_from(version.tag(hub)).expect("digits and quotes");
-    let named = HeaderValue::from_static("attachment; filename=\"trace.vram\"");
-    response.headers_mut().extend([(header::ETAG, tag), (header::CONTENT_DISPOSITION, named)]);
+    // `Range` applies to GET only, and only if `If-Range` names the version that is sent.
+    let honors_range = *method == Method::GET && (if_range.is_none() || if_range == Some(version.tag(hub).as_str()));
+    let mut response = ranges::respond(&bytes, headers.get(header::RANGE).filter(|_| honors_range));
+    let tag = HeaderValue::try_from(version.tag(hub)).expect("the tag is ASCII");
+    let disposition = HeaderValue::from_static("attachment; filename=\"trace.vram\"");
+    response.headers_mut().extend([(header::ETAG, tag), (header::CONTENT_DISPOSITION, disposition)]);
     response
 }
 
-/// Which bytes of a recording that grows.
+/// Identifies the bytes of a download while the recording grows, so that an interrupted download
+/// can be resumed. It is the `ETag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
-    /// So many from the beginning of its file.
+    /// The first bytes of the recording's file, this many.
     File(u64),
-    /// These chunks, and the definitions before them.
+    /// The chunks from the first number up to the second, with the definitions before them.
     Held(u64, u64),
 }
 
 impl Version {
-    /// What there is now.
+    /// Returns everything recorded so far.
     fn newest(hub: &Hub) -> (RecordingBytes, Self) {
         if let Some(view) = hub.file() {
             let len = view.written_bytes();
-            return (RecordingBytes::of_view(&view, len), Self::File(len));
+            return (RecordingBytes::from_view(&view, len), Self::File(len));
         }
-        let held = hub.held(None).expect("everything that is held is held");
+        let held = hub.held(None).expect("the hub always holds its newest version");
         let (first, end) = held.version();
-        (RecordingBytes::of_held(held), Self::Held(first, end))
+        (RecordingBytes::from_held(held), Self::Held(first, end))
     }
 
-    /// The same bytes again; `None` where they are gone. What comes after them does not change them.
+    /// Returns this version's bytes, or `None` if the hub has dropped some of them. Later events do
+    /// not change them.
     fn bytes(self, hub: &Hub) -> Option<(RecordingBytes, Self)> {
         let bytes = match self {
             Self::File(len) => {
-                hub.file().filter(|view| len <= view.written_bytes()).map(|view| RecordingBytes::of_view(&view, len))
+                hub.file().filter(|view| len <= view.written_bytes()).map(|view| RecordingBytes::from_view(&view, len))
             }
-            Self::Held(first, end) => hub.held(Some((first, end))).map(RecordingBytes::of_held),
+            Self::Held(first, end) => hub.held(Some((first, end))).map(RecordingBytes::from_held),
         };
         bytes.map(|bytes| (bytes, self))
     }
@@ -311,7 +326,7 @@ impl Version {
         }
     }
 
-    fn read(tag: &str, hub: &Hub) -> Option<Self> {
+    fn parse(tag: &str, hub: &Hub) -> Option<Self> {
         let numbers =
             tag.strip_prefix('"')?.strip_suffix('"')?.strip_prefix(&hub.identity().to_string())?.strip_prefix('-')?;
         let number = |text: &str| text.parse().ok();

@@ -1,4 +1,4 @@
-//! `/metrics`: what a recording comes to, for Prometheus.
+//! `/metrics`: gauges and counters for Prometheus.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,143 +14,147 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::routes::Site;
+use super::state::AppState;
 use crate::figures::{DeviceFigures, Figures};
 use crate::hub::Hub;
 
-/// What Prometheus asks for where it knows it; those who do not are given Prometheus' older text.
+/// The media type that current Prometheus versions accept. Other clients get the older text format.
 const OPEN_METRICS: &str = "application/openmetrics-text";
 
-/// Answers a request for the numbers.
-pub(super) async fn answer(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response {
-    let asked = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let is_open = asked.contains(OPEN_METRICS);
-    let media_type = if is_open {
+/// Answers with all metrics in the format that the client accepts.
+pub(super) async fn metrics(State(state): State<Arc<AppState>>, headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let is_open_metrics = accept.contains(OPEN_METRICS);
+    let media_type = if is_open_metrics {
         "application/openmetrics-text; version=1.0.0; charset=utf-8"
     } else {
         "text/plain; version=0.0.4; charset=utf-8"
     };
-    match text(Numbers::of(&site)) {
+    match open_metrics_text(Metrics::read(&state)) {
         Ok(text) => {
-            let text = if is_open { text } else { older(&text) };
+            let text = if is_open_metrics { text } else { prometheus_text(&text) };
             ([(header::CONTENT_TYPE, media_type)], text).into_response()
         }
-        // Writing to memory fails where there is none, and then nobody gets here.
+        // Formatting into a String does not fail.
         Err(fmt::Error) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
-fn text(numbers: Numbers) -> Result<String, fmt::Error> {
+fn open_metrics_text(metrics: Metrics) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(numbers));
+    registry.register_collector(Box::new(metrics));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
 }
 
-/// The same numbers as Prometheus read them before OpenMetrics: a counter is there called what its numbers are, with `_total`, and neither units nor
-/// the end are told.
-fn older(text: &str) -> String {
+/// Converts OpenMetrics text to the Prometheus text format 0.0.4: a counter's metadata has the name
+/// of its sample, with `_total`, and there are no units and no end marker.
+fn prometheus_text(open_metrics: &str) -> String {
     let counter = |line: &str| Some(line.strip_prefix("# TYPE ")?.strip_suffix(" counter")?.to_owned());
-    let counters: HashSet<String> = text.lines().filter_map(counter).collect();
-    let mut older = String::with_capacity(text.len());
-    for line in text.lines().filter(|line| !line.starts_with("# UNIT ") && *line != "# EOF") {
-        let about = ["# HELP ", "# TYPE "].into_iter().find_map(|about| Some((about, line.strip_prefix(about)?)));
-        match about.and_then(|(about, rest)| Some((about, rest.split_once(' ')?))) {
-            Some((about, (name, rest))) if counters.contains(name) => {
-                older.extend([about, name, "_total ", rest]);
+    let counters: HashSet<String> = open_metrics.lines().filter_map(counter).collect();
+    let mut text = String::with_capacity(open_metrics.len());
+    for line in open_metrics.lines().filter(|line| !line.starts_with("# UNIT ") && *line != "# EOF") {
+        let keyword =
+            ["# HELP ", "# TYPE "].into_iter().find_map(|keyword| Some((keyword, line.strip_prefix(keyword)?)));
+        match keyword.and_then(|(keyword, rest)| Some((keyword, rest.split_once(' ')?))) {
+            Some((keyword, (name, rest))) if counters.contains(name) => {
+                text.extend([keyword, name, "_total ", rest]);
             }
-            _ => older.push_str(line),
+            _ => text.push_str(line),
         }
-        older.push('\n');
+        text.push('\n');
     }
-    older
+    text
 }
 
-/// What is told, as it is at one moment.
+/// All metrics at one moment.
 #[derive(Debug, Default)]
-struct Numbers {
-    live: Option<Live>,
+struct Metrics {
+    live: Option<LiveMetrics>,
     connections: u64,
     accepted: u64,
     refused: u64,
-    process: Process,
+    process: ProcessMetrics,
 }
 
-/// What is told of a recording in progress.
+/// Metrics of the live recording.
 #[derive(Debug, Default)]
-struct Live {
+struct LiveMetrics {
     figures: Arc<Figures>,
     viewers: u64,
     missed_events: u64,
     held_bytes: u64,
 }
 
-impl Numbers {
-    fn of(site: &Site) -> Self {
-        let figures = |hub: &Hub| match &site.content.gather {
+impl Metrics {
+    fn read(state: &AppState) -> Self {
+        let figures = |hub: &Hub| match &state.content.aggregator {
             None => hub.figures(),
-            // A process that is gone holds nothing any more, whatever the recording last saw of it.
-            Some(gather) => {
-                let (mut figures, here) = (Figures::clone(&hub.figures()), gather.here());
-                figures.devices.retain(|device| here.contains(&device.info.device));
+            // A disconnected process may have ended, so its last known memory is not reported.
+            Some(aggregator) => {
+                let (mut figures, connected) = (Figures::clone(&hub.figures()), aggregator.connected_devices());
+                figures.devices.retain(|device| connected.contains(&device.info.device));
                 Arc::new(figures)
             }
         };
-        let live = site.content.live.as_ref().map(|hub| Live {
+        let live = state.content.live.as_ref().map(|hub| LiveMetrics {
             figures: figures(hub),
             viewers: hub.viewers() as u64,
             missed_events: hub.missed_events(),
             held_bytes: hub.held_bytes(),
         });
-        let counts = &site.counts;
+        let counts = &state.counts;
         Self {
             live,
             connections: counts.open.load(Ordering::Relaxed) as u64,
             accepted: counts.accepted.load(Ordering::Relaxed),
             refused: counts.refused.load(Ordering::Relaxed),
-            process: Process::now(),
+            process: ProcessMetrics::read(),
         }
     }
 }
 
-/// What an operating system says of this process, if it does.
+/// Metrics of this process, where the operating system reports them.
 #[derive(Debug, Default)]
-struct Process {
+struct ProcessMetrics {
     resident_bytes: Option<u64>,
     open_files: Option<u64>,
 }
 
-impl Process {
-    fn now() -> Self {
+impl ProcessMetrics {
+    fn read() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").ok();
         let resident = status.and_then(|status| {
             let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
             line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
         });
         let open_files = std::fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as u64);
-        // One of them is the folder itself.
+        // One of the open files is the folder that is listed here.
         Self { resident_bytes: resident.map(|kib| kib << 10), open_files: open_files.map(|files| files - 1) }
     }
 }
 
-/// A number, written as what it is.
+/// A metric's value.
 #[derive(Clone, Copy, Debug)]
 enum Value {
-    Whole(u64),
-    Part(f64),
+    Integer(u64),
+    Float(f64),
 }
 
-/// A number of each device: its name, what it is, its unit, and where it is found.
-type OfDevice = (&'static str, &'static str, &'static str, fn(&DeviceFigures) -> Option<u64>);
+/// A gauge of each device: its name without prefix, help text, unit and value.
+type DeviceGauge = (&'static str, &'static str, &'static str, fn(&DeviceFigures) -> Option<u64>);
 
-const OF_DEVICES: [OfDevice; 13] = [
-    ("memory_allocated", "Memory handed to the program", "bytes", |device| Some(device.counters.allocated)),
-    ("memory_active", "That, and what was freed and is still in use by a stream", "bytes", |device| {
-        Some(device.counters.active)
-    }),
-    ("memory_reserved", "Memory of segments, taken from the device", "bytes", |device| Some(device.counters.reserved)),
-    ("memory_requested", "What the program asked for, before rounding", "bytes", |device| {
+const DEVICE_GAUGES: [DeviceGauge; 13] = [
+    ("memory_allocated", "Memory of allocated blocks", "bytes", |device| Some(device.counters.allocated)),
+    (
+        "memory_active",
+        "Memory of allocated blocks and of freed blocks that a stream may still use",
+        "bytes",
+        |device| Some(device.counters.active),
+    ),
+    ("memory_reserved", "Memory of all segments", "bytes", |device| Some(device.counters.reserved)),
+    ("memory_requested", "Memory that the program requested, before rounding", "bytes", |device| {
         Some(device.counters.requested)
     }),
     ("memory_free", "Free memory inside segments", "bytes", |device| Some(device.free_space.total)),
@@ -161,43 +165,44 @@ const OF_DEVICES: [OfDevice; 13] = [
     ("device_memory", "Memory of the device", "bytes", |device| {
         Some(device.info.total_bytes).filter(|&bytes| bytes > 0)
     }),
-    ("device_memory_free", "Memory of the device that nobody holds", "bytes", |device| {
+    ("device_memory_free", "Memory of the device that no process holds", "bytes", |device| {
         device.sample.map(|sample| sample.free)
     }),
-    ("device_memory_outside_pool", "Held by this process outside of the pool", "bytes", |device| {
+    ("device_memory_outside_pool", "Memory that this process holds outside of the pool", "bytes", |device| {
         device.sample.map(|sample| sample.used_by_context)
     }),
-    ("device_memory_others", "Held by other processes", "bytes", |device| {
+    ("device_memory_others", "Memory that other processes hold", "bytes", |device| {
         device.sample.map(|sample| sample.used_by_others)
     }),
 ];
 
 fn write(encoder: &mut MetricEncoder<'_>, kind: MetricType, value: Value) -> fmt::Result {
     match (kind, value) {
-        (MetricType::Counter, Value::Whole(value)) => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
-        (MetricType::Counter, Value::Part(value)) => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
-        (_, Value::Whole(value)) => encoder.encode_gauge(&value),
-        (_, Value::Part(value)) => encoder.encode_gauge(&value),
+        (MetricType::Counter, Value::Integer(value)) => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
+        (MetricType::Counter, Value::Float(value)) => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
+        (_, Value::Integer(value)) => encoder.encode_gauge(&value),
+        (_, Value::Float(value)) => encoder.encode_gauge(&value),
     }
 }
 
-/// Writes numbers, one name after another.
-struct Writer<'a>(DescriptorEncoder<'a>);
+/// Writes metric families.
+struct MetricWriter<'a>(DescriptorEncoder<'a>);
 
-impl Writer<'_> {
-    /// A name, with the numbers that go by it and what tells them apart. One without numbers is left out.
-    fn numbers(
+impl MetricWriter<'_> {
+    /// Writes a metric family: its name, help text and unit, and its samples with their labels. A
+    /// family without samples is left out.
+    fn family(
         &mut self,
         (name, help, unit): (&str, &str, &str),
         kind: MetricType,
-        numbers: &[(Vec<(&str, String)>, Value)],
+        samples: &[(Vec<(&str, String)>, Value)],
     ) -> fmt::Result {
-        if numbers.is_empty() {
+        if samples.is_empty() {
             return Ok(());
         }
         let unit = (!unit.is_empty()).then(|| Unit::Other(unit.to_owned()));
         let mut encoder = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
-        for (labels, value) in numbers {
+        for (labels, value) in samples {
             if labels.is_empty() {
                 write(&mut encoder, kind, *value)?;
             } else {
@@ -208,65 +213,70 @@ impl Writer<'_> {
     }
 
     fn gauge(&mut self, name: &str, help: &str, unit: &str, value: impl Into<Option<u64>>) -> fmt::Result {
-        let value = value.into().map(|value| (Vec::new(), Value::Whole(value)));
-        self.numbers((name, help, unit), MetricType::Gauge, value.as_slice())
+        let value = value.into().map(|value| (Vec::new(), Value::Integer(value)));
+        self.family((name, help, unit), MetricType::Gauge, value.as_slice())
     }
 
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.numbers((name, help, ""), MetricType::Counter, &[(Vec::new(), Value::Whole(value))])
+        self.family((name, help, ""), MetricType::Counter, &[(Vec::new(), Value::Integer(value))])
     }
 
-    fn live(&mut self, live: &Live) -> fmt::Result {
-        let Live { figures, viewers, missed_events, held_bytes } = live;
+    fn live(&mut self, live: &LiveMetrics) -> fmt::Result {
+        let LiveMetrics { figures, viewers, missed_events, held_bytes } = live;
         let program = vec![("program", figures.program.clone())];
-        let recording = ("vramscope_recording", "The program that is recorded: always 1", "");
-        self.numbers(recording, MetricType::Gauge, &[(program, Value::Whole(1))])?;
-        let each = |of: &dyn Fn(&DeviceFigures) -> Option<Value>| -> Vec<_> {
+        let recording = ("vramscope_recording", "Always 1; the label names the recorded program", "");
+        self.family(recording, MetricType::Gauge, &[(program, Value::Integer(1))])?;
+        let per_device = |value: &dyn Fn(&DeviceFigures) -> Option<Value>| -> Vec<_> {
             let devices = figures.devices.iter();
             let label = |device: &DeviceFigures| {
                 vec![("device", device.info.device.to_string()), ("name", device.info.name.clone())]
             };
-            devices.filter_map(|device| Some((label(device), of(device)?))).collect()
+            devices.filter_map(|device| Some((label(device), value(device)?))).collect()
         };
-        for (name, help, unit, of) in OF_DEVICES {
-            let numbers = each(&|device| of(device).map(Value::Whole));
-            self.numbers((&format!("vramscope_{name}"), help, unit), MetricType::Gauge, &numbers)?;
+        for (name, help, unit, value) in DEVICE_GAUGES {
+            let samples = per_device(&|device| value(device).map(Value::Integer));
+            self.family((&format!("vramscope_{name}"), help, unit), MetricType::Gauge, &samples)?;
         }
-        let fragmentation = each(&|device| Some(Value::Part(device.free_space.fragmentation())));
-        let name = ("vramscope_fragmentation", "1 - largest free block / free bytes in segments", "ratio");
-        self.numbers(name, MetricType::Gauge, &fragmentation)?;
-        let failures = each(&|device| Some(Value::Whole(device.out_of_memory)));
-        let name = ("vramscope_out_of_memory", "Requests that there was no room for", "");
-        self.numbers(name, MetricType::Counter, &failures)?;
+        let fragmentation = per_device(&|device| Some(Value::Float(device.free_space.fragmentation())));
+        let family = ("vramscope_fragmentation", "1 - largest free block / free bytes in segments", "ratio");
+        self.family(family, MetricType::Gauge, &fragmentation)?;
+        let failures = per_device(&|device| Some(Value::Integer(device.out_of_memory)));
+        let family = ("vramscope_out_of_memory", "Requests that failed for lack of memory", "");
+        self.family(family, MetricType::Counter, &failures)?;
         self.counter("vramscope_events", "Events recorded", figures.events)?;
-        self.counter("vramscope_lost_events", "Events that are not in the recording", figures.lost_events)?;
+        self.counter("vramscope_lost_events", "Events missing from the recording", figures.lost_events)?;
         self.counter("vramscope_recorder_waits", "Times that the program waited for the recorder", figures.waits)?;
-        let waited = [(Vec::new(), Value::Part(figures.waited.as_secs_f64()))];
-        let name = ("vramscope_recorder_waited", "How long the program waited for the recorder", "seconds");
-        self.numbers(name, MetricType::Counter, &waited)?;
-        self.gauge("vramscope_file", "The recording's file", "bytes", figures.file_bytes)?;
+        let waited = [(Vec::new(), Value::Float(figures.waited.as_secs_f64()))];
+        let family = ("vramscope_recorder_waited", "Time that the program waited for the recorder", "seconds");
+        self.family(family, MetricType::Counter, &waited)?;
+        self.gauge("vramscope_file", "Size of the recording's file", "bytes", figures.file_bytes)?;
         self.gauge("vramscope_viewers", "Viewers that follow the recording", "", *viewers)?;
-        self.counter(
-            "vramscope_viewers_missed_events",
-            "Events left out for viewers that were too slow",
-            *missed_events,
-        )?;
-        self.gauge("vramscope_history", "Memory that the recording takes in this process", "bytes", *held_bytes)
+        self.counter("vramscope_viewers_missed_events", "Events left out for slow viewers", *missed_events)?;
+        self.gauge("vramscope_history", "Memory of the recording's history in this process", "bytes", *held_bytes)
     }
 }
 
-impl Collector for Numbers {
+impl Collector for Metrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut writer = Writer(encoder);
+        let mut writer = MetricWriter(encoder);
         if let Some(live) = &self.live {
             writer.live(live)?;
         }
-        writer.gauge("vramscope_connections", "Connections that are open", "", self.connections)?;
-        writer.counter("vramscope_accepted_connections", "Connections there ever were", self.accepted)?;
-        let refused = "Connections that were sent away, or had to make room, because there were too many";
+        writer.gauge("vramscope_connections", "Open connections", "", self.connections)?;
+        writer.counter(
+            "vramscope_accepted_connections",
+            "Connections accepted since the server started",
+            self.accepted,
+        )?;
+        let refused = "Connections refused or replaced because the limit was reached";
         writer.counter("vramscope_refused_connections", refused, self.refused)?;
-        writer.gauge("process_resident_memory", "Memory of this process", "bytes", self.process.resident_bytes)?;
-        writer.gauge("process_open_fds", "Files that this process has open", "", self.process.open_files)
+        writer.gauge(
+            "process_resident_memory",
+            "Resident memory of this process",
+            "bytes",
+            self.process.resident_bytes,
+        )?;
+        writer.gauge("process_open_fds", "Open files of this process", "", self.process.open_files)
     }
 }
 
@@ -276,8 +286,8 @@ mod tests {
 
     use super::*;
 
-    /// What is told of a program that trains on one device.
-    fn numbers() -> Numbers {
+    /// Returns the metrics of a program with one device.
+    fn metrics() -> Metrics {
         let device = DeviceFigures {
             info: DeviceInfo {
                 device: 3,
@@ -299,14 +309,14 @@ mod tests {
             file_bytes: Some(99),
             ..Figures::default()
         };
-        let live = Live { figures: Arc::new(figures), viewers: 2, missed_events: 3, held_bytes: 4 };
-        let process = Process { resident_bytes: Some(5), open_files: Some(6) };
-        Numbers { live: Some(live), process, ..Numbers::default() }
+        let live = LiveMetrics { figures: Arc::new(figures), viewers: 2, missed_events: 3, held_bytes: 4 };
+        let process = ProcessMetrics { resident_bytes: Some(5), open_files: Some(6) };
+        Metrics { live: Some(live), process, ..Metrics::default() }
     }
 
     #[test]
-    fn numbers_have_the_names_that_prometheus_expects() {
-        let text = text(numbers()).expect("text");
+    fn metrics_have_names_units_and_labels_as_in_openmetrics() {
+        let text = open_metrics_text(metrics()).expect("formatting does not fail");
         let device = "device=\"3\",name=\"NVIDIA \\\"H200\\\"\\n</b>\\\\\"";
         for line in [
             "vramscope_recording{program=\"<script>alert(1)</script>\\\"\\n\"} 1",
@@ -330,9 +340,9 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_no_open_metrics_is_told_the_same_numbers() {
-        let open = text(numbers()).expect("text");
-        let older = older(&open);
+    fn older_format_has_the_same_samples() {
+        let open = open_metrics_text(metrics()).expect("formatting does not fail");
+        let older = prometheus_text(&open);
         let samples = |text: &str| -> Vec<String> {
             text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
         };
@@ -345,7 +355,7 @@ mod tests {
         ] {
             assert!(older.lines().any(|found| found == line), "no {line} in\n{older}");
         }
-        // Each name is explained once, in front of its numbers.
+        // Each name has its type exactly once.
         for name in samples(&older).iter().filter_map(|line| line.split(['{', ' ']).next()) {
             let kinds = older.lines().filter(|line| line.starts_with(&format!("# TYPE {name} "))).count();
             assert_eq!(kinds, 1, "{name} in\n{older}");
@@ -354,37 +364,37 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_told() {
-        let text = text(Numbers::default()).expect("text");
+    fn unknown_values_are_left_out() {
+        let text = open_metrics_text(Metrics::default()).expect("formatting does not fail");
         assert!(text.contains("\nvramscope_connections 0\n"), "{text}");
         for name in ["memory", "viewers", "process_"] {
-            assert!(!text.contains(name), "{name} in\n{text}");
+            assert!(!text.contains(name), "unexpected {name} in\n{text}");
         }
     }
 
     fn docs(name: &str) -> String {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
-        std::fs::read_to_string(path).expect("the documentation")
+        std::fs::read_to_string(path).expect("the document exists")
     }
 
-    /// The names of all metrics in a text.
+    /// Returns the metric names that occur in a text.
     fn names(text: &str) -> std::collections::BTreeSet<&str> {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         words.filter(|word| word.starts_with("vramscope_") || word.starts_with("process_")).collect()
     }
 
     #[test]
-    fn the_documentation_and_the_dashboard_name_what_there_is() {
-        let text = text(numbers()).expect("text");
+    fn documentation_and_dashboard_name_existing_metrics() {
+        let text = open_metrics_text(metrics()).expect("formatting does not fail");
         let samples = text.lines().filter(|line| !line.starts_with('#'));
-        let told: std::collections::BTreeSet<_> =
+        let exported: std::collections::BTreeSet<_> =
             samples.filter_map(|line| line.split(['{', ' ']).next()).filter(|name| !name.is_empty()).collect();
         let documentation = docs("monitoring.md");
-        assert_eq!(names(&documentation), told, "docs/monitoring.md names every metric");
+        assert_eq!(names(&documentation), exported, "docs/monitoring.md names every metric");
         let dashboard = docs("grafana/vramscope.json");
         let parsed: serde_json::Value = serde_json::from_str(&dashboard).expect("the dashboard is JSON");
         assert!(parsed["panels"].as_array().is_some_and(|panels| panels.len() > 10));
-        let unknown: Vec<_> = names(&dashboard).into_iter().filter(|name| !told.contains(name)).collect();
-        assert!(unknown.is_empty() && names(&dashboard).len() > 20, "in the dashboard alone: {unknown:?}");
+        let unknown: Vec<_> = names(&dashboard).into_iter().filter(|name| !exported.contains(name)).collect();
+        assert!(unknown.is_empty() && names(&dashboard).len() > 20, "the dashboard has unknown metrics: {unknown:?}");
     }
 }

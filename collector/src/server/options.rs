@@ -1,4 +1,4 @@
-//! How a server is reached, and by whom.
+//! Options for starting a server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,46 +6,54 @@ use std::time::Duration;
 
 use super::access::Token;
 
-/// How a server is reached, and by whom. The default is the next free port of this machine's own address, for everyone on it.
+/// Options for starting a server.
+///
+/// The default listens on loopback, at [`DEFAULT_PORT`](super::DEFAULT_PORT) or the next free
+/// port, without a token.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
-    /// The address to listen on, port 0 being any free one; `None` is this machine's own at [`DEFAULT_PORT`](super::DEFAULT_PORT). Where
-    /// the port is taken, it is the next free one after it.
+    /// The address to listen on; port 0 takes any free port. `None` is loopback at
+    /// [`DEFAULT_PORT`](super::DEFAULT_PORT). If the port is in use, the next free one is taken.
     pub listen: Option<SocketAddr>,
-    /// What whoever asks for anything must say. Where there is none, one is made for an address that other machines reach, and one
-    /// for commands alone where [`Content`](super::Content) has controls.
+    /// Secret that clients must send.
+    ///
+    /// With `None`, a random token is generated if other machines can reach the address. On
+    /// loopback, one is generated for commands only, if [`Content`](super::Content) has controls.
     pub token: Option<Token>,
-    /// Names, beside its address, under which browsers reach the server: that of a proxy, for example.
+    /// Host names under which browsers reach the server besides its address, such as a proxy's.
     pub allow_hosts: Vec<String>,
-    /// The certificate to serve HTTPS with.
+    /// Certificate and key for HTTPS. `None` serves plain HTTP.
     pub tls: Option<TlsFiles>,
-    /// How much it takes on.
+    /// Limits on connections.
     pub limits: ServerLimits,
 }
 
-/// A certificate and its key, in PEM.
+/// Files with a TLS certificate and its private key, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, and behind it those that vouch for it.
+    /// The certificate, followed by its intermediate certificates.
     pub certificate: PathBuf,
-    /// The key that belongs to it.
+    /// The certificate's private key.
     pub key: PathBuf,
 }
 
-/// How much a server takes on.
+/// Limits on a server's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Connections at once. Of those that have asked for nothing yet the oldest makes room for the next; when all are busy, the next is sent
-    /// away.
+    /// The most connections at once.
+    ///
+    /// At the limit, a new connection replaces the oldest that has not been authorized yet; if
+    /// all are authorized, the new one is refused.
     pub connections: usize,
-    /// WebSockets at once.
+    /// The most WebSockets at once.
     pub sockets: usize,
-    /// How long a client may take over a TLS handshake, the head of a request, its body, and to say its token.
-    pub patience: Duration,
+    /// The most time that a client may take for a TLS handshake, a request's head, its body, and
+    /// for sending its token.
+    pub client_timeout: Duration,
 }
 
 impl Default for ServerLimits {
     fn default() -> Self {
-        Self { connections: 256, sockets: 224, patience: Duration::from_secs(5) }
+        Self { connections: 256, sockets: 224, client_timeout: Duration::from_secs(5) }
     }
 }

@@ -1,11 +1,12 @@
-//! What programs push: a socket each, whose recording goes to the others.
+//! `/push`: receives the recordings of other processes, one WebSocket each.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
+use axum::body::Bytes;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
+use axum::extract::ws::{Message, Utf8Bytes, WebSocket, close_code};
 use axum::extract::{State, WebSocketUpgrade};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -14,198 +15,201 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::access::Rights;
-use super::guard::UNAUTHORIZED;
-use super::routes::{Site, not_found};
-use super::sockets;
-use crate::gather::{Aggregator, Pushed};
+use super::guard::TOKEN_REQUIRED;
+use super::sockets::{self, TOO_MANY_CLIENTS};
+use super::state::AppState;
+use crate::aggregator::{Aggregator, ProcessConnection};
 use crate::process::Process;
-use crate::push::transport::{Answer, Note};
+use crate::push_protocol::{PushNote, PushReply};
 
-/// The largest message: a full state is the largest chunk there is, and a program sends a larger message only for one such.
+/// The most bytes of a message. A full state is the largest chunk, and only a message with a full
+/// state comes near this limit.
 const MAX_MESSAGE_BYTES: usize = 65 << 20;
-/// The most bytes of a message that is text.
+/// The most bytes of a text message.
 const MAX_TEXT_BYTES: usize = 4 << 10;
-/// After so long without a word a program is gone. It asks every 15 s whether the hub is there.
-const SILENCE: Duration = Duration::from_secs(45);
-/// The longest reason that a socket can be closed with, in bytes.
+/// A process is disconnected after being silent for this long. It pings the server every 15 s.
+const SILENCE_TIME: Duration = Duration::from_secs(45);
+/// The most bytes of a close reason: a control frame's payload without the close code.
 const MAX_REASON_BYTES: usize = 123;
-/// How long a program may take to answer the closing of its socket.
-const CLOSING_TIME: Duration = Duration::from_millis(500);
 
-/// Opens the socket of a program that wants to push.
+/// Opens the WebSocket of a process that pushes its recording.
 pub(super) async fn push(
-    State(site): State<Arc<Site>>,
+    State(state): State<Arc<AppState>>,
     Extension(rights): Extension<Rights>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
-    let Some(gather) = site.content.gather.clone() else { return not_found() };
-    // Not in the first message: nobody may send as much as a state is before he has shown his right.
-    if !rights.watch || rights.is_wrong {
-        return (StatusCode::UNAUTHORIZED, UNAUTHORIZED).into_response();
+    let Some(aggregator) = state.content.aggregator.clone() else {
+        return (StatusCode::NOT_FOUND, "this server does not take pushed recordings\n").into_response();
+    };
+    // The token is not taken from the first message, as at `/ws`: messages here may be large, so
+    // unauthorized clients must not get a socket.
+    if !rights.can_view || rights.has_wrong_token {
+        return (StatusCode::UNAUTHORIZED, TOKEN_REQUIRED).into_response();
     }
     let upgrade = match upgrade {
         Ok(upgrade) => upgrade,
         Err(rejection) => return rejection.into_response(),
     };
-    let place = site.place();
+    let permit = state.socket_permit();
     let upgrade = upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
     upgrade.on_upgrade(async move |mut socket| {
-        let Some(_place) = place else {
-            return sockets::close(socket, close_code::AGAIN, sockets::TOO_MANY).await;
+        let Some(_permit) = permit else {
+            return sockets::close(socket, close_code::AGAIN, TOO_MANY_CLIENTS.into()).await;
         };
-        let mut stopping = site.stopping.clone();
-        let mut program = Program { gather, pushed: None };
-        let taken = take(&mut socket, &mut program, site.limits.patience, &mut stopping).await;
-        program.leave().await;
-        let (code, reason) = match taken {
-            Ok(()) => (close_code::NORMAL, "that was all".to_owned()),
-            Err(Left::Gone) => return,
-            Err(Left::Stopping) => (close_code::AWAY, "the hub stops".to_owned()),
-            Err(Left::Wrong(why)) => (close_code::POLICY, why),
+        let mut stopping = state.stopping.clone();
+        let mut client = PushClient { aggregator, connection: None };
+        let received = receive_all(&mut socket, &mut client, state.limits.client_timeout, &mut stopping).await;
+        client.disconnect().await;
+        let (code, reason) = match received {
+            Ok(()) => (close_code::NORMAL, "the recording is complete".to_owned()),
+            Err(Disconnect::Lost) => return,
+            Err(Disconnect::Stopping) => (close_code::AWAY, "the server is stopping".to_owned()),
+            Err(Disconnect::Invalid(reason)) => (close_code::POLICY, reason),
         };
-        close(socket, code, &reason).await;
+        sockets::close(socket, code, close_reason(&reason)).await;
     })
 }
 
-/// Why a program is not listened to any more.
-enum Left {
-    Gone,
+/// Why a process is disconnected before its recording has ended.
+enum Disconnect {
+    /// The connection is lost.
+    Lost,
+    /// The server stops.
     Stopping,
-    Wrong(String),
+    /// The process sent something invalid, for this reason.
+    Invalid(String),
 }
 
-fn wrong(why: &str) -> Left {
-    Left::Wrong(why.to_owned())
+fn invalid(reason: &str) -> Disconnect {
+    Disconnect::Invalid(reason.to_owned())
 }
 
-/// What is done about a program. All of it may have to wait for what is done about another, or be work, and so none of it is done on the
-/// server's one thread: the others who watch are not to wait.
-struct Program {
-    gather: Aggregator,
-    pushed: Option<Pushed>,
+/// A process's connection to the aggregator.
+///
+/// Calls into the aggregator may wait for other processes or take long, so they run on blocking
+/// threads: the server's one thread must stay free for viewers.
+struct PushClient {
+    aggregator: Aggregator,
+    connection: Option<ProcessConnection>,
 }
 
-impl Program {
-    /// It is there; the answer is what it should go on with.
-    async fn join(&mut self, process: Process) -> Result<u64, Left> {
-        let gather = self.gather.clone();
-        let joined = tokio::task::spawn_blocking(move || gather.join(process)).await;
-        let pushed = self.pushed.insert(joined.map_err(|_| failed())?.map_err(Left::Wrong)?);
-        Ok(pushed.resume())
+impl PushClient {
+    /// Connects the process. Returns the number of the chunk to continue with.
+    async fn join(&mut self, process: Process) -> Result<u64, Disconnect> {
+        let aggregator = self.aggregator.clone();
+        let joined = tokio::task::spawn_blocking(move || aggregator.join(process)).await;
+        let connection = joined.map_err(|_| panicked())?.map_err(Disconnect::Invalid)?;
+        Ok(self.connection.insert(connection).resume())
     }
 
-    async fn with<T: Send + 'static>(
+    /// Calls `act` with the connection on a blocking thread.
+    async fn with_connection<T: Send + 'static>(
         &mut self,
-        act: impl FnOnce(&mut Pushed) -> T + Send + 'static,
-    ) -> Result<T, Left> {
-        let mut pushed = self.pushed.take().ok_or(Left::Gone)?;
-        let work = move || {
-            let done = act(&mut pushed);
-            (pushed, done)
+        act: impl FnOnce(&mut ProcessConnection) -> T + Send + 'static,
+    ) -> Result<T, Disconnect> {
+        let mut connection = self.connection.take().ok_or(Disconnect::Lost)?;
+        let call = move || {
+            let result = act(&mut connection);
+            (connection, result)
         };
-        let (pushed, done) = tokio::task::spawn_blocking(work).await.map_err(|_| failed())?;
-        self.pushed = Some(pushed);
-        Ok(done)
+        let (connection, result) = tokio::task::spawn_blocking(call).await.map_err(|_| panicked())?;
+        self.connection = Some(connection);
+        Ok(result)
     }
 
-    async fn leave(mut self) {
-        let pushed = self.pushed.take();
-        // What became of it was said.
-        let _ = tokio::task::spawn_blocking(move || drop(pushed)).await;
+    async fn disconnect(mut self) {
+        let connection = self.connection.take();
+        // The panic hook has already reported a panic.
+        let _ = tokio::task::spawn_blocking(move || drop(connection)).await;
     }
 }
 
-/// The panic was printed when it happened; it concerns this program alone.
-fn failed() -> Left {
-    wrong("the hub cannot take this")
+/// The panic hook has already reported the panic, which concerns this process only.
+fn panicked() -> Disconnect {
+    invalid("internal error in the aggregator; see its output")
 }
 
-impl Drop for Program {
+impl Drop for PushClient {
     fn drop(&mut self) {
-        // Where the server stops in the midst of it.
-        if let Some(pushed) = self.pushed.take()
+        // Only reached with a connection if the server stops and drops this task.
+        if let Some(connection) = self.connection.take()
             && let Ok(runtime) = Handle::try_current()
         {
-            runtime.spawn_blocking(move || drop(pushed));
+            runtime.spawn_blocking(move || drop(connection));
         }
     }
 }
 
-/// Takes what a program says until that was all.
-async fn take(
+/// Receives a process's recording until it ends.
+async fn receive_all(
     socket: &mut WebSocket,
-    program: &mut Program,
-    patience: Duration,
+    client: &mut PushClient,
+    timeout: Duration,
     stopping: &mut watch::Receiver<bool>,
-) -> Result<(), Left> {
-    let Said::Text(hello) = hear(socket, patience, stopping).await? else {
-        return Err(wrong("the first message says which process this is"));
+) -> Result<(), Disconnect> {
+    let Received::Text(hello) = receive(socket, timeout, stopping).await? else {
+        return Err(invalid("the first message must identify the process"));
     };
-    let process = Process::parse(&hello).map_err(Left::Wrong)?;
-    let resume = program.join(process).await?;
-    say(socket, &Answer { resume: Some(resume), taken: None }).await?;
+    let process = Process::parse(&hello).map_err(Disconnect::Invalid)?;
+    let resume = client.join(process).await?;
+    send(socket, &PushReply { resume: Some(resume), taken: None }).await?;
     let mut next = None;
     loop {
-        match hear(socket, SILENCE, stopping).await? {
-            Said::Text(text) => {
-                let note: Note = serde_json::from_str(&text).map_err(|_| wrong("a text message is a note"))?;
+        match receive(socket, SILENCE_TIME, stopping).await? {
+            Received::Text(text) => {
+                let note: PushNote =
+                    serde_json::from_str(&text).map_err(|_| invalid("a text message must be a note"))?;
                 if note.end {
-                    return program.with(Pushed::end).await;
+                    return client.with_connection(ProcessConnection::end).await;
                 }
                 next = note.next.or(next);
             }
-            Said::Bytes(bytes) => {
+            Received::Chunks(bytes) => {
                 let next =
-                    next.take().ok_or_else(|| wrong("a note with `next` comes before every message of chunks"))?;
-                program.with(move |pushed| pushed.take(&bytes, next)).await?.map_err(Left::Wrong)?;
-                say(socket, &Answer { taken: Some(next), resume: None }).await?;
+                    next.take().ok_or_else(|| invalid("a note with `next` must precede every message with chunks"))?;
+                let taken = client.with_connection(move |connection| connection.push(&bytes, next)).await?;
+                taken.map_err(Disconnect::Invalid)?;
+                send(socket, &PushReply { taken: Some(next), resume: None }).await?;
             }
         }
     }
 }
 
-enum Said {
+enum Received {
     Text(String),
-    Bytes(axum::body::Bytes),
+    Chunks(Bytes),
 }
 
-/// The next message that says something.
-async fn hear(socket: &mut WebSocket, patience: Duration, stopping: &mut watch::Receiver<bool>) -> Result<Said, Left> {
+/// Receives the next message that is not a ping or pong.
+async fn receive(
+    socket: &mut WebSocket,
+    timeout: Duration,
+    stopping: &mut watch::Receiver<bool>,
+) -> Result<Received, Disconnect> {
     loop {
         let message = tokio::select! {
-            _ = stopping.wait_for(|&stopping| stopping) => return Err(Left::Stopping),
-            message = tokio::time::timeout(patience, socket.recv()) => message,
+            _ = stopping.wait_for(|&stopping| stopping) => return Err(Disconnect::Stopping),
+            message = tokio::time::timeout(timeout, socket.recv()) => message,
         };
         match message {
             Ok(Some(Ok(Message::Text(text)))) if text.len() <= MAX_TEXT_BYTES => {
-                return Ok(Said::Text(text.as_str().to_owned()));
+                return Ok(Received::Text(text.as_str().to_owned()));
             }
-            Ok(Some(Ok(Message::Text(_)))) => return Err(wrong("a text message has at most 4096 bytes")),
-            Ok(Some(Ok(Message::Binary(bytes)))) => return Ok(Said::Bytes(bytes)),
+            Ok(Some(Ok(Message::Text(_)))) => return Err(invalid("a text message may have at most 4096 bytes")),
+            Ok(Some(Ok(Message::Binary(bytes)))) => return Ok(Received::Chunks(bytes)),
             Ok(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => {}
-            _ => return Err(Left::Gone),
+            _ => return Err(Disconnect::Lost),
         }
     }
 }
 
-async fn say(socket: &mut WebSocket, answer: &impl Serialize) -> Result<(), Left> {
-    let text = serde_json::to_string(answer).expect("numbers always serialize");
-    let sent = tokio::time::timeout(SILENCE, socket.send(Message::Text(text.into()))).await;
-    sent.ok().and_then(Result::ok).ok_or(Left::Gone)
+async fn send(socket: &mut WebSocket, reply: &impl Serialize) -> Result<(), Disconnect> {
+    let text = serde_json::to_string(reply).expect("numbers always serialize");
+    let sent = tokio::time::timeout(SILENCE_TIME, socket.send(Message::Text(text.into()))).await;
+    sent.ok().and_then(Result::ok).ok_or(Disconnect::Lost)
 }
 
-/// Says why, and leaves.
-async fn close(mut socket: WebSocket, code: u16, reason: &str) {
-    let mut end = reason.len().min(MAX_REASON_BYTES);
-    while !reason.is_char_boundary(end) {
-        end -= 1;
-    }
-    let frame = CloseFrame { code, reason: reason[..end].into() };
-    let closing = async {
-        if socket.send(Message::Close(Some(frame))).await.is_ok() {
-            while let Some(Ok(_)) = socket.recv().await {}
-        }
-    };
-    // A program that does not answer is simply left.
-    let _ = tokio::time::timeout(CLOSING_TIME, closing).await;
+/// Returns a reason that fits into a close frame.
+fn close_reason(reason: &str) -> Utf8Bytes {
+    reason[..reason.floor_char_boundary(MAX_REASON_BYTES)].into()
 }

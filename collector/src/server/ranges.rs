@@ -1,4 +1,4 @@
-//! Recordings, whole or by ranges of their bytes, from memory or from a disk.
+//! Responses with a recording or a byte range of it, from memory or from a file.
 
 use std::fs::File;
 use std::io;
@@ -14,34 +14,38 @@ use http_body::{Frame, SizeHint};
 use tokio::task::JoinHandle;
 use vramscope_trace::Chunk;
 
-use super::MEDIA_TYPE;
 use crate::file::{self, FileView};
 use crate::hub::Held;
 
-/// Bytes of a file that are in memory at once for one answer.
+/// The media type of a recording.
+pub const MEDIA_TYPE: &str = "application/vnd.vramscope.trace";
+/// Bytes of a file that are read at once for one response.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// The bytes of a recording: the beginning of a file that is read when it is asked for, what is in memory, or that one behind the other.
+/// The bytes of a recording: the start of a file, bytes in memory, or the one followed by the
+/// other.
+///
+/// The file is read while a response is sent, not before.
 #[derive(Clone, Debug, Default)]
 pub struct RecordingBytes {
     file: Option<(Arc<Mutex<File>>, u64)>,
-    memory: InMemory,
+    memory: MemoryBytes,
 }
 
 #[derive(Clone, Debug)]
-enum InMemory {
+enum MemoryBytes {
     Bytes(Bytes),
-    /// What a hub holds, for as long as it does.
+    /// Chunks that a hub holds, until the hub drops them.
     Held(Held),
 }
 
-impl Default for InMemory {
+impl Default for MemoryBytes {
     fn default() -> Self {
         Self::Bytes(Bytes::new())
     }
 }
 
-impl InMemory {
+impl MemoryBytes {
     fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
@@ -49,13 +53,13 @@ impl InMemory {
         }
     }
 
-    /// The first bytes of a range that is not empty.
-    fn begin(&self, range: Range<u64>) -> io::Result<Bytes> {
+    /// Returns the first bytes of a range, which must not be empty.
+    fn first_piece(&self, range: Range<u64>) -> io::Result<Bytes> {
         match self {
             Self::Bytes(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
             Self::Held(held) => {
-                let (chunk, at) = held.chunk_at(range.start).ok_or(io::ErrorKind::NotFound)?;
-                let bytes = Bytes::from_owner(Shared(chunk)).slice(at..);
+                let (chunk, offset) = held.chunk_at(range.start).ok_or(io::ErrorKind::NotFound)?;
+                let bytes = Bytes::from_owner(ChunkBytes(chunk)).slice(offset..);
                 let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
                 Ok(bytes.slice(..bytes.len().min(len)))
             }
@@ -63,165 +67,169 @@ impl InMemory {
     }
 }
 
-/// A chunk that is sent as it is, without a copy for everyone who is sent it.
-pub(super) struct Shared(pub(super) Arc<Chunk>);
+/// A chunk that is sent to many viewers without copying it.
+pub(super) struct ChunkBytes(pub(super) Arc<Chunk>);
 
-impl AsRef<[u8]> for Shared {
+impl AsRef<[u8]> for ChunkBytes {
     fn as_ref(&self) -> &[u8] {
         &self.0.bytes
     }
 }
 
 impl RecordingBytes {
-    /// The first `len` bytes of a file, and `behind` after them.
+    /// Returns the first `len` bytes of a file, followed by `appended`.
     #[must_use]
-    pub fn of_file(file: File, len: u64, behind: Vec<u8>) -> Self {
-        Self { file: Some((Arc::new(Mutex::new(file)), len)), memory: InMemory::Bytes(behind.into()) }
+    pub fn from_file(file: File, len: u64, appended: Vec<u8>) -> Self {
+        Self { file: Some((Arc::new(Mutex::new(file)), len)), memory: MemoryBytes::Bytes(appended.into()) }
     }
 
-    /// Bytes in memory.
+    /// Returns a recording in memory.
     #[must_use]
-    pub fn of_memory(bytes: Vec<u8>) -> Self {
-        Self { file: None, memory: InMemory::Bytes(bytes.into()) }
+    pub fn from_vec(bytes: Vec<u8>) -> Self {
+        Self { file: None, memory: MemoryBytes::Bytes(bytes.into()) }
     }
 
-    /// The first `len` bytes of a file that is being written.
-    pub(super) fn of_view(view: &FileView, len: u64) -> Self {
-        Self { file: Some((view.file(), len)), memory: InMemory::default() }
+    /// Returns the first `len` bytes of a file that is still written to.
+    pub(super) fn from_view(view: &FileView, len: u64) -> Self {
+        Self { file: Some((view.file(), len)), memory: MemoryBytes::default() }
     }
 
-    /// What a hub holds.
-    pub(super) fn of_held(held: Held) -> Self {
-        Self { file: None, memory: InMemory::Held(held) }
+    /// Returns the chunks that a hub holds.
+    pub(super) fn from_held(held: Held) -> Self {
+        Self { file: None, memory: MemoryBytes::Held(held) }
     }
 
     fn file_len(&self) -> u64 {
         self.file.as_ref().map_or(0, |(_, len)| *len)
     }
 
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.file_len() + self.memory.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     fn body(&self, range: Range<u64>) -> Body {
-        Body::new(Reading { content: self.clone(), left: range, piece: None, is_cut_off: false })
+        Body::new(RangeBody { content: self.clone(), remaining: range, piece: None, has_flushed: false })
     }
 
-    /// The first bytes of a range that is not empty.
-    fn begin(&self, range: &Range<u64>) -> Piece {
+    /// Starts to read the first bytes of a range, which must not be empty.
+    fn first_piece(&self, range: &Range<u64>) -> Piece {
         match &self.file {
             Some((file, len)) if range.start < *len => {
                 let (file, range) = (Arc::clone(file), range.start..range.end.min(*len).min(range.start + PIECE_BYTES));
-                // A disk may take its time, and the server has but one thread.
-                Piece::Coming(tokio::task::spawn_blocking(move || file::read(&file, range).map(Bytes::from)))
+                // Reading may wait for a disk, so it runs on a blocking thread.
+                Piece::Reading(tokio::task::spawn_blocking(move || file::read(&file, range).map(Bytes::from)))
             }
-            _ => Piece::Here(self.memory.begin(range.start - self.file_len()..range.end - self.file_len())),
+            _ => Piece::Ready(self.memory.first_piece(range.start - self.file_len()..range.end - self.file_len())),
         }
     }
 }
 
-/// Bytes that are sent next.
+/// The bytes that are sent next.
 #[derive(Debug)]
 enum Piece {
-    Here(io::Result<Bytes>),
-    Coming(JoinHandle<io::Result<Bytes>>),
+    Ready(io::Result<Bytes>),
+    Reading(JoinHandle<io::Result<Bytes>>),
 }
 
-/// A response's body, read from the disk as fast as it is sent.
+/// A response body that reads from the file as fast as the client receives.
 #[derive(Debug)]
-struct Reading {
+struct RangeBody {
     content: RecordingBytes,
-    left: Range<u64>,
+    remaining: Range<u64>,
     piece: Option<Piece>,
-    /// Whether what was sent before an error has had its time to leave.
-    is_cut_off: bool,
+    /// True once the bytes before a read error had the chance to be sent.
+    has_flushed: bool,
 }
 
-impl http_body::Body for Reading {
+impl http_body::Body for RangeBody {
     type Data = Bytes;
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        if self.left.is_empty() {
+        if self.remaining.is_empty() {
             return Poll::Ready(None);
         }
-        let piece = self.piece.take().unwrap_or_else(|| self.content.begin(&self.left));
+        let piece = self.piece.take().unwrap_or_else(|| self.content.first_piece(&self.remaining));
         let bytes = match piece {
-            Piece::Here(bytes) => bytes,
-            Piece::Coming(mut reading) => match Pin::new(&mut reading).poll(context) {
+            Piece::Ready(bytes) => bytes,
+            Piece::Reading(mut reading) => match Pin::new(&mut reading).poll(context) {
                 Poll::Pending => {
-                    self.piece = Some(Piece::Coming(reading));
+                    self.piece = Some(Piece::Reading(reading));
                     return Poll::Pending;
                 }
-                Poll::Ready(read) => read.unwrap_or_else(|stopped| Err(io::Error::other(stopped))),
+                Poll::Ready(read) => read.unwrap_or_else(|join_error| Err(io::Error::other(join_error))),
             },
         };
-        if bytes.is_err() && !std::mem::replace(&mut self.is_cut_off, true) {
-            // An error ends the connection at once, with all that waits to be sent there.
-            self.piece = Some(Piece::Here(bytes));
+        if bytes.is_err() && !std::mem::replace(&mut self.has_flushed, true) {
+            // An error aborts the connection and discards what is still buffered, so the error is
+            // returned one poll later.
+            self.piece = Some(Piece::Ready(bytes));
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        // Whoever is sent an error is cut off, so that nobody takes a part for the whole.
-        self.left.start = bytes.as_ref().map_or(self.left.end, |bytes| self.left.start + bytes.len() as u64);
+        // An error leaves the body shorter than its Content-Length, so that the client notices.
+        self.remaining.start =
+            bytes.as_ref().map_or(self.remaining.end, |bytes| self.remaining.start + bytes.len() as u64);
         Poll::Ready(Some(bytes.map(Frame::data)))
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left.end - self.left.start)
+        SizeHint::with_exact(self.remaining.end - self.remaining.start)
     }
 }
 
-/// What is asked for.
+/// The part of a recording that a `Range` header selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Asked {
-    Everything,
+enum RangeRequest {
+    Whole,
     Part(Range<u64>),
-    /// Bytes that there are not.
-    Nothing,
+    /// No byte of the recording is in the range.
+    NotSatisfiable,
 }
 
-/// Reads a `Range` header (RFC 9110, 14.1.2). One of several ranges, or in other units, may be taken as if it were not there, and so it is.
-fn asked(header: &str, len: u64) -> Asked {
+/// Parses a `Range` header (RFC 9110, 14.1.2). Several ranges, other units and malformed headers
+/// are ignored, as the RFC permits.
+fn parse_range(header: &str, len: u64) -> RangeRequest {
     let number = |text: &str| {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        // Digits alone fail for being too many, and then there is nothing that far.
+        // Parsing digits fails on overflow only; the recording is shorter than that.
         is_number.then(|| text.parse().unwrap_or(u64::MAX))
     };
     let range = header.split_once('=').filter(|(unit, _)| unit.eq_ignore_ascii_case("bytes"));
     let Some((first, last)) = range.and_then(|(_, range)| range.trim().split_once('-')) else {
-        return Asked::Everything;
+        return RangeRequest::Whole;
     };
     let range = match (first, number(first), last, number(last)) {
         ("", _, _, Some(count)) => len.saturating_sub(count)..len,
         (_, Some(first), "", _) => first..len,
         (_, Some(first), _, Some(last)) if first <= last => first..last.saturating_add(1).min(len),
-        _ => return Asked::Everything,
+        _ => return RangeRequest::Whole,
     };
-    if range.is_empty() { Asked::Nothing } else { Asked::Part(range) }
+    if range.is_empty() { RangeRequest::NotSatisfiable } else { RangeRequest::Part(range) }
 }
 
-/// Answers a request for a recording, or for the range of it that a header names.
-pub(super) fn answer(content: &RecordingBytes, range: Option<&HeaderValue>) -> Response {
+/// Returns the response with a recording, or with the range of it that a `Range` header selects.
+pub(super) fn respond(content: &RecordingBytes, range: Option<&HeaderValue>) -> Response {
     let len = content.len();
     let range = range.and_then(|range| range.to_str().ok());
-    let asked = range.map_or(Asked::Everything, |range| asked(range, len));
+    let selected = range.map_or(RangeRequest::Whole, |range| parse_range(range, len));
     let common = [(header::CONTENT_TYPE, MEDIA_TYPE), (header::ACCEPT_RANGES, "bytes")];
-    match asked {
-        Asked::Everything => (common, content.body(0..len)).into_response(),
-        Asked::Part(range) => {
-            let place = format!("bytes {}-{}/{len}", range.start, range.end - 1);
-            (StatusCode::PARTIAL_CONTENT, common, [(header::CONTENT_RANGE, place)], content.body(range)).into_response()
+    match selected {
+        RangeRequest::Whole => (common, content.body(0..len)).into_response(),
+        RangeRequest::Part(range) => {
+            let content_range = format!("bytes {}-{}/{len}", range.start, range.end - 1);
+            (StatusCode::PARTIAL_CONTENT, common, [(header::CONTENT_RANGE, content_range)], content.body(range))
+                .into_response()
         }
-        Asked::Nothing => {
+        RangeRequest::NotSatisfiable => {
             (StatusCode::RANGE_NOT_SATISFIABLE, common, [(header::CONTENT_RANGE, format!("bytes */{len}"))])
                 .into_response()
         }
@@ -233,27 +241,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_as_the_rfc_says() {
-        let check = |header: &str, expected: Asked| assert_eq!(asked(header, 100), expected, "{header}");
-        check("bytes=0-9", Asked::Part(0..10));
-        check("bytes=99-99", Asked::Part(99..100));
-        check("bytes=90-", Asked::Part(90..100));
-        check("bytes=90-1000", Asked::Part(90..100));
-        check("bytes=0-18446744073709551615", Asked::Part(0..100));
-        check("bytes=-10", Asked::Part(90..100));
-        check("bytes=-1000", Asked::Part(0..100));
-        check("Bytes=0-9", Asked::Part(0..10));
-        check("bytes=90-99999999999999999999", Asked::Part(90..100));
-        check("bytes=-99999999999999999999", Asked::Part(0..100));
-        check("bytes=99999999999999999999-", Asked::Nothing);
-        check("bytes=100-", Asked::Nothing);
-        check("bytes=100-200", Asked::Nothing);
-        check("bytes=-0", Asked::Nothing);
+    fn range_headers_are_parsed_as_in_rfc_9110() {
+        let check = |header: &str, expected: RangeRequest| assert_eq!(parse_range(header, 100), expected, "{header}");
+        check("bytes=0-9", RangeRequest::Part(0..10));
+        check("bytes=99-99", RangeRequest::Part(99..100));
+        check("bytes=90-", RangeRequest::Part(90..100));
+        check("bytes=90-1000", RangeRequest::Part(90..100));
+        check("bytes=0-18446744073709551615", RangeRequest::Part(0..100));
+        check("bytes=-10", RangeRequest::Part(90..100));
+        check("bytes=-1000", RangeRequest::Part(0..100));
+        check("Bytes=0-9", RangeRequest::Part(0..10));
+        check("bytes=90-99999999999999999999", RangeRequest::Part(90..100));
+        check("bytes=-99999999999999999999", RangeRequest::Part(0..100));
+        check("bytes=99999999999999999999-", RangeRequest::NotSatisfiable);
+        check("bytes=100-", RangeRequest::NotSatisfiable);
+        check("bytes=100-200", RangeRequest::NotSatisfiable);
+        check("bytes=-0", RangeRequest::NotSatisfiable);
         for header in
             ["", "bytes", "bytes=", "bytes=-", "bytes=9-5", "bytes=0-1,5-6", "lines=0-9", "bytes=+1-2", "bytes=a-b"]
         {
-            check(header, Asked::Everything);
+            check(header, RangeRequest::Whole);
         }
-        assert_eq!(asked("bytes=0-", 0), Asked::Nothing);
+        assert_eq!(parse_range("bytes=0-", 0), RangeRequest::NotSatisfiable);
     }
 }

@@ -1,6 +1,5 @@
-//! Opening WebSockets: not too many, and to those who have the right.
+//! Opens WebSockets: checks the token and the limits, and closes with a reason.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,88 +8,77 @@ use axum::extract::WebSocketUpgrade;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, close_code};
 use axum::response::Response;
 use serde::Deserialize;
-use tokio::sync::mpsc;
 
 use super::access::{Access, Rights};
-use super::routes::Site;
+use super::state::AppState;
 
-/// The most bytes that a client may say at once.
-pub(super) const MESSAGE_BYTES: usize = 4 << 10;
-/// Where a client's token is wrong or does not come.
+/// The most bytes of a message from a viewer.
+const MAX_MESSAGE_BYTES: usize = 4 << 10;
+/// Close code for a wrong or missing token.
 const WRONG_TOKEN: u16 = 4401;
-/// Sockets at once whose first message is waited for.
-pub(super) const WAITING: usize = 32;
-/// How long a client may take to answer the closing of its socket.
+/// The most time that a client may take to answer the close frame.
 const CLOSING_TIME: Duration = Duration::from_millis(500);
+/// Close reason when a limit on WebSockets is reached.
+pub(super) const TOO_MANY_CLIENTS: &str = "the server has too many clients; retry later";
 
-/// Opens a socket for one who watches, and gives it to `then` once the right is shown.
+/// Opens a viewer's WebSocket and passes it to `serve` once the client is authorized.
 pub(super) fn open<F>(
-    site: Arc<Site>,
+    state: Arc<AppState>,
     rights: Rights,
     upgrade: WebSocketUpgrade,
-    then: impl FnOnce(WebSocket) -> F + Send + 'static,
+    serve: impl FnOnce(WebSocket) -> F + Send + 'static,
 ) -> Response
 where
     F: Future<Output = ()> + Send,
 {
-    let upgrade = upgrade.max_message_size(MESSAGE_BYTES).max_frame_size(MESSAGE_BYTES);
+    let upgrade = upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
     upgrade.on_upgrade(async move |mut socket| {
-        if !rights.watch {
-            // Whoever has not shown the right yet takes no place from those who have.
-            let Ok(_waiting) = Arc::clone(&site.waiting).try_acquire_owned() else {
-                return close(socket, close_code::AGAIN, TOO_MANY).await;
+        if !rights.can_view {
+            // Unauthorized clients have their own limit, so that they cannot keep out authorized
+            // ones.
+            let Some(_permit) = state.unauthorized_permit() else {
+                return close(socket, close_code::AGAIN, TOO_MANY_CLIENTS.into()).await;
             };
-            if rights.is_wrong || !is_said(&site.access, &mut socket, site.limits.patience).await {
-                return close(socket, WRONG_TOKEN, "the token is wrong or was not said").await;
+            let timeout = state.limits.client_timeout;
+            if rights.has_wrong_token || !receives_token(&state.access, &mut socket, timeout).await {
+                return close(socket, WRONG_TOKEN, "the token is wrong or missing".into()).await;
             }
         }
-        let Some(_place) = site.place() else {
-            return close(socket, close_code::AGAIN, TOO_MANY).await;
+        let Some(_permit) = state.socket_permit() else {
+            return close(socket, close_code::AGAIN, TOO_MANY_CLIENTS.into()).await;
         };
-        then(socket).await;
+        serve(socket).await;
     })
 }
 
-/// Why a client is sent away that did nothing wrong.
-pub(super) const TOO_MANY: &str = "there are too many clients";
-
-/// A place among the open sockets, for as long as it is held.
-#[derive(Debug)]
-pub(super) struct Place {
-    pub(super) _permit: tokio::sync::OwnedSemaphorePermit,
-    /// Lets the server wait for the socket when it stops; nothing is ever sent.
-    pub(super) _open: mpsc::Sender<Infallible>,
-}
-
 #[derive(Deserialize)]
-struct Said {
+struct TokenMessage {
     token: String,
 }
 
-/// Whether the first message says the token.
-async fn is_said(access: &Access, socket: &mut WebSocket, patience: Duration) -> bool {
-    let said = async {
+/// Returns true if the first message has the token.
+async fn receives_token(access: &Access, socket: &mut WebSocket, timeout: Duration) -> bool {
+    let first_message = async {
         loop {
             match socket.recv().await {
                 Some(Ok(Message::Text(text))) => {
-                    return serde_json::from_str(&text).is_ok_and(|Said { token }| access.admits(&token));
+                    return serde_json::from_str(&text).is_ok_and(|TokenMessage { token }| access.is_token(&token));
                 }
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
                 _ => return false,
             }
         }
     };
-    tokio::time::timeout(patience, said).await.unwrap_or(false)
+    tokio::time::timeout(timeout, first_message).await.unwrap_or(false)
 }
 
-/// Says why, and leaves.
-pub(super) async fn close(mut socket: WebSocket, code: u16, reason: &'static str) {
-    let reason = Utf8Bytes::from_static(reason);
+/// Closes a WebSocket with a reason, and waits briefly for the client's close frame.
+pub(super) async fn close(mut socket: WebSocket, code: u16, reason: Utf8Bytes) {
     let closing = async {
         if socket.send(Message::Close(Some(CloseFrame { code, reason }))).await.is_ok() {
             while let Some(Ok(_)) = socket.recv().await {}
         }
     };
-    // A client that does not answer is simply left.
+    // If the client does not answer, dropping the socket closes the connection.
     let _ = tokio::time::timeout(CLOSING_TIME, closing).await;
 }

@@ -1,8 +1,8 @@
-//! Native call stacks: what the program's functions were when it asked for memory.
+//! Native call stacks of requests.
 //!
-//! Walking the stack by the tables that a compiler leaves for panics costs some microseconds, more than all else that is recorded of a
-//! request; so it is done only where it is asked for. The names of functions are looked up once for each place in the program, at the
-//! first stack that goes through it.
+//! Walking a stack by the unwind tables takes some microseconds, more than everything else that is
+//! recorded of a request, so it is off by default. Function names are looked up once for each
+//! return address.
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -10,32 +10,33 @@ use std::sync::Arc;
 
 use vramscope_trace::{Frame, FrameId, Interner, StackId};
 
-/// The most frames that are ever looked at.
+/// Maximum number of frames in a stack.
 const MAX_FRAMES: usize = 256;
-/// Frames inside this crate, and what it takes to walk the stack, lie above the program's. They are looked at and left out.
+/// Additional frames to walk, for this crate's functions on top of the stack. They are removed.
 const OWN_FRAMES: usize = 32;
-/// Different stacks that are told apart. A program that recurses may have any number; those beyond are told by their line alone.
+/// Maximum number of different stacks. A recursive program may have any number; beyond the limit a
+/// site has its line only.
 const MAX_STACKS: usize = 1 << 18;
 
-/// A stack that was met.
+/// Number of a call stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct NativeId(pub(super) u32);
 
 impl NativeId {
-    /// No stack is known.
+    /// No stack.
     pub(super) const NONE: Self = Self(0);
 }
 
-/// Walks the stack, and knows those that it has met.
+/// Walks and numbers call stacks.
 #[derive(Debug)]
 pub(super) struct Native {
     max_frames: usize,
-    /// The return addresses of the stack that is looked at, the innermost first.
+    /// Return addresses of the current stack, innermost first.
     addresses: Vec<usize>,
     met: HashMap<Box<[usize]>, NativeId>,
-    /// Those that were met, in the order of their numbers, from 1 on.
+    /// Known stacks by number, starting at 1.
     stacks: Vec<Box<[usize]>>,
-    /// The functions at an address, the innermost first: more than one where calls were inlined.
+    /// Functions by return address, innermost first; several if calls were inlined.
     functions: HashMap<usize, Vec<Function>>,
 }
 
@@ -45,8 +46,8 @@ impl Native {
         Self { max_frames: max_frames.min(MAX_FRAMES), addresses: Vec::new(), met, stacks, functions }
     }
 
-    /// The stack of this thread, now.
-    pub(super) fn look(&mut self) -> NativeId {
+    /// Walks this thread's stack and returns its number.
+    pub(super) fn walk(&mut self) -> NativeId {
         let Self { addresses, max_frames, .. } = self;
         addresses.clear();
         backtrace::trace(|frame| {
@@ -66,16 +67,18 @@ impl Native {
         id
     }
 
-    /// The stack as a recording has it, the innermost function on top: that which asked at `location`.
+    /// Returns the stack for the recording. Its top is the function that made the request at
+    /// `location`.
     pub(super) fn stack(&mut self, id: NativeId, location: &Location<'_>, interner: &mut Interner) -> StackId {
-        let Some(place) = (id.0 as usize).checked_sub(1) else { return StackId(0) };
+        let Some(index) = (id.0 as usize).checked_sub(1) else { return StackId(0) };
         let mut functions = Vec::new();
-        for &address in self.stacks[place].iter().filter(|&&address| address != 0) {
-            functions.extend_from_slice(self.functions.entry(address).or_insert_with(|| named(address, interner)));
+        for &address in self.stacks[index].iter().filter(|&&address| address != 0) {
+            functions.extend_from_slice(self.functions.entry(address).or_insert_with(|| resolve(address, interner)));
         }
-        // Above it are this crate's. Where the program was built without lines, their names tell.
-        let asks = |function: &Function| function.line == location.line() && function.file.ends_with(location.file());
-        match functions.iter().position(asks) {
+        // This crate's functions are on top. Without line information they are found by name.
+        let is_requesting =
+            |function: &Function| function.line == location.line() && function.file.ends_with(location.file());
+        match functions.iter().position(is_requesting) {
             Some(first) => drop(functions.drain(..first)),
             None => functions.retain(|function| !function.is_own),
         }
@@ -84,18 +87,18 @@ impl Native {
     }
 }
 
-/// A function on the stack.
+/// A function on a call stack.
 #[derive(Clone, Debug)]
 struct Function {
     frame: FrameId,
     file: Arc<str>,
     line: u32,
-    /// It is of this crate, or of what it needs to look.
+    /// True for functions of this crate and of `backtrace`.
     is_own: bool,
 }
 
-/// The functions at an address.
-fn named(address: usize, interner: &mut Interner) -> Vec<Function> {
+/// Looks up the functions at a return address.
+fn resolve(address: usize, interner: &mut Interner) -> Vec<Function> {
     let mut functions = Vec::new();
     let mut add = |name: &str, file: &str, line: u32| {
         let (function, file_name) = (interner.string(name), interner.string(file));
@@ -103,7 +106,7 @@ fn named(address: usize, interner: &mut Interner) -> Vec<Function> {
         functions.push(Function { frame, file: file.into(), line, is_own: is_own(name) });
     };
     let mut is_named = false;
-    // What is returned to is the instruction behind the call; the call itself is before it.
+    // A return address is behind the call instruction.
     backtrace::resolve(std::ptr::without_provenance_mut(address - 1), |symbol| {
         let Some(name) = symbol.name() else { return };
         is_named = true;
@@ -131,29 +134,29 @@ mod tests {
     #[inline(never)]
     #[track_caller]
     fn inner_function(native: &mut Native) -> (NativeId, &'static Location<'static>) {
-        (std::hint::black_box(native.look()), Location::caller())
+        (std::hint::black_box(native.walk()), Location::caller())
     }
 
     #[inline(never)]
     fn outer_function(native: &mut Native) -> Vec<(NativeId, &'static Location<'static>)> {
-        let mut looks = Vec::new();
-        while looks.len() < std::hint::black_box(2) {
-            looks.push(inner_function(native));
+        let mut walks = Vec::new();
+        while walks.len() < std::hint::black_box(2) {
+            walks.push(inner_function(native));
         }
-        looks
+        walks
     }
 
     #[test]
-    fn the_same_stack_has_the_same_number() {
+    fn same_stack_has_the_same_number() {
         let mut native = Native::new(64);
-        let looks = outer_function(&mut native);
-        assert_eq!(looks[0], looks[1]);
-        assert_ne!(looks[0].0, NativeId::NONE);
-        assert_ne!(inner_function(&mut native).0, looks[0].0);
+        let walks = outer_function(&mut native);
+        assert_eq!(walks[0], walks[1]);
+        assert_ne!(walks[0].0, NativeId::NONE);
+        assert_ne!(inner_function(&mut native).0, walks[0].0);
     }
 
     #[test]
-    fn a_stack_begins_with_the_function_that_asked() {
+    fn stack_begins_with_the_requesting_function() {
         let (mut native, mut interner) = (Native::new(64), Interner::default());
         let (id, location) = outer_function(&mut native)[0];
         let stack = native.stack(id, location, &mut interner);

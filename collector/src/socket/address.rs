@@ -1,69 +1,84 @@
-//! Where a server is, as a person writes it down.
+//! The address of a server, as a user writes it.
 
 use std::fmt;
 
+use percent_encoding::percent_decode_str;
 use tungstenite::http::Uri;
 
-use crate::server::unescaped;
-
-/// The address of a server: `http://127.0.0.1:7791/`, with the path that a proxy puts before it and the token that was printed with it.
-/// `https` and `wss` are TLS; without a scheme it is `http`. The token is not shown.
+/// The address of a server, for example `http://127.0.0.1:7791/?token=…`.
+///
+/// It may have the path prefix of a proxy, and the token that the program printed. `https` and
+/// `wss` use TLS; without a scheme it is `http`. Neither `{}` nor `{:?}` shows the token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
     is_tls: bool,
     authority: String,
     host: String,
     port: u16,
-    /// Without a slash at its end.
-    folder: String,
-    /// What else is asked with every request.
-    query: Vec<String>,
+    /// The server's path prefix, without a trailing slash.
+    path_prefix: String,
+    /// Parameters other than the token, which are sent with every request.
+    parameters: Vec<String>,
     token: Option<String>,
 }
 
+/// Text that is not the address of a server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not an address: {reason}")]
+pub struct AddressError {
+    reason: String,
+}
+
+fn invalid(reason: impl fmt::Display) -> AddressError {
+    AddressError { reason: reason.to_string() }
+}
+
 impl Address {
-    /// Reads an address; its last step may be `ws` or `push`.
+    /// Parses an address. The path may end with the endpoint `ws` or `push`.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub fn parse(url: &str) -> Result<Self, String> {
+    /// If the text is not a URL with a host and one of the schemes `http`, `https`, `ws` and `wss`.
+    pub fn parse(url: &str) -> Result<Self, AddressError> {
         let url = url.split('#').next().unwrap_or_default();
         let with_scheme = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-        let uri: Uri = with_scheme.parse().map_err(|error| format!("not an address: {error}"))?;
+        let uri: Uri = with_scheme.parse().map_err(invalid)?;
         let is_tls = match uri.scheme_str() {
             Some("http" | "ws") => false,
             Some("https" | "wss") => true,
-            _ => return Err("not an address: it begins with none of http://, https://, ws:// and wss://".to_owned()),
+            _ => return Err(invalid("the scheme must be http, https, ws or wss")),
         };
-        let authority = uri.authority().ok_or("not an address: it names no host")?;
-        // A name and password before the host are not for the request line either; nothing here has any.
+        let authority = uri.authority().ok_or_else(|| invalid("the host is missing"))?;
+        // User information before the host is dropped: the server does not use it.
         let authority = authority.as_str().rsplit('@').next().unwrap_or_default().to_owned();
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
         if host.is_empty() {
-            return Err("not an address: it names no host".to_owned());
+            return Err(invalid("the host is missing"));
         }
         let path = uri.path().trim_end_matches('/');
-        let folder = path.strip_suffix("/ws").or_else(|| path.strip_suffix("/push")).unwrap_or(path);
-        let (mut query, mut token) = (Vec::new(), None);
+        let prefix = path.strip_suffix("/ws").or_else(|| path.strip_suffix("/push")).unwrap_or(path);
+        let (mut parameters, mut token) = (Vec::new(), None);
         for parameter in uri.query().unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
             match parameter.split_once('=') {
-                Some(("token", value)) => token = Some(unescaped(value)),
-                _ => query.push(parameter.to_owned()),
+                // Only percent-decoded: form decoding would turn a `+` of the token into a space.
+                Some(("token", value)) => token = Some(percent_decode_str(value).decode_utf8_lossy().into_owned()),
+                _ => parameters.push(parameter.to_owned()),
             }
         }
         let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-        Ok(Self { is_tls, authority, host, port, folder: folder.trim_end_matches('/').to_owned(), query, token })
+        let path_prefix = prefix.trim_end_matches('/').to_owned();
+        Ok(Self { is_tls, authority, host, port, path_prefix, parameters, token })
     }
 
-    /// What is to be asked for at `step`, with these parameters.
-    pub(super) fn target(&self, step: &str, parameters: &[String]) -> String {
+    /// Returns the WebSocket URL of the endpoint `path`, with further parameters and without the
+    /// token.
+    pub(super) fn url(&self, path: &str, parameters: &[String]) -> String {
         let scheme = if self.is_tls { "wss" } else { "ws" };
-        let query = self.query.iter().chain(parameters).map(String::as_str).collect::<Vec<_>>().join("&");
-        let mark = if query.is_empty() { "" } else { "?" };
-        format!("{scheme}://{}{}/{step}{mark}{query}", self.authority, self.folder)
+        let query = self.parameters.iter().chain(parameters).map(String::as_str).collect::<Vec<_>>().join("&");
+        let separator = if query.is_empty() { "" } else { "?" };
+        format!("{scheme}://{}{}/{path}{separator}{query}", self.authority, self.path_prefix)
     }
 
-    /// The name or number of its host.
+    /// Returns the host name or IP address, without the brackets of an IPv6 address.
     pub(super) fn host(&self) -> &str {
         &self.host
     }
@@ -72,18 +87,18 @@ impl Address {
         self.port
     }
 
-    /// Whether it is reached through TLS.
+    /// Returns true if the connection uses TLS.
     pub(super) fn is_tls(&self) -> bool {
         self.is_tls
     }
 
-    /// The token that came with it.
+    /// Returns the token, if the address has one.
     #[must_use]
     pub fn token(&self) -> Option<&str> {
         self.token.as_deref()
     }
 
-    /// The same address with another token.
+    /// Replaces the token, unless `token` is `None`.
     #[must_use]
     pub fn with_token(self, token: Option<String>) -> Self {
         Self { token: token.or(self.token), ..self }
@@ -92,7 +107,7 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}{}/", if self.is_tls { "https" } else { "http" }, self.authority, self.folder)
+        write!(f, "{}://{}{}/", if self.is_tls { "https" } else { "http" }, self.authority, self.path_prefix)
     }
 }
 
@@ -107,11 +122,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_socket_is_beside_the_page() {
-        let check = |page: &str, expected: &str, shown: &str, token: Option<&str>| {
-            let address = Address::parse(page).expect("an address");
-            assert_eq!(address.target("ws", &["notes=1".to_owned()]), expected);
-            assert_eq!((address.to_string().as_str(), address.token()), (shown, token));
+    fn page_address_gives_socket_url_display_text_and_token() {
+        let check = |page: &str, url: &str, displayed: &str, token: Option<&str>| {
+            let address = Address::parse(page).expect("a valid address");
+            assert_eq!(address.url("ws", &["notes=1".to_owned()]), url);
+            assert_eq!((address.to_string().as_str(), address.token()), (displayed, token));
         };
         let local = ("ws://127.0.0.1:7791/ws?notes=1", "http://127.0.0.1:7791/");
         check("http://127.0.0.1:7791/", local.0, local.1, None);
@@ -128,9 +143,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_refused() {
-        for wrong in ["", "ftp://127.0.0.1/", "http://", "http://:1/", "http://a b/"] {
-            assert!(Address::parse(wrong).is_err(), "{wrong}");
+    fn invalid_addresses_are_refused() {
+        for invalid in ["", "ftp://127.0.0.1/", "http://", "http://:1/", "http://a b/"] {
+            assert!(Address::parse(invalid).is_err(), "{invalid}");
         }
     }
 }

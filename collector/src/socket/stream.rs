@@ -1,69 +1,83 @@
-//! The bytes below a WebSocket: TCP, with TLS or without.
+//! The byte stream below a WebSocket: TCP, with or without TLS.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
+#[cfg(feature = "tls")]
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, StreamOwned};
+#[cfg(feature = "tls")]
+use rustls::{ClientConnection, StreamOwned, pki_types::ServerName};
 
-use super::{Address, trust};
+use super::address::Address;
+#[cfg(feature = "tls")]
+use super::trust;
 
-/// A connection.
+/// A connection to a server.
 pub(super) enum Stream {
     Plain(TcpStream),
+    #[cfg(feature = "tls")]
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 impl Stream {
-    /// Tries each address that the host has, none for longer than `patience`, which is then how long any waiting may take.
-    pub(super) fn connect(address: &Address, ca: Option<&Path>, patience: Duration) -> io::Result<Self> {
-        let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    /// Connects to the first of the host's addresses that accepts. `timeout` applies to each
+    /// attempt, and to every read and write until another timeout is set.
+    pub(super) fn connect(address: &Address, ca: Option<&Path>, timeout: Duration) -> io::Result<Self> {
+        let mut last_error = io::Error::new(io::ErrorKind::NotFound, "the host name has no IP address");
         let mut connected = None;
         for socket in (address.host(), address.port()).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&socket, patience) {
+            match TcpStream::connect_timeout(&socket, timeout) {
                 Ok(stream) => {
                     connected = Some(stream);
                     break;
                 }
-                Err(error) => failure = error,
+                Err(error) => last_error = error,
             }
         }
-        let tcp = connected.ok_or(failure)?;
-        tcp.set_read_timeout(Some(patience))?;
-        tcp.set_write_timeout(Some(patience))?;
-        // What is small is to be there at once.
+        let tcp = connected.ok_or(last_error)?;
+        tcp.set_read_timeout(Some(timeout))?;
+        tcp.set_write_timeout(Some(timeout))?;
+        // Nagle's algorithm would delay small messages.
         tcp.set_nodelay(true)?;
-        if !address.is_tls() {
-            return Ok(Self::Plain(tcp));
-        }
+        if address.is_tls() { Self::handshake(tcp, address, ca) } else { Ok(Self::Plain(tcp)) }
+    }
+
+    #[cfg(feature = "tls")]
+    fn handshake(tcp: TcpStream, address: &Address, ca: Option<&Path>) -> io::Result<Self> {
         let name = ServerName::try_from(address.host().to_owned()).map_err(io::Error::other)?;
         let connection = ClientConnection::new(Arc::new(trust::config(ca)?), name).map_err(io::Error::other)?;
         let mut tls = StreamOwned::new(connection, tcp);
-        // All of the handshake here, so that what is wrong with a certificate is said as that.
+        // Completes the handshake here, so that a certificate error is reported as such.
         while tls.conn.is_handshaking() {
             tls.conn.complete_io(&mut tls.sock)?;
         }
         Ok(Self::Tls(Box::new(tls)))
     }
 
+    #[cfg(not(feature = "tls"))]
+    fn handshake(_: TcpStream, _: &Address, _: Option<&Path>) -> io::Result<Self> {
+        let reason = "https:// needs the `tls` feature of vramscope-collector";
+        Err(io::Error::new(io::ErrorKind::Unsupported, reason))
+    }
+
     fn tcp(&self) -> &TcpStream {
         match self {
             Self::Plain(tcp) => tcp,
+            #[cfg(feature = "tls")]
             Self::Tls(tls) => tls.get_ref(),
         }
     }
 
-    /// How long a wait for bytes may last.
-    pub(super) fn set_read_timeout(&self, wait: Duration) -> io::Result<()> {
-        self.tcp().set_read_timeout(Some(wait.max(Duration::from_millis(1))))
+    /// Sets how long a read may wait; at least 1 ms.
+    pub(super) fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.tcp().set_read_timeout(Some(timeout.max(Duration::from_millis(1))))
     }
 
-    /// How long the other side may take nothing.
-    pub(super) fn set_write_timeout(&self, wait: Duration) -> io::Result<()> {
-        self.tcp().set_write_timeout(Some(wait))
+    /// Sets how long a write may wait.
+    pub(super) fn set_write_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.tcp().set_write_timeout(Some(timeout))
     }
 }
 
@@ -71,6 +85,7 @@ impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(tcp) => tcp.read(buffer),
+            #[cfg(feature = "tls")]
             Self::Tls(tls) => tls.read(buffer),
         }
     }
@@ -80,12 +95,15 @@ impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(tcp) => tcp.write(bytes),
+            #[cfg(feature = "tls")]
             Self::Tls(tls) => tls.write(bytes),
         }
     }
+
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(tcp) => tcp.flush(),
+            #[cfg(feature = "tls")]
             Self::Tls(tls) => tls.flush(),
         }
     }

@@ -1,4 +1,4 @@
-//! Whose certificates a client believes: those that the system vouches for, and those that are named.
+//! Which server certificates a client trusts: the system's, and those in a file.
 
 use std::fmt;
 use std::io;
@@ -12,52 +12,55 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// Believes who the system believes, and whom the file `ca` names: those who vouch for others, and servers themselves.
+/// Returns a TLS configuration that trusts the system's CA certificates and those in the file `ca`,
+/// which may also hold the certificates of servers.
 pub(super) fn config(ca: Option<&Path>) -> io::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    // Those that cannot be read are simply not believed; where none can, the handshake says so.
+    // Unreadable system certificates are skipped; if none is left, the handshake fails.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let mut named = Vec::new();
+    let mut additional = Vec::new();
     if let Some(path) = ca {
-        let wrong = |why: &dyn fmt::Display| io::Error::other(format!("{}: {why}", path.display()));
-        let certificates = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
+        let file_error = |reason: &dyn fmt::Display| io::Error::other(format!("{}: {reason}", path.display()));
+        let certificates = CertificateDer::pem_file_iter(path).map_err(|error| file_error(&error))?;
         for certificate in certificates {
-            let certificate = certificate.map_err(|error| wrong(&error))?;
-            roots.add(certificate.clone()).map_err(|error| wrong(&error))?;
-            named.push(certificate);
+            let certificate = certificate.map_err(|error| file_error(&error))?;
+            roots.add(certificate.clone()).map_err(|error| file_error(&error))?;
+            additional.push(certificate);
         }
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
     let config = versions.map_err(io::Error::other)?;
-    if named.is_empty() {
+    if additional.is_empty() {
         return Ok(config.with_root_certificates(roots).with_no_client_auth());
     }
-    let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
-    let verifier = Arc::new(Named { usual: usual.map_err(io::Error::other)?, named });
+    let web_pki = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    let verifier = Arc::new(Verifier { web_pki: web_pki.map_err(io::Error::other)?, additional });
     Ok(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
-/// The usual rules, but that a server's own certificate may be one of those that are named though it says that it vouches for others. `openssl req
-/// -x509`, by which most are made at home, makes such.
+/// Verifies as WebPKI does, but also accepts a CA certificate as a server's own certificate if it
+/// is one of `additional`. `openssl req -x509`, with which most self-signed certificates are made,
+/// makes CA certificates.
 #[derive(Debug)]
-struct Named {
-    usual: Arc<WebPkiServerVerifier>,
-    named: Vec<CertificateDer<'static>>,
+struct Verifier {
+    web_pki: Arc<WebPkiServerVerifier>,
+    additional: Vec<CertificateDer<'static>>,
 }
 
-impl ServerCertVerifier for Named {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
-        others: &[CertificateDer<'_>],
+        intermediates: &[CertificateDer<'_>],
         name: &ServerName<'_>,
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match self.usual.verify_server_cert(certificate, others, name, ocsp, now) {
-            // No other of the kinds of errors that have names: one that has expired stays that. Who has its key is looked at beside.
-            Err(Error::InvalidCertificate(CertificateError::Other(_))) if self.named.contains(certificate) => {
+        match self.web_pki.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+            // WebPKI reports a CA certificate as `Other`. Errors such as an expired certificate
+            // have their own variants and remain errors. The signature is verified separately.
+            Err(Error::InvalidCertificate(CertificateError::Other(_))) if self.additional.contains(certificate) => {
                 verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
                 Ok(ServerCertVerified::assertion())
             }
@@ -71,7 +74,7 @@ impl ServerCertVerifier for Named {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.usual.verify_tls12_signature(message, certificate, signed)
+        self.web_pki.verify_tls12_signature(message, certificate, signed)
     }
 
     fn verify_tls13_signature(
@@ -80,10 +83,10 @@ impl ServerCertVerifier for Named {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.usual.verify_tls13_signature(message, certificate, signed)
+        self.web_pki.verify_tls13_signature(message, certificate, signed)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.usual.supported_verify_schemes()
+        self.web_pki.supported_verify_schemes()
     }
 }

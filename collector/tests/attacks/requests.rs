@@ -1,23 +1,25 @@
-//! Requests that should not be answered as they would like.
+//! Malicious and malformed HTTP requests.
 
-use crate::house::{Door, House, TOKEN};
+use crate::server::{Protection, TOKEN, TestServer};
 use crate::{Attack, check};
 
-/// What was asked, and the status of the answer; 0 where there is none.
-type Asked = (&'static str, u16);
+/// A request, and the status of its response; 0 if the server sends no response.
+type Case = (&'static str, u16);
 
-/// A kind of request that is refused: what it is, through which door it comes, and some of the kind.
-struct Kind(&'static str, Door, &'static [Asked]);
+/// A kind of request that is refused: its name in `docs/security.md`, the server's protection, and
+/// the cases.
+struct RequestAttack(&'static str, Protection, &'static [Case]);
 
 const HEAD: &str = "Host: {host}\r\nConnection: close\r\n";
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 const KEY: &str = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
 
-/// `HEAD`, `UPGRADE` and `KEY` stand for those, `OPENING` for a head that asks for another protocol; every request ends with an empty line, unless it has one.
-const KINDS: &[Kind] = &[
-    Kind(
+/// In the cases, `HEAD`, `UPGRADE` and `KEY` are replaced by the constants above, and `OPENING` by
+/// the headers of a WebSocket handshake. An empty line is appended to requests that have none.
+const REQUEST_ATTACKS: &[RequestAttack] = &[
+    RequestAttack(
         "no token",
-        Door::Closed,
+        Protection::Token,
         &[
             ("GET / HTTP/1.1\r\nHEAD", 401),
             ("GET /index.html HTTP/1.1\r\nHEAD", 401),
@@ -29,19 +31,19 @@ const KINDS: &[Kind] = &[
             ("HEAD /trace.vram HTTP/1.1\r\nHEAD", 401),
         ],
     ),
-    Kind(
+    RequestAttack(
         "no token, on a server that other machines can reach",
-        Door::Everywhere,
+        Protection::AllAddresses,
         &[
             ("GET / HTTP/1.1\r\nHEAD", 401),
             ("GET /trace.vram HTTP/1.1\r\nHEAD", 401),
             ("GET /trace.vram HTTP/1.1\r\nHost: 192.0.2.1:7791\r\nConnection: close\r\n", 401),
         ],
     ),
-    Kind("no token, over TLS", Door::Tls, &[("GET /trace.vram HTTP/1.1\r\nHEAD", 401)]),
-    Kind(
+    RequestAttack("no token, over TLS", Protection::Tls, &[("GET /trace.vram HTTP/1.1\r\nHEAD", 401)]),
+    RequestAttack(
         "a wrong token",
-        Door::Closed,
+        Protection::Token,
         &[
             ("GET /?token=wrong HTTP/1.1\r\nHEAD", 401),
             ("GET /?token= HTTP/1.1\r\nHEAD", 401),
@@ -55,9 +57,9 @@ const KINDS: &[Kind] = &[
             ("GET /trace.vram HTTP/1.1\r\nCookie: vramscope_1={token}\r\nHEAD", 401),
         ],
     ),
-    Kind(
+    RequestAttack(
         "a foreign `Host`: DNS rebinding",
-        Door::Open,
+        Protection::None,
         &[
             ("GET /trace.vram HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n", 403),
             ("GET /trace.vram HTTP/1.1\r\nHost: evil.example:7791\r\nConnection: close\r\n", 403),
@@ -68,14 +70,14 @@ const KINDS: &[Kind] = &[
             ("GET /ws HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\nUPGRADE", 403),
         ],
     ),
-    Kind(
+    RequestAttack(
         "a foreign `Host`, on a server that listens on all addresses",
-        Door::Everywhere,
+        Protection::AllAddresses,
         &[("GET /trace.vram?token={token} HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n", 403)],
     ),
-    Kind(
+    RequestAttack(
         "no `Host`, or two of them",
-        Door::Open,
+        Protection::None,
         &[
             ("GET /trace.vram HTTP/1.1\r\nConnection: close\r\n", 403),
             ("GET /trace.vram HTTP/1.0\r\nConnection: close\r\n", 403),
@@ -83,9 +85,9 @@ const KINDS: &[Kind] = &[
             ("GET /trace.vram HTTP/1.1\r\nHEADHost: evil.example\r\n", 403),
         ],
     ),
-    Kind(
+    RequestAttack(
         "a foreign `Origin`",
-        Door::Open,
+        Protection::None,
         &[
             ("GET /trace.vram HTTP/1.1\r\nOrigin: http://evil.example\r\nHEAD", 403),
             ("GET /trace.vram HTTP/1.1\r\nOrigin: null\r\nHEAD", 403),
@@ -94,9 +96,9 @@ const KINDS: &[Kind] = &[
             ("GET /trace.vram HTTP/1.1\r\nOrigin: http://{host}\r\nOrigin: http://evil.example\r\nHEAD", 403),
         ],
     ),
-    Kind(
+    RequestAttack(
         "a request from another site without an `Origin`: an image, a script, a download",
-        Door::Open,
+        Protection::None,
         &[
             ("GET /trace.vram HTTP/1.1\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nHEAD", 403),
             ("GET /trace.vram HTTP/1.1\r\nSec-Fetch-Site: same-site\r\nSec-Fetch-Mode: no-cors\r\nHEAD", 403),
@@ -106,18 +108,18 @@ const KINDS: &[Kind] = &[
             ("HEAD /trace.vram HTTP/1.1\r\nSec-Fetch-Site: cross-site\r\nHEAD", 403),
         ],
     ),
-    Kind(
+    RequestAttack(
         "a WebSocket opened by another site's page",
-        Door::Closed,
+        Protection::Token,
         &[
             ("GET /ws HTTP/1.1\r\nHost: {host}\r\nOrigin: http://evil.example\r\nUPGRADE", 403),
             ("GET /ws?token={token} HTTP/1.1\r\nHost: {host}\r\nOrigin: https://evil.example\r\nUPGRADE", 403),
             ("GET /push?token={token} HTTP/1.1\r\nHost: {host}\r\nOrigin: https://evil.example\r\nUPGRADE", 403),
         ],
     ),
-    Kind(
+    RequestAttack(
         "path traversal: `..`, encoded once and twice",
-        Door::Open,
+        Protection::None,
         &[
             ("GET /../Cargo.toml HTTP/1.1\r\nHEAD", 404),
             ("GET /pkg/../../Cargo.toml HTTP/1.1\r\nHEAD", 404),
@@ -131,9 +133,9 @@ const KINDS: &[Kind] = &[
             ("GET /index.html%00.css HTTP/1.1\r\nHEAD", 404),
         ],
     ),
-    Kind(
+    RequestAttack(
         "a request to a proxy: an absolute URL, `CONNECT`",
-        Door::Open,
+        Protection::None,
         &[
             ("GET http://evil.example/ HTTP/1.1\r\nHEAD", 403),
             ("CONNECT evil.example:443 HTTP/1.1\r\nHEAD", 405),
@@ -143,9 +145,9 @@ const KINDS: &[Kind] = &[
             ("PUT /index.html HTTP/1.1\r\nHEAD", 405),
         ],
     ),
-    Kind(
+    RequestAttack(
         "request smuggling: a body with two lengths",
-        Door::Closed,
+        Protection::Token,
         &[
             (
                 "POST /healthz HTTP/1.1\r\nHost: {host}\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nPOST /commands/mark?token={token} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 12\r\n\r\n{\"name\":\"a\"}",
@@ -161,9 +163,9 @@ const KINDS: &[Kind] = &[
             ("GET /healthz HTTP/1.1\r\nHost: {host}\r\nContent-Length : 4\r\n\r\n", 400),
         ],
     ),
-    Kind(
+    RequestAttack(
         "an invalid WebSocket handshake: no key, an older version, HTTP/1.0, another protocol, not `GET`",
-        Door::Open,
+        Protection::None,
         &[
             ("GET /ws HTTP/1.1\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nOPENING", 400),
             ("GET /ws HTTP/1.1\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 8\r\nKEY\r\nOPENING", 400),
@@ -174,9 +176,9 @@ const KINDS: &[Kind] = &[
             ("POST /ws HTTP/1.1\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nKEY\r\nOPENING", 405),
         ],
     ),
-    Kind(
+    RequestAttack(
         "a malformed range, a range far beyond the end, or a thousand ranges",
-        Door::Open,
+        Protection::None,
         &[
             ("GET /trace.vram HTTP/1.1\r\nRange: bytes=99999999999999999999-\r\nHEAD", 416),
             ("GET /trace.vram HTTP/1.1\r\nRange: bytes=18446744073709551615-18446744073709551615\r\nHEAD", 416),
@@ -187,9 +189,9 @@ const KINDS: &[Kind] = &[
             ("GET /trace.vram HTTP/1.1\r\nRange: bytes=0-\r\nIf-Range: \"\r\nHEAD", 200),
         ],
     ),
-    Kind(
+    RequestAttack(
         "bytes that are not HTTP",
-        Door::Open,
+        Protection::None,
         &[
             ("\x16\x03\x01\x02\0\x01\0\x01\u{fc}\r\n\r\n", 400),
             ("GET\r\n\r\n", 400),
@@ -199,9 +201,9 @@ const KINDS: &[Kind] = &[
             ("GET / HTTP/1.1\r\nHost: {host}\r\n a folded: line\r\n\r\n", 400),
         ],
     ),
-    Kind(
+    RequestAttack(
         "a command without the token",
-        Door::Commands,
+        Protection::CommandToken,
         &[
             ("POST /commands/mark HTTP/1.1\r\nContent-Length: 12\r\nHEAD\r\n{\"name\":\"a\"}", 401),
             ("POST /commands/mark?token=wrong HTTP/1.1\r\nContent-Length: 12\r\nHEAD\r\n{\"name\":\"a\"}", 401),
@@ -209,9 +211,9 @@ const KINDS: &[Kind] = &[
             ("HEAD /commands/mark?token={token} HTTP/1.1\r\nHEAD", 405),
         ],
     ),
-    Kind(
+    RequestAttack(
         "a command from another site's page, with the cookie",
-        Door::Commands,
+        Protection::CommandToken,
         &[
             (
                 "POST /commands/mark HTTP/1.1\r\nOrigin: http://evil.example\r\nCookie: COOKIE\r\nContent-Length: 12\r\nHEAD\r\n{\"name\":\"a\"}",
@@ -223,9 +225,9 @@ const KINDS: &[Kind] = &[
             ),
         ],
     ),
-    Kind(
+    RequestAttack(
         "a command that is not offered or does not exist",
-        Door::Closed,
+        Protection::Token,
         &[
             ("POST /commands/empty-cache?token={token} HTTP/1.1\r\nContent-Length: 0\r\nHEAD", 404),
             ("POST /commands/rm?token={token} HTTP/1.1\r\nContent-Length: 0\r\nHEAD", 404),
@@ -238,20 +240,20 @@ const KINDS: &[Kind] = &[
     ),
 ];
 
-/// The names of everything that is tried here.
-pub(crate) fn tried() -> impl Iterator<Item = &'static str> {
-    KINDS.iter().map(|kind| kind.0).chain(ATTACKS.iter().map(|attack| attack.what))
+/// Returns the names of all attacks in this file.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    REQUEST_ATTACKS.iter().map(|attack| attack.0).chain(ATTACKS.iter().map(|attack| attack.name))
 }
 
-fn status(answer: &str) -> u16 {
-    let status = answer.strip_prefix("HTTP/1.1 ").or_else(|| answer.strip_prefix("HTTP/1.0 "));
-    status.and_then(|rest| rest.get(..3)).map_or(0, |status| status.parse().expect("a status"))
+fn status(response: &str) -> u16 {
+    let status = response.strip_prefix("HTTP/1.1 ").or_else(|| response.strip_prefix("HTTP/1.0 "));
+    status.and_then(|rest| rest.get(..3)).map_or(0, |status| status.parse().expect("the status is a number"))
 }
 
-/// Asks, and looks at the answer.
+/// Sends a request, checks the response and returns it.
 #[track_caller]
-fn ask(house: &House, request: &str, expected: u16) -> String {
-    let cookie = format!("vramscope_{}={{token}}", house.address().port());
+fn check_request(server: &TestServer, request: &str, expected: u16) -> String {
+    let cookie = format!("vramscope_{}={{token}}", server.address().port());
     let mut request = request.replace("HEAD\r\n{", &format!("{HEAD}\r\n{{")).replace("COOKIE", &cookie);
     request = request.replace("\r\nHEAD", &format!("\r\n{HEAD}")).replace("UPGRADE", UPGRADE).replace("KEY", KEY);
     request = request.replace("OPENING", "Host: {host}\r\nConnection: Upgrade, close\r\n");
@@ -259,71 +261,80 @@ fn ask(house: &House, request: &str, expected: u16) -> String {
     if !request.contains("\r\n\r\n") {
         request.push_str("\r\n");
     }
-    let answer = house.say(&request);
-    assert_eq!(status(&answer), expected, "{request:?} got {answer:?}");
-    assert!(!answer.contains(TOKEN) && !answer.to_lowercase().contains("access-control"), "{answer}");
-    // One answer and no more, whatever was put behind the request.
-    assert!(answer.matches("HTTP/1.1 ").count() <= 1, "{answer}");
-    answer
+    let response = server.request(&request);
+    assert_eq!(status(&response), expected, "{request:?} got {response:?}");
+    assert!(!response.contains(TOKEN) && !response.to_lowercase().contains("access-control"), "{response}");
+    // A second response would mean that a smuggled request was seen.
+    assert!(response.matches("HTTP/1.1 ").count() <= 1, "{response}");
+    response
 }
 
 #[test]
-fn requests_that_have_no_right() {
-    let folder = tempfile::tempdir().expect("a folder");
-    for Kind(what, door, asked) in KINDS {
-        println!("{what} ({door:?})");
-        let mut house = House::new(*door, folder.path());
-        for (request, expected) in *asked {
-            ask(&house, request, *expected);
+fn unauthorized_and_malformed_requests_are_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for RequestAttack(name, protection, cases) in REQUEST_ATTACKS {
+        println!("{name} ({protection:?})");
+        let mut server = TestServer::new(*protection, folder.path());
+        for (request, expected) in *cases {
+            check_request(&server, request, *expected);
         }
-        house.check_honest(what);
-        assert_eq!(*house.marks.lock().unwrap(), [""; 0], "{what}: a command was obeyed");
+        server.check_viewers(name);
+        assert_eq!(*server.marks.lock().unwrap(), [""; 0], "{name}: a command was run");
     }
 }
 
-fn too_large(house: &House) {
+fn too_large(server: &TestServer) {
     let mark = |body: &str| {
         let len = body.len();
         format!("POST /commands/mark?token={{token}} HTTP/1.1\r\nContent-Length: {len}\r\nHEAD\r\n{body}")
     };
-    ask(house, &mark(&format!("{{\"name\":\"{}\"}}", "a".repeat(201))), 400);
-    ask(house, &mark(&format!("{{\"name\":\"a\",\"more\":\"{}\"}}", "a".repeat(5000))), 413);
+    check_request(server, &mark(&format!("{{\"name\":\"{}\"}}", "a".repeat(201))), 400);
+    check_request(server, &mark(&format!("{{\"name\":\"a\",\"more\":\"{}\"}}", "a".repeat(5000))), 413);
     let promised = "POST /commands/mark?token={token} HTTP/1.1\r\nContent-Length: 1000000000000\r\nHEAD\r\n{";
-    ask(house, promised, 413);
-    ask(house, &format!("GET /healthz HTTP/1.1\r\nX: {}\r\nHEAD", "a".repeat(100_000)), 431);
+    check_request(server, promised, 413);
+    check_request(server, &format!("GET /healthz HTTP/1.1\r\nX: {}\r\nHEAD", "a".repeat(100_000)), 431);
     let many: String = (0..1000).map(|n| format!("X-{n}: a\r\n")).collect();
-    ask(house, &format!("GET /healthz HTTP/1.1\r\n{many}HEAD"), 431);
-    ask(house, &format!("GET /{} HTTP/1.1\r\nHEAD", "a".repeat(100_000)), 431);
-    ask(house, &format!("GET /healthz?{} HTTP/1.1\r\nHEAD", "a".repeat(10_000)), 200);
+    check_request(server, &format!("GET /healthz HTTP/1.1\r\n{many}HEAD"), 431);
+    check_request(server, &format!("GET /{} HTTP/1.1\r\nHEAD", "a".repeat(100_000)), 431);
+    check_request(server, &format!("GET /healthz?{} HTTP/1.1\r\nHEAD", "a".repeat(10_000)), 200);
 }
 
-/// What a program or a mark is called is text, whatever it looks like.
-fn markup(house: &House) {
+/// Names of programs and marks are text, even if they look like markup or headers.
+fn markup(server: &TestServer) {
     let name = "<img src=x onerror=alert(1)>\"\\\u{2028}\r\nSet-Cookie: a=b\u{0}";
     let body = serde_json::json!({ "name": name }).to_string();
     let len = body.len();
     let request = format!("POST /commands/mark?token={{token}} HTTP/1.1\r\nContent-Length: {len}\r\nHEAD\r\n{body}");
-    let answer = ask(house, &request, 200);
-    assert!(answer.contains("content-type: application/json\r\n") && !answer.contains("\r\nSet-Cookie"), "{answer}");
-    assert!(answer.contains("x-content-type-options: nosniff\r\n"), "{answer}");
-    let said: serde_json::Value = serde_json::from_str(answer.split_once("\r\n\r\n").expect("a body").1).expect("JSON");
-    assert_eq!(said["done"], format!("marked {name}"));
-    assert_eq!(std::mem::take(&mut *house.marks.lock().unwrap()), [name]);
-    let metrics = ask(house, "GET /metrics?token={token} HTTP/1.1\r\nHEAD", 200);
+    let response = check_request(server, &request, 200);
+    assert!(
+        response.contains("content-type: application/json\r\n") && !response.contains("\r\nSet-Cookie"),
+        "{response}"
+    );
+    assert!(response.contains("x-content-type-options: nosniff\r\n"), "{response}");
+    let json: serde_json::Value =
+        serde_json::from_str(response.split_once("\r\n\r\n").expect("the response has a body").1)
+            .expect("the body is JSON");
+    assert_eq!(json["done"], format!("marked {name}"));
+    assert_eq!(std::mem::take(&mut *server.marks.lock().unwrap()), [name]);
+    let metrics = check_request(server, "GET /metrics?token={token} HTTP/1.1\r\nHEAD", 200);
     assert!(metrics.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{metrics}");
-    // An address is not told back, nor is a name in it.
+    // Error responses do not repeat the URL.
     for path in ["/<script>alert(1)</script>", "/commands/<script>", "/?token=<script>", "/files/<script>/a"] {
-        let answer = house.say(&format!("GET {path} HTTP/1.1\r\nHost: {{host}}\r\nConnection: close\r\n\r\n"));
-        assert!(!answer.contains("<script>") && !answer.contains("%3Cscript"), "{answer}");
+        let response = server.request(&format!("GET {path} HTTP/1.1\r\nHost: {{host}}\r\nConnection: close\r\n\r\n"));
+        assert!(!response.contains("<script>") && !response.contains("%3Cscript"), "{response}");
     }
 }
 
 const ATTACKS: &[Attack] = &[
-    Attack { what: "a body, a name, a request head or a header line that is too large", door: Door::Closed, attempt: too_large },
-    Attack { what: "markup and line breaks in names", door: Door::Commands, attempt: markup },
+    Attack {
+        name: "a body, a name, a request head or a header line that is too large",
+        protection: Protection::Token,
+        run: too_large,
+    },
+    Attack { name: "markup and line breaks in names", protection: Protection::CommandToken, run: markup },
 ];
 
 #[test]
-fn requests_that_ask_too_much() {
+fn oversized_requests_and_markup_do_no_harm() {
     check(ATTACKS);
 }

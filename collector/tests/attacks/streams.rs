@@ -1,149 +1,158 @@
-//! Connections that say too little, too slowly, or come in hundreds.
+//! Idle, slow and too many connections.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::house::{CONNECTIONS, Door, House, PATIENCE, Stream, read_all};
+use crate::server::{CLIENT_TIMEOUT, MAX_CONNECTIONS, Protection, Stream, TestServer, read_all};
 use crate::{Attack, check};
 
-/// More than may be open at once.
-const HUNDREDS: usize = 5 * CONNECTIONS;
+/// More connections than may be open at once.
+const FLOOD_CONNECTIONS: usize = 5 * MAX_CONNECTIONS;
 
-/// Connections that have all said `first`, and nothing after it.
-fn crowd(house: &House, first: &[u8]) -> Vec<TcpStream> {
+/// Opens many connections that send `first` and nothing more.
+fn flood(server: &TestServer, first: &[u8]) -> Vec<TcpStream> {
     let connect = |_| {
-        let mut stream = house.connect();
-        // The oldest are sent away while the newest come.
+        let mut stream = server.connect();
+        // The server closes the oldest connections while new ones are opened.
         let _ = stream.write_all(first);
         stream
     };
-    (0..HUNDREDS).map(connect).collect()
+    (0..FLOOD_CONNECTIONS).map(connect).collect()
 }
 
-/// Those who watch are served while the crowd is there; then it is gone.
-fn stand(house: &House, crowd: Vec<TcpStream>) {
-    let began = Instant::now();
-    let health = house.say("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+/// Checks that other clients are served during a flood, and that all its connections are closed.
+fn check_flood(server: &TestServer, connections: Vec<TcpStream>) {
+    let start = Instant::now();
+    let health = server.request("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     assert!(health.starts_with("HTTP/1.1 200 "), "{health}");
-    assert!(began.elapsed() < PATIENCE, "an honest client waited {:?}", began.elapsed());
-    for mut stream in crowd {
-        let answer = read_all(&mut stream);
-        assert!(!answer.contains(" 200 "), "{answer}");
+    assert!(start.elapsed() < CLIENT_TIMEOUT, "another client waited {:?}", start.elapsed());
+    for mut stream in connections {
+        let response = read_all(&mut stream);
+        assert!(!response.contains(" 200 "), "{response}");
     }
-    assert!(began.elapsed() < 3 * PATIENCE, "the last was sent away after {:?}", began.elapsed());
+    assert!(start.elapsed() < 3 * CLIENT_TIMEOUT, "the last was closed after {:?}", start.elapsed());
 }
 
-fn silent(house: &House) {
-    stand(house, crowd(house, b""));
+fn silent(server: &TestServer) {
+    check_flood(server, flood(server, b""));
 }
 
-fn half_open_tls(house: &House) {
-    // The head of a handshake's record, and the beginning of what it should hold.
-    stand(house, crowd(house, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"));
+fn half_open_tls(server: &TestServer) {
+    // The header of a handshake record, and the start of its content.
+    check_flood(server, flood(server, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"));
 }
 
-fn half_a_head(house: &House) {
-    stand(house, crowd(house, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "));
+fn half_a_head(server: &TestServer) {
+    check_flood(server, flood(server, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "));
 }
 
-fn without_a_token(house: &House) {
-    stand(house, crowd(house, house.filled("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()));
+fn without_a_token(server: &TestServer) {
+    check_flood(server, flood(server, server.fill_in("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()));
 }
 
-/// Says `text` a byte at a time until it is cut off; returns what was answered, and after how long.
-fn drip(stream: &mut Box<dyn Stream>, text: &str) -> (String, Duration) {
-    let began = Instant::now();
+/// Sends `text` byte by byte until the server closes the connection. Returns the response and the
+/// time taken.
+fn send_slowly(stream: &mut Box<dyn Stream>, text: &str) -> (String, Duration) {
+    let start = Instant::now();
     for byte in text.bytes() {
-        if stream.write_all(&[byte]).and_then(|()| stream.flush()).is_err() || began.elapsed() > 3 * PATIENCE {
+        if stream.write_all(&[byte]).and_then(|()| stream.flush()).is_err() || start.elapsed() > 3 * CLIENT_TIMEOUT {
             break;
         }
-        thread::sleep(PATIENCE / 20);
+        thread::sleep(CLIENT_TIMEOUT / 20);
     }
-    (read_all(stream), began.elapsed())
+    (read_all(stream), start.elapsed())
 }
 
-fn slow_head(house: &House) {
+fn slow_head(server: &TestServer) {
     let head = "GET / HTTP/1.1\r\nHost: localhost\r\nX: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
-    let (answer, took) = drip(&mut house.open(), head);
-    assert!(!answer.contains(" 200 ") && took < 3 * PATIENCE + PATIENCE, "{answer} after {took:?}");
+    let (response, took) = send_slowly(&mut server.open(), head);
+    assert!(!response.contains(" 200 ") && took < 3 * CLIENT_TIMEOUT + CLIENT_TIMEOUT, "{response} after {took:?}");
 }
 
-fn slow_body(house: &House) {
+fn slow_body(server: &TestServer) {
     let head = "POST /commands/mark?token={token} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000\r\n\r\n";
     for body in ["", "{\"name\": \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"] {
-        let mut stream = house.open();
-        stream.write_all(house.filled(head).as_bytes()).expect("a head");
-        let (answer, took) = drip(&mut stream, body);
-        assert!(answer.starts_with("HTTP/1.1 408 ") && took < 4 * PATIENCE, "{answer} after {took:?}");
+        let mut stream = server.open();
+        stream.write_all(server.fill_in(head).as_bytes()).expect("the head is sent");
+        let (response, took) = send_slowly(&mut stream, body);
+        assert!(response.starts_with("HTTP/1.1 408 ") && took < 4 * CLIENT_TIMEOUT, "{response} after {took:?}");
     }
 }
 
-fn idle(house: &House) {
-    let mut stream = house.open();
-    stream.write_all(house.filled("GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).expect("a request");
-    let began = Instant::now();
-    let answer = read_all(&mut stream);
-    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("ok\n"), "{answer}");
-    assert!(began.elapsed() < 3 * PATIENCE, "kept for {:?}", began.elapsed());
+fn idle_keep_alive(server: &TestServer) {
+    let mut stream = server.open();
+    stream
+        .write_all(server.fill_in("GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())
+        .expect("the request is sent");
+    let start = Instant::now();
+    let response = read_all(&mut stream);
+    assert!(response.starts_with("HTTP/1.1 200 ") && response.ends_with("ok\n"), "{response}");
+    assert!(start.elapsed() < 3 * CLIENT_TIMEOUT, "kept for {:?}", start.elapsed());
 }
 
-/// Whether an answer that was written by hand is as long as it says, where there is one: who is sent away may not get to see it.
+/// Checks the Content-Length of a response that the server writes without hyper. A refused client
+/// may not receive it.
 #[track_caller]
-fn check_length(answer: &str) {
-    if let Some((head, body)) = answer.split_once("\r\n\r\n") {
-        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{answer}");
+fn check_length(response: &str) {
+    if let Some((head, body)) = response.split_once("\r\n\r\n") {
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{response}");
     }
 }
 
-fn plain_on_tls(house: &House) {
-    let mut stream = house.connect();
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("a request");
-    let answer = read_all(&mut stream);
-    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("https://"), "{answer}");
-    check_length(&answer);
+fn http_to_https_server(server: &TestServer) {
+    let mut stream = server.connect();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("the request is sent");
+    let response = read_all(&mut stream);
+    assert!(response.starts_with("HTTP/1.1 400 ") && response.contains("https://"), "{response}");
+    check_length(&response);
 }
 
-/// Everybody here may watch; who comes when all places are taken is told so at once, and served when there is one again.
-fn full(house: &House) {
-    let request = house.filled("GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n");
-    let keep = |_| {
-        let mut stream = house.connect();
-        stream.write_all(request.as_bytes()).expect("a request");
-        // Until it is known to have been heard.
-        stream.read_exact(&mut [0; 12]).expect("an answer");
+/// All of these clients are authorized. At the limit a further one is refused at once; it is served
+/// once a connection is closed.
+fn at_the_limit(server: &TestServer) {
+    let request = server.fill_in("GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let open = |_| {
+        let mut stream = server.connect();
+        stream.write_all(request.as_bytes()).expect("the request is sent");
+        // Waits until the server has authorized the connection.
+        stream.read_exact(&mut [0; 12]).expect("a response arrives");
         stream
     };
-    let kept: Vec<TcpStream> = (0..CONNECTIONS).map(keep).collect();
+    let open_connections: Vec<TcpStream> = (0..MAX_CONNECTIONS).map(open).collect();
     for _ in 0..3 {
-        let answer = house.say("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 503 "), "{answer}");
-        check_length(&answer);
+        let response = server.request("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        assert!(response.is_empty() || response.starts_with("HTTP/1.1 503 "), "{response}");
+        check_length(&response);
     }
-    drop(kept);
-    // The server learns of it when it looks.
-    thread::sleep(PATIENCE / 5);
+    drop(open_connections);
+    // Gives the server time to notice the closed connections.
+    thread::sleep(CLIENT_TIMEOUT / 5);
 }
 
-/// Everything that is tried here.
+/// All attacks in this file.
 pub(crate) const ATTACKS: &[Attack] = &[
-    Attack { what: "hundreds of idle connections", door: Door::Closed, attempt: silent },
-    Attack { what: "hundreds of unfinished TLS handshakes", door: Door::Tls, attempt: half_open_tls },
-    Attack { what: "hundreds of unfinished requests", door: Door::Closed, attempt: half_a_head },
+    Attack { name: "hundreds of idle connections", protection: Protection::Token, run: silent },
+    Attack { name: "hundreds of unfinished TLS handshakes", protection: Protection::Tls, run: half_open_tls },
+    Attack { name: "hundreds of unfinished requests", protection: Protection::Token, run: half_a_head },
     Attack {
-        what: "hundreds of requests without a token on kept-alive connections",
-        door: Door::Closed,
-        attempt: without_a_token,
+        name: "hundreds of requests without a token on kept-alive connections",
+        protection: Protection::Token,
+        run: without_a_token,
     },
-    Attack { what: "a request head sent byte by byte", door: Door::Closed, attempt: slow_head },
-    Attack { what: "a body sent byte by byte, or not at all", door: Door::Closed, attempt: slow_body },
-    Attack { what: "an idle kept-alive connection", door: Door::Open, attempt: idle },
-    Attack { what: "plain HTTP to an HTTPS server", door: Door::Tls, attempt: plain_on_tls },
-    Attack { what: "more authorized clients than connections are allowed", door: Door::Open, attempt: full },
+    Attack { name: "a request head sent byte by byte", protection: Protection::Token, run: slow_head },
+    Attack { name: "a body sent byte by byte, or not at all", protection: Protection::Token, run: slow_body },
+    Attack { name: "an idle kept-alive connection", protection: Protection::None, run: idle_keep_alive },
+    Attack { name: "plain HTTP to an HTTPS server", protection: Protection::Tls, run: http_to_https_server },
+    Attack {
+        name: "more authorized clients than connections are allowed",
+        protection: Protection::None,
+        run: at_the_limit,
+    },
 ];
 
 #[test]
-fn connections_that_hold_others_up() {
+fn slow_and_numerous_connections_do_not_delay_viewers() {
     check(ATTACKS);
 }

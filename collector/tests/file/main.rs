@@ -31,13 +31,13 @@ fn open(bytes: &[u8], may_be_cut: bool) -> Recording {
 /// `cargo test --release -p vramscope-collector --test file sizes -- --nocapture --ignored` prints more of them, over a
 /// longer time.
 #[test]
-fn sizes_do_not_depend_on_who_watches() {
+fn recording_size_does_not_depend_on_viewers() {
     print_sizes(&[10_000], Duration::from_secs(1), 6.0);
 }
 
 #[test]
 #[ignore = "takes half a minute, and says how large files are"]
-fn sizes_at_other_rates() {
+fn recording_sizes_at_other_rates() {
     print_sizes(&[100, 1000, 10_000, 100_000, 500_000], Duration::from_secs(3), 100.0);
 }
 
@@ -68,7 +68,7 @@ const SMALL_DISK: &str = "VRAMSCOPE_SMALL_DISK";
 /// Does nothing but in the child that the test below starts, which has the small disk.
 #[cfg(target_os = "linux")]
 #[test]
-fn the_program_on_a_small_disk() {
+fn program_on_a_small_disk() {
     let Some(folder) = std::env::var_os(SMALL_DISK) else { return };
     let folder = Path::new(&folder);
     for keep in [Keep::default(), Keep { bytes: Some(1 << 20), time: None }] {
@@ -87,10 +87,10 @@ fn the_program_on_a_small_disk() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_ends_the_file_and_not_the_program() {
+fn full_disk_ends_the_file_but_not_the_program() {
     let folder = tempfile::tempdir().expect("a folder");
     let program = std::env::current_exe().expect("this program");
-    let script = "mount -t tmpfs -o size=900k none \"$1\" || exit 77; \"$0\" --exact the_program_on_a_small_disk";
+    let script = "mount -t tmpfs -o size=900k none \"$1\" || exit 77; \"$0\" --exact program_on_a_small_disk";
     let mut command = std::process::Command::new("unshare");
     command.args(["--map-root-user", "--mount", "sh", "-c", script]).arg(program).arg(folder.path());
     let output = command.env(SMALL_DISK, folder.path()).output();
@@ -104,7 +104,7 @@ fn a_full_disk_ends_the_file_and_not_the_program() {
 
 #[cfg(unix)]
 #[test]
-fn a_pipe_whose_reader_leaves_gets_whole_chunks_up_to_there() {
+fn closed_pipe_has_received_whole_chunks() {
     use std::io::Read;
     use std::process::Command;
 

@@ -30,7 +30,7 @@ fn live(kept: &Kept) -> Vec<(String, Category, u32)> {
 }
 
 #[test]
-fn buffers_hold_their_own_data_and_go_back_when_dropped() {
+fn buffers_are_exclusive_and_freed_when_dropped() {
     let (pool, kept) = recorded_pool(64 * MIB);
     let zeros = pool.alloc_zeros::<f32>(1000).unwrap();
     let mut counted = pool.clone_htod(&(0..300_000).collect::<Vec<u32>>()).unwrap();
@@ -52,7 +52,7 @@ fn buffers_hold_their_own_data_and_go_back_when_dropped() {
 }
 
 #[test]
-fn memory_that_is_used_again_is_zeroed_again() {
+fn reused_memory_is_zeroed() {
     let (pool, _) = recorded_pool(64 * MIB);
     let first = pool.full(4096, 1.0f64).unwrap();
     let address = first.address();
@@ -63,7 +63,7 @@ fn memory_that_is_used_again_is_zeroed_again() {
 }
 
 #[test]
-fn an_empty_buffer_takes_no_memory() {
+fn empty_buffer_takes_no_memory() {
     let (pool, kept) = recorded_pool(64 * MIB);
     let mut empty = pool.alloc_zeros::<u64>(0).unwrap();
     assert!(empty.is_empty() && empty.iter_mut().next().is_none());
@@ -72,7 +72,7 @@ fn an_empty_buffer_takes_no_memory() {
 }
 
 #[test]
-fn a_buffer_outlives_the_handle_that_made_it() {
+fn buffer_outlives_its_pool_handle() {
     let (pool, _) = recorded_pool(64 * MIB);
     let buffer = pool.full(1000, 7i32).unwrap();
     drop(pool);
@@ -80,7 +80,7 @@ fn a_buffer_outlives_the_handle_that_made_it() {
 }
 
 #[test]
-fn scopes_say_where_and_what_for() {
+fn scopes_set_path_and_category_of_sites() {
     let (pool, kept) = recorded_pool(64 * MIB);
     let before = pool.alloc_zeros::<u8>(1).unwrap();
     let line = line!() - 1;
@@ -111,7 +111,7 @@ fn scopes_say_where_and_what_for() {
 }
 
 #[test]
-fn the_same_line_in_the_same_scope_is_one_site() {
+fn same_line_in_same_scope_is_one_site() {
     let (pool, kept) = recorded_pool(64 * MIB);
     for step in 0..3 {
         let _span = pool.span(format!("step {step}"));
@@ -122,7 +122,7 @@ fn the_same_line_in_the_same_scope_is_one_site() {
 }
 
 #[test]
-fn scopes_belong_to_a_thread_and_hold_for_every_pool() {
+fn scopes_are_per_thread_and_apply_to_all_pools() {
     let ((pool, kept), (other, kept_other)) = (recorded_pool(64 * MIB), recorded_pool(64 * MIB));
     let _scope = pool.scope_with("here", Category::Input);
     let a = std::thread::spawn({
@@ -137,7 +137,7 @@ fn scopes_belong_to_a_thread_and_hold_for_every_pool() {
 }
 
 #[test]
-fn spans_begin_and_end() {
+fn spans_record_begin_and_end() {
     let (pool, kept) = recorded_pool(64 * MIB);
     let span = pool.span("step 1");
     pool.mark("evaluated");
@@ -155,7 +155,7 @@ fn spans_begin_and_end() {
 }
 
 #[test]
-fn what_does_not_fit_is_an_error_and_the_pool_goes_on() {
+fn out_of_memory_is_an_error_and_the_pool_continues() {
     let (pool, kept) = recorded_pool(8 * MIB);
     let kept_alive = pool.alloc_zeros::<u8>(1000).unwrap();
     assert!(matches!(pool.alloc_zeros::<f32>(4 << 20), Err(AllocateError::OutOfMemory(_))));
@@ -166,7 +166,7 @@ fn what_does_not_fit_is_an_error_and_the_pool_goes_on() {
 }
 
 #[test]
-fn threads_share_a_pool_and_never_memory() {
+fn threads_share_a_pool_but_no_memory() {
     let (pool, kept) = recorded_pool(512 * MIB);
     std::thread::scope(|scope| {
         for thread in 0..4u32 {
@@ -194,7 +194,7 @@ fn threads_share_a_pool_and_never_memory() {
 }
 
 #[test]
-fn memory_can_be_had_by_its_address_alone() {
+fn memory_can_be_allocated_by_address() {
     let (pool, kept) = recorded_pool(64 * MIB);
     let address = pool.caching_allocator_alloc(1000, StreamId(3)).unwrap().expect("bytes were asked for");
     assert_eq!(address % 512, 0);

@@ -74,7 +74,7 @@ fn pools_of_several_devices_share_a_recording() {
 }
 
 #[test]
-fn spans_are_scopes_of_what_is_recorded() {
+fn tracing_spans_are_recorded_as_scopes() {
     let recording = recorded(|handle| {
         let pool = pool(handle, 0);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(ScopeLayer::new()), || {
@@ -87,7 +87,7 @@ fn spans_are_scopes_of_what_is_recorded() {
 }
 
 #[test]
-fn what_happened_in_a_pause_is_counted_and_the_state_after_it_is_right() {
+fn paused_events_are_counted_and_the_state_is_restored() {
     let mut stats = None;
     let recording = recorded(|handle| {
         let pool = pool(handle, 0);
@@ -113,7 +113,7 @@ fn what_happened_in_a_pause_is_counted_and_the_state_after_it_is_right() {
 }
 
 #[test]
-fn a_pause_in_which_nothing_happened_leaves_no_gap() {
+fn pause_without_events_leaves_no_gap() {
     let recording = recorded(|handle| {
         let pool = pool(handle, 0);
         pool.set_recording(false);
@@ -124,7 +124,7 @@ fn a_pause_in_which_nothing_happened_leaves_no_gap() {
 }
 
 #[test]
-fn call_stacks_are_recorded_where_they_are_asked_for() {
+fn call_stacks_are_recorded_when_enabled() {
     #[inline(never)]
     fn a_function_that_asks(pool: &HostPool) {
         std::mem::forget(pool.alloc_zeros::<u8>(1000).expect("room"));

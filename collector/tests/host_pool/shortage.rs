@@ -13,7 +13,7 @@ use crate::kept::{delete, recorded_pool};
 const LARGE: usize = 30 << 20;
 
 #[test]
-fn the_error_says_what_stood_in_the_way() {
+fn error_contains_limit_and_free_bytes() {
     let (pool, _) = recorded_pool(64 * MIB);
     let _held = pool.alloc_zeros::<u8>(LARGE).unwrap();
     let error = pool.alloc_zeros::<u8>(40 << 20).unwrap_err();
@@ -26,7 +26,7 @@ fn the_error_says_what_stood_in_the_way() {
 }
 
 #[test]
-fn observers_are_told_in_order_and_may_use_the_pool() {
+fn observers_run_in_order_and_may_use_the_pool() {
     let (pool, _) = recorded_pool(64 * MIB);
     let told = Arc::new(Mutex::new(Vec::new()));
     for number in 0..2 {
@@ -57,7 +57,7 @@ fn with_cache(pool: &HostPool) -> (Cache, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn a_callback_gives_up_buffers_on_a_miss() {
+fn callback_frees_buffers_when_no_block_fits() {
     let (pool, kept) = recorded_pool(64 * MIB);
     let (cache, calls) = with_cache(&pool);
     let spare = pool.full(LARGE, 1u8).unwrap();
@@ -75,7 +75,7 @@ fn a_callback_gives_up_buffers_on_a_miss() {
 }
 
 #[test]
-fn a_callback_may_give_up_addresses_too() {
+fn callback_may_free_addresses() {
     let (pool, _) = recorded_pool(64 * MIB);
     let address = pool.caching_allocator_alloc(LARGE as u64, StreamId(0)).unwrap().unwrap();
     let asked = pool.clone();
@@ -90,7 +90,7 @@ fn a_callback_may_give_up_addresses_too() {
 }
 
 #[test]
-fn a_callback_that_asks_for_memory_gets_an_error_and_no_deadlock() {
+fn callback_that_allocates_gets_an_error_instead_of_a_deadlock() {
     let (pool, _) = recorded_pool(64 * MIB);
     let (asked, seen) = (pool.clone(), Arc::new(Mutex::new(Vec::new())));
     let refused = Arc::clone(&seen);
@@ -108,7 +108,7 @@ fn a_callback_that_asks_for_memory_gets_an_error_and_no_deadlock() {
 }
 
 #[test]
-fn a_callback_may_use_another_pool() {
+fn callback_may_use_another_pool() {
     let ((pool, _), (other, _)) = (recorded_pool(64 * MIB), recorded_pool(64 * MIB));
     let (cache, calls) = with_cache(&other);
     let spare = other.alloc_zeros(LARGE).unwrap();
@@ -120,7 +120,7 @@ fn a_callback_may_use_another_pool() {
 }
 
 #[test]
-fn a_callback_that_panics_leaves_the_pool_whole() {
+fn panicking_callback_leaves_the_pool_consistent() {
     let (pool, kept) = recorded_pool(64 * MIB);
     let panics = Arc::new(AtomicUsize::new(1));
     let left = Arc::clone(&panics);
@@ -139,7 +139,7 @@ fn a_callback_that_panics_leaves_the_pool_whole() {
 }
 
 #[test]
-fn a_broken_pool_hands_out_nothing() {
+fn poisoned_pool_returns_errors() {
     struct Breaks(bool);
     impl vramscope_trace::Sink for Breaks {
         fn event(&mut self, event: &vramscope_trace::Event) {

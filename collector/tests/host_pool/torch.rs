@@ -7,7 +7,7 @@ use crate::MIB;
 use crate::kept::recorded_pool;
 
 #[test]
-fn bytes_are_counted_as_in_pytorch() {
+fn byte_counters_match_pytorch() {
     let (pool, _) = recorded_pool(64 * MIB);
     let small = pool.alloc_zeros::<u8>(1000).unwrap();
     let large = pool.alloc_zeros::<u8>(3 << 20).unwrap();
@@ -25,7 +25,7 @@ fn bytes_are_counted_as_in_pytorch() {
 }
 
 #[test]
-fn stats_and_the_summary_have_pytorchs_shape() {
+fn stats_and_summary_have_pytorchs_form() {
     let (pool, _) = recorded_pool(64 * MIB);
     let _buffer = pool.alloc_zeros::<u8>(1000).unwrap();
     let stats = serde_json::to_value(pool.memory_stats()).unwrap();
@@ -37,7 +37,7 @@ fn stats_and_the_summary_have_pytorchs_shape() {
 }
 
 #[test]
-fn the_device_says_what_is_free() {
+fn mem_get_info_returns_free_and_total_bytes() {
     let (pool, _) = recorded_pool(64 * MIB);
     let buffer = pool.alloc_zeros::<u8>(1).unwrap();
     let memory = pool.mem_get_info();
@@ -46,7 +46,7 @@ fn the_device_says_what_is_free() {
 }
 
 #[test]
-fn a_share_of_the_device_is_all_that_the_pool_takes() {
+fn memory_fraction_caps_reserved_bytes() {
     let (pool, _) = recorded_pool(64 * MIB);
     pool.set_per_process_memory_fraction(0.5).unwrap();
     let within = pool.alloc_zeros::<u8>(30 << 20).unwrap();
@@ -54,7 +54,7 @@ fn a_share_of_the_device_is_all_that_the_pool_takes() {
     assert_eq!((details.limit_bytes, details.device_free_bytes), (Some(32 * MIB), 34 * MIB));
     for wrong in [-0.1, 1.5, f64::NAN] {
         let error = pool.set_per_process_memory_fraction(wrong).unwrap_err();
-        assert!(error.to_string().starts_with(&wrong.to_string()), "{error}");
+        assert!(error.to_string().contains(&format!("invalid memory fraction {wrong}")), "{error}");
     }
     pool.set_per_process_memory_fraction(1.0).unwrap();
     assert!(pool.alloc_zeros::<u8>(30 << 20).is_ok());
@@ -62,7 +62,7 @@ fn a_share_of_the_device_is_all_that_the_pool_takes() {
 }
 
 #[test]
-fn settings_can_be_changed_and_the_limit_stays() {
+fn changed_settings_keep_the_memory_limit() {
     let (pool, _) = recorded_pool(256 * MIB);
     pool.set_per_process_memory_fraction(0.5).unwrap();
     pool.set_allocator_settings("max_split_size_mb:64,large_segment_size_mb:40").unwrap();
@@ -75,7 +75,7 @@ fn settings_can_be_changed_and_the_limit_stays() {
 }
 
 #[test]
-fn settings_hold_from_the_beginning() {
+fn settings_apply_from_the_start() {
     let settings = Settings::parse("roundup_power2_divisions:4").unwrap();
     let pool = HostPool::new(HostDevice::new(64 << 20), settings, NullSink, || 0);
     let _buffer = pool.alloc_zeros::<u8>(1_300_000).unwrap();
@@ -83,7 +83,7 @@ fn settings_hold_from_the_beginning() {
 }
 
 #[test]
-fn a_snapshot_has_the_keys_of_pytorchs() {
+fn snapshot_has_pytorchs_keys() {
     let (pool, _) = recorded_pool(64 * MIB);
     let scope = pool.scope("model");
     let first = pool.alloc_zeros::<u8>(1000).unwrap();

@@ -10,7 +10,7 @@ use crate::MIB;
 use crate::kept::{delete, recorded_pool};
 
 #[test]
-fn numbers_go_in_and_come_out_by_the_names_of_cudarc() {
+fn buffers_are_written_and_read_with_cudarcs_names() {
     let (pool, _) = recorded_pool(64 * MIB);
     let stream = pool.on(&StreamId(3));
     let mut a = stream.clone_htod(&[1.0f32, 2.0, 3.0]).unwrap();
@@ -33,7 +33,7 @@ fn numbers_go_in_and_come_out_by_the_names_of_cudarc() {
 }
 
 #[test]
-fn numbers_of_half_precision_are_numbers() {
+fn half_precision_numbers_are_supported() {
     let (pool, _) = recorded_pool(64 * MIB);
     let values = [1.5, -2.0].map(bf16::from_f32);
     assert_eq!(pool.clone_htod(&values).unwrap().read(), Ok(values.to_vec()));
@@ -51,13 +51,13 @@ fn doubled<D: vramscope_collector::MemoryDevice>(
 }
 
 #[test]
-fn code_can_be_written_for_any_device() {
+fn generic_code_works_with_any_device() {
     let (pool, _) = recorded_pool(64 * MIB);
     assert_eq!(doubled(&pool, &[1.0, 2.5]), Ok(vec![2.0, 5.0]));
 }
 
 #[test]
-fn blocks_belong_to_the_stream_that_they_were_made_on() {
+fn blocks_belong_to_their_stream() {
     let (pool, kept) = recorded_pool(64 * MIB);
     let on_one = pool.on(&StreamId(1)).alloc_zeros::<u8>(1000).unwrap();
     let address = on_one.address();
@@ -73,7 +73,7 @@ fn allocated_on(event: &Event) -> Option<u64> {
 }
 
 #[test]
-fn a_use_on_another_stream_delays_the_free() {
+fn stream_use_delays_the_free() {
     let (pool, kept) = recorded_pool(64 * MIB);
     let buffer = pool.alloc_zeros::<u8>(1000).unwrap();
     let address = buffer.address();
@@ -91,7 +91,7 @@ fn a_use_on_another_stream_delays_the_free() {
 }
 
 #[test]
-fn uses_can_be_told_by_address_too() {
+fn stream_uses_can_be_recorded_by_address() {
     let (pool, _) = recorded_pool(64 * MIB);
     let address = pool.caching_allocator_alloc(1000, StreamId(1)).unwrap().unwrap();
     pool.caching_allocator_record_stream(address, StreamId(2)).unwrap();
@@ -110,7 +110,7 @@ fn buffers_may_be_dropped_by_another_thread() {
 }
 
 #[test]
-fn empty_buffers_can_do_everything() {
+fn empty_buffers_support_all_operations() {
     let (pool, kept) = recorded_pool(64 * MIB);
     let stream = pool.on(&StreamId(1));
     let mut empty = stream.alloc_zeros::<f64>(0).unwrap();
@@ -128,7 +128,7 @@ fn owners(pool: &HostPool) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn a_private_pool_serves_what_is_diverted_to_it() {
+fn private_pool_serves_redirected_requests() {
     let (pool, _) = recorded_pool(64 * MIB);
     assert_eq!(pool.create_pool(MempoolId(0, 0)), Err(MempoolError::DefaultPool), "the name is taken");
     let graph = graph_pool_handle();
@@ -154,7 +154,7 @@ fn a_private_pool_serves_what_is_diverted_to_it() {
 }
 
 #[test]
-fn a_program_can_ask_a_private_pool_itself() {
+fn program_can_allocate_from_a_private_pool() {
     let (pool, _) = recorded_pool(64 * MIB);
     let mempool = MempoolId(1, 1);
     let stream = pool.on(&StreamId(0)).with_mempool(mempool);

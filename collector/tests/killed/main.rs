@@ -39,7 +39,7 @@ const NEWEST_BYTES: u64 = 1 << 20;
 
 /// Does nothing but in the child that the test below starts.
 #[test]
-fn the_program_that_is_killed() {
+fn killed_program() {
     let (Some(path), Ok(mode)) = (env::var_os(FILE), env::var(MODE)) else { return };
     let keep = Keep { bytes: (mode == "newest").then_some(NEWEST_BYTES), time: None };
     let file = RecordingFile::create(Path::new(&path), keep).expect("a new file");
@@ -57,7 +57,7 @@ fn the_program_that_is_killed() {
 fn start(path: &Path, mode: &str) -> Child {
     let program = env::current_exe().expect("this program");
     let mut command = Command::new(program);
-    command.args(["--exact", "the_program_that_is_killed"]).env(FILE, path).env(MODE, mode);
+    command.args(["--exact", "killed_program"]).env(FILE, path).env(MODE, mode);
     command.arg("--nocapture").stdout(Stdio::piped()).spawn().expect("it starts")
 }
 
@@ -166,7 +166,7 @@ fn kill(path: &Path, mode: &str, after: Duration) -> Left {
 }
 
 #[test]
-fn everything_older_than_a_quarter_of_a_second_is_there() {
+fn events_older_than_250_ms_survive_a_kill() {
     if env::var_os(FILE).is_some() {
         return;
     }

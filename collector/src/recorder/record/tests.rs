@@ -2,21 +2,21 @@ use proptest::prelude::*;
 
 use super::*;
 
-impl Put for Vec<Vec<u64>> {
+impl RecordSink for Vec<Vec<u64>> {
     fn put<const N: usize>(&mut self, record: [u64; N]) -> bool {
         self.push(record.to_vec());
         true
     }
 }
 
-/// What comes out of records.
+/// Unpacks records.
 fn unpacked(records: Vec<Vec<u64>>) -> Vec<Record> {
     let (mut words, mut unpacker) = (records.into_iter().flatten(), Unpacker::default());
     std::iter::from_fn(|| unpacker.next(|| words.next())).collect()
 }
 
 #[test]
-fn every_event_comes_out_as_it_went_in() {
+fn every_kind_of_event_survives_packing() {
     let (address, size, requested, free) = (u64::MAX, u64::MAX - 1, u64::MAX - 2, u64::MAX - 3);
     let (stream, site) = (StreamId(u64::MAX - 4), SiteId(u32::MAX));
     let pools = [
@@ -48,13 +48,14 @@ fn every_event_comes_out_as_it_went_in() {
     for (n, (kind, device)) in kinds.into_iter().zip((0..=u16::MAX).rev()).enumerate() {
         let unit = if n % 2 == 0 { Unit::Ticks } else { Unit::Nanoseconds };
         let event = Event { device: DeviceId(device), time_ns: u64::MAX, kind };
-        assert!(packer.event(&event, unit, &mut records) && packer.aside(&mut records));
-        expected.extend([Record::Event(event, unit), Record::Aside]);
+        assert!(packer.event(&event, unit, &mut records) && packer.side_record(&mut records));
+        expected.extend([Record::Event(event, unit), Record::Side]);
     }
     assert_eq!(unpacked(records), expected);
 }
 
-/// Of few addresses, sites and times, so that events of the same follow one another, and of values at the ends of what is short.
+/// Events with few addresses, sites and times, so that related ones follow each other, and with
+/// values at the limits of short fields.
 fn events() -> impl Strategy<Value = Vec<Option<(Event, Unit)>>> {
     let pool = (any::<bool>(), 0..2u64).prop_map(|(small, owner)| PoolKey {
         kind: if small { PoolKind::Small } else { PoolKind::Large },
@@ -97,25 +98,25 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_events_come_out_as_they_went_in(events in events()) {
+    fn any_events_survive_packing(events in events()) {
         let (mut packer, mut records) = (Packer::default(), Vec::new());
         for event in &events {
             let taken = match event {
                 Some((event, unit)) => packer.event(event, *unit, &mut records),
-                None => packer.aside(&mut records),
+                None => packer.side_record(&mut records),
             };
             prop_assert!(taken);
         }
         let expected = events.into_iter().map(|event| match event {
             Some((event, unit)) => Record::Event(event, unit),
-            None => Record::Aside,
+            None => Record::Side,
         });
         prop_assert_eq!(unpacked(records), expected.collect::<Vec<_>>());
     }
 }
 
 #[test]
-fn the_life_of_a_block_takes_less_than_a_line_of_the_cache() {
+fn lifetime_of_a_block_takes_less_than_a_cache_line() {
     let (mut packer, mut records) = (Packer::default(), Vec::new());
     let (address, size, requested, site) = (0x7f00_0000_0200, 20 << 20, 20_000_000, SiteId(3));
     let (stream, pool) = (StreamId(0x5500_0000_0000), PoolKey::default_of(PoolKind::Large));
@@ -129,6 +130,6 @@ fn the_life_of_a_block_takes_less_than_a_line_of_the_cache() {
             packer.event(&event(kind), Unit::Ticks, &mut records);
         }
     }
-    // The first is the setting.
+    // The first is a setting.
     assert_eq!(records.iter().map(Vec::len).collect::<Vec<_>>(), [5, 3, 2, 1, 3, 2, 1]);
 }

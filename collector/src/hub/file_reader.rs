@@ -1,50 +1,51 @@
-//! The history of a viewer who wants all of it, from the recording's file.
+//! Reads a recording's beginning from its file, for viewers that want all of it.
 
 use std::io;
 use std::sync::Arc;
 
 use vramscope_trace::Chunk;
 
-use super::joint::Junction;
-use super::{Hub, position};
+use super::file_sync::SyncPoint;
+use super::live::Hub;
+use super::position;
 use crate::file::FileView;
 
-/// A place in a recording's file on the way to a junction, from which on the hub has the rest.
+/// Reads the file up to a position from which the hub has the rest.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct FileReader {
     view: FileView,
     at: u64,
-    until: Junction,
+    until: SyncPoint,
 }
 
-impl Reading {
-    /// From a place in the file on; `None` where there is no file, or not that much of it.
+impl FileReader {
+    /// Starts at byte `at`. Returns `None` if there is no file or it is not written that far.
     pub(super) fn from(hub: &Hub, at: u64) -> Option<Self> {
         let history = hub.0.lock();
-        let joint = history.joint.as_ref().filter(|joint| at <= joint.newest.offset)?;
-        Some(Self { view: joint.view.clone(), at, until: joint.newest })
+        let file_sync = history.file_sync.as_ref().filter(|file_sync| at <= file_sync.newest.offset)?;
+        Some(Self { view: file_sync.view.clone(), at, until: file_sync.newest })
     }
 
-    /// The number for what comes next.
+    /// Returns the position of the next chunk.
     pub(super) fn next(&self) -> u64 {
         if self.at == 0 { 0 } else { position::of_file(self.at) }
     }
 
-    /// The hub's chunk to go on with, once there is nothing more to take here.
+    /// Returns the number of the hub's chunk that follows the file's part.
     pub(super) fn chunk(&self) -> u64 {
         self.until.chunk
     }
 
-    /// The next chunks; none where the hub's are to follow.
+    /// Returns the next chunks; none when the hub's chunks follow.
     ///
     /// # Errors
-    /// Where the file cannot be read, or is not what was written.
+    /// If the file cannot be read or has been changed.
     pub(super) fn take(&mut self, hub: &Hub, max_bytes: usize) -> io::Result<Vec<Arc<Chunk>>> {
         if self.at == self.until.offset {
-            // While this read, the hub has gone on, and the file with it.
+            // The hub may have dropped that chunk meanwhile; the file has then grown, too.
             let history = hub.0.lock();
-            if let Some(joint) = history.joint.as_ref().filter(|_| self.until.chunk < history.first()) {
-                self.until = joint.newest;
+            if let Some(file_sync) = history.file_sync.as_ref().filter(|_| self.until.chunk < history.first()) {
+                self.until = file_sync.newest;
             }
         }
         let room = (max_bytes as u64).max(1);
@@ -61,15 +62,18 @@ impl Reading {
                 return Ok(chunks);
             }
             if is_all {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "it does not end where it was ended"));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "the file has been changed: it does not end with a whole chunk",
+                ));
             }
-            // One chunk that is larger.
+            // The next chunk is larger than what was read.
             want = want.saturating_mul(2);
         }
         Ok(Vec::new())
     }
 
-    /// The whole chunks that some bytes begin with.
+    /// Splits bytes into whole chunks.
     fn whole(&self, mut bytes: &[u8]) -> io::Result<Vec<Arc<Chunk>>> {
         let (mut chunks, mut at) = (Vec::new(), self.at);
         while let Some(chunk) = Chunk::read(bytes, at).map_err(io::Error::other)? {

@@ -1,4 +1,4 @@
-//! What a pool's lock guards.
+//! A pool with its event log and its sites: what [`DevicePool`](crate::DevicePool)'s lock guards.
 
 use std::any::Any;
 
@@ -8,29 +8,31 @@ use vramscope_trace::{Block, Definition, DeviceState, Event, EventKind, NullSink
 use crate::callback::FreeMemoryCallbacks;
 use crate::memory::{DeviceUsage, MemoryDevice};
 use crate::recorder::{RecorderHandle, Unit};
-use crate::sites::{Numbers, Says, Sites};
+use crate::sites::{Numbers, SiteDetail, Sites};
 use crate::time::Time;
 
-/// What the driver says of the device's memory is asked at most so often while segments come and go: often enough to be seen in a picture,
-/// and so seldom that the milliseconds a driver may take do not count.
+/// Minimum interval between samples of the whole device's memory while segments change. Frequent
+/// enough for a timeline, and rare enough that the milliseconds a driver may take do not matter.
 const SAMPLE_EVERY_NS: u64 = 100_000_000;
 
-/// The clock is read and the log told under the lock, so that definitions come before what uses them and events in the order of
-/// their times.
-pub(crate) struct Inner<D> {
+/// A pool and everything that records it.
+///
+/// The clock is read and the log is written under the lock, so that definitions come before their
+/// use and events in order of time.
+pub(crate) struct RecordedPool<D> {
     pub(crate) pool: Pool<D>,
     pub(crate) sites: Sites,
-    pub(crate) log: Log,
+    pub(crate) log: EventLog,
     pub(crate) callbacks: FreeMemoryCallbacks,
     time: Time,
     sampled_ns: u64,
 }
 
-impl<D: MemoryDevice> Inner<D> {
-    pub(crate) fn new(pool: Pool<D>, log: Log, says: Says) -> Self {
+impl<D: MemoryDevice> RecordedPool<D> {
+    pub(crate) fn new(pool: Pool<D>, log: EventLog, detail: SiteDetail) -> Self {
         Self {
             pool,
-            sites: Sites::new(log.numbers(), says),
+            sites: Sites::new(log.numbers(), detail),
             log,
             callbacks: FreeMemoryCallbacks::default(),
             time: Time::default(),
@@ -38,32 +40,32 @@ impl<D: MemoryDevice> Inner<D> {
         }
     }
 
-    /// Has the recording catch up, where events were dropped and there is room again.
+    /// Records the pool's state after dropped events, now that there is room again.
     #[cold]
     #[inline(never)]
     pub(crate) fn catch_up(&mut self) {
         let time = self.now();
-        let Self { pool, log: Log::Recording { handle }, .. } = self else { return };
-        handle.catch_up(pool.id(), (time, Unit::Ticks), || Some(seen(pool)));
+        let Self { pool, log: EventLog::Recording { handle }, .. } = self else { return };
+        handle.catch_up(pool.id(), (time, Unit::Ticks), || Some(memory_state(pool)));
     }
 
-    /// The time in the log's unit; never goes back.
+    /// Returns the time in the log's unit; it never goes back.
     #[inline]
     pub(crate) fn now(&mut self) -> u64 {
         self.time.exact(|| self.log.read_clock())
     }
 
-    /// The time of a call that changes the pool.
+    /// Returns the time for a call that changes the pool.
     #[inline]
     pub(crate) fn time_of_call(&mut self) -> u64 {
         match &self.log {
-            Log::Recording { handle } if handle.is_paused() => self.time.latest(),
-            Log::Recording { handle } => self.time.of_call(|| handle.ticks()),
-            Log::Nobody | Log::Other(..) => self.now(),
+            EventLog::Recording { handle } if handle.is_paused() => self.time.latest(),
+            EventLog::Recording { handle } => self.time.of_call(|| handle.ticks()),
+            EventLog::Off | EventLog::Other(..) => self.now(),
         }
     }
 
-    /// Records what the driver says of the device's memory as a whole, where it says anything.
+    /// Records who holds the device's memory, if the device knows.
     pub(crate) fn sample(&mut self) -> Option<DeviceUsage> {
         let usage = self.pool.device_mut().usage()?;
         let time_ns = self.now();
@@ -77,7 +79,7 @@ impl<D: MemoryDevice> Inner<D> {
         Some(usage)
     }
 
-    /// The same if it is long ago that it was done.
+    /// Samples again if the last sample is long ago.
     #[cold]
     pub(crate) fn sample_again(&mut self) {
         if self.log.ns_at(self.time.latest()).saturating_sub(self.sampled_ns) >= SAMPLE_EVERY_NS {
@@ -86,20 +88,20 @@ impl<D: MemoryDevice> Inner<D> {
     }
 }
 
-/// What a pool's memory looks like. The recorder knows when what was there already began.
-fn seen<D: MemoryDevice>(pool: &Pool<D>) -> DeviceState {
-    let mut seen = DeviceState::default();
+/// Returns the pool's memory state. The recorder adds since when each block exists.
+fn memory_state<D: MemoryDevice>(pool: &Pool<D>) -> DeviceState {
+    let mut memory = DeviceState::default();
     let laid = pool.segments();
     for segment in &laid {
         let &SegmentView { address, size, stream, pool, expandable, site, .. } = segment;
-        seen.insert_segment(Segment { address, size, stream, pool, expandable, site, since_event: 0 });
+        memory.insert_segment(Segment { address, size, stream, pool, expandable, site, since_event: 0 });
     }
     for segment in &laid {
         for block in segment.blocks.iter().filter(|block| block.state != BlockState::Free) {
             let &BlockView { address, size, requested, site, state } = block;
             let pending_free = state == BlockState::PendingFree;
             let (stream, pool, since_event, since_ns) = (segment.stream, segment.pool, 0, 0);
-            seen.insert_block(Block {
+            memory.insert_block(Block {
                 address,
                 size,
                 requested,
@@ -112,33 +114,33 @@ fn seen<D: MemoryDevice>(pool: &Pool<D>) -> DeviceState {
             });
         }
     }
-    seen
+    memory
 }
 
-/// Who is told of a pool's events.
-pub(crate) enum Log {
-    /// Nobody, and so nobody asks when and where.
-    Nobody,
-    /// A recording, whose own clock it is. The times of the pool's events are its ticks, of which the recorder makes nanoseconds.
+/// Where a pool's events go.
+pub(crate) enum EventLog {
+    /// Nowhere; neither the clock nor source locations are needed.
+    Off,
+    /// To a recorder. Times are ticks of its clock, which it converts to nanoseconds.
     Recording {
-        /// Its way in.
+        /// The recorder's handle.
         handle: RecorderHandle,
     },
-    /// Anyone else, by another clock, which tells nanoseconds.
+    /// To another sink, with times in nanoseconds of this clock.
     Other(Box<dyn AnySink>, Box<dyn Fn() -> u64 + Send + Sync>),
 }
 
-/// A sink of which it can be asked what it is.
+/// A sink that can be downcast.
 pub(crate) trait AnySink: Sink + Any + Send {}
 impl<S: Sink + Any + Send> AnySink for S {}
 
-impl Log {
+impl EventLog {
     pub(crate) fn new(sink: impl Sink + Send + 'static, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         let is_null = (&sink as &dyn Any).is::<NullSink>();
-        if is_null { Self::Nobody } else { Self::Other(Box::new(sink), Box::new(clock)) }
+        if is_null { Self::Off } else { Self::Other(Box::new(sink), Box::new(clock)) }
     }
 
-    /// The numbers of what it is told, which others may tell the same recording.
+    /// Returns the numbering of sites, which all pools of a recording share.
     fn numbers(&self) -> Numbers {
         match self {
             Self::Recording { handle } => handle.numbers(),
@@ -146,78 +148,78 @@ impl Log {
                 let sink: &dyn Any = &**sink;
                 sink.downcast_ref::<RecorderHandle>().map(RecorderHandle::numbers).unwrap_or_default()
             }
-            Self::Nobody => Numbers::default(),
+            Self::Off => Numbers::default(),
         }
     }
 
-    /// Whether events are being dropped that need not be any more.
+    /// Returns true if dropped events can be followed by the pool's state now.
     #[inline]
     pub(crate) fn may_catch_up(&self) -> bool {
         matches!(self, Self::Recording { handle } if handle.may_catch_up())
     }
 
-    /// Whether anybody wants to know where memory was asked for.
+    /// Returns true if source locations are recorded.
     #[inline]
     pub(crate) fn wants_sites(&self) -> bool {
         match self {
-            Self::Nobody => false,
+            Self::Off => false,
             Self::Recording { handle } => !handle.is_paused(),
             Self::Other(..) => true,
         }
     }
 
-    /// What the clock says, in nanoseconds or ticks.
+    /// Reads the clock, in ticks or nanoseconds.
     #[inline(always)]
     fn read_clock(&self) -> u64 {
         match self {
-            Self::Nobody => 0,
+            Self::Off => 0,
             Self::Recording { handle } => handle.ticks(),
             Self::Other(_, clock) => clock(),
         }
     }
 
-    /// The nanoseconds when the clock said so.
+    /// Converts a time of the clock to nanoseconds.
     fn ns_at(&self, time: u64) -> u64 {
         if let Self::Recording { handle } = self { handle.ns_at(time) } else { time }
     }
 }
 
-impl Sink for Log {
-    // Always, so that what kind an event is of is known where the recording packs it.
+impl Sink for EventLog {
+    // Always inlined, so that the recorder's packing knows the kind of event at compile time.
     #[inline(always)]
     fn event(&mut self, event: &Event) {
         match self {
-            Self::Nobody => {}
+            Self::Off => {}
             Self::Recording { handle } => handle.event_at_ticks(event),
             Self::Other(sink, _) => sink.event(event),
         }
     }
     fn define(&mut self, definition: &Definition) {
         match self {
-            Self::Nobody => {}
+            Self::Off => {}
             Self::Recording { handle } => handle.define(definition),
             Self::Other(sink, _) => sink.define(definition),
         }
     }
 }
 
-/// Passes events on, and sees whether segments are among them.
-pub(crate) struct Told<'a> {
-    log: &'a mut Log,
-    /// Whether a segment came, went, grew or shrank.
-    pub(crate) segments: bool,
+/// Passes events on and notes whether any of them changed a segment.
+pub(crate) struct SegmentWatcher<'a> {
+    log: &'a mut EventLog,
+    /// True after a segment was allocated, freed, mapped or unmapped.
+    pub(crate) segments_changed: bool,
 }
 
-impl<'a> Told<'a> {
-    pub(crate) fn new(log: &'a mut Log) -> Self {
-        Self { log, segments: false }
+impl<'a> SegmentWatcher<'a> {
+    pub(crate) fn new(log: &'a mut EventLog) -> Self {
+        Self { log, segments_changed: false }
     }
 }
 
-impl Sink for Told<'_> {
+impl Sink for SegmentWatcher<'_> {
     #[inline(always)]
     fn event(&mut self, event: &Event) {
-        self.segments |= matches!(
+        self.segments_changed |= matches!(
             event.kind,
             EventKind::SegmentAllocated { .. }
                 | EventKind::SegmentFreed { .. }
@@ -239,15 +241,16 @@ mod tests {
     use super::*;
     use crate::host::HostDevice;
     use crate::host_memory::HostBuffer;
-    use crate::memory::{Element, sealed};
+    use crate::memory::Element;
     use crate::pool::DevicePool;
 
     const MIB: u64 = 1 << 20;
 
-    /// The host with a driver that tells who holds its memory: this process 3 MiB beside the pool, others 5 MiB.
-    struct Metered(HostDevice);
+    /// The host's memory with a driver that reports usage: this process holds 3 MiB outside the
+    /// pool, others hold 5 MiB.
+    struct MeteredHost(HostDevice);
 
-    impl Device for Metered {
+    impl Device for MeteredHost {
         fn reserve(&mut self, bytes: u64) -> Result<u64, DeviceError> {
             self.0.reserve(bytes)
         }
@@ -259,9 +262,8 @@ mod tests {
         }
     }
 
-    impl sealed::Sealed for Metered {}
-
-    impl MemoryDevice for Metered {
+    // SAFETY: It forwards to `HostDevice`; its `set_zero` always fails.
+    unsafe impl MemoryDevice for MeteredHost {
         type Stream = StreamId;
         type Buffer<T: Element> = HostBuffer<T>;
 
@@ -282,7 +284,7 @@ mod tests {
                 free_bytes: free_bytes.saturating_sub(8 * MIB),
             })
         }
-        // SAFETY: What the caller guarantees is what the host asks for.
+        // SAFETY: The caller's guarantees are those that the host needs.
         unsafe fn buffer<T: Element>(
             stream: &StreamId,
             address: u64,
@@ -308,7 +310,7 @@ mod tests {
         }
     }
 
-    /// Keeps the samples, and which event came before each.
+    /// Collects event kinds.
     #[derive(Clone, Default)]
     struct Samples(Arc<Mutex<Vec<EventKind>>>);
 
@@ -332,36 +334,36 @@ mod tests {
         }
     }
 
-    fn metered() -> (DevicePool<Metered>, Samples, Arc<AtomicU64>) {
+    fn metered() -> (DevicePool<MeteredHost>, Samples, Arc<AtomicU64>) {
         let (samples, time) = (Samples::default(), Arc::new(AtomicU64::new(0)));
         let clock = Arc::clone(&time);
-        let device = Metered(HostDevice::new(64 * MIB));
+        let device = MeteredHost(HostDevice::new(64 * MIB));
         let pool = DevicePool::new(device, Settings::default(), samples.clone(), move || clock.load(Ordering::Relaxed));
         (pool, samples, time)
     }
 
     #[test]
-    fn what_is_held_outside_the_pool_is_recorded_now_and_then() {
+    fn device_memory_is_sampled_when_segments_change() {
         let (pool, samples, time) = metered();
         assert_eq!(samples.samples(), [(3, 5, 56)]);
         let first = pool.caching_allocator_alloc(12 * MIB, StreamId(0)).expect("room");
-        assert_eq!(samples.samples().len(), 1, "not so soon after the first");
+        assert_eq!(samples.samples().len(), 1, "too soon after the first sample");
         time.store(SAMPLE_EVERY_NS, Ordering::Relaxed);
         let second = pool.caching_allocator_alloc(10 * MIB, StreamId(0)).expect("room");
         assert_eq!(samples.samples()[1..], [(3, 5, 34)]);
         time.store(3 * SAMPLE_EVERY_NS, Ordering::Relaxed);
         for address in [first, second] {
-            // SAFETY: Nobody uses it.
+            // SAFETY: The address is not used afterwards.
             unsafe { pool.caching_allocator_delete(address.expect("bytes")) }.expect("live");
         }
-        assert_eq!(samples.samples().len(), 2, "no segment has come or gone");
-        pool.empty_cache().expect("the host takes its memory back");
+        assert_eq!(samples.samples().len(), 2, "no segment has changed");
+        pool.empty_cache().expect("the host releases its memory");
         assert_eq!(samples.samples()[2..], [(3, 5, 56)]);
     }
 
     #[test]
-    fn the_times_of_events_never_go_back() {
-        /// Keeps the times.
+    fn event_times_never_go_back() {
+        /// Collects event times.
         struct Times(Arc<Mutex<Vec<u64>>>);
 
         impl Sink for Times {
@@ -380,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_hold_is_in_the_error() {
+    fn out_of_memory_error_contains_other_processes_memory() {
         let (pool, samples, _) = metered();
         let error = pool.caching_allocator_alloc(100 * MIB, StreamId(0)).expect_err("no room");
         let AllocateError::OutOfMemory(details) = error else { panic!("{error}") };
@@ -391,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_that_cannot_be_filled_gives_its_memory_back() {
+    fn buffer_that_cannot_be_initialized_is_freed() {
         let (pool, _, _) = metered();
         assert!(matches!(pool.alloc_zeros::<u8>(1000), Err(AllocateError::Device(DeviceError::Failed(_)))));
         assert_eq!((pool.memory_allocated(), pool.max_memory_allocated()), (0, 1024));

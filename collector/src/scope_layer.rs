@@ -1,4 +1,4 @@
-//! Spans of the `tracing` crate as scopes.
+//! A `tracing` layer that makes spans scopes.
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -8,16 +8,15 @@ use tracing_subscriber::layer::Context as LayerContext;
 use tracing_subscriber::registry::LookupSpan;
 use vramscope_trace::Category;
 
-use super::{Context, Holder, enter, leave};
+use crate::scope::{Context, Holder, enter, leave};
 
-/// The field of a span that says what memory asked for in it is for.
+/// Name of the span field with the category.
 const CATEGORY: &str = "category";
 
-/// Makes a scope of each `tracing` span while a thread is in it, so that a program that has spans already says where its memory is asked for
-/// with no change to its code.
+/// A `tracing` layer that makes each span a scope while a thread is in it.
 ///
-/// The span's name is the scope's. A field `category` with the name of a [`Category`] says what the memory is for; other fields
-/// are not looked at, since each of their values would be a scope of its own.
+/// The span's name is the scope's name. A field `category` with the name of a [`Category`] sets the
+/// category. Other fields are ignored, because each of their values would be a different scope.
 ///
 /// ```
 /// use tracing_subscriber::layer::SubscriberExt;
@@ -27,25 +26,26 @@ const CATEGORY: &str = "category";
 /// tracing::subscriber::with_default(subscriber, || {
 ///     let _step = tracing::info_span!("step").entered();
 ///     let _forward = tracing::info_span!("forward", category = "activation").entered();
-///     // What this thread asks any pool for is now said to be an activation, asked for in `step/forward`.
+///     // Allocations of this thread are now recorded as activations of `step/forward`.
 /// });
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScopeLayer(());
 
 impl ScopeLayer {
-    /// A layer to put on a subscriber that keeps its spans, such as `tracing_subscriber::registry()`.
+    /// Creates a layer for a subscriber that stores spans, such as
+    /// `tracing_subscriber::registry()`.
     #[must_use]
     pub const fn new() -> Self {
         Self(())
     }
 }
 
-/// What a span says that its memory is for.
+/// The category in a span's field, if it is valid.
 #[derive(Clone, Copy, Default)]
-struct Said(Option<Category>);
+struct SpanCategory(Option<Category>);
 
-impl Visit for Said {
+impl Visit for SpanCategory {
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == CATEGORY {
             self.0 = Category::ALL.into_iter().find(|category| category.name() == value);
@@ -65,27 +65,27 @@ fn has_category(metadata: &Metadata<'_>) -> bool {
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ScopeLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: LayerContext<'_, S>) {
         if has_category(attributes.metadata()) {
-            let mut said = Said::default();
-            attributes.record(&mut said);
+            let mut category = SpanCategory::default();
+            attributes.record(&mut category);
             if let Some(span) = context.span(id) {
-                span.extensions_mut().replace(said);
+                span.extensions_mut().replace(category);
             }
         }
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: LayerContext<'_, S>) {
         if let Some(span) = context.span(id).filter(|span| has_category(span.metadata())) {
-            let mut said = span.extensions().get::<Said>().copied().unwrap_or_default();
-            values.record(&mut said);
-            span.extensions_mut().replace(said);
+            let mut category = span.extensions().get::<SpanCategory>().copied().unwrap_or_default();
+            values.record(&mut category);
+            span.extensions_mut().replace(category);
         }
     }
 
     fn on_enter(&self, id: &Id, context: LayerContext<'_, S>) {
         let Some(span) = context.span(id) else { return };
         let metadata = span.metadata();
-        let said = if has_category(metadata) { span.extensions().get::<Said>().copied() } else { None };
-        let inside = Context::current().inside(metadata.name(), said.and_then(|said| said.0));
+        let category = if has_category(metadata) { span.extensions().get::<SpanCategory>().copied() } else { None };
+        let inside = Context::current().inside(metadata.name(), category.and_then(|category| category.0));
         enter(Holder::Span(id.into_u64()), inside);
     }
 
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_scopes_among_scopes() {
+    fn spans_nest_with_scopes() {
         in_subscriber(|| {
             let step = info_span!("step", number = 7).entered();
             check("step", Category::Unknown);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_may_be_entered_again_and_on_another_thread() {
+    fn span_can_be_entered_again_and_on_another_thread() {
         in_subscriber(|| {
             let span = info_span!("task", category = tracing::field::Empty);
             span.in_scope(|| check("task", Category::Unknown));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_category_that_is_none_says_nothing() {
+    fn invalid_category_is_ignored() {
         in_subscriber(|| {
             let _outer = Scope::of(Category::Parameter);
             info_span!("odd", category = "elephant").in_scope(|| check("odd", Category::Parameter));

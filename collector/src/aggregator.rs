@@ -1,0 +1,300 @@
+//! Merges the recordings of several processes into one (`vramscope serve`).
+//!
+//! Each process connects, identifies itself and pushes its recording. The merged recording
+//! renumbers devices and sites, orders all events by the machine's clock, and goes to a [`Hub`] and
+//! optionally a file. A malformed stream ends its own connection only.
+//!
+//! `renumber` maps a process's sites and strings to the merged recording's, `source` decodes one
+//! process's stream, and `merge` orders the events of all.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use vramscope_trace::{RecordingInfo, MemoryState};
+
+use crate::controls::Controls;
+use crate::hub::Hub;
+use crate::process::Process;
+use crate::recorder::{Outputs, Streams, Summary};
+
+mod merge;
+mod renumber;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use merge::{Joined, Merger, Output};
+
+/// Interval between merge passes; the same as the recorder's.
+const MERGE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Receives messages for the user.
+type Log = Box<dyn Fn(&str) + Send + Sync>;
+
+enum State {
+    NotStarted,
+    /// The hub is ended when the recording stops.
+    Running(Box<Merger<Streams>>, Option<Hub>),
+    Stopped,
+}
+
+impl State {
+    fn merger(&mut self) -> Result<&mut Merger<Streams>, String> {
+        match self {
+            Self::NotStarted => Err("the server is still starting".to_owned()),
+            Self::Running(merger, _) => Ok(merger),
+            Self::Stopped => Err("the server is stopping".to_owned()),
+        }
+    }
+}
+
+struct AggregatorState {
+    state: Mutex<State>,
+    /// Monotonic start time and the Unix time it corresponds to, in nanoseconds. Later changes of
+    /// the system clock have no effect.
+    start: (Instant, u64),
+    log: Log,
+    /// Devices of the connected processes after the last merge pass. Kept separately so that
+    /// readers never wait for `state`.
+    connected_devices: Mutex<BTreeSet<u16>>,
+}
+
+impl AggregatorState {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic concerns the stream of one process; the others continue.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_unix_ns(&self) -> u64 {
+        let (start, start_unix_ns) = self.start;
+        start_unix_ns.saturating_add(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// Merges the recordings of several processes into one. Clones share the same merger.
+#[derive(Clone)]
+pub struct Aggregator(Arc<AggregatorState>);
+
+impl fmt::Debug for Aggregator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Aggregator").finish_non_exhaustive()
+    }
+}
+
+impl Aggregator {
+    /// Creates an aggregator that accepts no process until [`begin`](Self::begin).
+    ///
+    /// `log` receives a message for each process that connects or disconnects.
+    #[must_use]
+    pub fn new(log: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
+        Self(Arc::new(AggregatorState {
+            state: Mutex::new(State::NotStarted),
+            start: (Instant::now(), unix_ns),
+            log: Box::new(log),
+            connected_devices: Mutex::default(),
+        }))
+    }
+
+    /// Begins the recording, and accepts processes from now on.
+    ///
+    /// # Errors
+    /// If the operating system cannot start a thread.
+    pub fn begin(&self, outputs: Outputs) -> io::Result<()> {
+        let unix_ns = self.0.now_unix_ns();
+        let info = RecordingInfo { epoch_unix_ns: unix_ns, source: "vramscope serve".to_owned(), ..RecordingInfo::default() };
+        let hub = outputs.hub.clone();
+        let merger = Merger::new(Streams::new(&info, outputs), unix_ns);
+        *self.0.lock() = State::Running(Box::new(merger), hub);
+        let state = Arc::downgrade(&self.0);
+        let run = move || report_panic(&state, || merge_loop(&state));
+        std::thread::Builder::new().name("vramscope-merge".into()).spawn(run).map(drop)
+    }
+
+    /// Returns the devices of the connected processes, without waiting.
+    #[cfg_attr(not(feature = "metrics"), expect(dead_code))]
+    pub(crate) fn connected_devices(&self) -> BTreeSet<u16> {
+        self.0.connected_devices.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Offers the commands `record` and `mark`.
+    ///
+    /// `record` writes what `hub` holds to a new file in `folder`; `hub` must be the hub that the
+    /// recording goes to. `mark` adds a mark to the first device of each connected process.
+    pub fn offer_recording(&self, controls: &Controls, hub: &Hub, folder: impl Into<PathBuf>) {
+        let aggregator = self.clone();
+        controls.offer_file(hub, folder.into(), move || {
+            if let Ok(merger) = aggregator.0.lock().merger() {
+                merger.output.finish_pass(None, true);
+            }
+        });
+        let aggregator = self.clone();
+        controls.offer_mark(move |name| {
+            let now_unix_ns = aggregator.0.now_unix_ns();
+            match aggregator.0.lock().merger()?.mark_all(name, now_unix_ns) {
+                0 => Err("no connected process has recorded anything yet".to_owned()),
+                1 => Ok("added the mark to the recording".to_owned()),
+                count => Ok(format!("added the mark to the recording for each of {count} processes")),
+            }
+        });
+    }
+
+    /// Connects a process.
+    ///
+    /// # Errors
+    /// If the process is refused, with the reason.
+    pub(crate) fn join(&self, process: Process) -> Result<ProcessConnection, String> {
+        let name = format!("{} ({process})", process.short_name());
+        let name = if process.rank.is_some() { name } else { process.to_string() };
+        let now_unix_ns = self.0.now_unix_ns();
+        let mut state = self.0.lock();
+        let merger = state.merger()?;
+        let joined = merger.join(process, now_unix_ns)?;
+        let connected = merger.connected();
+        drop(state);
+        let verb = if joined.is_reconnect { "reconnected" } else { "joined" };
+        self.log(&format!("{name} {verb}; {connected} connected"));
+        Ok(ProcessConnection { aggregator: self.clone(), joined, name, failure: None })
+    }
+
+    fn log(&self, message: &str) {
+        (self.0.log)(message);
+    }
+
+    /// Ends the recording and returns its summary, or `None` if it has not begun or has already
+    /// ended.
+    pub fn stop(&self) -> Option<Summary> {
+        let State::Running(merger, hub) = std::mem::replace(&mut *self.0.lock(), State::Stopped) else { return None };
+        let mut streams = merger.finish(self.0.now_unix_ns());
+        streams.summary.events = streams.state().event();
+        streams.finish_pass(None, true);
+        let summary = streams.finish();
+        if let Some(hub) = hub {
+            hub.end();
+        }
+        Some(summary)
+    }
+}
+
+/// A connected process. Dropping it disconnects the process.
+#[derive(Debug)]
+pub(crate) struct ProcessConnection {
+    aggregator: Aggregator,
+    joined: Joined,
+    name: String,
+    /// Why the process's stream was refused.
+    failure: Option<String>,
+}
+
+impl ProcessConnection {
+    /// Returns the number of the first chunk that is missing.
+    pub(crate) fn resume(&self) -> u64 {
+        self.joined.resume
+    }
+
+    /// Takes whole chunks; the chunk after them has the number `next`.
+    ///
+    /// Waits while too many of the process's events wait for those of other processes.
+    ///
+    /// # Errors
+    /// If the chunks are invalid or exceed a limit. The process's stream is refused from then on.
+    pub(crate) fn push(&mut self, bytes: &[u8], next: u64) -> Result<(), String> {
+        let state = &self.aggregator.0;
+        let mut taken =
+            state.lock().merger().and_then(|merger| merger.push(&self.joined, bytes, next, state.now_unix_ns()));
+        while taken == Ok(false) {
+            std::thread::sleep(MERGE_INTERVAL / 4);
+            taken = state.lock().merger().and_then(|merger| merger.resume_push(&self.joined, state.now_unix_ns()));
+        }
+        self.failure = taken.as_ref().err().cloned();
+        taken.map(drop)
+    }
+
+    /// Ends the process's recording.
+    pub(crate) fn end(&mut self) {
+        let now_unix_ns = self.aggregator.0.now_unix_ns();
+        if let Ok(merger) = self.aggregator.0.lock().merger() {
+            merger.end(&self.joined, now_unix_ns);
+        }
+    }
+}
+
+impl Drop for ProcessConnection {
+    fn drop(&mut self) {
+        let now_unix_ns = self.aggregator.0.now_unix_ns();
+        let mut state = self.aggregator.0.lock();
+        let Ok(merger) = state.merger() else { return };
+        let left = merger.leave(&self.joined, now_unix_ns);
+        let connected = merger.connected();
+        drop(state);
+        let Some(left) = left else { return };
+        let name = &self.name;
+        let message = match &self.failure {
+            Some(reason) => format!("disconnected {name}: {reason}"),
+            None if left.has_ended => format!("{name} has ended"),
+            None => format!("{name} disconnected; waiting for it to reconnect"),
+        };
+        let lost = if left.lost > 0 { format!("; {} of its events are missing", left.lost) } else { String::new() };
+        self.aggregator.log(&format!("{message}{lost}; {connected} connected"));
+    }
+}
+
+/// Runs `work` and reports a panic instead of losing it on the merge thread.
+fn report_panic(state: &Weak<AggregatorState>, work: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(work)).is_err()
+        && let Some(state) = state.upgrade()
+    {
+        (state.log)(
+            "internal error in the merge thread; pushed data is delayed or lost: restart `vramscope serve` and \
+             report this",
+        );
+    }
+}
+
+/// Merges every [`MERGE_INTERVAL`] until the aggregator is stopped or dropped.
+fn merge_loop(state: &Weak<AggregatorState>) {
+    let mut pass_start = Instant::now();
+    loop {
+        std::thread::sleep(MERGE_INTERVAL);
+        let Some(shared) = state.upgrade() else { return };
+        let now_unix_ns = shared.now_unix_ns();
+        let mut state = shared.lock();
+        let Ok(merger) = state.merger() else { return };
+        let previous_start = std::mem::replace(&mut pass_start, Instant::now());
+        merger.merge(now_unix_ns, false);
+        *shared.connected_devices.lock().unwrap_or_else(PoisonError::into_inner) = merger.connected_devices();
+        let events = merger.output.state().event();
+        let has_new_events = std::mem::replace(&mut merger.output.summary.events, events) != events;
+        merger.output.finish_pass(has_new_events.then_some(previous_start), false);
+    }
+}
+
+#[cfg(test)]
+impl Aggregator {
+    /// Runs `work` while the merger is locked.
+    pub(crate) fn while_locked(&self, work: impl FnOnce()) {
+        let _state = self.0.lock();
+        work();
+    }
+
+    /// Reports a panic as the merge thread does.
+    pub(crate) fn panic_in_merge_thread(&self) {
+        report_panic(&Arc::downgrade(&self.0), || panic!("test panic"));
+    }
+}
+
+impl Output for Streams {
+    fn head(&mut self, info: &RecordingInfo) {
+        Streams::head(self, info);
+    }
+
+    fn state(&self) -> &MemoryState {
+        Streams::state(self)
+    }
+}

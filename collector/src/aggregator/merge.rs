@@ -1,0 +1,460 @@
+//! Merges the entries of all processes in the order of the machine's clock.
+//!
+//! An entry waits until every connected process has sent something later, or for [`WAIT_NS`]. An
+//! entry that arrives later than that gets the time of the last merged entry: time never goes back.
+//! An invalid stream affects its own process only.
+//!
+//! If the server starts after the processes, all of them push their history at once. The merger
+//! then waits for [`HOLD_NS`] until all have connected, and decodes only as much of each process as
+//! is next in time order.
+
+use std::collections::BTreeSet;
+
+use vramscope_trace::{Annotation, DeviceState, Event, EventKind, RecordingInfo, MemoryState, Sink, SiteId, AnnotationStage};
+
+use super::source::{Entry, MAX_PENDING_WEIGHT, MergeContext, Pending, Source};
+use crate::process::Process;
+
+/// The longest that an entry waits for a silent process. A recorder sends events every 20 ms;
+/// delays of a busy machine and of the connection are well below this.
+pub(super) const WAIT_NS: u64 = 200_000_000;
+/// How long nothing is merged if a process started well before the server. A process reconnects
+/// within this time.
+pub(super) const HOLD_NS: u64 = 6_000_000_000;
+/// For this long after its first connection, a process that still sends old events is waited for,
+/// as long as it keeps sending.
+const CATCH_UP_NS: u64 = 30_000_000_000;
+/// The most processes, including disconnected ones that may reconnect.
+const MAX_PROCESSES: usize = 256;
+/// The most segments and blocks of all processes: the limit of a full state.
+const MAX_RANGES: usize = 1 << 20;
+/// The mark on a process's devices when its recording has ended.
+const ENDED_MARK: &str = "process ended";
+/// The mark on a process's devices when its connection is lost.
+const LOST_MARK: &str = "connection to the process lost";
+/// The error of a connection that a newer one of the same process has replaced.
+const REPLACED: &str = "the process has opened another connection";
+
+/// The destination of the merged recording.
+pub(super) trait Output: Sink {
+    /// Replaces the recording's info.
+    fn head(&mut self, info: &RecordingInfo);
+    /// Returns the memory state after the last merged event.
+    fn state(&self) -> &MemoryState;
+}
+
+/// One connection of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Joined {
+    pub(super) identity: String,
+    pub(super) connection: u64,
+    /// The number of the first chunk that is missing.
+    pub(super) resume: u64,
+    /// True if the process was connected before.
+    pub(super) is_reconnect: bool,
+}
+
+/// The state of a process that disconnected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Left {
+    pub(super) has_ended: bool,
+    /// The number of its missing events.
+    pub(super) lost: u64,
+}
+
+/// Merges the recordings of all processes into one output.
+#[derive(Debug)]
+pub(super) struct Merger<O> {
+    pub(super) output: O,
+    context: MergeContext,
+    sources: Vec<Source>,
+    /// The time of the last merged entry.
+    last_ns: u64,
+    /// The number of the newest connection.
+    connections: u64,
+    /// Nothing is merged before this time.
+    hold_until_unix_ns: u64,
+}
+
+impl<O: Output> Merger<O> {
+    /// Creates a merger without processes. Time 0 is `epoch_unix_ns`, or that of the first process
+    /// if it is earlier.
+    pub(super) fn new(output: O, epoch_unix_ns: u64) -> Self {
+        let context = MergeContext::new(epoch_unix_ns);
+        Self { output, context, sources: Vec::new(), last_ns: 0, connections: 0, hold_until_unix_ns: 0 }
+    }
+
+    fn now_ns(&self, now_unix_ns: u64) -> u64 {
+        self.context.now_ns(now_unix_ns)
+    }
+
+    fn source_index(&self, identity: &str) -> Option<usize> {
+        self.sources.iter().position(|source| source.process.identity == identity)
+    }
+
+    /// Returns the source of a connection, if it is the process's newest connection.
+    fn source(&mut self, joined: &Joined) -> Option<&mut Source> {
+        let index = self.source_index(&joined.identity)?;
+        Some(&mut self.sources[index]).filter(|source| source.connection == Some(joined.connection))
+    }
+
+    /// Connects a process, for the first time or again.
+    ///
+    /// # Errors
+    /// If its stream was refused before, or there are too many processes.
+    pub(super) fn join(&mut self, process: Process, now_unix_ns: u64) -> Result<Joined, String> {
+        let identity = process.identity.clone();
+        let known = self.source_index(&identity);
+        if let Some(reason) = known.and_then(|index| self.sources[index].failure.as_ref()) {
+            return Err(reason.clone());
+        }
+        if known.is_none() {
+            self.ensure_capacity(now_unix_ns)?;
+            let has_same_rank = |source: &&Source| {
+                source.process.rank.is_some()
+                    && (source.process.rank, &source.process.host) == (process.rank, &process.host)
+            };
+            let run = 1 + self.sources.iter().filter(has_same_rank).count();
+            self.sources.push(Source::new(process, run, now_unix_ns));
+        }
+        self.connections += 1;
+        let index = known.unwrap_or(self.sources.len() - 1);
+        let source = &mut self.sources[index];
+        (source.connection, source.has_ended) = (Some(self.connections), false);
+        Ok(Joined { identity, connection: self.connections, resume: source.next, is_reconnect: known.is_some() })
+    }
+
+    /// At the limit on processes, forgets the one that has been disconnected the longest.
+    fn ensure_capacity(&mut self, now_unix_ns: u64) -> Result<(), String> {
+        if self.sources.len() < MAX_PROCESSES {
+            return Ok(());
+        }
+        self.merge(now_unix_ns, true);
+        let disconnected = self.sources.iter().enumerate().filter(|(_, source)| source.connection.is_none());
+        let oldest = disconnected.min_by_key(|(_, source)| source.disconnected_unix_ns).map(|(index, _)| index);
+        let oldest = oldest.ok_or_else(|| format!("the limit of {MAX_PROCESSES} processes is reached"))?;
+        let forgotten = self.sources.remove(oldest);
+        self.context.table.forget(&forgotten.numbers);
+        Ok(())
+    }
+
+    /// Takes whole chunks of a process; the chunk after them has the number `next`. Returns true if
+    /// all were decoded; otherwise [`resume_push`](Self::resume_push) must be called later.
+    ///
+    /// # Errors
+    /// If the chunks are invalid or exceed a limit. The stream is refused from then on; what was
+    /// decoded before stays.
+    pub(super) fn push(&mut self, joined: &Joined, bytes: &[u8], next: u64, now_unix_ns: u64) -> Result<bool, String> {
+        let source = self.source(joined).ok_or(REPLACED)?;
+        source.failure.clone().map_or(Ok(()), Err)?;
+        source.push(bytes);
+        source.next = next;
+        self.resume_push(joined, now_unix_ns)
+    }
+
+    /// Decodes chunks that exceeded the limit on pending entries before.
+    ///
+    /// # Errors
+    /// See [`push`](Self::push).
+    pub(super) fn resume_push(&mut self, joined: &Joined, now_unix_ns: u64) -> Result<bool, String> {
+        let decoded = self.decode(joined, now_unix_ns);
+        if let (Err(reason), Some(source)) = (&decoded, self.source(joined)) {
+            source.fail(reason.clone());
+        }
+        decoded
+    }
+
+    fn decode(&mut self, joined: &Joined, now_unix_ns: u64) -> Result<bool, String> {
+        loop {
+            let source = self.source(joined).ok_or(REPLACED)?;
+            source.failure.clone().map_or(Ok(()), Err)?;
+            let index = self.source_index(&joined.identity).ok_or(REPLACED)?;
+            let started_earlier = self.context.started_earlier;
+            let is_complete = self.sources[index].step(now_unix_ns, &mut self.context)?;
+            if self.context.started_earlier && !started_earlier {
+                self.hold_until_unix_ns = now_unix_ns.saturating_add(HOLD_NS);
+            }
+            let merged = self.merge(now_unix_ns, false);
+            if self.ranges() > MAX_RANGES {
+                self.apply_state(index, &MemoryState::default());
+                return Err(format!("the limit of {MAX_RANGES} segments and blocks of all processes is reached"));
+            }
+            if is_complete || merged == 0 {
+                return Ok(is_complete);
+            }
+        }
+    }
+
+    /// Returns the number of segments and blocks in the merged state.
+    fn ranges(&self) -> usize {
+        self.output.state().devices().map(|(_, device)| device.blocks().len() + device.segments().len()).sum()
+    }
+
+    /// Ends a process's recording.
+    pub(super) fn end(&mut self, joined: &Joined, now_unix_ns: u64) {
+        self.mark(joined, ENDED_MARK, now_unix_ns);
+        if let Some(source) = self.source(joined) {
+            source.has_ended = true;
+        }
+    }
+
+    /// Disconnects a process. Returns `None` if a newer connection has replaced this one.
+    pub(super) fn leave(&mut self, joined: &Joined, now_unix_ns: u64) -> Option<Left> {
+        let has_ended = self.source(joined)?.has_ended;
+        if !has_ended {
+            self.mark(joined, LOST_MARK, now_unix_ns);
+        }
+        let source = self.source(joined)?;
+        (source.connection, source.disconnected_unix_ns) = (None, now_unix_ns);
+        Some(Left { has_ended, lost: source.lost })
+    }
+
+    /// Adds a mark to all devices of a process.
+    fn mark(&mut self, joined: &Joined, name: &str, now_unix_ns: u64) {
+        let (name, now_ns) = (self.context.table.interner.string(name), self.now_ns(now_unix_ns));
+        let Some(source) = self.source(joined) else { return };
+        let kind = EventKind::Mark { stage: AnnotationStage::Instant, name, address: 0, site: SiteId(0) };
+        for device in source.devices.values().copied().collect::<Vec<_>>() {
+            source.append(now_ns, now_ns, Entry::Event(kind, device));
+        }
+    }
+
+    /// Adds a mark to the first device of each connected process, and returns the number of marks.
+    ///
+    /// The marks are merged at once, with a time [`WAIT_NS`] ago, so that they do not make events
+    /// late that are still in transit. Adds none while merging is on hold.
+    pub(super) fn mark_all(&mut self, name: &str, now_unix_ns: u64) -> usize {
+        if now_unix_ns < self.hold_until_unix_ns {
+            return 0;
+        }
+        let devices: Vec<_> = self.running().filter_map(|source| source.devices.values().next().copied()).collect();
+        if !devices.is_empty() {
+            let name = self.context.table.interner.string(name);
+            self.output_definitions();
+            self.last_ns = self.last_ns.max(self.now_ns(now_unix_ns).saturating_sub(WAIT_NS));
+            let kind = EventKind::Mark { stage: AnnotationStage::Instant, name, address: 0, site: SiteId(0) };
+            let time_ns = self.last_ns;
+            devices.iter().for_each(|&device| self.output.event(&Event { device, time_ns, kind }));
+        }
+        devices.len()
+    }
+
+    /// Merges the entries that are ready, or everything pending if `all` is true. Returns their
+    /// number.
+    pub(super) fn merge(&mut self, now_unix_ns: u64, all: bool) -> u64 {
+        if now_unix_ns < self.hold_until_unix_ns && !all {
+            return 0;
+        }
+        self.output_definitions();
+        let now_ns = self.now_ns(now_unix_ns);
+        let mut merged = 0;
+        while let Some((index, until_ns)) = self.next_source(now_ns, all) {
+            while let Some(pending) = self.sources[index].pop() {
+                self.output_entry(index, pending);
+                merged += 1;
+                if self.sources[index].pending.front().is_none_or(|next| next.time_ns > until_ns) {
+                    break;
+                }
+            }
+            self.refill(index, now_unix_ns);
+        }
+        merged
+    }
+
+    /// Decodes more of a process's pushed chunks once none of its entries is pending.
+    fn refill(&mut self, index: usize, now_unix_ns: u64) {
+        let source = &mut self.sources[index];
+        if source.has_more && source.pending.is_empty() {
+            if let Err(reason) = source.step(now_unix_ns, &mut self.context) {
+                source.fail(reason);
+            }
+            self.output_definitions();
+        }
+    }
+
+    /// Returns the source with the next entry and the time up to which its entries are next, or
+    /// `None` if the next entry must wait.
+    fn next_source(&self, now_ns: u64, all: bool) -> Option<(usize, u64)> {
+        let mut first: Option<(u64, usize)> = None;
+        // The first pending time of the other sources, and the time before which no connected
+        // process can send any more entries.
+        let (mut second_ns, mut known_ns) = (u64::MAX, u64::MAX);
+        // The last arrival from a silent process that is still sending its history.
+        let mut catch_up_arrival_ns = 0;
+        let mut is_full = false;
+        for (index, source) in self.sources.iter().enumerate() {
+            is_full |= source.weight >= MAX_PENDING_WEIGHT;
+            let Some(pending) = source.pending.front() else {
+                if source.is_awaited() {
+                    known_ns = known_ns.min(source.until_ns);
+                    // Entries before the last merged one come too late to be ordered, so the source
+                    // is not waited for.
+                    let is_catching_up = !source.has_caught_up && source.until_ns >= self.last_ns;
+                    if is_catching_up && now_ns.saturating_sub(self.now_ns(source.joined_unix_ns)) < CATCH_UP_NS {
+                        catch_up_arrival_ns = catch_up_arrival_ns.max(source.last_arrival_ns);
+                    }
+                }
+                continue;
+            };
+            match first {
+                Some((time_ns, _)) if time_ns <= pending.time_ns => second_ns = second_ns.min(pending.time_ns),
+                _ => {
+                    second_ns = first.map_or(second_ns, |(time_ns, _)| time_ns);
+                    first = Some((pending.time_ns, index));
+                }
+            }
+        }
+        let (time_ns, index) = first?;
+        if all {
+            return Some((index, second_ns));
+        }
+        let arrived_ns = self.sources[index].pending.front()?.arrived_ns;
+        // A due entry is merged alone, because the silent processes may have sent something before
+        // the next one is due.
+        let is_receiving_history = now_ns.saturating_sub(catch_up_arrival_ns) < WAIT_NS;
+        let is_due = !is_receiving_history && (is_full || now_ns.saturating_sub(arrived_ns) >= WAIT_NS);
+        (time_ns <= known_ns || is_due).then_some((index, second_ns.min(known_ns)))
+    }
+
+    /// Outputs the new info, if it has changed, and new definitions.
+    fn output_definitions(&mut self) {
+        if std::mem::take(&mut self.context.info_changed) {
+            self.output.head(&self.info());
+        }
+        for definition in self.context.table.interner.take_new() {
+            self.output.define(&definition);
+        }
+    }
+
+    fn info(&self) -> RecordingInfo {
+        let mut programs: Vec<&str> = Vec::new();
+        for source in &self.sources {
+            if !programs.contains(&source.process.program.as_str()) && programs.len() < 3 {
+                programs.push(&source.process.program);
+            }
+        }
+        RecordingInfo {
+            source: if programs.is_empty() { "vramscope serve".to_owned() } else { programs.join(", ") },
+            writer: concat!("vramscope-collector ", env!("CARGO_PKG_VERSION")).to_owned(),
+            epoch_unix_ns: self.context.epoch_unix_ns,
+            alloc_conf: self.context.alloc_conf.clone().unwrap_or_default(),
+            devices: self.context.devices.values().cloned().collect(),
+            ..RecordingInfo::default()
+        }
+    }
+
+    fn output_entry(&mut self, index: usize, pending: Pending) {
+        self.last_ns = self.last_ns.max(pending.time_ns);
+        let time_ns = self.last_ns;
+        match pending.entry {
+            Entry::Event(kind, device) => self.output.event(&Event { device, time_ns, kind }),
+            Entry::Annotation(annotation) => {
+                let at_event = self.output.state().event();
+                self.output.annotation(&Annotation { at_event, ..annotation });
+            }
+            Entry::State { state, lost } => {
+                if lost > 0
+                    && let Some(&device) = self.sources[index].devices.values().next()
+                {
+                    self.output.event(&Event { device, time_ns, kind: EventKind::Gap { lost } });
+                }
+                self.apply_state(index, &state);
+            }
+        }
+    }
+
+    /// Replaces the memory of one process by its full state, unless it is equal. The other
+    /// processes' memory stays.
+    fn apply_state(&mut self, index: usize, received: &MemoryState) {
+        let source = &self.sources[index];
+        let empty = DeviceState::default();
+        let current = self.output.state();
+        let devices = source.devices.iter().map(|(&local, &merged)| (merged, received.device(local).unwrap_or(&empty)));
+        if devices.clone().all(|(merged, received)| is_equal(current.device(merged).unwrap_or(&empty), received)) {
+            return;
+        }
+        let mut state = current.clone();
+        let (event, now_ns) = (state.event(), self.last_ns);
+        for (merged, received) in devices {
+            let current = current.device(merged).unwrap_or(&empty);
+            *state.device_mut(merged) = merged_device(source, received, current, event, now_ns);
+        }
+        state.set_time_ns(state.time_ns().max(now_ns));
+        self.output.full_state(&state);
+    }
+
+    /// Returns the number of connected processes.
+    pub(super) fn connected(&self) -> usize {
+        self.sources.iter().filter(|source| source.connection.is_some()).count()
+    }
+
+    /// Returns the devices of the connected processes whose recording has not ended.
+    pub(super) fn connected_devices(&self) -> BTreeSet<u16> {
+        self.running().flat_map(|source| source.devices.values().map(|device| device.0)).collect()
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Source> {
+        self.sources.iter().filter(|source| source.connection.is_some() && !source.has_ended)
+    }
+
+    /// Merges everything that is left, and returns the output.
+    pub(super) fn finish(mut self, now_unix_ns: u64) -> O {
+        for index in 0..self.sources.len() {
+            // An error ends the source; its process is no longer connected to receive the reason.
+            while let Ok(false) = self.sources[index].step(now_unix_ns, &mut self.context) {
+                self.merge(now_unix_ns, true);
+            }
+        }
+        self.merge(now_unix_ns, true);
+        self.output
+    }
+}
+
+/// Returns true if two states of a device are equal, apart from sites, ages and event numbers.
+fn is_equal(current: &DeviceState, received: &DeviceState) -> bool {
+    current.counters() == received.counters()
+        && current.sample() == received.sample()
+        && current.segments().len() == received.segments().len()
+        && current.blocks().len() == received.blocks().len()
+        && current.segments().zip(received.segments()).all(|(a, b)| {
+            (a.address, a.size, a.stream, a.pool, a.expandable) == (b.address, b.size, b.stream, b.pool, b.expandable)
+        })
+        && current.blocks().zip(received.blocks()).all(|(a, b)| {
+            (a.address, a.size, a.requested, a.stream, a.pool, a.pending_free)
+                == (b.address, b.size, b.requested, b.stream, b.pool, b.pending_free)
+        })
+}
+
+/// Returns a device's received state with the merged recording's numbers and times. Segments and
+/// blocks that were already in `current` keep their first event; all others began at `event` at the
+/// latest.
+fn merged_device(
+    source: &Source,
+    received: &DeviceState,
+    current: &DeviceState,
+    event: u64,
+    now_ns: u64,
+) -> DeviceState {
+    received.with_remapped_ids(
+        |segment| {
+            let known = current.segment_at(segment.address).filter(|known| known.address == segment.address);
+            (source.numbers.site(segment.site), known.map_or(event, |known| known.since_event))
+        },
+        |block| {
+            let (site, since_ns) = (source.numbers.site(block.site), source.merged_ns(block.since_ns, now_ns));
+            let known = current.block(block.address).filter(|known| {
+                known.site == site && known.size == block.size && known.since_ns.abs_diff(since_ns) <= WAIT_NS
+            });
+            known.map_or((site, event, since_ns), |known| (site, known.since_event, known.since_ns))
+        },
+    )
+}
+
+#[cfg(test)]
+impl<O> Merger<O> {
+    /// Returns the merged recording's number of a process's device.
+    pub(super) fn merged_device_id(&self, identity: &str, local: u16) -> Option<vramscope_trace::DeviceId> {
+        let source = self.sources.iter().find(|source| source.process.identity == identity)?;
+        source.devices.get(&vramscope_trace::DeviceId(local)).copied()
+    }
+}

@@ -1,0 +1,362 @@
+//! Decodes one process's stream and converts it to the numbers and the clock of the merged
+//! recording.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use vramscope_trace::{
+    Annotation, Decoder, DeviceId, DeviceInfo, Event, EventKind, RecordingInfo, DecodedItem, MemoryState, SiteId, StringId,
+};
+
+use super::renumber::{DefinitionTable, SourceNumbers};
+use crate::process::{Process, plain};
+
+/// The most devices of one process.
+const MAX_DEVICES: usize = 64;
+/// The most entries of one process that may be pending: events, and segments and blocks of states.
+pub(super) const MAX_PENDING_WEIGHT: usize = 1 << 16;
+/// The most devices of all processes, including disconnected ones.
+const MAX_ALL_DEVICES: usize = 2048;
+/// Times less than this long ago count as current.
+const CURRENT_NS: u64 = 1_000_000_000;
+/// The longest time between the first process's start and the server's: a month. A process with an
+/// earlier start has a wrong clock.
+const MAX_EARLIER_NS: u64 = 31 * 24 * 3600 * 1_000_000_000;
+
+/// An entry that waits to be merged.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) time_ns: u64,
+    /// When the entry arrived.
+    pub(super) arrived_ns: u64,
+    pub(super) entry: Entry,
+}
+
+#[derive(Debug)]
+pub(super) enum Entry {
+    Event(EventKind, DeviceId),
+    /// The process's full state. `lost` events before it are missing.
+    State {
+        state: Box<MemoryState>,
+        lost: u64,
+    },
+    Annotation(Annotation),
+}
+
+impl Entry {
+    fn weight(&self) -> usize {
+        match self {
+            Self::State { state, .. } => {
+                state.devices().map(|(_, device)| device.blocks().len() + device.segments().len()).sum::<usize>() + 1
+            }
+            Self::Event(..) | Self::Annotation(_) => 1,
+        }
+    }
+}
+
+/// What the sources of all processes share.
+#[derive(Debug)]
+pub(super) struct MergeContext {
+    pub(super) table: DefinitionTable,
+    /// The devices of all processes, by their numbers in the merged recording.
+    pub(super) devices: BTreeMap<u16, DeviceInfo>,
+    /// True if the output does not have the newest info yet.
+    pub(super) info_changed: bool,
+    /// Time 0 of the merged recording, in nanoseconds since 1970.
+    pub(super) epoch_unix_ns: u64,
+    /// True once the first process's info has arrived; then `epoch_unix_ns` is final.
+    is_epoch_final: bool,
+    /// True if the first process started well before the server.
+    pub(super) started_earlier: bool,
+    /// The allocator settings, or an empty string if the processes' settings differ.
+    pub(super) alloc_conf: Option<String>,
+}
+
+impl MergeContext {
+    pub(super) fn new(epoch_unix_ns: u64) -> Self {
+        Self {
+            table: DefinitionTable::default(),
+            devices: BTreeMap::new(),
+            info_changed: true,
+            epoch_unix_ns,
+            is_epoch_final: false,
+            started_earlier: false,
+            alloc_conf: None,
+        }
+    }
+
+    /// Returns a number for a new device: its process's rank, so that devices are in the order of
+    /// ranks, or else the number after the last.
+    fn new_device_number(&self, rank: Option<u32>) -> u16 {
+        let rank = rank.and_then(|rank| u16::try_from(rank).ok());
+        let rank_number = rank.filter(|&rank| usize::from(rank) < MAX_ALL_DEVICES && !self.devices.contains_key(&rank));
+        rank_number.unwrap_or_else(|| self.devices.keys().next_back().map_or(0, |last| last + 1))
+    }
+
+    /// Converts a Unix time to the merged recording's time.
+    pub(super) fn now_ns(&self, unix_ns: u64) -> u64 {
+        unix_ns.saturating_sub(self.epoch_unix_ns)
+    }
+
+    /// Sets the epoch from the first process if it started before the server.
+    fn set_epoch(&mut self, epoch_unix_ns: u64) {
+        let earlier_ns = self.epoch_unix_ns.saturating_sub(epoch_unix_ns);
+        if !self.is_epoch_final && (1..MAX_EARLIER_NS).contains(&earlier_ns) {
+            self.epoch_unix_ns = epoch_unix_ns;
+            (self.info_changed, self.started_earlier) = (true, earlier_ns >= CURRENT_NS);
+        }
+        self.is_epoch_final = true;
+    }
+}
+
+/// One process's stream, and what is pending of it.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) process: Process,
+    /// The prefix of its devices' names: its rank, and which run of that rank it is.
+    title: String,
+    decoder: Decoder,
+    pub(super) numbers: SourceNumbers,
+    /// The devices as the process describes them.
+    device_infos: Vec<DeviceInfo>,
+    /// The merged recording's numbers of the devices that had events, by the process's own numbers.
+    pub(super) devices: BTreeMap<DeviceId, DeviceId>,
+    /// Difference between the process's time 0 and the merged recording's.
+    shift_ns: Option<i128>,
+    /// The number of the first chunk that is missing.
+    pub(super) next: u64,
+    /// The number of the next event in the process's recording.
+    next_event: Option<u64>,
+    pub(super) pending: VecDeque<Pending>,
+    /// The number of pending entries, as [`MAX_PENDING_WEIGHT`] counts them.
+    pub(super) weight: usize,
+    /// The time of the newest entry.
+    pub(super) until_ns: u64,
+    /// When the process connected first.
+    pub(super) joined_unix_ns: u64,
+    /// When an entry last arrived.
+    pub(super) last_arrival_ns: u64,
+    /// True if pushed bytes are not decoded yet.
+    pub(super) has_more: bool,
+    /// True once the process has sent a current event.
+    pub(super) has_caught_up: bool,
+    /// The number of the newest connection, or `None` while disconnected.
+    pub(super) connection: Option<u64>,
+    /// When the last connection was lost.
+    pub(super) disconnected_unix_ns: u64,
+    /// True if no more entries will come: the recording has ended or was refused.
+    pub(super) has_ended: bool,
+    /// Why the stream was refused.
+    pub(super) failure: Option<String>,
+    /// The number of missing events.
+    pub(super) lost: u64,
+    /// True while every event since the first has arrived.
+    is_complete: bool,
+}
+
+impl Source {
+    /// Creates the source of a new process, the `run`th of its rank.
+    pub(super) fn new(process: Process, run: usize, joined_unix_ns: u64) -> Self {
+        let title = match run {
+            1 => process.short_name(),
+            _ => format!("{}, run {run}", process.short_name()),
+        };
+        Self {
+            process,
+            title,
+            decoder: Decoder::new(),
+            numbers: SourceNumbers::default(),
+            device_infos: Vec::new(),
+            devices: BTreeMap::new(),
+            shift_ns: None,
+            next: 0,
+            next_event: None,
+            pending: VecDeque::new(),
+            weight: 0,
+            until_ns: 0,
+            joined_unix_ns,
+            last_arrival_ns: 0,
+            has_more: false,
+            has_caught_up: false,
+            connection: None,
+            disconnected_unix_ns: 0,
+            has_ended: false,
+            failure: None,
+            lost: 0,
+            is_complete: true,
+        }
+    }
+
+    /// Adds whole chunks, for [`step`](Self::step) to decode.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.decoder.push(bytes);
+    }
+
+    /// Decodes pushed chunks until the limit on pending entries is reached. Returns true if all are
+    /// decoded. Times in the future are set to now.
+    ///
+    /// # Errors
+    /// If the bytes are not a valid recording or exceed a limit. The source cannot be used further.
+    pub(super) fn step(&mut self, now_unix_ns: u64, context: &mut MergeContext) -> Result<bool, String> {
+        self.has_more = true;
+        while self.weight < MAX_PENDING_WEIGHT {
+            // Computed in every pass, because the first process's info may move the epoch.
+            let now_ns = context.now_ns(now_unix_ns);
+            let Some(item) = self.decoder.next_item().map_err(|error| error.to_string())? else {
+                self.has_more = false;
+                return self.decoder.finish().map(|()| true).map_err(|error| error.to_string());
+            };
+            match item {
+                DecodedItem::Info(info) => self.take_info(&info, context)?,
+                DecodedItem::Define(definition) => self.numbers.define(&definition, &mut context.table),
+                DecodedItem::FullState(state) => self.take_state(state, now_ns, context)?,
+                DecodedItem::Event(event) => self.take_event(&event, now_ns, context)?,
+                DecodedItem::Annotation(annotation) => {
+                    let device = self.device(annotation.device, context)?;
+                    let (name, time_ns) =
+                        (self.numbers.string(annotation.name), self.merged_ns(annotation.time_ns, now_ns));
+                    // Its event number is set when it is merged.
+                    let annotation = Annotation { device, name, time_ns, ..annotation };
+                    self.append(self.until_ns, now_ns, Entry::Annotation(annotation));
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn take_info(&mut self, info: &RecordingInfo, context: &mut MergeContext) -> Result<(), String> {
+        if self.shift_ns.is_none() {
+            let epoch_ns = if info.epoch_unix_ns > 0 { info.epoch_unix_ns } else { self.process.epoch_unix_ns };
+            context.set_epoch(epoch_ns);
+            let epoch_ns = if epoch_ns > 0 { epoch_ns } else { context.epoch_unix_ns };
+            self.shift_ns = Some(i128::from(epoch_ns) - i128::from(context.epoch_unix_ns));
+        }
+        if context.alloc_conf.get_or_insert_with(|| info.alloc_conf.clone()) != &info.alloc_conf {
+            context.alloc_conf = Some(String::new());
+        }
+        // Devices without events are left out: each process lists all GPUs of the machine and uses
+        // one.
+        self.device_infos = info.devices.clone();
+        self.update_devices(context);
+        Ok(())
+    }
+
+    /// Updates the shared device infos.
+    fn update_devices(&self, context: &mut MergeContext) {
+        for (&local, &merged) in &self.devices {
+            let info = self.device_info(local, merged);
+            context.info_changed |= context.devices.insert(merged.0, info.clone()) != Some(info);
+        }
+    }
+
+    /// Returns a device's info for the merged recording.
+    fn device_info(&self, local: DeviceId, merged: DeviceId) -> DeviceInfo {
+        let info = self.device_infos.iter().find(|info| info.device == local.0).cloned().unwrap_or_default();
+        let name = match local {
+            _ if !info.name.is_empty() => plain(&info.name),
+            DeviceId::HOST => "host memory".to_owned(),
+            DeviceId(number) => format!("device {number}"),
+        };
+        let (name, process) = (format!("{} · {name}", self.title), self.process.to_string());
+        let history_complete = info.history_complete && self.is_complete;
+        DeviceInfo { device: merged.0, name, rank: self.process.rank, process, history_complete, ..info }
+    }
+
+    /// Returns a device's number in the merged recording, and assigns one to a new device.
+    fn device(&mut self, local: DeviceId, context: &mut MergeContext) -> Result<DeviceId, String> {
+        if let Some(&merged) = self.devices.get(&local) {
+            return Ok(merged);
+        }
+        if context.devices.len() == MAX_ALL_DEVICES {
+            return Err(format!("the limit of {MAX_ALL_DEVICES} devices of all processes is reached"));
+        }
+        if self.devices.len() == MAX_DEVICES {
+            return Err(format!("the process has more than {MAX_DEVICES} devices"));
+        }
+        let merged = DeviceId(context.new_device_number(self.process.rank));
+        context.devices.insert(merged.0, self.device_info(local, merged));
+        context.info_changed = true;
+        self.devices.insert(local, merged);
+        Ok(merged)
+    }
+
+    /// Converts a time of the process to the merged recording's time, at most `now_ns`.
+    pub(super) fn merged_ns(&self, time_ns: u64, now_ns: u64) -> u64 {
+        let time_ns = i128::from(time_ns) + self.shift_ns.unwrap_or(0);
+        u64::try_from(time_ns.clamp(0, i128::from(now_ns))).unwrap_or(now_ns)
+    }
+
+    fn take_state(&mut self, state: Box<MemoryState>, now_ns: u64, context: &mut MergeContext) -> Result<(), String> {
+        let lost = self.next_event.map_or(0, |next| state.event().saturating_sub(next));
+        self.is_complete &= state.event() == 0 || (self.next_event.is_some() && lost == 0);
+        self.next_event = Some(state.event());
+        self.lost = self.lost.saturating_add(lost);
+        for (local, _) in state.devices() {
+            self.device(local, context)?;
+        }
+        self.update_devices(context);
+        let time_ns = self.merged_ns(state.time_ns(), now_ns).max(self.until_ns);
+        self.append(time_ns, now_ns, Entry::State { state, lost });
+        Ok(())
+    }
+
+    fn take_event(&mut self, event: &Event, now_ns: u64, context: &mut MergeContext) -> Result<(), String> {
+        self.next_event = Some(self.next_event.unwrap_or(0) + 1);
+        if let EventKind::Gap { lost } = event.kind {
+            self.lost = self.lost.saturating_add(lost);
+        }
+        let device = self.device(event.device, context)?;
+        let kind = with_remapped_ids(event.kind, |site| self.numbers.site(site), |name| self.numbers.string(name));
+        self.append(self.merged_ns(event.time_ns, now_ns), now_ns, Entry::Event(kind, device));
+        Ok(())
+    }
+
+    /// Refuses the rest of the stream.
+    pub(super) fn fail(&mut self, reason: String) {
+        (self.decoder, self.has_more) = (Decoder::new(), false);
+        (self.failure, self.has_ended) = (Some(reason), true);
+    }
+
+    /// Appends a pending entry.
+    pub(super) fn append(&mut self, time_ns: u64, arrived_ns: u64, entry: Entry) {
+        // A process's entries keep their order, so times do not decrease.
+        self.until_ns = self.until_ns.max(time_ns);
+        self.last_arrival_ns = arrived_ns;
+        self.has_caught_up |= self.until_ns.saturating_add(CURRENT_NS) >= arrived_ns;
+        self.weight += entry.weight();
+        self.pending.push_back(Pending { time_ns: self.until_ns, arrived_ns, entry });
+    }
+
+    /// Removes the first pending entry.
+    pub(super) fn pop(&mut self) -> Option<Pending> {
+        let pending = self.pending.pop_front()?;
+        self.weight -= pending.entry.weight();
+        Some(pending)
+    }
+
+    /// Returns true if entries may still come and none is pending.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.connection.is_some() && !self.has_ended && self.pending.is_empty()
+    }
+}
+
+/// Returns the event with the merged recording's numbers of sites and strings.
+fn with_remapped_ids(
+    mut kind: EventKind,
+    merged_site: impl Fn(SiteId) -> SiteId,
+    merged_string: impl Fn(StringId) -> StringId,
+) -> EventKind {
+    use EventKind::*;
+    match &mut kind {
+        SegmentAllocated { site, .. }
+        | SegmentFreed { site, .. }
+        | SegmentMapped { site, .. }
+        | SegmentUnmapped { site, .. }
+        | BlockAllocated { site, .. }
+        | FreeRequested { site, .. }
+        | FreeCompleted { site, .. }
+        | OutOfMemory { site, .. } => *site = merged_site(*site),
+        Mark { site, name, .. } => (*site, *name) = (merged_site(*site), merged_string(*name)),
+        MemorySample { .. } | Gap { .. } => {}
+    }
+    kind
+}

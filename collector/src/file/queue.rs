@@ -1,0 +1,69 @@
+//! The queue between the recorder and the thread that writes the file.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use vramscope_trace::Chunk;
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) waiting: VecDeque<Arc<Chunk>>,
+    pub(super) waiting_bytes: usize,
+    /// A chunk is being written.
+    pub(super) is_writing: bool,
+    /// No more chunks will be appended.
+    pub(super) closed: bool,
+    /// The thread has ended, or is no longer waited for.
+    pub(super) ended: bool,
+    pub(super) failed: Option<io::Error>,
+    /// Number of writes so far.
+    pub(super) written: u64,
+    /// Size of the file.
+    pub(super) bytes: u64,
+    pub(super) wants_state: bool,
+}
+
+pub(super) struct Shared {
+    pub(super) state: Mutex<State>,
+    /// Notified at every change of `state`.
+    pub(super) changed: Condvar,
+    pub(super) queue_bytes: usize,
+    pub(super) patience: Duration,
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // No code under the lock can panic, so the state is consistent even if a thread died.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while `must_wait`, as long as the file makes progress.
+    pub(super) fn wait_while(&self, must_wait: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        while must_wait(&state) && !state.ended {
+            let written = state.written;
+            let is_stuck = |state: &mut State| must_wait(state) && !state.ended && state.written == written;
+            let waited = self.changed.wait_timeout_while(state, self.patience, is_stuck);
+            let (after, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = after;
+            if timeout.timed_out() && must_wait(&state) && state.written == written {
+                let seconds = self.patience.as_secs_f64();
+                let error =
+                    io::Error::new(io::ErrorKind::TimedOut, format!("no data could be written for {seconds:.0} s"));
+                state.fail(error);
+            }
+        }
+        state
+    }
+}
+
+impl State {
+    pub(super) fn fail(&mut self, error: io::Error) {
+        self.failed.get_or_insert(error);
+        self.ended = true;
+        self.waiting = VecDeque::new();
+        self.waiting_bytes = 0;
+    }
+}

@@ -1,0 +1,45 @@
+//! Matches positions in a recording's file with the hub's chunks.
+//!
+//! File and hub contain the same events but may cut them into chunks differently. At a
+//! [`SyncPoint`] both have just ended a chunk with the same event, so a viewer that has read the
+//! file up to there continues with the hub's chunks.
+
+use crate::file::FileView;
+
+/// A position that file and hub have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SyncPoint {
+    /// Bytes of the file before it.
+    pub(super) offset: u64,
+    /// Number of the hub's chunks before it.
+    pub(super) chunk: u64,
+}
+
+/// The file of a hub's recording and the positions that both have in common.
+#[derive(Debug)]
+pub(super) struct FileHubSync {
+    pub(super) view: FileView,
+    /// The newest position up to which the file is known to be written.
+    pub(super) newest: SyncPoint,
+    /// A later position. While it is not yet written, further positions are ignored, so there is at
+    /// most one.
+    pending: Option<SyncPoint>,
+    /// True if the file ended before the recording.
+    pub(super) has_ended: bool,
+}
+
+impl FileHubSync {
+    /// Starts with a file that is still empty.
+    pub(super) fn new(view: FileView) -> Self {
+        Self { view, newest: SyncPoint::default(), pending: None, has_ended: false }
+    }
+
+    /// Takes note of what has been written, and of a new common position.
+    pub(super) fn advance(&mut self, sync_point: Option<SyncPoint>) {
+        let written = self.view.written_bytes();
+        for sync_point in [None, sync_point] {
+            self.pending = self.pending.or(sync_point.filter(|sync_point| sync_point.offset > self.newest.offset));
+            self.newest = self.pending.take_if(|pending| pending.offset <= written).unwrap_or(self.newest);
+        }
+    }
+}

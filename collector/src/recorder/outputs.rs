@@ -1,0 +1,40 @@
+//! Where a recording goes, and its totals at the end.
+
+use std::time::Duration;
+
+use super::state::Overflow;
+use crate::file::{FileError, RecordingFile};
+use crate::hub::Hub;
+
+/// A function that receives the error of a recording's file.
+pub type FileErrorCallback = Box<dyn FnOnce(&FileError) + Send>;
+
+/// Where a recorder writes to.
+#[derive(Default)]
+pub struct Outputs {
+    /// A file or stream. Events reach the operating system within 250 ms.
+    pub file: Option<RecordingFile>,
+    /// A hub for viewers.
+    pub hub: Option<Hub>,
+    /// Called once if the file cannot be written. The recording continues for the hub.
+    pub on_file_error: Option<FileErrorCallback>,
+    /// What happens if the program is faster than the recorder.
+    pub overflow: Overflow,
+}
+
+/// Totals of a finished recording.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// Number of events, including gaps.
+    pub events: u64,
+    /// Number of dropped events; the gaps add up to it.
+    pub lost_events: u64,
+    /// Size of the file, or of the recording if there is none.
+    pub bytes: u64,
+    /// Why the file ends before the recording, if it does.
+    pub file_error: Option<FileError>,
+    /// How often the program waited because a queue was full.
+    pub waits: u64,
+    /// Total time it waited.
+    pub waited: Duration,
+}

@@ -1,0 +1,253 @@
+//! State that the handles and the recorder share, apart from the rings.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use vramscope_trace::{Annotation, Definition, DeviceId, DeviceState, MemoryState};
+
+use super::ring_reader::RingReader;
+use crate::sites::Numbers;
+
+/// Maximum number of waiting side records; a full state can be large.
+pub(super) const MAX_SIDE_RECORDS: usize = 64;
+
+/// An item that does not fit into a ring. A placeholder in the ring marks its position among the
+/// events.
+pub(super) enum SideRecord {
+    Annotation(Annotation),
+    FullState(Box<MemoryState>),
+    /// A device's memory state after dropped events.
+    DeviceState(DeviceId, Box<DeviceState>),
+}
+
+/// What happens when a program produces events faster than the recorder takes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overflow {
+    /// The program waits; nothing is lost.
+    #[default]
+    Wait,
+    /// Events are dropped and counted. The recording contains their number and the pool's state
+    /// after them.
+    Drop,
+}
+
+/// Records the state of a pool that is dropping events; returns false once the pool is gone.
+pub(crate) type CatchUpCallback = Box<dyn Fn() -> bool + Send>;
+
+/// Number of events a handle has dropped that are not in a gap yet.
+pub(super) struct DroppedEvents {
+    pub(super) device: DeviceId,
+    /// Written only by the handle.
+    pub(super) events: AtomicU64,
+}
+
+impl DroppedEvents {
+    #[inline]
+    pub(super) fn count(&self) {
+        self.events.store(self.events.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
+
+/// State that the handles and the recorder share. `R` is the ring that several handles use in
+/// common.
+pub(super) struct RecorderState<R> {
+    pub(super) overflow: Overflow,
+    pub(super) numbers: Numbers,
+    /// Copy of [`LockedState::closed`] that can be read without the lock.
+    pub(super) is_closed: AtomicBool,
+    pub(super) state: Mutex<LockedState<R>>,
+    /// Notified when there may be room again, and after each pass.
+    pub(super) room: Condvar,
+    pub(super) waits: AtomicU64,
+    pub(super) waited_ns: AtomicU64,
+}
+
+pub(super) struct LockedState<R> {
+    /// True once no more events are accepted.
+    pub(super) closed: bool,
+    /// True once the recorder has finished.
+    pub(super) ended: bool,
+    /// Number of merge passes whose results have been passed on.
+    pub(super) rounds: u64,
+    /// Number of threads that wait in `flush`.
+    pub(super) flushes: usize,
+    /// Number of rings, including the common one.
+    pub(super) rings: usize,
+    /// Number of the next ring.
+    pub(super) next_ring: u64,
+    /// New rings for the recorder.
+    pub(super) sources: Vec<RingReader>,
+    /// The common ring of all handles beyond the limit.
+    pub(super) common: Option<Arc<Mutex<R>>>,
+    /// Counters of the handles that are dropping events.
+    pub(super) dropped: Vec<Arc<DroppedEvents>>,
+    /// Called while events are dropped.
+    pub(super) catch_up_callbacks: Vec<CatchUpCallback>,
+    /// New definitions in order of their numbers.
+    pub(super) definitions: Vec<Definition>,
+    /// Side records, with the number of their ring.
+    pub(super) side_records: VecDeque<(u64, SideRecord)>,
+}
+
+impl<R> Default for LockedState<R> {
+    fn default() -> Self {
+        Self {
+            closed: false,
+            ended: false,
+            rounds: 0,
+            flushes: 0,
+            rings: 0,
+            next_ring: 0,
+            sources: Vec::new(),
+            common: None,
+            dropped: Vec::new(),
+            catch_up_callbacks: Vec::new(),
+            definitions: Vec::new(),
+            side_records: VecDeque::new(),
+        }
+    }
+}
+
+impl<R> RecorderState<R> {
+    pub(super) fn new(overflow: Overflow) -> Self {
+        Self {
+            overflow,
+            numbers: Numbers::default(),
+            is_closed: AtomicBool::new(false),
+            state: Mutex::default(),
+            room: Condvar::new(),
+            waits: AtomicU64::new(0),
+            waited_ns: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, LockedState<R>> {
+        // No code under the lock can panic, so the state is consistent even if a thread died.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while `full`, unless the recording has ended, and measures the wait.
+    pub(super) fn wait_while(
+        &self,
+        recorder: &Thread,
+        mut full: impl FnMut(&mut LockedState<R>) -> bool,
+    ) -> MutexGuard<'_, LockedState<R>> {
+        let mut state = self.lock();
+        if state.closed || !full(&mut state) {
+            return state;
+        }
+        recorder.unpark();
+        let since = Instant::now();
+        let wait = self.room.wait_while(state, |state| !state.closed && full(state));
+        let state = wait.unwrap_or_else(PoisonError::into_inner);
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        let waited_ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.waited_ns.fetch_add(waited_ns, Ordering::Relaxed);
+        state
+    }
+
+    /// Wakes threads that wait for room.
+    pub(super) fn notify_room(&self) {
+        // The lock ensures that a thread that found no room is already waiting.
+        drop(self.lock());
+        self.room.notify_all();
+    }
+
+    /// Returns true if a thread waits in `flush`.
+    pub(super) fn is_flush_wanted(&self) -> bool {
+        self.lock().flushes > 0
+    }
+
+    /// Counts a merge pass whose results have been passed on.
+    pub(super) fn finish_pass(&self) {
+        self.lock().rounds += 1;
+        self.room.notify_all();
+    }
+
+    /// Marks the recorder as finished.
+    pub(super) fn end(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        let mut state = self.lock();
+        (state.closed, state.ended) = (true, true);
+        drop(state);
+        self.room.notify_all();
+    }
+
+    /// Stops accepting events from all handles.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        let mut state = self.lock();
+        state.closed = true;
+        // The common ring refers to this state: break the cycle.
+        let common = state.common.take();
+        drop(state);
+        drop(common);
+        self.room.notify_all();
+    }
+
+    /// Moves new rings to `sources`; returns true if the recording has been closed and all its
+    /// items are in rings.
+    pub(super) fn take_sources(&self, sources: &mut Vec<RingReader>) -> bool {
+        let mut state = self.lock();
+        sources.append(&mut state.sources);
+        state.closed
+    }
+
+    /// Moves definitions and side records.
+    pub(super) fn take_definitions_and_side_records(
+        &self,
+        definitions: &mut Vec<Definition>,
+        side_records: &mut VecDeque<(u64, SideRecord)>,
+    ) {
+        let mut state = self.lock();
+        definitions.append(&mut state.definitions);
+        side_records.append(&mut state.side_records);
+    }
+
+    /// Takes the counts of dropped events that are not in a gap yet.
+    pub(super) fn take_dropped(&self) -> Vec<(DeviceId, u64)> {
+        let dropped = std::mem::take(&mut self.lock().dropped);
+        dropped.iter().map(|dropped| (dropped.device, dropped.events.load(Ordering::Relaxed))).collect()
+    }
+
+    pub(super) fn register_catch_up(&self, look: CatchUpCallback) {
+        self.lock().catch_up_callbacks.push(look);
+    }
+
+    /// Returns the number of dropped events that are not in a gap yet. If there are any, pools are
+    /// asked to record their state.
+    pub(super) fn dropped_events(&self) -> u64 {
+        let mut state = self.lock();
+        if state.dropped.is_empty() {
+            return 0;
+        }
+        let catch_up_callbacks = std::mem::take(&mut state.catch_up_callbacks);
+        drop(state);
+        // Without the lock, which catching up takes.
+        let mut kept: Vec<_> = catch_up_callbacks.into_iter().filter(|look| look()).collect();
+        let mut state = self.lock();
+        kept.append(&mut state.catch_up_callbacks);
+        state.catch_up_callbacks = kept;
+        state.dropped.iter().map(|dropped| dropped.events.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Removes a ring that is empty and whose handle is gone.
+    pub(super) fn remove_ring(&self) {
+        self.lock().rings -= 1;
+    }
+
+    /// Returns the number of rings.
+    #[cfg(test)]
+    pub(super) fn rings(&self) -> usize {
+        self.lock().rings
+    }
+
+    /// Returns how often and how long the program waited.
+    pub(super) fn waits(&self) -> (u64, Duration) {
+        let waited = Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed));
+        (self.waits.load(Ordering::Relaxed), waited)
+    }
+}

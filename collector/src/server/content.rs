@@ -1,0 +1,46 @@
+//! What a server offers to its clients.
+
+use super::assets::Assets;
+use super::ranges::RecordingBytes;
+use crate::aggregator::Aggregator;
+use crate::controls::Controls;
+use crate::hub::Hub;
+
+/// A complete recording and the name under which it is served.
+#[derive(Clone, Debug)]
+pub struct ServedRecording {
+    /// The file name in the recording's URL.
+    pub name: String,
+    /// The recording.
+    pub bytes: RecordingBytes,
+}
+
+/// What a server offers to its clients.
+#[derive(Clone, Debug)]
+pub struct Content {
+    /// The page's files.
+    pub assets: Assets,
+    /// The live recording, served at `/ws` and `/trace.vram`.
+    pub live: Option<Hub>,
+    /// Complete recordings, served at `/files/INDEX/NAME`. Without a live recording, the page
+    /// opens the first of them.
+    pub files: Vec<ServedRecording>,
+    /// Commands that clients with the token may give.
+    pub controls: Option<Controls>,
+    /// The aggregator of the recordings that processes push to `/push`.
+    pub aggregator: Option<Aggregator>,
+}
+
+impl Content {
+    /// Returns the page with a live recording.
+    #[must_use]
+    pub fn live(hub: Hub) -> Self {
+        Self { assets: Assets::page(), live: Some(hub), files: Vec::new(), controls: None, aggregator: None }
+    }
+
+    /// Returns the page with complete recordings.
+    #[must_use]
+    pub fn files(files: Vec<ServedRecording>) -> Self {
+        Self { assets: Assets::page(), live: None, files, controls: None, aggregator: None }
+    }
+}

@@ -1,0 +1,99 @@
+//! The server's routes, and the handlers of the page and of recordings.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::{Path, RawQuery, State, WebSocketUpgrade};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+
+use super::access::Rights;
+use super::assets::Assets;
+#[cfg(feature = "metrics")]
+use super::metrics;
+use super::state::AppState;
+use super::urls::page_address;
+use super::{commands, live, push, ranges, sockets};
+
+type SharedState = State<Arc<AppState>>;
+
+/// Returns the router with all of the server's routes.
+pub(super) fn router(state: Arc<AppState>) -> Router {
+    let router = Router::new()
+        .route("/", get(page))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/commands", get(commands::list))
+        .route("/commands/{name}", post(commands::run))
+        .route("/ws", get(follow))
+        .route("/push", get(push::push))
+        .route("/trace.vram", get(download))
+        .route("/files/{index}/{name}", get(file))
+        .route("/{*path}", get(asset));
+    #[cfg(feature = "metrics")]
+    let router = router.route("/metrics", get(metrics::metrics));
+    router.with_state(state)
+}
+
+fn not_found() -> Response {
+    (StatusCode::NOT_FOUND, "not found\n").into_response()
+}
+
+async fn page(State(state): SharedState, uri: Uri) -> Response {
+    match state.content.files.first() {
+        // The URL alone tells the page what to open, so that a copied URL opens the same recording.
+        Some(first) if state.content.live.is_none() && uri.query().is_none() => {
+            Redirect::temporary(&page_address(0, &first.name)).into_response()
+        }
+        _ => asset_response(state.content.assets, ""),
+    }
+}
+
+async fn asset(State(state): SharedState, Path(path): Path<String>) -> Response {
+    asset_response(state.content.assets, &path)
+}
+
+fn asset_response(assets: Assets, path: &str) -> Response {
+    let Some((media_type, bytes)) = assets.get(path) else { return not_found() };
+    ([(header::CONTENT_TYPE, media_type)], bytes).into_response()
+}
+
+async fn follow(
+    State(state): SharedState,
+    Extension(rights): Extension<Rights>,
+    RawQuery(query): RawQuery,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Response {
+    let Some(hub) = state.content.live.clone() else { return not_found() };
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(rejection) => return rejection.into_response(),
+    };
+    let stopping = state.stopping.clone();
+    sockets::open(state, rights, upgrade, async move |socket| live::follow(socket, hub, query, stopping).await)
+}
+
+async fn download(State(state): SharedState, method: Method, headers: HeaderMap) -> Response {
+    state.content.live.as_ref().map_or_else(not_found, |hub| live::download(hub, &method, &headers))
+}
+
+async fn file(
+    State(state): SharedState,
+    path: Result<Path<(usize, String)>, PathRejection>,
+    method: Method,
+    headers: HeaderMap,
+) -> Response {
+    // A rejection's message would repeat the path, which may be markup.
+    let Ok(Path((index, name))) = path else { return not_found() };
+    match state.content.files.get(index) {
+        Some(file) if file.name == name => {
+            // `Range` applies to GET only (RFC 9110, 14.2). These files have no validator, so no
+            // `If-Range` can match.
+            let honors_range = method == Method::GET && !headers.contains_key(header::IF_RANGE);
+            ranges::respond(&file.bytes, headers.get(header::RANGE).filter(|_| honors_range))
+        }
+        _ => not_found(),
+    }
+}

@@ -1,0 +1,22 @@
+//! Percent-encoding for the URLs that the server makes.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+
+/// Everything except the unreserved characters of RFC 3986.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Percent-encodes text for one path segment or one parameter value of a URL.
+pub(super) fn encode_component(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, RESERVED)
+}
+
+/// Returns the page's address with a complete recording opened, relative to the server's root.
+///
+/// `index` and `name` are the recording's index and name in
+/// [`Content::files`](super::content::Content::files).
+#[must_use]
+pub fn page_address(index: usize, name: &str) -> String {
+    // Encoded twice: as a path segment, and that path as a parameter value.
+    let segment = encode_component(name).to_string();
+    format!("?trace=files/{index}/{}", encode_component(&segment))
+}
