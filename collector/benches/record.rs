@@ -4,7 +4,7 @@
 
 use divan::Bencher;
 use vramscope_collector::{Hub, Outputs, Recorder, RecorderHandle};
-use vramscope_trace::{DeviceId, Event, EventKind, RecordingInfo, PoolKey, PoolKind, Sink, SiteId, StreamId};
+use vramscope_trace::{DeviceId, Event, EventKind, PoolKey, PoolKind, RecordingInfo, Sink, SiteId, StreamId};
 
 fn main() {
     divan::main();

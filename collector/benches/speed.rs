@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 use mimalloc::MiMalloc;
 use vramscope_collector::{HostDevice, HostPool, Hub, Outputs, Recorder, RecorderHandle};
 use vramscope_pool::{Origin, Pool, Settings, SimulatedDevice};
-use vramscope_trace::{Category, DeviceId, Event, EventKind, RecordingInfo, NullSink, PoolKind, Sink, SiteId, StreamId};
+use vramscope_trace::{
+    Category, DeviceId, Event, EventKind, NullSink, PoolKind, RecordingInfo, Sink, SiteId, StreamId,
+};
 
 const HIT_BYTES: u64 = 64 << 10;
 /// 256 B to 20 MB, as in the table of what others take.

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use vramscope_collector::{Address, FollowFrom, FollowEvent, FollowOptions, Follower};
+use vramscope_collector::{Address, FollowEvent, FollowFrom, FollowOptions, Follower};
 use vramscope_trace::Recording;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         address: Address::parse(&url)?,
         from: FollowFrom::Newest,
         ca: None,
-        patience: Duration::from_secs(30),
+        retry_time: Duration::from_secs(30),
     };
     let mut follower = Follower::connect(options)?;
     let mut recording = Recording::new();

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use vramscope_trace::{RecordingInfo, MemoryState};
+use vramscope_trace::{MemoryState, RecordingInfo};
 
 use crate::controls::Controls;
 use crate::hub::Hub;
@@ -108,7 +108,8 @@ impl Aggregator {
     /// If the operating system cannot start a thread.
     pub fn begin(&self, outputs: Outputs) -> io::Result<()> {
         let unix_ns = self.0.now_unix_ns();
-        let info = RecordingInfo { epoch_unix_ns: unix_ns, source: "vramscope serve".to_owned(), ..RecordingInfo::default() };
+        let info =
+            RecordingInfo { epoch_unix_ns: unix_ns, source: "vramscope serve".to_owned(), ..RecordingInfo::default() };
         let hub = outputs.hub.clone();
         let merger = Merger::new(Streams::new(&info, outputs), unix_ns);
         *self.0.lock() = State::Running(Box::new(merger), hub);

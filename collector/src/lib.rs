@@ -170,7 +170,7 @@ pub use stream::PoolStream;
 pub use text::is_control;
 pub use torch::InvalidFraction;
 pub use vramscope_pool::{
-    AllocateError, ConfError, DeviceError, DeviceMemory, CaptureFilter, FreeError, MemoryStats, MempoolError, OutOfMemory,
-    Settings, Stats,
+    AllocateError, CaptureFilter, ConfError, DeviceError, DeviceMemory, FreeError, MemoryStats, MempoolError,
+    OutOfMemory, Settings, Stats,
 };
 pub use vramscope_trace::{Category, MempoolId, StreamId};

@@ -6,8 +6,10 @@ use std::panic::{Location, resume_unwind};
 use std::sync::Weak;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use vramscope_pool::{AllocateError, AllocatedBlock, DeviceError, FreeError, Origin, OutOfMemory, Pool, Settings, Stats};
-use vramscope_trace::{Category, DeviceId, Event, EventKind, MempoolId, Sink, SiteId, AnnotationStage, StreamId};
+use vramscope_pool::{
+    AllocateError, AllocatedBlock, DeviceError, FreeError, Origin, OutOfMemory, Pool, Settings, Stats,
+};
+use vramscope_trace::{AnnotationStage, Category, DeviceId, Event, EventKind, MempoolId, Sink, SiteId, StreamId};
 
 use crate::callback::{self, FreeMemoryCallbacks, Observers};
 use crate::host::HostDevice;
@@ -271,7 +273,11 @@ impl<D: MemoryDevice> DevicePool<D> {
         changed
     }
 
-    pub(crate) fn allocate(&self, stream: &D::Stream, request: Request) -> Result<Option<AllocatedBlock>, AllocateError> {
+    pub(crate) fn allocate(
+        &self,
+        stream: &D::Stream,
+        request: Request,
+    ) -> Result<Option<AllocatedBlock>, AllocateError> {
         if request.bytes == 0 {
             return Ok(None);
         }

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use vramscope_pool::{BlockState, BlockView, SegmentView, Pool};
+use vramscope_pool::{BlockState, BlockView, Pool, SegmentView};
 use vramscope_trace::{Block, Definition, DeviceState, Event, EventKind, NullSink, Segment, Sink};
 
 use crate::callback::FreeMemoryCallbacks;

@@ -423,8 +423,9 @@ fn usage_distinguishes_this_process_from_others() {
     device.reserve(1 << 30).unwrap();
     let after = device.sample();
     eprintln!("{} as it was opened: {before:?}, with 1 GiB more: {after:?}", device.name());
-    let in_all =
-        |sample: vramscope_collector::DeviceUsage| sample.process_bytes + sample.other_processes_bytes + sample.free_bytes;
+    let in_all = |sample: vramscope_collector::DeviceUsage| {
+        sample.process_bytes + sample.other_processes_bytes + sample.free_bytes
+    };
     assert_eq!((in_all(before), in_all(after)), (device.total_bytes(), device.total_bytes()));
     let grown = after.process_bytes - before.process_bytes;
     assert!(grown.abs_diff(1 << 30) < 64 * MIB, "{grown} bytes more are ours");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use vramscope_collector::{HostDevice, HostPool, Listen, Monitor, MonitorError, Settings, StartError};
-use vramscope_trace::{Decoder, DeviceId, Event, EventKind, DecodedItem, Recording};
+use vramscope_trace::{DecodedItem, Decoder, DeviceId, Event, EventKind, Recording};
 
 const MIB: u64 = 1 << 20;
 

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::{Message, WebSocket};
 use vramscope_collector::{Aggregator, Content, Hub, Outputs, Server, ServerOptions, Token};
-use vramscope_trace::{DeviceId, Encoder, Event, EventKind, RecordingInfo, Recording, Sink, SiteId, AnnotationStage, StringId};
+use vramscope_trace::{
+    AnnotationStage, DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Sink, SiteId, StringId,
+};
 
 const IDENTITY: &str = "0123456789abcdef0123456789abcdef";
 

@@ -2,7 +2,8 @@
 
 use fastrand::Rng;
 use vramscope_trace::{
-    DeviceId, Encoder, Event, EventKind, RecordingInfo, RecordingOpener, PoolKey, PoolKind, Recording, Sink, SiteId, StreamId,
+    DeviceId, Encoder, Event, EventKind, PoolKey, PoolKind, Recording, RecordingInfo, RecordingOpener, Sink, SiteId,
+    StreamId,
 };
 
 /// Appends an index to a recording that has none.

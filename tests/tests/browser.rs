@@ -15,8 +15,8 @@ use tungstenite::stream::MaybeTlsStream;
 use vramscope_tests::fixtures::{self, Fixture};
 use vramscope_tests::{Browser, Page, PageState, Program, Window, vramscope};
 use vramscope_trace::{
-    Category, Definition, DeviceId, DeviceInfo, Encoder, Event, EventKind, Frame, FrameId, RecordingInfo, PoolKey, PoolKind,
-    Recording, Replay, Sink, Site, SiteId, Stack, StackId, AnnotationStage, StreamId, StringId, digest,
+    AnnotationStage, Category, Definition, DeviceId, DeviceInfo, Encoder, Event, EventKind, Frame, FrameId, PoolKey,
+    PoolKind, Recording, RecordingInfo, Replay, Sink, Site, SiteId, Stack, StackId, StreamId, StringId, digest,
 };
 
 /// Returns `count` random event numbers from `first` to `last`.
@@ -264,7 +264,8 @@ fn hostile_recording() -> Vec<u8> {
     let device =
         |device| DeviceInfo { device, name: text(2), process: text(3), rank: Some(1), ..DeviceInfo::default() };
     let devices = vec![device(0), device(1)];
-    let info = RecordingInfo { source: text(0), writer: text(1), alloc_conf: text(2), devices, ..RecordingInfo::default() };
+    let info =
+        RecordingInfo { source: text(0), writer: text(1), alloc_conf: text(2), devices, ..RecordingInfo::default() };
     let mut encoder = Encoder::new(&info);
     (0..MARKUP.len()).for_each(|index| encoder.define(&Definition::String(text(index))));
     encoder.define(&Definition::Frame(Frame { function: StringId(1), file: StringId(2), line: 7 }));
@@ -275,7 +276,8 @@ fn hostile_recording() -> Vec<u8> {
         category: Category::Parameter,
         ..Site::default()
     }));
-    let (address, stream, pool, site) = (0x7f00_0000_0000, StreamId(0), PoolKey::default_of(PoolKind::Small), SiteId(1));
+    let (address, stream, pool, site) =
+        (0x7f00_0000_0000, StreamId(0), PoolKey::default_of(PoolKind::Small), SiteId(1));
     let size = 2 << 20;
     let kinds = [
         EventKind::Mark { stage: AnnotationStage::Begin, name: StringId(4), address: 0, site: SiteId(0) },

@@ -109,7 +109,8 @@ fn check(fixture: &Fixture) {
         println!("{name}: device {number}: {met} of {} steps met", steps.len());
         let required = if complete { steps.len() } else { 1 };
         assert!(met >= required, "{name}: only the last {met} of {} steps of device {number} are met", steps.len());
-        let contradictions = recording.end_state().device(DeviceId(number)).map_or(0, |device| device.inconsistencies());
+        let contradictions =
+            recording.end_state().device(DeviceId(number)).map_or(0, |device| device.inconsistencies());
         assert_eq!(contradictions, 0, "{name}: contradictory entries");
     }
 }
@@ -132,7 +133,8 @@ fn check_each_device(name: &str, is_complete: bool) {
         if is_complete {
             AT_THE_PEAK.iter().for_each(|(key, stat)| equals(key, stat));
         }
-        let contradictions = recording.end_state().device(DeviceId(index as u16)).map_or(0, |device| device.inconsistencies());
+        let contradictions =
+            recording.end_state().device(DeviceId(index as u16)).map_or(0, |device| device.inconsistencies());
         assert_eq!(contradictions, 0, "{name}: contradictory entries");
     }
 }

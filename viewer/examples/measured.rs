@@ -1,7 +1,7 @@
 //! Decoding and seeking in wasm without a page; `cargo xtask bench-browser` times these calls.
 #![cfg(target_arch = "wasm32")]
 
-use vramscope_trace::{RecordingOpener, Recording, Replay};
+use vramscope_trace::{Recording, RecordingOpener, Replay};
 use wasm_bindgen::prelude::*;
 
 /// A recording's bytes and their decoded form.

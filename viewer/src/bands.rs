@@ -7,7 +7,7 @@
 //! always shows both numbers, and toggles either band. A recording without memory samples has
 //! neither.
 
-use vramscope_trace::{MemorySample, CounterSeries};
+use vramscope_trace::{CounterSeries, MemorySample};
 
 /// Device memory in use outside the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The texts of the details panel: a block, a free range, a segment, or the GPU as a whole.
 
 use vramscope_trace::{
-    Count, Definitions, DeviceId, DeviceState, DurationNs, Event, EventKind, MemorySample, MemoryState, MempoolId,
-    PoolKey, PoolKind, Recording, Segment, SiteId, AnnotationStage,
+    AnnotationStage, Count, Definitions, DeviceId, DeviceState, DurationNs, Event, EventKind, MemorySample,
+    MemoryState, MempoolId, PoolKey, PoolKind, Recording, Segment, SiteId,
 };
 
 use crate::heatmap::Hit;

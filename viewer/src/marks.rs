@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use vramscope_trace::{Annotation, DeviceId, Incident, RecordingInfo, Recording, AnnotationStage, StringId};
+use vramscope_trace::{Annotation, AnnotationStage, DeviceId, Incident, Recording, RecordingInfo, StringId};
 
 /// Rows of spans; deeper nested spans share the last one.
 const MAX_DEPTH: usize = 3;
@@ -96,7 +96,9 @@ impl Marks {
         let open = self.open.entry(device).or_default();
         let depth = open.len().min(MAX_DEPTH - 1);
         match stage {
-            AnnotationStage::Instant => self.spans.push(Span { device, from_ns: time_ns, to_ns: Some(time_ns), name, depth }),
+            AnnotationStage::Instant => {
+                self.spans.push(Span { device, from_ns: time_ns, to_ns: Some(time_ns), name, depth })
+            }
             AnnotationStage::Begin => {
                 open.push(self.spans.len());
                 self.spans.push(Span { device, from_ns: time_ns, to_ns: None, name, depth });

@@ -1,7 +1,9 @@
 //! Recognizes and reads a file while its bytes arrive.
 
-use vramscope_formats::{Limits, InputFormat, import, sniff, unpack};
-use vramscope_trace::{Annotation, Definition, Encoder, Event, FormatError, RecordingInfo, MemoryState, Recording, Sink};
+use vramscope_formats::{InputFormat, Limits, import, sniff, unpack};
+use vramscope_trace::{
+    Annotation, Definition, Encoder, Event, FormatError, MemoryState, Recording, RecordingInfo, Sink,
+};
 
 /// Events of an import between two reads of the encoder's output.
 const EVENTS_PER_READ: u32 = 4096;
@@ -152,7 +154,9 @@ impl FileLoader {
                 recording.push(&bytes);
                 Ok(LoadedFile { converted: vec![bytes.into_owned()], ..recording.finish()? })
             }
-            Some(InputFormat::TorchPickle | InputFormat::TorchJson | InputFormat::RmmLog) => import_file(&bytes, &self.name, &limits),
+            Some(InputFormat::TorchPickle | InputFormat::TorchJson | InputFormat::RmmLog) => {
+                import_file(&bytes, &self.name, &limits)
+            }
             None => Err(LoadError::UnknownFormat),
         }
     }

@@ -4,7 +4,9 @@
 mod samples;
 
 use samples::{Sample, open_sample};
-use vramscope_trace::{DeviceId, DeviceInfo, Encoder, Event, EventKind, RecordingInfo, PoolKey, PoolKind, Sink, SiteId, StreamId};
+use vramscope_trace::{
+    DeviceId, DeviceInfo, Encoder, Event, EventKind, PoolKey, PoolKind, RecordingInfo, Sink, SiteId, StreamId,
+};
 use vramscope_viewer::bands::Band;
 use vramscope_viewer::details;
 use vramscope_viewer::frame::{Color, Frame};

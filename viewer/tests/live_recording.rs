@@ -2,8 +2,8 @@
 #![cfg(not(target_arch = "wasm32"))]
 
 use vramscope_trace::{
-    Chunk, ChunkKind, DeviceId, DeviceInfo, Encoder, Event, EventKind, RecordingInfo, PoolKey, PoolKind, Recording, Sink, SiteId,
-    AnnotationStage, StreamId, StringId, digest,
+    AnnotationStage, Chunk, ChunkKind, DeviceId, DeviceInfo, Encoder, Event, EventKind, PoolKey, PoolKind, Recording,
+    RecordingInfo, Sink, SiteId, StreamId, StringId, digest,
 };
 use vramscope_viewer::details;
 use vramscope_viewer::link::Link;
@@ -14,7 +14,8 @@ use vramscope_viewer::timeline;
 /// thousand events.
 fn chunks(events: u64) -> Vec<Chunk> {
     let epoch_unix_ns = 1_700_000_000_000_000_000;
-    let mut encoder = Encoder::new(&RecordingInfo { source: "grown".to_owned(), epoch_unix_ns, ..RecordingInfo::default() });
+    let mut encoder =
+        Encoder::new(&RecordingInfo { source: "grown".to_owned(), epoch_unix_ns, ..RecordingInfo::default() });
     encoder.define(&vramscope_trace::Definition::String("step".to_owned()));
     let (stream, pool, site) = (StreamId(0), PoolKey::default_of(PoolKind::Large), SiteId(0));
     for number in 0..events {
@@ -23,7 +24,9 @@ fn chunks(events: u64) -> Vec<Chunk> {
         let size = (1 << 20) - (round * 512) % (1 << 19);
         let kind = match number {
             0 => EventKind::SegmentAllocated { address, size: 64 << 20, stream, pool, site },
-            _ if number % 1000 == 0 => EventKind::Mark { stage: AnnotationStage::Instant, name: StringId(1), address: 0, site },
+            _ if number % 1000 == 0 => {
+                EventKind::Mark { stage: AnnotationStage::Instant, name: StringId(1), address: 0, site }
+            }
             _ if at < 32 => EventKind::BlockAllocated { address, size, requested: size, stream, pool, site },
             _ => EventKind::FreeCompleted { address, site },
         };
@@ -132,7 +135,8 @@ fn discarded_moment_is_replaced_by_the_oldest() {
 fn newest(chunks: &[Chunk]) -> Vec<Chunk> {
     let state =
         chunks.iter().rposition(|chunk| chunk.kind == ChunkKind::State).expect("the chunks contain a full state");
-    let lasting = chunks[..state].iter().filter(|chunk| matches!(chunk.kind, ChunkKind::Header | ChunkKind::Definitions));
+    let lasting =
+        chunks[..state].iter().filter(|chunk| matches!(chunk.kind, ChunkKind::Header | ChunkKind::Definitions));
     lasting.chain(&chunks[state..]).cloned().collect()
 }
 
@@ -236,7 +240,9 @@ fn spans_belong_to_their_process() {
     let mut encoder = Encoder::new(&RecordingInfo { devices, ..RecordingInfo::default() });
     encoder.define(&vramscope_trace::Definition::String("step".to_owned()));
     for (number, (device, stage)) in
-        [(0, AnnotationStage::Begin), (2, AnnotationStage::Begin), (0, AnnotationStage::End), (2, AnnotationStage::End)].into_iter().enumerate()
+        [(0, AnnotationStage::Begin), (2, AnnotationStage::Begin), (0, AnnotationStage::End), (2, AnnotationStage::End)]
+            .into_iter()
+            .enumerate()
     {
         let kind = EventKind::Mark { stage, name: StringId(1), address: 0, site: SiteId(0) };
         encoder.event(&Event { device: DeviceId(device), time_ns: number as u64 * 1000, kind });

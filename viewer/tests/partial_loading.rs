@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use vramscope_trace::{
-    DeviceId, Encoder, Event, EventKind, RecordingInfo, RecordingOpener, PoolKey, PoolKind, Recording, Replay, Sink, SiteId, StreamId,
-    digest,
+    DeviceId, Encoder, Event, EventKind, PoolKey, PoolKind, Recording, RecordingInfo, RecordingOpener, Replay, Sink,
+    SiteId, StreamId, digest,
 };
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Fetch, Model, PeakKind};

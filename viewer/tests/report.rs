@@ -5,7 +5,7 @@ mod samples;
 
 use roxmltree::{Document, Node};
 use samples::{Sample, open_sample};
-use vramscope_trace::{DeviceId, Encoder, Event, EventKind, RecordingInfo, Recording, Sink};
+use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Sink};
 use vramscope_viewer::report::{MAX_DEVICES, Report, ReportError};
 
 const SAMPLES: [Sample; 7] = [

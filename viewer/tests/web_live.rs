@@ -6,7 +6,9 @@ mod page;
 
 use js_sys::{Array, Function, Reflect, Uint8Array};
 use page::{Api, document, element, pass, start, text};
-use vramscope_trace::{Chunk, DeviceId, Encoder, Event, EventKind, RecordingInfo, PoolKey, PoolKind, Sink, SiteId, StreamId};
+use vramscope_trace::{
+    Chunk, DeviceId, Encoder, Event, EventKind, PoolKey, PoolKind, RecordingInfo, Sink, SiteId, StreamId,
+};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_test::{wasm_bindgen_test, wasm_bindgen_test_configure};
 
@@ -84,7 +86,8 @@ impl Socket {
 }
 
 fn chunks(source: &str) -> Vec<Chunk> {
-    let mut encoder = Encoder::new(&RecordingInfo { source: source.to_owned(), epoch_unix_ns: 1, ..RecordingInfo::default() });
+    let mut encoder =
+        Encoder::new(&RecordingInfo { source: source.to_owned(), epoch_unix_ns: 1, ..RecordingInfo::default() });
     let (stream, pool, site) = (StreamId(0), PoolKey::default_of(PoolKind::Large), SiteId(0));
     for number in 0..40 {
         let address = 0x7000_0000_0000 + number * (1 << 20);

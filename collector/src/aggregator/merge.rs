@@ -10,7 +10,9 @@
 
 use std::collections::BTreeSet;
 
-use vramscope_trace::{Annotation, DeviceState, Event, EventKind, RecordingInfo, MemoryState, Sink, SiteId, AnnotationStage};
+use vramscope_trace::{
+    Annotation, AnnotationStage, DeviceState, Event, EventKind, MemoryState, RecordingInfo, Sink, SiteId,
+};
 
 use super::source::{Entry, MAX_PENDING_WEIGHT, MergeContext, Pending, Source};
 use crate::process::Process;

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use vramscope_trace::{
-    Annotation, Decoder, DeviceId, DeviceInfo, Event, EventKind, RecordingInfo, DecodedItem, MemoryState, SiteId, StringId,
+    Annotation, DecodedItem, Decoder, DeviceId, DeviceInfo, Event, EventKind, MemoryState, RecordingInfo, SiteId,
+    StringId,
 };
 
 use super::renumber::{DefinitionTable, SourceNumbers};

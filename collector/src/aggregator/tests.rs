@@ -1,8 +1,8 @@
 //! Merging the recordings of small simulated programs.
 
 use vramscope_trace::{
-    Definition, DeviceId, DeviceInfo, DeviceState, Encoder, Event, EventKind, RecordingInfo, MemoryState, PoolKey, PoolKind,
-    Recording, Sink, Site, SiteId, AnnotationStage, StreamId, StringId, site_name,
+    AnnotationStage, Definition, DeviceId, DeviceInfo, DeviceState, Encoder, Event, EventKind, MemoryState, PoolKey,
+    PoolKind, Recording, RecordingInfo, Sink, Site, SiteId, StreamId, StringId, site_name,
 };
 
 mod limits;
@@ -39,7 +39,8 @@ impl Program {
         let identity = format!("{number:032x}");
         let process = Process { identity, program: "train.py".to_owned(), pid: number, rank, ..Process::default() };
         let device = DeviceInfo { name: "H200".to_owned(), history_complete: true, ..DeviceInfo::default() };
-        let info = RecordingInfo { epoch_unix_ns: START_NS + delay_ns, devices: vec![device], ..RecordingInfo::default() };
+        let info =
+            RecordingInfo { epoch_unix_ns: START_NS + delay_ns, devices: vec![device], ..RecordingInfo::default() };
         Self { process, encoder: Encoder::new(&info), next: 0, strings: 0 }
     }
 
@@ -58,7 +59,10 @@ impl Program {
     }
 
     fn mark(&mut self, time_ns: u64) {
-        self.event(time_ns, EventKind::Mark { stage: AnnotationStage::Instant, name: StringId(0), address: 0, site: SiteId(0) });
+        self.event(
+            time_ns,
+            EventKind::Mark { stage: AnnotationStage::Instant, name: StringId(0), address: 0, site: SiteId(0) },
+        );
     }
 
     /// Returns the chunks recorded since the last call, and the number of the chunk after them.
@@ -198,7 +202,8 @@ fn late_server_orders_the_pushed_history() {
     // than may be pending.
     let mut programs = [1, 2].map(|number| {
         let mut program = Program::new(number, Some(number), 0);
-        program.encoder = Encoder::new(&RecordingInfo { epoch_unix_ns: START_NS - 100 * SECOND, ..RecordingInfo::default() });
+        program.encoder =
+            Encoder::new(&RecordingInfo { epoch_unix_ns: START_NS - 100 * SECOND, ..RecordingInfo::default() });
         (0..count).for_each(|n| program.mark(2 * n * 200_000 + u64::from(number)));
         program
     });

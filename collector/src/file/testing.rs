@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use vramscope_trace::{
-    Annotation, Chunk, Definition, DeviceId, Encoder, Event, EventKind, RecordingInfo, PoolKey, PoolKind, Sink, SiteId, AnnotationStage,
-    StreamId, StringId,
+    Annotation, AnnotationStage, Chunk, Definition, DeviceId, Encoder, Event, EventKind, PoolKey, PoolKind,
+    RecordingInfo, Sink, SiteId, StreamId, StringId,
 };
 
 use super::storage::{FileRole, Storage, Stream};
@@ -162,7 +162,13 @@ impl Program {
         self.names += 1;
         self.encoder.define(&Definition::String(format!("name {}", self.names)));
         let (time_ns, at_event, name) = (self.events * 1000, self.events, StringId(self.names));
-        self.encoder.annotation(&Annotation { device: DeviceId(0), time_ns, at_event, stage: AnnotationStage::Instant, name });
+        self.encoder.annotation(&Annotation {
+            device: DeviceId(0),
+            time_ns,
+            at_event,
+            stage: AnnotationStage::Instant,
+            name,
+        });
     }
 
     pub(super) fn full_state(&mut self) {

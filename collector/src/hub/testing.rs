@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
-use vramscope_trace::{Definition, DeviceId, Encoder, Event, EventKind, RecordingInfo, PoolKey, PoolKind, Sink, SiteId, StreamId};
+use vramscope_trace::{
+    Definition, DeviceId, Encoder, Event, EventKind, PoolKey, PoolKind, RecordingInfo, Sink, SiteId, StreamId,
+};
 
 use super::*;
 use crate::file::{Keep, RecordingFile};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use vramscope_trace::{Chunk, Decoder, DecodedItem};
+use vramscope_trace::{Chunk, DecodedItem, Decoder};
 
 use super::*;
 use crate::aggregator::Aggregator;
@@ -124,7 +124,13 @@ fn program_end_waits_two_seconds_at_most() {
     let silent = format!("ws://{}", silent.local_addr().expect("a bound socket has an address"));
     for url in ["ws://127.0.0.1:1", &silent] {
         let mut source = Source::new(HubLimits::default());
-        let push = Push::start(Address::parse(url).expect("a valid address"), "train.py", Rank::default(), &source.hub, |_| {});
+        let push = Push::start(
+            Address::parse(url).expect("a valid address"),
+            "train.py",
+            Rank::default(),
+            &source.hub,
+            |_| {},
+        );
         let push = push.expect("a thread starts");
         source.run(1000);
         source.hub.end();
@@ -162,7 +168,8 @@ fn restarted_server_receives_the_whole_recording() {
     let (aggregator, hub, server) = serve(any_port, Some("secret"));
     let (address, url) = (server.address(), server.url());
     let mut source = Source::new(HubLimits::default());
-    let push = Push::start(Address::parse(&url).expect("a valid address"), "train.py", Rank::default(), &source.hub, |_| {});
+    let push =
+        Push::start(Address::parse(&url).expect("a valid address"), "train.py", Rank::default(), &source.hub, |_| {});
     let push = push.expect("a thread starts");
     source.run(1000);
     let recorded = |source: &Source| source.encoder.state().event() as usize;
@@ -206,7 +213,8 @@ fn damaged_file_is_replaced_by_a_new_run_from_memory() {
     let mut decoder = Decoder::new();
     decoder.push(&server.bytes);
     let items = std::iter::from_fn(|| decoder.next_item().expect("a valid recording"));
-    let states = items.filter_map(|item| if let DecodedItem::FullState(state) = item { Some(state.event()) } else { None });
+    let states =
+        items.filter_map(|item| if let DecodedItem::FullState(state) = item { Some(state.event()) } else { None });
     assert!(states.last().is_some_and(|event| event > 100_000));
     let identities: std::collections::HashSet<_> = server.hellos.iter().map(|process| &process.identity).collect();
     assert_eq!(identities.len(), 2, "the held chunks are pushed as another run");
@@ -259,9 +267,15 @@ fn push_with_a_wrong_token_is_refused() {
     let (sender, log) = channel();
     let mut source = Source::new(HubLimits::default());
     source.run(100);
-    let push = Push::start(Address::parse(&url).expect("a valid address"), "train.py", Rank::default(), &source.hub, move |line| {
-        sender.send(line.to_owned()).expect("the test receives");
-    });
+    let push = Push::start(
+        Address::parse(&url).expect("a valid address"),
+        "train.py",
+        Rank::default(),
+        &source.hub,
+        move |line| {
+            sender.send(line.to_owned()).expect("the test receives");
+        },
+    );
     let _push = push.expect("a thread starts");
     let line = log.recv_timeout(Duration::from_secs(10)).expect("the failure is logged");
     assert!(line.contains("is the token right?") && !line.contains("wrong"), "{line}");

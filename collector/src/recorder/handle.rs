@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Thread;
 
 use vramscope_trace::{
-    Annotation, Definition, DeviceId, DeviceState, Event, EventKind, MemoryState, Sink, SiteId, AnnotationStage,
+    Annotation, AnnotationStage, Definition, DeviceId, DeviceState, Event, EventKind, MemoryState, Sink, SiteId,
 };
 
 use super::clock::Clock;

@@ -1,7 +1,7 @@
 //! Tests of dropped events: gaps, counts and the state after them.
 
 use vramscope_pool::Settings;
-use vramscope_trace::{DeviceId, Event, EventKind, DecodedItem, MemoryState, Sink, StreamId};
+use vramscope_trace::{DecodedItem, DeviceId, Event, EventKind, MemoryState, Sink, StreamId};
 
 use super::tests::{items, mark, sent, with_stuck_disk};
 use super::*;

@@ -30,7 +30,9 @@
 //!        | site or name (32)
 //! ```
 
-use vramscope_trace::{DeviceId, Event, EventKind, MempoolId, PoolKey, PoolKind, SiteId, AnnotationStage, StreamId, StringId};
+use vramscope_trace::{
+    AnnotationStage, DeviceId, Event, EventKind, MempoolId, PoolKey, PoolKind, SiteId, StreamId, StringId,
+};
 
 /// A destination of records.
 pub(super) trait RecordSink {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vramscope_trace::{
-    Annotation, Chunk, Definition, DeviceId, DeviceInfo, DeviceState, Encoder, Event, EventKind, RecordingInfo, MemoryState,
-    Sink,
+    Annotation, Chunk, Definition, DeviceId, DeviceInfo, DeviceState, Encoder, Event, EventKind, MemoryState,
+    RecordingInfo, Sink,
 };
 
 use super::merge::DeviceStateSink;

@@ -2,8 +2,8 @@ use std::io::Write;
 use std::sync::{Mutex, mpsc};
 
 use vramscope_trace::{
-    Annotation, Definition, DeviceId, DeviceState, Event, EventKind, DecodedItem, MemorySink, MemoryState, Sink, SiteId, AnnotationStage,
-    StringId,
+    Annotation, AnnotationStage, DecodedItem, Definition, DeviceId, DeviceState, Event, EventKind, MemorySink,
+    MemoryState, Sink, SiteId, StringId,
 };
 
 use super::handle::MAX_RINGS;
@@ -81,7 +81,8 @@ fn file_and_viewers_get_the_same_bytes() {
     let items = items(&file);
     let Some(DecodedItem::Info(info)) = items.first() else { panic!("no info first") };
     assert!(info.epoch_unix_ns > 0);
-    let times = items.iter().filter_map(|item| if let DecodedItem::Event(event) = item { Some(event.time_ns) } else { None });
+    let times =
+        items.iter().filter_map(|item| if let DecodedItem::Event(event) = item { Some(event.time_ns) } else { None });
     assert!(times.eq(0..100_000));
 }
 
@@ -360,8 +361,13 @@ fn side_records_keep_their_position_among_events() {
         (Arc::new(RecorderState::new(Overflow::Wait)), RingMerger::default(), MemorySink::default());
     let clock = Clock::start();
     let mut handle = RecorderHandle::new(Arc::clone(&shared), clock.clone(), std::thread::current());
-    let annotation =
-        |at_event| Annotation { device: DeviceId(0), time_ns: 0, at_event, stage: AnnotationStage::Instant, name: StringId(1) };
+    let annotation = |at_event| Annotation {
+        device: DeviceId(0),
+        time_ns: 0,
+        at_event,
+        stage: AnnotationStage::Instant,
+        name: StringId(1),
+    };
     handle.define(&Definition::String("a".into()));
     handle.event(&mark(1, 1));
     handle.annotation(&annotation(1));

@@ -3,7 +3,7 @@ use std::net::TcpStream;
 use std::ops::Range;
 
 use tungstenite::client::IntoClientRequest;
-use vramscope_trace::{DeviceId, Encoder, Event, EventKind, RecordingInfo, Recording, Sink, digest};
+use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Sink, digest};
 
 use super::*;
 use crate::hub::testing::Source;

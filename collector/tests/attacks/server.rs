@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tungstenite::{Message, WebSocket};
 use vramscope_collector::{Content, Controls, Hub, Server, ServerLimits, ServerOptions, TlsFiles, Token};
-use vramscope_trace::{DeviceId, Encoder, Event, EventKind, RecordingInfo, Recording, Sink};
+use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Sink};
 
 /// The token of the servers that have a given one.
 pub(crate) const TOKEN: &str = "the-right-token";
@@ -81,7 +81,8 @@ impl TestServer {
         content.controls = has_commands.then_some(controls);
         let server = Server::start(options, content).expect("a port is free");
         let token = server.url().split_once("?token=").map(|(_, token)| token.to_owned());
-        let encoder = Encoder::new(&RecordingInfo { source: "<script>alert(1)</script>".into(), ..RecordingInfo::default() });
+        let encoder =
+            Encoder::new(&RecordingInfo { source: "<script>alert(1)</script>".into(), ..RecordingInfo::default() });
         let mut server = Self { server, token, marks, tls, hub, encoder, viewer: None };
         server.record();
         server.viewer = Some(TestViewer { socket: server.open_viewer(), recording: Recording::new() });

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use vramscope_collector::{Begin, Hub, Keep, Outputs, Recorder, RecordingFile, Summary};
-use vramscope_trace::{RecordingInfo, Recording};
+use vramscope_trace::{Recording, RecordingInfo};
 
 mod program;
 use program::Program;

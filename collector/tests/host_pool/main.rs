@@ -10,7 +10,7 @@ mod uses;
 
 use kept::{Kept, delete, recorded_pool};
 use vramscope_collector::{AllocateError, FreeError};
-use vramscope_trace::{Category, DeviceId, EventKind, Site, AnnotationStage, StreamId};
+use vramscope_trace::{AnnotationStage, Category, DeviceId, EventKind, Site, StreamId};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
@@ -150,7 +150,11 @@ fn spans_record_begin_and_end() {
             _ => panic!("{event:?}"),
         })
         .collect();
-    let expected = [(0, AnnotationStage::Begin, "step 1"), (1, AnnotationStage::Instant, "evaluated"), (2, AnnotationStage::End, "step 1")];
+    let expected = [
+        (0, AnnotationStage::Begin, "step 1"),
+        (1, AnnotationStage::Instant, "evaluated"),
+        (2, AnnotationStage::End, "step 1"),
+    ];
     assert_eq!(marks, expected.map(|(time, stage, name)| (time, stage, name.to_owned())));
 }
 

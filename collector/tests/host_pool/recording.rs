@@ -4,7 +4,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use vramscope_collector::{
     Begin, Category, HostDevice, HostPool, Hub, Outputs, Recorder, RecorderHandle, Scope, ScopeLayer, Settings,
 };
-use vramscope_trace::{DeviceId, RecordingInfo, Recording, Site};
+use vramscope_trace::{DeviceId, Recording, RecordingInfo, Site};
 
 use crate::MIB;
 

@@ -3,7 +3,9 @@
 use std::thread;
 
 use half::{bf16, f16};
-use vramscope_collector::{AllocateError, CaptureFilter, FreeError, HostPool, MempoolError, PoolSlice, graph_pool_handle};
+use vramscope_collector::{
+    AllocateError, CaptureFilter, FreeError, HostPool, MempoolError, PoolSlice, graph_pool_handle,
+};
 use vramscope_trace::{Event, EventKind, MempoolId, StreamId};
 
 use crate::MIB;
@@ -134,7 +136,10 @@ fn private_pool_serves_redirected_requests() {
     let graph = graph_pool_handle();
     assert_ne!(graph, graph_pool_handle());
     pool.begin_allocate_stream_to_pool(graph, &StreamId(1)).unwrap();
-    assert_eq!(pool.begin_allocate_to_pool(graph, CaptureFilter::AllStreams), Err(MempoolError::AlreadySelected(graph)));
+    assert_eq!(
+        pool.begin_allocate_to_pool(graph, CaptureFilter::AllStreams),
+        Err(MempoolError::AlreadySelected(graph))
+    );
     let captured = pool.on(&StreamId(1)).alloc_zeros::<u8>(1000).unwrap();
     let other = pool.alloc_zeros::<u8>(1000).unwrap();
     pool.end_allocate_to_pool(graph).unwrap();

@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vramscope_collector::{Begin, Hub, Keep, Outputs, Recorder, RecordingFile};
-use vramscope_trace::{Decoder, Event, RecordingInfo, DecodedItem, MemorySink, Recording};
+use vramscope_trace::{DecodedItem, Decoder, Event, MemorySink, Recording, RecordingInfo};
 
 #[path = "../file/program.rs"]
 mod program;

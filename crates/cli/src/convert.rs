@@ -1,6 +1,6 @@
 //! Encodes imported events as a recording with an index.
 
-use vramscope_trace::{Annotation, Definition, Encoder, Event, RecordingInfo, MemoryState, Recording, Sink};
+use vramscope_trace::{Annotation, Definition, Encoder, Event, MemoryState, Recording, RecordingInfo, Sink};
 
 use crate::error::Result;
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 #[cfg(feature = "export")]
 use vramscope_formats::export::{self, Redactor};
-use vramscope_formats::{self as formats, Limits, InputFormat};
+use vramscope_formats::{self as formats, InputFormat, Limits};
 use vramscope_trace::{Count, Damage, FORMAT_NAME, FORMAT_VERSION, FormatError, ReadAt, Recording};
 
 use crate::convert::ChunkWriter;
@@ -52,7 +52,7 @@ enum Content {
 struct SeekableFile(Mutex<File>);
 
 impl ReadAt for SeekableFile {
-    fn read_at(&self, range: Range<u64>) -> std::result::Result<Vec<u8>, String> {
+    fn read_at(&self, range: Range<u64>) -> std::io::Result<Vec<u8>> {
         // Every read seeks first, so a poisoned lock guards nothing inconsistent.
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut bytes = vec![0; usize::try_from(range.end - range.start).map_err(std::io::Error::other)?];
@@ -167,7 +167,7 @@ impl Input {
             self.open_recording(&source, len, |source, len, progress| Recording::read_through(source, len, progress))?;
         let mut parts = (0..intact).step_by(COPY_BYTES as usize).map(|start| {
             let read = source.read_at(start..intact.min(start + COPY_BYTES));
-            read.map_err(|what| FormatError { offset: start, what })
+            read.map_err(|error| FormatError::read_failed(start, error))
         });
         let format_error = |error| CommandError::file(&self.path, error);
         #[cfg(feature = "export")]

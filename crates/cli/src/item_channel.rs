@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use vramscope_trace::{Annotation, Definition, Event, RecordingInfo, DecodedItem, MemoryState, Sink};
+use vramscope_trace::{Annotation, DecodedItem, Definition, Event, MemoryState, RecordingInfo, Sink};
 
 /// Items sent at once: enough to make waking the receiver cheap, few enough that a batch stays in
 /// the processor's cache.

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use vramscope_collector::{HostDevice, HostPool, Settings};
 use vramscope_demo::{DemoError, Options, Step, Summary, run};
-use vramscope_trace::{Category, Definition, Definitions, DeviceId, Event, EventKind, MemoryState, Sink, AnnotationStage};
+use vramscope_trace::{
+    AnnotationStage, Category, Definition, Definitions, DeviceId, Event, EventKind, MemoryState, Sink,
+};
 
 /// A sink that collects a summary. Clones share the summary.
 #[derive(Clone, Default)]

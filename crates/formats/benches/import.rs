@@ -34,8 +34,9 @@ fn pickle(name: &str) -> Option<Vec<u8>> {
 #[divan::bench(args = ["gpt_varlen", "big"], sample_count = 3, sample_size = 1)]
 fn import_without_encoding(bencher: Bencher, name: &str) {
     let Some(bytes) = pickle(name) else { return };
-    bencher
-        .bench(|| import(&bytes, name, &Limits::default(), &mut |_, _| {}, |_| NullSink).expect("the snapshot is valid"));
+    bencher.bench(|| {
+        import(&bytes, name, &Limits::default(), &mut |_, _| {}, |_| NullSink).expect("the snapshot is valid")
+    });
 }
 
 #[divan::bench(args = ["gpt_varlen", "big"], sample_count = 3, sample_size = 1)]

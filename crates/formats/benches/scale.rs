@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use vramscope_formats::{Limits, import, unpack};
 use vramscope_trace::{
-    Decoder, DeviceId, Encoder, Event, EventKind, RecordingInfo, DecodedItem, LifetimesBuilder, MemorySink, MemoryState, ReadAt, Recording,
-    Replay, Sink, SiteId,
+    DecodedItem, Decoder, DeviceId, Encoder, Event, EventKind, LifetimesBuilder, MemorySink, MemoryState, ReadAt,
+    Recording, RecordingInfo, Replay, Sink, SiteId,
 };
 
 /// Repetitions of the longer recording.

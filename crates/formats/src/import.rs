@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use vramscope_trace::{Annotation, Count, DeviceId, DeviceInfo, Event, RecordingInfo, MemoryState, Sink};
+use vramscope_trace::{Annotation, Count, DeviceId, DeviceInfo, Event, MemoryState, RecordingInfo, Sink};
 
 use crate::error::ReadError;
 use crate::limits::Limits;

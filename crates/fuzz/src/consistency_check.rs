@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use vramscope_trace::{
-    Decoder, DeviceState, Encoder, Event, FormatError, RecordingInfo, DecodedItem, MemoryState, Recording, Replay, Sink,
+    DecodedItem, Decoder, DeviceState, Encoder, Event, FormatError, MemoryState, Recording, RecordingInfo, Replay, Sink,
 };
 
 use crate::random::Random;
@@ -147,7 +147,8 @@ fn check_equal(bytes: &[u8], recording: &Recording, decoded: &Decoded, random: &
     assert_eq!(again.error, None, "an encoded recording is sound");
     let other_items = |of: &Decoded| {
         let definitions = of.items.iter().filter(|item| matches!(item, DecodedItem::Define(_))).count();
-        let annotations: Vec<_> = of.items.iter().filter(|item| matches!(item, DecodedItem::Annotation(_))).cloned().collect();
+        let annotations: Vec<_> =
+            of.items.iter().filter(|item| matches!(item, DecodedItem::Annotation(_))).cloned().collect();
         (definitions, annotations)
     };
     assert_eq!(other_items(&again), other_items(decoded), "definitions and annotations");

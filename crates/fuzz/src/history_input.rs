@@ -1,8 +1,8 @@
 //! Turns arbitrary bytes into a recording whose events are mostly consistent.
 
 use vramscope_trace::{
-    Annotation, Category, Definition, DeviceId, DeviceInfo, Encoder, Event, EventKind, Frame, FrameId, RecordingInfo, MempoolId,
-    PoolKey, PoolKind, Sink, Site, SiteId, Stack, StackId, AnnotationStage, StreamId, StringId,
+    Annotation, AnnotationStage, Category, Definition, DeviceId, DeviceInfo, Encoder, Event, EventKind, Frame, FrameId,
+    MempoolId, PoolKey, PoolKind, RecordingInfo, Sink, Site, SiteId, Stack, StackId, StreamId, StringId,
 };
 
 /// Reads values from the front of bytes; zeros when they are used up.
@@ -139,7 +139,11 @@ pub(crate) fn encode(bytes: &[u8]) -> (Vec<u8>, u64) {
                 // Repeats the header chunk with more information.
                 let device_info =
                     DeviceInfo { device: device.0, rank: Some(reader.byte().into()), ..DeviceInfo::default() };
-                encoder.update_info(&RecordingInfo { source: "fuzz".to_owned(), devices: vec![device_info], ..RecordingInfo::default() });
+                encoder.update_info(&RecordingInfo {
+                    source: "fuzz".to_owned(),
+                    devices: vec![device_info],
+                    ..RecordingInfo::default()
+                });
             }
             _ => time_ns = time_ns.wrapping_sub(u64::from(reader.byte())),
         }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use vramscope_trace::{RecordingOpener, ReadAt, Recording, Replay};
+use vramscope_trace::{ReadAt, Recording, RecordingOpener, Replay};
 
 use crate::inspect::inspect;
 use crate::random::Random;

@@ -51,7 +51,10 @@ impl ProcessRecording {
             Recorder::start(info, outputs).map_err(|error| log(&format!("cannot start the recorder: {error}"))).ok()?;
         let push = options.push.as_ref().zip(hub).and_then(|(address, hub)| {
             let push_log = Arc::clone(log);
-            let push = Push::start(address.clone(), &program, hub, move |line| push_log(line));
+            let push =
+                Push::start(address.clone(), &program, vramscope_collector::Rank::from_env(), hub, move |line| {
+                    push_log(line)
+                });
             push.map_err(|error| log(&format!("cannot start to push: {error}"))).ok()
         });
         let (recorder, push, handle) = (Mutex::new(Some(recorder)), Mutex::new(push), Mutex::new(handle));

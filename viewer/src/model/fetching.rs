@@ -133,7 +133,9 @@ impl Model {
     pub fn supply(&mut self, fetch: &Fetch, bytes: &[u8]) -> Result<(), FormatError> {
         for chunk in &fetch.chunks {
             let index = |offset: u64| usize::try_from(offset - fetch.range.start).unwrap_or(usize::MAX);
-            let chunk_bytes = bytes.get(index(chunk.start)..index(chunk.end)).ok_or_else(|| FormatError::new(chunk.start, "fewer bytes arrived than were requested"))?;
+            let chunk_bytes = bytes
+                .get(index(chunk.start)..index(chunk.end))
+                .ok_or_else(|| FormatError::new(chunk.start, "fewer bytes arrived than were requested"))?;
             self.recording.supply(chunk.start, chunk_bytes)?;
         }
         let is_loaded = |&moment: &PendingMoment| self.recording.missing(self.event_of(moment)).is_empty();

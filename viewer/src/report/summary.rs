@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use vramscope_trace::{Counters, DeviceId, DeviceState, FormatError, SiteBytes, Metrics, Recording, Replay, live_bytes_by_site};
+use vramscope_trace::{
+    Counters, DeviceId, DeviceState, FormatError, Metrics, Recording, Replay, SiteBytes, live_bytes_by_site,
+};
 
 use crate::timeline::PeakMark;
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vramscope_trace::{ByteSize, CounterColumn, Count, DeviceId, IncidentKind, Recording, CounterSeries};
+use vramscope_trace::{ByteSize, Count, CounterColumn, CounterSeries, DeviceId, IncidentKind, Recording};
 
 use super::geometry::{Geometry, SPAN_ROW, TEXT, time_origin_ns};
 use crate::axis::Axis;
@@ -205,7 +205,8 @@ struct Top {
 impl Top {
     fn new(content: &Content) -> Self {
         let total = device_bytes(content);
-        let used = content.recording.series(content.device).and_then(CounterSeries::used_memory_peaks).unwrap_or_default();
+        let used =
+            content.recording.series(content.device).and_then(CounterSeries::used_memory_peaks).unwrap_or_default();
         let used = match content.bands {
             bands if bands.contains(Band::Others) => used.by_all_processes,
             bands if bands.contains(Band::Outside) => used.by_process,

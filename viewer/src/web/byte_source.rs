@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use js_sys::{ArrayBuffer, Promise, Uint8Array};
-use vramscope_trace::{RecordingOpener, Recording};
+use vramscope_trace::{Recording, RecordingOpener};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{AbortSignal, Blob, Headers, RequestInit, Response, Url};

@@ -6,7 +6,7 @@
 //! events are not handled, and so the server notices a slow page and skips ahead for it.
 
 use js_sys::{Promise, Uint8Array};
-use vramscope_trace::{RecordingInfo, Recording};
+use vramscope_trace::{Recording, RecordingInfo};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 

@@ -1,8 +1,8 @@
 //! Small recordings that together contain everything a picture can show.
 
 use vramscope_trace::{
-    Category, DeviceId, DeviceInfo, Encoder, Event, EventKind, RecordingInfo, Interner, MemoryState, PoolKey, PoolKind, Recording,
-    Sink, Site, SiteId, AnnotationStage, StreamId,
+    AnnotationStage, Category, DeviceId, DeviceInfo, Encoder, Event, EventKind, Interner, MemoryState, PoolKey,
+    PoolKind, Recording, RecordingInfo, Sink, Site, SiteId, StreamId,
 };
 use vramscope_viewer::model::Model;
 use vramscope_viewer::open::FileLoader;

@@ -6,7 +6,7 @@ use axum::extract::WebSocketUpgrade;
 use serde_json::Value;
 use tungstenite::protocol::CloseFrame as ClientCloseFrame;
 use tungstenite::{Message as ClientMessage, WebSocket as ClientSocket};
-use vramscope_trace::{DeviceId, Event, EventKind, RecordingInfo, Recording, Sink, digest};
+use vramscope_trace::{DeviceId, Event, EventKind, Recording, RecordingInfo, Sink, digest};
 
 use super::*;
 use crate::file::{Keep, RecordingFile};

@@ -89,7 +89,11 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result {
     controls.offer_recording(&hub, &handle, DEVICE, PathBuf::new());
     controls.offer_empty_cache_of(&pool);
     let address = push_from_env().map_err(CommandError::new)?;
-    let push = address.map(|address| Push::start(address, "vramscope demo", &hub, |line| terminal::message(line)));
+    let push = address.map(|address| {
+        Push::start(address, "vramscope demo", vramscope_collector::Rank::from_env(), &hub, |line| {
+            terminal::message(line)
+        })
+    });
     let push = push.transpose().map_err(|error| CommandError::new(format_args!("{PUSH_VARIABLE}: {error}")))?;
     arguments.server.announce(&server)?;
 

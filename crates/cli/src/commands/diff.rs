@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use comfy_table::CellAlignment;
 use serde::Serialize;
-use vramscope_trace::{ByteSize, Comparison, Count, DeviceChange, BlockTotals, PerRecording, SiteChange, DeviceTotals, compare};
+use vramscope_trace::{
+    BlockTotals, ByteSize, Comparison, Count, DeviceChange, DeviceTotals, PerRecording, SiteChange, compare,
+};
 
 use crate::error::{CommandError, Result};
 use crate::escape::escape_controls;

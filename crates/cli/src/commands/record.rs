@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use vramscope_collector::{Address, FollowFrom, FollowEvent, FollowOptions, Follower, RecordingFile, parse_time};
-use vramscope_trace::{ByteSize, Count, Decoder, DurationNs, Encoder, EventKind, RecordingInfo, DecodedItem, Sink};
+use vramscope_collector::{Address, FollowEvent, FollowFrom, FollowOptions, Follower, RecordingFile, parse_time};
+use vramscope_trace::{ByteSize, Count, DecodedItem, Decoder, DurationNs, Encoder, EventKind, RecordingInfo, Sink};
 
 use crate::error::{CommandError, Result};
 use crate::output::{is_stdout, refuse_terminal};
@@ -91,7 +91,9 @@ pub(crate) fn run(arguments: &RecordArguments) -> Result {
             }
             FollowEvent::Resumed => report("reconnected; no events are missing"),
             FollowEvent::ResumedWithGap => report("reconnected; some events are missing"),
-            FollowEvent::NewRecording => break "; the program was restarted: run this command again to record it".to_owned(),
+            FollowEvent::NewRecording => {
+                break "; the program was restarted: run this command again to record it".to_owned();
+            }
             FollowEvent::Ended => break "; the recording has ended".to_owned(),
             // What was received is a valid recording.
             FollowEvent::GaveUp(reason) if copy.events > 0 => break format!("; connection lost: {reason}"),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use vramscope_collector::{Content, Controls, FileError, Aggregator, Hub, Outputs, PUSH_VARIABLE};
+use vramscope_collector::{Aggregator, Content, Controls, FileError, Hub, Outputs, PUSH_VARIABLE};
 use vramscope_trace::{ByteSize, Count};
 
 use crate::error::{CommandError, Result};
@@ -39,7 +39,8 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result {
     // Starts everything that can fail before it replaces an earlier recording.
     let controls = Controls::default();
     aggregator.offer_recording(&controls, &hub, PathBuf::new());
-    let content = Content { aggregator: Some(aggregator.clone()), controls: Some(controls), ..Content::live(hub.clone()) };
+    let content =
+        Content { aggregator: Some(aggregator.clone()), controls: Some(controls), ..Content::live(hub.clone()) };
     let server = arguments.server.start(content)?;
     let mut outputs = Outputs { hub: Some(hub), ..Outputs::default() };
     if let Some(path) = &arguments.record {

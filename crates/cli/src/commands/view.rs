@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use vramscope_collector::{Content, ServedRecording, RecordingBytes, page_address};
+use vramscope_collector::{Content, RecordingBytes, ServedRecording, page_address};
 
 use crate::error::{CommandError, Result};
 use crate::escape::escape_controls;

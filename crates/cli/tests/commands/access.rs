@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use tempfile::TempDir;
-use vramscope_trace::{Decoder, Event, EventKind, DecodedItem, Recording};
+use vramscope_trace::{DecodedItem, Decoder, Event, EventKind, Recording};
 
 use crate::process::{Server, fixture, interrupt, vramscope, wait, wait_until};
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 use vramscope_trace::{
-    Chunk, ChunkKind, Definition, DeviceId, Encoder, Event, EventKind, RecordingInfo, MemoryState, PoolKey, PoolKind, Recording,
-    Replay, Segment, Sink, SiteId, AnnotationStage, StreamId, StringId,
+    AnnotationStage, Chunk, ChunkKind, Definition, DeviceId, Encoder, Event, EventKind, MemoryState, PoolKey, PoolKind,
+    Recording, RecordingInfo, Replay, Segment, Sink, SiteId, StreamId, StringId,
 };
 
 use crate::process::{Finished, fixture, run};

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use vramscope_trace::{Annotation, Decoder, Definitions, DecodedItem, RecordingOpener, Recording, digest};
+use vramscope_trace::{Annotation, DecodedItem, Decoder, Definitions, Recording, RecordingOpener, digest};
 
 use crate::process::{Server, fixture, interrupt, vramscope, wait, wait_until};
 

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use vramscope_trace::{Decoder, DecodedItem, Recording};
+use vramscope_trace::{DecodedItem, Decoder, Recording};
 
 use crate::process::{Server, vramscope, wait_until};
 use crate::proxy::Proxy;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use tempfile::TempDir;
-use vramscope_trace::{DeviceId, RecordingOpener, Recording, site_name};
+use vramscope_trace::{DeviceId, Recording, RecordingOpener, site_name};
 
 use crate::process::{Server, vramscope, wait_until};
 

@@ -10,6 +10,7 @@ mod error;
 mod frames;
 mod lifetimes;
 mod memory_viz;
+#[cfg(feature = "parquet")]
 mod parquet;
 mod perfetto;
 mod redact;
@@ -21,6 +22,7 @@ pub use self::csv::csv;
 pub use self::error::{ExportError, Progress};
 pub use self::frames::{ResolvedFrame, frames};
 pub use self::memory_viz::{memory_viz_json, memory_viz_pickle};
+#[cfg(feature = "parquet")]
 pub use self::parquet::parquet;
 pub use self::perfetto::perfetto;
 pub use self::redact::{Redactor, redact};

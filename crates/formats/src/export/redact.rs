@@ -9,8 +9,8 @@ use std::collections::HashMap;
 
 use vramscope_pool::Settings;
 use vramscope_trace::{
-    Annotation, Decoder, Definition, DeviceId, DeviceInfo, Event, EventKind, FormatError, Frame, RecordingInfo, DecodedItem,
-    MemoryState, Sink, Site, StringId,
+    Annotation, DecodedItem, Decoder, Definition, DeviceId, DeviceInfo, Event, EventKind, FormatError, Frame,
+    MemoryState, RecordingInfo, Sink, Site, StringId,
 };
 
 use crate::summary::WRITER;

@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use vramscope_trace::{
-    Annotation, Counters, DeviceId, Event, EventKind, PoolKey, PoolKind, Recording, SiteId, AnnotationStage, StreamId, site_name,
+    Annotation, AnnotationStage, Counters, DeviceId, Event, EventKind, PoolKey, PoolKind, Recording, SiteId, StreamId,
+    site_name,
 };
 
 use super::error::{ExportError, Progress};

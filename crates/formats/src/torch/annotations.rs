@@ -41,7 +41,12 @@ mod tests {
 
     #[test]
     fn annotations_that_end_before_the_history_are_dropped() {
-        let ended = [row(1, AnnotationStage::Begin, 1), row(2, AnnotationStage::End, 1), row(3, AnnotationStage::End, 9), row(4, AnnotationStage::Instant, 2)];
+        let ended = [
+            row(1, AnnotationStage::Begin, 1),
+            row(2, AnnotationStage::End, 1),
+            row(3, AnnotationStage::End, 9),
+            row(4, AnnotationStage::Instant, 2),
+        ];
         let open = [row(5, AnnotationStage::Begin, 1), row(6, AnnotationStage::Begin, 2)];
         let later = [row(10, AnnotationStage::Begin, 3), row(11, AnnotationStage::End, 2)];
         let all = [later, open].concat().into_iter().chain(ended).collect::<Vec<_>>();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use vramscope_trace::{Definition, DeviceId, Frame, FrameId, PoolKind, StackId, AnnotationStage, StringId};
+use vramscope_trace::{AnnotationStage, Definition, DeviceId, Frame, FrameId, PoolKind, StackId, StringId};
 
 use super::key::Key;
 use super::scalar::{FieldError, Scalar};

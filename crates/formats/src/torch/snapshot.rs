@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use vramscope_trace::{Definition, DeviceId, Interner, MempoolId, PoolKind, StackId, AnnotationStage, StringId};
+use vramscope_trace::{AnnotationStage, Definition, DeviceId, Interner, MempoolId, PoolKind, StackId, StringId};
 
 use super::settings::RecordedSettings;
 

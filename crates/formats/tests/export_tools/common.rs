@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 use vramscope_formats::{Limits, import, unpack};
 use vramscope_trace::{
-    Block, DeviceId, Encoder, Event, EventKind, RecordingInfo, Interner, MemoryState, PoolKey, Recording, Segment, Sink, Site,
-    SiteId, StackId, AnnotationStage, StreamId,
+    AnnotationStage, Block, DeviceId, Encoder, Event, EventKind, Interner, MemoryState, PoolKey, Recording,
+    RecordingInfo, Segment, Sink, Site, SiteId, StackId, StreamId,
 };
 
 /// Addresses and sizes of blocks and segments are multiples of this.

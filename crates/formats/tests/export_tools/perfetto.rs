@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use proptest::prelude::*;
 use prost::Message;
 use vramscope_formats::export;
-use vramscope_trace::{EventKind, Recording, SiteId, AnnotationStage};
+use vramscope_trace::{AnnotationStage, EventKind, Recording, SiteId};
 
 use crate::common::{RecordingBuilder, UNIT, random_steps, recorded};
 

@@ -4,9 +4,9 @@
 use serde_json::{Value, json};
 use vramscope_formats::export;
 use vramscope_trace::{
-    Annotation, Block, Category, Definition, DeviceId, DeviceInfo, Encoder, Event, EventKind, FormatError, Frame, RecordingInfo,
-    Interner, MemoryState, MempoolId, PoolKey, PoolKind, Recording, Replay, Segment, Sink, Site, SiteId, StackId, AnnotationStage,
-    StreamId, StringId,
+    Annotation, AnnotationStage, Block, Category, Definition, DeviceId, DeviceInfo, Encoder, Event, EventKind,
+    FormatError, Frame, Interner, MemoryState, MempoolId, PoolKey, PoolKind, Recording, RecordingInfo, Replay, Segment,
+    Sink, Site, SiteId, StackId, StreamId, StringId,
 };
 
 use crate::common::{WRITERS, exported, imported, recording_of};
@@ -101,7 +101,13 @@ fn every_kind_of_event_becomes_an_entry_or_is_left_out() {
     builder.event(1, EventKind::Mark { stage: AnnotationStage::Instant, name: words, address: BASE, site });
     builder.event(1, EventKind::Mark { stage: AnnotationStage::Instant, name: snapshot, address: 0, site: none });
     builder.event(1, EventKind::Mark { stage: AnnotationStage::Begin, name: words, address: 0, site: none });
-    let beside = Annotation { device: DeviceId(1), time_ns: 9000, at_event: 10, stage: AnnotationStage::Instant, name: snapshot };
+    let beside = Annotation {
+        device: DeviceId(1),
+        time_ns: 9000,
+        at_event: 10,
+        stage: AnnotationStage::Instant,
+        name: snapshot,
+    };
     builder.encoder.annotation(&beside);
     builder.event(1, EventKind::SegmentFreed { address: BASE, size: 20 * MIB, site: SiteId(0) });
     let snapshot = json_of(&builder.finish());
@@ -326,8 +332,12 @@ fn interleaved_marks_are_looked_up_in_event_order() {
     encoder.define(&Definition::String("m".to_owned()));
     for part in 0..2 {
         for number in 0..MARKS {
-            let kind =
-                EventKind::Mark { stage: AnnotationStage::Instant, name: StringId(1), address: part, site: SiteId::default() };
+            let kind = EventKind::Mark {
+                stage: AnnotationStage::Instant,
+                name: StringId(1),
+                address: part,
+                site: SiteId::default(),
+            };
             encoder.event(&Event { device: DeviceId(0), time_ns: number * 1000, kind });
         }
         encoder.flush();

@@ -3,8 +3,8 @@
 use vramscope_formats::export::{self, Redactor, redact};
 use vramscope_formats::{Limits, import};
 use vramscope_trace::{
-    Category, Decoder, Definition, DeviceInfo, Encoder, Event, EventKind, FormatError, RecordingInfo, DecodedItem, Recording, SiteId,
-    digest,
+    Category, DecodedItem, Decoder, Definition, DeviceInfo, Encoder, Event, EventKind, FormatError, Recording,
+    RecordingInfo, SiteId, digest,
 };
 
 use crate::common::{WRITERS, events, exported, imported, read, recording_of, snapshots};
@@ -166,7 +166,11 @@ fn recording_is_redacted_like_its_snapshot() {
 fn last_header_chunk_is_used() {
     let mut encoder = Encoder::new(&RecordingInfo { source: "HIDE_hub".to_owned(), ..RecordingInfo::default() });
     let device = DeviceInfo { name: "HIDE_gpu".to_owned(), total_bytes: 7, rank: Some(3), ..DeviceInfo::default() };
-    encoder.update_info(&RecordingInfo { source: "HIDE_program".to_owned(), devices: vec![device], ..RecordingInfo::default() });
+    encoder.update_info(&RecordingInfo {
+        source: "HIDE_program".to_owned(),
+        devices: vec![device],
+        ..RecordingInfo::default()
+    });
     let (original, bytes) = recording_of(encoder);
     let encoder = redact(original.info(), pieces(&bytes), Encoder::new).expect("the recording is valid");
     let (redacted, bytes) = recording_of(encoder);
@@ -179,5 +183,8 @@ fn last_header_chunk_is_used() {
 fn input_that_is_not_a_recording_is_refused() {
     assert!(redact(&RecordingInfo::default(), pieces(b"something else altogether"), Encoder::new).is_err());
     let broken = FormatError::new(5, "the disk is gone");
-    assert_eq!(redact(&RecordingInfo::default(), [Err(broken.clone())], Encoder::new).expect_err("a piece is an error"), broken);
+    assert_eq!(
+        redact(&RecordingInfo::default(), [Err(broken.clone())], Encoder::new).expect_err("a piece is an error"),
+        broken
+    );
 }

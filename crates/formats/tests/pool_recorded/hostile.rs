@@ -3,7 +3,8 @@
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::{History, Workload, verify};
 use vramscope_trace::{
-    DeviceId, Encoder, Event, EventKind, RecordingInfo, MemoryState, MempoolId, PoolKey, PoolKind, Segment, Sink, SiteId, StreamId,
+    DeviceId, Encoder, Event, EventKind, MemoryState, MempoolId, PoolKey, PoolKind, RecordingInfo, Segment, Sink,
+    SiteId, StreamId,
 };
 
 use crate::fixtures::recording_of;

@@ -8,8 +8,8 @@ use proptest::test_runner::RngSeed;
 use vramscope_pool::rerun::{History, Verification, Workload, verify};
 use vramscope_pool::{CaptureFilter, Origin, Pool, Settings, SimulatedDevice, Stats};
 use vramscope_trace::{
-    DeviceId, DeviceInfo, Encoder, Event, EventKind, RecordingInfo, Interner, MemorySink, MempoolId, Recording, Sink, Site, SiteId,
-    StreamId,
+    DeviceId, DeviceInfo, Encoder, Event, EventKind, Interner, MemorySink, MempoolId, Recording, RecordingInfo, Sink,
+    Site, SiteId, StreamId,
 };
 
 use crate::fixtures::{self, recording_of};

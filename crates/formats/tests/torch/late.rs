@@ -13,7 +13,11 @@ fn last_moments(json: &Value, name: &str, events: usize) -> (Vec<Counters>, Vec<
     let (memory, imported) = import_all(&bytes, name);
     assert_eq!(imported.contradictions, 0, "{name} with {events} events: {:?}", imported.notes);
     let (mut moments, state) = moments(&memory, DeviceId(0));
-    assert_eq!(state.device(DeviceId(0)).map(|device| device.inconsistencies()), Some(0), "{name} with {events} events");
+    assert_eq!(
+        state.device(DeviceId(0)).map(|device| device.inconsistencies()),
+        Some(0),
+        "{name} with {events} events"
+    );
     let late = moments.split_off(moments.len() - 1 - events);
     (late, imported.notes)
 }

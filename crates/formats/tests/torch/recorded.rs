@@ -2,7 +2,7 @@
 
 use crate::common::{LARGE, Recorded, SMALL, import_all, moments, recorded};
 use serde_json::Value;
-use vramscope_trace::{Annotation, Counters, Definitions, DeviceId, EventKind, MemorySink, AnnotationStage};
+use vramscope_trace::{Annotation, AnnotationStage, Counters, Definitions, DeviceId, EventKind, MemorySink};
 
 fn number(value: &Value) -> u64 {
     value.as_u64().expect("the value is an integer")

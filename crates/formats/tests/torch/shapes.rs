@@ -4,7 +4,8 @@
 use serde_json::{Value, json};
 use vramscope_formats::ImportSummary;
 use vramscope_trace::{
-    Annotation, Definitions, DeviceId, Event, EventKind, MemorySink, MempoolId, PoolKey, PoolKind, SiteId, AnnotationStage,
+    Annotation, AnnotationStage, Definitions, DeviceId, Event, EventKind, MemorySink, MempoolId, PoolKey, PoolKind,
+    SiteId,
 };
 
 use crate::common::{import_all, moments, recorded};

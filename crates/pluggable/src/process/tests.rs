@@ -7,7 +7,8 @@ use std::sync::Arc;
 use vramscope_collector::{Address, Aggregator, HostDevice, Outputs, TlsFiles, Token};
 use vramscope_pool::rerun::{self, History};
 use vramscope_trace::{
-    ByteSize, Decoder, Definition, EventKind, RecordingInfo, DecodedItem, MempoolId, PoolKey, PoolKind, Recording, SiteId, AnnotationStage, StringId,
+    AnnotationStage, ByteSize, DecodedItem, Decoder, Definition, EventKind, MempoolId, PoolKey, PoolKind, Recording,
+    RecordingInfo, SiteId, StringId,
 };
 
 use super::*;

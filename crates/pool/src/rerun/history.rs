@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use vramscope_trace::{
-    DeviceId, DeviceState, EventKind, FormatError, MempoolId, PoolKey, Recording, Replay, StreamId,
-};
+use vramscope_trace::{DeviceId, DeviceState, EventKind, FormatError, MempoolId, PoolKey, Recording, Replay, StreamId};
 
 use super::entry::Entry;
 use super::segment_tracker::{SegmentIndex, SegmentTracker, name_owners};

@@ -26,8 +26,8 @@ mod trace;
 use std::io::{BufWriter, Write};
 
 use vramscope_trace::{
-    Annotation, Category, DeviceId, DeviceInfo, DeviceState, Event, EventKind, FormatError, Recording, Replay, SiteId,
-    AnnotationStage,
+    Annotation, AnnotationStage, Category, DeviceId, DeviceInfo, DeviceState, Event, EventKind, FormatError, Recording,
+    Replay, SiteId,
 };
 
 use self::json::JsonWriter;
@@ -230,7 +230,8 @@ fn are_entries(recording: &Recording) -> Result<Vec<bool>, FormatError> {
     for index in in_order {
         let Annotation { device, time_ns, at_event, stage, name } = annotations[index];
         let is_mark = |event: &Event| {
-            let named = matches!(event.kind, EventKind::Mark { stage: AnnotationStage::Instant, name: its, .. } if its == name);
+            let named =
+                matches!(event.kind, EventKind::Mark { stage: AnnotationStage::Instant, name: its, .. } if its == name);
             named && event.device == device && event.time_ns == time_ns
         };
         are_entries[index] =

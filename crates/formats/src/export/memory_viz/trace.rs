@@ -6,7 +6,8 @@
 use std::io;
 
 use vramscope_trace::{
-    Category, Definitions, DeviceState, Event, EventKind, MempoolId, PoolKey, SiteId, StackId, AnnotationStage, StreamId, StringId,
+    AnnotationStage, Category, Definitions, DeviceState, Event, EventKind, MempoolId, PoolKey, SiteId, StackId,
+    StreamId, StringId,
 };
 
 use super::snapshot_writer::SnapshotWriter;

@@ -20,7 +20,7 @@ use super::texts::{Argument, Text};
 use super::writer::{TraceWriter, get_or_create, rank};
 use crate::export::error::ExportError;
 use crate::export::lifetimes::{EventTime, Lifetime};
-use crate::export::for_each_event::for_each_event;
+use crate::export::walk::for_each_event;
 
 /// Maximum number of sites of a device with their own group: those that allocated the most bytes.
 const MAX_GROUPS: usize = 1000;

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use vramscope_trace::{Annotation, DeviceId, Recording, AnnotationStage, StringId};
+use vramscope_trace::{Annotation, AnnotationStage, DeviceId, Recording, StringId};
 
 use super::proto::{INSTANT, MERGE_BY_KEY, SLICE_BEGIN, TrackDescriptor};
 use super::texts::{Argument, Text};

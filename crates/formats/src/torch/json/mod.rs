@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use vramscope_trace::{DeviceId, AnnotationStage, StringId};
+use vramscope_trace::{AnnotationStage, DeviceId, StringId};
 
 use self::bounded_value::BoundedValue;
 use self::frames::next_stack;

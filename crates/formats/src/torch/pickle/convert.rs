@@ -310,7 +310,8 @@ fn read_annotations(
     };
     for &value in heap.values(list) {
         let Value::Dict(dict) = value else { continue };
-        let mut row = AnnotationRow { device: 0, time_us: 0, stage: AnnotationStage::Instant, name: Default::default() };
+        let mut row =
+            AnnotationRow { device: 0, time_us: 0, stage: AnnotationStage::Instant, name: Default::default() };
         for &(key, value) in &heap.pairs(dict)[..row_keys(heap, dict)?] {
             if let Some(key) = key_of(heap, key) {
                 builder.annotation_field(&mut row, key, heap.scalar(value))?;

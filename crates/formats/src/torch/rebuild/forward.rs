@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use vramscope_pool::size;
 use vramscope_trace::{
-    Block, DeviceState, EventKind, MempoolId, PoolKey, Segment as StateSegment, SiteId, AnnotationStage, StreamId, StringId,
+    AnnotationStage, Block, DeviceState, EventKind, MempoolId, PoolKey, Segment as StateSegment, SiteId, StreamId,
+    StringId,
 };
 
 use super::backward::SurvivingBlock;
