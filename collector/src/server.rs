@@ -34,7 +34,7 @@ use tokio::sync::{mpsc, watch};
 use accept::{Accept, ConnectionCounts};
 use access::Access;
 pub use access::{Token, TokenError};
-pub use assets::{Asset, Assets};
+pub use assets::Assets;
 pub use content::{Content, ServedRecording};
 use guard::{Guard, HostPolicy};
 pub use listen::{DEFAULT_PORT, StartError};

@@ -18,11 +18,11 @@ use vramscope_tests::rules::{
 const MAY_IMPORT: [(&str, &[&str]); 9] = [
     ("vramscope-pool", &["trace"]),
     ("vramscope-formats", &["trace", "pool"]),
-    ("vramscope-collector", &["trace", "pool"]),
+    ("vramscope-collector", &["trace", "pool", "page"]),
     ("vramscope-pluggable", &["trace", "pool", "collector"]),
     ("vramscope-demo", &["trace", "pool", "collector"]),
     ("vramscope-viewer", &["trace", "pool", "formats"]),
-    ("vramscope", &["trace", "pool", "formats", "collector", "demo", "viewer"]),
+    ("vramscope", &["trace", "pool", "formats", "collector", "demo", "page", "viewer"]),
     ("vramscope-tests", &["trace", "pool", "formats", "collector", "demo", "viewer"]),
     ("vramscope-fuzz", &["trace", "pool", "formats", "viewer"]),
 ];

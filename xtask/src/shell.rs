@@ -3,13 +3,17 @@
 use std::env;
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-use crate::workspace;
 
 /// A result whose error is a message for the terminal.
 pub(crate) type Result<T> = std::result::Result<T, String>;
+
+/// Returns the workspace's root folder.
+pub(crate) fn root() -> &'static Path {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask)
+}
 
 /// Returns a command for the cargo that runs this program.
 pub(crate) fn cargo() -> Command {
@@ -19,7 +23,7 @@ pub(crate) fn cargo() -> Command {
 /// Returns a command that runs in the workspace's root, without stdin, with stdout sent to stderr.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
-    command.current_dir(workspace::root()).stdin(Stdio::null()).stdout(Stdio::from(io::stderr()));
+    command.current_dir(root()).stdin(Stdio::null()).stdout(Stdio::from(io::stderr()));
     // The folder of `cargo install` may not be on the PATH.
     if let Ok(path) = env::join_paths(search_path()) {
         command.env("PATH", path);

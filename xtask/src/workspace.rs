@@ -1,15 +1,10 @@
 //! Paths and versions of this checkout.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+pub(crate) use crate::shell::root;
 use crate::shell::{self, Result};
-
-/// Returns the workspace's root folder.
-pub(crate) fn root() -> &'static Path {
-    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
-    xtask.parent().unwrap_or(xtask)
-}
 
 /// Returns the folder that cargo builds into.
 pub(crate) fn target_dir() -> Result<PathBuf> {

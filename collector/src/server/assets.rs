@@ -1,19 +1,25 @@
-//! The page's files, embedded when this crate is built, so that a program that listens needs nothing beside it.
+//! Serves the page's files in the encoding that the client accepts.
 
-/// One file of the page.
+use std::borrow::Cow;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use vramscope_page::{Content, PageFile};
+
+/// The files that the server serves as the page. `index.html` is served at the root.
+///
+/// The default is the vramscope page, embedded when this crate was built.
 #[derive(Clone, Copy, Debug)]
-pub struct Asset {
-    /// Its path below the server's root, with forward slashes and no leading one.
-    pub path: &'static str,
-    /// What is in it.
-    pub bytes: &'static [u8],
+pub struct Assets(pub &'static [PageFile]);
+
+impl Default for Assets {
+    fn default() -> Self {
+        Self(vramscope_page::files())
+    }
 }
 
-/// The page: every file that a browser may ask for. `index.html` is what it gets at the root.
-#[derive(Clone, Copy, Debug)]
-pub struct Assets(pub &'static [Asset]);
-
-/// The media types by file extension. A file of any other kind is no part of the page.
+/// Media types by file extension. Files with other extensions are not served.
 const MEDIA_TYPES: &[(&str, &str)] = &[
     ("css", "text/css; charset=utf-8"),
     ("html", "text/html; charset=utf-8"),
@@ -28,29 +34,65 @@ const MEDIA_TYPES: &[(&str, &str)] = &[
     ("woff2", "font/woff2"),
 ];
 
-/// Every file of the page, where it was built before this crate was.
-const BUILT: &[Asset] = include!(concat!(env!("OUT_DIR"), "/assets.rs"));
-
-/// What is served in the page's place.
-const NOT_BUILT: &[Asset] = &[Asset {
-    path: "index.html",
-    bytes: b"<!doctype html><meta charset=\"utf-8\"><title>vramscope</title>\
-        <p>This vramscope was built without its page. Run <code>cargo xtask build</code> and start it again.</p>\n",
-}];
-
 impl Assets {
-    /// The page as it was when this crate was built; where it had not been built, a page that says so.
-    #[must_use]
-    pub const fn page() -> Self {
-        Self(if BUILT.is_empty() { NOT_BUILT } else { BUILT })
-    }
-
-    /// The file at `path` and its media type. Only what is in the table can be had: no path leads anywhere else.
-    pub(super) fn get(self, path: &str) -> Option<(&'static str, &'static [u8])> {
+    /// Returns the response for the file at `path`, below the server's root. Only files in the
+    /// table are served, so no path leads out of the page.
+    pub(super) fn response(self, path: &str, request: &HeaderMap) -> Option<Response> {
         let path = if path.is_empty() { "index.html" } else { path };
-        let asset = self.0.iter().find(|asset| asset.path == path)?;
+        let file = self.0.iter().find(|file| file.path == path)?;
         let (_, extension) = path.rsplit_once('.')?;
         let (_, media_type) = MEDIA_TYPES.iter().find(|(known, _)| *known == extension)?;
-        Some((media_type, asset.bytes))
+        let Ok((bytes, encoding)) = encode(file, request) else {
+            return Some(StatusCode::INTERNAL_SERVER_ERROR.into_response());
+        };
+        let body = match bytes {
+            Cow::Borrowed(bytes) => Body::from(bytes),
+            Cow::Owned(bytes) => Body::from(bytes),
+        };
+        let mut response =
+            ([(header::CONTENT_TYPE, *media_type), (header::VARY, "accept-encoding")], body).into_response();
+        if let Some(encoding) = encoding {
+            response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoding));
+        }
+        Some(response)
+    }
+}
+
+/// Returns a file's bytes in the smallest encoding that the request accepts, and that encoding.
+fn encode(file: &PageFile, request: &HeaderMap) -> std::io::Result<(Cow<'static, [u8]>, Option<&'static str>)> {
+    match file.content {
+        Content::Compressed { brotli, .. } if accepts(request, "br") => Ok((brotli.into(), Some("br"))),
+        Content::Compressed { gzip, .. } if accepts(request, "gzip") => Ok((gzip.into(), Some("gzip"))),
+        _ => Ok((file.decompressed()?, None)),
+    }
+}
+
+/// Returns true if `Accept-Encoding` names `encoding` with a weight above 0 (RFC 9110, 12.5.3).
+fn accepts(request: &HeaderMap, encoding: &str) -> bool {
+    let lists = request.get_all(header::ACCEPT_ENCODING).into_iter().filter_map(|value| value.to_str().ok());
+    lists.flat_map(|list| list.split(',')).any(|item| {
+        let (name, parameters) = item.split_once(';').unwrap_or((item, ""));
+        let weight = parameters.trim().strip_prefix("q=").and_then(|weight| weight.trim().parse().ok());
+        name.trim().eq_ignore_ascii_case(encoding) && weight.unwrap_or(1.0_f32) > 0.0
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encodings_with_weight_zero_are_not_accepted() {
+        let check = |accept: &str, brotli: bool, gzip: bool| {
+            let headers =
+                HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_str(accept).expect("ASCII"))]);
+            assert_eq!((accepts(&headers, "br"), accepts(&headers, "gzip")), (brotli, gzip), "{accept}");
+        };
+        check("gzip, deflate, br, zstd", true, true);
+        check("gzip;q=1.0, br;q=0", false, true);
+        check("BR ; q=0.5", true, false);
+        check("identity", false, false);
+        check("", false, false);
+        assert!(!accepts(&HeaderMap::new(), "br"));
     }
 }

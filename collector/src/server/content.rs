@@ -35,12 +35,12 @@ impl Content {
     /// Returns the page with a live recording.
     #[must_use]
     pub fn live(hub: Hub) -> Self {
-        Self { assets: Assets::page(), live: Some(hub), files: Vec::new(), controls: None, aggregator: None }
+        Self { assets: Assets::default(), live: Some(hub), files: Vec::new(), controls: None, aggregator: None }
     }
 
     /// Returns the page with complete recordings.
     #[must_use]
     pub fn files(files: Vec<ServedRecording>) -> Self {
-        Self { assets: Assets::page(), live: None, files, controls: None, aggregator: None }
+        Self { assets: Assets::default(), live: None, files, controls: None, aggregator: None }
     }
 }

@@ -41,23 +41,22 @@ fn not_found() -> Response {
     (StatusCode::NOT_FOUND, "not found\n").into_response()
 }
 
-async fn page(State(state): SharedState, uri: Uri) -> Response {
+async fn page(State(state): SharedState, uri: Uri, headers: HeaderMap) -> Response {
     match state.content.files.first() {
         // The URL alone tells the page what to open, so that a copied URL opens the same recording.
         Some(first) if state.content.live.is_none() && uri.query().is_none() => {
             Redirect::temporary(&page_address(0, &first.name)).into_response()
         }
-        _ => asset_response(state.content.assets, ""),
+        _ => asset_response(state.content.assets, "", &headers),
     }
 }
 
-async fn asset(State(state): SharedState, Path(path): Path<String>) -> Response {
-    asset_response(state.content.assets, &path)
+async fn asset(State(state): SharedState, Path(path): Path<String>, headers: HeaderMap) -> Response {
+    asset_response(state.content.assets, &path, &headers)
 }
 
-fn asset_response(assets: Assets, path: &str) -> Response {
-    let Some((media_type, bytes)) = assets.get(path) else { return not_found() };
-    ([(header::CONTENT_TYPE, media_type)], bytes).into_response()
+fn asset_response(assets: Assets, path: &str, headers: &HeaderMap) -> Response {
+    assets.response(path, headers).unwrap_or_else(not_found)
 }
 
 async fn follow(

@@ -3,6 +3,8 @@ use std::net::TcpStream;
 use std::ops::Range;
 
 use tungstenite::client::IntoClientRequest;
+use vramscope_page::Content::{Compressed, Plain};
+use vramscope_page::PageFile;
 use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Sink, digest};
 
 use super::*;
@@ -11,10 +13,14 @@ use crate::hub::{Hub, HubLimits};
 use crate::recorder::{Outputs, Recorder};
 
 const ASSETS: Assets = Assets(&[
-    Asset { path: "index.html", bytes: b"<!doctype html><title>page</title>" },
-    Asset { path: "pkg/viewer.wasm", bytes: b"\0asm" },
-    Asset { path: "notes.secret", bytes: b"no media type" },
+    PageFile { path: "index.html", content: Plain(INDEX) },
+    PageFile { path: "pkg/viewer.wasm", content: Plain(b"\0asm") },
+    PageFile { path: "notes.secret", content: Plain(b"no media type") },
+    // An empty gzip stream; the brotli bytes are not decoded here.
+    PageFile { path: "style.css", content: Compressed { brotli: b"brotli", gzip: EMPTY_GZIP } },
 ]);
+const INDEX: &[u8] = b"<!doctype html><title>page</title>";
+const EMPTY_GZIP: &[u8] = b"\x1f\x8b\x08\0\0\0\0\0\0\xff\x03\0\0\0\0\0\0\0\0\0";
 
 fn events(count: u64) -> Vec<Event> {
     let sample = |n| EventKind::MemorySample { used_by_context: n, used_by_others: 0, free: 9 };
@@ -88,11 +94,29 @@ fn page_and_its_files_are_served() {
     let (server, _hub, _) = live_server(1);
     let page = get(&server, "/");
     check(&page, 200, &["content-type: text/html; charset=utf-8"]);
-    assert_eq!(page.body, ASSETS.0[0].bytes);
+    assert_eq!(page.body, INDEX);
     check(&get(&server, "/index.html"), 200, &["content-type: text/html; charset=utf-8"]);
     check(&get(&server, "/?trace=files/0/a.vram"), 200, &["text/html"]);
     check(&get(&server, "/pkg/viewer.wasm"), 200, &["content-type: application/wasm"]);
     check(&get(&server, "/healthz"), 200, &["text/plain"]);
+}
+
+#[test]
+fn files_are_sent_in_the_smallest_accepted_encoding() {
+    let (server, _hub, _) = live_server(1);
+    let check = |accept: &str, encoding: Option<&str>, body: &[u8]| {
+        let host = server.address();
+        let request = format!("GET /style.css HTTP/1.1\r\nHost: {host}\r\n{accept}Connection: close\r\n\r\n");
+        let response = send(&server, &request);
+        assert_eq!(response.status, 200, "{}", response.head);
+        assert!(response.head.contains("vary: accept-encoding"), "{}", response.head);
+        let line = encoding.map(|encoding| format!("content-encoding: {encoding}"));
+        assert_eq!(response.head.lines().find(|line| line.starts_with("content-encoding")), line.as_deref());
+        assert_eq!(response.body, body, "{accept}");
+    };
+    check("Accept-Encoding: gzip, deflate, br\r\n", Some("br"), b"brotli");
+    check("Accept-Encoding: gzip\r\n", Some("gzip"), EMPTY_GZIP);
+    check("", None, b"");
 }
 
 #[test]

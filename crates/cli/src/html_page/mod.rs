@@ -6,6 +6,7 @@
 //! The viewer's WebAssembly (gzip) and the recording are base64 text in elements that a browser
 //! does not execute.
 
+use std::borrow::Cow;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -14,7 +15,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest as _, Sha256};
-use vramscope_collector::Assets;
+use vramscope_page::PageFile;
 use vramscope_trace::{ByteSize, Count};
 
 use crate::error::{CommandError, Result};
@@ -33,7 +34,7 @@ pub(crate) fn export(input: Input, output: &Path) -> Result {
         recording.extend_from_slice(part);
         Ok(())
     })?;
-    let page = PageFiles::from_assets(Assets::page())?.embed(&name, &recording)?;
+    let page = PageFiles::read(vramscope_page::files())?.embed(&name, &recording)?;
     Output::write_file(output, page.as_bytes())?;
     let events = Count(events).of("event", "events");
     let (page_size, recording_size) = (ByteSize(page.len() as u64), ByteSize(recording.len() as u64));
@@ -46,24 +47,26 @@ pub(crate) fn export(input: Input, output: &Path) -> Result {
 
 /// The contents of the page's files.
 struct PageFiles<'a> {
-    index: &'a str,
-    style: &'a str,
-    icon: &'a [u8],
+    index: Cow<'a, str>,
+    style: Cow<'a, str>,
+    icon: Cow<'a, [u8]>,
     /// The JavaScript that wasm-bindgen generated.
-    bindings: &'a str,
-    wasm: &'a [u8],
+    bindings: Cow<'a, str>,
+    wasm: Cow<'a, [u8]>,
 }
 
 impl PageFiles<'static> {
-    fn from_assets(assets: Assets) -> Result<Self> {
+    fn read(files: &[PageFile]) -> Result<Self> {
         let bytes = |path: &str| {
-            let asset = assets.0.iter().find(|asset| asset.path == path);
-            asset.map(|asset| asset.bytes).ok_or_else(|| {
+            let file = files.iter().find(|file| file.path == path).ok_or_else(|| {
                 CommandError::new("this vramscope was built without the page; build it with `cargo xtask build`")
-            })
+            })?;
+            file.decompressed().map_err(|error| CommandError::new(format_args!("page file {path}: {error}")))
         };
         let text = |path: &str| {
-            str::from_utf8(bytes(path)?).map_err(|error| CommandError::new(format_args!("page file {path}: {error}")))
+            String::from_utf8(bytes(path)?.into_owned())
+                .map(Cow::Owned)
+                .map_err(|error| CommandError::new(format_args!("page file {path}: {error}")))
         };
         Ok(Self {
             wasm: bytes("pkg/vramscope_viewer_bg.wasm")?,
@@ -79,7 +82,9 @@ impl PageFiles<'_> {
     /// Returns the page with a recording called `name` in it.
     fn embed(&self, name: &str, recording: &[u8]) -> Result<String> {
         let script = format!("{}\n{LOADER}", self.bindings);
-        for (what, text, end_tag) in [("script", script.as_str(), "</script"), ("style", self.style, "</style")] {
+        for (what, text, end_tag) in
+            [("script", script.as_str(), "</script"), ("style", self.style.as_ref(), "</style")]
+        {
             let text = text.to_ascii_lowercase();
             if text.contains(end_tag) || text.contains("<!--") {
                 return Err(CommandError::new(format_args!(
@@ -87,18 +92,18 @@ impl PageFiles<'_> {
                 )));
             }
         }
-        let icon = format!("\"data:image/svg+xml;base64,{}\"", BASE64.encode(self.icon));
+        let icon = format!("\"data:image/svg+xml;base64,{}\"", BASE64.encode(&self.icon));
         let policy = format!(
             "default-src 'none'; script-src '{}' 'wasm-unsafe-eval'; style-src '{}'; img-src data: blob:; \
              base-uri 'none'; form-action 'none'",
             csp_hash(&script),
-            csp_hash(self.style)
+            csp_hash(&self.style)
         );
         let body_end = format!(
             "<script type=\"application/wasm\" id=\"viewer-wasm\">{}</script>\n\
              <script type=\"application/octet-stream\" id=\"recording\" data-name=\"{}\">{}</script>\n\
              <script type=\"module\">{script}</script>\n</body>",
-            BASE64.encode(gzip(self.wasm)),
+            BASE64.encode(gzip(&self.wasm)),
             escape_html(name),
             BASE64.encode(recording)
         );
@@ -112,7 +117,7 @@ impl PageFiles<'_> {
             ("\"./icon.svg\"", icon),
             ("</body>", body_end),
         ];
-        replace_all(self.index, &replacements)
+        replace_all(&self.index, &replacements)
             .map_err(|missing| CommandError::new(format_args!("the page's index.html lacks {missing}")))
     }
 }

@@ -14,7 +14,13 @@ const WASM: &[u8] = b"\0asm\x01\0\0\0 and more";
 const NAME: &str = "</script></title><script>alert('1')</script><img src=\"x\" onerror='&amp;'><!--.vram";
 
 fn files() -> PageFiles<'static> {
-    PageFiles { index: INDEX, style: STYLE, icon: b"<svg/>", bindings: BINDINGS, wasm: WASM }
+    PageFiles {
+        index: INDEX.into(),
+        style: STYLE.into(),
+        icon: b"<svg/>".into(),
+        bindings: BINDINGS.into(),
+        wasm: WASM.into(),
+    }
 }
 
 #[track_caller]
@@ -108,9 +114,9 @@ fn check_error(files: &PageFiles<'_>, expected: &str) {
 #[test]
 fn unembeddable_page_files_are_errors() {
     for bindings in ["const a = '</SCRIPT>';", "// <!-- <script>"] {
-        check_error(&PageFiles { bindings, ..files() }, "script");
+        check_error(&PageFiles { bindings: bindings.into(), ..files() }, "script");
     }
-    check_error(&PageFiles { style: "a { content: '</style>' }", ..files() }, "style");
+    check_error(&PageFiles { style: "a { content: '</style>' }".into(), ..files() }, "style");
     let index = INDEX.replace("./style.css", "./other.css");
-    check_error(&PageFiles { index: &index, ..files() }, "style.css");
+    check_error(&PageFiles { index: index.into(), ..files() }, "style.css");
 }
