@@ -29,11 +29,16 @@ def code_without_tests(text):
 
 
 def enclosing_type(lines, at):
-    """Returns the type whose `impl` or `trait` block holds line `at`, or an empty string."""
+    """Returns the type whose `impl` or `trait` block holds line `at`, or an empty string.
+
+    Returns None inside `impl Trait for Type`: those items are documented at the trait.
+    """
     indent = len(lines[at]) - len(lines[at].lstrip())
     for line in reversed(lines[:at]):
         if line.strip() and len(line) - len(line.lstrip()) < indent:
-            match = re.match(r"\s*(?:pub(?:\([a-z]+\))? )?(?:unsafe )?(?:impl|trait)(?:<[^>]*>)? (?:.* for )?(\w+)", line)
+            if re.match(r"\s*(?:unsafe )?impl\b.* for ", line):
+                return None
+            match = re.match(r"\s*(?:pub(?:\([a-z]+\))? )?(?:unsafe )?(?:impl|trait)(?:<[^>]*>)? (\w+)", line)
             return match[1] + "::" if match else ""
     return ""
 
@@ -62,7 +67,9 @@ def items():
                     signature += " " + lines[below].strip()
                     below += 1
                 public = (match["vis"] or "").strip() == "pub"
-                yield public, folder, enclosing_type(lines, at) + match["name"], signature.rstrip("{ "), docs
+                holder = enclosing_type(lines, at)
+                if holder is not None:
+                    yield public, folder, holder + match["name"], signature.rstrip("{ "), docs
 
 
 def main():
