@@ -30,7 +30,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let path = path.to_str().ok_or("a file name is not Unicode")?.replace('\\', "/");
         writeln!(
             table,
-            "    PageFile {{ path: {path:?}, content: Content::Compressed {{ brotli: include_bytes!({brotli:?}), gzip: include_bytes!({gzip:?}) }} }},"
+            "    PageFile {{ path: {path:?}, content: Content::Compressed {{ \
+             brotli: include_bytes!({brotli:?}), gzip: include_bytes!({gzip:?}) }} }},"
         )?;
     }
     table.push_str("]\n");

@@ -1,4 +1,5 @@
-// Loads and starts the viewer. `window.vramscope.ready` exists first, so that scripts can wait for the rest.
+// Loads and starts the viewer. `window.vramscope.ready` exists first, so that scripts can wait for
+// the rest.
 import init, { start } from "./pkg/vramscope_viewer.js";
 
 window.vramscope = {};

@@ -1,13 +1,16 @@
-//! What the pool costs a program, recorded and not, beside general allocators and a plain lock, and what its parts cost: lines of a
-//! name, the fastest of many short turns, and their median.
+//! Cost of an allocation with its free: the pool with and without recording, general allocators, a
+//! plain lock, and the parts of the pool. Each row has a name, the fastest of many short turns, and
+//! their median.
 //!
-//! `cargo bench -p vramscope-collector --bench speed`, or the program that it builds, with `--bench`. Nothing else is needed, so it
-//! can be carried to another machine. Without `--bench` everything runs once, to show that it runs.
+//! `cargo bench -p vramscope-collector --bench speed`, or the executable that it builds, with
+//! `--bench`; it needs no files and runs on other machines. Without `--bench` every case runs once,
+//! as a test.
 //!
-//! What is compared is measured in turns. A turn of a recorded program is a burst of some hundred blocks, as in a training step, after which
-//! the recorder is let do its work: what the next burst writes, the recorder has just read on another core, where there is one to be
-//! had. The line "while the recorder is at work" is of bursts so long that the recorder reads the burst while it is written. A program
-//! that does nothing else waits for the recorder; `record.rs` shows how fast that is.
+//! Cases that are compared take turns. A turn of a recorded program is a burst of some hundred
+//! blocks, as in a training step; then the recorder empties the ring, on another core if there is
+//! one. In the row "while the recorder reads", a burst is long enough that the recorder reads it
+//! while it is written. A program that only allocates waits for the recorder; `record.rs` measures
+//! that.
 
 #![allow(missing_docs)]
 
@@ -23,14 +26,18 @@ use vramscope_trace::{
     Category, DeviceId, Event, EventKind, NullSink, PoolKind, RecordingInfo, Sink, SiteId, StreamId,
 };
 
+/// Size of the blocks in the hit cases.
 const HIT_BYTES: u64 = 64 << 10;
-/// 256 B to 20 MB, as in the table of what others take.
+/// Sizes of blocks in the churn cases: 256 B to 20 MB.
 const SIZES: [u64; 7] = [256, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 20_000_000];
+/// Blocks that are live at a time in the churn cases.
 const LIVE: usize = 512;
 const THREADS: usize = 8;
-/// Pairs of a turn. They make a fortieth of a queue of events, and a quarter of it wakes the recorder, so that few turns see it.
+/// Pairs in a turn. They fill a fortieth of the ring. A quarter wakes the recorder, so few turns
+/// see it.
 const PAIRS: usize = 512;
-/// Pairs of a turn that the recorder is awake for. They make less than half a queue of events, so that nobody waits.
+/// Pairs in a turn during which the recorder reads. They fill less than half of the ring, so the
+/// program never waits.
 const LONG_PAIRS: usize = 8 << 10;
 
 #[derive(Clone, Copy)]
@@ -75,10 +82,10 @@ impl Times {
     }
 }
 
-/// One thing of several that are compared: does so many pairs of an allocation and a free.
+/// One of the compared cases. `run` makes a number of pairs of an allocation and its free.
 struct Case<'a> {
     name: &'static str,
-    /// To let the recorder do its work.
+    /// The recorder, which empties the ring after each turn.
     handle: Option<&'a RecorderHandle>,
     run: Box<dyn FnMut(usize) + 'a>,
 }
@@ -93,16 +100,16 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Nanoseconds a pair of each case, in turns taken by one after the other.
+/// Measures the cases in turns and prints them. Returns nanoseconds per pair.
 fn compare<const N: usize>(plan: Plan, mut cases: [Case<'_>; N]) -> [Times; N] {
     let mut times = [const { Vec::new() }; N];
     for _ in 0..plan.turns {
         for (case, times) in cases.iter_mut().zip(&mut times) {
-            // The first pairs of a turn find cold caches, where they follow a turn of something else.
+            // Warms the caches after the turn of another case.
             (case.run)(plan.pairs / 8);
-            let since = Instant::now();
+            let start = Instant::now();
             (case.run)(plan.pairs);
-            times.push(since.elapsed().as_secs_f64() * 1e9 / plan.pairs as f64);
+            times.push(start.elapsed().as_secs_f64() * 1e9 / plan.pairs as f64);
             case.handle.inspect(|handle| handle.flush());
         }
     }
@@ -115,7 +122,7 @@ fn compare<const N: usize>(plan: Plan, mut cases: [Case<'_>; N]) -> [Times; N] {
 
 fn record() -> (Recorder, RecorderHandle) {
     let outputs = Outputs { hub: Some(Hub::default()), ..Outputs::default() };
-    Recorder::start(RecordingInfo::default(), outputs).expect("a thread")
+    Recorder::start(RecordingInfo::default(), outputs).expect("the recorder starts")
 }
 
 fn unrecorded_pool() -> HostPool {
@@ -128,11 +135,11 @@ fn recorded_pool(handle: &RecorderHandle) -> HostPool {
 
 fn allocate(pool: &HostPool, bytes: u64) -> u64 {
     let address = pool.caching_allocator_alloc(bytes, StreamId(0)).expect("the device is large");
-    address.expect("more than 0 bytes were asked for")
+    address.expect("the request is for more than 0 bytes")
 }
 
 fn free(pool: &HostPool, address: u64) {
-    // SAFETY: Nobody uses what the benches allocate, and no slices are made.
+    // SAFETY: The benches never access the memory and create no slices of it.
     unsafe { pool.caching_allocator_delete(address) }.expect("the block is live");
 }
 
@@ -143,7 +150,7 @@ fn hit(pool: &HostPool, pairs: usize) {
 }
 
 fn hit_of(allocator: &impl GlobalAlloc, pairs: usize) {
-    let layout = Layout::from_size_align(HIT_BYTES as usize, 16).expect("a size and a power of two");
+    let layout = Layout::from_size_align(HIT_BYTES as usize, 16).expect("the size and alignment are valid");
     for _ in 0..pairs {
         // SAFETY: The size is not 0, and what is freed was allocated with the same layout.
         unsafe {
@@ -153,7 +160,7 @@ fn hit_of(allocator: &impl GlobalAlloc, pairs: usize) {
     }
 }
 
-/// The same sequence of numbers for everyone.
+/// A pseudorandom sequence, equal for every case.
 struct Numbers(u64);
 
 impl Numbers {
@@ -167,7 +174,7 @@ impl Numbers {
     }
 }
 
-/// Live blocks of which one at a time is replaced by one of another size.
+/// Live blocks; each pair replaces a random one by a block of a random size.
 struct Churn {
     live: Vec<(u64, u64)>,
     numbers: Numbers,
@@ -197,7 +204,7 @@ fn churn(pool: &HostPool) -> impl FnMut(usize) + '_ {
 }
 
 fn churn_of(allocator: &impl GlobalAlloc) -> impl FnMut(usize) + '_ {
-    let layout = |bytes: u64| Layout::from_size_align(bytes as usize, 16).expect("a size and a power of two");
+    let layout = |bytes: u64| Layout::from_size_align(bytes as usize, 16).expect("the size and alignment are valid");
     // SAFETY: No size is 0.
     let allocate = move |bytes| unsafe { allocator.alloc(layout(bytes)) }.expose_provenance() as u64;
     let free = move |address: u64, bytes| {
@@ -209,8 +216,8 @@ fn churn_of(allocator: &impl GlobalAlloc) -> impl FnMut(usize) + '_ {
     move |pairs| blocks.run(pairs, allocate, free)
 }
 
-/// What recording adds to an event; a pair is three.
-fn added(recorded: f64, plain: f64) -> f64 {
+/// Returns the cost that recording adds per event; a pair makes three events.
+fn added_per_event(recorded: f64, plain: f64) -> f64 {
     (recorded - plain) / 3.0
 }
 
@@ -226,13 +233,13 @@ fn one_thread(plan: Plan) {
             Case::new("hit, not recorded", |pairs| hit(&plain, pairs)),
             Case::new("hit, recorded with sites", |pairs| hit(&recorded, pairs)).recorded(&handle),
             Case::new("hit, mimalloc", |pairs| hit_of(&MiMalloc, pairs)),
-            Case::new("hit, the C library", |pairs| hit_of(&System, pairs)),
+            Case::new("hit, C library", |pairs| hit_of(&System, pairs)),
         ],
     );
-    of_recorded.with(of_plain, added).print("hit, what recording adds an event (there are three)");
-    of_plain.with(of_mimalloc, |plain, mimalloc| plain / mimalloc).print("hit, not recorded, times mimalloc");
+    of_recorded.with(of_plain, added_per_event).print("hit, cost of recording per event (3 per pair)");
+    of_plain.with(of_mimalloc, |plain, mimalloc| plain / mimalloc).print("hit, not recorded, ratio to mimalloc");
     let long = Plan { pairs: plan.long_pairs, ..plan };
-    let case = Case::new("hit, recorded, while the recorder is at work", |pairs| hit(&recorded, pairs));
+    let case = Case::new("hit, recorded, while the recorder reads", |pairs| hit(&recorded, pairs));
     compare(long, [case.recorded(&handle)]);
     stacks(plan, &handle);
 
@@ -245,14 +252,14 @@ fn one_thread(plan: Plan) {
             Case::new("churn, not recorded", churn(&plain)),
             Case::new("churn, recorded with sites", churn(&recorded)).recorded(&handle),
             Case::new("churn, mimalloc", churn_of(&MiMalloc)),
-            Case::new("churn, the C library", churn_of(&System)),
+            Case::new("churn, C library", churn_of(&System)),
         ],
     );
-    of_recorded.with(of_plain, added).print("churn, what recording adds an event (there are three)");
-    println!("{:<58} {:>19}", "how often a recorded program waited (0 unless too fast)", recorder.stop().waits);
+    of_recorded.with(of_plain, added_per_event).print("churn, cost of recording per event (3 per pair)");
+    println!("{:<58} {:>19}", "number of waits of the recorded program", recorder.stop().waits);
 }
 
-/// Recording that is paused, and recording that looks at the call stack.
+/// Measures paused recording, and recording with call stacks.
 fn stacks(plan: Plan, handle: &RecorderHandle) {
     let (paused, with_stacks) = (recorded_pool(handle), recorded_pool(handle));
     paused.set_recording(false);
@@ -266,33 +273,33 @@ fn stacks(plan: Plan, handle: &RecorderHandle) {
     );
 }
 
-/// What a pair is made of, each alone: together they take more or less than the sum, since a processor does several things at once.
+/// Measures the parts of a pair alone. A pair does not take their sum, since a processor overlaps
+/// them.
 fn parts(plan: Plan) {
     let (_recorder, handle) = record();
     println!("The parts of an allocation with its free");
     let core = || Pool::new(DeviceId(0), Settings::default(), SimulatedDevice::new(u64::MAX));
-    let (mut core_alone, mut core_told, mut blocks) = (core(), core(), LiveBlocks::new(LIVE));
-    let (mut told, mut sink, mutex) = (handle.clone(), handle.clone(), Mutex::new(0));
+    let (mut core_unrecorded, mut core_recorded, mut blocks) = (core(), core(), LiveBlocks::new(LIVE));
+    let (mut core_sink, mut sink, mutex) = (handle.clone(), handle.clone(), Mutex::new(0));
     compare(
         plan,
         [
-            Case::new("hit, decisions alone", |pairs| hit_core(&mut core_alone, &mut NullSink, pairs)),
-            Case::new("hit, decisions, told to the recorder at a given time", |pairs| {
-                hit_core(&mut core_told, &mut told, pairs);
+            Case::new("hit, pool core", |pairs| hit_core(&mut core_unrecorded, &mut NullSink, pairs)),
+            Case::new("hit, pool core, recorded with a constant time", |pairs| {
+                hit_core(&mut core_recorded, &mut core_sink, pairs);
             })
             .recorded(&handle),
-            Case::new("churn, decisions alone", |pairs| blocks.replace(pairs, LIVE)),
-            Case::new("the recorder told of a pair's three events", |pairs| tell_pairs(&mut sink, pairs))
-                .recorded(&handle),
-            Case::new("a mutex taken twice", |pairs| {
-                (0..2 * pairs).for_each(|_| *mutex.lock().expect("no panic") += 1);
+            Case::new("churn, pool core", |pairs| blocks.replace(pairs, LIVE)),
+            Case::new("recording the 3 events of a pair", |pairs| record_pairs(&mut sink, pairs)).recorded(&handle),
+            Case::new("locking a mutex twice", |pairs| {
+                (0..2 * pairs).for_each(|_| *mutex.lock().expect("no thread panics") += 1);
             }),
-            Case::new("the clock read twice, in nanoseconds", |pairs| {
+            Case::new("reading the clock twice, in nanoseconds", |pairs| {
                 (0..2 * pairs).for_each(|_| _ = black_box(handle.now_ns()));
             }),
             #[cfg(target_arch = "x86_64")]
-            Case::new("the processor's counter read twice", |pairs| {
-                // SAFETY: Every processor of this kind has the instruction, and it changes nothing.
+            Case::new("reading the processor's counter twice", |pairs| {
+                // SAFETY: Every x86-64 processor has the instruction, which changes no memory.
                 (0..2 * pairs).for_each(|_| _ = black_box(unsafe { core::arch::x86_64::_rdtsc() }));
             }),
         ],
@@ -302,13 +309,13 @@ fn parts(plan: Plan) {
 fn hit_core(pool: &mut Pool<SimulatedDevice>, sink: &mut impl Sink, pairs: usize) {
     for _ in 0..pairs {
         let block = pool.allocate(HIT_BYTES, StreamId(0), Origin::default(), sink);
-        let block = black_box(block.expect("the device is large").expect("more than 0 bytes were asked for"));
+        let block = black_box(block.expect("the device is large").expect("the request is for more than 0 bytes"));
         pool.free(block.address, Origin::default(), sink).expect("the block is live");
     }
 }
 
-/// What a hit and its free tell.
-fn tell_pairs(sink: &mut impl Sink, pairs: usize) {
+/// Records the events of a hit and its free.
+fn record_pairs(sink: &mut impl Sink, pairs: usize) {
     let (size, requested, stream, site) = (HIT_BYTES, HIT_BYTES, StreamId(0), SiteId(0));
     let pool = vramscope_trace::PoolKey::default_of(PoolKind::Small);
     for _ in 0..pairs {
@@ -323,54 +330,54 @@ fn tell_pairs(sink: &mut impl Sink, pairs: usize) {
     }
 }
 
-/// Nanoseconds a pair of all threads together, each doing its part of them at once.
-fn at_once(threads: usize, pairs: usize, run: &(impl Fn(usize) + Sync + ?Sized)) -> f64 {
-    let (begin, each) = (Barrier::new(threads), pairs / threads + 1);
+/// Runs the pairs on several threads at a time. Returns the nanoseconds per pair, over all threads.
+fn concurrent(threads: usize, pairs: usize, run: &(impl Fn(usize) + Sync + ?Sized)) -> f64 {
+    let (barrier, pairs_per_thread) = (Barrier::new(threads), pairs / threads + 1);
     let turn = || {
-        run(each / 8);
-        begin.wait();
-        let since = Instant::now();
-        run(each);
-        (since, Instant::now())
+        run(pairs_per_thread / 8);
+        barrier.wait();
+        let start = Instant::now();
+        run(pairs_per_thread);
+        (start, Instant::now())
     };
     let times: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(turn)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
     });
-    // The threads' own times, since whoever started them may be woken when they are done.
-    let since = times.iter().map(|(since, _)| since).min();
-    let until = times.iter().map(|(_, until)| until).max();
-    let took = until.zip(since).map_or(Duration::ZERO, |(until, since)| *until - *since);
-    took.as_secs_f64() * 1e9 / (each * threads) as f64
+    // Measured in the threads: the main thread may be scheduled only when they are done.
+    let start = times.iter().map(|(start, _)| start).min();
+    let end = times.iter().map(|(_, end)| end).max();
+    let elapsed = end.zip(start).map_or(Duration::ZERO, |(end, start)| *end - *start);
+    elapsed.as_secs_f64() * 1e9 / (pairs_per_thread * threads) as f64
 }
 
 fn threads(plan: Plan) {
-    println!("{THREADS} threads, an allocation with its free, of all threads together");
+    println!("{THREADS} threads, an allocation with its free, over all threads");
     let (recorder, handle) = record();
     let (plain, recorded) = (unrecorded_pool(), recorded_pool(&handle));
-    // The pool's decisions alone, with a lock around each.
+    // The pool core with a lock around each call.
     let core = Mutex::new(Pool::new(DeviceId(0), Settings::default(), SimulatedDevice::new(u64::MAX)));
     let hit_core = |pairs| {
         for _ in 0..pairs {
-            let lock = || core.lock().expect("no panic");
+            let lock = || core.lock().expect("no thread panics");
             let block = lock().allocate(HIT_BYTES, StreamId(0), Origin::default(), &mut NullSink);
-            let block = black_box(block.expect("the device is large").expect("more than 0 bytes were asked for"));
+            let block = black_box(block.expect("the device is large").expect("the request is for more than 0 bytes"));
             lock().free(block.address, Origin::default(), &mut NullSink).expect("the block is live");
         }
     };
     let (hit_plain, hit_recorded) = (|pairs| hit(&plain, pairs), |pairs| hit(&recorded, pairs));
     let pairs = plan.long_pairs;
     let cases: [(&str, &(dyn Fn(usize) + Sync)); 3] = [
-        ("the pool, not recorded", &hit_plain),
-        ("the pool, recorded", &hit_recorded),
-        ("the pool's decisions alone in a plain mutex", &hit_core),
+        ("pool, not recorded", &hit_plain),
+        ("pool, recorded", &hit_recorded),
+        ("pool core in a plain mutex", &hit_core),
     ];
     let mut times = [const { (Vec::new(), Vec::new()) }; 3];
     for _ in 0..plan.turns {
         for ((_, run), (alone, together)) in cases.iter().zip(&mut times) {
-            alone.push(at_once(1, pairs, run));
+            alone.push(concurrent(1, pairs, run));
             handle.flush();
-            together.push(at_once(THREADS, pairs, run));
+            together.push(concurrent(THREADS, pairs, run));
             handle.flush();
         }
     }
@@ -378,12 +385,12 @@ fn threads(plan: Plan) {
         let (alone, together) = (Times::of(alone), Times::of(together));
         alone.print(&format!("{name}, 1 thread"));
         together.print(&format!("{name}, {THREADS} threads"));
-        together.with(alone, |together, alone| together / alone).print(&format!("{name}, times 1 thread"));
+        together.with(alone, |together, alone| together / alone).print(&format!("{name}, ratio to 1 thread"));
     }
     recorder.stop();
 }
 
-/// Blocks of a pool's decisions alone.
+/// A pool core on a simulated device, with its live blocks.
 struct LiveBlocks {
     pool: Pool<SimulatedDevice>,
     numbers: Numbers,
@@ -403,10 +410,10 @@ impl LiveBlocks {
 
     fn allocate(&mut self) -> u64 {
         let block = self.pool.allocate(self.numbers.size(), StreamId(0), Origin::default(), &mut NullSink);
-        block.expect("the device is large").expect("more than 0 bytes were asked for").address
+        block.expect("the device is large").expect("the request is for more than 0 bytes").address
     }
 
-    /// Replaces blocks, any of the first `among`, by others of other sizes.
+    /// Replaces random blocks among the first `among` by blocks of random sizes.
     fn replace(&mut self, pairs: usize, among: usize) {
         for _ in 0..pairs {
             let which = self.numbers.below(among);
@@ -416,20 +423,20 @@ impl LiveBlocks {
     }
 }
 
-/// Both what the pool's own search costs, where the blocks that come and go are few, and what the memory costs as well, where any of
-/// all blocks may go and the next is in no cache.
+/// Measures the pool core with many live blocks. Replacing only 512 of them shows the cost of the
+/// pool's search; replacing any of them adds the cache misses.
 fn live_blocks(plan: Plan) {
-    println!("Decisions alone, to replace a block by one of {} sizes", SIZES.len());
+    println!("Pool core, replacing a block by one of {} sizes", SIZES.len());
     let counts: &[usize] = if plan.turns > 1 { &[1_000, 10_000, 100_000, 1_000_000] } else { &[LIVE] };
     for &count in counts {
         let mut blocks = LiveBlocks::new(count);
         for (among, name) in [(LIVE, "512 of"), (count, "any of")] {
-            // Until the blocks lie as they come to lie, and not as they were first put down.
+            // Replaces blocks until their layout no longer depends on the initial one.
             blocks.replace(2 * among.min(plan.pairs * plan.turns), among);
             let turn = |_| {
-                let since = Instant::now();
+                let start = Instant::now();
                 blocks.replace(plan.pairs, among);
-                since.elapsed().as_secs_f64() * 1e9 / plan.pairs as f64
+                start.elapsed().as_secs_f64() * 1e9 / plan.pairs as f64
             };
             Times::of((0..plan.turns).map(turn).collect()).print(&format!("{name} {count} live blocks"));
         }

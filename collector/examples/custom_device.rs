@@ -1,5 +1,5 @@
 //! A pool over a device of your own: here one that wraps the host's memory and counts how often
-//! the pool asks it for a segment.
+//! the pool requests a segment.
 //!
 //! A device needs two traits: `Device`, by which the pool obtains segments, and `MemoryDevice`, by
 //! which a program reads and writes buffers.
@@ -56,8 +56,9 @@ unsafe impl MemoryDevice for CountingDevice {
         None
     }
 
+    // SAFETY: The caller's promises are those of `MemoryDevice::buffer`.
     unsafe fn buffer<T: Element>(stream: &StreamId, address: u64, len: usize) -> Result<HostBuffer<T>, DeviceError> {
-        // SAFETY: The caller guarantees the same of this device's memory, which is the host's.
+        // SAFETY: The caller guarantees it of this device's memory, which is the host's.
         unsafe { HostDevice::buffer(stream, address, len) }
     }
 
@@ -94,7 +95,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let buffer = pool.alloc_zeros::<f32>(250_000)?;
         drop(buffer);
     }
-    println!("1000 allocations needed {} segment", segments.load(Ordering::Relaxed));
+    println!("1000 allocations needed {} segment(s)", segments.load(Ordering::Relaxed));
     println!("{} events were recorded", monitor.stop().events);
     Ok(())
 }

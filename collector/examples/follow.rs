@@ -1,7 +1,7 @@
 //! Follows the live recording of another program and prints its largest live allocations.
 //!
-//! Usage: `cargo run --example follow -- http://127.0.0.1:7791/?token=…` with the address that the
-//! program printed.
+//! Usage: `cargo run --example follow -- http://127.0.0.1:7791/?token=…`, with the URL that the
+//! other program printed.
 
 use std::error::Error;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use vramscope_trace::Recording;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let Some(url) = std::env::args().nth(1) else {
-        return Err("usage: follow ADDRESS".into());
+        return Err("usage: follow URL".into());
     };
     let options = FollowOptions {
         address: Address::parse(&url)?,
@@ -28,8 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 recording.push(&bytes)?;
                 print_largest(&recording);
             }
-            FollowEvent::Missed(events) => println!("{events} events were skipped: this side is too slow"),
-            // Another program: begin anew.
+            FollowEvent::Missed(events) => println!("{events} events were skipped: this client is too slow"),
+            // The address now serves another program.
             FollowEvent::NewRecording => recording = Recording::new(),
             FollowEvent::Disconnected(reason) => println!("connection lost: {reason}; trying again"),
             FollowEvent::Resumed | FollowEvent::ResumedWithGap => println!("connected again"),

@@ -1,7 +1,8 @@
-//! Records a program that uses no GPU: the pool lends this machine's memory.
+//! Records a program that uses no GPU: the pool allocates host memory.
 //!
-//! Needs no features of the crate: `cargo run --example host --no-default-features`. Open the
-//! recording with `vramscope view host.vram`.
+//! The program needs only this crate, without features: `cargo run --example host
+//! --no-default-features`. With the feature `server`, the live page is served while it runs. Open
+//! the recording with `vramscope view host.vram`.
 
 use std::error::Error;
 
@@ -9,8 +10,6 @@ use vramscope_collector::{Category, HostDevice, Monitor, MonitorBuilder};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let builder = MonitorBuilder::from_env(HostDevice::new(1 << 30))?; // PYTORCH_CUDA_ALLOC_CONF
-    #[cfg(feature = "server")]
-    let builder = builder.listen(vramscope_collector::Listen::Off);
     let (monitor, pool) = builder.program("host").record("host.vram").start()?;
 
     let weights = pool.clone_htod(&[0.5_f32; 4096])?;
@@ -24,8 +23,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("{}", pool.memory_summary(true));
 
-    let summary = stop(monitor)?;
-    println!("{summary} events are in host.vram");
+    let events = stop(monitor)?;
+    println!("{events} events are in host.vram");
     Ok(())
 }
 

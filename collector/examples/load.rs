@@ -1,11 +1,15 @@
-//! A program for tests and measurements: its memory comes and goes like that of a training run, as many events a second as one wants, and it says
-//! on request what its pool holds.
+//! A load generator for tests and measurements: it allocates like a training run, at a given rate
+//! of events, and reports on request what its pool holds.
 //!
 //! `cargo run --release -p vramscope-collector --example load -- --rate 1000000 --record load.vram`
 //!
-//! Its first line on stdout is `listening: URL`. It does what it is told on stdin, a word a line, and answers each with a line of JSON:
-//! `moment` stops the program wherever it is and says what the pool holds then, `go` lets it go on, `figures` says how far it is, and `stop` ends
-//! the recording. When stdin ends it ends.
+//! The first line on stdout is `listening: URL`. The program reads commands from stdin, one per
+//! line, and replies to each with a line of JSON:
+//!
+//! - `moment` pauses the program and reports what the pool holds;
+//! - `go` resumes it;
+//! - `figures` reports its progress;
+//! - `stop` ends the recording and the program, as does the end of stdin.
 
 use std::error::Error;
 use std::io::{BufRead, Write};
@@ -20,26 +24,27 @@ use vramscope_trace::ChunkKind;
 
 /// Layers of the model.
 const LAYERS: usize = 32;
-/// Activations that a layer keeps for its backward pass: bytes at the mean length of a sequence.
-const KEPT: [u64; 3] = [6 << 20, 1 << 20, 40 << 10];
-/// Memory that a layer needs for a moment.
-const PASSING: [u64; 5] = [512, 24 << 20, 3000, 700 << 10, 8 << 20];
-/// Events after which the clock is looked at.
-const SLICE: u64 = 50;
-/// Steps between two that give what is not in use back to the device, as evaluations do.
+/// Bytes of the activations that a layer saves for its backward pass, for sequences of 1000 tokens.
+const SAVED: [u64; 3] = [6 << 20, 1 << 20, 40 << 10];
+/// Bytes of a layer's temporary buffers, for sequences of 1000 tokens.
+const TEMPORARY: [u64; 5] = [512, 24 << 20, 3000, 700 << 10, 8 << 20];
+/// Events between two checks of the clock.
+const EVENTS_PER_CHECK: u64 = 50;
+/// Steps between two calls of `empty_cache`, as before an evaluation.
 const EVALUATE_EVERY: u64 = 400;
 /// Steps between two marks.
 const MARK_EVERY: u64 = 100;
 
-/// What is asked for on the command line.
+/// The command line's options.
 struct Options {
-    /// Events a second.
+    /// Events per second.
     rate: u64,
     monitor: MonitorBuilder<HostDevice>,
 }
 
 fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Box<dyn Error>> {
-    // Nothing is ever written to most of this memory, so the operating system provides hardly any of it.
+    // The program writes to almost none of this memory, so the operating system provides hardly
+    // any of it.
     let mut monitor = Monitor::builder(HostDevice::new(64 << 30)).program("load").overflow(Overflow::Wait);
     let mut rate = 100_000;
     monitor = monitor.listen(SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -60,50 +65,50 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Box<d
     Ok(Options { rate, monitor })
 }
 
-/// Whoever runs the program wants it to stop.
+/// The command `stop` or the end of stdin was read.
 struct Stopped;
 
-/// The program and its clock.
+/// The running program and its schedule.
 struct Program {
     pool: HostPool,
     monitor: Monitor,
     commands: Receiver<String>,
     rate: u64,
-    /// When the events since would have begun had there been no stop.
-    since: Instant,
-    /// Events since.
+    /// When the program started, moved forward by its pauses.
+    start: Instant,
+    /// Events since the start.
     events: u64,
-    /// Those before the clock is looked at again.
-    left: u64,
+    /// Events until the next check of the clock.
+    until_check: u64,
     random: u64,
 }
 
 impl Program {
     fn allocate(&mut self, bytes: u64) -> u64 {
         self.count(1);
-        let address = self.pool.caching_allocator_alloc(bytes, StreamId(0)).expect("there is room");
-        address.expect("more than 0 bytes were asked for")
+        let address = self.pool.caching_allocator_alloc(bytes, StreamId(0)).expect("the device is large enough");
+        address.expect("the request is for more than 0 bytes")
     }
 
     fn free(&mut self, address: u64) {
-        // Freed, and free at once: nothing else uses it.
+        // No other stream uses the block, so the free is requested and completed at once.
         self.count(2);
-        // SAFETY: Nobody has a pointer to it.
+        // SAFETY: The program never accesses the memory.
         unsafe { self.pool.caching_allocator_delete(address) }.expect("the block is live");
     }
 
     fn count(&mut self, events: u64) {
         self.events += events;
-        self.left = self.left.saturating_sub(events);
+        self.until_check = self.until_check.saturating_sub(events);
     }
 
-    /// Bytes at the length of this step's sequences.
+    /// Returns a size for sequences of `length` tokens, given that for 1000.
     fn scaled(bytes: u64, length: u64) -> u64 {
         (bytes * length / 1000).max(1)
     }
 
     fn random(&mut self) -> u64 {
-        // Knuth's linear congruential generator; its high bits are the good ones.
+        // Knuth's linear congruential generator, whose high bits are the most random.
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.random >> 33
     }
@@ -112,14 +117,14 @@ impl Program {
         self.pool.scope_with(name, category)
     }
 
-    /// Sequences are of any length, which is what makes memory fragment.
+    /// Trains until the program is stopped. The sequences' lengths vary, so that memory fragments.
     fn train(&mut self) -> Result<(), Stopped> {
         let names: Vec<String> = (0..LAYERS).map(|layer| format!("layer{layer}")).collect();
         for step in 1.. {
             let _step = self.pool.scope("step");
             let length = 400 + self.random() % 1200;
-            let kept = self.forward(&names, length)?;
-            let gradients = self.backward(&names, length, kept)?;
+            let saved = self.forward(&names, length)?;
+            let gradients = self.backward(&names, length, saved)?;
             let _optimizer = self.scope("optimizer", Category::Gradient);
             for gradient in gradients {
                 self.free(gradient);
@@ -129,15 +134,15 @@ impl Program {
                 self.pool.mark(&format!("step {step}"));
             }
             if step % EVALUATE_EVERY == 0 {
-                self.pool.empty_cache().expect("the host takes its memory back");
+                self.pool.empty_cache().expect("the host device releases its memory");
             }
         }
         Ok(())
     }
 
-    fn passing(&mut self, length: u64) -> Result<(), Stopped> {
-        for bytes in PASSING {
-            // No two are the same, so that a recording repeats itself less than that of a real run.
+    fn temporaries(&mut self, length: u64) -> Result<(), Stopped> {
+        for bytes in TEMPORARY {
+            // All sizes differ, so that the recording compresses worse than that of a real run.
             let length = length + self.random() % 100;
             let address = self.allocate(Self::scaled(bytes, length));
             self.free(address);
@@ -148,24 +153,24 @@ impl Program {
 
     fn forward(&mut self, names: &[String], length: u64) -> Result<Vec<[u64; 3]>, Stopped> {
         let _forward = self.scope("forward", Category::Activation);
-        let mut kept = Vec::new();
+        let mut saved = Vec::new();
         for name in names {
             let _layer = self.pool.scope(name);
-            kept.push(KEPT.map(|bytes| self.allocate(Self::scaled(bytes, length))));
-            self.passing(length)?;
+            saved.push(SAVED.map(|bytes| self.allocate(Self::scaled(bytes, length))));
+            self.temporaries(length)?;
         }
-        Ok(kept)
+        Ok(saved)
     }
 
-    fn backward(&mut self, names: &[String], length: u64, mut kept: Vec<[u64; 3]>) -> Result<Vec<u64>, Stopped> {
+    fn backward(&mut self, names: &[String], length: u64, saved: Vec<[u64; 3]>) -> Result<Vec<u64>, Stopped> {
         let _backward = self.scope("backward", Category::Temporary);
         let mut gradients = Vec::new();
-        for (name, kept) in names.iter().zip(std::mem::take(&mut kept)).rev() {
+        for (name, activations) in names.iter().zip(saved).rev() {
             let _layer = self.pool.scope(name);
-            self.passing(length)?;
+            self.temporaries(length)?;
             let _category = self.pool.category(Category::Gradient);
             gradients.push(self.allocate(4 << 20));
-            for address in kept {
+            for address in activations {
                 self.free(address);
             }
             self.pace()?;
@@ -173,56 +178,57 @@ impl Program {
         Ok(gradients)
     }
 
-    /// Waits until as many events as there were are due, and does what it is told meanwhile.
+    /// Waits until the events so far are due, and runs commands meanwhile.
     fn pace(&mut self) -> Result<(), Stopped> {
-        if self.left > 0 {
+        if self.until_check > 0 {
             return Ok(());
         }
-        self.left = SLICE;
+        self.until_check = EVENTS_PER_CHECK;
         let due = Duration::from_nanos(self.events * 1_000_000_000 / self.rate.max(1));
         loop {
             match self.commands.try_recv() {
-                Ok(command) => self.obey(&command)?,
+                Ok(command) => self.run(&command)?,
                 Err(TryRecvError::Disconnected) => return Err(Stopped),
                 Err(TryRecvError::Empty) => {}
             }
-            let early = due.saturating_sub(self.since.elapsed());
+            let early = due.saturating_sub(self.start.elapsed());
             if early.is_zero() {
                 return Ok(());
             }
-            // So short that what comes after is no burst, and so long that waking up for it is not all that is done.
+            // Short enough that no burst follows, and long enough that waking up costs little.
             std::thread::sleep(early.min(Duration::from_millis(1)));
         }
     }
 
-    fn obey(&mut self, command: &str) -> Result<(), Stopped> {
-        let answer = match command {
+    fn run(&mut self, command: &str) -> Result<(), Stopped> {
+        let reply = match command {
             "moment" => {
-                let stopped = Instant::now();
-                say(&self.moment());
+                let paused = Instant::now();
+                print_reply(&self.snapshot());
                 let next = self.commands.recv().map_err(|_| Stopped)?;
-                self.since += stopped.elapsed();
+                self.start += paused.elapsed();
                 if next != "go" {
-                    return self.obey(&next);
+                    return self.run(&next);
                 }
                 json!({ "done": next })
             }
             "figures" => json!({ "events": self.events, "behind_ms": self.behind_ms() }),
             "stop" => return Err(Stopped),
-            _ => json!({ "error": format!("{command}: what is that?") }),
+            _ => json!({ "error": format!("unknown command {command}") }),
         };
-        say(&answer);
+        print_reply(&reply);
         Ok(())
     }
 
-    /// By how much the program is slower than it should be.
+    /// Returns by how many milliseconds the program is behind its rate.
     fn behind_ms(&self) -> u64 {
         let due = Duration::from_nanos(self.events * 1_000_000_000 / self.rate.max(1));
-        self.since.elapsed().saturating_sub(due).as_millis() as u64
+        self.start.elapsed().saturating_sub(due).as_millis() as u64
     }
 
-    /// What the pool itself says that it holds, with everything that led there passed on to the file and the viewers.
-    fn moment(&self) -> Value {
+    /// Returns the pool's counters and segments, after every event before has reached the file and
+    /// the viewers.
+    fn snapshot(&self) -> Value {
         self.monitor.recorder().flush();
         let chunks = self.monitor.hub().everything();
         let newest = chunks.iter().rfind(|chunk| chunk.kind == ChunkKind::Events);
@@ -238,9 +244,9 @@ impl Program {
     }
 }
 
-fn say(answer: &Value) {
-    // Whoever does not listen any more stops the program by the end of stdin.
-    let _ = writeln!(std::io::stdout(), "{answer}");
+fn print_reply(reply: &Value) {
+    // A closed stdout is ignored: the end of stdin stops the program.
+    let _ = writeln!(std::io::stdout(), "{reply}");
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
@@ -251,13 +257,13 @@ fn run() -> Result<(), Box<dyn Error>> {
         std::io::stdin().lock().lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
     });
     println!("listening: {}", monitor.url().unwrap_or_default());
-    let since = Instant::now();
-    let mut program = Program { pool, monitor, commands, rate, since, events: 0, left: 0, random: 1 };
-    // It trains until it is stopped.
+    let start = Instant::now();
+    let mut program = Program { pool, monitor, commands, rate, start, events: 0, until_check: 0, random: 1 };
+    // Returns when the program is stopped.
     let _ = program.train();
     let behind_ms = program.behind_ms();
     let summary = program.monitor.stop();
-    say(&json!({
+    print_reply(&json!({
         "events": summary.events,
         "bytes": summary.bytes,
         "waits": summary.waits,

@@ -33,9 +33,10 @@ use merge::{Joined, Merger, Output};
 /// Interval between merge passes; the same as the recorder's.
 const MERGE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Receives messages for the user.
+/// A function that receives messages for the user: which processes connect and disconnect.
 type Log = Box<dyn Fn(&str) + Send + Sync>;
 
+/// Whether the merged recording has begun or ended; the merger exists in between.
 enum State {
     NotStarted,
     /// The hub is ended when the recording stops.
@@ -44,15 +45,17 @@ enum State {
 }
 
 impl State {
+    /// Returns the merger, or why there is none.
     fn merger(&mut self) -> Result<&mut Merger<Streams>, String> {
         match self {
-            Self::NotStarted => Err("the server is still starting".to_owned()),
+            Self::NotStarted => Err("the server is still starting; try again".to_owned()),
             Self::Running(merger, _) => Ok(merger),
             Self::Stopped => Err("the server is stopping".to_owned()),
         }
     }
 }
 
+/// State that clones of an [`Aggregator`] and its merge thread share.
 struct AggregatorState {
     state: Mutex<State>,
     /// Monotonic start time and the Unix time it corresponds to, in nanoseconds. Later changes of
@@ -65,11 +68,14 @@ struct AggregatorState {
 }
 
 impl AggregatorState {
+    /// Locks the state, also after a thread that held the lock has panicked.
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic concerns the stream of one process; the others continue.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the current time in nanoseconds since 1970, unaffected by changes of the system
+    /// clock since the start.
     fn now_unix_ns(&self) -> u64 {
         let (start, start_unix_ns) = self.start;
         start_unix_ns.saturating_add(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
@@ -118,7 +124,8 @@ impl Aggregator {
         std::thread::Builder::new().name("vramscope-merge".into()).spawn(run).map(drop)
     }
 
-    /// Returns the devices of the connected processes, without waiting.
+    /// Returns the numbers, in the merged recording, of the connected processes' devices, without
+    /// waiting for the merge thread.
     #[cfg_attr(not(feature = "metrics"), expect(dead_code))]
     pub(crate) fn connected_devices(&self) -> BTreeSet<u16> {
         self.0.connected_devices.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -164,6 +171,7 @@ impl Aggregator {
         Ok(ProcessConnection { aggregator: self.clone(), joined, name, failure: None })
     }
 
+    /// Passes a message for the user to the log.
     fn log(&self, message: &str) {
         (self.0.log)(message);
     }
@@ -183,7 +191,7 @@ impl Aggregator {
     }
 }
 
-/// A connected process. Dropping it disconnects the process.
+/// A connection of a process that pushes its recording. Dropping it disconnects the process.
 #[derive(Debug)]
 pub(crate) struct ProcessConnection {
     aggregator: Aggregator,
@@ -291,8 +299,8 @@ impl Aggregator {
 }
 
 impl Output for Streams {
-    fn head(&mut self, info: &RecordingInfo) {
-        Streams::head(self, info);
+    fn update_info(&mut self, info: &RecordingInfo) {
+        Streams::update_info(self, info);
     }
 
     fn state(&self) -> &MemoryState {

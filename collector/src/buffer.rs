@@ -21,7 +21,7 @@ use crate::pool::{DevicePool, Request};
 /// use vramscope_collector::{HostDevice, HostPool, Settings};
 /// use vramscope_trace::NullSink;
 ///
-/// let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), Null, || 0);
+/// let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), NullSink, || 0);
 /// let mut buffer = pool.clone_htod(&[1.0_f32, 2.0])?;
 /// buffer[1] = 3.0;
 /// assert_eq!((buffer.len(), buffer.read()?), (2, vec![1.0, 3.0]));
@@ -47,7 +47,7 @@ pub struct PoolSlice<T: Element, D: MemoryDevice = HostDevice> {
 
 impl<T: Element, D: MemoryDevice> PoolSlice<T, D> {
     /// Allocates memory for `len` numbers without initializing it.
-    pub(crate) fn new_unset(
+    pub(crate) fn new_uninit(
         pool: &DevicePool<D>,
         stream: &D::Stream,
         mempool: Option<MempoolId>,

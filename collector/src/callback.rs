@@ -1,5 +1,5 @@
-//! Callbacks for low memory: free-memory callbacks, which release memory before the device is
-//! asked, and observers of out-of-memory.
+//! Callbacks for low memory: free-memory callbacks, which release memory before the pool requests a
+//! segment, and observers of out-of-memory.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -8,33 +8,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use vramscope_pool::OutOfMemory;
 
-/// A function that releases memory the program can spare.
+/// A function of the program that frees memory which it can spare, called when no free block fits a
+/// request.
 pub(crate) type FreeMemoryCallback = Box<dyn FnMut() + Send>;
 
 thread_local! {
-    /// Number of nested callbacks on this thread. Separate from the list because every free reads
-    /// it.
+    /// Number of nested free-memory callbacks that run on this thread. Separate from `RUNNING`
+    /// because every free reads it.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
-    /// The pools whose callbacks run on this thread, by number, and the addresses freed to each
-    /// meanwhile.
+    /// The pools whose free-memory callbacks run on this thread: each pool's number, and the
+    /// addresses that its callbacks have freed so far.
     static RUNNING: RefCell<Vec<(u64, Vec<u64>)>> = const { RefCell::new(Vec::new()) };
-    /// True while an observer runs on this thread.
+    /// True while an out-of-memory observer runs on this thread.
     static OBSERVING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns true if this thread runs a callback of this pool, and therefore holds its lock.
+/// Returns true if this thread runs a free-memory callback of the pool with this number, and
+/// therefore holds its lock.
 #[inline]
 pub(crate) fn is_running_callback(pool: u64) -> bool {
     DEPTH.get() > 0 && is_in_running(pool)
 }
 
+/// Returns true if [`RUNNING`] has the pool with this number.
 #[cold]
 fn is_in_running(pool: u64) -> bool {
     RUNNING.with_borrow(|running| running.iter().any(|(number, _)| *number == pool))
 }
 
-/// Defers the free of `address` if this thread runs a callback of this pool; returns whether it
-/// did.
+/// Stores `address`, to be freed later, if this thread runs a free-memory callback of the pool with
+/// this number. Returns false if it does not; the caller then frees the block itself.
 #[inline]
 pub(crate) fn defer_free(pool: u64, address: u64) -> bool {
     DEPTH.get() > 0
@@ -56,12 +59,14 @@ pub(crate) struct FreeMemoryCallbacks {
 }
 
 impl FreeMemoryCallbacks {
+    /// Adds a callback, to run after the earlier ones.
     pub(crate) fn push(&mut self, callback: FreeMemoryCallback) {
         self.callbacks.push(callback);
     }
 
-    /// Runs the callbacks and returns the addresses they freed, if any. A panic stops the callbacks
-    /// and is stored, because the pool is in the middle of a request.
+    /// Runs the callbacks of the pool with this number, and returns the addresses of the blocks
+    /// they freed; `None` if there are none. A panic stops the callbacks and is stored, because the
+    /// pool is in the middle of a request.
     pub(crate) fn run(&mut self, pool: u64) -> Option<Vec<u64>> {
         if self.callbacks.is_empty() {
             return None;
@@ -81,7 +86,7 @@ impl FreeMemoryCallbacks {
     }
 }
 
-/// A function that is called on out-of-memory.
+/// A function that is called with the failed request when a pool is out of memory.
 type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 
 /// The out-of-memory observers of a pool.
@@ -89,6 +94,7 @@ type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 pub(crate) struct Observers(Mutex<Vec<Observer>>);
 
 impl Observers {
+    /// Adds an observer, to be called after the earlier ones.
     pub(crate) fn push(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(observer));
     }
@@ -105,10 +111,11 @@ impl Observers {
     }
 }
 
-/// Marks this thread as running observers; the drop also covers a panic.
+/// Marks this thread as running out-of-memory observers until it is dropped, also by a panic.
 struct ObservingGuard;
 
 impl ObservingGuard {
+    /// Sets [`OBSERVING`]; dropping the result clears it.
     fn begin() -> Self {
         OBSERVING.set(true);
         Self

@@ -16,12 +16,16 @@ use crate::observer;
 use crate::pool::DevicePool;
 use crate::recorder::RecorderHandle;
 
-/// The result of a command: a message for the user, whether it succeeded or failed.
+/// The result of a command of the page: a message for the user, whether it succeeded (`Ok`) or
+/// failed (`Err`).
 pub type CommandResult = Result<String, String>;
 
+/// A function of the program that carries out a command.
 type Action = Arc<dyn Fn() -> CommandResult + Send + Sync>;
+/// A function of the program that carries out a command with a name: that of the mark to add.
 type NamedAction = Arc<dyn Fn(&str) -> CommandResult + Send + Sync>;
 
+/// The commands that the program offers; `None` or empty for those that it does not.
 #[derive(Clone, Default)]
 struct Commands {
     record: Option<Action>,
@@ -30,7 +34,7 @@ struct Commands {
     empty_cache: Vec<Action>,
 }
 
-/// A command from the page.
+/// A command that a user of the page gives to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command<'a> {
     Record,
@@ -38,7 +42,7 @@ pub(crate) enum Command<'a> {
     EmptyCache,
 }
 
-/// The outcome of a command.
+/// Whether a command ran, and its message for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CommandOutcome {
     /// The command succeeded, with this message.
@@ -112,7 +116,7 @@ impl Controls {
     pub fn offer_empty_cache_of<D: MemoryDevice>(&self, pool: &DevicePool<D>) {
         let pool = pool.downgrade();
         self.offer_empty_cache(move || {
-            let pool = pool.upgrade().ok_or("the program has dropped the pool")?;
+            let pool = pool.upgrade().ok_or("the cache cannot be emptied: the program has dropped its pool")?;
             let reserved_bytes = || pool.stats().reserved_bytes.all.current;
             let before = reserved_bytes();
             pool.empty_cache().map_err(|error| error.to_string())?;
@@ -121,15 +125,17 @@ impl Controls {
         });
     }
 
+    /// Applies `change` to the offered commands, for all clones of these controls.
     fn offer(&self, change: impl FnOnce(&mut Commands)) {
         change(&mut self.commands.write().unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// Returns a copy of the offered commands, so that they can run without a lock on them.
     fn commands(&self) -> Commands {
         self.commands.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the offered commands' names, as in the URLs of `/commands`.
+    /// Returns the offered commands' names, as in the URLs `/commands/NAME`.
     pub(crate) fn names(&self) -> Vec<&'static str> {
         let Commands { record, mark, empty_cache } = self.commands();
         let offered =
@@ -141,14 +147,16 @@ impl Controls {
     pub(crate) fn run(&self, command: Command<'_>) -> CommandOutcome {
         let Commands { record, mark, empty_cache } = self.commands();
         let outcome = match command {
-            Command::Record => record.map(|record| self.run_exclusively(|| record())),
-            Command::Mark(name) => mark.map(|mark| self.run_exclusively(|| mark(name))),
-            Command::EmptyCache => (!empty_cache.is_empty()).then(|| self.run_exclusively(|| run_all(&empty_cache))),
+            Command::Record => record.map(|record| self.run_unless_busy(|| record())),
+            Command::Mark(name) => mark.map(|mark| self.run_unless_busy(|| mark(name))),
+            Command::EmptyCache => (!empty_cache.is_empty()).then(|| self.run_unless_busy(|| run_all(&empty_cache))),
         };
         outcome.unwrap_or(CommandOutcome::NotOffered)
     }
 
-    fn run_exclusively(&self, action: impl FnOnce() -> CommandResult) -> CommandOutcome {
+    /// Runs `action`, or returns [`CommandOutcome::Busy`] at once if another command is still
+    /// running.
+    fn run_unless_busy(&self, action: impl FnOnce() -> CommandResult) -> CommandOutcome {
         let _busy = match self.busy.try_lock() {
             Err(TryLockError::WouldBlock) => return CommandOutcome::Busy,
             // A command that panicked has ended.
@@ -167,7 +175,8 @@ fn run_all(actions: &[Action]) -> CommandResult {
     if succeeded { Ok(messages.join("; ")) } else { Err(messages.join("; ")) }
 }
 
-/// Writes what `hub` holds to a new file.
+/// Writes what `hub` holds to a new file in `folder`, named after the time `now`; the message has
+/// the path and the size.
 fn write_recording(hub: &Hub, folder: &Path, now: Timestamp) -> CommandResult {
     let (path, bytes) = create_file(folder, &file_timestamp(now))
         .and_then(|path| observer::write(hub, &path).map(|bytes| (path, bytes)))
@@ -175,7 +184,8 @@ fn write_recording(hub: &Hub, folder: &Path, now: Timestamp) -> CommandResult {
     Ok(format!("wrote {} to {}", ByteSize(bytes), path.display()))
 }
 
-/// Creates a new file named after `timestamp` and returns its path.
+/// Creates a new file in `folder`, named after `timestamp`, and returns its path. An existing file
+/// is never overwritten.
 fn create_file(folder: &Path, timestamp: &str) -> io::Result<PathBuf> {
     let mut names = iter::once(format!("vramscope-{timestamp}.vram"))
         .chain((2..100).map(|n| format!("vramscope-{timestamp}-{n}.vram")));

@@ -16,6 +16,7 @@ pub fn settings_from_env() -> Result<Settings, EnvError> {
     settings_from(|variable| env::var_os(variable))
 }
 
+/// Reads the settings as [`settings_from_env`] does, from the variables that `get` returns.
 fn settings_from(get: impl Fn(&str) -> Option<OsString>) -> Result<Settings, EnvError> {
     let Some((variable, text)) = CONF_VARIABLES.into_iter().find_map(|variable| Some((variable, get(variable)?)))
     else {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use vramscope_trace::{Counters, DeviceInfo, DeviceState, FreeSpace, MemorySample};
 
-/// Totals of a recording in progress, updated about once a second.
+/// Totals of a recording in progress (events, devices' memory, file size), updated about once a
+/// second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// The program's name.

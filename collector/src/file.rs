@@ -1,18 +1,17 @@
 //! The file of a recording while it is written.
 //!
 //! - Chunks are appended completely or not at all, so the file is valid at every moment, even after
-//! the process is killed.
+//!   the process is killed.
 //! - A chunk is passed to the operating system as soon as possible. It survives the process, but
-//! not a power failure.
+//!   not a power failure.
 //! - A thread writes. If a disk is slow or a pipe full, chunks wait in a queue; if the queue is
-//! full, the caller of `append` waits; if
-//!   nothing can be written for [`PATIENCE`], the file ends and the recording continues without it.
+//!   full, the caller of `append` waits; if nothing can be written for [`PATIENCE`], the file ends
+//!   and the recording continues without it.
 //! - If writing fails, the file ends with the last complete chunk, and [`FileError`] is reported
-//! once.
+//!   once.
 //! - With [`Keep`], old chunks are removed: the newest part is copied to a second file, a slice
-//! after each chunk, so that no chunk
-//!   waits for long, and the second file then replaces the first atomically. This takes up to twice
-//! the space that is kept.
+//!   after each chunk, so that no chunk waits for long, and the second file then replaces the first
+//!   atomically. This takes up to twice the space that is kept.
 //!
 //! `storage` contains everything that can fail, `writer` handles failures, `window` decides what is
 //! kept.
@@ -48,10 +47,10 @@ pub(crate) use view::read;
 pub(crate) use window::is_of_the_recording;
 use writer::Writer;
 
-/// Maximum bytes of waiting chunks: half a minute of a program that makes a million events a
+/// Maximum bytes of waiting chunks: half a minute of a program that makes a million events per
 /// second.
 const QUEUE_BYTES: usize = 64 << 20;
-/// How long to wait while nothing can be written. A sleeping disk wakes up faster.
+/// Longest time without progress before the file ends. A sleeping disk wakes up faster.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A recording's file that could not be created or written. The file then ends before the
@@ -75,8 +74,8 @@ pub struct FileError {
 ///
 /// let folder = tempfile::tempdir()?;
 /// let file = RecordingFile::create(&folder.path().join("run.vram"), Keep::default())?;
-/// let (recorder, handle) = Recorder::start(RecordingInfo::default(), Outputs { file: Some(file),
-/// ..Outputs::default() })?;
+/// let outputs = Outputs { file: Some(file), ..Outputs::default() };
+/// let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs)?;
 /// # drop(handle);
 /// assert!(recorder.stop().file_error.is_none());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -140,10 +139,13 @@ impl RecordingFile {
         Self::start(name.clone(), writer).map_err(|error| FileError { name, error })
     }
 
+    /// Starts the thread that writes with `writer`, with the default queue and patience.
     fn start<S: Storage + 'static>(name: String, writer: Writer<S>) -> io::Result<Self> {
         Self::start_with(name, writer, QUEUE_BYTES, PATIENCE)
     }
 
+    /// Starts the thread that writes with `writer`. The queue holds `queue_bytes`; a file to which
+    /// nothing can be written for `patience` counts as failed.
     fn start_with<S: Storage + 'static>(
         name: String,
         writer: Writer<S>,
@@ -153,7 +155,7 @@ impl RecordingFile {
         let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), queue_bytes, patience });
         let state = Arc::clone(&shared);
         std::thread::Builder::new().name("vramscope-file".into()).spawn(move || {
-            // However this thread ends, no caller may keep waiting for it.
+            // Wakes waiting callers however this thread ends, also by a panic.
             let ending = EndOnDrop(&state);
             write(ending.0, writer);
         })?;
@@ -166,14 +168,14 @@ impl RecordingFile {
         &self.name
     }
 
-    /// Appends the recording's next chunk. Waits only if very much is waiting to be written. Does
+    /// Appends the recording's next chunk. Waits only while the queue (64 MiB) is full. Does
     /// nothing after a failure.
     pub fn append(&self, chunk: Arc<Chunk>) {
         let len = chunk.bytes.len();
         let mut state = self
             .shared
             .wait_while(|state| state.waiting_bytes > 0 && state.waiting_bytes + len > self.shared.queue_bytes);
-        if !state.ended {
+        if !state.is_ended {
             state.waiting_bytes += len;
             state.waiting.push_back(chunk);
             drop(state);
@@ -221,10 +223,11 @@ impl RecordingFile {
         self.failure().map_or_else(|| Ok(self.bytes()), Err)
     }
 
+    /// Ends the file, after the waiting chunks are written or writing has failed.
     fn end(&self) {
-        self.shared.lock().closed = true;
+        self.shared.lock().is_closed = true;
         self.shared.changed.notify_all();
-        // The thread itself is not joined: it may be blocked forever on a pipe that nobody reads.
+        // The thread is not joined: it may be blocked forever on a pipe without a reader.
         drop(self.shared.wait_while(|_| true));
     }
 }
@@ -235,6 +238,7 @@ impl Drop for RecordingFile {
     }
 }
 
+/// Marks the queue as ended when the writing thread ends, also by a panic.
 struct EndOnDrop<'a>(&'a Shared);
 
 impl Drop for EndOnDrop<'_> {
@@ -243,7 +247,7 @@ impl Drop for EndOnDrop<'_> {
         if std::thread::panicking() {
             state.fail(io::Error::other("internal error: the writing thread panicked"));
         }
-        state.ended = true;
+        state.is_ended = true;
         drop(state);
         self.0.changed.notify_all();
     }
@@ -253,14 +257,14 @@ impl Drop for EndOnDrop<'_> {
 fn write<S: Storage>(shared: &Shared, mut writer: Writer<S>) {
     loop {
         let mut state = shared.lock();
-        while state.waiting.is_empty() && !state.closed && !writer.is_copying() {
+        while state.waiting.is_empty() && !state.is_closed && !writer.is_copying() {
             state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        if state.ended || (state.closed && state.waiting.is_empty()) {
-            let is_whole = !state.ended;
+        if state.is_ended || (state.is_closed && state.waiting.is_empty()) {
+            let is_complete = !state.is_ended;
             drop(state);
             writer.close();
-            if is_whole {
+            if is_complete {
                 writer.append_index();
             }
             shared.lock().bytes = writer.len();

@@ -1,7 +1,7 @@
 //! Follows a live recording that another program serves; `vramscope record` uses this.
 //!
-//! A lost connection is made again and continues at the same position, if the server still holds
-//! what came in between. The received bytes are whole chunks of the
+//! After a lost connection the follower reconnects and continues at the same position, if the
+//! server still holds what was recorded since. The received bytes are whole chunks of the
 //! [recording format](vramscope_trace).
 
 use std::collections::VecDeque;
@@ -73,7 +73,8 @@ pub enum FollowEvent {
 #[error(transparent)]
 pub struct FollowError(#[from] SocketError);
 
-/// A text message of the server about the recording or the next binary message.
+/// A text message of the server: the recording's identity, or a description of the next binary
+/// message.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Note {
@@ -83,7 +84,8 @@ struct Note {
     missed: u64,
 }
 
-/// The state of reconnecting. It is kept until data has arrived over the new connection.
+/// The state of reconnecting after a lost connection. It is kept until data has arrived over the
+/// new connection.
 #[derive(Debug)]
 struct Reconnect {
     /// When the connection was lost.
@@ -159,6 +161,7 @@ impl Follower {
         Ok(follower)
     }
 
+    /// Opens a connection to the server that continues after the chunks received so far.
     fn open(&self) -> Result<Socket, SocketError> {
         let mut parameters = vec!["notes=1".to_owned()];
         match self.recording.filter(|_| self.next > 0) {
@@ -212,11 +215,14 @@ impl Follower {
         self.events.pop_front().unwrap_or(FollowEvent::Nothing)
     }
 
+    /// Closes the connection for good and reports `event` as the last one.
     fn finish(&mut self, event: FollowEvent) {
         (self.is_finished, self.socket) = (true, None);
         self.events.push_back(event);
     }
 
+    /// Handles a text message: compares the recording's identity with the one followed so far, and
+    /// reports skipped events.
     fn handle_note(&mut self, note: &Note) {
         if let Some(recording) = note.recording.as_ref().and_then(|identity| identity.parse().ok()) {
             let is_same = self.recording == Some(recording);
@@ -239,6 +245,7 @@ impl Follower {
         }
     }
 
+    /// Reports a lost connection and prepares to reconnect, or gives up if that cannot succeed.
     fn connection_lost(&mut self, error: SocketError) {
         self.socket = None;
         // Without the recording's identity it cannot be resumed.
@@ -272,7 +279,8 @@ impl Follower {
         }
     }
 
-    /// Reconnects if the next attempt is due; otherwise waits, at most for `timeout`.
+    /// Reconnects if the next attempt is due; otherwise waits for it, at most for `timeout`.
+    /// Returns what to report.
     fn try_reconnect(&mut self, timeout: Duration) -> FollowEvent {
         let now = Instant::now();
         let Some(reconnect) = &mut self.reconnect else { return FollowEvent::Nothing };

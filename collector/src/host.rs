@@ -17,7 +17,7 @@ const SEGMENT_ALIGNMENT: usize = 2 << 20;
 /// use vramscope_collector::{HostDevice, HostPool, Settings};
 /// use vramscope_trace::NullSink;
 ///
-/// let pool = HostPool::new(HostDevice::new(1 << 30), Settings::default(), Null, || 0);
+/// let pool = HostPool::new(HostDevice::new(1 << 30), Settings::default(), NullSink, || 0);
 /// assert_eq!(pool.mem_get_info().total_bytes, 1 << 30);
 /// ```
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub struct HostDevice {
 struct Range {
     bytes: u64,
     map: MmapMut,
-    /// Bytes of mapped stretches, by address.
+    /// Sizes of mapped pages, by address.
     mapped: BTreeMap<u64, u64>,
 }
 
@@ -55,18 +55,20 @@ impl HostDevice {
         Self { number, ..self }
     }
 
-    /// Returns the device number.
+    /// Returns the device number, which identifies it in recordings.
     pub(crate) fn number(&self) -> u16 {
         self.number
     }
 
-    /// Returns the bytes in use after `bytes` more, or out of memory if that exceeds the capacity.
+    /// Returns the bytes in use after allocating `bytes` more, or out of memory if that exceeds the
+    /// capacity.
     fn used_with(&self, bytes: u64) -> Result<u64, DeviceError> {
         let used = self.used_bytes.checked_add(bytes).filter(|&used| used <= self.capacity_bytes);
         used.ok_or(DeviceError::OutOfMemory)
     }
 
-    /// Returns the reserved range that contains these whole pages.
+    /// Returns the reserved range that contains the `bytes` addresses from `address` on. Fails
+    /// unless these are whole pages of `page_bytes` in one range.
     fn range_of(&mut self, address: u64, bytes: u64, page_bytes: u64) -> Result<&mut Range, DeviceError> {
         let whole = bytes > 0 && page_bytes > 0 && page_bytes.is_multiple_of(SEGMENT_ALIGNMENT as u64);
         let range = self.ranges.range_mut(..=address).next_back().filter(|(start, range)| {
@@ -82,20 +84,21 @@ impl HostDevice {
     }
 }
 
-/// Maps `bytes` and returns the map and the first address in it that is aligned to
-/// [`SEGMENT_ALIGNMENT`].
+/// Reserves `bytes` from the operating system. Returns the first address in it that is aligned to
+/// [`SEGMENT_ALIGNMENT`], and the memory map, whose drop releases it.
 fn map_aligned(bytes: u64, options: &mut MmapOptions) -> Result<(u64, MmapMut), DeviceError> {
     let len = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_add(SEGMENT_ALIGNMENT));
     let mut map = options.len(len.ok_or(DeviceError::OutOfMemory)?).map_anon().map_err(|error| match error.kind() {
         io::ErrorKind::OutOfMemory => DeviceError::OutOfMemory,
         _ => DeviceError::Failed(error.to_string()),
     })?;
-    // Buffers are made from addresses, so the pointer's provenance must be exposed.
+    // Buffers are created from addresses, so the pointer's provenance must be exposed.
     let address = map.as_mut_ptr().expose_provenance().next_multiple_of(SEGMENT_ALIGNMENT) as u64;
     Ok((address, map))
 }
 
-/// Returns the memory of a range to the operating system; later reads give zeros.
+/// Returns the memory of the `bytes` addresses from `address` on to the operating system; later
+/// reads give zeros.
 fn release_pages(map: &mut MmapMut, address: u64, bytes: u64) -> Result<(), DeviceError> {
     let offset = address as usize - map.as_ptr().addr();
     #[cfg(unix)]
@@ -130,8 +133,8 @@ impl Device for HostDevice {
     }
 
     fn reserve_addresses(&mut self, bytes: u64) -> Result<u64, DeviceError> {
-        // An expandable segment reserves more addresses than the machine has memory: no swap may be
-        // set aside for it.
+        // An expandable segment reserves more addresses than the machine has memory, so no swap
+        // space may be reserved for it.
         let (address, map) = map_aligned(bytes, MmapOptions::new().no_reserve_swap())?;
         self.ranges.insert(address, Range { bytes, map, mapped: BTreeMap::new() });
         Ok(address)
@@ -181,12 +184,12 @@ mod tests {
     #[test]
     fn segments_are_aligned_and_within_the_capacity() {
         let mut device = HostDevice::new(6 << 20);
-        let a = device.reserve(4 << 20).expect("room");
+        let a = device.reserve(4 << 20).expect("the device is large enough");
         assert_eq!(a % (2 << 20), 0);
         assert_eq!(device.reserve(4 << 20), Err(DeviceError::OutOfMemory));
         assert_eq!(device.reserve(u64::MAX), Err(DeviceError::OutOfMemory));
         assert_eq!(device.memory(), DeviceMemory { free_bytes: 2 << 20, total_bytes: 6 << 20 });
-        device.release(a, 4 << 20).expect("reserved before");
+        device.release(a, 4 << 20).expect("the segment is reserved");
         assert!(device.release(a, 4 << 20).is_err());
         assert_eq!(device.memory().free_bytes, 6 << 20);
     }

@@ -24,6 +24,7 @@ unsafe impl<T: Element> Send for HostBuffer<T> {}
 unsafe impl<T: Element> Sync for HostBuffer<T> {}
 
 impl<T: Element> HostBuffer<T> {
+    /// Returns the buffer's elements as a slice.
     pub(crate) fn numbers(&self) -> &[T] {
         // SAFETY: `start` points to `len` numbers in valid, aligned memory that belongs to this
         // buffer until it is finished, as the caller of `HostDevice::buffer` guarantees. Every byte
@@ -32,6 +33,7 @@ impl<T: Element> HostBuffer<T> {
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
+    /// Returns the buffer's elements as a mutable slice.
     pub(crate) fn numbers_mut(&mut self) -> &mut [T] {
         // SAFETY: As for `numbers`; `&mut self` makes the access exclusive.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }

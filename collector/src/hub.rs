@@ -1,27 +1,27 @@
 //! The hub: keeps the newest part of a live recording in memory for any number of viewers.
 //!
 //! A [`Viewer`] is a read position in the history. It has no queue, so a slow viewer costs nothing
-//! and delays nobody. A viewer [begins](Begin) at the newest full state or earlier. One that falls
-//! too far behind continues at the newest full state; one that was disconnected
+//! and does not delay others. A viewer [begins](Begin) at the newest full state or earlier. One
+//! that falls too far behind continues at the newest full state; one that was disconnected
 //! [resumes](Hub::resume) where it stopped. Definitions are never skipped, so what a viewer
-//! receives is always a valid recording, which also says which events are missing.
+//! receives is always a valid recording, with gaps where it missed events.
 //!
 //! When the history exceeds its limit, the oldest chunks up to a full state are dropped.
 
+mod chunk_count;
 mod file_reader;
 mod file_sync;
-#[cfg(feature = "server")]
-mod held;
 mod history;
-mod live;
+#[cfg(feature = "server")]
+mod history_view;
 mod position;
-mod tip;
+mod state;
 mod viewer;
 
 #[cfg(feature = "server")]
-pub(crate) use held::Held;
-pub use live::{Hub, HubLimits};
+pub(crate) use history_view::HistoryView;
 pub use position::{Begin, Identity, InvalidPosition, Position};
+pub use state::{Hub, HubLimits};
 pub use viewer::{Taken, Viewer};
 
 #[cfg(test)]

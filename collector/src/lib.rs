@@ -70,7 +70,8 @@
 ))]
 compile_error!("feature `cuda` needs a CUDA version: enable one of `cuda-12040` to `cuda-13000` instead");
 
-/// Number of CUDA versions that are enabled.
+/// Number of features `cuda-*` that are enabled, each for one CUDA version; more than one is an
+/// error.
 #[cfg(feature = "cuda")]
 const CUDA_VERSIONS: usize = cfg!(feature = "cuda-12040") as usize
     + cfg!(feature = "cuda-12050") as usize

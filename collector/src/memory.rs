@@ -42,8 +42,7 @@ elements!(half::f16 half::bf16);
 /// - [`reserve`](Device::reserve) and [`map`](Device::map) return memory that is usable until it is
 ///   released or unmapped and that nothing else uses;
 /// - after [`set_zero`](Self::set_zero), [`write`](Self::write) or [`copy`](Self::copy) succeeds,
-///   the
-///   whole buffer is initialized for work that follows on its stream;
+///   the whole buffer is initialized for work that follows on its stream;
 /// - no method touches memory outside the buffer it is given.
 pub unsafe trait MemoryDevice: Device + Send + Sized + 'static {
     /// A queue of work on the device. Work in one queue runs in order.
@@ -65,7 +64,8 @@ pub unsafe trait MemoryDevice: Device + Send + Sized + 'static {
     /// If the stream cannot be used with this device's memory.
     fn stream_id(&mut self, stream: &Self::Stream) -> Result<StreamId, DeviceError>;
 
-    /// Returns who holds the device's memory, or `None` if the device cannot tell processes apart.
+    /// Returns how much of the device's memory this process and others hold, or `None` if the
+    /// device cannot tell processes apart.
     fn usage(&mut self) -> Option<DeviceUsage>;
 
     /// Creates the buffer of the `len` numbers at `address`, for work on `stream`. If `len` is 0,
@@ -119,11 +119,12 @@ pub unsafe trait MemoryDevice: Device + Send + Sized + 'static {
     fn copy<T: Element>(from: &Self::Buffer<T>, to: &mut Self::Buffer<T>) -> Result<(), DeviceError>;
 
     /// Ends a buffer, just before its block returns to the pool. Work queued on its stream from now
-    /// on runs after all uses of the buffer that the device knows and the pool does not.
+    /// on runs after all uses of the buffer, including those on other streams that only the device
+    /// has seen, such as copies and libraries.
     fn finish<T: Element>(buffer: Self::Buffer<T>);
 }
 
-/// Who holds a device's memory, according to its driver.
+/// A device's memory by holder, according to its driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceUsage {
     /// Bytes held by this process: the pool's segments, CUDA context, modules and libraries.

@@ -9,7 +9,7 @@ use vramscope_trace::MempoolId;
 use crate::memory::MemoryDevice;
 use crate::pool::DevicePool;
 
-/// The next private pool's number, unique in the process as in PyTorch.
+/// The number of the next private pool, unique in the process as in PyTorch.
 static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
 
 /// Returns a new private pool id, unique in this process, as `torch.cuda.graph_pool_handle()` does.

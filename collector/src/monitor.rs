@@ -53,7 +53,7 @@ impl From<SocketAddr> for Listen {
 ///
 /// By default the pool has PyTorch's default settings, the page is served on the loopback address
 /// and nothing is written to a file. [`from_env`](Self::from_env) reads settings from environment
-/// variables; nothing else here does.
+/// variables; no other method does.
 #[derive(Debug)]
 #[must_use = "nothing happens until `start` is called"]
 pub struct MonitorBuilder<D> {
@@ -142,7 +142,8 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
         Self { keep, ..self }
     }
 
-    /// Sets what happens when the program produces events faster than the recorder takes them.
+    /// Sets what happens when the program produces events faster than the recorder takes them from
+    /// the queues.
     ///
     /// By default the program waits if there is a file, so that the file has every event, and
     /// events are dropped if there is none.
@@ -184,13 +185,14 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
         Self { folder: folder.into(), ..self }
     }
 
-    /// Pushes the recording to a hub that several processes share (`vramscope serve`).
+    /// Also sends the recording to the server of `vramscope serve` at this address, which merges
+    /// the recordings of several processes.
     #[cfg(feature = "push")]
     pub fn push(self, address: Address) -> Self {
         Self { push: Some(address), ..self }
     }
 
-    /// Sets the number of this process in a distributed run, sent with a push.
+    /// Sets the number of this process in a distributed run, which `vramscope serve` shows.
     #[cfg(feature = "push")]
     pub fn rank(self, rank: Rank) -> Self {
         Self { rank, ..self }
@@ -200,7 +202,7 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
     ///
     /// # Errors
     /// If the page cannot be served, the file cannot be created, or no thread can be started.
-    /// A server to push to that cannot be reached is no error: connecting is tried again and again.
+    /// It is no error if the server to push to cannot be reached: the process keeps retrying.
     pub fn start(self) -> Result<(Monitor, DevicePool<D>), MonitorError> {
         let hub = Hub::default();
         // The server comes before the file: a mistake in its options must not cost an earlier
@@ -257,7 +259,8 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
     }
 }
 
-/// Starts to push. A failure is logged and does not stop the program.
+/// Starts to push the hub's recording to the server at `address`. A failure is logged, returns
+/// `None` and does not stop the program.
 #[cfg(feature = "push")]
 fn start_push(address: Address, program: &str, rank: Rank, hub: &Hub) -> Option<Push> {
     let log = |message: &str| tracing::info!("{message}");
@@ -266,7 +269,8 @@ fn start_push(address: Address, program: &str, rank: Rank, hub: &Hub) -> Option<
         .ok()
 }
 
-/// A program that is being recorded: the recorder, its file, the live page and the push.
+/// A program that is being recorded: owns the recorder, its file, the server of the live page and
+/// the connection that pushes the recording to `vramscope serve`.
 ///
 /// Dropping it ends the recording and stops the server. The program's pools keep working.
 ///
@@ -310,7 +314,7 @@ impl Monitor {
 
     /// Creates a recorded pool over another device, with the builder's settings.
     ///
-    /// The device must have a number of its own and should have been announced with
+    /// The device must have a different number from all others and should have been announced with
     /// [`MonitorBuilder::with_device`]; viewers otherwise know only its number.
     pub fn pool<D: MemoryDevice>(&self, device: D) -> DevicePool<D> {
         DevicePool::recorded(device, self.settings.clone(), &self.handle)

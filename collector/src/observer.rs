@@ -31,7 +31,8 @@ pub fn recording_at_out_of_memory(
     }
 }
 
-/// Writes everything that `hub` holds to a file and returns its size in bytes.
+/// Writes everything that `hub` holds to a new or truncated file at `path` and returns its size in
+/// bytes.
 pub(crate) fn write(hub: &Hub, path: &Path) -> io::Result<u64> {
     let file = RecordingFile::create(path, Keep::default()).map_err(|error| error.error)?;
     hub.everything().into_iter().for_each(|chunk| file.append(chunk));

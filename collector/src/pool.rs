@@ -29,7 +29,7 @@ use crate::sites::SiteDetail;
 /// let started = std::time::Instant::now();
 /// let device = HostDevice::new(64 << 20);
 /// let clock = move || started.elapsed().as_nanos() as u64;
-/// let pool = HostPool::new(device, Settings::default(), Null, clock);
+/// let pool = HostPool::new(device, Settings::default(), NullSink, clock);
 /// let _step = pool.scope("step");
 /// let _forward = pool.scope_with("forward", Category::Activation);
 /// let mut hidden = pool.alloc_zeros::<f32>(1024)?;
@@ -37,13 +37,14 @@ use crate::sites::SiteDetail;
 /// # Ok::<(), vramscope_collector::AllocateError>(())
 /// ```
 pub struct DevicePool<D: MemoryDevice> {
-    shared: Arc<Shared<D>>,
+    shared: Arc<PoolState<D>>,
 }
 
 /// A pool over the host's memory.
 pub type HostPool = DevicePool<HostDevice>;
 
-struct Shared<D: MemoryDevice> {
+/// What clones of a pool share.
+struct PoolState<D: MemoryDevice> {
     /// Number of this pool, unique in the process.
     number: u64,
     default_stream: D::Stream,
@@ -51,7 +52,7 @@ struct Shared<D: MemoryDevice> {
     observers: Observers,
 }
 
-/// A request for memory.
+/// A request for memory, except for its stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) bytes: u64,
@@ -63,8 +64,8 @@ pub(crate) struct Request {
 impl<D: MemoryDevice> DevicePool<D> {
     /// Creates a pool whose events go to `sink`, with times in nanoseconds from `clock`.
     ///
-    /// With [`NullSink`](vramscope_trace::NullSink) as sink, neither the clock nor source locations are
-    /// read. [`recorded`](Self::recorded) is faster for a recorder.
+    /// With [`NullSink`](vramscope_trace::NullSink) as sink, neither the clock nor source locations
+    /// are read. [`recorded`](Self::recorded) is faster for a recorder.
     ///
     /// Sink and clock are called under the pool's lock. If one of them uses the pool or drops a
     /// buffer of it, it deadlocks.
@@ -81,12 +82,13 @@ impl<D: MemoryDevice> DevicePool<D> {
         Self::with_log(device, settings, EventLog::new(sink, clock), SiteDetail::Lines)
     }
 
+    /// Creates a pool whose events go to `log`. `detail` is what its sites contain.
     fn with_log(device: D, settings: Settings, log: EventLog, detail: SiteDetail) -> Self {
         let (id, default_stream) = (DeviceId(device.info().device), device.default_stream());
         let mut inner = RecordedPool::new(Pool::new(id, settings, device), log, detail);
         inner.sample();
         let pool = Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(PoolState {
                 number: unique_number(),
                 default_stream,
                 inner: Mutex::new(inner),
@@ -98,10 +100,10 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 
     /// Lets the recorder ask for the pool's state after dropped events, in case the program makes
-    /// no more calls.
+    /// no more calls that would record it.
     fn register_catch_up(&self) {
         let weak = Arc::downgrade(&self.shared);
-        let look = move || {
+        let callback = move || {
             let Some(shared) = weak.upgrade() else { return false };
             // If the lock is taken, a call is in progress and records the state itself.
             if let Ok(mut inner) = shared.inner.try_lock()
@@ -112,7 +114,7 @@ impl<D: MemoryDevice> DevicePool<D> {
             true
         };
         if let EventLog::Recording { handle } = &self.lock().log {
-            handle.register_catch_up(Box::new(look));
+            handle.register_catch_up(Box::new(callback));
         }
     }
 
@@ -122,11 +124,13 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 
     /// Creates a recorded pool whose sites contain the scope but no source location; for libraries
-    /// between a program and the pool, whose own source lines would say nothing.
+    /// between a program and the pool, whose source lines do not identify the program's requests.
     pub fn recorded_by_scope(device: D, settings: Settings, recorder: &RecorderHandle) -> Self {
         Self::with_log(device, settings, EventLog::Recording { handle: recorder.providing_state() }, SiteDetail::Scopes)
     }
 
+    /// Locks the pool.
+    ///
     /// # Panics
     /// If a thread panicked during a change of the pool, or inside a free-memory callback of this
     /// pool.
@@ -144,11 +148,13 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.shared.inner.lock().map_err(|_| device_error(broken))
     }
 
+    /// Returns a reference that does not keep the pool alive.
     #[cfg(feature = "server")]
     pub(crate) fn downgrade(&self) -> WeakPool<D> {
         WeakPool(Arc::downgrade(&self.shared))
     }
 
+    /// Returns the stream for requests that name none.
     pub(crate) fn default_stream(&self) -> &D::Stream {
         &self.shared.default_stream
     }
@@ -204,6 +210,8 @@ impl<D: MemoryDevice> DevicePool<D> {
         Span { pool: self.clone(), name }
     }
 
+    /// Records the beginning, the end or the single moment (`stage`) of the annotation `name`, in a
+    /// locked pool.
     fn record_mark(&self, inner: &mut RecordedPool<D>, stage: AnnotationStage, name: &str) {
         let name = inner.sites.name(name, &mut inner.log);
         let (device, time_ns) = (inner.pool.id(), inner.now());
@@ -233,8 +241,8 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.shared.observers.push(observer);
     }
 
-    /// Registers a function that can free memory when no free block fits a request, before the
-    /// device is asked for more.
+    /// Registers a function that can free memory when no free block fits a request, before the pool
+    /// requests a segment from the device.
     ///
     /// Buffers of this pool that it drops are available to the request. It must not use the pool in
     /// another way, nor wait for a thread that does: all others wait for the callback.
@@ -242,7 +250,8 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.lock().callbacks.push(Box::new(callback));
     }
 
-    /// Returns site and time of a call, after recording the pool's state if that is due.
+    /// Returns site and time of the call at `location`, for the events that it causes. First
+    /// records the pool's state if events were dropped before.
     #[inline]
     fn origin(&self, inner: &mut RecordedPool<D>, location: &'static Location<'static>) -> Origin {
         let mut origin = Origin::default();
@@ -256,7 +265,9 @@ impl<D: MemoryDevice> DevicePool<D> {
         origin
     }
 
-    /// Changes the pool and records the events. If segments change, the device's memory is sampled.
+    /// Calls `change` with the pool, the call's site and time, and the sinks of its events, which
+    /// are recorded. If segments change, the device's memory is sampled. Returns what `change`
+    /// returns.
     fn change<R>(
         &self,
         inner: &mut RecordedPool<D>,
@@ -273,6 +284,7 @@ impl<D: MemoryDevice> DevicePool<D> {
         changed
     }
 
+    /// Allocates a block for work on `stream`; `None` for 0 bytes.
     pub(crate) fn allocate(
         &self,
         stream: &D::Stream,
@@ -286,6 +298,7 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.allocate_locked(inner, stream, request)
     }
 
+    /// Allocates a block for work on the stream with this number; `None` for 0 bytes.
     pub(crate) fn allocate_by_id(
         &self,
         stream: StreamId,
@@ -294,69 +307,79 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.allocate_locked(self.try_lock()?, stream, request)
     }
 
+    /// Allocates a block in the locked pool, which it unlocks. Resumes a panic of a free-memory
+    /// callback; calls the observers if the device is out of memory.
     fn allocate_locked(
         &self,
         mut inner: MutexGuard<'_, RecordedPool<D>>,
         stream: StreamId,
         Request { bytes, mempool, location }: Request,
     ) -> Result<Option<AllocatedBlock>, AllocateError> {
-        let mut served = self.change(&mut inner, location, |pool, origin, watcher, callbacks| {
-            let ask = &mut || callbacks.run(self.shared.number);
-            pool.allocate_with_callback(mempool, bytes, stream, origin, watcher, ask)
+        let mut result = self.change(&mut inner, location, |pool, origin, watcher, callbacks| {
+            let free_memory = &mut || callbacks.run(self.shared.number);
+            pool.allocate_with_callback(mempool, bytes, stream, origin, watcher, free_memory)
         });
         if let Some(panic) = inner.callbacks.take_panic() {
-            if let Ok(Some(block)) = served {
-                // No caller will ever use the block. If the device fails here, only the block is
-                // lost.
-                let _ = self.release(&mut inner, block.address, location);
+            if let Ok(Some(block)) = result {
+                // The caller gets the panic instead of the block. If the device fails here, only
+                // the block leaks.
+                let _ = self.free_block(&mut inner, block.address, location);
             }
             drop(inner);
             resume_unwind(panic);
         }
-        if let Err(AllocateError::OutOfMemory(details)) = &mut served {
+        if let Err(AllocateError::OutOfMemory(details)) = &mut result {
             let usage = inner.sample();
             details.process_bytes = usage.map(|usage| usage.process_bytes);
             details.other_processes_bytes = usage.map(|usage| usage.other_processes_bytes);
             drop(inner);
             self.shared.observers.notify(details);
         }
-        served
+        result
     }
 
-    /// Frees a live block that [`allocate`](Self::allocate) returned.
+    /// Frees the live block at `address`, which [`allocate`](Self::allocate) returned; never fails.
+    /// `location` is the source line of the call.
     pub(crate) fn free(&self, address: u64, location: &'static Location<'static>) {
         if callback::defer_free(self.shared.number, address) {
             return;
         }
         // If a panic left the pool inconsistent, leaking the block is the only safe choice.
         let Ok(mut inner) = self.shared.inner.lock() else { return };
-        match self.release(&mut inner, address, location) {
-            // If the device fails nothing has changed, and the block leaks.
+        match self.free_block(&mut inner, address, location) {
+            // If the device fails, the pool is unchanged and the block leaks.
             Ok(()) | Err(FreeError::Device(_)) => {}
             Err(error) => panic!("a buffer's block must be live until the buffer frees it: {error}"),
         }
     }
 
-    /// Records a stream use; see [`PoolSlice::record_stream`](crate::PoolSlice::record_stream).
+    /// Records that work on `stream` uses the block at `address`; see
+    /// [`PoolSlice::record_stream`](crate::PoolSlice::record_stream).
     pub(crate) fn record_stream(&self, address: u64, stream: &D::Stream) -> Result<(), FreeError> {
         let mut inner = self.try_lock().map_err(FreeError::Device)?;
         let stream = inner.pool.device_mut().stream_id(stream)?;
         inner.pool.record_stream(address, stream)
     }
 
+    /// Records that work on the stream with this number uses the block at `address`; see
+    /// [`PoolSlice::record_stream`](crate::PoolSlice::record_stream).
     pub(crate) fn record_stream_by_id(&self, address: u64, stream: StreamId) -> Result<(), FreeError> {
         self.try_lock().map_err(FreeError::Device)?.pool.record_stream(address, stream)
     }
 
+    /// Frees the block at `address`, or returns an error if no live block begins there. In a
+    /// free-memory callback the block is freed later.
     pub(crate) fn free_address(&self, address: u64, location: &'static Location<'static>) -> Result<(), FreeError> {
         if callback::defer_free(self.shared.number, address) {
             return Ok(());
         }
         let mut inner = self.try_lock().map_err(FreeError::Device)?;
-        self.release(&mut inner, address, location)
+        self.free_block(&mut inner, address, location)
     }
 
-    fn release(
+    /// Frees the block at `address` in the locked pool and records the event. `location` is the
+    /// source line of the call.
+    fn free_block(
         &self,
         inner: &mut RecordedPool<D>,
         address: u64,
@@ -366,14 +389,15 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 }
 
+/// Returns the error of a request that fails for this reason before it reaches the device.
 #[cold]
 fn device_error(reason: &str) -> DeviceError {
     DeviceError::Failed(reason.to_owned())
 }
 
-/// A weak reference to a pool.
+/// A reference to a pool that does not keep it alive.
 #[cfg(feature = "server")]
-pub(crate) struct WeakPool<D: MemoryDevice>(Weak<Shared<D>>);
+pub(crate) struct WeakPool<D: MemoryDevice>(Weak<PoolState<D>>);
 
 #[cfg(feature = "server")]
 impl<D: MemoryDevice> WeakPool<D> {

@@ -35,6 +35,8 @@ impl Rank {
         Self::from_variables(|name| env::var(name).ok())
     }
 
+    /// Reads the rank as [`from_env`](Self::from_env) does, from the variables that `variable`
+    /// returns.
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         let number = |name: &str| variable(name)?.trim().parse().ok();
         let found = RANK_VARIABLES.iter().find_map(|(global, local)| Some((number(global)?, number(local))));
@@ -66,7 +68,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Describes this process.
+    /// Describes this process. `identity` is that of its recording, `program` its name to show.
     pub(crate) fn this(identity: String, program: &str, rank: Rank) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Self {

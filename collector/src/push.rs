@@ -1,8 +1,9 @@
 //! Pushes a program's recording to a server that several processes share, `vramscope serve`.
 //!
 //! A thread reads the program's [`Hub`] as a viewer does, so the program never waits for it: if the
-//! connection is too slow, events are skipped up to a newer full state. A lost connection is made
-//! again for as long as the program runs, and continues with the first chunk that the server lacks.
+//! connection is too slow, events are skipped up to a newer full state. After a lost connection the
+//! thread reconnects for as long as the program runs, and continues with the first chunk that the
+//! server lacks.
 //!
 //! `transport` is the interface to the connection, `websocket` its implementation.
 
@@ -68,6 +69,7 @@ pub fn push_from_env() -> Result<Option<Address>, PushVariableError> {
     parse_variable(env::var_os(PUSH_VARIABLE))
 }
 
+/// Parses the value of [`PUSH_VARIABLE`]; `None` if it is unset or empty.
 fn parse_variable(value: Option<OsString>) -> Result<Option<Address>, PushVariableError> {
     let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
     let url = value.into_string().map_err(|_| PushVariableError::NotUnicode)?;
@@ -91,8 +93,8 @@ impl fmt::Debug for Push {
 }
 
 impl Push {
-    /// Starts to push the hub's recording. `program` is the program's name, and
-    /// `rank` its rank in a distributed run.
+    /// Starts to push the hub's recording. `program` is the program's name, `rank` its rank in a
+    /// distributed run.
     ///
     /// `log` receives a message when the server cannot be reached, and when it can be again.
     ///
@@ -110,6 +112,7 @@ impl Push {
         Self::start_with(transport, address, process, hub, Box::new(log))
     }
 
+    /// Starts to push over `transport`. `address` is shown in messages.
     fn start_with(
         transport: impl Transport + 'static,
         address: Address,
@@ -140,7 +143,7 @@ impl Push {
 impl Drop for Push {
     fn drop(&mut self) {
         drop(self.shutdown.take());
-        // A thread that is blocked in the operating system is left to itself.
+        // The thread is not joined: it may be blocked in the operating system.
         let _ = self.finished.recv_timeout(SHUTDOWN_TIME + POLL_INTERVAL * 4);
     }
 }
@@ -170,7 +173,7 @@ impl Shutdown {
     }
 }
 
-/// A failed session.
+/// Why a connection to the server ended early, and whether it had been established.
 struct SessionError {
     reason: String,
     was_connected: bool,
@@ -190,6 +193,8 @@ struct Pusher<T> {
 }
 
 impl<T: Transport> Pusher<T> {
+    /// Pushes over one connection after another until the recording is complete or the program
+    /// ends.
     fn run(&mut self) {
         let mut delay = RETRY_DELAY.0;
         loop {
@@ -226,6 +231,8 @@ impl<T: Transport> Pusher<T> {
         sent
     }
 
+    /// Sends all chunks from number `resume` on, until the recording has ended and every chunk is
+    /// acknowledged.
     fn send_all(&mut self, resume: u64) -> Result<(), String> {
         let position = Position { recording: self.hub.identity(), next: resume };
         let mut viewer = self.hub.resume(position, Begin::Oldest);
@@ -265,7 +272,7 @@ impl<T: Transport> Pusher<T> {
     /// Waits for more chunks, at most for [`POLL_INTERVAL`]. Returns false if no more will come.
     fn wait_for_more(&mut self, viewer: &mut Viewer) -> Result<bool, String> {
         if self.shutdown.is_overdue() {
-            return Err("the program ends".to_owned());
+            return Err("the program ended before everything was pushed".to_owned());
         }
         // A program that ends without ending its recording has nothing more to push.
         Ok(viewer.wait_timeout(POLL_INTERVAL).unwrap_or(self.shutdown.deadline.is_none()))
@@ -279,7 +286,7 @@ impl<T: Transport> Pusher<T> {
                 return Err(format!("the server acknowledged nothing for {} s", ACKNOWLEDGE_TIMEOUT.as_secs()));
             }
             if self.shutdown.is_overdue() {
-                return Err("the program ends".to_owned());
+                return Err("the program ended before everything was pushed".to_owned());
             }
         }
         Ok(())

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Announces a message with chunks, or the end of the recording.
+/// The message of a process before a binary message with chunks, or at the end of the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct PushNote {
@@ -21,17 +21,19 @@ pub(crate) struct PushNote {
     pub(crate) end: bool,
 }
 
+/// Returns true for 0, which is left out of the JSON.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// Returns true for `false`, which is left out of the JSON.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// The server's answer to a process.
+/// The server's answer to a process: where to continue, or which chunks have arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct PushReply {

@@ -13,7 +13,7 @@ use crate::time::Time;
 
 /// Minimum interval between samples of the whole device's memory while segments change. Frequent
 /// enough for a timeline, and rare enough that the milliseconds a driver may take do not matter.
-const SAMPLE_EVERY_NS: u64 = 100_000_000;
+const SAMPLE_INTERVAL_NS: u64 = 100_000_000;
 
 /// A pool and everything that records it.
 ///
@@ -40,7 +40,8 @@ impl<D: MemoryDevice> RecordedPool<D> {
         }
     }
 
-    /// Records the pool's state after dropped events, now that there is room again.
+    /// Records how many events were dropped and the pool's state after them, if there is room
+    /// again.
     #[cold]
     #[inline(never)]
     pub(crate) fn catch_up(&mut self) {
@@ -49,13 +50,14 @@ impl<D: MemoryDevice> RecordedPool<D> {
         handle.catch_up(pool.id(), (time, Unit::Ticks), || Some(memory_state(pool)));
     }
 
-    /// Returns the time in the log's unit; it never goes back.
+    /// Reads the clock: ticks for a recorder, otherwise nanoseconds. Never goes back.
     #[inline]
     pub(crate) fn now(&mut self) -> u64 {
         self.time.exact(|| self.log.read_clock())
     }
 
-    /// Returns the time for a call that changes the pool.
+    /// Returns the time for the events of a call that changes the pool, in the unit of
+    /// [`now`](Self::now). In a burst of calls it does not read the clock each time.
     #[inline]
     pub(crate) fn time_of_call(&mut self) -> u64 {
         match &self.log {
@@ -65,7 +67,8 @@ impl<D: MemoryDevice> RecordedPool<D> {
         }
     }
 
-    /// Records who holds the device's memory, if the device knows.
+    /// Records how much of the device's memory this process and others hold, and returns it; `None`
+    /// if the device cannot tell.
     pub(crate) fn sample(&mut self) -> Option<DeviceUsage> {
         let usage = self.pool.device_mut().usage()?;
         let time_ns = self.now();
@@ -79,24 +82,24 @@ impl<D: MemoryDevice> RecordedPool<D> {
         Some(usage)
     }
 
-    /// Samples again if the last sample is long ago.
+    /// Samples again if the last sample is at least [`SAMPLE_EVERY_NS`] ago.
     #[cold]
     pub(crate) fn sample_again(&mut self) {
-        if self.log.ns_at(self.time.latest()).saturating_sub(self.sampled_ns) >= SAMPLE_EVERY_NS {
+        if self.log.ns_at(self.time.latest()).saturating_sub(self.sampled_ns) >= SAMPLE_INTERVAL_NS {
             self.sample();
         }
     }
 }
 
-/// Returns the pool's memory state. The recorder adds since when each block exists.
+/// Returns the pool's segments and blocks. The recorder adds since when each block exists.
 fn memory_state<D: MemoryDevice>(pool: &Pool<D>) -> DeviceState {
     let mut memory = DeviceState::default();
-    let laid = pool.segments();
-    for segment in &laid {
+    let segments = pool.segments();
+    for segment in &segments {
         let &SegmentView { address, size, stream, pool, expandable, site, .. } = segment;
         memory.insert_segment(Segment { address, size, stream, pool, expandable, site, since_event: 0 });
     }
-    for segment in &laid {
+    for segment in &segments {
         for block in segment.blocks.iter().filter(|block| block.state != BlockState::Free) {
             let &BlockView { address, size, requested, site, state } = block;
             let pending_free = state == BlockState::PendingFree;
@@ -117,7 +120,7 @@ fn memory_state<D: MemoryDevice>(pool: &Pool<D>) -> DeviceState {
     memory
 }
 
-/// Where a pool's events go.
+/// The sink of a pool's events, and the clock of their times.
 pub(crate) enum EventLog {
     /// Nowhere; neither the clock nor source locations are needed.
     Off,
@@ -152,13 +155,15 @@ impl EventLog {
         }
     }
 
-    /// Returns true if dropped events can be followed by the pool's state now.
+    /// Returns true while events are being dropped, so that [`catch_up`](RecordedPool::catch_up) is
+    /// due before the next one.
     #[inline]
     pub(crate) fn may_catch_up(&self) -> bool {
         matches!(self, Self::Recording { handle } if handle.may_catch_up())
     }
 
-    /// Returns true if source locations are recorded.
+    /// Returns true if sites (source line, scope, category) are recorded, so that callers must
+    /// determine them.
     #[inline]
     pub(crate) fn wants_sites(&self) -> bool {
         match self {
@@ -168,7 +173,7 @@ impl EventLog {
         }
     }
 
-    /// Reads the clock, in ticks or nanoseconds.
+    /// Reads the clock: ticks for a recorder, otherwise nanoseconds.
     #[inline(always)]
     fn read_clock(&self) -> u64 {
         match self {
@@ -178,7 +183,7 @@ impl EventLog {
         }
     }
 
-    /// Converts a time of the clock to nanoseconds.
+    /// Converts a reading of [`read_clock`](Self::read_clock) to nanoseconds.
     fn ns_at(&self, time: u64) -> u64 {
         if let Self::Recording { handle } = self { handle.ns_at(time) } else { time }
     }
@@ -203,7 +208,7 @@ impl Sink for EventLog {
     }
 }
 
-/// Passes events on and notes whether any of them changed a segment.
+/// A sink that passes events on to the log and remembers whether any of them changed a segment.
 pub(crate) struct SegmentWatcher<'a> {
     log: &'a mut EventLog,
     /// True after a segment was allocated, freed, mapped or unmapped.
@@ -262,7 +267,7 @@ mod tests {
         }
     }
 
-    // SAFETY: It forwards to `HostDevice`; its `set_zero` always fails.
+    // SAFETY: Every method forwards to `HostDevice`, or fails, as `set_zero` does.
     unsafe impl MemoryDevice for MeteredHost {
         type Stream = StreamId;
         type Buffer<T: Element> = HostBuffer<T>;
@@ -290,7 +295,7 @@ mod tests {
             address: u64,
             len: usize,
         ) -> Result<HostBuffer<T>, DeviceError> {
-            // SAFETY: The caller guarantees the same of this device's memory, which is the host's.
+            // SAFETY: The caller guarantees it of this device's memory, which is the host's.
             unsafe { HostDevice::buffer(stream, address, len) }
         }
         fn set_zero<T: Element>(_: &mut HostBuffer<T>) -> Result<(), DeviceError> {
@@ -317,13 +322,13 @@ mod tests {
     impl Sink for Samples {
         fn event(&mut self, event: &Event) {
             assert_eq!(event.device.0, 2);
-            self.0.lock().expect("no panic").push(event.kind);
+            self.0.lock().expect("no thread panics").push(event.kind);
         }
     }
 
     impl Samples {
         fn samples(&self) -> Vec<(u64, u64, u64)> {
-            let events = self.0.lock().expect("no panic");
+            let events = self.0.lock().expect("no thread panics");
             let samples = events.iter().filter_map(|kind| match *kind {
                 EventKind::MemorySample { used_by_context, used_by_others, free } => {
                     Some((used_by_context / MIB, used_by_others / MIB, free / MIB))
@@ -346,15 +351,16 @@ mod tests {
     fn device_memory_is_sampled_when_segments_change() {
         let (pool, samples, time) = metered();
         assert_eq!(samples.samples(), [(3, 5, 56)]);
-        let first = pool.caching_allocator_alloc(12 * MIB, StreamId(0)).expect("room");
+        let first = pool.caching_allocator_alloc(12 * MIB, StreamId(0)).expect("the device is large enough");
         assert_eq!(samples.samples().len(), 1, "too soon after the first sample");
-        time.store(SAMPLE_EVERY_NS, Ordering::Relaxed);
-        let second = pool.caching_allocator_alloc(10 * MIB, StreamId(0)).expect("room");
+        time.store(SAMPLE_INTERVAL_NS, Ordering::Relaxed);
+        let second = pool.caching_allocator_alloc(10 * MIB, StreamId(0)).expect("the device is large enough");
         assert_eq!(samples.samples()[1..], [(3, 5, 34)]);
-        time.store(3 * SAMPLE_EVERY_NS, Ordering::Relaxed);
+        time.store(3 * SAMPLE_INTERVAL_NS, Ordering::Relaxed);
         for address in [first, second] {
             // SAFETY: The address is not used afterwards.
-            unsafe { pool.caching_allocator_delete(address.expect("bytes")) }.expect("live");
+            unsafe { pool.caching_allocator_delete(address.expect("the request is for more than 0 bytes")) }
+                .expect("the block is live");
         }
         assert_eq!(samples.samples().len(), 2, "no segment has changed");
         pool.empty_cache().expect("the host releases its memory");
@@ -368,26 +374,26 @@ mod tests {
 
         impl Sink for Times {
             fn event(&mut self, event: &Event) {
-                self.0.lock().expect("no panic").push(event.time_ns);
+                self.0.lock().expect("no thread panics").push(event.time_ns);
             }
         }
 
         let (times, clock) = (Arc::default(), AtomicU64::new(3));
-        let back = move || clock.fetch_sub(1, Ordering::Relaxed);
+        let backward_clock = move || clock.fetch_sub(1, Ordering::Relaxed);
         let sink = Times(Arc::clone(&times));
-        let pool = DevicePool::new(HostDevice::new(64 * MIB), Settings::default(), sink, back);
+        let pool = DevicePool::new(HostDevice::new(64 * MIB), Settings::default(), sink, backward_clock);
         pool.mark("first");
         pool.mark("second");
-        assert_eq!(*times.lock().expect("no panic"), [3, 3]);
+        assert_eq!(*times.lock().expect("no thread panics"), [3, 3]);
     }
 
     #[test]
     fn out_of_memory_error_contains_other_processes_memory() {
         let (pool, samples, _) = metered();
-        let error = pool.caching_allocator_alloc(100 * MIB, StreamId(0)).expect_err("no room");
+        let error = pool.caching_allocator_alloc(100 * MIB, StreamId(0)).expect_err("the device is too small");
         let AllocateError::OutOfMemory(details) = error else { panic!("{error}") };
         assert_eq!((details.process_bytes, details.other_processes_bytes), (Some(3 * MIB), Some(5 * MIB)));
-        let events = samples.0.lock().expect("no panic");
+        let events = samples.0.lock().expect("no thread panics");
         let last = &events[events.len() - 2..];
         assert!(matches!(last, [EventKind::OutOfMemory { .. }, EventKind::MemorySample { .. }]), "{last:?}");
     }

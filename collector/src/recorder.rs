@@ -13,9 +13,9 @@
 //! its free (68 ns without, 80 ns with recording; `docs/benchmarks.md`, "hit of one size").
 //! Encoding directly into a chunk would put delta coding, full states and compression on the
 //! program's thread, and one lock around the encoder of all threads. The chunk is then the only
-//! encoding, for file and viewers alike, except while a program with a file is watched: the file
-//! wants large chunks (3.2 bytes an event at high rates, 31.4 at 100 events/s), viewers want them
-//! every 10 ms.
+//! encoding, for file and viewers, except while a program with a file has viewers: the file needs
+//! large chunks (3.2 bytes per event at high rates, 31.4 at 100 events/s), viewers need one every
+//! 10 ms.
 //!
 //! Only the recorder reads a clock; everything else gets times as parameters.
 
@@ -52,9 +52,9 @@ pub(crate) use record::Unit;
 use ring_writer::RingWriter;
 pub use state::Overflow;
 use state::RecorderState;
-#[cfg(all(feature = "push", feature = "server"))]
+#[cfg(feature = "server")]
 pub(crate) use streams::Streams;
-#[cfg(not(all(feature = "push", feature = "server")))]
+#[cfg(not(feature = "server"))]
 use streams::Streams;
 
 /// Interval of merge passes. Viewers draw at most every 16 ms and people notice delays from about
@@ -95,7 +95,7 @@ impl Recorder {
         let streams = Streams::new(&info, outputs);
         let (thread_state, thread_clock) = (Arc::clone(&shared), clock.clone());
         let thread = std::thread::Builder::new().name("vramscope-recorder".into()).spawn(move || {
-            // However this thread ends, no other thread may keep waiting for it.
+            // Wakes waiting threads however this thread ends, also by a panic.
             let closing = CloseOnDrop { shared: thread_state, hub };
             run(&closing.shared, &thread_clock, streams)
         })?;
@@ -112,6 +112,8 @@ impl Recorder {
         ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
+    /// Ends the recording and waits for the thread. Returns its totals, or the payload of its
+    /// panic; `None` if this was called before.
     fn end(&mut self) -> Option<std::thread::Result<Summary>> {
         let thread = self.thread.take()?;
         self.shared.close();
@@ -133,6 +135,7 @@ impl fmt::Debug for Recorder {
     }
 }
 
+/// Ends the recording and the hub when the recorder's thread ends, also by a panic.
 struct CloseOnDrop {
     shared: Arc<RecorderState<RingWriter>>,
     hub: Option<Hub>,
@@ -147,6 +150,8 @@ impl Drop for CloseOnDrop {
     }
 }
 
+/// Merges the rings and passes events to `streams` until the recording is closed; returns the
+/// totals.
 fn run(shared: &RecorderState<RingWriter>, clock: &Clock, mut streams: Streams) -> Summary {
     let mut merge = RingMerger::default();
     // Start times of the last two passes. Events taken in a pass were put after the start of the

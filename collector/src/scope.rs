@@ -16,7 +16,7 @@ use vramscope_trace::Category;
 /// create any number of them; beyond the limit, a new scope counts as the scope around it.
 const MAX_PATHS: usize = 1 << 16;
 
-/// The next number for pools and open scopes.
+/// The next result of [`unique_number`].
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// Returns a number that is unique in this process.
@@ -24,15 +24,16 @@ pub(crate) fn unique_number() -> u64 {
     NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// All paths by number, starting at 1.
+/// The texts of all scope paths, such as `step/forward`, by number, starting at 1.
 static PATHS: Mutex<Vec<Arc<str>>> = Mutex::new(Vec::new());
 
-/// Number of a scope path; 0 is outside all scopes.
+/// Number of a scope path such as `step/forward`, the same for all threads; 0 is outside all
+/// scopes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct PathId(pub(crate) u32);
 
 impl PathId {
-    /// Calls `f` with the path's text.
+    /// Calls `f` with the path's text, which is empty outside all scopes, and returns its result.
     pub(crate) fn with_text<R>(self, f: impl FnOnce(&str) -> R) -> R {
         let paths = PATHS.lock().unwrap_or_else(PoisonError::into_inner);
         let text = (self.0 as usize).checked_sub(1).and_then(|index| paths.get(index)).cloned();
@@ -40,24 +41,27 @@ impl PathId {
         f(text.as_deref().unwrap_or_default())
     }
 
-    /// Returns the path of scope `name` inside this path.
+    /// Returns the path of the scope `name` in this path. Takes no lock if this thread has used it
+    /// before.
     fn inside(self, name: &str) -> Self {
         let known = KNOWN.try_with(|known| known.borrow().get(&self)?.get(name).copied());
         if let Ok(Some(path)) = known {
             return path;
         }
-        let path = self.look_up(name);
+        let path = self.number_for(name);
         if path == self {
-            // The limit is reached: the thread's table must not grow either.
+            // The limit is reached, and the thread's table must not grow either.
             return path;
         }
-        // The table is gone while the thread exits.
+        // The table may already be destroyed if the thread is exiting.
         let _ = KNOWN.try_with(|known| known.borrow_mut().entry(self).or_default().insert(name.into(), path));
         path
     }
 
+    /// Returns the path of the scope `name` in this path, and numbers it if it is new; beyond
+    /// [`MAX_PATHS`] returns this path.
     #[cold]
-    fn look_up(self, name: &str) -> Self {
+    fn number_for(self, name: &str) -> Self {
         let text = self.with_text(|outer| if outer.is_empty() { name.to_owned() } else { format!("{outer}/{name}") });
         let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
         let numbers = numbers.get_or_insert_default();
@@ -80,16 +84,17 @@ impl PathId {
 static NUMBERS: Mutex<Option<HashMap<Arc<str>, PathId>>> = Mutex::new(None);
 
 thread_local! {
+    /// The open scopes of this thread, outermost first.
     static OPEN: RefCell<Vec<OpenScope>> = const { RefCell::new(Vec::new()) };
-    /// Context of the innermost scope, kept ready because allocations are far more frequent than
-    /// scopes.
+    /// Path and category of this thread's innermost scope, kept ready because allocations are far
+    /// more frequent than scopes.
     static CURRENT: Cell<Context> = const { Cell::new(Context::NONE) };
     /// Paths this thread has used, by outer path and name, so that opening a scope again takes no
     /// lock.
     static KNOWN: RefCell<HashMap<PathId, HashMap<Box<str>, PathId>>> = RefCell::new(HashMap::new());
 }
 
-/// What keeps a scope open.
+/// What keeps a scope open, and closes it with [`leave`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     Guard(u64),
@@ -99,6 +104,7 @@ pub(crate) enum Holder {
     Caller,
 }
 
+/// A scope that is open on this thread, and what keeps it open.
 struct OpenScope {
     holder: Holder,
     context: Context,
@@ -127,14 +133,16 @@ impl Context {
     }
 }
 
+/// Opens a scope on this thread, which is in `context` until [`leave`] is called with the same
+/// `holder`.
 pub(crate) fn enter(holder: Holder, context: Context) {
-    // The list is gone while the thread exits; then there is nothing to leave either.
+    // The list may already be destroyed if the thread is exiting. Scopes no longer matter then.
     if OPEN.try_with(|open| open.borrow_mut().push(OpenScope { holder, context })).is_ok() {
         CURRENT.set(context);
     }
 }
 
-/// Closes a scope. Scopes may end in any order.
+/// Closes the scope that `holder` keeps open on this thread. Scopes may end in any order.
 pub(crate) fn leave(holder: Holder) {
     let _ = OPEN.try_with(|open| {
         let mut open = open.borrow_mut();
@@ -228,7 +236,7 @@ mod tests {
         check("step/forward", Category::Gradient);
         drop(category);
         check("step/forward", Category::Activation);
-        std::thread::scope(|scope| scope.spawn(|| check("", Category::Unknown)).join()).expect("no panic");
+        std::thread::scope(|scope| scope.spawn(|| check("", Category::Unknown)).join()).expect("no thread panics");
         drop(inner);
         check("", Category::Unknown);
     }
@@ -254,8 +262,8 @@ mod tests {
             let _inner = Scope::open("once");
             Context::current().path
         };
-        let there = std::thread::spawn(path).join().expect("no panic");
-        assert_eq!(path(), there);
-        assert_eq!(path(), there);
+        let path_there = std::thread::spawn(path).join().expect("no thread panics");
+        assert_eq!(path(), path_there);
+        assert_eq!(path(), path_there);
     }
 }

@@ -10,7 +10,7 @@ use vramscope_trace::Category;
 
 use crate::scope::{Context, Holder, enter, leave};
 
-/// Name of the span field with the category.
+/// Name of the `tracing` field that sets a scope's category.
 const CATEGORY: &str = "category";
 
 /// A `tracing` layer that makes each span a scope while a thread is in it.
@@ -41,7 +41,8 @@ impl ScopeLayer {
     }
 }
 
-/// The category in a span's field, if it is valid.
+/// A visitor that reads the category from a span's fields; `None` if there is none or it is
+/// unknown.
 #[derive(Clone, Copy, Default)]
 struct SpanCategory(Option<Category>);
 
@@ -58,6 +59,7 @@ impl Visit for SpanCategory {
     }
 }
 
+/// Returns true if spans with this metadata have the field [`CATEGORY`].
 fn has_category(metadata: &Metadata<'_>) -> bool {
     metadata.fields().field(CATEGORY).is_some()
 }
@@ -144,7 +146,7 @@ mod tests {
             let there = move || {
                 tracing::dispatcher::with_default(&dispatch, || span.in_scope(|| check("task", Category::Workspace)));
             };
-            std::thread::spawn(there).join().expect("no panic");
+            std::thread::spawn(there).join().expect("no thread panics");
         });
     }
 

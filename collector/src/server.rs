@@ -143,6 +143,8 @@ struct ServerTask {
 }
 
 impl ServerTask {
+    /// Serves connections until the server is told to stop, then gives responses in progress
+    /// [`SHUTDOWN_TIME`].
     async fn run(self) {
         let Self { listener, tls, guard, access, content, limits, mut stopping } = self;
         let (open_sockets, mut all_sockets_closed) = mpsc::channel(1);

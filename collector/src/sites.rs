@@ -1,6 +1,6 @@
-//! Sites: where memory is requested, as numbers.
+//! Numbers for sites: the places in the program where memory is requested.
 //!
-//! A request normally costs one look into a small table of recently used sites. All pools of a
+//! A request normally costs one lookup in a small table of recently used sites. All pools of a
 //! recording share one numbering.
 
 use std::collections::HashMap;
@@ -19,10 +19,12 @@ mod native;
 
 use native::{Native, NativeId};
 
-/// The numbering of a recording's strings and sites. Clones share it.
+/// The numbers of a recording's definitions: strings, stacks and sites (where memory is requested:
+/// source line or stack, scope path, category). Clones share the numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Numbers(Arc<Mutex<Numbering>>);
 
+/// The definitions of [`Numbers`], behind its lock.
 #[derive(Debug, Default)]
 struct Numbering {
     interner: Interner,
@@ -33,7 +35,7 @@ struct Numbering {
 }
 
 impl Numbering {
-    /// Sends new definitions to `sink`.
+    /// Passes the definitions that are new since the last call to `sink`.
     fn send_new(&mut self, sink: &mut (impl Sink + ?Sized)) {
         for definition in self.interner.take_new() {
             sink.define(&definition);
@@ -46,27 +48,29 @@ impl Numbering {
 /// each, and every reader of the recording keeps them all: this many take about 60 MB.
 const MAX_NAMES: usize = 1 << 18;
 
-/// Returns the name without the number at its end. Used beyond [`MAX_NAMES`].
+/// Returns a mark's name with the digits at its end replaced by "…". Used beyond [`MAX_NAMES`].
 fn without_number(name: &str) -> String {
     format!("{}…", name.trim_end_matches(|c: char| c.is_ascii_digit()))
 }
 
 impl Numbers {
+    /// Locks the definitions, also after a thread that held the lock has panicked.
     fn lock(&self) -> MutexGuard<'_, Numbering> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Assigns numbers with `number`. `sink` receives new definitions before another thread can use
+    /// Calls `add` with the table of definitions, under the lock, and returns its result: the
+    /// numbers it found or assigned. `sink` receives new definitions before another thread can use
     /// their numbers.
-    pub(crate) fn number<R>(&self, sink: &mut (impl Sink + ?Sized), number: impl FnOnce(&mut Interner) -> R) -> R {
+    pub(crate) fn define<R>(&self, sink: &mut (impl Sink + ?Sized), add: impl FnOnce(&mut Interner) -> R) -> R {
         let mut numbering = self.lock();
-        let numbered = number(&mut numbering.interner);
+        let numbered = add(&mut numbering.interner);
         numbering.send_new(sink);
         numbered
     }
 
-    /// Returns the number of a mark's name; `sink` receives a new definition. Beyond [`MAX_NAMES`],
-    /// a new name loses the number at its end.
+    /// Returns the number of a mark's name; `sink` receives its definition if it is new. Beyond
+    /// [`MAX_NAMES`], a new name loses the number at its end.
     pub(crate) fn name(&self, sink: &mut (impl Sink + ?Sized), name: &str) -> StringId {
         let mut numbering = self.lock();
         if let Some(known) = numbering.interner.find(name) {
@@ -89,8 +93,8 @@ impl Numbers {
     }
 }
 
-/// Size of the table of recent sites. A training step allocates at some dozens of lines in some
-/// dozens of scopes; two sites with the same slot only cost a hash lookup.
+/// Number of slots in the table of recent sites. A training step allocates at some dozens of lines
+/// in some dozens of scopes; two sites with the same slot only cost a hash lookup.
 const RECENT: usize = 256;
 
 /// What a site contains besides scope and category.
@@ -98,11 +102,12 @@ const RECENT: usize = 256;
 pub(crate) enum SiteDetail {
     /// The source line of the request.
     Lines,
-    /// Nothing more.
+    /// No source line.
     Scopes,
 }
 
-/// The numbers of the sites of a pool.
+/// The sites (source line or call stack, scope path and category of a request) of one pool, and
+/// their numbers in the recording.
 #[derive(Debug)]
 pub(crate) struct Sites {
     numbers: Numbers,
@@ -114,9 +119,9 @@ pub(crate) struct Sites {
     native: Option<Native>,
 }
 
-/// A source location in a context. The location is compared by address, which is faster than by
-/// text. The compiler may store a location twice; the interner then still finds that both are
-/// equal.
+/// What distinguishes a pool's sites: source location, context and call stack. The location is
+/// compared by address, which is faster than by text. The compiler may store a location twice; the
+/// interner then still finds that both are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     location: usize,
@@ -128,7 +133,7 @@ impl Key {
     /// A key that no site has: no location is at address 0.
     const NONE: Self = Self { location: 0, context: Context::NONE, stack: NativeId::NONE };
 
-    /// Returns the slot in [`Sites::recent`].
+    /// Returns the index in [`Sites::recent`] at which this key's site is stored.
     #[inline]
     fn slot(self) -> usize {
         let context = u64::from(self.context.path.0) << 8 | self.context.category as u64;
@@ -151,8 +156,8 @@ impl Sites {
         self.native = (max_frames > 0).then(|| Native::new(max_frames));
     }
 
-    /// Returns the site of a call from `location` in `context`; `sink` receives the definition of a
-    /// new one.
+    /// Returns the number of the site of a call from `location` in `context`; `sink` receives its
+    /// definition if it is new.
     #[inline]
     pub(crate) fn site(
         &mut self,
@@ -166,6 +171,8 @@ impl Sites {
         if recent == key { site } else { self.look_up_site(key, location, sink) }
     }
 
+    /// Returns the number of the site with this key, which is not in the table of recent sites, and
+    /// stores it there.
     #[cold]
     fn look_up_site(
         &mut self,
@@ -175,7 +182,7 @@ impl Sites {
     ) -> SiteId {
         let Self { numbers, sites, native, detail, .. } = self;
         let site = *sites.entry(key).or_insert_with(|| {
-            numbers.number(sink, |interner| {
+            numbers.define(sink, |interner| {
                 let callers = native.as_mut().map_or(StackId(0), |native| native.stack(key.stack, location, interner));
                 let stack = match detail {
                     SiteDetail::Lines if callers == StackId(0) => stack_of(location, interner),
@@ -200,13 +207,15 @@ impl Sites {
     }
 }
 
-/// Returns a stack with just the source line.
+/// Adds a stack with a single frame, the source line, to the recording's definitions and returns
+/// its number.
 fn stack_of(location: &Location<'_>, interner: &mut Interner) -> StackId {
     let file = interner.string(location.file());
     let frame = interner.frame(Frame { function: StringId(0), file, line: location.line() });
     interner.stack(frame, StackId(0))
 }
 
+/// Adds the path's text to the recording's definitions and returns its number.
 fn scope_of(path: PathId, interner: &mut Interner) -> StringId {
     path.with_text(|text| interner.string(text))
 }

@@ -96,6 +96,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 }
 
+/// Converts a segment of `device`, with its blocks, to the form of PyTorch's snapshots.
 fn snapshot_segment(device: u16, segment: &SegmentView, definitions: &Definitions) -> SnapshotSegment {
     let sum = |of: fn(&BlockView) -> u64, counts: fn(BlockState) -> bool| {
         segment.blocks.iter().filter(|block| counts(block.state)).map(of).sum()
@@ -120,6 +121,7 @@ fn snapshot_segment(device: u16, segment: &SegmentView, definitions: &Definition
     }
 }
 
+/// Converts a block to the form of PyTorch's snapshots.
 fn snapshot_block(block: &BlockView, definitions: &Definitions) -> SnapshotBlock {
     let state = match block.state {
         BlockState::Allocated => SnapshotState::ActiveAllocated,
@@ -130,6 +132,7 @@ fn snapshot_block(block: &BlockView, definitions: &Definitions) -> SnapshotBlock
     SnapshotBlock { address, size, requested_size: requested, state, frames: frames(site, definitions) }
 }
 
+/// Returns the frames of a site's stack, innermost first.
 fn frames(site: SiteId, definitions: &Definitions) -> Vec<SnapshotFrame> {
     let site = definitions.site(site);
     let frames = definitions.stack(site.stack).map(|frame| SnapshotFrame {

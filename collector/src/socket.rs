@@ -33,6 +33,8 @@ const LOST_AFTER: Duration = Duration::from_secs(45);
 const MAX_MESSAGE_BYTES: usize = 256 << 20;
 /// The server's close code for a wrong token.
 const WRONG_TOKEN: u16 = 4401;
+/// What a user reads when the server closes the connection with [`WRONG_TOKEN`].
+const WRONG_TOKEN_TEXT: &str = "the token is wrong or missing: use the full address that the program printed";
 
 /// Why a connection cannot be made, or is lost.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +47,7 @@ pub(crate) enum SocketError {
     Temporary(String),
 }
 
+/// Returns an error after which connecting again may succeed.
 fn temporary(reason: impl fmt::Display) -> SocketError {
     SocketError::Temporary(reason.to_string())
 }
@@ -52,6 +55,7 @@ fn temporary(reason: impl fmt::Display) -> SocketError {
 /// The result of waiting for a message.
 #[derive(Debug)]
 pub(crate) enum Received {
+    #[cfg_attr(not(feature = "follow"), expect(dead_code, reason = "only a follower reads chunks"))]
     Binary(Bytes),
     Text(String),
     /// The server closed the socket, with this code and reason.
@@ -119,7 +123,7 @@ impl Socket {
                         let frame = frame.map(|frame| (u16::from(frame.code), frame.reason.as_str().to_owned()));
                         let (code, reason) = frame.unwrap_or((1005, String::new()));
                         if code == WRONG_TOKEN {
-                            return Err(SocketError::Permanent("the token is wrong or missing".to_owned()));
+                            return Err(SocketError::Permanent(WRONG_TOKEN_TEXT.to_owned()));
                         }
                         Received::Closed(code, reason)
                     }
@@ -178,16 +182,22 @@ impl Socket {
     }
 }
 
+/// Returns true if an operation took longer than the socket's timeout.
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
+/// Converts an error of connecting: permanent if another attempt cannot succeed.
 fn connect_error(error: &io::Error) -> SocketError {
     #[cfg(feature = "tls")]
     if let Some(rustls::Error::InvalidCertificate(reason)) =
         error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>())
     {
         return SocketError::Permanent(format!("the server's certificate is not trusted: {reason}"));
+    }
+    #[cfg(feature = "tls")]
+    if let Some(rustls::Error::InvalidMessage(_)) = error.get_ref().and_then(|error| error.downcast_ref()) {
+        return temporary("the server does not use TLS: use http:// instead of https://");
     }
     match error.kind() {
         io::ErrorKind::Unsupported => SocketError::Permanent(error.to_string()),
@@ -197,15 +207,20 @@ fn connect_error(error: &io::Error) -> SocketError {
     }
 }
 
+/// Converts an error of the WebSocket handshake: permanent if the server refuses access or has no
+/// such endpoint.
 fn handshake_error(error: HandshakeError<ClientHandshake<Stream>>) -> SocketError {
     match error {
         HandshakeError::Failure(Error::Http(response)) => match response.status() {
             status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                SocketError::Permanent(format!("the server denied access ({status}): is the token right?"))
+                SocketError::Permanent(format!("the server denied access ({status}): check the token"))
             }
             status if status.is_server_error() => temporary(status),
             status => SocketError::Permanent(format!("the address serves no live recording ({status})")),
         },
+        HandshakeError::Failure(error @ Error::Protocol(_)) => {
+            temporary(format_args!("the address serves no live recording ({error})"))
+        }
         HandshakeError::Failure(error) => temporary(error),
         HandshakeError::Interrupted(_) => temporary("timed out: the server does not answer"),
     }

@@ -22,7 +22,7 @@ use crate::pool::DevicePool;
 /// use vramscope_collector::{HostDevice, HostPool, Settings, StreamId};
 /// use vramscope_trace::NullSink;
 ///
-/// let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), Null, || 0);
+/// let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), NullSink, || 0);
 /// let stream = pool.on(&StreamId(1));
 /// let zeros = stream.alloc_zeros::<u8>(1000)?;
 /// assert_eq!(zeros.len(), 1000);
@@ -35,18 +35,19 @@ pub struct PoolStream<D: MemoryDevice> {
 }
 
 impl<D: MemoryDevice> DevicePool<D> {
-    /// Returns `stream` with this pool to allocate from. The pool keeps a stream that memory was
-    /// requested on.
+    /// Returns `stream` together with this pool, to allocate buffers for work on that stream. The
+    /// pool keeps a stream that memory was requested on.
     ///
     /// On a GPU the stream must belong to the same cudarc `CudaContext` object as the pool's
     /// device, otherwise every request on it fails: cudarc does not order the streams of two such
     /// objects, even on one GPU.
+    ///
     /// ```
     /// # use vramscope_collector::{HostDevice, HostPool};
     /// # use vramscope_pool::Settings;
     /// use vramscope_trace::{NullSink, StreamId};
     ///
-    /// let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), Null, || 0);
+    /// let pool = HostPool::new(HostDevice::new(64 << 20), Settings::default(), NullSink, || 0);
     /// let stream = pool.on(&StreamId(1));
     /// let numbers = stream.clone_htod(&[1.0f32, 2.0, 3.0])?;
     /// assert_eq!(numbers.read(), Ok(vec![1.0, 2.0, 3.0]));
@@ -58,12 +59,13 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 }
 
-/// Allocates a buffer and lets `fill` write all of it. If `fill` fails, the buffer is freed.
+/// Lets `fill` write all of a buffer that has just been allocated, `made`, and returns it. If
+/// `fill` fails, the buffer is freed.
 fn filled<T: Element, D: MemoryDevice>(
-    made: Result<PoolSlice<T, D>, AllocateError>,
+    allocated: Result<PoolSlice<T, D>, AllocateError>,
     fill: impl FnOnce(&mut D::Buffer<T>) -> Result<(), DeviceError>,
 ) -> Result<PoolSlice<T, D>, AllocateError> {
-    let mut slice = made?;
+    let mut slice = allocated?;
     fill(slice.buffer_mut())?;
     Ok(slice)
 }
@@ -75,19 +77,21 @@ impl<D: MemoryDevice> PoolStream<D> {
         &self.pool
     }
 
-    /// Returns the stream with buffers from a [private pool](DevicePool::create_pool), whatever
-    /// requests are redirected elsewhere.
+    /// Returns the stream with buffers from a [private pool](DevicePool::create_pool), even while
+    /// requests are redirected to another.
     #[must_use]
     pub fn with_mempool(self, mempool: MempoolId) -> Self {
         Self { mempool: Some(mempool), ..self }
     }
 
-    fn unset<T: Element>(
+    /// Allocates memory for `len` elements without initializing it. `location` is the source line
+    /// of the request.
+    fn uninit<T: Element>(
         &self,
         len: usize,
         location: &'static Location<'static>,
     ) -> Result<PoolSlice<T, D>, AllocateError> {
-        PoolSlice::new_unset(&self.pool, &self.stream, self.mempool, len, location)
+        PoolSlice::new_uninit(&self.pool, &self.stream, self.mempool, len, location)
     }
 
     /// Allocates `len` numbers without initializing them.
@@ -99,7 +103,7 @@ impl<D: MemoryDevice> PoolStream<D> {
     /// No number is read before it has been written.
     #[track_caller]
     pub unsafe fn alloc<T: Element>(&self, len: usize) -> Result<PoolSlice<T, D>, AllocateError> {
-        self.unset(len, Location::caller())
+        self.uninit(len, Location::caller())
     }
 
     /// Allocates `len` zeros.
@@ -108,7 +112,7 @@ impl<D: MemoryDevice> PoolStream<D> {
     /// If the device is out of memory or fails.
     #[track_caller]
     pub fn alloc_zeros<T: Element>(&self, len: usize) -> Result<PoolSlice<T, D>, AllocateError> {
-        filled(self.unset(len, Location::caller()), D::set_zero)
+        filled(self.uninit(len, Location::caller()), D::set_zero)
     }
 
     /// Allocates a copy of `values`.
@@ -117,8 +121,8 @@ impl<D: MemoryDevice> PoolStream<D> {
     /// If the device is out of memory or fails.
     #[track_caller]
     pub fn clone_htod<T: Element>(&self, values: &[T]) -> Result<PoolSlice<T, D>, AllocateError> {
-        let made = self.unset(values.len(), Location::caller());
-        filled(made, |buffer| D::write(buffer, values))
+        let allocated = self.uninit(values.len(), Location::caller());
+        filled(allocated, |buffer| D::write(buffer, values))
     }
 
     /// Allocates a copy of `other`.
@@ -127,8 +131,8 @@ impl<D: MemoryDevice> PoolStream<D> {
     /// If the device is out of memory or fails.
     #[track_caller]
     pub fn clone_dtod<T: Element>(&self, other: &PoolSlice<T, D>) -> Result<PoolSlice<T, D>, AllocateError> {
-        let made = self.unset(other.len(), Location::caller());
-        filled(made, |buffer| D::copy(other.buffer(), buffer))
+        let allocated = self.uninit(other.len(), Location::caller());
+        filled(allocated, |buffer| D::copy(other.buffer(), buffer))
     }
 }
 
@@ -140,7 +144,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// If the device is out of memory or fails.
     #[track_caller]
     pub fn alloc_zeros<T: Element>(&self, len: usize) -> Result<PoolSlice<T, D>, AllocateError> {
-        filled(PoolSlice::new_unset(self, self.default_stream(), None, len, Location::caller()), D::set_zero)
+        filled(PoolSlice::new_uninit(self, self.default_stream(), None, len, Location::caller()), D::set_zero)
     }
 
     /// Allocates a copy of `values`.
@@ -149,8 +153,8 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// If the device is out of memory or fails.
     #[track_caller]
     pub fn clone_htod<T: Element>(&self, values: &[T]) -> Result<PoolSlice<T, D>, AllocateError> {
-        let made = PoolSlice::new_unset(self, self.default_stream(), None, values.len(), Location::caller());
-        filled(made, |buffer| D::write(buffer, values))
+        let allocated = PoolSlice::new_uninit(self, self.default_stream(), None, values.len(), Location::caller());
+        filled(allocated, |buffer| D::write(buffer, values))
     }
 }
 
@@ -161,7 +165,7 @@ impl DevicePool<HostDevice> {
     /// If the device is out of memory or fails.
     #[track_caller]
     pub fn full<T: Element>(&self, len: usize, value: T) -> Result<PoolSlice<T>, AllocateError> {
-        let mut slice = PoolSlice::new_unset(self, self.default_stream(), None, len, Location::caller())?;
+        let mut slice = PoolSlice::new_uninit(self, self.default_stream(), None, len, Location::caller())?;
         slice.fill(value);
         Ok(slice)
     }
@@ -193,7 +197,7 @@ impl PoolStream<HostDevice> {
         Ok(())
     }
 
-    /// Copies as [`memcpy_htod`](Self::memcpy_htod).
+    /// Copies like [`memcpy_htod`](Self::memcpy_htod).
     ///
     /// # Errors
     /// Never on the host.
@@ -204,7 +208,7 @@ impl PoolStream<HostDevice> {
         self.memcpy_htod(from, to)
     }
 
-    /// Copies as [`memcpy_htod`](Self::memcpy_htod).
+    /// Copies like [`memcpy_htod`](Self::memcpy_htod).
     ///
     /// # Errors
     /// Never on the host.

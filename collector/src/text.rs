@@ -2,7 +2,7 @@
 
 /// Returns true for control characters and for characters that change the direction of text.
 ///
-/// Such characters begin lines, move a terminal's cursor or reorder what is written around them.
+/// Such characters start lines, move a terminal's cursor or reorder the text around them.
 #[must_use]
 pub fn is_control(c: char) -> bool {
     let changes_direction =

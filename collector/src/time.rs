@@ -49,12 +49,13 @@ impl Time {
         self.latest
     }
 
-    /// Returns the last time that was returned.
+    /// Returns the last time that [`of_call`](Self::of_call) or [`exact`](Self::exact) returned, in
+    /// ticks.
     pub(crate) fn latest(&self) -> u64 {
         self.latest
     }
 
-    /// Reads the clock, also in a burst.
+    /// Reads the clock with `read`, also in a burst. Never goes back.
     #[inline]
     pub(crate) fn exact(&mut self, read: impl FnOnce() -> u64) -> u64 {
         self.latest = self.latest.max(read());
@@ -69,13 +70,13 @@ mod tests {
     /// Returns the time that each call at `times` gets, and the number of readings.
     fn event_times(times: impl IntoIterator<Item = u64>) -> (Vec<u64>, usize) {
         let (mut time, mut readings) = (Time::default(), 0);
-        let told = times.into_iter().map(|now| {
+        let returned = times.into_iter().map(|now| {
             time.of_call(|| {
                 readings += 1;
                 now
             })
         });
-        (told.collect(), readings)
+        (returned.collect(), readings)
     }
 
     #[test]
@@ -89,9 +90,9 @@ mod tests {
 
     #[test]
     fn burst_reads_the_clock_once_in_eight_calls() {
-        let (told, readings) = event_times((1..=10_000).map(|call| call * 100));
+        let (returned, readings) = event_times((1..=10_000).map(|call| call * 100));
         assert!(readings < 10_000 / 7, "{readings}");
-        for (call, time) in (1..).zip(told) {
+        for (call, time) in (1..).zip(returned) {
             assert!(time <= call * 100 && call * 100 - time < STRIDE * 100);
         }
     }
@@ -100,17 +101,19 @@ mod tests {
     fn few_calls_after_a_burst_get_the_time_of_its_end() {
         let stop = 10_000 * 100;
         let pause = stop + 50_000_000;
-        let (told, _) =
+        let (returned, _) =
             event_times((1..=10_000).map(|call| call * 100).chain((0..100).map(|call| pause + call * 10_000)));
-        let early = told[10_000..].iter().filter(|&&time| time <= stop).count();
+        let early = returned[10_000..].iter().filter(|&&time| time <= stop).count();
         assert!(early < STRIDE as usize, "{early}");
-        assert!(told[10_000 + early..].iter().zip(early as u64..).all(|(&time, call)| time == pause + call * 10_000));
-        assert!(told.is_sorted());
+        assert!(
+            returned[10_000 + early..].iter().zip(early as u64..).all(|(&time, call)| time == pause + call * 10_000)
+        );
+        assert!(returned.is_sorted());
     }
 
     #[test]
     fn time_never_goes_back() {
-        let (told, _) = event_times([5_000, 4_000, 9_000, 100, 20_000]);
-        assert_eq!(told, [5_000, 5_000, 9_000, 9_000, 20_000]);
+        let (returned, _) = event_times([5_000, 4_000, 9_000, 100, 20_000]);
+        assert_eq!(returned, [5_000, 5_000, 9_000, 9_000, 20_000]);
     }
 }

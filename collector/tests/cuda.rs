@@ -1,4 +1,5 @@
-//! A pool on a GPU: kernels, streams, threads, the driver's own refusals, and cudarc's libraries. Without one these say so and pass.
+//! A pool on a GPU: kernels, streams, threads, driver errors, cudarc and cuBLAS. Without a GPU the
+//! tests print `SKIPPED` and pass.
 
 #![allow(missing_docs)]
 
@@ -17,7 +18,7 @@ use vramscope_trace::{NullSink, StreamId};
 mod gpu;
 
 const MIB: u64 = 1 << 20;
-/// Cycles of the GPU's clock in a millisecond, about.
+/// Approximate GPU clock cycles in a millisecond.
 const MILLISECOND: u64 = 1_500_000;
 
 type Slice = PoolSlice<u32, CudaDevice>;
@@ -53,7 +54,8 @@ impl Kernels {
     fn check(&self, stream: &CudaStream, from: &Slice, value: u32, wrong: &mut Slice) {
         let (count, grid) = grid(from);
         let mut launch = stream.launch_builder(&self.check);
-        // SAFETY: The kernel takes these arguments, reads `count` numbers, and adds to the first of `wrong`.
+        // SAFETY: The kernel takes these arguments, reads `count` numbers, and adds to the first
+        // of `wrong`.
         unsafe { launch.arg(from).arg(&value).arg(&count).arg(wrong).launch(grid) }.unwrap();
     }
 
@@ -67,14 +69,14 @@ impl Kernels {
     }
 }
 
-/// A pool over the GPU that records nothing.
+/// Creates a pool on the context's GPU that records nothing.
 fn pool_in(context: &Arc<CudaContext>, settings: Settings) -> CudaPool {
     CudaPool::new(CudaDevice::from_context(context).unwrap(), settings, NullSink, || 0)
 }
 
-/// Memory that holds whatever it did.
-fn unset(pool: &CudaPool, stream: &Arc<CudaStream>, len: usize) -> Slice {
-    // SAFETY: Every test writes it by a kernel before it is read.
+/// Allocates uninitialized memory.
+fn uninitialized(pool: &CudaPool, stream: &Arc<CudaStream>, len: usize) -> Slice {
+    // SAFETY: In every test a kernel writes the memory before anything reads it.
     unsafe { pool.on(stream).alloc(len) }.unwrap()
 }
 
@@ -101,7 +103,7 @@ fn kernel_writes_are_visible_on_one_and_several_streams() {
     let mut wrong = pool.alloc_zeros::<u32>(1).unwrap();
     let check = |stream: &Arc<CudaStream>, wrong: &mut Slice| {
         for value in 0..100 {
-            let mut numbers = unset(&pool, stream, 1000 + 77 * value as usize);
+            let mut numbers = uninitialized(&pool, stream, 1000 + 77 * value as usize);
             kernels.fill(stream, &mut numbers, value);
             kernels.check(stream, &numbers, value, wrong);
             kernels.check(stream, &numbers, value + 1, &mut pool.on(stream).alloc_zeros::<u32>(1).unwrap());
@@ -113,10 +115,10 @@ fn kernel_writes_are_visible_on_one_and_several_streams() {
     check(&streams[0], &mut wrong);
     check(&streams[1], &mut wrong);
     assert_eq!(wrong.read(), Ok(vec![0]));
-    let mut numbers = unset(&pool, &streams[0], 1000);
+    let mut numbers = uninitialized(&pool, &streams[0], 1000);
     kernels.fill(&streams[0], &mut numbers, 0);
     kernels.check(&streams[1], &numbers, 1, &mut wrong);
-    assert_eq!(wrong.read(), Ok(vec![1000]), "the kernel finds what is wrong");
+    assert_eq!(wrong.read(), Ok(vec![1000]), "the kernel counts wrong numbers");
 }
 
 #[test]
@@ -125,22 +127,22 @@ fn memory_is_reused_only_after_its_last_use_on_another_stream() {
     let context = CudaContext::new(0).unwrap();
     let (kernels, pool) = (Kernels::load(&context), pool_in(&context, Settings::default()));
     let (own, other) = (context.new_stream().unwrap(), context.new_stream().unwrap());
-    for said in [false, true] {
+    for is_recorded in [false, true] {
         let mut wrong = pool.on(&other).alloc_zeros::<u32>(1).unwrap();
-        let (mut last, mut again) = (0, 0);
+        let (mut last_address, mut reuses) = (0, 0);
         for round in 0..200 {
-            let mut numbers = unset(&pool, &own, 1 << 20);
-            again += u32::from(numbers.address() == last);
-            last = numbers.address();
+            let mut numbers = uninitialized(&pool, &own, 1 << 20);
+            reuses += u32::from(numbers.address() == last_address);
+            last_address = numbers.address();
             kernels.fill(&own, &mut numbers, round);
             kernels.spin(&other, 1);
             kernels.check(&other, &numbers, round, &mut wrong);
-            if said {
+            if is_recorded {
                 numbers.record_stream(&other).unwrap();
             }
         }
-        assert_eq!(wrong.read(), Ok(vec![0]), "no later round wrote where an earlier one still read");
-        assert!(said || again > 100, "the same memory was handed out {again} times");
+        assert_eq!(wrong.read(), Ok(vec![0]), "a later round wrote memory that an earlier round still read");
+        assert!(is_recorded || reuses > 100, "the memory was reused {reuses} times");
     }
 }
 
@@ -153,19 +155,19 @@ fn memory_of_a_dropped_stream_is_usable() {
     let mut wrong = pool.on(&own).alloc_zeros::<u32>(1).unwrap();
     let use_other = |round: u32, wrong: &mut Slice, with_memory: bool| {
         let other = context.new_stream().unwrap();
-        let mut numbers = unset(&pool, &own, 1 << 20);
+        let mut numbers = uninitialized(&pool, &own, 1 << 20);
         kernels.fill(&own, &mut numbers, round);
-        let theirs = with_memory.then(|| {
-            let mut theirs = unset(&pool, &other, 1 << 16);
-            kernels.fill(&other, &mut theirs, round);
-            theirs
+        let buffer = with_memory.then(|| {
+            let mut buffer = uninitialized(&pool, &other, 1 << 16);
+            kernels.fill(&other, &mut buffer, round);
+            buffer
         });
         kernels.spin(&other, 2);
         kernels.check(&other, &numbers, round, wrong);
-        if let Some(theirs) = &theirs {
-            kernels.check(&other, theirs, round, wrong);
+        if let Some(buffer) = &buffer {
+            kernels.check(&other, buffer, round, wrong);
         }
-        // The memory goes after the stream, whose work goes on.
+        // The buffers are dropped after the stream, while its work still runs.
         drop(other);
     };
     for round in 0..10 {
@@ -182,7 +184,7 @@ fn memory_of_a_dropped_stream_is_usable() {
 fn threads_and_streams_share_a_pool() {
     let Some(_turn) = gpu::turn() else { return };
     const THREADS: u32 = 8;
-    // Fewer under a tool that checks every access.
+    // Tools that check every access set fewer.
     let operations = env::var("VRAMSCOPE_TEST_OPERATIONS").map_or(1_000_000, |number| number.parse::<u32>().unwrap());
     let context = CudaContext::new(0).unwrap();
     let (kernels, pool) = (Kernels::load(&context), pool_in(&context, Settings::default()));
@@ -195,7 +197,7 @@ fn threads_and_streams_share_a_pool() {
         for operation in 0..operations / THREADS {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             if held.len() < 8 || held.len() < 64 && random >> 31 == 0 {
-                let mut numbers = unset(&pool, stream, 1 + (random >> 8 & 0x3fff) as usize);
+                let mut numbers = uninitialized(&pool, stream, 1 + (random >> 8 & 0x3fff) as usize);
                 let value = thread << 28 | operation;
                 kernels.fill(stream, &mut numbers, value);
                 held.push((value, numbers));
@@ -205,7 +207,7 @@ fn threads_and_streams_share_a_pool() {
                 kernels.check(reader, &numbers, value, &mut wrong);
             }
         }
-        assert_eq!(wrong.read(), Ok(vec![0]), "nobody else wrote what thread {thread} held");
+        assert_eq!(wrong.read(), Ok(vec![0]), "another thread wrote to the buffers of thread {thread}");
     };
     let started = Instant::now();
     thread::scope(|scope| {
@@ -232,25 +234,25 @@ fn pool_continues_after_out_of_memory() {
         let pool = pool_in(&context, settings);
         let mut held = Vec::new();
         let error = loop {
-            // SAFETY: Never read before it is written below.
+            // SAFETY: The memory is never read.
             match unsafe { pool.on(&stream).alloc::<u32>(64 << 20) } {
                 Ok(numbers) => held.push(numbers),
                 Err(error) => break error,
             }
-            assert!(held.len() <= 8, "256 MiB each, of 2 GiB");
+            assert!(held.len() <= 8, "buffers of 256 MiB exceed the limit of 2 GiB");
         };
         assert!(matches!(error, AllocateError::OutOfMemory(_)), "{error}");
-        assert!(held.len() >= 7, "{} of 256 MiB were handed out of 2 GiB: {error}", held.len());
+        assert!(held.len() >= 7, "only {} buffers of 256 MiB fit into 2 GiB: {error}", held.len());
         held.truncate(2);
-        let (mut large, mut wrong) = (unset(&pool, &stream, 256 << 20), pool.alloc_zeros::<u32>(1).unwrap());
+        let (mut large, mut wrong) = (uninitialized(&pool, &stream, 256 << 20), pool.alloc_zeros::<u32>(1).unwrap());
         kernels.fill(&stream, &mut large, 7);
         kernels.check(&stream, &large, 7, &mut wrong);
         assert_eq!(wrong.read(), Ok(vec![0]));
         assert!(pool.memory_stats().num_ooms == 1);
     }
-    // The driver itself says no, and takes no harm.
+    // The driver rejects a request, and works afterwards.
     let pool = pool_in(&context, Settings::default());
-    // SAFETY: There is no such memory to be read.
+    // SAFETY: The request fails, so no memory is read.
     let error = unsafe { pool.on(&stream).alloc::<u8>(total as usize + (1 << 30)) }.unwrap_err();
     let AllocateError::OutOfMemory(error) = error else { panic!("{error}") };
     assert!(error.device_free_bytes > 0 && error.device_total_bytes == total);
@@ -270,28 +272,29 @@ fn expandable_segments_grow_and_shrink() {
         let mut held = Vec::new();
         for value in 0..40 {
             // 30 MiB each, on pages of 20 MiB.
-            let mut numbers = unset(&pool, &stream, 30 << 18);
+            let mut numbers = uninitialized(&pool, &stream, 30 << 18);
             kernels.fill(&stream, &mut numbers, value);
             held.push(numbers);
         }
         let first = held[0].address();
-        let follows = |(place, numbers): (usize, &Slice)| numbers.address() == first + place as u64 * 30 * MIB;
-        assert!(held.iter().enumerate().all(follows), "one segment grew");
+        let is_next = |(index, numbers): (usize, &Slice)| numbers.address() == first + index as u64 * 30 * MIB;
+        assert!(held.iter().enumerate().all(is_next), "the buffers are in one segment");
         assert!(before - free() >= 1200 * MIB);
         for (value, numbers) in held.iter().enumerate() {
             kernels.check(&stream, numbers, value as u32, &mut wrong);
         }
-        // Every other goes: each leaves a hole with a whole page in it at the least, which is given back.
-        let mut place = 0;
+        // Every second buffer is dropped. Each leaves a hole with at least one whole page, which
+        // `empty_cache` unmaps.
+        let mut index = 0;
         held.retain(|_| {
-            place += 1;
-            place % 2 == 0
+            index += 1;
+            index % 2 == 0
         });
         pool.empty_cache().unwrap();
         let shrunk = before - free();
-        assert!(shrunk < 1100 * MIB, "{shrunk} bytes are still there");
-        for (place, numbers) in held.iter().enumerate() {
-            kernels.check(&stream, numbers, 2 * place as u32 + 1, &mut wrong);
+        assert!(shrunk < 1100 * MIB, "{shrunk} bytes are still mapped");
+        for (index, numbers) in held.iter().enumerate() {
+            kernels.check(&stream, numbers, 2 * index as u32 + 1, &mut wrong);
         }
         held.clear();
         pool.empty_cache().unwrap();
@@ -318,8 +321,8 @@ fn cudarc_accepts_pool_slices() {
         assert_eq!(copied.read(), Ok(vec![0; 5]));
         assert_eq!(pool.on(stream).clone_dtod(&numbers).unwrap().read(), Ok(vec![6, 0, 0, 4, 5]));
         numbers.write(&[9; 5]).unwrap();
-        let theirs = stream.clone_dtod(&numbers).unwrap();
-        assert_eq!(stream.clone_dtoh(&theirs).unwrap(), [9; 5], "a slice of cudarc's own beside it");
+        let copy = stream.clone_dtod(&numbers).unwrap();
+        assert_eq!(stream.clone_dtoh(&copy).unwrap(), [9; 5], "cudarc copies into its own slice");
         let empty = pool.on(stream).alloc_zeros::<f32>(0).unwrap();
         assert_eq!(empty.read(), Ok(vec![]));
     };
@@ -332,22 +335,22 @@ fn cublas_accepts_pool_slices() {
     let Some(_turn) = gpu::turn() else { return };
     // SAFETY: Loading the library runs its initializers, which are meant to run in any program.
     if !unsafe { cublas::sys::is_culib_present() } {
-        return gpu::skip("no cuBLAS here");
+        return gpu::skip("cuBLAS is not installed");
     }
     const N: usize = 64;
     let context = CudaContext::new(0).unwrap();
     let pool = pool_in(&context, Settings::default());
     for stream in [context.default_stream(), context.new_stream().unwrap()] {
-        let number = |place: usize, step: usize| (place * step % 7) as f32;
-        let [a, b] = [3, 5].map(|step| (0..N * N).map(|place| number(place, step)).collect::<Vec<f32>>());
+        let number = |index: usize, step: usize| (index * step % 7) as f32;
+        let [a, b] = [3, 5].map(|step| (0..N * N).map(|index| number(index, step)).collect::<Vec<f32>>());
         let (on, blas) = (pool.on(&stream), CudaBlas::new(Arc::clone(&stream)).unwrap());
         let (left, right) = (on.clone_htod(&a).unwrap(), on.clone_htod(&b).unwrap());
         let mut product = on.alloc_zeros::<f32>(N * N).unwrap();
         let n = N as i32;
-        let as_it_is = cublas::sys::cublasOperation_t::CUBLAS_OP_N;
+        let not_transposed = cublas::sys::cublasOperation_t::CUBLAS_OP_N;
         let config = GemmConfig {
-            transa: as_it_is,
-            transb: as_it_is,
+            transa: not_transposed,
+            transb: not_transposed,
             m: n,
             n,
             k: n,
@@ -357,12 +360,12 @@ fn cublas_accepts_pool_slices() {
             beta: 0.0,
             ldc: n,
         };
-        // SAFETY: Each of the three is a matrix of that size.
+        // SAFETY: All three are matrices of N by N numbers.
         unsafe { blas.gemm(config, &left, &right, &mut product) }.unwrap();
         let product = product.read().unwrap();
-        // By columns, as cuBLAS has them.
+        // cuBLAS stores matrices by column.
         let expected = |row: usize, column: usize| (0..N).map(|k| a[k * N + row] * b[column * N + k]).sum::<f32>();
-        assert!((0..N * N).all(|place| product[place] == expected(place % N, place / N)));
+        assert!((0..N * N).all(|index| product[index] == expected(index % N, index / N)));
     }
 }
 
@@ -381,7 +384,7 @@ fn stream_events_follow_earlier_work() {
         let started = Instant::now();
         assert_eq!(device.wait_for(late), Ok(()));
         assert!(started.elapsed() > Duration::from_millis(20));
-        assert!(device.has_passed(late).is_err(), "it is gone");
+        assert!(device.has_passed(late).is_err(), "waiting released the event");
     }
 }
 
@@ -422,12 +425,12 @@ fn usage_distinguishes_this_process_from_others() {
     let before = device.sample();
     device.reserve(1 << 30).unwrap();
     let after = device.sample();
-    eprintln!("{} as it was opened: {before:?}, with 1 GiB more: {after:?}", device.name());
-    let in_all = |sample: vramscope_collector::DeviceUsage| {
+    eprintln!("{} when opened: {before:?}; with 1 GiB more: {after:?}", device.name());
+    let total = |sample: vramscope_collector::DeviceUsage| {
         sample.process_bytes + sample.other_processes_bytes + sample.free_bytes
     };
-    assert_eq!((in_all(before), in_all(after)), (device.total_bytes(), device.total_bytes()));
+    assert_eq!((total(before), total(after)), (device.total_bytes(), device.total_bytes()));
     let grown = after.process_bytes - before.process_bytes;
-    assert!(grown.abs_diff(1 << 30) < 64 * MIB, "{grown} bytes more are ours");
+    assert!(grown.abs_diff(1 << 30) < 64 * MIB, "this process grew by {grown} bytes");
     assert!(after.other_processes_bytes.abs_diff(before.other_processes_bytes) < 64 * MIB);
 }

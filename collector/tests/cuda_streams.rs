@@ -1,5 +1,5 @@
-//! Buffers on a GPU that several streams use: what was queued before a buffer went is done with its old numbers. Without a GPU these say
-//! so and pass.
+//! GPU buffers that several streams use: work queued before a buffer is dropped still sees its old
+//! contents. Without a GPU the tests print `SKIPPED` and pass.
 
 #![allow(missing_docs)]
 
@@ -14,7 +14,7 @@ use vramscope_trace::NullSink;
 
 mod gpu;
 
-/// Cycles of the GPU's clock in a millisecond, about.
+/// Approximate GPU clock cycles in a millisecond.
 const MILLISECOND: u64 = 1_500_000;
 const LEN: usize = 1 << 18;
 
@@ -61,20 +61,21 @@ impl Gpu {
     fn check(&self, stream: &CudaStream, from: &Slice, value: u32, wrong: &mut Slice) {
         let (count, grid) = (LEN as u32, LaunchConfig::for_num_elems(LEN as u32));
         let mut launch = stream.launch_builder(&self.check);
-        // SAFETY: The kernel takes these arguments, reads `count` numbers, and adds to the first of `wrong`.
+        // SAFETY: The kernel takes these arguments, reads `count` numbers, and adds to the first of
+        // `wrong`.
         unsafe { launch.arg(from).arg(&value).arg(&count).arg(wrong).launch(grid) }.unwrap();
     }
 
-    /// The numbers from `value` on, made on `stream`.
+    /// Allocates a buffer and fills it with `value` and the numbers after it, on `stream`.
     fn numbers(&self, stream: &Arc<CudaStream>, value: u32) -> Slice {
-        // SAFETY: It is written before it is read.
+        // SAFETY: The kernel below writes it before anything reads it.
         let mut numbers = unsafe { self.pool.on(stream).alloc(LEN) }.unwrap();
         self.fill(stream, &mut numbers, value);
         numbers
     }
 
-    /// Room for a copy.
-    fn room(&self, stream: &Arc<CudaStream>) -> Slice {
+    /// Allocates a zeroed buffer on `stream`.
+    fn zeros(&self, stream: &Arc<CudaStream>) -> Slice {
         self.pool.on(stream).alloc_zeros(LEN).unwrap()
     }
 }
@@ -83,12 +84,12 @@ fn numbers_from(value: u32) -> Vec<u32> {
     (value..).take(LEN).collect()
 }
 
-/// Ends a buffer, and writes other numbers where it was.
+/// Drops a buffer and overwrites its memory through a new one.
 fn replace(gpu: &Gpu, stream: &Arc<CudaStream>, old: Slice) {
     let address = old.address();
     drop(old);
     let new = gpu.numbers(stream, 1 << 30);
-    assert_eq!(new.address(), address, "it is used again at once");
+    assert_eq!(new.address(), address, "the pool reuses the memory at once");
 }
 
 #[test]
@@ -98,10 +99,10 @@ fn memory_is_reused_only_after_all_copies() {
     let (own, slow, fast) = (gpu.stream(), gpu.stream(), gpu.stream());
     for (round, in_parts) in [(0, false), (1, true), (2, false), (3, true)] {
         let numbers = gpu.numbers(&own, round);
-        let (mut first, mut second, mut third) = (gpu.room(&slow), gpu.room(&fast), gpu.room(&own));
+        let (mut first, mut second, mut third) = (gpu.zeros(&slow), gpu.zeros(&fast), gpu.zeros(&own));
         gpu.context.synchronize().unwrap();
         gpu.spin(&slow, 100);
-        // The last who reads is done long before the first.
+        // The last reader finishes long before the first.
         for (stream, to) in [(&slow, &mut first), (&fast, &mut second), (&own, &mut third)] {
             if in_parts {
                 let half = LEN / 2;
@@ -125,7 +126,7 @@ fn kernels_accept_views_and_wait_for_their_writers() {
     let own = gpu.context.default_stream();
     let half = (LEN / 2) as u32;
     let check = |reader: &Arc<CudaStream>, value: u32| {
-        let (mut numbers, mut wrong) = (gpu.room(&own), gpu.room(&own));
+        let (mut numbers, mut wrong) = (gpu.zeros(&own), gpu.zeros(&own));
         gpu.spin(&own, 20);
         let mut all = numbers.as_view_mut();
         let (mut to, grid) = (all.slice_mut(LEN / 2..), LaunchConfig::for_num_elems(half));
@@ -134,7 +135,8 @@ fn kernels_accept_views_and_wait_for_their_writers() {
         unsafe { launch.arg(&mut to).arg(&value).arg(&half).launch(grid) }.unwrap();
         let (from, mut count) = (all.slice(LEN / 2..), wrong.as_view_mut());
         let mut launch = reader.launch_builder(&gpu.check);
-        // SAFETY: The kernel takes these arguments, reads `half` numbers, and adds to the first of `wrong`.
+        // SAFETY: The kernel takes these arguments, reads `half` numbers, and adds to the first of
+        // `wrong`.
         unsafe { launch.arg(&from).arg(&value).arg(&half).arg(&mut count).launch(grid) }.unwrap();
         assert_eq!(wrong.read().unwrap()[0], 0);
         let numbers = numbers.read().unwrap();
@@ -152,7 +154,7 @@ fn memory_is_reused_only_after_all_recorded_kernels() {
     let Some(_turn) = gpu::turn() else { return };
     let gpu = Gpu::open();
     let (own, slow, fast) = (gpu.stream(), gpu.stream(), gpu.stream());
-    let (mut late, mut soon) = (gpu.room(&slow), gpu.room(&fast));
+    let (mut late, mut soon) = (gpu.zeros(&slow), gpu.zeros(&fast));
     for round in 0..10 {
         let numbers = gpu.numbers(&own, round);
         gpu.spin(&slow, 20);
@@ -172,7 +174,7 @@ fn writes_wait_for_all_copies() {
     let (own, slow, fast) = (gpu.stream(), gpu.stream(), gpu.stream());
     for (round, by_kernel) in [(0, false), (1, true), (2, false), (3, true)] {
         let mut numbers = gpu.numbers(&own, round);
-        let (mut first, mut second) = (gpu.room(&slow), gpu.room(&fast));
+        let (mut first, mut second) = (gpu.zeros(&slow), gpu.zeros(&fast));
         gpu.context.synchronize().unwrap();
         gpu.spin(&slow, 100);
         slow.memcpy_dtod(&numbers, &mut first).unwrap();
@@ -196,9 +198,9 @@ fn copies_on_dropped_streams_are_waited_for() {
     let own = gpu.context.default_stream();
     for (round, is_dropped) in [(0, true), (1, false), (2, true), (3, false)] {
         let mut numbers = gpu.numbers(&own, round);
-        let mut copies = [(); 3].map(|()| gpu.room(&own));
+        let mut copies = [(); 3].map(|()| gpu.zeros(&own));
         gpu.context.synchronize().unwrap();
-        // All at once: with the first of several streams to be made, everything is waited for.
+        // Created together: creating the first additional stream waits for all queued work.
         let others = [100, 50, 0].map(|milliseconds| (gpu.stream(), milliseconds));
         for (copy, (other, milliseconds)) in copies.iter_mut().zip(&others) {
             gpu.spin(other, *milliseconds);
@@ -238,20 +240,19 @@ fn copies_by_another_context_object_are_waited_for() {
 fn stream_of_another_context_is_rejected() {
     let Some(_turn) = gpu::turn() else { return };
     let Gpu { context, pool, .. } = Gpu::open();
-    let ours = pool.alloc_zeros::<u32>(4).unwrap();
+    let buffer = pool.alloc_zeros::<u32>(4).unwrap();
     let same_gpu = CudaContext::new(0).unwrap();
-    let refused = [same_gpu.new_stream().unwrap(), same_gpu.default_stream(), context.per_thread_stream()];
-    for stream in &refused {
-        let asked = pool.on(stream).alloc_zeros::<u32>(4);
-        assert!(matches!(asked, Err(AllocateError::Device(DeviceError::Failed(_)))), "{asked:?}");
-        let said = ours.record_stream(stream);
-        assert!(matches!(said, Err(FreeError::Device(DeviceError::Failed(_)))), "{said:?}");
+    let foreign_streams = [same_gpu.new_stream().unwrap(), same_gpu.default_stream(), context.per_thread_stream()];
+    for stream in &foreign_streams {
+        let allocated = pool.on(stream).alloc_zeros::<u32>(4);
+        assert!(matches!(allocated, Err(AllocateError::Device(DeviceError::Failed(_)))), "{allocated:?}");
+        let recorded = buffer.record_stream(stream);
+        assert!(matches!(recorded, Err(FreeError::Device(DeviceError::Failed(_)))), "{recorded:?}");
         let graph = graph_pool_handle();
-        let diverted = pool.begin_allocate_stream_to_pool(graph, stream);
-        assert!(matches!(diverted, Err(AllocateError::Device(DeviceError::Failed(_)))), "{diverted:?}");
-        assert!(pool.end_allocate_to_pool(graph).is_err(), "nothing was begun");
+        let selected = pool.begin_allocate_stream_to_pool(graph, stream);
+        assert!(matches!(selected, Err(AllocateError::Device(DeviceError::Failed(_)))), "{selected:?}");
+        assert!(pool.end_allocate_to_pool(graph).is_err(), "no pool is selected");
     }
     assert_eq!(pool.memory_allocated(), 512);
-    let said = ours.record_stream(&context.new_stream().unwrap());
-    assert_eq!(said, Ok(()));
+    assert_eq!(buffer.record_stream(&context.new_stream().unwrap()), Ok(()));
 }

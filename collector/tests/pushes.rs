@@ -114,8 +114,8 @@ fn invalid_pushes_disconnect_only_their_process() {
     check(&[Message::binary(marks(1))], (POLICY, "the first message must identify the process"));
     check(&[Message::text("")], (POLICY, "the description of the process"));
     check(&[Message::text("[[[[")], (POLICY, "the description of the process"));
-    check(&[Message::text("{}")], (POLICY, "`process` is the recording's identity"));
-    check(&[hello("../../etc/passwd")], (POLICY, "`process` is the recording's identity"));
+    check(&[Message::text("{}")], (POLICY, "`process` must be the recording's identity"));
+    check(&[hello("../../etc/passwd")], (POLICY, "`process` must be the recording's identity"));
     check(&[Message::text("x".repeat(5000))], (POLICY, "at most 4096 bytes"));
     check(&[first.clone(), Message::binary(marks(1))], (POLICY, "a note with `next`"));
     check(&[first.clone(), Message::text("next")], (POLICY, "a text message must be a note"));
@@ -124,7 +124,7 @@ fn invalid_pushes_disconnect_only_their_process() {
     check(&[first.clone(), next.clone(), Message::binary(marks(9)[..60].to_vec())], (POLICY, "the recording ends"));
     check(
         &[first.clone(), next.clone(), Message::binary(marks(1)), next.clone(), Message::binary(marks(1))],
-        (POLICY, "a chunk that begins with event 0"),
+        (POLICY, "chunk begins with event index 0"),
     );
     // A message larger than a full state is not read.
     check(&[first.clone(), next, Message::binary(vec![0; 66 << 20])], (0, ""));

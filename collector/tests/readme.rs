@@ -1,4 +1,4 @@
-//! The program that the README shows: it runs, and the README shows no other.
+//! The README's Rust code is part of `examples/cudarc.rs`, and that example runs.
 
 #![allow(missing_docs)]
 
@@ -8,11 +8,11 @@ mod gpu;
 
 const SECTION: &str = "## Use it in a cudarc program";
 
-/// The lines of the first block of Rust behind `heading`, without their indentation, and none that is empty.
+/// Returns the lines of the first Rust block after `heading`, trimmed and without empty lines.
 fn block<'a>(text: &'a str, heading: &str) -> Vec<&'a str> {
-    let (_, section) = text.split_once(heading).expect("the section is there");
-    let (_, code) = section.split_once("```rust\n").expect("code is shown in it");
-    let (code, _) = code.split_once("```").expect("the code ends");
+    let (_, section) = text.split_once(heading).expect("the README has the section");
+    let (_, code) = section.split_once("```rust\n").expect("the section has Rust code");
+    let (code, _) = code.split_once("```").expect("the code block ends");
     lines(code)
 }
 
@@ -25,13 +25,13 @@ fn readme_snippet_is_part_of_the_example() {
     let shown = block(include_str!("../../README.md"), SECTION);
     let program = lines(include_str!("../examples/cudarc.rs"));
     assert!(shown.len() > 10, "{shown:?}");
-    assert!(program.windows(shown.len()).any(|part| part == shown), "the example has not these lines: {shown:#?}");
+    assert!(program.windows(shown.len()).any(|part| part == shown), "the example lacks these lines: {shown:#?}");
 }
 
 #[test]
 fn example_runs_or_reports_a_missing_gpu() {
     let turn = gpu::turn();
-    // Without a GPU this ends well, too.
+    // Without a GPU the example reports that and succeeds.
     example::main().unwrap();
     drop(turn);
 }

@@ -38,7 +38,8 @@ def enclosing_type(lines, at):
         if line.strip() and len(line) - len(line.lstrip()) < indent:
             if re.match(r"\s*(?:unsafe )?impl\b.* for ", line):
                 return None
-            match = re.match(r"\s*(?:pub(?:\([a-z]+\))? )?(?:unsafe )?(?:impl|trait)(?:<[^>]*>)? (\w+)", line)
+            prefix = r"\s*(?:pub(?:\([a-z]+\))? )?(?:unsafe )?"
+            match = re.match(prefix + r"(?:impl|trait)(?:<[^>]*>)? (\w+)", line)
             return match[1] + "::" if match else ""
     return ""
 

@@ -1,5 +1,6 @@
 //! Writes every message of the workspace to `target/messages.txt`, so that a person can read
-//! them in one go: errors, warnings, labels, command-line help, and reasons of assertions.
+//! them in one go: errors, warnings, labels, command-line help, the page's texts, and reasons of
+//! assertions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,12 +8,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use vramscope_tests::fixtures::workspace_root;
-use vramscope_tests::rules::{MessageKind, messages};
+use vramscope_tests::rules::{MessageKind, messages, page_messages};
 
-/// Returns the Rust files below every `src` folder of the workspace, in alphabetical order,
-/// without those of tests, whose messages are for contributors.
+/// Scripts of the page; their string literals have the form of Rust's.
+const SCRIPTS: [&str; 2] = ["www/main.js", "crates/cli/src/html_page/loader.js"];
+
+/// Returns the files that contain messages, in alphabetical order: Rust files below every `src`
+/// folder and of the crate `vramscope-page`, its `index.html`, and [`SCRIPTS`]. Test files are
+/// left out: their messages are for contributors.
 fn source_files(root: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
+    let mut files: Vec<PathBuf> = SCRIPTS.iter().chain(&["www/index.html"]).map(|name| root.join(name)).collect();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
@@ -23,7 +28,9 @@ fn source_files(root: &Path) -> Vec<PathBuf> {
             }
             if path.is_dir() {
                 folders.push(path);
-            } else if name.ends_with(".rs") && path.components().any(|part| part.as_os_str() == "src") {
+            } else if name.ends_with(".rs")
+                && path.components().any(|part| ["src", "www"].iter().any(|name| part.as_os_str() == *name))
+            {
                 files.push(path);
             }
         }
@@ -40,7 +47,8 @@ fn all_messages_are_written_to_one_file() {
     for path in source_files(root) {
         let source = fs::read_to_string(&path).expect("source files are UTF-8");
         let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-        for message in messages(&source) {
+        let found = if name.ends_with(".html") { page_messages(&source) } else { messages(&source) };
+        for message in found {
             let section = sections.entry(message.kind).or_default();
             let text = message.text.replace('\n', "\n    ");
             let _ = writeln!(section, "{name}:{}\n    {text}", message.line);

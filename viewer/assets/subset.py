@@ -1,4 +1,7 @@
-"""Reduces Inter to the characters of the viewer. Usage: python3 subset.py DIRECTORY_OF_INTER_OTF_FILES"""
+"""Reduces Inter to the characters of the viewer.
+
+Usage: python3 subset.py DIRECTORY_OF_INTER_OTF_FILES
+"""
 
 import sys
 from pathlib import Path

@@ -31,12 +31,15 @@ impl Axis {
         Self { from: 0, to: top.max(1), step: binary_step(top, max_labels), origin: 0 }
     }
 
-    /// Returns the label of a time axis at a distance from its start.
+    /// Returns the label of a time axis at `distance` nanoseconds from its start: the time since
+    /// `origin`, with the unit and decimals that the axis needs.
     pub(crate) fn label(&self, distance: f64) -> String {
         let value = self.from.saturating_add(distance.round() as u64).saturating_sub(self.origin);
         axis_moment(value, self.step, self.to.saturating_sub(self.origin))
     }
 
+    /// Returns where the labels are, as distances from the start of the range: the multiples of
+    /// `step`, counted from `origin`, that are within the range.
     fn labelled_distances(&self) -> Vec<f64> {
         let first = self.from.saturating_sub(self.origin).div_ceil(self.step);
         let last = self.to.saturating_sub(self.origin) / self.step;

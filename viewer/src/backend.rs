@@ -11,11 +11,14 @@ use crate::frame::{Color, Frame, Rect};
 use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
 
-/// A plotters backend that draws on a surface.
+/// A plotters backend that draws on a [`Surface`]: a picture's pixels or an SVG.
 pub(crate) struct Backend<'a, S>(pub(crate) &'a mut S);
 
+/// The result of a backend's drawing call. Drawing never fails; only plotters' interface has
+/// errors.
 type DrawResult = Result<(), DrawingErrorKind<Infallible>>;
 
+/// Converts plotters' color to the viewer's, ignoring its opacity.
 fn opaque_color(color: BackendColor) -> Color {
     let (r, g, b) = color.rgb;
     Color { r, g, b }
@@ -27,6 +30,7 @@ fn rect_including(a: BackendCoord, b: BackendCoord) -> Rect {
 }
 
 impl<S: Surface> Backend<'_, S> {
+    /// Fills a rectangle with a color that may be partly or fully transparent.
     fn paint(&mut self, rect: Rect, color: BackendColor) {
         if color.alpha >= 1.0 {
             self.0.fill(rect, opaque_color(color));
@@ -126,6 +130,7 @@ pub(crate) fn draw_line(frame: &mut Frame, points: &[BackendCoord], stroke: u32,
     }
 }
 
+/// Color, opacity (0 to 1) and width in pixels of a sloping line, for plotters' rasterizer.
 struct LineStyle {
     color: Color,
     alpha: f32,

@@ -9,7 +9,7 @@
 
 use vramscope_trace::{CounterSeries, MemorySample};
 
-/// Device memory in use outside the pool.
+/// A band of the timeline, stacked on the reserved bytes: device memory in use outside the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Band {
     /// Held by this process: CUDA context, modules, memory that libraries allocate.
@@ -19,7 +19,8 @@ pub enum Band {
 }
 
 impl Band {
-    /// Both bands, the lower one first.
+    /// Both bands in the order in which the timeline stacks them on the reserved bytes, from the
+    /// bottom.
     pub const ALL: [Self; 2] = [Self::Outside, Self::Others];
 
     /// Returns the band's name in links.
@@ -31,7 +32,7 @@ impl Band {
         }
     }
 
-    /// Returns the band's bytes in a memory sample.
+    /// Returns the band's height: its bytes in a memory sample of the driver.
     #[must_use]
     pub const fn bytes(self, sample: &MemorySample) -> u64 {
         match self {
@@ -41,7 +42,7 @@ impl Band {
     }
 }
 
-/// The user's choice of bands.
+/// For each band, whether the user chose to show or to hide it, or has not chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BandChoice([Option<bool>; 2]);
 
@@ -68,7 +69,7 @@ impl BandChoice {
     }
 }
 
-/// The bands that are drawn.
+/// The bands that the timeline draws, out of [`Band::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VisibleBands([bool; 2]);
 

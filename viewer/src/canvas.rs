@@ -5,7 +5,7 @@ use crate::frame::{Color, Frame, Rect};
 use crate::surface::Surface;
 use crate::text::{Align, Typesetter, Weight};
 
-/// A frame and the typesetter for its text.
+/// A surface that draws pixels on a frame, and text with a typesetter.
 pub(crate) struct Canvas<'a> {
     pub(crate) frame: &'a mut Frame,
     pub(crate) typesetter: &'a mut Typesetter,

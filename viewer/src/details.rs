@@ -11,7 +11,7 @@ use crate::units::{self, unbroken_size};
 /// Frames of a call stack that are shown.
 const MAX_FRAMES: usize = 24;
 
-/// What the details describe. The page marks it with the heatmap's color for it.
+/// What the details panel describes; the page marks the panel with the heatmap's color for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DetailsKind {
     /// An allocated block.
@@ -60,6 +60,7 @@ pub struct Details {
     pub stack: Vec<(String, String)>,
 }
 
+/// Returns a pool's size class, and the two numbers of its private pool: `large · private (0, 1)`.
 fn pool_name(pool: PoolKey) -> String {
     let kind = match pool.kind {
         PoolKind::Small => "small (up to 1 MiB)",
@@ -103,10 +104,13 @@ pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, definitions:
     Details { kind, sections: vec![first, segment_section(&hit.segment, device)], stack }
 }
 
+/// Returns `part` bytes as a size and as a percentage of `whole`: `512 KiB · 25.0%`.
 fn size_and_percent(part: u64, whole: u64) -> String {
     format!("{} · {}", unbroken_size(part), units::percent_of(part, whole))
 }
 
+/// Appends a site's scope and category to `rows`, if it has them, and its call stack to `stack` as
+/// (function, file and line), innermost frame first.
 fn describe_site(
     site: SiteId,
     definitions: &Definitions,
@@ -132,6 +136,7 @@ fn describe_site(
     }));
 }
 
+/// Returns the rows about a segment: address, sizes, fragmentation, stream and pool.
 fn segment_section(segment: &Segment, device: &DeviceState) -> Section {
     let (mut used, mut blocks, mut free, mut largest) = (0u64, 0u64, 0u64, 0u64);
     for extent in device.extents(segment) {
@@ -162,6 +167,7 @@ fn segment_section(segment: &Segment, device: &DeviceState) -> Section {
     Section { heading: "Segment", rows }
 }
 
+/// Returns bytes and the number of blocks that hold them: `20 MiB in 3 blocks`.
 fn size_in_blocks(bytes: u64, blocks: u64) -> String {
     match blocks {
         0 => unbroken_size(bytes),
@@ -169,7 +175,8 @@ fn size_in_blocks(bytes: u64, blocks: u64) -> String {
     }
 }
 
-/// Returns the last memory sample. It omits the pool's own memory, which is known more recently.
+/// Returns the section with the driver's last sample of the device's memory. It omits the pool's
+/// own memory, for which the section of counters has newer values.
 fn sample_section(sample: &MemorySample) -> Section {
     let rows = vec![
         ("this process", units::rounded_and_exact_size(sample.used_by_context)),
@@ -238,10 +245,11 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
     Details { kind: DetailsKind::Device, sections, stack: Vec::new() }
 }
 
-/// Text for a recording that does not begin with the program's first allocation.
+/// Note in the details of a GPU whose recording does not begin with the program's first allocation.
 const INCOMPLETE_HISTORY: &str = "Recording began after memory was in use; earlier history is missing";
 
-/// Returns a recording's length, or how much is left of it if its start has been discarded.
+/// Returns the row (name, value) with the recording's length in time, or with what is left of it if
+/// its start has been discarded.
 fn length_row(recording: &Recording) -> (&'static str, String) {
     let length = DurationNs(recording.end_ns().saturating_sub(recording.start_ns()));
     match recording.first_event() {
@@ -250,7 +258,8 @@ fn length_row(recording: &Recording) -> (&'static str, String) {
     }
 }
 
-/// Returns the description of the first moment, which no event led to.
+/// Returns the text shown in place of an event at the recording's first moment: that the recording
+/// starts there, or that the page has discarded everything before.
 #[must_use]
 pub fn of_first_moment(recording: &Recording) -> &'static str {
     if recording.first_event() == 0 { "start of the recording" } else { "oldest moment that this page holds" }

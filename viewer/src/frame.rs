@@ -46,13 +46,13 @@ impl Rect {
         Self { x0, y0, x1, y1 }
     }
 
-    /// Returns the number of columns.
+    /// Returns the width in pixels.
     #[must_use]
     pub const fn width(&self) -> i32 {
         self.x1 - self.x0
     }
 
-    /// Returns the number of rows.
+    /// Returns the height in pixels.
     #[must_use]
     pub const fn height(&self) -> i32 {
         self.y1 - self.y0
@@ -92,13 +92,13 @@ impl Frame {
         Self { width: width as i32, height: height as i32, pixels }
     }
 
-    /// Returns the number of columns.
+    /// Returns the width in pixels.
     #[must_use]
     pub const fn width(&self) -> i32 {
         self.width
     }
 
-    /// Returns the number of rows.
+    /// Returns the height in pixels.
     #[must_use]
     pub const fn height(&self) -> i32 {
         self.height
@@ -154,7 +154,7 @@ impl Frame {
         }
     }
 
-    /// Fills a rectangle.
+    /// Fills a rectangle, clipped to the picture, with an opaque color.
     pub fn fill(&mut self, rect: Rect, color: Color) {
         self.for_each_row(rect, |_, row| row.fill(opaque(color)));
     }
@@ -191,6 +191,7 @@ impl Frame {
         }
     }
 
+    /// Returns the index in `pixels` of a pixel, which must be inside the picture.
     fn index(&self, x: i32, y: i32) -> usize {
         y as usize * self.width as usize + x as usize
     }

@@ -2,7 +2,7 @@
 
 use vramscope_trace::Recording;
 
-/// Delays below this are not shown.
+/// Delay below which the page counts as keeping up, in milliseconds.
 const MIN_SHOWN_MS: f64 = 2000.0;
 
 /// Measures the delay between recording and drawing live events.

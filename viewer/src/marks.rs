@@ -5,10 +5,11 @@ use std::collections::HashMap;
 
 use vramscope_trace::{Annotation, AnnotationStage, DeviceId, Incident, Recording, RecordingInfo, StringId};
 
-/// Rows of spans; deeper nested spans share the last one.
+/// Number of rows in which the timeline draws nested spans; deeper ones share the last row.
 const MAX_DEPTH: usize = 3;
 
-/// A named interval. A named moment begins and ends at the same time.
+/// A named interval of the program above the timeline. A named moment begins and ends at the same
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// A GPU of the process that recorded it.
@@ -60,19 +61,19 @@ impl Marks {
         })
     }
 
-    /// Returns out-of-memory errors and gaps by time.
+    /// Returns out-of-memory errors and gaps (missing events), ordered by time.
     #[must_use]
     pub fn incidents(&self) -> &[Incident] {
         &self.incidents
     }
 
-    /// Returns the number of rows of spans.
+    /// Returns the number of rows in which nested spans are drawn; 0 without spans.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.spans.iter().map(|span| span.depth + 1).max().unwrap_or(0)
     }
 
-    /// Adds what the recording has received since the last call.
+    /// Reads the annotations and incidents that the recording has received since the last call.
     pub fn update(&mut self, recording: &Recording) {
         let annotations = recording.annotations();
         let last = self.annotations_read.checked_sub(1).and_then(|last| annotations.get(last).copied());
@@ -91,6 +92,7 @@ impl Marks {
         self.incidents.extend_from_slice(recording.incidents().get(known..).unwrap_or_default());
     }
 
+    /// Adds a named moment, opens a span, or closes the innermost open span of that name.
     fn add(&mut self, annotation: &Annotation) {
         let Annotation { device, time_ns, stage, name, .. } = *annotation;
         let open = self.open.entry(device).or_default();

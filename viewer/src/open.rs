@@ -5,10 +5,10 @@ use vramscope_trace::{
     Annotation, Definition, Encoder, Event, FormatError, MemoryState, Recording, RecordingInfo, Sink,
 };
 
-/// Events of an import between two reads of the encoder's output.
+/// Number of imported events after which the encoded bytes are decoded into the recording.
 const EVENTS_PER_READ: u32 = 4096;
 
-/// File name extensions that a saved recording's name loses.
+/// File name extensions that are removed before `.vram` is appended to a saved recording's name.
 const EXTENSIONS: [&str; 7] = [".vram", ".pickle", ".pkl", ".json", ".csv", ".gz", ".zst"];
 /// Recordings up to this size are read completely, even if they have an index: counters over time
 /// are then exact, and nothing is fetched later. A million events take the page 0.15 s; twice as
@@ -21,10 +21,10 @@ const MAX_NAME_CHARS: usize = 100;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// There are no bytes.
-    #[error("the file is empty")]
+    #[error("the file is empty; save or copy it again")]
     Empty,
     /// The first bytes are of no known format.
-    #[error("this is neither a vramscope recording nor a PyTorch memory snapshot nor an RMM log (byte 0)")]
+    #[error("not a vramscope recording, a PyTorch memory snapshot or an RMM log (at byte 0)")]
     UnknownFormat,
     /// The recording is damaged before its first event.
     #[error(transparent)]
@@ -48,7 +48,7 @@ enum Received {
     Bytes(Vec<u8>),
 }
 
-/// A recording up to the first error in it.
+/// A recording decoded as its bytes arrive, up to the first error in it.
 #[derive(Default)]
 struct PartialRecording {
     recording: Recording,
@@ -56,12 +56,14 @@ struct PartialRecording {
 }
 
 impl PartialRecording {
+    /// Decodes the next bytes; ignores them after an error.
     fn push(&mut self, bytes: &[u8]) {
         if self.error.is_none() {
             self.error = self.recording.push(bytes).err();
         }
     }
 
+    /// Returns the recording after its last byte. An error becomes a warning if events precede it.
     fn finish(self) -> Result<LoadedFile, LoadError> {
         let Self { recording, error } = self;
         let error = error.or_else(|| recording.finish().err());
@@ -162,6 +164,7 @@ impl FileLoader {
     }
 }
 
+/// Converts a complete file of another format, called `name`, to a recording.
 fn import_file(bytes: &[u8], name: &str, limits: &Limits) -> Result<LoadedFile, LoadError> {
     let imported = import(bytes, name, limits, &mut |_, _| {}, RecordingSink::new);
     let (sink, imported) = imported.map_err(|error| LoadError::Import(error.to_string()))?;
@@ -183,6 +186,7 @@ impl RecordingSink {
         Self { encoder: Encoder::new(info), recording: PartialRecording::default(), chunks: Vec::new(), events: 0 }
     }
 
+    /// Decodes the finished chunks of the encoder into the recording, and keeps their bytes.
     fn read_output(&mut self) {
         for chunk in self.encoder.take_output() {
             self.recording.push(&chunk.bytes);
@@ -190,6 +194,7 @@ impl RecordingSink {
         }
     }
 
+    /// Returns the recording and its bytes, chunk by chunk.
     fn finish(mut self) -> Result<(Recording, Vec<Vec<u8>>), FormatError> {
         self.encoder.flush();
         self.read_output();

@@ -10,7 +10,7 @@ use crate::model::{Model, Origin};
 use crate::timeline;
 use crate::units;
 
-/// What the texts say beyond the model: the live connection.
+/// The state of the live connection, which the texts show and the model does not contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveStatus {
     /// The connection's state.
@@ -169,6 +169,7 @@ impl PageTexts {
         self.update_details(model, hovered);
     }
 
+    /// Updates the legend's entries for the way in which blocks are colored.
     fn update_legend(&mut self, model: &Model) {
         let definitions = model.recording().definitions();
         self.is_by_category = model.color_by == ColorBy::Category;
@@ -204,6 +205,8 @@ impl PageTexts {
     }
 }
 
+/// Returns appearance and text of the header's connection badge; `None` for files and before a
+/// connection.
 fn badge(origin: Origin, is_following: bool, status: LiveStatus) -> Option<(BadgeKind, String)> {
     if origin == Origin::File {
         return None;
@@ -222,6 +225,7 @@ fn badge(origin: Origin, is_following: bool, status: LiveStatus) -> Option<(Badg
     Some((kind, text.to_owned()))
 }
 
+/// Returns the texts of the header's counters at the moment on the screen.
 fn counters(model: &Model) -> CounterTexts {
     let device = model.device_state();
     let counters = device.counters();
@@ -241,6 +245,8 @@ fn counters(model: &Model) -> CounterTexts {
     }
 }
 
+/// Returns the texts of the two bands in the order of [`Band::ALL`]; `None` if the recording has no
+/// samples of device memory.
 fn bands(model: &Model) -> Option<[BandText; 2]> {
     let series = model.recording().series(model.device());
     series?.used_memory_peaks()?;
@@ -251,6 +257,7 @@ fn bands(model: &Model) -> Option<[BandText; 2]> {
     }))
 }
 
+/// Returns the states and texts of the controls for play, speed, live, event and time.
 fn transport(model: &Model) -> TransportTexts {
     let recording = model.recording();
     let first = recording.first_event();
@@ -267,6 +274,8 @@ fn transport(model: &Model) -> TransportTexts {
     }
 }
 
+/// Returns the heading (`After event 3 of 9`) and the description of the event that led to the
+/// moment.
 fn moment(model: &mut Model) -> (String, String) {
     let (event, end) = (model.state().event(), model.recording().end_event());
     let title = format!("After event {} of {}", Count(event), Count(end));

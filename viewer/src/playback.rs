@@ -2,10 +2,10 @@
 
 /// Playback speeds relative to the recorded time, ascending.
 pub const SPEEDS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
-/// Index of the recorded speed in [`SPEEDS`].
+/// Index in [`SPEEDS`] of the speed at which the recording was made.
 const NORMAL_SPEED: usize = 2;
 
-/// The recording's time at a time of the page's clock.
+/// The recording's time that corresponds to a time of the page's clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct PlaybackClock {
     clock_ms: f64,
@@ -15,6 +15,7 @@ struct PlaybackClock {
 }
 
 impl PlaybackClock {
+    /// Returns the recording's time in nanoseconds.
     fn time_ns(&self) -> u64 {
         self.from_ns.saturating_add(self.elapsed_ns as u64)
     }
@@ -35,7 +36,8 @@ impl Default for Playback {
 }
 
 impl Playback {
-    /// Creates a paused playback with the speed `SPEEDS[speed]`.
+    /// Creates a paused playback with the speed `SPEEDS[speed]`, the fastest if the index is too
+    /// large.
     #[must_use]
     pub fn at_speed(speed: usize) -> Self {
         Self { speed: speed.min(SPEEDS.len() - 1), is_playing: false, clock: None }
@@ -47,7 +49,8 @@ impl Playback {
         self.speed
     }
 
-    /// Sets the speed `SPEEDS[speed]`, also during playback.
+    /// Sets the speed `SPEEDS[speed]` (the fastest if the index is too large), also during
+    /// playback.
     pub fn set_speed(&mut self, speed: usize) {
         self.speed = speed.min(SPEEDS.len() - 1);
     }
@@ -70,7 +73,8 @@ impl Playback {
         self.clock = None;
     }
 
-    /// Makes playback continue from the moment on the screen, after that has been changed.
+    /// Makes the next [`advance`](Self::advance) start from the moment on the screen, after the
+    /// user has changed it.
     pub fn restart_clock(&mut self) {
         self.clock = None;
     }
@@ -98,7 +102,8 @@ impl Playback {
         Some(clock.time_ns())
     }
 
-    /// Returns the recording's time during playback, which may be between two events.
+    /// Returns the recording's time in nanoseconds, which may be between two events; `None` unless
+    /// playing.
     #[must_use]
     pub fn time_ns(&self) -> Option<u64> {
         self.clock.as_ref().map(PlaybackClock::time_ns)

@@ -77,6 +77,7 @@ impl Scene {
     }
 }
 
+/// Computes the timeline of the model's device and time range.
 fn timeline_scene(model: &Model, viewport: &Viewport, typesetter: &Typesetter) -> TimelineScene {
     let content = timeline::Content {
         recording: model.recording(),
@@ -89,6 +90,7 @@ fn timeline_scene(model: &Model, viewport: &Viewport, typesetter: &Typesetter) -
     TimelineScene::new(&content, viewport.timeline, viewport.scale, typesetter)
 }
 
+/// Computes the heatmap of the model's device at its moment, clamping the scroll position.
 fn heatmap_scene(model: &Model, viewport: &Viewport, typesetter: &Typesetter) -> HeatmapScene {
     let device = model.device_state();
     let layout = Layout::new(device, viewport.heatmap, viewport.scale, model.heatmap_view);

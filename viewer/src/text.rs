@@ -34,10 +34,11 @@ pub enum Weight {
     SemiBold,
 }
 
-/// Horizontal subpixel positions of a glyph, so that letters are spaced evenly.
+/// Number of horizontal positions within a pixel at which glyphs are rasterized, so that letters
+/// are spaced evenly.
 const SUBPIXELS: f32 = 4.0;
 
-/// A rasterized glyph at one size and subpixel position.
+/// A glyph's pixels at one font size and subpixel position.
 struct RasterGlyph {
     left: i32,
     top: i32,
@@ -72,6 +73,7 @@ impl Typesetter {
         self.weight = weight;
     }
 
+    /// Returns the font of the current weight.
     fn font(&self) -> &FontRef<'static> {
         &self.fonts[self.weight as usize]
     }
@@ -154,6 +156,10 @@ impl Typesetter {
         size * self.font().height_unscaled() / self.font().units_per_em().unwrap_or(1000.0)
     }
 
+    /// Returns a glyph of the current weight as pixels, from the cache after the first call.
+    ///
+    /// `size` is the font size in pixels, `subpixel` the horizontal offset in units of 1 /
+    /// [`SUBPIXELS`] pixel.
     fn raster_glyph(&mut self, id: GlyphId, size: f32, subpixel: u32) -> &RasterGlyph {
         let scale = self.scale(size);
         let font = &self.fonts[self.weight as usize];

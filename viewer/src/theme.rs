@@ -60,6 +60,7 @@ pub struct Theme {
     pub categories: [Color; 8],
 }
 
+/// Colors for the dark color scheme.
 const DARK: Theme = Theme {
     background: Color::hex(0x0d1117),
     well: Color::hex(0x151b23),
@@ -96,6 +97,7 @@ const DARK: Theme = Theme {
     ],
 };
 
+/// Colors for the light color scheme, and for reports.
 const LIGHT: Theme = Theme {
     background: Color::hex(0xf7f9fb),
     well: Color::hex(0xffffff),

@@ -9,11 +9,11 @@ use crate::workspace;
 
 /// Default seconds for each target: more than an hour in total.
 const SECONDS: u32 = 300;
-/// Limits for one input: seconds, MiB of the process, MiB of one allocation, and its length (64 KiB,
-/// that of the longest seed).
+/// Limits for one input: seconds, MiB of the process, MiB of one allocation, and its length
+/// (64 KiB, that of the longest seed).
 const LIMITS: [&str; 4] = ["-timeout=10", "-rss_limit_mb=512", "-malloc_limit_mb=256", "-max_len=65536"];
-/// A stable compiler supports coverage but no sanitizers, which find little in safe Rust. cargo-fuzz
-/// defaults to one codegen unit, which builds more slowly.
+/// A stable compiler supports coverage but no sanitizers, which find little in safe Rust.
+/// cargo-fuzz defaults to one codegen unit, which builds more slowly.
 const BUILD: [&str; 7] =
     ["--sanitizer", "none", "--debug-assertions", "--codegen-units", "16", "--features", "libfuzzer"];
 

@@ -1,12 +1,12 @@
 //! `cargo xtask`: the project's tasks that take more than one cargo command.
 //!
-//! It builds the page and the binary that embeds it, runs all tests, and installs missing tools. It
-//! is not a build system: each step is a command that could be typed by hand, printed before it runs.
+//! It builds the page and the binary that embeds it, runs all tests, and installs missing tools.
+//! It is not a build system: each step is a command that could be typed by hand, and is printed.
 //!
 //! - [`tools`] detects and installs external tools.
-//! - [`build`] compiles the viewer to WebAssembly and builds the binary; [`page`] compresses the page.
+//! - [`build`] compiles the viewer and builds the binary; [`page`] compresses the page.
 //! - [`plan`] runs named steps in order and prints a summary.
-//! - [`test`] lists the steps of `cargo xtask test`.
+//! - [`mod@test`] lists the steps of `cargo xtask test`.
 //! - [`package`] packages every published crate and builds a program against the packages.
 //! - [`exports`] reads exported files with the Python packages of the tools that they are for.
 //! - [`measure`] runs the browser and live benchmarks and takes the README's screenshots.

@@ -1,4 +1,4 @@
-//! Benchmarks that need the built binary: in a browser, and of live recordings. Also the screenshots.
+//! Benchmarks that need the built binary: in a browser, and of live recordings. Also screenshots.
 
 use std::env;
 use std::path::PathBuf;

@@ -23,7 +23,7 @@ const PUBLISHED: [&str; 9] = [
 /// Packages the crates, unpacks them, and builds and runs the scratch programs.
 pub(crate) fn check() -> Result<()> {
     let mut package = cargo();
-    // Unpacking and building the scratch programs verifies the packages; cargo would build each anew.
+    // The scratch programs verify the packages; cargo would build each of them anew.
     package.args(["package", "--no-verify", "--allow-dirty"]);
     for name in PUBLISHED {
         package.args(["--package", name]);

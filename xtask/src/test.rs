@@ -91,15 +91,26 @@ fn clippy_wasm() -> Result<()> {
     clippy(&["--package", "vramscope-viewer", "--lib", "--tests", "--examples"])
 }
 
-/// The collector's features, each alone: features are additive, so every one must compile by itself.
-const COLLECTOR_FEATURES: [&str; 8] =
-    ["", "cuda,cuda-13000", "metrics", "nvml", "push", "server", "tls", "tracing-layer"];
+/// The collector's features, each alone. Features are additive, so each must compile by itself.
+const COLLECTOR_FEATURES: [&str; 11] = [
+    "",
+    "cuda-13000",
+    "follow",
+    "half",
+    "metrics",
+    "native-stacks",
+    "nvml",
+    "push",
+    "server",
+    "tls,push",
+    "tracing-layer",
+];
 
 /// Checks each feature of the collector alone, and that a recorder without any stays small.
 fn check_features() -> Result<()> {
     for features in COLLECTOR_FEATURES {
         let check = ["check", "--package", "vramscope-collector", "--no-default-features", "--features", features];
-        shell::run(&mut cargo().args(check))?;
+        shell::run(cargo().args(check))?;
     }
     let tree = ["tree", "--package", "vramscope-collector", "--no-default-features", "--edges", "normal"];
     let tree = shell::output(cargo().args(tree).args(["--prefix", "none"])).ok_or("`cargo tree` failed")?;

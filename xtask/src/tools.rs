@@ -79,7 +79,8 @@ impl Tool {
             Self::Rustfmt => shell::output(cargo().args(["fmt", "--version"])).is_some(),
             Self::Clippy => shell::output(cargo().args(["clippy", "--version"])).is_some(),
             Self::Chromium => is_on_path("chromedriver") && BROWSERS.into_iter().any(is_installed_browser),
-            // Debian packages ensurepip separately. DuckDB and protobuf no longer support older Pythons.
+            // Debian packages ensurepip separately. DuckDB and protobuf do not support older
+            // Pythons.
             Self::Python => {
                 let check = "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))";
                 shell::output(command("python3").args(["-c", check])).is_some()

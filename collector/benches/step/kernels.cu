@@ -1,4 +1,5 @@
-// What a step of the bench computes beside products of matrices. Each kernel has a thread for each number that it writes.
+// The operations of the bench's training step other than matrix products. Each kernel has one
+// thread per number that it writes.
 
 extern "C" __global__ void add_bias(const float *x, const float *bias, float *y, int count, int width) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -47,7 +48,7 @@ extern "C" __global__ void descend(float *parameter, const float *update, float 
     if (i < count) parameter[i] -= rate * update[i];
 }
 
-// A thread for each column.
+// One thread per column.
 extern "C" __global__ void column_sums(const float *x, float *sums, int rows, int width) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= width) return;

@@ -1,5 +1,5 @@
-//! A net of eight residual blocks that learns a fixed batch, every tensor of which is in the pool: what the step of a transformer asks for,
-//! without the attention.
+//! A net of eight residual blocks that learns a fixed batch. Every tensor is in the pool: the
+//! allocations of a transformer's training step, without attention.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,22 +10,25 @@ use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKe
 use cudarc::nvrtc;
 use vramscope_collector::{Category, CudaDevice, CudaPool, PoolSlice, PoolStream};
 
-/// Two texts of 128 tokens.
+/// Rows of the batch: two sequences of 128 tokens.
 const ROWS: usize = 256;
+/// Width of the residual stream.
 const WIDTH: usize = 512;
+/// Width of a block's hidden layer.
 const WIDE: usize = 4 * WIDTH;
 const BLOCKS: usize = 8;
+/// Learning rate.
 const RATE: f32 = 1e-3;
 
 type Tensor = PoolSlice<f32, CudaDevice>;
 
-/// Whether there is what this needs beside the driver.
+/// Returns true if cuBLAS and NVRTC are installed.
 pub(crate) fn has_libraries() -> bool {
     // SAFETY: Loading the libraries runs their initializers, which are meant to run in any program.
     unsafe { cublas::sys::is_culib_present() && nvrtc::sys::is_culib_present() }
 }
 
-/// A parameter, and what the optimizer keeps of it.
+/// A parameter with its optimizer state and gradient.
 struct Parameter {
     value: Tensor,
     mean: Tensor,
@@ -33,13 +36,13 @@ struct Parameter {
     gradient: Option<Tensor>,
 }
 
-/// x + W2 gelu(W1 x + b1) + b2
+/// A residual block: x + W2 gelu(W1 x + b1) + b2.
 struct Block {
     weights: [Parameter; 2],
     biases: [Parameter; 2],
 }
 
-/// What the backward pass needs of the forward pass of a block.
+/// Activations of a block that its backward pass needs.
 struct Saved {
     x: Tensor,
     wide: Tensor,
@@ -50,19 +53,20 @@ struct Kernels(Arc<cudarc::driver::CudaModule>);
 
 impl Kernels {
     fn load(&self, name: &str) -> CudaFunction {
-        self.0.load_function(name).expect("it is among the kernels")
+        self.0.load_function(name).expect("the module has the kernel")
     }
 }
 
-/// Does the arithmetic, each result in memory of the pool.
-struct Machine {
+/// Runs operations on the GPU. Every result is allocated from the pool.
+struct Operations {
     stream: Arc<CudaStream>,
     pool: PoolStream<CudaDevice>,
     blas: CudaBlas,
     kernels: std::collections::HashMap<&'static str, CudaFunction>,
-    /// How long the processor is busy before the GPU is given an operation.
+    /// Time to spin before each operation.
     spin: Duration,
-    operations: usize,
+    /// Operations of the current step.
+    count: usize,
 }
 
 const KERNELS: [&str; 9] =
@@ -70,36 +74,37 @@ const KERNELS: [&str; 9] =
 
 /// Launches a kernel over `count` threads.
 macro_rules! launch {
-    ($machine:expr, $name:literal, $count:expr, $($argument:expr),+) => {{
-        $machine.dispatch();
+    ($ops:expr, $name:literal, $count:expr, $($argument:expr),+) => {{
+        $ops.dispatch();
         let config = LaunchConfig::for_num_elems($count as u32);
-        let mut launch = $machine.stream.launch_builder(&$machine.kernels[$name]);
-        // SAFETY: The arguments are those of the kernel, whose threads touch no number beyond the counts given.
-        unsafe { launch$(.arg($argument))+.launch(config) }.expect("it runs");
+        let mut launch = $ops.stream.launch_builder(&$ops.kernels[$name]);
+        // SAFETY: The arguments match the kernel's parameters, and its threads stay within the
+        // counts given.
+        unsafe { launch$(.arg($argument))+.launch(config) }.expect("the kernel is launched");
     }};
 }
 
-impl Machine {
+impl Operations {
     fn new(context: &Arc<CudaContext>, pool: &CudaPool) -> Self {
-        let ptx = nvrtc::compile_ptx(include_str!("kernels.cu")).expect("it compiles");
-        let kernels = Kernels(context.load_module(ptx).expect("a module"));
+        let ptx = nvrtc::compile_ptx(include_str!("kernels.cu")).expect("the kernels compile");
+        let kernels = Kernels(context.load_module(ptx).expect("the module can be loaded"));
         let stream = context.default_stream();
-        let blas = CudaBlas::new(Arc::clone(&stream)).expect("it was found");
+        let blas = CudaBlas::new(Arc::clone(&stream)).expect("cuBLAS is installed");
         Self {
             pool: pool.on(&stream),
             blas,
             kernels: KERNELS.into_iter().map(|name| (name, kernels.load(name))).collect(),
             stream,
             spin: Duration::ZERO,
-            operations: 0,
+            count: 0,
         }
     }
 
     fn dispatch(&mut self) {
-        self.operations += 1;
+        self.count += 1;
         if !self.spin.is_zero() {
-            let begin = Instant::now();
-            while begin.elapsed() < self.spin {
+            let start = Instant::now();
+            while start.elapsed() < self.spin {
                 std::hint::spin_loop();
             }
         }
@@ -107,31 +112,32 @@ impl Machine {
 
     #[track_caller]
     fn tensor(&self, count: usize) -> Tensor {
-        // SAFETY: Whatever is made of it writes all of it before any of it is read.
-        unsafe { self.pool.alloc::<f32>(count) }.expect("the GPU has room")
+        // SAFETY: Every operation writes its whole result before anything reads it.
+        unsafe { self.pool.alloc::<f32>(count) }.expect("the GPU has enough memory")
     }
 
-    /// a b, with either turned over first, as row-major matrices: `rows` by `inner` by `columns`.
+    /// Multiplies two row-major matrices, `rows` by `inner` and `inner` by `columns`, each
+    /// transposed first where `transposed` is true.
     #[track_caller]
-    fn product(&mut self, a: &Tensor, b: &Tensor, [rows, inner, columns]: [usize; 3], turned: [bool; 2]) -> Tensor {
+    fn product(&mut self, a: &Tensor, b: &Tensor, [rows, inner, columns]: [usize; 3], transposed: [bool; 2]) -> Tensor {
         let mut out = self.tensor(rows * columns);
         self.dispatch();
-        // cuBLAS has matrices by columns: what it is given is the product turned over, b' a'.
-        let operation = |is_turned| if is_turned { CUBLAS_OP_T } else { CUBLAS_OP_N };
+        // cuBLAS uses column-major matrices, so it computes the transposed product bᵀ aᵀ.
+        let operation = |is_transposed| if is_transposed { CUBLAS_OP_T } else { CUBLAS_OP_N };
         let config = GemmConfig {
-            transa: operation(turned[1]),
-            transb: operation(turned[0]),
+            transa: operation(transposed[1]),
+            transb: operation(transposed[0]),
             m: columns as i32,
             n: rows as i32,
             k: inner as i32,
             alpha: 1.0,
-            lda: if turned[1] { inner } else { columns } as i32,
-            ldb: if turned[0] { rows } else { inner } as i32,
+            lda: if transposed[1] { inner } else { columns } as i32,
+            ldb: if transposed[0] { rows } else { inner } as i32,
             beta: 0.0,
             ldc: columns as i32,
         };
-        // SAFETY: Each of the three is a matrix of that size.
-        unsafe { self.blas.gemm(config, b, a, &mut out) }.expect("it runs");
+        // SAFETY: The three matrices have the sizes in `config`.
+        unsafe { self.blas.gemm(config, b, a, &mut out) }.expect("cuBLAS multiplies");
         out
     }
 
@@ -156,7 +162,7 @@ impl Machine {
         dx
     }
 
-    /// a x + b y
+    /// Returns a x + b y.
     #[track_caller]
     fn sum(&mut self, [a, b]: [f32; 2], x: &Tensor, y: &Tensor) -> Tensor {
         let (mut z, count) = (self.tensor(x.len()), x.len() as i32);
@@ -171,7 +177,7 @@ impl Machine {
         sums
     }
 
-    /// A step of Adam, whose bias is not corrected.
+    /// Applies a step of Adam, without bias correction.
     fn descend(&mut self, parameter: &mut Parameter) {
         let Some(gradient) = parameter.gradient.take() else { return };
         let count = gradient.len() as i32;
@@ -187,19 +193,19 @@ impl Machine {
     }
 }
 
-/// A net in training.
+/// A net with its batch and optimizer state.
 pub(crate) struct Net {
-    machine: Machine,
+    ops: Operations,
     blocks: Vec<Block>,
-    given: Tensor,
-    wanted: Tensor,
+    input: Tensor,
+    target: Tensor,
+    /// Operations of the last step.
     operations: usize,
-    last: Vec<f32>,
 }
 
 impl Net {
     pub(crate) fn new(context: &Arc<CudaContext>, pool: &CudaPool) -> Self {
-        let machine = Machine::new(context, pool);
+        let ops = Operations::new(context, pool);
         let mut seed = 1u64;
         let mut random = |count: usize, scale: f32| {
             let _parameter = pool.category(Category::Parameter);
@@ -209,11 +215,11 @@ impl Net {
                     ((seed >> 40) as f32 / (1 << 24) as f32 - 0.5) * scale
                 })
                 .collect();
-            machine.pool.clone_htod(&values).expect("the GPU has room")
+            ops.pool.clone_htod(&values).expect("the GPU has enough memory")
         };
         let mut parameter = |count: usize, scale: f32| {
             let _state = pool.category(Category::OptimizerState);
-            let zeros = || machine.pool.alloc_zeros::<f32>(count).expect("the GPU has room");
+            let zeros = || ops.pool.alloc_zeros::<f32>(count).expect("the GPU has enough memory");
             Parameter { value: random(count, scale), mean: zeros(), square: zeros(), gradient: None }
         };
         let mut block = || Block {
@@ -221,49 +227,49 @@ impl Net {
             biases: [parameter(WIDE, 0.0), parameter(WIDTH, 0.0)],
         };
         let blocks = (0..BLOCKS).map(|_| block()).collect();
-        let (given, wanted) = (random(ROWS * WIDTH, 2.0), random(ROWS * WIDTH, 2.0));
-        Self { machine, blocks, given, wanted, operations: 0, last: Vec::new() }
+        let (input, target) = (random(ROWS * WIDTH, 2.0), random(ROWS * WIDTH, 2.0));
+        Self { ops, blocks, input, target, operations: 0 }
     }
 
-    /// A step of training, the GPU's work included; the processor is busy for `spin` before each operation.
+    /// Trains one step and waits for the GPU. The processor spins for `spin` before each operation.
     pub(crate) fn step(&mut self, spin: Duration) {
-        self.machine.spin = spin;
-        self.machine.operations = 0;
-        let pool = self.machine.pool.pool().clone();
+        self.ops.spin = spin;
+        self.ops.count = 0;
+        let pool = self.ops.pool.pool().clone();
         let _step = pool.scope("step");
         let (output, saved) = self.forward(&pool);
         let difference = {
             let _loss = pool.scope("loss");
-            self.machine.sum([1.0, -1.0], &output, &self.wanted)
+            self.ops.sum([1.0, -1.0], &output, &self.target)
         };
         drop(output);
         self.backward(&pool, &difference, saved);
         {
             let _optimizer = pool.scope_with("optimizer", Category::Temporary);
-            let Self { machine, blocks, .. } = self;
+            let Self { ops, blocks, .. } = self;
             let parameters = blocks.iter_mut().flat_map(|block| block.weights.iter_mut().chain(&mut block.biases));
-            parameters.for_each(|parameter| machine.descend(parameter));
+            parameters.for_each(|parameter| ops.descend(parameter));
         }
-        self.operations = self.machine.operations;
-        self.machine.stream.synchronize().expect("the GPU works");
+        self.operations = self.ops.count;
+        self.ops.stream.synchronize().expect("the GPU completes its work");
         drop(difference);
     }
 
     fn forward(&mut self, pool: &CudaPool) -> (Tensor, Vec<Saved>) {
         let _forward = pool.scope_with("forward", Category::Activation);
-        let Self { machine, blocks, given, .. } = self;
-        let mut x = machine.sum([1.0, 0.0], given, given);
+        let Self { ops, blocks, input, .. } = self;
+        let mut x = ops.sum([1.0, 0.0], input, input);
         let mut saved = Vec::with_capacity(BLOCKS);
         for (n, block) in blocks.iter().enumerate() {
             let _block = pool.scope(NAMES[n]);
-            let product = machine.product(&x, &block.weights[0].value, [ROWS, WIDTH, WIDE], [false; 2]);
-            let wide = machine.add_bias(&product, &block.biases[0].value);
+            let product = ops.product(&x, &block.weights[0].value, [ROWS, WIDTH, WIDE], [false; 2]);
+            let wide = ops.add_bias(&product, &block.biases[0].value);
             drop(product);
-            let active = machine.gelu(&wide);
-            let product = machine.product(&active, &block.weights[1].value, [ROWS, WIDE, WIDTH], [false; 2]);
-            let added = machine.add_bias(&product, &block.biases[1].value);
+            let active = ops.gelu(&wide);
+            let product = ops.product(&active, &block.weights[1].value, [ROWS, WIDE, WIDTH], [false; 2]);
+            let added = ops.add_bias(&product, &block.biases[1].value);
             drop(product);
-            let next = machine.sum([1.0, 1.0], &x, &added);
+            let next = ops.sum([1.0, 1.0], &x, &added);
             saved.push(Saved { x: std::mem::replace(&mut x, next), wide, active });
         }
         (x, saved)
@@ -271,39 +277,39 @@ impl Net {
 
     fn backward(&mut self, pool: &CudaPool, difference: &Tensor, mut saved: Vec<Saved>) {
         let _backward = pool.scope_with("backward", Category::Gradient);
-        let Self { machine, blocks, .. } = self;
-        // Of the mean of squares.
+        let Self { ops, blocks, .. } = self;
+        // The gradient of the mean of squares.
         let scale = 2.0 / (ROWS * WIDTH) as f32;
-        let mut dy = machine.sum([scale, 0.0], difference, difference);
+        let mut dy = ops.sum([scale, 0.0], difference, difference);
         for (n, block) in blocks.iter_mut().enumerate().rev() {
             let _block = pool.scope(NAMES[n]);
             let Some(Saved { x, wide, active }) = saved.pop() else { return };
-            block.weights[1].gradient = Some(machine.product(&active, &dy, [WIDE, ROWS, WIDTH], [true, false]));
-            block.biases[1].gradient = Some(machine.column_sums(&dy, WIDTH));
+            block.weights[1].gradient = Some(ops.product(&active, &dy, [WIDE, ROWS, WIDTH], [true, false]));
+            block.biases[1].gradient = Some(ops.column_sums(&dy, WIDTH));
             drop(active);
-            let d_active = machine.product(&dy, &block.weights[1].value, [ROWS, WIDTH, WIDE], [false, true]);
-            let d_wide = machine.gelu_backward(&wide, &d_active);
+            let d_active = ops.product(&dy, &block.weights[1].value, [ROWS, WIDTH, WIDE], [false, true]);
+            let d_wide = ops.gelu_backward(&wide, &d_active);
             drop((wide, d_active));
-            block.weights[0].gradient = Some(machine.product(&x, &d_wide, [WIDTH, ROWS, WIDE], [true, false]));
-            block.biases[0].gradient = Some(machine.column_sums(&d_wide, WIDE));
-            let dx = machine.product(&d_wide, &block.weights[0].value, [ROWS, WIDE, WIDTH], [false, true]);
+            block.weights[0].gradient = Some(ops.product(&x, &d_wide, [WIDTH, ROWS, WIDE], [true, false]));
+            block.biases[0].gradient = Some(ops.column_sums(&d_wide, WIDE));
+            let dx = ops.product(&d_wide, &block.weights[0].value, [ROWS, WIDE, WIDTH], [false, true]);
             drop((x, d_wide));
-            dy = machine.sum([1.0, 1.0], &dy, &dx);
+            dy = ops.sum([1.0, 1.0], &dy, &dx);
         }
     }
 
-    /// How many operations the last step gave the GPU.
+    /// Returns the number of operations of the last step.
     pub(crate) fn operations(&self) -> usize {
         self.operations
     }
 
-    /// How far the net is from what it is to learn: the mean of squares.
+    /// Returns the mean squared error.
     pub(crate) fn loss(&mut self) -> f64 {
-        let pool = self.machine.pool.pool().clone();
+        let pool = self.ops.pool.pool().clone();
         let (output, _) = self.forward(&pool);
-        let difference = self.machine.sum([1.0, -1.0], &output, &self.wanted);
-        self.last = difference.read().expect("the GPU works");
-        self.last.iter().map(|value| f64::from(value * value)).sum::<f64>() / self.last.len() as f64
+        let difference = self.ops.sum([1.0, -1.0], &output, &self.target);
+        let differences = difference.read().expect("the GPU completes its work");
+        differences.iter().map(|value| f64::from(value * value)).sum::<f64>() / differences.len() as f64
     }
 }
 

@@ -17,18 +17,18 @@ use vramscope_trace::{
 use super::source::{Entry, MAX_PENDING_WEIGHT, MergeContext, Pending, Source};
 use crate::process::Process;
 
-/// The longest that an entry waits for a silent process. A recorder sends events every 20 ms;
-/// delays of a busy machine and of the connection are well below this.
+/// The longest that an entry waits for a silent process, in nanoseconds: 0.2 s. A recorder sends
+/// events every 20 ms; delays of a busy machine and of the connection are well below this.
 pub(super) const WAIT_NS: u64 = 200_000_000;
-/// How long nothing is merged if a process started well before the server. A process reconnects
-/// within this time.
+/// How long nothing is merged if a process started well before the server, in nanoseconds: 6 s. A
+/// process reconnects within this time.
 pub(super) const HOLD_NS: u64 = 6_000_000_000;
-/// For this long after its first connection, a process that still sends old events is waited for,
-/// as long as it keeps sending.
+/// For this long after its first connection (30 s, in nanoseconds), a process that still sends old
+/// events is waited for, as long as it keeps sending.
 const CATCH_UP_NS: u64 = 30_000_000_000;
-/// The most processes, including disconnected ones that may reconnect.
+/// The most processes that the merger remembers, including disconnected ones that may reconnect.
 const MAX_PROCESSES: usize = 256;
-/// The most segments and blocks of all processes: the limit of a full state.
+/// The most segments and blocks of all processes together: the limit of a full state.
 const MAX_RANGES: usize = 1 << 20;
 /// The mark on a process's devices when its recording has ended.
 const ENDED_MARK: &str = "process ended";
@@ -37,15 +37,15 @@ const LOST_MARK: &str = "connection to the process lost";
 /// The error of a connection that a newer one of the same process has replaced.
 const REPLACED: &str = "the process has opened another connection";
 
-/// The destination of the merged recording.
+/// The destination of the merged recording: its events as a [`Sink`], and its header.
 pub(super) trait Output: Sink {
     /// Replaces the recording's info.
-    fn head(&mut self, info: &RecordingInfo);
+    fn update_info(&mut self, info: &RecordingInfo);
     /// Returns the memory state after the last merged event.
     fn state(&self) -> &MemoryState;
 }
 
-/// One connection of a process.
+/// Identifies one connection of a process in calls of the [`Merger`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Joined {
     pub(super) identity: String,
@@ -56,7 +56,7 @@ pub(super) struct Joined {
     pub(super) is_reconnect: bool,
 }
 
-/// The state of a process that disconnected.
+/// How complete the recording of a process is when it disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Left {
     pub(super) has_ended: bool,
@@ -86,21 +86,26 @@ impl<O: Output> Merger<O> {
         Self { output, context, sources: Vec::new(), last_ns: 0, connections: 0, hold_until_unix_ns: 0 }
     }
 
+    /// Converts a time in nanoseconds since 1970 to the merged recording's time.
     fn now_ns(&self, now_unix_ns: u64) -> u64 {
         self.context.now_ns(now_unix_ns)
     }
 
+    /// Returns the index in `sources` of the process whose recording has this identity, if it is
+    /// known.
     fn source_index(&self, identity: &str) -> Option<usize> {
         self.sources.iter().position(|source| source.process.identity == identity)
     }
 
-    /// Returns the source of a connection, if it is the process's newest connection.
+    /// Returns the source of a connection, or `None` if the process is unknown or has opened a
+    /// newer connection.
     fn source(&mut self, joined: &Joined) -> Option<&mut Source> {
         let index = self.source_index(&joined.identity)?;
         Some(&mut self.sources[index]).filter(|source| source.connection == Some(joined.connection))
     }
 
-    /// Connects a process, for the first time or again.
+    /// Connects a process, for the first time or again. `now_unix_ns` is the current time in
+    /// nanoseconds since 1970, as in all methods of the merger.
     ///
     /// # Errors
     /// If its stream was refused before, or there are too many processes.
@@ -126,7 +131,8 @@ impl<O: Output> Merger<O> {
         Ok(Joined { identity, connection: self.connections, resume: source.next, is_reconnect: known.is_some() })
     }
 
-    /// At the limit on processes, forgets the one that has been disconnected the longest.
+    /// Makes room for another process: at the limit, forgets the one that has been disconnected the
+    /// longest. Fails if all are connected.
     fn ensure_capacity(&mut self, now_unix_ns: u64) -> Result<(), String> {
         if self.sources.len() < MAX_PROCESSES {
             return Ok(());
@@ -154,7 +160,8 @@ impl<O: Output> Merger<O> {
         self.resume_push(joined, now_unix_ns)
     }
 
-    /// Decodes chunks that exceeded the limit on pending entries before.
+    /// Decodes pushed chunks that were left because too many entries were pending. Returns true if
+    /// all are decoded; otherwise it must be called again later.
     ///
     /// # Errors
     /// See [`push`](Self::push).
@@ -166,6 +173,8 @@ impl<O: Output> Merger<O> {
         decoded
     }
 
+    /// Alternates decoding the chunks of a connection's process and merging, until all are decoded
+    /// (returns true) or nothing more can be merged for now (returns false).
     fn decode(&mut self, joined: &Joined, now_unix_ns: u64) -> Result<bool, String> {
         loop {
             let source = self.source(joined).ok_or(REPLACED)?;
@@ -192,7 +201,7 @@ impl<O: Output> Merger<O> {
         self.output.state().devices().map(|(_, device)| device.blocks().len() + device.segments().len()).sum()
     }
 
-    /// Ends a process's recording.
+    /// Marks a process's recording as complete, at the process's request. It stays connected.
     pub(super) fn end(&mut self, joined: &Joined, now_unix_ns: u64) {
         self.mark(joined, ENDED_MARK, now_unix_ns);
         if let Some(source) = self.source(joined) {
@@ -200,7 +209,8 @@ impl<O: Output> Merger<O> {
         }
     }
 
-    /// Disconnects a process. Returns `None` if a newer connection has replaced this one.
+    /// Disconnects a process, which may reconnect later. Returns `None` if a newer connection has
+    /// replaced this one.
     pub(super) fn leave(&mut self, joined: &Joined, now_unix_ns: u64) -> Option<Left> {
         let has_ended = self.source(joined)?.has_ended;
         if !has_ended {
@@ -211,7 +221,7 @@ impl<O: Output> Merger<O> {
         Some(Left { has_ended, lost: source.lost })
     }
 
-    /// Adds a mark to all devices of a process.
+    /// Adds a mark named `name` to the pending entries of a process, on each of its devices.
     fn mark(&mut self, joined: &Joined, name: &str, now_unix_ns: u64) {
         let (name, now_ns) = (self.context.table.interner.string(name), self.now_ns(now_unix_ns));
         let Some(source) = self.source(joined) else { return };
@@ -241,8 +251,8 @@ impl<O: Output> Merger<O> {
         devices.len()
     }
 
-    /// Merges the entries that are ready, or everything pending if `all` is true. Returns their
-    /// number.
+    /// Passes pending entries to the output in order of time: those that need not wait for other
+    /// processes, or everything if `all` is true. Returns their number.
     pub(super) fn merge(&mut self, now_unix_ns: u64, all: bool) -> u64 {
         if now_unix_ns < self.hold_until_unix_ns && !all {
             return 0;
@@ -274,8 +284,9 @@ impl<O: Output> Merger<O> {
         }
     }
 
-    /// Returns the source with the next entry and the time up to which its entries are next, or
-    /// `None` if the next entry must wait.
+    /// Returns the index of the source with the earliest pending entry, and the time up to which
+    /// its entries precede those of all others; `None` if that entry must wait for other processes.
+    /// `all` disregards the processes that have nothing pending.
     fn next_source(&self, now_ns: u64, all: bool) -> Option<(usize, u64)> {
         let mut first: Option<(u64, usize)> = None;
         // The first pending time of the other sources, and the time before which no connected
@@ -318,16 +329,18 @@ impl<O: Output> Merger<O> {
         (time_ns <= known_ns || is_due).then_some((index, second_ns.min(known_ns)))
     }
 
-    /// Outputs the new info, if it has changed, and new definitions.
+    /// Passes the new header, if it has changed, and new definitions to the output.
     fn output_definitions(&mut self) {
         if std::mem::take(&mut self.context.info_changed) {
-            self.output.head(&self.info());
+            self.output.update_info(&self.info());
         }
         for definition in self.context.table.interner.take_new() {
             self.output.define(&definition);
         }
     }
 
+    /// Returns the header of the merged recording, with up to three programs' names and all
+    /// devices.
     fn info(&self) -> RecordingInfo {
         let mut programs: Vec<&str> = Vec::new();
         for source in &self.sources {
@@ -345,6 +358,8 @@ impl<O: Output> Merger<O> {
         }
     }
 
+    /// Passes an entry that was pending for the source at `index` to the output. Times never
+    /// decrease.
     fn output_entry(&mut self, index: usize, pending: Pending) {
         self.last_ns = self.last_ns.max(pending.time_ns);
         let time_ns = self.last_ns;
@@ -395,11 +410,12 @@ impl<O: Output> Merger<O> {
         self.running().flat_map(|source| source.devices.values().map(|device| device.0)).collect()
     }
 
+    /// Iterates over the connected processes whose recording has not ended.
     fn running(&self) -> impl Iterator<Item = &Source> {
         self.sources.iter().filter(|source| source.connection.is_some() && !source.has_ended)
     }
 
-    /// Merges everything that is left, and returns the output.
+    /// Merges everything that is left, without waiting for any process, and returns the output.
     pub(super) fn finish(mut self, now_unix_ns: u64) -> O {
         for index in 0..self.sources.len() {
             // An error ends the source; its process is no longer connected to receive the reason.

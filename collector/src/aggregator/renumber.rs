@@ -6,12 +6,12 @@ use vramscope_trace::{Definition, Frame, FrameId, Interner, Site, SiteId, StackI
 /// Bytes that one definition takes besides its text: in [`SourceNumbers`], in the process's decoder
 /// and in the merged table.
 const DEFINITION_OVERHEAD: usize = 64;
-/// The most bytes of one process's definitions.
+/// The most bytes of one process's definitions; further ones become "unknown".
 const MAX_PROCESS_BYTES: usize = 64 << 20;
-/// The most bytes of all processes' definitions.
+/// The most bytes of all processes' definitions; further ones become "unknown".
 const MAX_TABLE_BYTES: usize = 512 << 20;
 
-/// The definitions of the merged recording.
+/// The definitions (strings, frames, stacks, sites) of the merged recording, with their limit.
 #[derive(Debug, Default)]
 pub(super) struct DefinitionTable {
     pub(super) interner: Interner,
@@ -19,7 +19,7 @@ pub(super) struct DefinitionTable {
 }
 
 impl DefinitionTable {
-    /// Frees the budget of a process that is forgotten.
+    /// Subtracts the definitions of a process that is forgotten from the limit on all definitions.
     ///
     /// Only half of it: what the process added to the table stays there.
     pub(super) fn forget(&mut self, numbers: &SourceNumbers) {
@@ -27,7 +27,8 @@ impl DefinitionTable {
     }
 }
 
-/// The merged recording's numbers of one process's definitions, by the process's own numbers.
+/// For one process, the merged recording's number of each of its definitions, by the number that
+/// the process gave it.
 #[derive(Debug, Default)]
 pub(super) struct SourceNumbers {
     strings: Vec<StringId>,
@@ -47,7 +48,8 @@ fn lookup<T: Copy + Default>(list: &[T], number: u32) -> T {
 }
 
 impl SourceNumbers {
-    /// Adds the process's next definition to the table. Beyond a limit, definitions become unknown.
+    /// Adds the process's next definition to the table. Beyond a limit, definitions become number
+    /// 0, "unknown".
     pub(super) fn define(&mut self, definition: &Definition, table: &mut DefinitionTable) {
         let text_bytes = if let Definition::String(text) = definition { text.len() } else { 0 };
         let bytes = DEFINITION_OVERHEAD + text_bytes;

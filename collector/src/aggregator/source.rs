@@ -13,17 +13,18 @@ use crate::process::{Process, plain};
 
 /// The most devices of one process.
 const MAX_DEVICES: usize = 64;
-/// The most entries of one process that may be pending: events, and segments and blocks of states.
+/// The most entries of one process that may be pending. A full state counts as its number of
+/// segments and blocks.
 pub(super) const MAX_PENDING_WEIGHT: usize = 1 << 16;
 /// The most devices of all processes, including disconnected ones.
 const MAX_ALL_DEVICES: usize = 2048;
-/// Times less than this long ago count as current.
+/// Nanoseconds: times less than 1 s ago count as current.
 const CURRENT_NS: u64 = 1_000_000_000;
-/// The longest time between the first process's start and the server's: a month. A process with an
-/// earlier start has a wrong clock.
+/// The longest time between the first process's start and the server's, in nanoseconds: 31 days. A
+/// process with an earlier start has a wrong clock.
 const MAX_EARLIER_NS: u64 = 31 * 24 * 3600 * 1_000_000_000;
 
-/// An entry that waits to be merged.
+/// A decoded entry that waits to be merged. Its times are in nanoseconds of the merged recording.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) time_ns: u64,
@@ -32,6 +33,8 @@ pub(super) struct Pending {
     pub(super) entry: Entry,
 }
 
+/// A decoded part of one process's recording. Events and annotations already have the merged
+/// recording's numbers, a full state has the process's own.
 #[derive(Debug)]
 pub(super) enum Entry {
     Event(EventKind, DeviceId),
@@ -44,6 +47,7 @@ pub(super) enum Entry {
 }
 
 impl Entry {
+    /// Returns how much the entry counts toward [`MAX_PENDING_WEIGHT`].
     fn weight(&self) -> usize {
         match self {
             Self::State { state, .. } => {
@@ -54,7 +58,7 @@ impl Entry {
     }
 }
 
-/// What the sources of all processes share.
+/// State that the sources of all processes share: definitions, devices and the time base.
 #[derive(Debug)]
 pub(super) struct MergeContext {
     pub(super) table: DefinitionTable,
@@ -85,7 +89,7 @@ impl MergeContext {
         }
     }
 
-    /// Returns a number for a new device: its process's rank, so that devices are in the order of
+    /// Returns an unused device number: the process's rank, so that devices are in the order of
     /// ranks, or else the number after the last.
     fn new_device_number(&self, rank: Option<u32>) -> u16 {
         let rank = rank.and_then(|rank| u16::try_from(rank).ok());
@@ -93,12 +97,13 @@ impl MergeContext {
         rank_number.unwrap_or_else(|| self.devices.keys().next_back().map_or(0, |last| last + 1))
     }
 
-    /// Converts a Unix time to the merged recording's time.
+    /// Converts a time in nanoseconds since 1970 to nanoseconds of the merged recording.
     pub(super) fn now_ns(&self, unix_ns: u64) -> u64 {
         unix_ns.saturating_sub(self.epoch_unix_ns)
     }
 
-    /// Sets the epoch from the first process if it started before the server.
+    /// Moves time 0 of the merged recording to the start of the first process, in nanoseconds since
+    /// 1970, if that was before the server's start. Later calls change nothing.
     fn set_epoch(&mut self, epoch_unix_ns: u64) {
         let earlier_ns = self.epoch_unix_ns.saturating_sub(epoch_unix_ns);
         if !self.is_epoch_final && (1..MAX_EARLIER_NS).contains(&earlier_ns) {
@@ -109,7 +114,8 @@ impl MergeContext {
     }
 }
 
-/// One process's stream, and what is pending of it.
+/// One process's stream: its decoder, its numbers in the merged recording, and its entries that
+/// wait to be merged.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) process: Process,
@@ -187,7 +193,7 @@ impl Source {
         }
     }
 
-    /// Adds whole chunks, for [`step`](Self::step) to decode.
+    /// Adds the bytes of whole chunks, for [`step`](Self::step) to decode.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.decoder.push(bytes);
     }
@@ -224,6 +230,8 @@ impl Source {
         Ok(false)
     }
 
+    /// Handles the header of the process's recording: the first one sets the time base; each
+    /// updates the devices and the settings.
     fn take_info(&mut self, info: &RecordingInfo, context: &mut MergeContext) -> Result<(), String> {
         if self.shift_ns.is_none() {
             let epoch_ns = if info.epoch_unix_ns > 0 { info.epoch_unix_ns } else { self.process.epoch_unix_ns };
@@ -241,7 +249,8 @@ impl Source {
         Ok(())
     }
 
-    /// Updates the shared device infos.
+    /// Updates the infos of this process's devices in `context`, and notes there whether any
+    /// changed.
     fn update_devices(&self, context: &mut MergeContext) {
         for (&local, &merged) in &self.devices {
             let info = self.device_info(local, merged);
@@ -249,7 +258,8 @@ impl Source {
         }
     }
 
-    /// Returns a device's info for the merged recording.
+    /// Returns the info, for the merged recording's header, of the device with number `local` in
+    /// the process and `merged` in the merged recording.
     fn device_info(&self, local: DeviceId, merged: DeviceId) -> DeviceInfo {
         let info = self.device_infos.iter().find(|info| info.device == local.0).cloned().unwrap_or_default();
         let name = match local {
@@ -262,7 +272,8 @@ impl Source {
         DeviceInfo { device: merged.0, name, rank: self.process.rank, process, history_complete, ..info }
     }
 
-    /// Returns a device's number in the merged recording, and assigns one to a new device.
+    /// Returns the merged recording's number of the process's device `local`, and assigns one to a
+    /// new device. Fails if there are too many devices.
     fn device(&mut self, local: DeviceId, context: &mut MergeContext) -> Result<DeviceId, String> {
         if let Some(&merged) = self.devices.get(&local) {
             return Ok(merged);
@@ -286,6 +297,8 @@ impl Source {
         u64::try_from(time_ns.clamp(0, i128::from(now_ns))).unwrap_or(now_ns)
     }
 
+    /// Appends a full state to the pending entries, after counting the events that are missing
+    /// before it.
     fn take_state(&mut self, state: Box<MemoryState>, now_ns: u64, context: &mut MergeContext) -> Result<(), String> {
         let lost = self.next_event.map_or(0, |next| state.event().saturating_sub(next));
         self.is_complete &= state.event() == 0 || (self.next_event.is_some() && lost == 0);
@@ -300,6 +313,8 @@ impl Source {
         Ok(())
     }
 
+    /// Converts an event to the merged recording's numbers and time, and appends it to the pending
+    /// entries.
     fn take_event(&mut self, event: &Event, now_ns: u64, context: &mut MergeContext) -> Result<(), String> {
         self.next_event = Some(self.next_event.unwrap_or(0) + 1);
         if let EventKind::Gap { lost } = event.kind {
@@ -311,13 +326,14 @@ impl Source {
         Ok(())
     }
 
-    /// Refuses the rest of the stream.
+    /// Refuses the rest of the stream for this reason; pending entries stay.
     pub(super) fn fail(&mut self, reason: String) {
         (self.decoder, self.has_more) = (Decoder::new(), false);
         (self.failure, self.has_ended) = (Some(reason), true);
     }
 
-    /// Appends a pending entry.
+    /// Appends a pending entry that happened at `time_ns` and arrived at `arrived_ns`, both in the
+    /// merged recording's time.
     pub(super) fn append(&mut self, time_ns: u64, arrived_ns: u64, entry: Entry) {
         // A process's entries keep their order, so times do not decrease.
         self.until_ns = self.until_ns.max(time_ns);
@@ -327,20 +343,22 @@ impl Source {
         self.pending.push_back(Pending { time_ns: self.until_ns, arrived_ns, entry });
     }
 
-    /// Removes the first pending entry.
+    /// Removes and returns the oldest pending entry.
     pub(super) fn pop(&mut self) -> Option<Pending> {
         let pending = self.pending.pop_front()?;
         self.weight -= pending.entry.weight();
         Some(pending)
     }
 
-    /// Returns true if entries may still come and none is pending.
+    /// Returns true if no entry is pending and the connected process may still send some, so that
+    /// merging must wait for it.
     pub(super) fn is_awaited(&self) -> bool {
         self.connection.is_some() && !self.has_ended && self.pending.is_empty()
     }
 }
 
-/// Returns the event with the merged recording's numbers of sites and strings.
+/// Returns the event with its site and string replaced by the merged recording's numbers, which
+/// `merged_site` and `merged_string` return.
 fn with_remapped_ids(
     mut kind: EventKind,
     merged_site: impl Fn(SiteId) -> SiteId,

@@ -17,7 +17,7 @@ const START_NS: u64 = 1_790_000_000_000_000_000;
 const END_NS: u64 = START_NS + 3_600_000_000_000;
 
 impl Output for Encoder {
-    fn head(&mut self, info: &RecordingInfo) {
+    fn update_info(&mut self, info: &RecordingInfo) {
         Encoder::update_info(self, info);
     }
     fn state(&self) -> &MemoryState {

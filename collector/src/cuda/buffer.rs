@@ -7,8 +7,8 @@ use vramscope_pool::DeviceError;
 use vramscope_trace::{DeviceInfo, StreamId};
 
 use super::device::CudaDevice;
-use super::error::refused;
-use super::order::{Tracked, waits_for};
+use super::error::device_error;
+use super::order::{Tracked, synchronize_if_unordered};
 use crate::memory::{DeviceUsage, Element, MemoryDevice};
 
 /// The memory of one buffer on a GPU.
@@ -22,28 +22,29 @@ use crate::memory::{DeviceUsage, Element, MemoryDevice};
 /// This covers copies and libraries on any number of streams, the last kernel that reads and the
 /// last that writes. It does not cover what cudarc does not report:
 ///
-/// * Of kernels that read on several streams at the same time, only the last launched is waited
-/// for, as with cudarc's slices. Report the
-///   others with [`PoolSlice::record_stream`](crate::PoolSlice::record_stream). A launch is
-/// `unsafe`, and this is one of its conditions.
-/// * A kernel on a stream of another `CudaContext` is not ordered at all. Copies there are: the
-/// program waits for them.
-/// * cudarc's `memcpy_dtod` to another device may read late; finish it before the source is written
-/// or dropped.
-///   `PoolStream::clone_dtod` waits for it.
-/// * After `CudaContext::disable_event_tracking`, which is `unsafe`, nothing is ordered.
+/// - Of kernels that read on several streams at the same time, later work waits only for the last
+///   launched, as with cudarc's slices. Report the others with
+///   [`PoolSlice::record_stream`](crate::PoolSlice::record_stream). A launch is `unsafe`, and this
+///   is one of its conditions.
+/// - A kernel on a stream of another `CudaContext` is not ordered at all. Copies there are: the
+///   program waits for them.
+/// - cudarc's `memcpy_dtod` to another device may read late; finish it before the source is written
+///   or dropped. `PoolStream::clone_dtod` waits for it.
+/// - After `CudaContext::disable_event_tracking`, which is `unsafe`, nothing is ordered.
 #[derive(Debug)]
 pub struct CudaBuffer<T> {
-    /// The stream it was allocated on; after its free, the memory is reused for work on this
-    /// stream.
+    /// The stream that the buffer was allocated on. After the free, the memory is reused for work
+    /// on this stream.
     stream: Arc<CudaStream>,
     address: sys::CUdeviceptr,
     len: usize,
+    /// Created at the first use that needs ordering.
     tracked: OnceLock<Tracked<T>>,
 }
 
 impl<T> CudaBuffer<T> {
-    /// Returns true if cudarc orders the context's streams.
+    /// Returns true if cudarc orders work on the context's streams by events: the context has had
+    /// several streams, and event tracking is on.
     pub(super) fn is_tracking(&self) -> bool {
         self.stream.context().is_managing_stream_synchronization()
     }
@@ -53,30 +54,34 @@ impl<T> CudaBuffer<T> {
         &self.address
     }
 
-    /// Returns cudarc's representation of the memory with the events of its uses, creating it if
-    /// necessary.
+    /// Returns the memory as a cudarc slice with the events of its uses, creating it at the first
+    /// call.
     pub(super) fn tracked(&self) -> &Tracked<T> {
         // SAFETY: The creator of this buffer guarantees memory for `len` numbers at `address`; any
         // bytes are valid numbers.
         self.tracked.get_or_init(|| unsafe { Tracked::new(&self.stream, self.address, self.len) })
     }
 
+    /// Returns [`tracked`](Self::tracked) mutably.
     pub(super) fn tracked_mut(&mut self) -> &mut Tracked<T> {
         self.tracked();
         self.tracked.get_mut().expect("created by the call above")
     }
 
-    /// Returns cudarc's representation if it has been created.
+    /// Returns [`tracked`](Self::tracked) if an earlier use created it; `None` means that no use
+    /// needs ordering.
     pub(super) fn already_tracked(&self) -> Option<&Tracked<T>> {
         self.tracked.get()
     }
 
-    /// Returns the address of the first number, the buffer's stream and cudarc's representation.
+    /// Returns the address of the first number, the buffer's stream and [`tracked`](Self::tracked)
+    /// mutably, as separate borrows.
     pub(super) fn parts_mut(&mut self) -> (sys::CUdeviceptr, &Arc<CudaStream>, &mut Tracked<T>) {
         self.tracked();
         (self.address, &self.stream, self.tracked.get_mut().expect("created by the call above"))
     }
 
+    /// Returns the size of the buffer's numbers in bytes.
     fn bytes(&self) -> usize {
         self.len * size_of::<T>()
     }
@@ -94,7 +99,7 @@ impl<T> DeviceSlice<T> for CudaBuffer<T> {
 
 impl<T> DevicePtr<T> for CudaBuffer<T> {
     fn device_ptr<'a>(&'a self, stream: &'a CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'a>) {
-        let read = waits_for(&self.stream, stream).unwrap_or_else(|| {
+        let read = synchronize_if_unordered(&self.stream, stream).unwrap_or_else(|| {
             let tracked = if self.is_tracking() { Some(self.tracked()) } else { self.already_tracked() };
             tracked.map_or(SyncOnDrop::Record(None), |tracked| tracked.order.read_on(stream))
         });
@@ -105,18 +110,17 @@ impl<T> DevicePtr<T> for CudaBuffer<T> {
 impl<T> DevicePtrMut<T> for CudaBuffer<T> {
     fn device_ptr_mut<'a>(&'a mut self, stream: &'a CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'a>) {
         let address = self.address;
-        if let Some(written) = waits_for(&self.stream, stream) {
+        if let Some(written) = synchronize_if_unordered(&self.stream, stream) {
             return (address, written);
         }
-        // While only its own stream uses the buffer there is nothing to wait for. Work queued now
-        // counts as written when the events are created, so initializing new memory needs no
-        // events.
+        // While only its own stream uses the buffer, nothing needs ordering. Work queued now counts
+        // as a write when the events are created, so initializing new memory needs no events.
         let is_first = self.tracked.get().is_none() && *stream == *self.stream;
         if is_first || self.tracked.get().is_none() && !self.is_tracking() {
             return (address, SyncOnDrop::Record(None));
         }
         let tracked = self.tracked_mut();
-        tracked.order.settle_on(stream);
+        tracked.order.wait_for_uses(stream);
         (address, tracked.slice.device_ptr_mut(stream).1)
     }
 }
@@ -166,7 +170,7 @@ unsafe impl MemoryDevice for CudaDevice {
         let (address, _written) = buffer.device_ptr_mut(&stream);
         // SAFETY: The buffer has that many bytes at that address; zeros are a valid `Element`.
         let set = unsafe { result::memset_d8_async(address, 0, bytes, stream.cu_stream()) };
-        set.map_err(|error| refused("cuMemsetD8Async", error))
+        set.map_err(|error| device_error("cuMemsetD8Async", error))
     }
 
     fn write<T: Element>(buffer: &mut CudaBuffer<T>, values: &[T]) -> Result<(), DeviceError> {
@@ -178,10 +182,10 @@ unsafe impl MemoryDevice for CudaDevice {
         bind(&stream)?;
         let (address, written) = buffer.device_ptr_mut(&stream);
         // SAFETY: The buffer has room for the numbers; `values` lives until the copy has finished,
-        // which is waited for.
+        // for which `wait` waits below.
         let copied = unsafe { result::memcpy_htod_async(address, values, stream.cu_stream()) };
         drop(written);
-        copied.map_err(|error| refused("cuMemcpyHtoDAsync", error))?;
+        copied.map_err(|error| device_error("cuMemcpyHtoDAsync", error))?;
         // The driver buffers pageable memory before it returns, but reads pinned memory later.
         wait(&stream)
     }
@@ -195,10 +199,10 @@ unsafe impl MemoryDevice for CudaDevice {
         bind(stream)?;
         let (address, read) = buffer.device_ptr(stream);
         // SAFETY: `values` has room for the buffer's numbers and lives until the copy has finished,
-        // which is waited for below. Any bytes are a valid `Element`.
+        // for which `wait` waits below. Any bytes are a valid `Element`.
         let copied = unsafe { result::memcpy_dtoh_async(values, address, stream.cu_stream()) };
         drop(read);
-        copied.map_err(|error| refused("cuMemcpyDtoHAsync", error))?;
+        copied.map_err(|error| device_error("cuMemcpyDtoHAsync", error))?;
         wait(stream)
     }
 
@@ -209,7 +213,7 @@ unsafe impl MemoryDevice for CudaDevice {
         }
         let stream = Arc::clone(&to.stream);
         bind(&stream)?;
-        stream.memcpy_dtod(from, to).map_err(|error| refused("cuMemcpyDtoDAsync", error))?;
+        stream.memcpy_dtod(from, to).map_err(|error| device_error("cuMemcpyDtoDAsync", error))?;
         // Nothing else keeps the source on another device alive until it has been read.
         if from.stream.context() == stream.context() { Ok(()) } else { wait(&stream) }
     }
@@ -222,11 +226,12 @@ unsafe impl MemoryDevice for CudaDevice {
     }
 }
 
-/// Makes the stream's context current on this thread.
+/// Makes the stream's context current on this thread, as the driver's calls for copies require.
 fn bind(stream: &CudaStream) -> Result<(), DeviceError> {
-    stream.context().bind_to_thread().map_err(|error| refused("cuCtxSetCurrent", error))
+    stream.context().bind_to_thread().map_err(|error| device_error("cuCtxSetCurrent", error))
 }
 
+/// Blocks this thread until the work queued on `stream` has finished.
 fn wait(stream: &CudaStream) -> Result<(), DeviceError> {
-    stream.synchronize().map_err(|error| refused("cuStreamSynchronize", error))
+    stream.synchronize().map_err(|error| device_error("cuStreamSynchronize", error))
 }

@@ -8,14 +8,15 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError, result, sys};
 use vramscope_pool::{Device, DeviceError, DeviceMemory, MIN_BLOCK_BYTES, StreamEvent};
 use vramscope_trace::{DeviceInfo, StreamId};
 
-use super::driver::{Entered, outside};
-use super::error::{CudaError, describe, refused};
+use super::driver::{CurrentContext, without_context};
+use super::error::{CudaError, describe, device_error};
 use super::events::Events;
 use super::pages::Pages;
 use super::usage::{Usage, UsageBeforeOpening};
 use crate::memory::DeviceUsage;
 
-/// Handle of the per-thread default stream.
+/// CUDA's handle of the per-thread default stream (`CU_STREAM_PER_THREAD`), which is another stream
+/// on each thread.
 pub(super) const PER_THREAD_STREAM: u64 = 2;
 
 /// The memory of a GPU.
@@ -57,8 +58,8 @@ impl CudaDevice {
         load_driver(ordinal)?;
         let handle = find_device(ordinal)?;
         let before = UsageBeforeOpening::measure(bus_id(handle)?, has_primary_context(handle)?);
-        let context =
-            outside(|| CudaContext::new(ordinal)).map_err(|error| failed("cuDevicePrimaryCtxRetain", error))?;
+        let context = without_context(|| CudaContext::new(ordinal))
+            .map_err(|error| driver_failed("cuDevicePrimaryCtxRetain", error))?;
         Self::open(context, before)
     }
 
@@ -68,7 +69,7 @@ impl CudaDevice {
     /// If there is no driver or it is too old.
     pub fn list() -> Result<Vec<DeviceInfo>, CudaError> {
         load_driver(0)?;
-        let devices = result::device::get_count().map_err(|error| failed("cuDeviceGetCount", error))?;
+        let devices = result::device::get_count().map_err(|error| driver_failed("cuDeviceGetCount", error))?;
         (0..u16::try_from(devices).unwrap_or(0)).map(describe_device).collect()
     }
 
@@ -81,12 +82,15 @@ impl CudaDevice {
         Self::open(Arc::clone(context), before)
     }
 
+    /// Opens the device of `context`. `before` is what NVML reported before, to tell this process's
+    /// memory from that of others.
     fn open(context: Arc<CudaContext>, before: UsageBeforeOpening) -> Result<Self, CudaError> {
         let memory = {
-            let _entered = Entered::new(&context).map_err(|error| CudaError::Driver(error.to_string()))?;
-            driver_memory().map_err(|error| failed("cuMemGetInfo", error))?
+            let _current = CurrentContext::new(&context).map_err(|error| CudaError::Driver(error.to_string()))?;
+            driver_memory().map_err(|error| driver_failed("cuMemGetInfo", error))?
         };
-        let name = result::device::get_name(context.cu_device()).map_err(|error| failed("cuDeviceGetName", error))?;
+        let name =
+            result::device::get_name(context.cu_device()).map_err(|error| driver_failed("cuDeviceGetName", error))?;
         Ok(Self {
             name,
             compute_capability: compute_capability(context.cu_device())?,
@@ -107,13 +111,13 @@ impl CudaDevice {
         &self.context
     }
 
-    /// Returns the device's name, such as `NVIDIA H200`.
+    /// Returns the device's product name, such as `NVIDIA H200`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the compute capability; (9, 0) for Hopper.
+    /// Returns the compute capability as (major, minor); (9, 0) for Hopper.
     #[must_use]
     pub fn compute_capability(&self) -> (i32, i32) {
         self.compute_capability
@@ -125,7 +129,7 @@ impl CudaDevice {
         self.total_bytes
     }
 
-    /// Returns who holds the device's memory.
+    /// Returns how much of the device's memory this process and others hold.
     ///
     /// If the driver does not tell processes apart, as in many containers, memory in use when the
     /// device was opened counts as other processes' memory and everything above it as this
@@ -144,13 +148,13 @@ impl CudaDevice {
     /// another stream on each thread.
     pub(super) fn keep(&mut self, stream: &Arc<CudaStream>) -> Result<StreamId, DeviceError> {
         if !Arc::ptr_eq(stream.context(), &self.context) {
-            return Err(not_ours(
+            return Err(stream_error(
                 "the stream belongs to another CudaContext than the pool: use a stream of the pool's context",
             ));
         }
         let number = stream.cu_stream() as u64;
         if number == PER_THREAD_STREAM {
-            return Err(not_ours(
+            return Err(stream_error(
                 "the per-thread default stream cannot be used with a pool: it is another stream on each thread",
             ));
         }
@@ -158,21 +162,23 @@ impl CudaDevice {
         Ok(StreamId(number))
     }
 
+    /// Returns the address ranges and pages of expandable segments, initialized at the first call.
+    /// Fails if the device has no virtual memory management.
     fn pages(&mut self) -> Result<&mut Pages, DeviceError> {
         match &mut self.pages {
             Some(pages) => Ok(pages),
-            none => Ok(none.insert(Pages::new(self.context.cu_device())?)),
+            empty => Ok(empty.insert(Pages::new(self.context.cu_device())?)),
         }
     }
 }
 
 impl Device for CudaDevice {
     fn reserve(&mut self, bytes: u64) -> Result<u64, DeviceError> {
-        let _entered = Entered::new(&self.context)?;
+        let _current = CurrentContext::new(&self.context)?;
         let mut address = 0;
         // SAFETY: The driver writes to a valid variable.
         let allocated = unsafe { sys::cuMemAlloc_v2(&mut address, bytes as usize) };
-        allocated.result().map_err(|error| refused("cuMemAlloc", error))?;
+        allocated.result().map_err(|error| device_error("cuMemAlloc", error))?;
         // Buffers rely on this alignment. The driver promises 256 bytes, but aligns large
         // allocations to more.
         if !address.is_multiple_of(MIN_BLOCK_BYTES) {
@@ -191,67 +197,68 @@ impl Device for CudaDevice {
         if self.segments.get(&address) != Some(&bytes) {
             return Err(DeviceError::Failed(format!("no segment of {bytes} bytes is reserved at {address:#x}")));
         }
-        let _entered = Entered::new(&self.context)?;
+        let _current = CurrentContext::new(&self.context)?;
         // SAFETY: The driver returned the address, and it has not been freed. The call waits for
         // work on the device.
-        unsafe { sys::cuMemFree_v2(address) }.result().map_err(|error| refused("cuMemFree", error))?;
+        unsafe { sys::cuMemFree_v2(address) }.result().map_err(|error| device_error("cuMemFree", error))?;
         self.segments.remove(&address);
         Ok(())
     }
 
     /// Returns zeros if the driver fails, because it then allocates nothing either.
     fn memory(&self) -> DeviceMemory {
-        let asked = Entered::new(&self.context).ok().and_then(|_entered| driver_memory().ok());
-        asked.unwrap_or(DeviceMemory { free_bytes: 0, total_bytes: self.total_bytes })
+        let memory = CurrentContext::new(&self.context).ok().and_then(|_current| driver_memory().ok());
+        memory.unwrap_or(DeviceMemory { free_bytes: 0, total_bytes: self.total_bytes })
     }
 
     fn reserve_addresses(&mut self, bytes: u64) -> Result<u64, DeviceError> {
-        let _entered = Entered::new(&self.context)?;
+        let _current = CurrentContext::new(&self.context)?;
         self.pages()?.reserve(bytes)
     }
 
     fn release_addresses(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError> {
-        let _entered = Entered::new(&self.context)?;
+        let _current = CurrentContext::new(&self.context)?;
         self.pages()?.release(address, bytes)
     }
 
     fn map(&mut self, address: u64, bytes: u64, page_bytes: u64) -> Result<(), DeviceError> {
-        let _entered = Entered::new(&self.context)?;
+        let _current = CurrentContext::new(&self.context)?;
         self.pages()?.map(address, bytes, page_bytes)?;
         self.mapped_bytes += bytes;
         Ok(())
     }
 
     fn unmap(&mut self, address: u64, bytes: u64, page_bytes: u64, stream: StreamId) -> Result<(), DeviceError> {
-        let _entered = Entered::new(&self.context)?;
+        let _current = CurrentContext::new(&self.context)?;
         // SAFETY: The caller of the pool guarantees that the number means an existing stream.
         let waited = unsafe { sys::cuStreamSynchronize(stream.0 as sys::CUstream) };
-        waited.result().map_err(|error| refused("cuStreamSynchronize", error))?;
+        waited.result().map_err(|error| device_error("cuStreamSynchronize", error))?;
         self.pages()?.unmap(address, bytes, page_bytes)?;
         self.mapped_bytes -= bytes;
         Ok(())
     }
 
     fn record_event(&mut self, stream: StreamId) -> Result<StreamEvent, DeviceError> {
-        let _entered = Entered::new(&self.context)?;
+        let _current = CurrentContext::new(&self.context)?;
         self.events.record(stream)
     }
 
     fn has_passed(&mut self, event: StreamEvent) -> Result<bool, DeviceError> {
-        let _entered = Entered::new(&self.context)?;
+        let _current = CurrentContext::new(&self.context)?;
         self.events.has_passed(event)
     }
 
     fn wait_for(&mut self, event: StreamEvent) -> Result<(), DeviceError> {
-        let _entered = Entered::new(&self.context)?;
+        let _current = CurrentContext::new(&self.context)?;
         self.events.wait_for(event)
     }
 }
 
 impl Drop for CudaDevice {
     fn drop(&mut self) {
-        // If these fail, the driver has shut down or the context is broken, and the memory is gone.
-        let Ok(_entered) = Entered::new(&self.context) else { return };
+        // Errors are ignored: the driver has shut down or the context is broken, and the memory is
+        // already released.
+        let Ok(_current) = CurrentContext::new(&self.context) else { return };
         let _ = result::ctx::synchronize();
         self.events.destroy();
         if let Some(pages) = &mut self.pages {
@@ -264,15 +271,19 @@ impl Drop for CudaDevice {
     }
 }
 
+/// Returns the error for a stream that cannot be used with the device's memory.
 #[cold]
-fn not_ours(reason: &str) -> DeviceError {
+fn stream_error(reason: &str) -> DeviceError {
     DeviceError::Failed(reason.to_owned())
 }
 
-fn failed(call: &str, error: DriverError) -> CudaError {
+/// Converts the error of the driver function `call` while the device is opened.
+fn driver_failed(call: &str, error: DriverError) -> CudaError {
     CudaError::Driver(describe(call, error))
 }
 
+/// Loads and initializes the driver, and checks its version. `ordinal` is the requested device, for
+/// the error if the machine has none.
 fn load_driver(ordinal: usize) -> Result<(), CudaError> {
     // SAFETY: Loading the driver's library runs its initializers, which are safe in any program.
     if !unsafe { sys::is_culib_present() } {
@@ -281,31 +292,33 @@ fn load_driver(ordinal: usize) -> Result<(), CudaError> {
     let mut cuda_version = 0;
     // SAFETY: The library is loaded and every version has this function; it writes to a valid
     // variable.
-    let asked = unsafe { sys::cuDriverGetVersion(&mut cuda_version) };
-    asked.result().map_err(|error| failed("cuDriverGetVersion", error))?;
-    // The oldest version that cudarc supports; every function called here exists since.
+    let status = unsafe { sys::cuDriverGetVersion(&mut cuda_version) };
+    status.result().map_err(|error| driver_failed("cuDriverGetVersion", error))?;
+    // The oldest version that cudarc supports. It has every function that this crate calls.
     if cuda_version < 11040 {
         return Err(CudaError::OldDriver { cuda_version });
     }
     match result::init() {
         Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => Err(CudaError::NoDevice { ordinal, devices: 0 }),
-        initialized => initialized.map_err(|error| failed("cuInit", error)),
+        initialized => initialized.map_err(|error| driver_failed("cuInit", error)),
     }
 }
 
+/// Returns the driver's handle of the device with number `ordinal`, counted from 0.
 fn find_device(ordinal: usize) -> Result<sys::CUdevice, CudaError> {
-    let devices = result::device::get_count().map_err(|error| failed("cuDeviceGetCount", error))?;
-    let known = i32::try_from(ordinal).ok().filter(|&ordinal| ordinal < devices);
-    let known = known.ok_or(CudaError::NoDevice { ordinal, devices: usize::try_from(devices).unwrap_or(0) })?;
-    result::device::get(known).map_err(|error| failed("cuDeviceGet", error))
+    let devices = result::device::get_count().map_err(|error| driver_failed("cuDeviceGetCount", error))?;
+    let valid = i32::try_from(ordinal).ok().filter(|&ordinal| ordinal < devices);
+    let valid = valid.ok_or(CudaError::NoDevice { ordinal, devices: usize::try_from(devices).unwrap_or(0) })?;
+    result::device::get(valid).map_err(|error| driver_failed("cuDeviceGet", error))
 }
 
+/// Returns the name and the total memory of the device with this number, without opening it.
 fn describe_device(device: u16) -> Result<DeviceInfo, CudaError> {
     let handle = find_device(usize::from(device))?;
-    let name = result::device::get_name(handle).map_err(|error| failed("cuDeviceGetName", error))?;
+    let name = result::device::get_name(handle).map_err(|error| driver_failed("cuDeviceGetName", error))?;
     // SAFETY: The driver just returned the handle.
     let total = unsafe { result::device::total_mem(handle) };
-    let total_bytes = total.map_err(|error| failed("cuDeviceTotalMem", error))? as u64;
+    let total_bytes = total.map_err(|error| driver_failed("cuDeviceTotalMem", error))? as u64;
     Ok(DeviceInfo { device, name, total_bytes, history_complete: true, ..DeviceInfo::default() })
 }
 
@@ -313,30 +326,32 @@ fn describe_device(device: u16) -> Result<DeviceInfo, CudaError> {
 fn bus_id(device: sys::CUdevice) -> Result<String, CudaError> {
     let mut text: [c_char; 32] = [0; 32];
     // SAFETY: The driver writes at most as many characters as the given length.
-    let asked = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as i32, device) };
-    asked.result().map_err(|error| failed("cuDeviceGetPCIBusId", error))?;
+    let status = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as i32, device) };
+    status.result().map_err(|error| driver_failed("cuDeviceGetPCIBusId", error))?;
     // SAFETY: The text ends with a 0: the driver writes one, and the array was zeroed.
     Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
 }
 
+/// Returns true if this process has already activated the device's primary context.
 fn has_primary_context(device: sys::CUdevice) -> Result<bool, CudaError> {
     let (mut flags, mut active) = (0, 0);
     // SAFETY: The driver writes to two valid variables.
-    let asked = unsafe { sys::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active) };
-    asked.result().map_err(|error| failed("cuDevicePrimaryCtxGetState", error))?;
+    let status = unsafe { sys::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active) };
+    status.result().map_err(|error| driver_failed("cuDevicePrimaryCtxGetState", error))?;
     Ok(active != 0)
 }
 
+/// Returns the device's compute capability as (major, minor).
 fn compute_capability(device: sys::CUdevice) -> Result<(i32, i32), CudaError> {
     use sys::CUdevice_attribute_enum as Attribute;
     // SAFETY: The driver returned the device's handle.
-    let ask = |what| unsafe { result::device::get_attribute(device, what) };
-    let version = ask(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
-        .and_then(|major| Ok((major, ask(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?)));
-    version.map_err(|error| failed("cuDeviceGetAttribute", error))
+    let attribute = |which| unsafe { result::device::get_attribute(device, which) };
+    let version = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
+        .and_then(|major| Ok((major, attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?)));
+    version.map_err(|error| driver_failed("cuDeviceGetAttribute", error))
 }
 
-/// Returns the memory of the current context's device.
+/// Returns the free and total bytes of the current context's device, whatever process holds them.
 fn driver_memory() -> Result<DeviceMemory, DriverError> {
     let (free_bytes, total_bytes) = result::mem_get_info()?;
     Ok(DeviceMemory { free_bytes: free_bytes as u64, total_bytes: total_bytes as u64 })

@@ -1,4 +1,4 @@
-//! Makes a CUDA context current on a thread, or none.
+//! Sets the CUDA context that is current on a thread.
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -6,42 +6,45 @@ use std::ptr;
 use cudarc::driver::{CudaContext, sys};
 use vramscope_pool::DeviceError;
 
-use super::error::refused;
+use super::error::device_error;
 
-/// Makes a context current on this thread while it exists, and allows memory allocation while a
+/// Keeps a context current on this thread until dropped, and allows memory allocation while a
 /// stream is being captured into a graph. The drop restores the thread, because the program may use
 /// another device's context.
-pub(super) struct Entered {
-    /// The context that was current before, if it was another one; null for none.
+pub(super) struct CurrentContext {
+    /// The context that was current before, if it was another one; null if none was.
     previous: Option<sys::CUcontext>,
     capture_mode: sys::CUstreamCaptureMode,
     /// The current context is a property of a thread.
     of_this_thread: PhantomData<*const ()>,
 }
 
-impl Entered {
-    /// Enters a context. Asks the driver itself, because `CudaContext::bind_to_thread` also returns
-    /// errors that other calls left in the context.
+impl CurrentContext {
+    /// Makes a context current. Calls the driver directly, because `CudaContext::bind_to_thread`
+    /// also returns errors that other calls left in the context.
     pub(super) fn new(context: &CudaContext) -> Result<Self, DeviceError> {
         let ours = context.cu_ctx();
         let mut current: sys::CUcontext = ptr::null_mut();
         // SAFETY: A context exists, so the driver is initialized; it writes to a valid variable.
-        unsafe { sys::cuCtxGetCurrent(&mut current) }.result().map_err(|error| refused("cuCtxGetCurrent", error))?;
+        unsafe { sys::cuCtxGetCurrent(&mut current) }
+            .result()
+            .map_err(|error| device_error("cuCtxGetCurrent", error))?;
         let previous = (current != ours).then_some(current);
         if previous.is_some() {
             // SAFETY: `context` keeps the handle valid.
-            unsafe { sys::cuCtxSetCurrent(ours) }.result().map_err(|error| refused("cuCtxSetCurrent", error))?;
+            unsafe { sys::cuCtxSetCurrent(ours) }.result().map_err(|error| device_error("cuCtxSetCurrent", error))?;
         }
-        let mut entered = Self {
+        let mut current_context = Self {
             previous,
             capture_mode: sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
             of_this_thread: PhantomData,
         };
-        entered.exchange_capture_mode();
-        Ok(entered)
+        current_context.exchange_capture_mode();
+        Ok(current_context)
     }
 
-    /// Exchanges the thread's capture mode with the stored one.
+    /// Exchanges the thread's stream-capture mode with the stored one: the first call permits
+    /// memory allocation during capture, the second restores the thread's mode.
     fn exchange_capture_mode(&mut self) {
         // SAFETY: The driver reads and writes a valid variable that holds one of the modes. It
         // fails only after it has shut down, and then leaves the variable unchanged.
@@ -49,7 +52,7 @@ impl Entered {
     }
 }
 
-impl Drop for Entered {
+impl Drop for CurrentContext {
     fn drop(&mut self) {
         self.exchange_capture_mode();
         if let Some(previous) = self.previous {
@@ -64,7 +67,7 @@ impl Drop for Entered {
 ///
 /// A context that is destroyed while current stays the thread's, and later calls may return an
 /// error.
-pub(super) fn outside<R>(work: impl FnOnce() -> R) -> R {
+pub(super) fn without_context<R>(work: impl FnOnce() -> R) -> R {
     let mut current: sys::CUcontext = ptr::null_mut();
     // SAFETY: The caller has initialized the driver; it writes to a valid variable. If it fails
     // there is no context.

@@ -5,15 +5,18 @@ use std::fmt;
 use cudarc::driver::{DriverError, sys};
 use vramscope_pool::DeviceError;
 
-/// Why a GPU cannot be opened.
+/// Why a GPU cannot be opened as a [`CudaDevice`](super::CudaDevice).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
     /// This machine has no NVIDIA driver.
-    #[error("CUDA is not available: the driver's library (libcuda.so.1) cannot be loaded")]
+    #[error("CUDA is not available: the driver's library (libcuda.so.1) cannot be loaded; install the NVIDIA driver")]
     NoDriver,
     /// The driver is older than CUDA 11.4.
-    #[error("the NVIDIA driver supports CUDA {}; CUDA 11.4 or newer is required", CudaVersion(*cuda_version))]
+    #[error(
+        "the NVIDIA driver supports CUDA {}; CUDA 11.4 or newer is required: update the driver",
+        CudaVersion(*cuda_version)
+    )]
     OldDriver {
         /// Newest CUDA version it supports: 1000 × major + 10 × minor, so 10020 is CUDA 10.2.
         cuda_version: i32,
@@ -31,6 +34,7 @@ pub enum CudaError {
     Driver(String),
 }
 
+/// A CUDA version as the driver reports it, 1000 × major + 10 × minor; displayed as `11.4`.
 struct CudaVersion(i32);
 
 impl fmt::Display for CudaVersion {
@@ -39,6 +43,7 @@ impl fmt::Display for CudaVersion {
     }
 }
 
+/// The message of [`CudaError::NoDevice`], in singular or plural.
 struct NoDevice {
     ordinal: usize,
     devices: usize,
@@ -54,7 +59,8 @@ impl fmt::Display for NoDevice {
     }
 }
 
-/// Describes the error of the driver function `call`, in the driver's words.
+/// Returns a text with the driver function `call` and the driver's name and description of its
+/// error.
 pub(super) fn describe(call: &str, error: DriverError) -> String {
     let words = |text: Result<&std::ffi::CStr, DriverError>| text.map(|text| text.to_string_lossy().into_owned());
     let name = words(error.error_name()).unwrap_or_else(|_| format!("error {}", error.0 as u32));
@@ -65,7 +71,7 @@ pub(super) fn describe(call: &str, error: DriverError) -> String {
 }
 
 /// Converts the error of the driver function `call` for the pool.
-pub(super) fn refused(call: &str, error: DriverError) -> DeviceError {
+pub(super) fn device_error(call: &str, error: DriverError) -> DeviceError {
     match error.0 {
         sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => DeviceError::OutOfMemory,
         _ => DeviceError::Failed(describe(call, error)),
@@ -79,12 +85,15 @@ mod tests {
     #[test]
     fn errors_name_what_is_missing() {
         let check = |error: CudaError, expected: &str| assert_eq!(error.to_string(), expected);
-        check(CudaError::NoDriver, "CUDA is not available: the driver's library (libcuda.so.1) cannot be loaded");
+        check(
+            CudaError::NoDriver,
+            "CUDA is not available: the driver's library (libcuda.so.1) cannot be loaded; install the NVIDIA driver",
+        );
         check(CudaError::NoDevice { ordinal: 0, devices: 0 }, "CUDA is not available: the driver finds no device");
         check(CudaError::NoDevice { ordinal: 2, devices: 1 }, "no CUDA device 2: this machine has 1 device");
         check(
             CudaError::OldDriver { cuda_version: 10020 },
-            "the NVIDIA driver supports CUDA 10.2; CUDA 11.4 or newer is required",
+            "the NVIDIA driver supports CUDA 10.2; CUDA 11.4 or newer is required: update the driver",
         );
     }
 }

@@ -6,9 +6,10 @@ use cudarc::driver::{DriverError, sys};
 use vramscope_pool::{DeviceError, StreamEvent};
 use vramscope_trace::StreamId;
 
-use super::error::refused;
+use super::error::device_error;
 
-/// The events of one context. Every method needs that context to be current.
+/// The CUDA events of one context with which the pool learns that a stream has passed a point.
+/// Every method needs that context to be current.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     /// A [`StreamEvent`] is an index into this list.
@@ -17,6 +18,7 @@ pub(super) struct Events {
     free: Vec<usize>,
 }
 
+/// A CUDA event, and whether it is in use: recorded and not yet known to have passed.
 #[derive(Debug)]
 struct Slot {
     event: sys::CUevent,
@@ -27,67 +29,78 @@ struct Slot {
 unsafe impl Send for Slot {}
 
 impl Events {
+    /// Records an event behind the work queued on `stream` so far. It passes when that work has
+    /// finished.
     pub(super) fn record(&mut self, stream: StreamId) -> Result<StreamEvent, DeviceError> {
-        let place = match self.free.pop() {
-            Some(place) => place,
+        let index = match self.free.pop() {
+            Some(index) => index,
             None => self.create()?,
         };
         let stream = stream.0 as sys::CUstream;
         // SAFETY: The event belongs to this object and the context is current. The caller of the
         // pool guarantees that the number means an existing stream.
-        let recorded = unsafe { sys::cuEventRecord(self.slots[place].event, stream) }.result();
+        let recorded = unsafe { sys::cuEventRecord(self.slots[index].event, stream) }.result();
         if let Err(error) = recorded {
-            self.free.push(place);
-            return Err(refused("cuEventRecord", error));
+            self.free.push(index);
+            return Err(device_error("cuEventRecord", error));
         }
-        self.slots[place].recorded = true;
-        Ok(StreamEvent(place as u64))
+        self.slots[index].recorded = true;
+        Ok(StreamEvent(index as u64))
     }
 
+    /// Creates an event in a new slot and returns the slot's index.
     fn create(&mut self) -> Result<usize, DeviceError> {
         let mut event: sys::CUevent = ptr::null_mut();
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
         // SAFETY: The driver writes to a valid variable.
-        unsafe { sys::cuEventCreate(&mut event, flags) }.result().map_err(|error| refused("cuEventCreate", error))?;
+        unsafe { sys::cuEventCreate(&mut event, flags) }
+            .result()
+            .map_err(|error| device_error("cuEventCreate", error))?;
         self.slots.push(Slot { event, recorded: false });
         Ok(self.slots.len() - 1)
     }
 
+    /// Returns true if the work before `event` has finished. The event is then reused and must not
+    /// be asked about again.
     pub(super) fn has_passed(&mut self, event: StreamEvent) -> Result<bool, DeviceError> {
-        let (place, driver_event) = self.find(event)?;
+        let (index, driver_event) = self.find(event)?;
         // SAFETY: The event belongs to this object, and the context is current.
         match unsafe { sys::cuEventQuery(driver_event) }.result() {
             Ok(()) => {
-                self.recycle(place);
+                self.recycle(index);
                 Ok(true)
             }
             Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
-            Err(error) => Err(refused("cuEventQuery", error)),
+            Err(error) => Err(device_error("cuEventQuery", error)),
         }
     }
 
+    /// Blocks until the work before `event` has finished. The event is then reused and must not be
+    /// asked about again.
     pub(super) fn wait_for(&mut self, event: StreamEvent) -> Result<(), DeviceError> {
-        let (place, driver_event) = self.find(event)?;
+        let (index, driver_event) = self.find(event)?;
         // SAFETY: The event belongs to this object, and the context is current.
         let waited = unsafe { sys::cuEventSynchronize(driver_event) }.result();
-        waited.map_err(|error| refused("cuEventSynchronize", error))?;
-        self.recycle(place);
+        waited.map_err(|error| device_error("cuEventSynchronize", error))?;
+        self.recycle(index);
         Ok(())
     }
 
+    /// Returns the slot index and the driver's handle of an event that is in use.
     fn find(&self, event: StreamEvent) -> Result<(usize, sys::CUevent), DeviceError> {
-        let place = event.0 as usize;
-        let slot = self.slots.get(place).filter(|slot| slot.recorded);
+        let index = event.0 as usize;
+        let slot = self.slots.get(index).filter(|slot| slot.recorded);
         let slot = slot.ok_or_else(|| DeviceError::Failed(format!("stream event {} does not exist", event.0)))?;
-        Ok((place, slot.event))
+        Ok((index, slot.event))
     }
 
-    fn recycle(&mut self, place: usize) {
-        self.slots[place].recorded = false;
-        self.free.push(place);
+    /// Makes the slot at `index` available to [`record`](Self::record) again.
+    fn recycle(&mut self, index: usize) {
+        self.slots[index].recorded = false;
+        self.free.push(index);
     }
 
-    /// Destroys all events.
+    /// Destroys all events, including those in use.
     pub(super) fn destroy(&mut self) {
         self.free.clear();
         for slot in self.slots.drain(..) {

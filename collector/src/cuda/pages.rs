@@ -6,9 +6,10 @@ use std::mem;
 use cudarc::driver::{DriverError, sys};
 use vramscope_pool::DeviceError;
 
-use super::error::refused;
+use super::error::device_error;
 
-/// Address ranges and pages of one device. Every method needs the device's context to be current.
+/// The reserved address ranges and mapped pages of one device. Every method needs the device's
+/// context to be current.
 #[derive(Debug)]
 pub(super) struct Pages {
     device: sys::CUdevice,
@@ -22,6 +23,7 @@ pub(super) struct Pages {
     mapped: BTreeMap<u64, Page>,
 }
 
+/// Physical memory from `cuMemCreate`: its size and its handle.
 #[derive(Clone, Copy, Debug)]
 struct Page {
     bytes: u64,
@@ -42,12 +44,14 @@ impl Pages {
         let mut granularity = 0;
         let minimum = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
         // SAFETY: The driver reads a description and writes a number, both valid for the call.
-        let asked = unsafe { sys::cuMemGetAllocationGranularity(&mut granularity, &pages.properties(), minimum) };
-        asked.result().map_err(|error| refused("cuMemGetAllocationGranularity", error))?;
+        let status = unsafe { sys::cuMemGetAllocationGranularity(&mut granularity, &pages.properties(), minimum) };
+        status.result().map_err(|error| device_error("cuMemGetAllocationGranularity", error))?;
         pages.granularity = granularity as u64;
         Ok(pages)
     }
 
+    /// Reserves a range of `bytes` addresses without memory behind it (`cuMemAddressReserve`), and
+    /// returns its first address.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<u64, DeviceError> {
         self.check_multiple(bytes)?;
         let mut address = 0;
@@ -55,11 +59,13 @@ impl Pages {
         // uses.
         let reserved =
             unsafe { sys::cuMemAddressReserve(&mut address, bytes as usize, self.granularity as usize, 0, 0) };
-        reserved.result().map_err(|error| refused("cuMemAddressReserve", error))?;
+        reserved.result().map_err(|error| device_error("cuMemAddressReserve", error))?;
         self.ranges.insert(address, bytes);
         Ok(address)
     }
 
+    /// Gives back the range of `bytes` addresses at `address` that [`reserve`](Self::reserve)
+    /// returned. Fails if memory is still mapped in it.
     pub(super) fn release(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError> {
         if self.ranges.get(&address) != Some(&bytes) {
             return Err(DeviceError::Failed(format!("no range of {bytes} bytes is reserved at {address:#x}")));
@@ -69,11 +75,13 @@ impl Pages {
         }
         // SAFETY: The addresses were reserved as this range, and nothing is mapped there.
         let freed = unsafe { sys::cuMemAddressFree(address, bytes as usize) };
-        freed.result().map_err(|error| refused("cuMemAddressFree", error))?;
+        freed.result().map_err(|error| device_error("cuMemAddressFree", error))?;
         self.ranges.remove(&address);
         Ok(())
     }
 
+    /// Creates pages of `page_bytes` each and maps them to the `bytes` addresses from `address` on,
+    /// all or none.
     pub(super) fn map(&mut self, address: u64, bytes: u64, page_bytes: u64) -> Result<(), DeviceError> {
         self.check_pages(address, bytes, page_bytes)?;
         if let Some((page, _)) = self.mapped.range(address..address + bytes).next() {
@@ -85,11 +93,11 @@ impl Pages {
                 Ok(page) => pages.push(page),
                 Err(error) => {
                     release_all(&pages);
-                    return Err(refused("cuMemCreate", error));
+                    return Err(device_error("cuMemCreate", error));
                 }
             }
         }
-        if let Err(error) = self.put(address, &pages) {
+        if let Err(error) = self.map_all(address, &pages) {
             release_all(&pages);
             return Err(error);
         }
@@ -97,7 +105,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Unmaps pages that no work uses.
+    /// Unmaps and releases all pages in the `bytes` addresses from `address` on, all or none. No
+    /// work may use them.
     pub(super) fn unmap(&mut self, address: u64, bytes: u64, page_bytes: u64) -> Result<(), DeviceError> {
         self.check_pages(address, bytes, page_bytes)?;
         let pages: Vec<Page> = self.mapped.range(address..address + bytes).map(|(_, &page)| page).collect();
@@ -110,8 +119,8 @@ impl Pages {
             if let Err(error) = unmap_page(at, page_bytes) {
                 // A page keeps its content until its handle is released. If it cannot be mapped
                 // again either, the context is broken.
-                let _ = self.put(address, &pages[..done]);
-                return Err(refused("cuMemUnmap", error));
+                let _ = self.map_all(address, &pages[..done]);
+                return Err(device_error("cuMemUnmap", error));
             }
         }
         release_all(&pages);
@@ -119,20 +128,20 @@ impl Pages {
         Ok(())
     }
 
-    /// Releases everything.
+    /// Unmaps and releases all pages and gives back all address ranges.
     pub(super) fn destroy(&mut self) {
-        // If these fail, the driver has shut down and the memory is gone.
+        // If a call fails, the driver has shut down and released the memory.
         for (address, page) in mem::take(&mut self.mapped) {
             let _ = unmap_page(address, page.bytes);
             release_all(&[page]);
         }
         for (address, bytes) in mem::take(&mut self.ranges) {
-            // SAFETY: The addresses were reserved as this range, and nothing is mapped there any
-            // more.
+            // SAFETY: The addresses were reserved as this range, and all pages are unmapped.
             let _ = unsafe { sys::cuMemAddressFree(address, bytes as usize) };
         }
     }
 
+    /// Fails unless `bytes` is a positive multiple of the device's page size.
     fn check_multiple(&self, bytes: u64) -> Result<(), DeviceError> {
         if bytes == 0 || !bytes.is_multiple_of(self.granularity) {
             let reason = format!("{bytes} bytes are not a multiple of the device's page size, {}", self.granularity);
@@ -141,8 +150,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Checks that a range consists of whole pages inside reserved addresses. All pages of a range
-    /// have one size, and the driver rejects overlapping ones.
+    /// Fails unless the `bytes` addresses from `address` on consist of whole pages inside a
+    /// reserved range. All pages of a range have one size, and the driver rejects overlapping ones.
     fn check_pages(&self, address: u64, bytes: u64, page_bytes: u64) -> Result<(), DeviceError> {
         self.check_multiple(page_bytes)?;
         let range = self.ranges.range(..=address).next_back();
@@ -161,6 +170,7 @@ impl Pages {
         Ok(())
     }
 
+    /// Creates a page of physical memory on the device, mapped nowhere.
     fn create(&self, bytes: u64) -> Result<Page, DriverError> {
         let mut handle = 0;
         // SAFETY: The driver reads a description and writes a handle, both valid for the call.
@@ -169,10 +179,10 @@ impl Pages {
     }
 
     /// Maps consecutive pages of one size from `address`, all or none, with access for the device.
-    fn put(&self, address: u64, pages: &[Page]) -> Result<(), DeviceError> {
+    fn map_all(&self, address: u64, pages: &[Page]) -> Result<(), DeviceError> {
         let Some(first) = pages.first() else { return Ok(()) };
-        let back_out = |count: usize| {
-            // Nothing has used them yet. If unmapping fails, nothing more can be done.
+        let unmap_first = |count: usize| {
+            // No work has used these pages yet. An error is ignored: nothing more can be done.
             for at in addresses(address, first.bytes).take(count) {
                 let _ = unmap_page(at, first.bytes);
             }
@@ -181,8 +191,8 @@ impl Pages {
             // SAFETY: The addresses are reserved and free, as the callers have checked; the handle
             // belongs to this object.
             if let Err(error) = unsafe { sys::cuMemMap(at, page.bytes as usize, 0, page.handle, 0) }.result() {
-                back_out(done);
-                return Err(refused("cuMemMap", error));
+                unmap_first(done);
+                return Err(device_error("cuMemMap", error));
             }
         }
         let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -190,12 +200,13 @@ impl Pages {
         let bytes = first.bytes * pages.len() as u64;
         // SAFETY: The whole range was just mapped; the description is valid for the call.
         if let Err(error) = unsafe { sys::cuMemSetAccess(address, bytes as usize, &access, 1) }.result() {
-            back_out(pages.len());
-            return Err(refused("cuMemSetAccess", error));
+            unmap_first(pages.len());
+            return Err(device_error("cuMemSetAccess", error));
         }
         Ok(())
     }
 
+    /// Returns the driver's description of where pages are: on this device.
     fn location(&self) -> sys::CUmemLocation {
         // Since CUDA 13.2 the second field is in a union, with the same layout.
         // SAFETY: In every version of CUDA a location is two C ints, a type and a number; type 1 is
@@ -203,7 +214,7 @@ impl Pages {
         unsafe { mem::transmute::<[i32; 2], sys::CUmemLocation>([1, self.device]) }
     }
 
-    /// Returns the kind of memory for pages.
+    /// Returns the driver's description of the physical memory to create for pages.
     fn properties(&self) -> sys::CUmemAllocationProp {
         // SAFETY: All zeros are a valid description: numbers, null pointers, and enumerations that
         // have a 0.
@@ -215,11 +226,12 @@ impl Pages {
     }
 }
 
-/// Returns the addresses of consecutive pages.
+/// Returns the addresses of consecutive pages from `address` on, without end.
 fn addresses(address: u64, page_bytes: u64) -> impl Iterator<Item = u64> {
     (0..).map(move |page| address + page * page_bytes)
 }
 
+/// Unmaps the page of `bytes` at `address`; its physical memory stays until its handle is released.
 fn unmap_page(address: u64, bytes: u64) -> Result<(), DriverError> {
     // SAFETY: The callers know that one page of this size is mapped at this address and that no
     // work uses it.
@@ -235,10 +247,11 @@ fn release_all(pages: &[Page]) {
     }
 }
 
+/// Returns the value of one of the device's attributes.
 fn attribute(device: sys::CUdevice, which: sys::CUdevice_attribute) -> Result<i32, DeviceError> {
     let mut value = 0;
     // SAFETY: The driver writes to a valid variable.
-    let asked = unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) };
-    asked.result().map_err(|error| refused("cuDeviceGetAttribute", error))?;
+    let status = unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) };
+    status.result().map_err(|error| device_error("cuDeviceGetAttribute", error))?;
     Ok(value)
 }

@@ -1,4 +1,4 @@
-//! Who holds the device's memory: this process or others.
+//! How much of the device's memory this process and others hold.
 //!
 //! The driver reports only how much memory is free. NVML, its management library, lists the
 //! processes that have a context on a device and what each holds. In a container the list is empty
@@ -26,16 +26,18 @@ mod management {
 
     use super::ProcessBytes;
 
-    /// The driver's management library.
+    /// NVML, the driver's management library, which lists the processes that use a device.
     #[derive(Debug)]
     pub(super) struct Management(Nvml);
 
     impl Management {
+        /// Loads the library; `None` if that fails or this build has no NVML.
         pub(super) fn load() -> Option<Self> {
             Nvml::init().ok().map(Self)
         }
 
-        /// Returns what each listed process holds on the device with this bus id.
+        /// Returns the bytes that each process listed by NVML holds on the device with this PCI bus
+        /// id; `None` if NVML cannot tell.
         pub(super) fn processes(&self, bus_id: &str) -> Option<ProcessBytes> {
             let bytes = |memory| match memory {
                 UsedGpuMemory::Used(bytes) => bytes,
@@ -45,7 +47,8 @@ mod management {
             Some(listed.into_iter().map(|process| (process.pid, bytes(process.used_gpu_memory))).collect())
         }
 
-        /// Returns the bytes in use on the device with this bus id.
+        /// Returns the bytes in use, by all processes, on the device with this PCI bus id; `None`
+        /// if NVML cannot tell.
         pub(super) fn used_bytes(&self, bus_id: &str) -> Option<u64> {
             Some(self.0.device_by_pci_bus_id(bus_id).ok()?.memory_info().ok()?.used)
         }
@@ -56,19 +59,24 @@ mod management {
 mod management {
     use super::ProcessBytes;
 
-    /// Never constructed: this build has no NVML.
+    /// NVML, the driver's management library, which lists the processes that use a device.
     #[derive(Debug)]
     pub(super) enum Management {}
 
     impl Management {
+        /// Loads the library; `None` if that fails or this build has no NVML.
         pub(super) fn load() -> Option<Self> {
             None
         }
 
+        /// Returns the bytes that each process listed by NVML holds on the device with this PCI bus
+        /// id; `None` if NVML cannot tell.
         pub(super) fn processes(&self, _: &str) -> Option<ProcessBytes> {
             match *self {}
         }
 
+        /// Returns the bytes in use, by all processes, on the device with this PCI bus id; `None`
+        /// if NVML cannot tell.
         pub(super) fn used_bytes(&self, _: &str) -> Option<u64> {
             match *self {}
         }
@@ -100,8 +108,8 @@ pub(super) struct UsageBeforeOpening {
 }
 
 impl UsageBeforeOpening {
-    /// Asks NVML about the device with this bus id. `has_context` is true if this process already
-    /// has a context on it.
+    /// Queries NVML about the device with this bus id. `has_context` is true if this process
+    /// already has a context on it.
     pub(super) fn measure(bus_id: String, has_context: bool) -> Self {
         let management = Management::load();
         let measured = management.as_ref().filter(|_| !has_context).and_then(|management| {
@@ -112,7 +120,7 @@ impl UsageBeforeOpening {
         Self { management, bus_id, processes, used_bytes }
     }
 
-    /// Finds this process in NVML's list, once it has a context. `memory` is what the driver
+    /// Finds this process in NVML's list, now that it has a context. `memory` is what the driver
     /// reports now.
     pub(super) fn opened(self, memory: DeviceMemory) -> Usage {
         let used_bytes = memory.total_bytes - memory.free_bytes;
@@ -133,20 +141,22 @@ impl UsageBeforeOpening {
 }
 
 impl Usage {
-    /// Divides the memory in use among this process and others. This process holds at least
-    /// `own_at_least_bytes`.
+    /// Divides the memory in use, `memory`, between this process and others. This process holds at
+    /// least `own_at_least_bytes`.
     pub(super) fn sample(&self, memory: DeviceMemory, own_at_least_bytes: u64) -> DeviceUsage {
         let listed = self.processes().and_then(|processes| processes.get(&self.process).copied());
         split(memory, listed, own_at_least_bytes, self.others_at_opening_bytes)
     }
 
+    /// Returns the bytes that each process listed by NVML holds on the device; `None` if NVML
+    /// cannot tell.
     fn processes(&self) -> Option<ProcessBytes> {
         self.management.as_ref()?.processes(&self.bus_id)
     }
 }
 
-/// Divides the memory in use. `listed` is what NVML lists for this process; impossible values are
-/// ignored.
+/// Divides the memory in use between this process and others. `listed` is the bytes that NVML lists
+/// for this process; impossible values are ignored.
 fn split(
     memory: DeviceMemory,
     listed: Option<u64>,

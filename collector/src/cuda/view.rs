@@ -11,7 +11,7 @@ use cudarc::driver::{
 };
 
 use super::device::CudaDevice;
-use super::order::{Order, waits_for};
+use super::order::{Order, synchronize_if_unordered};
 use crate::buffer::PoolSlice;
 use crate::memory::Element;
 
@@ -50,8 +50,8 @@ impl<T: Element> PoolSlice<T, CudaDevice> {
     }
 }
 
-/// Converts `bounds` to a range. The bounds are evaluated once; cudarc checks that they are inside
-/// the buffer.
+/// Converts `bounds` of a buffer with `len` numbers to a range of indices. The bounds are evaluated
+/// once; cudarc checks that they are inside the buffer.
 fn range(bounds: impl RangeBounds<usize>, len: usize) -> Range<usize> {
     let after = |index: usize| index.checked_add(1).expect("an index plus one fits in usize");
     let start = match bounds.start_bound() {
@@ -67,8 +67,9 @@ fn range(bounds: impl RangeBounds<usize>, len: usize) -> Range<usize> {
     start..end
 }
 
-fn address_of<T>(start: sys::CUdeviceptr, place: usize) -> sys::CUdeviceptr {
-    start + (place * size_of::<T>()) as sys::CUdeviceptr
+/// Returns the address of number `index` in an array of `T` that begins at `start`.
+fn address_of<T>(start: sys::CUdeviceptr, index: usize) -> sys::CUdeviceptr {
+    start + (index * size_of::<T>()) as sys::CUdeviceptr
 }
 
 impl<'a, T> PoolView<'a, T> {
@@ -154,22 +155,22 @@ impl<T> DeviceSlice<T> for PoolViewMut<'_, T> {
 
 impl<T> DevicePtr<T> for PoolView<'_, T> {
     fn device_ptr<'b>(&'b self, stream: &'b CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'b>) {
-        (self.address, waits_for(self.own, stream).unwrap_or_else(|| self.order.read_on(stream)))
+        (self.address, synchronize_if_unordered(self.own, stream).unwrap_or_else(|| self.order.read_on(stream)))
     }
 }
 
 impl<T> DevicePtr<T> for PoolViewMut<'_, T> {
     fn device_ptr<'b>(&'b self, stream: &'b CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'b>) {
-        (self.address, waits_for(self.own, stream).unwrap_or_else(|| self.order.read_on(stream)))
+        (self.address, synchronize_if_unordered(self.own, stream).unwrap_or_else(|| self.order.read_on(stream)))
     }
 }
 
 impl<T> DevicePtrMut<T> for PoolViewMut<'_, T> {
     fn device_ptr_mut<'b>(&'b mut self, stream: &'b CudaStream) -> (sys::CUdeviceptr, SyncOnDrop<'b>) {
-        if let Some(written) = waits_for(self.own, stream) {
+        if let Some(written) = synchronize_if_unordered(self.own, stream) {
             return (self.address, written);
         }
-        self.order.settle_on(stream);
+        self.order.wait_for_uses(stream);
         (self.address, self.view.device_ptr_mut(stream).1)
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use vramscope_trace::ByteSize;
 
-/// Minimum for [`Keep::bytes`]. The file must have room for several full states, which come about
-/// every 16,384 events, and for all definitions.
+/// Minimum for [`Keep::bytes`], in bytes: 1 MiB. The file must have room for several full states,
+/// which come about every 16,384 events, and for all definitions.
 const MIN_BYTES: u64 = 1 << 20;
 
 /// How much of a recording a file keeps: everything (the default) or the newest part.
@@ -42,7 +42,7 @@ pub fn parse_keep_bytes(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// Parses a duration: `30s`, `5m`, `1h`, or seconds.
+/// Parses a duration for [`Keep::time`]: `30s`, `5m`, `1h`, or a number of seconds.
 ///
 /// # Errors
 /// If the text is not a positive duration. The error says what is expected.

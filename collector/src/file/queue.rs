@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use vramscope_trace::Chunk;
 
+/// The queue, and the state of the writing thread.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) waiting: VecDeque<Arc<Chunk>>,
@@ -14,17 +15,19 @@ pub(super) struct State {
     /// A chunk is being written.
     pub(super) is_writing: bool,
     /// No more chunks will be appended.
-    pub(super) closed: bool,
-    /// The thread has ended, or is no longer waited for.
-    pub(super) ended: bool,
+    pub(super) is_closed: bool,
+    /// The thread has ended, or callers no longer wait for it.
+    pub(super) is_ended: bool,
     pub(super) failed: Option<io::Error>,
     /// Number of writes so far.
     pub(super) written: u64,
     /// Size of the file.
     pub(super) bytes: u64,
+    /// A full state is needed next.
     pub(super) wants_state: bool,
 }
 
+/// What the recorder and the writing thread share.
 pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     /// Notified at every change of `state`.
@@ -34,17 +37,18 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Locks the state, also after a thread that held the lock has panicked.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // No code under the lock can panic, so the state is consistent even if a thread died.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while `must_wait`, as long as the file makes progress.
+    /// Waits while `must_wait` returns true. Fails the file if nothing is written for `patience`.
     pub(super) fn wait_while(&self, must_wait: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let mut state = self.lock();
-        while must_wait(&state) && !state.ended {
+        while must_wait(&state) && !state.is_ended {
             let written = state.written;
-            let is_stuck = |state: &mut State| must_wait(state) && !state.ended && state.written == written;
+            let is_stuck = |state: &mut State| must_wait(state) && !state.is_ended && state.written == written;
             let waited = self.changed.wait_timeout_while(state, self.patience, is_stuck);
             let (after, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             state = after;
@@ -60,9 +64,10 @@ impl Shared {
 }
 
 impl State {
+    /// Stores the first error, ends the file and discards the waiting chunks.
     pub(super) fn fail(&mut self, error: io::Error) {
         self.failed.get_or_insert(error);
-        self.ended = true;
+        self.is_ended = true;
         self.waiting = VecDeque::new();
         self.waiting_bytes = 0;
     }

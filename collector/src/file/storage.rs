@@ -5,7 +5,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// One of the two files that exist while the newest part of a recording is copied.
+/// Which of two files a call concerns: the recording, or the copy of its newest part that will
+/// replace it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileRole {
     /// The recording's file.
@@ -14,20 +15,21 @@ pub(super) enum FileRole {
     Next,
 }
 
-/// The operating system's calls for writing a recording. Everything that can fail is here, so that
-/// tests can make it fail.
+/// The operating system's calls for writing a recording. Everything that can fail is behind this
+/// trait, so that tests can make it fail.
 pub(super) trait Storage: Send {
-    /// Appends some of the bytes and returns how many.
+    /// Appends some of the bytes and returns how many; it may be fewer than all.
     fn append(&mut self, role: FileRole, bytes: &[u8]) -> io::Result<usize>;
-    /// Truncates a file to `len` bytes.
+    /// Truncates a file to its first `len` bytes.
     fn cut(&mut self, role: FileRole, len: u64) -> io::Result<()>;
-    /// Reads some bytes of the current file from `at` and returns how many.
+    /// Reads bytes of the recording from byte offset `at` into the buffer, and returns how many; 0
+    /// at the end.
     fn read(&mut self, at: u64, into: &mut [u8]) -> io::Result<usize>;
-    /// Creates the next file, empty.
+    /// Creates the file that will replace the recording, empty.
     fn begin_next(&mut self) -> io::Result<()>;
-    /// Atomically replaces the current file with the next.
+    /// Atomically replaces the recording by the file from [`begin_next`](Self::begin_next).
     fn take_next(&mut self) -> io::Result<()>;
-    /// Deletes the next file.
+    /// Deletes the file from [`begin_next`](Self::begin_next), if there is one.
     fn drop_next(&mut self);
     /// Sleeps before another attempt.
     fn pause(&mut self, time: Duration) {
@@ -35,50 +37,53 @@ pub(super) trait Storage: Send {
     }
 }
 
-/// A regular file.
+/// The [`Storage`] of a recording in a regular file.
 #[derive(Debug)]
 pub(super) struct Disk {
     path: PathBuf,
     file: File,
-    /// True if the file's position is not its end, after a read.
-    is_elsewhere: bool,
+    /// True after a read, when the file's position is not its end.
+    must_seek: bool,
     next: Option<File>,
 }
 
 impl Disk {
     /// Creates or truncates a file. Returns `None` if the path is not a regular file.
     pub(super) fn create(path: &Path) -> io::Result<Option<Self>> {
-        if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
             return Ok(None);
         }
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         lock(&file)?;
         file.set_len(0)?;
-        // The file that a symbolic link points to is the one to replace.
-        let disk = Self { path: path.canonicalize()?, file, is_elsewhere: false, next: None };
-        // A killed process may have left one.
+        // Follows symbolic links, so that their target is replaced.
+        let disk = Self { path: path.canonicalize()?, file, must_seek: false, next: None };
+        // A killed process may have left a copy.
         disk.remove_next();
         Ok(Some(disk))
     }
 
-    /// Opens the file again for reading.
+    /// Opens the recording again for reading; `None` if that is impossible.
     pub(super) fn reader(&self) -> Option<File> {
         // Locks on Windows also exclude readers.
         if cfg!(windows) { None } else { File::open(&self.path).ok() }
     }
 
-    /// Returns the path of the next file, in the same folder: only there can it replace the file
-    /// atomically.
+    /// Returns the path of the file that will replace the recording, in the same folder: only there
+    /// can it replace the recording atomically.
     fn next_path(&self) -> PathBuf {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         self.path.with_file_name(format!(".{name}.part"))
     }
 
+    /// Deletes the replacement file that an earlier process may have left behind.
     fn remove_next(&self) {
-        // Usually there is none. If it cannot be removed, creating it fails with the reason.
+        // Usually the file does not exist. If it cannot be removed, creating it fails and reports
+        // why.
         let _ = fs::remove_file(self.next_path());
     }
 
+    /// Returns the open file with this role. Fails for the replacement if there is none.
     fn file(&mut self, role: FileRole) -> io::Result<&mut File> {
         match role {
             FileRole::Current => Ok(&mut self.file),
@@ -100,9 +105,9 @@ fn lock(file: &File) -> io::Result<()> {
 
 impl Storage for Disk {
     fn append(&mut self, role: FileRole, bytes: &[u8]) -> io::Result<usize> {
-        if role == FileRole::Current && self.is_elsewhere {
+        if role == FileRole::Current && self.must_seek {
             self.file.seek(SeekFrom::End(0))?;
-            self.is_elsewhere = false;
+            self.must_seek = false;
         }
         self.file(role)?.write(bytes)
     }
@@ -114,7 +119,7 @@ impl Storage for Disk {
     }
 
     fn read(&mut self, at: u64, into: &mut [u8]) -> io::Result<usize> {
-        self.is_elsewhere = true;
+        self.must_seek = true;
         self.file.seek(SeekFrom::Start(at))?;
         self.file.read(into)
     }
@@ -123,7 +128,7 @@ impl Storage for Disk {
         self.remove_next();
         let next = OpenOptions::new().read(true).write(true).create_new(true).open(self.next_path())?;
         lock(&next)?;
-        // Keep the permissions; file systems without permissions have none to keep.
+        // Keeps the permissions. Errors are ignored: some file systems have none.
         let _ = self.file.metadata().and_then(|current| next.set_permissions(current.permissions()));
         self.next = Some(next);
         Ok(())
@@ -133,7 +138,7 @@ impl Storage for Disk {
         fs::rename(self.next_path(), &self.path)?;
         if let Some(next) = self.next.take() {
             self.file = next;
-            self.is_elsewhere = false;
+            self.must_seek = false;
         }
         Ok(())
     }
@@ -145,7 +150,7 @@ impl Storage for Disk {
     }
 }
 
-/// A pipe or another stream that cannot be read or truncated.
+/// The [`Storage`] of a recording in a pipe or another stream that cannot be read or truncated.
 pub(super) struct Stream(pub(super) Box<dyn Write + Send>);
 
 impl Storage for Stream {

@@ -12,17 +12,18 @@ use vramscope_trace::{
 use super::storage::{FileRole, Storage, Stream};
 use super::{Keep, RecordingFile, Writer};
 
-/// Creates a stream behind a queue of this size.
+/// Creates a recording that is written to `out`, with a queue of `queue_bytes`; a write that takes
+/// longer than `patience` counts as failed.
 pub(crate) fn stream_with_queue(
     out: impl Write + Send + 'static,
     queue_bytes: usize,
     patience: Duration,
 ) -> RecordingFile {
     let writer = Writer::new(Stream(Box::new(out)), Keep::default());
-    RecordingFile::start_with("a stream".to_owned(), writer, queue_bytes, patience).expect("a thread")
+    RecordingFile::start_with("a stream".to_owned(), writer, queue_bytes, patience).expect("the thread starts")
 }
 
-/// A failure of one call.
+/// What goes wrong in one call of a [`Fake`] disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
     /// This call fails; the next one succeeds.
@@ -31,13 +32,13 @@ pub(super) enum Fault {
     Short(usize),
     /// A write takes this many sixteenths; then everything fails except truncating.
     Full(usize, io::ErrorKind),
-    /// As `Full`, and truncating fails too.
+    /// Like `Full`, but truncating fails, too.
     Gone(usize, io::ErrorKind),
 }
 
-/// A disk in memory.
+/// The files and failures of a [`FakeDisk`].
 #[derive(Debug, Default)]
-pub(super) struct FakeState {
+pub(super) struct FakeDiskState {
     pub(super) current: Vec<u8>,
     pub(super) next: Option<Vec<u8>>,
     /// The call that fails, counted from 0.
@@ -50,7 +51,7 @@ pub(super) struct FakeState {
     pub(super) taken: u32,
 }
 
-impl FakeState {
+impl FakeDiskState {
     /// Counts a call and returns how many bytes it takes.
     fn call(&mut self, len: usize) -> io::Result<usize> {
         let number = self.calls;
@@ -70,17 +71,17 @@ impl FakeState {
     }
 }
 
-/// The disk; the test keeps another clone.
+/// A disk in memory. The test keeps a clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fake(pub(super) Arc<Mutex<FakeState>>);
+pub(super) struct FakeDisk(pub(super) Arc<Mutex<FakeDiskState>>);
 
-impl Storage for Fake {
+impl Storage for FakeDisk {
     fn append(&mut self, role: FileRole, bytes: &[u8]) -> io::Result<usize> {
-        let mut state = self.0.lock().expect("no panic");
+        let mut state = self.0.lock().expect("no thread panics");
         let len = state.call(bytes.len())?;
         let file = match role {
             FileRole::Current => &mut state.current,
-            FileRole::Next => state.next.as_mut().expect("it was begun"),
+            FileRole::Next => state.next.as_mut().expect("the next file was begun"),
         };
         file.extend_from_slice(&bytes[..len]);
         Ok(len)
@@ -88,7 +89,7 @@ impl Storage for Fake {
 
     fn cut(&mut self, role: FileRole, len: u64) -> io::Result<()> {
         assert_eq!(role, FileRole::Current);
-        let mut state = self.0.lock().expect("no panic");
+        let mut state = self.0.lock().expect("no thread panics");
         if let Some(Fault::Gone(_, kind)) = state.failing {
             return Err(kind.into());
         }
@@ -97,33 +98,33 @@ impl Storage for Fake {
     }
 
     fn read(&mut self, at: u64, into: &mut [u8]) -> io::Result<usize> {
-        let mut state = self.0.lock().expect("no panic");
+        let mut state = self.0.lock().expect("no thread panics");
         let len = state.call(into.len())?;
         into[..len].copy_from_slice(&state.current[at as usize..][..len]);
         Ok(len)
     }
 
     fn begin_next(&mut self) -> io::Result<()> {
-        let mut state = self.0.lock().expect("no panic");
+        let mut state = self.0.lock().expect("no thread panics");
         state.call(0)?;
         state.next = Some(Vec::new());
         Ok(())
     }
 
     fn take_next(&mut self) -> io::Result<()> {
-        let mut state = self.0.lock().expect("no panic");
+        let mut state = self.0.lock().expect("no thread panics");
         state.call(0)?;
-        state.current = state.next.take().expect("it was begun");
+        state.current = state.next.take().expect("the next file was begun");
         state.taken += 1;
         Ok(())
     }
 
     fn drop_next(&mut self) {
-        self.0.lock().expect("no panic").next = None;
+        self.0.lock().expect("no thread panics").next = None;
     }
 
     fn pause(&mut self, _: Duration) {
-        self.0.lock().expect("no panic").pauses += 1;
+        self.0.lock().expect("no thread panics").pauses += 1;
     }
 }
 
@@ -140,6 +141,7 @@ impl Program {
         Self { encoder: Encoder::new(&RecordingInfo::default()), events: 0, live: Vec::new(), names: 0 }
     }
 
+    /// Records an event of this kind, one time step after the last.
     fn event(&mut self, kind: EventKind) {
         self.encoder.event(&Event { device: DeviceId(0), time_ns: self.events * 1000, kind });
         self.events += 1;
@@ -171,11 +173,13 @@ impl Program {
         });
     }
 
+    /// Records the full state, so that a file can be cut here.
     pub(super) fn full_state(&mut self) {
         let state = self.encoder.state().clone();
         self.encoder.full_state(&state);
     }
 
+    /// Returns the chunks that are complete since the last call.
     pub(super) fn chunks(&mut self) -> Vec<Chunk> {
         self.encoder.flush();
         self.encoder.take_output()

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use proptest::prelude::*;
 use vramscope_trace::{ChunkKind, Recording, digest};
 
-use super::testing::{Fake, FakeState, Fault, Program};
+use super::testing::{FakeDisk, FakeDiskState, Fault, Program};
 use super::*;
 
 /// Opens a recording; an incomplete chunk at the end is allowed only if `may_be_cut`.
@@ -40,7 +40,7 @@ fn end_of(chunk: &Chunk) -> u64 {
 }
 
 /// Writes chunks until one fails; returns how many were written.
-fn write_all(writer: &mut Writer<Fake>, chunks: &[Chunk]) -> (usize, Option<io::Error>) {
+fn write_all(writer: &mut Writer<FakeDisk>, chunks: &[Chunk]) -> (usize, Option<io::Error>) {
     let now = Instant::now();
     let written = chunks.iter().try_fold(0, |count, chunk| match writer.append(chunk, now) {
         Ok(()) => ControlFlow::Continue(count + 1),
@@ -72,16 +72,16 @@ impl Opened {
 }
 
 fn check_fault(chunks: &[Chunk], keep: Keep, at: u64, fault: Fault, opened: &mut Opened) -> bool {
-    let fake = Fake::default();
-    fake.0.lock().expect("no panic").fault = Some((at, fault));
-    let mut writer = Writer::new(fake.clone(), keep);
+    let disk = FakeDisk::default();
+    disk.0.lock().expect("no thread panics").fault = Some((at, fault));
+    let mut writer = Writer::new(disk.clone(), keep);
     let (written, error) = write_all(&mut writer, chunks);
     writer.close();
-    let calls_for_chunks = fake.0.lock().expect("no panic").calls;
+    let calls_for_chunks = disk.0.lock().expect("no thread panics").calls;
     if error.is_none() {
         writer.append_index();
     }
-    let FakeState { current, next, calls, pauses, .. } = &*fake.0.lock().expect("no panic");
+    let FakeDiskState { current, next, calls, pauses, .. } = &*disk.0.lock().expect("no thread panics");
     let context = format!("{fault:?} at call {at} of {calls}");
     assert!(next.is_none(), "{context}: the second file was left behind");
     assert!(*pauses <= 5000, "{context}");
@@ -92,7 +92,7 @@ fn check_fault(chunks: &[Chunk], keep: Keep, at: u64, fault: Fault, opened: &mut
     }
     if calls_for_chunks <= at {
         // Only the index failed; the recording is complete.
-        let end = chunks.iter().map(end_of).max().expect("there is one");
+        let end = chunks.iter().map(end_of).max().expect("the file has a chunk");
         assert_eq!(opened.open(current, matches!(fault, Fault::Gone(..))), (end, 0), "{context}");
         return true;
     }
@@ -111,7 +111,7 @@ fn check_fault(chunks: &[Chunk], keep: Keep, at: u64, fault: Fault, opened: &mut
         assert!(matches!(fault, Fault::Gone(..)) || current.is_empty(), "{context}");
         return true;
     }
-    let end = chunks[..written].iter().map(end_of).max().expect("there is one");
+    let end = chunks[..written].iter().map(end_of).max().expect("the file has a chunk");
     assert_eq!(opened.open(current, matches!(fault, Fault::Gone(..))), (end, 0), "{context}");
     if keep.is_everything() {
         let whole: Vec<u8> = chunks[..written].iter().flat_map(|chunk| chunk.bytes.clone()).collect();
@@ -162,7 +162,7 @@ fn file_is_valid_after_any_fault_while_copying() {
 }
 
 #[test]
-fn pipe_that_stays_full_is_an_error_after_a_while() {
+fn pipe_that_stays_full_is_an_error_after_5000_attempts() {
     let chunks = chunks();
     for kind in [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted] {
         assert!(check_fault(&chunks, Keep::default(), 100, Fault::Gone(8, kind), &mut Opened::default()));
@@ -170,7 +170,7 @@ fn pipe_that_stays_full_is_an_error_after_a_while() {
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+enum Action {
     Run(u64),
     Annotate,
     State,
@@ -178,13 +178,13 @@ enum Act {
     Wait(u64),
 }
 
-fn any_act() -> impl Strategy<Value = Act> {
+fn any_action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        6 => (1..400u64).prop_map(Act::Run),
-        1 => Just(Act::Annotate),
-        1 => Just(Act::State),
-        2 => Just(Act::Idle),
-        2 => (1..20u64).prop_map(Act::Wait),
+        6 => (1..400u64).prop_map(Action::Run),
+        1 => Just(Action::Annotate),
+        1 => Just(Action::State),
+        2 => Just(Action::Idle),
+        2 => (1..20u64).prop_map(Action::Wait),
     ]
 }
 
@@ -193,30 +193,30 @@ proptest! {
 
     #[test]
     fn window_is_valid_and_within_its_limits(
-        acts in prop::collection::vec(any_act(), 1..150),
+        actions in prop::collection::vec(any_action(), 1..150),
         limit in prop::option::of(12_000..40_000u64),
         seconds in prop::option::of(5..30u64),
     ) {
         let keep = Keep { bytes: limit, time: seconds.map(Duration::from_secs) };
-        let (fake, mut program, mut now) = (Fake::default(), Program::new(), Instant::now());
-        let mut writer = Writer::new(fake.clone(), keep);
+        let (disk, mut program, mut now) = (FakeDisk::default(), Program::new(), Instant::now());
+        let mut writer = Writer::new(disk.clone(), keep);
         let mut sent: Vec<(Chunk, Instant)> = Vec::new();
-        for act in acts {
-            match act {
-                Act::Run(blocks) => program.run(blocks),
-                Act::Annotate => program.annotate(),
-                Act::State => program.full_state(),
-                Act::Idle => while writer.is_copying() { writer.copy().expect("no fault") },
-                Act::Wait(seconds) => now += Duration::from_secs(seconds),
+        for action in actions {
+            match action {
+                Action::Run(blocks) => program.run(blocks),
+                Action::Annotate => program.annotate(),
+                Action::State => program.full_state(),
+                Action::Idle => while writer.is_copying() { writer.copy().expect("the disk has no fault") },
+                Action::Wait(seconds) => now += Duration::from_secs(seconds),
             }
             if writer.wants_state(now) {
                 program.full_state();
             }
             for chunk in program.chunks() {
-                writer.append(&chunk, now).expect("no fault");
+                writer.append(&chunk, now).expect("the disk has no fault");
                 sent.push((chunk, now));
             }
-            let state = fake.0.lock().expect("no panic");
+            let state = disk.0.lock().expect("no thread panics");
             let bytes = &state.current;
             prop_assert_eq!(bytes.len() as u64, writer.len());
             let recording = open(bytes, false);
@@ -224,7 +224,7 @@ proptest! {
             prop_assert_eq!(recording.end_event(), sent.last().map_or(0, |(chunk, _)| end_of(chunk)));
             check_window(&keep, &recording, bytes.len() as u64, &sent, now)?;
         }
-        let kept = open(&fake.0.lock().expect("no panic").current, true);
+        let kept = open(&disk.0.lock().expect("no thread panics").current, true);
         let whole = open(&joined(&sent), true);
         prop_assert_eq!(kept.definitions(), whole.definitions());
         prop_assert_eq!(digest(kept.end_state()), digest(whole.end_state()));
@@ -247,7 +247,7 @@ fn check_window(
     if first > 0 {
         prop_assert!(
             sent.iter().any(|(chunk, _)| is_state(chunk) && chunk.first_event == first),
-            "it begins with a state"
+            "the file begins with a full state"
         );
     }
     if let Some(limit) = keep.bytes {
@@ -257,7 +257,7 @@ fn check_window(
         |(chunk, _): &&(Chunk, Instant)| end_of(chunk) > first || (is_state(chunk) && chunk.first_event == first);
     let dropped = sent.iter().rev().skip_while(begins).find(|(chunk, _)| chunk.kind == ChunkKind::Events);
     match (keep.time, keep.bytes) {
-        // What was dropped is older than that, or the size limit applied.
+        // The time limit alone drops only chunks that are older than it.
         (Some(time), None) => {
             if let Some((_, at)) = dropped {
                 prop_assert!(now.duration_since(*at) >= time);
@@ -271,12 +271,13 @@ fn check_window(
 
 #[test]
 fn file_on_a_disk_keeps_its_newest_part() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.vram");
-    fs::write(folder.path().join(".a.vram.part"), "from a process that was killed").expect("room");
-    let file = RecordingFile::create(&path, Keep { bytes: Some(100_000), time: None }).expect("a new file");
-    let taken = fs::read_dir(folder.path()).expect("it is there").count();
-    assert_eq!(taken, 1, "the killed process's file is removed");
+    fs::write(folder.path().join(".a.vram.part"), "from a process that was killed").expect("the disk has room");
+    let file =
+        RecordingFile::create(&path, Keep { bytes: Some(100_000), time: None }).expect("the file can be created");
+    let count = fs::read_dir(folder.path()).expect("the folder exists").count();
+    assert_eq!(count, 1, "the killed process's file is removed");
     let mut program = Program::new();
     for _ in 0..500 {
         program.run(200);
@@ -285,45 +286,45 @@ fn file_on_a_disk_keeps_its_newest_part() {
         }
         program.chunks().into_iter().for_each(|chunk| file.append(Arc::new(chunk)));
         file.flush();
-        assert!(fs::metadata(&path).expect("it is there").len() <= 100_000);
+        assert!(fs::metadata(&path).expect("the file exists").len() <= 100_000);
     }
-    let bytes = file.finish().expect("room");
-    let recording = open(&fs::read(&path).expect("it is there"), false);
-    assert_eq!(fs::metadata(&path).expect("it is there").len(), bytes);
+    let bytes = file.finish().expect("the disk has room");
+    let recording = open(&fs::read(&path).expect("the file exists"), false);
+    assert_eq!(fs::metadata(&path).expect("the file exists").len(), bytes);
     assert_eq!(recording.end_event(), program.encoder.state().event());
     assert!(recording.first_event() > 0, "{bytes} bytes");
-    assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 1);
+    assert_eq!(fs::read_dir(folder.path()).expect("the file exists").count(), 1);
 }
 
 #[test]
-fn file_of_another_recording_is_left_alone() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn file_of_another_recording_is_not_overwritten() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.vram");
-    let file = RecordingFile::create(&path, Keep::default()).expect("a new file");
+    let file = RecordingFile::create(&path, Keep::default()).expect("the file can be created");
     Program::new().chunks().into_iter().for_each(|chunk| file.append(Arc::new(chunk)));
     file.flush();
-    let refused = RecordingFile::create(&path, Keep::default()).expect_err("it is locked");
-    assert!(refused.to_string().contains("a.vram: another process is recording to this file"), "{refused}");
-    assert!(file.finish().expect("room") > 0);
-    open(&fs::read(&path).expect("it is there"), false);
-    drop(RecordingFile::create(&path, Keep::default()).expect("nobody writes it any more"));
-    assert_eq!(fs::read(&path).expect("it is there"), b"");
+    let error = RecordingFile::create(&path, Keep::default()).expect_err("the file is locked");
+    assert!(error.to_string().contains("a.vram: another process is recording to this file"), "{error}");
+    assert!(file.finish().expect("the disk has room") > 0);
+    open(&fs::read(&path).expect("the file exists"), false);
+    drop(RecordingFile::create(&path, Keep::default()).expect("the other process has ended"));
+    assert_eq!(fs::read(&path).expect("the file exists"), b"");
 }
 
 #[test]
 fn device_file_keeps_everything() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let refused = RecordingFile::create(folder.path(), Keep::default()).expect_err("a folder");
-    assert_eq!(refused.name, folder.path().display().to_string());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let error = RecordingFile::create(folder.path(), Keep::default()).expect_err("a folder is not a file");
+    assert_eq!(error.name, folder.path().display().to_string());
     #[cfg(unix)]
     {
         let null = Path::new("/dev/null");
         let keep = Keep { bytes: Some(1 << 20), time: None };
-        let refused = RecordingFile::create(null, keep).expect_err("it gives nothing back");
-        assert!(refused.to_string().starts_with("/dev/null: not a regular file"), "{refused}");
-        let file = RecordingFile::create(null, Keep::default()).expect("it takes everything");
+        let error = RecordingFile::create(null, keep).expect_err("/dev/null keeps nothing");
+        assert!(error.to_string().starts_with("/dev/null: not a regular file"), "{error}");
+        let file = RecordingFile::create(null, Keep::default()).expect("/dev/null can be written");
         Program::new().chunks().into_iter().for_each(|chunk| file.append(Arc::new(chunk)));
-        assert!(file.finish().expect("room") > 0);
+        assert!(file.finish().expect("the disk has room") > 0);
     }
 }
 
@@ -338,10 +339,10 @@ fn panicking_writer_blocks_no_thread() {
             Ok(())
         }
     }
-    let (go_on, told) = mpsc::channel();
-    let file = RecordingFile::stream("broken", Broken(told)).expect("a thread");
+    let (release, signal) = mpsc::channel();
+    let file = RecordingFile::stream("broken", Broken(signal)).expect("the thread starts");
     Program::new().chunks().into_iter().for_each(|chunk| file.append(Arc::new(chunk)));
-    drop(go_on);
+    drop(release);
     file.flush();
     assert!(file.finish().expect_err("the thread panicked").to_string().starts_with("broken: internal error"));
 }

@@ -32,18 +32,18 @@ impl FileView {
         Arc::clone(&self.file)
     }
 
-    /// Returns the bytes written so far; whole chunks.
+    /// Returns the size in bytes of what has been written so far; always whole chunks.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.shared.lock().bytes
     }
 
-    /// Reads a range of the bytes written so far.
+    /// Returns the bytes at these offsets, which must have been written already.
     pub(crate) fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         read(&self.file, range)
     }
 }
 
-/// Reads a range of a file.
+/// Returns the bytes at these offsets of a file.
 pub(crate) fn read(file: &Mutex<File>, range: Range<u64>) -> io::Result<Vec<u8>> {
     // A reader that panicked may have moved the position, which is set here anyway.
     let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);

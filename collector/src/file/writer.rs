@@ -13,28 +13,29 @@ use super::window::{Layout, is_of_the_recording};
 
 /// Pause between attempts when the operating system cannot write at once.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Maximum number of attempts: 5 seconds.
+/// Maximum number of attempts to write, with [`PAUSE`] between them: 5 seconds.
 const ATTEMPTS: u32 = 5000;
-/// Maximum size of a file that gets an index. Building it takes a second or two for this size,
-/// while the program waits for its end; a larger file is indexed when it is opened.
+/// Maximum size of a file that gets an index, in bytes: 32 MiB. Building it takes a second or two
+/// for this size, while the program waits for its end; a larger file is indexed when it is opened.
 const INDEXED_UP_TO: u64 = 32 << 20;
 /// Bytes to copy before the next chunk is written. A disk takes this in some milliseconds, so no
 /// chunk waits for long.
 const SLICE: usize = 1 << 20;
 
-/// A copy of the newest part in progress.
+/// Progress of copying the newest part of the recording to the file that will replace it.
 struct Copying {
     /// Where the newest part begins.
     cut: u64,
     /// Ranges before it that are still to be copied.
-    lasting: VecDeque<Range<u64>>,
+    permanent: VecDeque<Range<u64>>,
     /// How far the newest part has been copied.
     at: u64,
     /// Size of the copy so far.
     copied: u64,
 }
 
-/// Writes chunks to a [`Storage`].
+/// Writes chunks to a [`Storage`] and removes the oldest part of the recording when [`Keep`] says
+/// so.
 pub(super) struct Writer<S> {
     storage: S,
     keep: Keep,
@@ -56,7 +57,7 @@ impl<S: Storage> Writer<S> {
         Self { storage, keep, layout: Layout::default(), copying: None, slice: vec![0; slice], index_len: 0 }
     }
 
-    /// Returns the size of the file.
+    /// Returns the size of the file in bytes, with the index if there is one.
     pub(super) fn len(&self) -> u64 {
         self.layout.len() + self.index_len
     }
@@ -66,7 +67,7 @@ impl<S: Storage> Writer<S> {
         self.layout.wants_state(&self.keep, now)
     }
 
-    /// Writes a chunk.
+    /// Writes a chunk at time `now`, after making room for it if the file's size is limited.
     ///
     /// # Errors
     /// If the operating system fails. The file then ends with the previous chunk, if truncating it
@@ -90,6 +91,8 @@ impl<S: Storage> Writer<S> {
         Ok(())
     }
 
+    /// Starts or continues to copy the newest part if the file is too large or too long, and
+    /// finishes the copy if `len` more bytes would exceed the limit.
     fn make_room(&mut self, len: u64, now: Instant) -> io::Result<()> {
         if self.copying.is_none()
             && let Some(cut) = self.layout.cut(&self.keep, now)
@@ -115,10 +118,12 @@ impl<S: Storage> Writer<S> {
         self.copying.is_some()
     }
 
+    /// Starts to copy what is kept when the file is cut at byte offset `cut`: the definitions
+    /// before it and everything after it.
     fn begin(&mut self, cut: u64) -> io::Result<()> {
-        let lasting = self.layout.lasting_before(cut).collect();
+        let permanent = self.layout.permanent_before(cut).collect();
         attempt(&mut self.storage, S::begin_next).inspect_err(|_| self.give_up())?;
-        self.copying = Some(Copying { cut, lasting, at: cut, copied: 0 });
+        self.copying = Some(Copying { cut, permanent, at: cut, copied: 0 });
         Ok(())
     }
 
@@ -145,7 +150,7 @@ impl<S: Storage> Writer<S> {
         }
     }
 
-    /// Deletes an unfinished copy.
+    /// Deletes an unfinished copy, at the end of the recording.
     pub(super) fn close(&mut self) {
         if self.is_copying() {
             self.give_up();
@@ -165,7 +170,8 @@ impl<S: Storage> Writer<S> {
         }
     }
 
-    /// Builds the index chunks, by reading the file once more.
+    /// Returns the bytes of the index chunks, by reading the file once more. `None` if the file
+    /// cannot be read or the index would exceed the size limit.
     fn index(&mut self) -> Option<Vec<u8>> {
         let len = self.layout.len();
         let mut piece = vec![0; usize::try_from(len.min(SLICE as u64)).ok()?];
@@ -182,18 +188,20 @@ impl<S: Storage> Writer<S> {
         (fits && at == len && !index.is_empty()).then_some(index)
     }
 
+    /// Deletes an unfinished copy after a failed write; the recording stays as it is.
     fn give_up(&mut self) {
         self.copying = None;
         self.storage.drop_next();
     }
 }
 
-/// Copies a slice. Returns true when the copy, up to `end`, has replaced the current file.
+/// Copies the next bytes, at most as many as the buffer `slice` holds. Returns true when everything
+/// up to byte offset `end` is copied and the copy has replaced the recording.
 fn copy_slice(storage: &mut impl Storage, slice: &mut [u8], copying: &mut Copying, end: u64) -> io::Result<bool> {
-    while copying.lasting.front().is_some_and(Range::is_empty) {
-        copying.lasting.pop_front();
+    while copying.permanent.front().is_some_and(Range::is_empty) {
+        copying.permanent.pop_front();
     }
-    let (at, until) = match copying.lasting.front() {
+    let (at, until) = match copying.permanent.front() {
         Some(range) => (range.start, range.end),
         None => (copying.at, end),
     };
@@ -211,14 +219,14 @@ fn copy_slice(storage: &mut impl Storage, slice: &mut [u8], copying: &mut Copyin
     }
     put(storage, FileRole::Next, slice.get(..len).unwrap_or_default())?;
     copying.copied += len as u64;
-    match copying.lasting.front_mut() {
+    match copying.permanent.front_mut() {
         Some(range) => range.start += len as u64,
         None => copying.at += len as u64,
     }
     Ok(false)
 }
 
-/// Writes all of the bytes.
+/// Appends all of the bytes to the file with this role.
 fn put(storage: &mut impl Storage, role: FileRole, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match attempt(storage, |storage| storage.append(role, bytes))? {
@@ -229,7 +237,8 @@ fn put(storage: &mut impl Storage, role: FileRole, mut bytes: &[u8]) -> io::Resu
     Ok(())
 }
 
-/// Repeats a call that is interrupted or would block, as on a full non-blocking pipe.
+/// Calls `call` again while it is interrupted or would block, as on a full non-blocking pipe, up to
+/// [`ATTEMPTS`] times.
 fn attempt<S: Storage, T>(storage: &mut S, mut call: impl FnMut(&mut S) -> io::Result<T>) -> io::Result<T> {
     for _ in 0..ATTEMPTS {
         match call(storage) {
@@ -239,5 +248,5 @@ fn attempt<S: Storage, T>(storage: &mut S, mut call: impl FnMut(&mut S) -> io::R
             result => return result,
         }
     }
-    Err(io::Error::new(io::ErrorKind::TimedOut, "no more data can be written"))
+    Err(io::Error::new(io::ErrorKind::TimedOut, "the output accepted no more data"))
 }

@@ -220,10 +220,10 @@ fn permanent_errors_are_not_retried() {
         assert!(!reason.contains("secret"), "{reason}");
     };
     check(vec![vec![Refuse(404)]], "serves no live recording");
-    check(vec![vec![Refuse(401)]], "is the token right?");
+    check(vec![vec![Refuse(401)]], "check the token");
     check(vec![vec![Close(4401, "the token is wrong")]], "the token is wrong");
     check(vec![vec![Close(1013, "there are too many clients")]], "too many clients");
-    check(vec![vec![NEW_A, Break], vec![Refuse(403)]], "is the token right?");
+    check(vec![vec![NEW_A, Break], vec![Refuse(403)]], "check the token");
 }
 
 #[test]

@@ -6,15 +6,18 @@ use std::sync::Arc;
 use vramscope_trace::Chunk;
 
 use super::file_sync::SyncPoint;
-use super::live::Hub;
 use super::position;
+use super::state::Hub;
 use crate::file::FileView;
 
-/// Reads the file up to a position from which the hub has the rest.
+/// Reads the recording's file from the beginning, up to a position from which the hub has the rest
+/// in memory.
 #[derive(Debug)]
 pub(super) struct FileReader {
     view: FileView,
+    /// Offset of the next chunk.
     at: u64,
+    /// Where the hub's chunks follow.
     until: SyncPoint,
 }
 
@@ -26,36 +29,37 @@ impl FileReader {
         Some(Self { view: file_sync.view.clone(), at, until: file_sync.newest })
     }
 
-    /// Returns the position of the next chunk.
+    /// Returns the [position](super::position::Position::next) of the next chunk to read.
     pub(super) fn next(&self) -> u64 {
         if self.at == 0 { 0 } else { position::of_file(self.at) }
     }
 
-    /// Returns the number of the hub's chunk that follows the file's part.
+    /// Returns the number of the hub's chunk with which reading continues after the file's part.
     pub(super) fn chunk(&self) -> u64 {
         self.until.chunk
     }
 
-    /// Returns the next chunks; none when the hub's chunks follow.
+    /// Returns the next chunks of the file, at most `max_bytes` unless the first is larger; none
+    /// when the hub's chunks follow.
     ///
     /// # Errors
     /// If the file cannot be read or has been changed.
     pub(super) fn take(&mut self, hub: &Hub, max_bytes: usize) -> io::Result<Vec<Arc<Chunk>>> {
         if self.at == self.until.offset {
-            // The hub may have dropped that chunk meanwhile; the file has then grown, too.
+            // If the hub has dropped that chunk meanwhile, the file has grown, too.
             let history = hub.0.lock();
             if let Some(file_sync) = history.file_sync.as_ref().filter(|_| self.until.chunk < history.first()) {
                 self.until = file_sync.newest;
             }
         }
-        let room = (max_bytes as u64).max(1);
-        let mut want = room;
+        let max_bytes = (max_bytes as u64).max(1);
+        let mut read_bytes = max_bytes;
         while self.at < self.until.offset {
-            let range = self.at..self.until.offset.min(self.at.saturating_add(want));
+            let range = self.at..self.until.offset.min(self.at.saturating_add(read_bytes));
             let is_all = range.end == self.until.offset;
-            let mut chunks = self.whole(&self.view.read(range)?)?;
+            let mut chunks = self.split(&self.view.read(range)?)?;
             if !chunks.is_empty() {
-                if want > room {
+                if read_bytes > max_bytes {
                     chunks.truncate(1);
                 }
                 self.at += chunks.iter().map(|chunk| chunk.bytes.len() as u64).sum::<u64>();
@@ -68,13 +72,13 @@ impl FileReader {
                 ));
             }
             // The next chunk is larger than what was read.
-            want = want.saturating_mul(2);
+            read_bytes = read_bytes.saturating_mul(2);
         }
         Ok(Vec::new())
     }
 
     /// Splits bytes into whole chunks.
-    fn whole(&self, mut bytes: &[u8]) -> io::Result<Vec<Arc<Chunk>>> {
+    fn split(&self, mut bytes: &[u8]) -> io::Result<Vec<Arc<Chunk>>> {
         let (mut chunks, mut at) = (Vec::new(), self.at);
         while let Some(chunk) = Chunk::read(bytes, at).map_err(io::Error::other)? {
             bytes = bytes.get(chunk.bytes.len()..).unwrap_or_default();

@@ -6,7 +6,8 @@
 
 use crate::file::FileView;
 
-/// A position that file and hub have in common.
+/// A point at which the file and the hub's chunks contain exactly the same events, so that reading
+/// can switch from one to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SyncPoint {
     /// Bytes of the file before it.
@@ -15,7 +16,8 @@ pub(super) struct SyncPoint {
     pub(super) chunk: u64,
 }
 
-/// The file of a hub's recording and the positions that both have in common.
+/// The file of a hub's recording, and the newest point at which a reader can switch from it to the
+/// hub.
 #[derive(Debug)]
 pub(super) struct FileHubSync {
     pub(super) view: FileView,
@@ -34,7 +36,7 @@ impl FileHubSync {
         Self { view, newest: SyncPoint::default(), pending: None, has_ended: false }
     }
 
-    /// Takes note of what has been written, and of a new common position.
+    /// Stores how much of the file is written, and the newest sync point if there is a new one.
     pub(super) fn advance(&mut self, sync_point: Option<SyncPoint>) {
         let written = self.view.written_bytes();
         for sync_point in [None, sync_point] {

@@ -8,56 +8,60 @@ use vramscope_trace::{Chunk, ChunkKind};
 use super::file_sync::FileHubSync;
 use super::position::Begin;
 
-/// Memory for a chunk besides its bytes: its entry, its fields and the allocator's overhead. It
-/// matters for quiet programs, which make many small chunks.
+/// Bytes of memory for a chunk besides its content: its entry, its fields and the allocator's
+/// overhead. It matters for quiet programs, which make many small chunks.
 const CHUNK_OVERHEAD: usize = size_of::<Entry>() + size_of::<Chunk>() + 48;
-/// Number of dropped chunks whose last event is remembered: an hour's worth, in a megabyte.
-const MAX_ENDS: usize = 1 << 16;
+/// Number of dropped chunks whose last event is kept: an hour's worth, in a megabyte.
+const MAX_DROPPED_END_EVENTS: usize = 1 << 16;
 
-/// A chunk and its position in the recording.
+/// A published chunk with its number, counted from 0, and its byte offset.
 #[derive(Clone)]
 pub(super) struct Entry {
     /// Number of chunks before it.
     pub(super) number: u64,
     /// Memory of the chunks before it, in bytes.
-    offset: u64,
-    /// Bytes of the chunks before it; for entries in `lasting`, only those count.
-    at: u64,
+    memory_before: u64,
+    /// Bytes of the chunks before it; for entries in `permanent`, only those count.
+    bytes_before: u64,
     /// The recording's last event up to and including this chunk.
     end_event: Option<u64>,
     pub(super) chunk: Arc<Chunk>,
 }
 
 impl Entry {
-    /// Returns true for header and definitions, which every viewer needs.
-    fn is_lasting(&self) -> bool {
+    /// Returns true for header and definitions, which every viewer needs and the history never
+    /// drops.
+    fn is_permanent(&self) -> bool {
         matches!(self.chunk.kind, ChunkKind::Header | ChunkKind::Definitions)
     }
 }
 
-/// Returns the number of the chunk's last event, if it contains events or a state.
+/// Returns the event number of the chunk's last event or of its full state; `None` if it has
+/// neither.
 pub(super) fn end_event(chunk: &Chunk) -> Option<u64> {
     matches!(chunk.kind, ChunkKind::Events | ChunkKind::State).then(|| chunk.first_event + chunk.events)
 }
 
+/// The newest chunks of a recording, which viewers read. Chunks are numbered from 0 in order of
+/// publication.
 #[derive(Default)]
 pub(super) struct History {
     /// Header and definition chunks from before `chunks`.
-    lasting: Vec<Entry>,
-    /// Memory they take, in bytes.
-    lasting_bytes: u64,
+    permanent: Vec<Entry>,
+    /// Memory of `permanent`, in bytes.
+    permanent_bytes: u64,
     /// All later chunks. The first is the header or a full state.
     chunks: VecDeque<Entry>,
     /// Numbers of the full states among `chunks`.
     states: VecDeque<u64>,
     /// Last events of the chunks dropped most recently.
-    ends: VecDeque<Option<u64>>,
+    dropped_end_events: VecDeque<Option<u64>>,
     /// Number of the next chunk.
     pub(super) end: u64,
     /// Memory of all chunks ever published, in bytes.
-    end_offset: u64,
+    end_memory: u64,
     /// Bytes of all chunks ever published.
-    end_at: u64,
+    end_bytes: u64,
     /// The newest event.
     end_event: Option<u64>,
     /// The file with the whole recording, if there is one.
@@ -70,25 +74,27 @@ impl History {
         self.chunks.front().map_or(self.end, |entry| entry.number)
     }
 
-    /// Returns the memory of the history, in bytes.
+    /// Returns the memory that the history takes, in bytes, with its overhead.
     pub(super) fn held_bytes(&self) -> u64 {
-        self.lasting_bytes + self.lag(self.first())
+        self.permanent_bytes + self.lag(self.first())
     }
 
-    /// Returns the memory of the chunks from number `from` on, in bytes.
+    /// Returns the memory of the chunks from number `from` on, in bytes: how far behind a viewer is
+    /// whose next chunk is `from`.
     pub(super) fn lag(&self, from: u64) -> u64 {
-        self.held_from(from).next().map_or(0, |entry| self.end_offset - entry.offset)
+        self.chunks_from(from).next().map_or(0, |entry| self.end_memory - entry.memory_before)
     }
 
+    /// Appends the recording's next chunk.
     pub(super) fn push(&mut self, chunk: Arc<Chunk>) {
-        let (number, offset, at) = (self.end, self.end_offset, self.end_at);
+        let (number, memory_before, bytes_before) = (self.end, self.end_memory, self.end_bytes);
         if chunk.kind == ChunkKind::State {
             self.states.push_back(number);
         }
         self.end_event = end_event(&chunk).or(self.end_event);
-        self.end_offset += (chunk.bytes.len() + CHUNK_OVERHEAD) as u64;
-        self.end_at += chunk.bytes.len() as u64;
-        self.chunks.push_back(Entry { number, offset, at, end_event: self.end_event, chunk });
+        self.end_memory += (chunk.bytes.len() + CHUNK_OVERHEAD) as u64;
+        self.end_bytes += chunk.bytes.len() as u64;
+        self.chunks.push_back(Entry { number, memory_before, bytes_before, end_event: self.end_event, chunk });
         self.end += 1;
     }
 
@@ -101,21 +107,22 @@ impl History {
             && next <= needed
         {
             while let Some(entry) = self.chunks.pop_front_if(|entry| entry.number < next) {
-                if self.ends.len() == MAX_ENDS {
-                    self.ends.pop_front();
+                if self.dropped_end_events.len() == MAX_DROPPED_END_EVENTS {
+                    self.dropped_end_events.pop_front();
                 }
-                self.ends.push_back(entry.end_event);
-                if entry.is_lasting() {
-                    let (_, at) = self.lasting();
-                    self.lasting_bytes += (entry.chunk.bytes.len() + CHUNK_OVERHEAD) as u64;
-                    self.lasting.push(Entry { at, ..entry });
+                self.dropped_end_events.push_back(entry.end_event);
+                if entry.is_permanent() {
+                    let (_, bytes_before) = self.permanent();
+                    self.permanent_bytes += (entry.chunk.bytes.len() + CHUNK_OVERHEAD) as u64;
+                    self.permanent.push(Entry { bytes_before, ..entry });
                 }
             }
             while self.states.pop_front_if(|state| *state < next).is_some() {}
         }
     }
 
-    /// Returns the number of the newest full state.
+    /// Returns the number of the chunk with the newest full state, or `None` if there is none in
+    /// the history.
     pub(super) fn newest_state(&self) -> Option<u64> {
         self.states.back().copied()
     }
@@ -134,58 +141,61 @@ impl History {
         }
     }
 
-    /// Returns the last event of the first `count` chunks; if that is no longer known, the oldest
-    /// known.
+    /// Returns the event number of the last event in the first `count` chunks of the recording; if
+    /// that is no longer known, the oldest known. `None` if there is no such event.
     pub(super) fn event_after(&self, count: u64) -> Option<u64> {
         let number = count.checked_sub(1)?;
         let Some(dropped) = self.first().checked_sub(count) else {
-            return self.held_from(number).next()?.end_event;
+            return self.chunks_from(number).next()?.end_event;
         };
         // The last entry belongs to the chunk just before `chunks`.
         let from_end = usize::try_from(dropped).unwrap_or(usize::MAX).saturating_add(1);
-        self.ends.get(self.ends.len().saturating_sub(from_end)).copied().flatten()
+        self.dropped_end_events.get(self.dropped_end_events.len().saturating_sub(from_end)).copied().flatten()
     }
 
     /// Iterates over `chunks` from number `from` on.
-    pub(super) fn held_from(&self, from: u64) -> impl Iterator<Item = &Entry> {
+    pub(super) fn chunks_from(&self, from: u64) -> impl Iterator<Item = &Entry> {
         let skip = usize::try_from(from.saturating_sub(self.first())).unwrap_or(usize::MAX);
         self.chunks.range(skip.min(self.chunks.len())..)
     }
 
     /// Iterates over header and definition chunks from number `from` on.
-    pub(super) fn lasting_from(&self, from: u64) -> impl Iterator<Item = &Entry> {
-        let at = self.lasting.partition_point(|entry| entry.number < from);
-        self.lasting[at..].iter().chain(self.held_from(from).filter(|entry| entry.is_lasting()))
+    pub(super) fn permanent_from(&self, from: u64) -> impl Iterator<Item = &Entry> {
+        let at = self.permanent.partition_point(|entry| entry.number < from);
+        self.permanent[at..].iter().chain(self.chunks_from(from).filter(|entry| entry.is_permanent()))
     }
 
-    /// Returns number and bytes of the chunks in `lasting`.
-    pub(super) fn lasting(&self) -> (usize, u64) {
-        let bytes = self.lasting.last().map_or(0, |entry| entry.at + entry.chunk.bytes.len() as u64);
-        (self.lasting.len(), bytes)
+    /// Returns number and bytes of the chunks in `permanent`.
+    pub(super) fn permanent(&self) -> (usize, u64) {
+        let bytes = self.permanent.last().map_or(0, |entry| entry.bytes_before + entry.chunk.bytes.len() as u64);
+        (self.permanent.len(), bytes)
     }
 
-    /// Finds the byte `at` among the first `count` chunks of `lasting`; returns chunk and offset in
-    /// it.
+    /// Finds the byte `at` among the first `count` chunks of `permanent`; returns chunk and offset
+    /// in it.
     #[cfg(feature = "server")]
-    pub(super) fn lasting_at(&self, at: u64, count: usize) -> Option<(&Entry, u64)> {
-        let number = self.lasting.get(..count)?.partition_point(|entry| entry.at <= at).checked_sub(1)?;
-        self.lasting.get(number).map(|entry| (entry, at - entry.at))
+    pub(super) fn permanent_at(&self, at: u64, count: usize) -> Option<(&Entry, u64)> {
+        let number = self.permanent.get(..count)?.partition_point(|entry| entry.bytes_before <= at).checked_sub(1)?;
+        self.permanent.get(number).map(|entry| (entry, at - entry.bytes_before))
     }
 
-    /// Finds the byte `at`, counted over all chunks ever published; returns chunk and offset in it.
+    /// Finds the byte at offset `at`, counted over all chunks ever published; returns its chunk and
+    /// its offset in the chunk. `None` if the chunk has been dropped.
     #[cfg(feature = "server")]
     pub(super) fn chunk_at(&self, at: u64) -> Option<(&Entry, u64)> {
-        let number = self.chunks.partition_point(|entry| entry.at <= at).checked_sub(1)?;
-        self.chunks.get(number).map(|entry| (entry, at - entry.at))
+        let number = self.chunks.partition_point(|entry| entry.bytes_before <= at).checked_sub(1)?;
+        self.chunks.get(number).map(|entry| (entry, at - entry.bytes_before))
     }
 
-    /// Returns the bytes of all chunks before number `from`, which is in `chunks` or the next one.
+    /// Returns the total size in bytes of all chunks ever published before number `from`, which is
+    /// in `chunks` or the next one.
     #[cfg(feature = "server")]
     pub(super) fn bytes_before(&self, from: u64) -> u64 {
-        self.held_from(from).next().map_or(self.end_at, |entry| entry.at)
+        self.chunks_from(from).next().map_or(self.end_bytes, |entry| entry.bytes_before)
     }
 
-    /// Returns the first chunk that a viewer reading the file may still need.
+    /// Returns the number of the first chunk that a viewer reading the file may still need;
+    /// `u64::MAX` if there is no file.
     pub(super) fn needed(&self) -> u64 {
         self.file_sync
             .as_ref()
@@ -193,8 +203,9 @@ impl History {
             .map_or(u64::MAX, |file_sync| file_sync.newest.chunk)
     }
 
-    /// Iterates over all chunks in order.
+    /// Iterates over all chunks that the history holds, in order; together they are a valid
+    /// recording.
     pub(super) fn all(&self) -> impl Iterator<Item = &Entry> {
-        self.lasting.iter().chain(&self.chunks)
+        self.permanent.iter().chain(&self.chunks)
     }
 }

@@ -1,4 +1,4 @@
-//! A randomized test: each viewer sees all events, or knows how many it missed.
+//! A property test: each viewer receives all events, or the number of events it missed.
 
 use proptest::prelude::*;
 use vramscope_trace::{ChunkKind, Decoder, Recording, digest};
@@ -6,8 +6,9 @@ use vramscope_trace::{ChunkKind, Decoder, Recording, digest};
 use super::testing::Source;
 use super::*;
 
+/// One step of a random test of hub and viewers.
 #[derive(Clone, Debug)]
-enum Act {
+enum Action {
     /// Events are recorded.
     Run(u64),
     /// A full state is recorded.
@@ -26,22 +27,24 @@ enum Act {
     Leave(usize),
 }
 
+/// Returns a strategy for where a viewer begins.
 fn begin() -> impl Strategy<Value = Begin> {
     prop_oneof![Just(Begin::Newest), (0u64..60_000).prop_map(Begin::Recent), Just(Begin::Oldest)]
 }
 
-fn act() -> impl Strategy<Value = Act> {
+/// Returns a strategy for one step.
+fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        6 => (1u64..1500).prop_map(Act::Run),
-        3 => Just(Act::State),
-        1 => (1u64..100).prop_map(Act::Gap),
-        4 => any::<bool>().prop_map(Act::Cut),
-        1 => Just(Act::LoseFile),
-        3 => begin().prop_map(Act::Join),
-        8 => (any::<usize>(), 0usize..20_000).prop_map(|(who, bytes)| Act::Take(who, bytes)),
-        3 => any::<usize>().prop_map(Act::TakeAll),
-        3 => (any::<usize>(), begin()).prop_map(|(who, begin)| Act::Break(who, begin)),
-        1 => any::<usize>().prop_map(Act::Leave),
+        6 => (1u64..1500).prop_map(Action::Run),
+        3 => Just(Action::State),
+        1 => (1u64..100).prop_map(Action::Gap),
+        4 => any::<bool>().prop_map(Action::Cut),
+        1 => Just(Action::LoseFile),
+        3 => begin().prop_map(Action::Join),
+        8 => (any::<usize>(), 0usize..20_000).prop_map(|(client, bytes)| Action::Take(client, bytes)),
+        3 => any::<usize>().prop_map(Action::TakeAll),
+        3 => (any::<usize>(), begin()).prop_map(|(client, begin)| Action::Break(client, begin)),
+        1 => any::<usize>().prop_map(Action::Leave),
     ]
 }
 
@@ -71,12 +74,12 @@ impl Client {
         assert!(size <= max_bytes || taken.chunks.len() == 1, "{size} of {max_bytes} bytes");
         assert!(self.viewer.failure().is_none(), "{:?}", self.viewer.failure());
         // A jump goes to a state; a gap just before that state is part of it.
-        let mut is_moved_on = taken.missed > 0;
+        let mut has_skipped = taken.missed > 0;
         for chunk in &taken.chunks {
-            let before_skip = self.recording.end_event();
-            let is_gap = source.gaps.contains(&(before_skip, chunk.first_event.saturating_sub(before_skip)));
-            if chunk.kind == ChunkKind::State && !std::mem::take(&mut is_moved_on) && is_gap && self.has_begun {
-                self.gaps += chunk.first_event - before_skip;
+            let end_event = self.recording.end_event();
+            let is_gap = source.gaps.contains(&(end_event, chunk.first_event.saturating_sub(end_event)));
+            if chunk.kind == ChunkKind::State && !std::mem::take(&mut has_skipped) && is_gap && self.has_begun {
+                self.gaps += chunk.first_event - end_event;
             }
             self.has_begun |= matches!(chunk.kind, ChunkKind::State | ChunkKind::Events);
             self.recording.push(&chunk.bytes).expect("a viewer receives a valid recording");
@@ -88,8 +91,8 @@ impl Client {
     }
 
     /// Loses the connection and resumes.
-    fn come_back(&mut self, hub: &Hub, begin: Begin) {
-        // Sent, but never received.
+    fn reconnect(&mut self, hub: &Hub, begin: Begin) {
+        // Sent by the hub, but never received.
         self.viewer.take(5000);
         let viewer = hub.resume(Position { recording: hub.identity(), next: self.next }, begin);
         if viewer.is_resumed() {
@@ -100,52 +103,54 @@ impl Client {
         }
     }
 
+    /// Asserts that the client has all events of `source`, or has counted those that are missing.
     fn check(&self, source: &Source) {
         let recording = &self.recording;
         assert_eq!(recording.end_event(), source.encoder.state().event());
         assert_eq!(digest(recording.end_state()), digest(source.encoder.state()));
-        recording.finish().expect("whole chunks");
+        recording.finish().expect("the recording has whole chunks");
         assert_eq!(recording.lost_events(), self.missed + self.gaps, "number of missing events");
         let mut decoder = Decoder::new();
         decoder.push(&self.bytes);
-        while decoder.next_item().expect("a recording").is_some() {}
-        decoder.finish().expect("whole chunks");
+        while decoder.next_item().expect("a valid recording").is_some() {}
+        decoder.finish().expect("the recording has whole chunks");
     }
 }
 
+/// Runs the steps and asserts that every viewer sees all events or counts the missing ones.
 #[track_caller]
-fn check(acts: &[Act], limits: HubLimits, has_file: bool) {
-    let folder = tempfile::tempdir().expect("a folder");
+fn check(actions: &[Action], limits: HubLimits, has_file: bool) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.vram");
     let mut source = if has_file { Source::with_file(limits, &path) } else { Source::new(limits) };
     source.cut(true);
     let mut clients: Vec<Client> = Vec::new();
-    for act in acts {
+    for action in actions {
         let count = clients.len();
-        let of = |who: usize| (count > 0).then(|| who % count.max(1));
-        match *act {
-            Act::Run(events) => source.run(events),
-            Act::State => source.full_state(),
-            Act::Gap(events) => source.gap(events),
-            Act::Cut(is_written) => source.cut(is_written),
-            Act::LoseFile => source.lose_file(),
-            Act::Join(begin) => clients.push(Client::new(source.hub.viewer(begin))),
-            Act::Take(who, bytes) => {
-                of(who).map(|who| clients[who].take(&source, bytes));
+        let of = |client: usize| (count > 0).then(|| client % count.max(1));
+        match *action {
+            Action::Run(events) => source.run(events),
+            Action::State => source.full_state(),
+            Action::Gap(events) => source.gap(events),
+            Action::Cut(is_written) => source.cut(is_written),
+            Action::LoseFile => source.lose_file(),
+            Action::Join(begin) => clients.push(Client::new(source.hub.viewer(begin))),
+            Action::Take(client, bytes) => {
+                of(client).map(|client| clients[client].take(&source, bytes));
             }
-            Act::TakeAll(who) => {
-                if let Some(who) = of(who) {
-                    while clients[who].take(&source, 10_000) {}
-                    clients[who].check(&source);
+            Action::TakeAll(client) => {
+                if let Some(client) = of(client) {
+                    while clients[client].take(&source, 10_000) {}
+                    clients[client].check(&source);
                 }
             }
-            Act::Break(who, begin) => {
-                if let Some(who) = of(who) {
-                    clients[who].come_back(&source.hub, begin);
+            Action::Break(client, begin) => {
+                if let Some(client) = of(client) {
+                    clients[client].reconnect(&source.hub, begin);
                 }
             }
-            Act::Leave(who) => {
-                of(who).map(|who| clients.swap_remove(who));
+            Action::Leave(client) => {
+                of(client).map(|client| clients.swap_remove(client));
             }
         }
         assert_eq!(source.hub.viewers(), clients.len());
@@ -161,11 +166,11 @@ proptest! {
 
     #[test]
     fn every_viewer_sees_all_events_or_counts_the_missing(
-        acts in prop::collection::vec(act(), 1..60),
+        actions in prop::collection::vec(action(), 1..60),
         history_bytes in 1000u64..200_000,
         lag_bytes in 1000u64..100_000,
         has_file in any::<bool>(),
     ) {
-        check(&acts, HubLimits { history_bytes, lag_bytes }, has_file);
+        check(&actions, HubLimits { history_bytes, lag_bytes }, has_file);
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Positions from here on are byte offsets in the recording's file. Doubles, and so JavaScript
-/// numbers, hold them exactly.
+/// Values of [`Position::next`] from here on are byte offsets in the recording's file, plus this;
+/// smaller ones are chunk numbers. Doubles, and so JavaScript numbers, hold them exactly.
 const FILE_FROM: u64 = 1 << 52;
 
 /// Identity of a recording: 128 random bits, displayed as 32 hexadecimal digits.
@@ -84,12 +84,12 @@ impl FromStr for Position {
     }
 }
 
-/// Returns the position of a byte offset in the file.
+/// Returns the [`Position::next`] for byte offset `at` in the file.
 pub(super) fn of_file(at: u64) -> u64 {
     FILE_FROM.saturating_add(at)
 }
 
-/// Returns the byte offset in the file, if `next` is one.
+/// Returns the byte offset in the file that `next` stands for, or `None` if it is a chunk number.
 pub(super) fn in_file(next: u64) -> Option<u64> {
     next.checked_sub(FILE_FROM)
 }

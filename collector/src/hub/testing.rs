@@ -1,4 +1,4 @@
-//! A program whose recording tests watch.
+//! A program whose recording the tests watch.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -11,6 +11,7 @@ use vramscope_trace::{
 use super::*;
 use crate::file::{Keep, RecordingFile};
 
+/// Size of every block in bytes.
 const BLOCK: u64 = 512;
 
 /// Returns a pseudorandom number for a seed.
@@ -27,19 +28,20 @@ pub(crate) struct Source {
     live: VecDeque<u64>,
     count: u64,
     pub(crate) names: usize,
-    file: Option<InFile>,
+    file: Option<FileRecording>,
     /// Event numbers and sizes of gaps.
     pub(crate) gaps: Vec<(u64, u64)>,
 }
 
-/// The same recording in a file, cut into other chunks.
-struct InFile {
+/// The program's recording in a file, cut into other chunks than the hub's.
+struct FileRecording {
     encoder: Encoder,
     file: RecordingFile,
     appended: u64,
 }
 
-impl InFile {
+impl FileRecording {
+    /// Appends the complete chunks to the file.
     fn pass_on(&mut self) {
         for chunk in self.encoder.take_output() {
             self.appended += chunk.bytes.len() as u64;
@@ -66,28 +68,32 @@ impl Source {
         let file = RecordingFile::create(path, Keep::default()).expect("the file can be created");
         let source = Self::new(limits);
         source.hub.set_file(file.view().expect("a file that keeps everything can be read"));
-        let file = InFile { encoder: source.encoder.clone(), file, appended: 0 };
+        let file = FileRecording { encoder: source.encoder.clone(), file, appended: 0 };
         Self { file: Some(file), ..source }
     }
 
+    /// Iterates over the encoder of the hub's chunks and, if there is a file, that of the file's
+    /// chunks.
     fn encoders(&mut self) -> impl Iterator<Item = &mut Encoder> {
         let in_file = self.file.as_mut().map(|file| &mut file.encoder);
         std::iter::once(&mut self.encoder).chain(in_file)
     }
 
+    /// Records an event of this kind in the hub and the file.
     fn event(&mut self, kind: EventKind) {
         let event = Event { device: DeviceId(0), time_ns: self.count * 1000, kind };
         self.encoders().for_each(|encoder| encoder.event(&event));
         self.count += 1;
     }
 
+    /// Records the full state, at which viewers can begin.
     pub(crate) fn full_state(&mut self) {
         let state = self.encoder.state().clone();
         self.encoders().for_each(|encoder| encoder.full_state(&state));
         self.publish();
     }
 
-    /// Records a gap.
+    /// Records a gap of this many lost events.
     pub(crate) fn gap(&mut self, events: u64) {
         let end = self.encoder.state().event();
         self.gaps.push((end, events));
@@ -113,6 +119,7 @@ impl Source {
         self.hub.file_ended();
     }
 
+    /// Records this many events and publishes them.
     pub(crate) fn run(&mut self, events: u64) {
         for n in 0..events {
             if n % 1000 == 0 {
@@ -144,6 +151,7 @@ impl Source {
         self.publish();
     }
 
+    /// Publishes the complete chunks to the hub and writes them to the file.
     fn publish(&mut self) {
         self.encoder.flush();
         let chunks: Vec<_> = self.encoder.take_output().into_iter().map(Arc::new).collect();

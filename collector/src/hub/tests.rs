@@ -6,7 +6,8 @@ use vramscope_trace::{ChunkKind, Recording, StringId, digest};
 use super::testing::Source;
 use super::*;
 
-fn all(viewer: &mut Viewer, recording: &mut Recording) -> usize {
+/// Takes everything that is available, and returns the number of bytes.
+fn take_all(viewer: &mut Viewer, recording: &mut Recording) -> usize {
     let mut taken = 0;
     loop {
         let chunks = viewer.take(10_000).chunks;
@@ -24,7 +25,7 @@ fn all(viewer: &mut Viewer, recording: &mut Recording) -> usize {
 fn check_same(recording: &Recording, source: &Source) {
     assert_eq!(recording.end_event(), source.encoder.state().event());
     assert_eq!(digest(recording.end_state()), digest(source.encoder.state()));
-    recording.finish().expect("whole chunks");
+    recording.finish().expect("the recording has whole chunks");
     let names = (1..).take_while(|&id| !recording.definitions().string(StringId(id)).is_empty());
     assert_eq!(names.count(), source.names, "definitions are never skipped");
 }
@@ -34,11 +35,11 @@ fn all_viewers_see_the_same_whenever_they_begin() {
     let mut source = Source::new(HubLimits::default());
     let mut early = (source.hub.viewer(Begin::Oldest), Recording::new());
     source.run(30_000);
-    all(&mut early.0, &mut early.1);
+    take_all(&mut early.0, &mut early.1);
     let mut late = (source.hub.viewer(Begin::Oldest), Recording::new());
     source.run(30_000);
     for (viewer, recording) in [&mut early, &mut late] {
-        all(viewer, recording);
+        take_all(viewer, recording);
         check_same(recording, &source);
         assert_eq!((recording.first_event(), recording.lost_events()), (0, 0));
     }
@@ -50,17 +51,17 @@ fn slow_viewer_continues_at_the_newest_state_and_counts_missed_events() {
     let mut viewer = source.hub.viewer(Begin::Oldest);
     let mut recording = Recording::new();
     source.run(1000);
-    all(&mut viewer, &mut recording);
+    take_all(&mut viewer, &mut recording);
     source.run(200_000);
-    let sent = all(&mut viewer, &mut recording);
+    let sent = take_all(&mut viewer, &mut recording);
     check_same(&recording, &source);
     assert!(recording.lost_events() > 100_000, "{} lost", recording.lost_events());
     let total: usize = source.hub.everything().iter().map(|chunk| chunk.bytes.len()).sum();
     assert!(sent < total / 2, "{sent} of {total} bytes");
-    // From here on it keeps up.
+    // From here on the viewer keeps up.
     let lost = recording.lost_events();
     source.run(1000);
-    all(&mut viewer, &mut recording);
+    take_all(&mut viewer, &mut recording);
     check_same(&recording, &source);
     assert_eq!(recording.lost_events(), lost);
 }
@@ -74,10 +75,10 @@ fn new_viewer_may_read_the_history_slowly() {
     for _ in 0..10 {
         source.run(1000);
         for chunk in viewer.take(10_000).chunks {
-            recording.push(&chunk.bytes).expect("a recording");
+            recording.push(&chunk.bytes).expect("a valid recording");
         }
     }
-    all(&mut viewer, &mut recording);
+    take_all(&mut viewer, &mut recording);
     check_same(&recording, &source);
     assert_eq!((recording.first_event(), recording.lost_events()), (0, 0));
 }
@@ -86,39 +87,39 @@ fn new_viewer_may_read_the_history_slowly() {
 fn history_is_bounded_and_remains_a_recording() {
     let limits = HubLimits { history_bytes: 300_000, lag_bytes: u64::MAX };
     let mut source = Source::new(limits);
-    let mut sleeper = (source.hub.viewer(Begin::Oldest), Recording::new());
+    let mut idle = (source.hub.viewer(Begin::Oldest), Recording::new());
     source.run(1000);
-    all(&mut sleeper.0, &mut sleeper.1);
+    take_all(&mut idle.0, &mut idle.1);
     for _ in 0..50 {
         source.run(10_000);
     }
-    let held = source.hub.everything();
+    let kept = source.hub.everything();
     let definitions: usize =
-        held.iter().filter(|chunk| chunk.kind == ChunkKind::Definitions).map(|chunk| chunk.bytes.len()).sum();
-    let bytes: usize = held.iter().map(|chunk| chunk.bytes.len()).sum();
-    // The chunks since the last state but one may come on top.
-    assert!(bytes - definitions < 2 * 300_000, "{bytes} bytes are held");
+        kept.iter().filter(|chunk| chunk.kind == ChunkKind::Definitions).map(|chunk| chunk.bytes.len()).sum();
+    let bytes: usize = kept.iter().map(|chunk| chunk.bytes.len()).sum();
+    // The limit may be exceeded by the chunks since the last full state but one.
+    assert!(bytes - definitions < 2 * 300_000, "{bytes} bytes are kept");
 
     let mut file = Recording::new();
-    for chunk in &held {
-        file.push(&chunk.bytes).expect("a recording");
+    for chunk in &kept {
+        file.push(&chunk.bytes).expect("a valid recording");
     }
     check_same(&file, &source);
     assert!(file.first_event() > 0);
-    let mut newcomer = (source.hub.viewer(Begin::Oldest), Recording::new());
-    all(&mut newcomer.0, &mut newcomer.1);
-    check_same(&newcomer.1, &source);
-    assert_eq!(newcomer.1.first_event(), file.first_event());
-    // The chunks it missed have been dropped.
-    all(&mut sleeper.0, &mut sleeper.1);
-    check_same(&sleeper.1, &source);
-    assert!(sleeper.1.lost_events() > 0);
+    let mut late = (source.hub.viewer(Begin::Oldest), Recording::new());
+    take_all(&mut late.0, &mut late.1);
+    check_same(&late.1, &source);
+    assert_eq!(late.1.first_event(), file.first_event());
+    // The chunks that the idle viewer missed have been dropped.
+    take_all(&mut idle.0, &mut idle.1);
+    check_same(&idle.1, &source);
+    assert!(idle.1.lost_events() > 0);
 }
 
 /// Returns everything a new viewer receives.
-fn begun(hub: &Hub, begin: Begin) -> Recording {
+fn new_recording(hub: &Hub, begin: Begin) -> Recording {
     let mut recording = Recording::new();
-    all(&mut hub.viewer(begin), &mut recording);
+    take_all(&mut hub.viewer(begin), &mut recording);
     recording
 }
 
@@ -135,7 +136,7 @@ fn new_viewers_begin_where_requested() {
     source.run(100);
     let end = source.encoder.state().event();
     let check = |begin: Begin, first_event: Range<u64>| {
-        let recording = begun(&source.hub, begin);
+        let recording = new_recording(&source.hub, begin);
         check_same(&recording, &source);
         assert!(first_event.contains(&recording.first_event()), "{begin:?} at {}", recording.first_event());
         assert_eq!((recording.lost_events(), recording.end_event()), (0, end));
@@ -145,7 +146,7 @@ fn new_viewers_begin_where_requested() {
     check(Begin::Recent(u64::MAX), 0..1);
     check(Begin::Recent(0), end - 300..end);
     check(Begin::Recent(source.hub.held_bytes() / 2), end / 2 - 30_000..end / 2 + 30_000);
-    all(&mut early.0, &mut early.1);
+    take_all(&mut early.0, &mut early.1);
     check_same(&early.1, &source);
 }
 
@@ -157,17 +158,17 @@ fn resumed_viewer_continues_and_counts_missed_events() {
     let mut recording = Recording::new();
     let mut viewer = source.hub.viewer(Begin::Oldest);
     assert_eq!((viewer.next(), viewer.is_resumed()), (0, false));
-    all(&mut viewer, &mut recording);
+    take_all(&mut viewer, &mut recording);
     let mut next = viewer.next();
     drop(viewer);
     let at = |next: u64| Position { recording: source.hub.identity(), next };
     for next in [0, next + 1, u64::MAX] {
         assert!(!source.hub.resume(at(next), Begin::Newest).is_resumed(), "{next} is not a valid position");
     }
-    let elsewhere = Position { recording: Identity::random(), next };
-    assert!(!source.hub.resume(elsewhere, Begin::Newest).is_resumed(), "another recording");
+    let other_recording = Position { recording: Identity::random(), next };
+    assert!(!source.hub.resume(other_recording, Begin::Newest).is_resumed(), "another recording");
     for (events, is_lost) in [(0, false), (100, false), (200_000, true), (100, false)] {
-        let (lost, before_skip) = (recording.lost_events(), recording.end_event());
+        let (lost, end_event) = (recording.lost_events(), recording.end_event());
         source.run(events);
         let position = Position { recording: source.hub.identity(), next };
         let mut viewer = source.hub.resume(position, Begin::Newest);
@@ -179,10 +180,10 @@ fn resumed_viewer_continues_and_counts_missed_events() {
                 break;
             }
             missed += taken.missed;
-            taken.chunks.iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a recording"));
+            taken.chunks.iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a valid recording"));
         }
         check_same(&recording, &source);
-        assert_eq!((missed > 0, missed), (is_lost, recording.lost_events() - lost), "{events} after {before_skip}");
+        assert_eq!((missed > 0, missed), (is_lost, recording.lost_events() - lost), "{events} after {end_event}");
         next = viewer.next();
     }
     assert_eq!(source.hub.missed_events(), recording.lost_events());
@@ -200,9 +201,9 @@ fn a_hundred_idle_viewers_keep_no_chunks_alive() {
     for _ in 0..20 {
         source.run(10_000);
     }
-    assert!(source.hub.held_bytes() < 3 * 300_000, "{} bytes are held", source.hub.held_bytes());
-    let held = early.iter().filter(|chunk| chunk.upgrade().is_some()).count();
-    assert_eq!(held, 1 + definitions, "only header and definitions of the first chunks are kept");
+    assert!(source.hub.held_bytes() < 3 * 300_000, "{} bytes are kept", source.hub.held_bytes());
+    let kept = early.iter().filter(|chunk| chunk.upgrade().is_some()).count();
+    assert_eq!(kept, 1 + definitions, "only header and definitions of the first chunks are kept");
     assert_eq!(source.hub.viewers(), 100);
 }
 
@@ -219,36 +220,39 @@ fn whole_history_is_read_from_the_file() {
     assert!(early.0.reads_file());
     for n in 0..20 {
         for chunk in early.0.take(10_000).chunks {
-            early.1.push(&chunk.bytes).expect("a recording");
+            early.1.push(&chunk.bytes).expect("a valid recording");
         }
         source.run(2000);
         source.cut(n % 3 == 0);
     }
-    all(&mut early.0, &mut early.1);
+    take_all(&mut early.0, &mut early.1);
     assert!(!early.0.reads_file());
-    let late = begun(&source.hub, Begin::Oldest);
+    let late = new_recording(&source.hub, Begin::Oldest);
     for recording in [&early.1, &late] {
         check_same(recording, &source);
         assert_eq!((recording.first_event(), recording.lost_events()), (0, 0));
     }
-    assert!(begun(&source.hub, Begin::Recent(u64::MAX)).first_event() > 0, "the history in memory is only a part");
-    // The file is overwritten: a viewer file_reader it stops, and new viewers get the history in
+    assert!(
+        new_recording(&source.hub, Begin::Recent(u64::MAX)).first_event() > 0,
+        "the history in memory is only a part"
+    );
+    // When the file is overwritten, viewers that read it stop, and new viewers get the history in
     // memory.
-    let mut amid = source.hub.viewer(Begin::Oldest);
-    assert_eq!(amid.take(1).chunks.len(), 1);
+    let mut reading = source.hub.viewer(Begin::Oldest);
+    assert_eq!(reading.take(1).chunks.len(), 1);
     std::fs::write(&path, b"something else").expect("the file can be written");
-    let check_held = |viewer: &mut Viewer| {
+    let check_history = |viewer: &mut Viewer| {
         let mut recording = Recording::new();
-        all(viewer, &mut recording);
+        take_all(viewer, &mut recording);
         check_same(&recording, &source);
         assert!(viewer.failure().is_none() && recording.first_event() > 0);
     };
-    check_held(&mut source.hub.viewer(Begin::Oldest));
-    assert!(amid.take(10_000).chunks.is_empty() && amid.failure().is_some());
-    let at = Position { recording: source.hub.identity(), next: amid.next() };
+    check_history(&mut source.hub.viewer(Begin::Oldest));
+    assert!(reading.take(10_000).chunks.is_empty() && reading.failure().is_some());
+    let at = Position { recording: source.hub.identity(), next: reading.next() };
     let mut again = source.hub.resume(at, Begin::Oldest);
     assert!(!again.is_resumed() && source.hub.file().is_none());
-    check_held(&mut again);
+    check_history(&mut again);
 }
 
 #[test]
@@ -257,21 +261,21 @@ fn history_is_read_as_bytes_until_it_is_dropped() {
     let mut check = |events: u64| {
         source.run(events);
         let bytes: Vec<u8> = source.hub.everything().iter().flat_map(|chunk| chunk.bytes.clone()).collect();
-        let held = source.hub.held(None).expect("it is held");
-        assert_eq!(held.len(), bytes.len() as u64);
-        for at in (0..held.len()).step_by(977) {
-            let (chunk, from) = held.chunk_at(at).expect("it is held");
+        let kept = source.hub.history_view(None).expect("the hub holds it");
+        assert_eq!(kept.len(), bytes.len() as u64);
+        for at in (0..kept.len()).step_by(977) {
+            let (chunk, from) = kept.chunk_at(at).expect("the hub holds it");
             assert!(bytes[at as usize..].starts_with(&chunk.bytes[from..]), "at {at}");
         }
         source.run(10);
-        let again = source.hub.held(Some(held.version())).expect("it is still held");
-        assert_eq!(again.len(), held.len());
-        let (first, end) = held.version();
-        assert!(source.hub.held(Some((first, end + 1000))).is_none());
-        assert!(source.hub.held(Some((first + 1, end))).is_none());
+        let again = source.hub.history_view(Some(kept.version())).expect("the hub still holds it");
+        assert_eq!(again.len(), kept.len());
+        let (first, end) = kept.version();
+        assert!(source.hub.history_view(Some((first, end + 1000))).is_none());
+        assert!(source.hub.history_view(Some((first + 1, end))).is_none());
         source.run(200_000);
-        assert!(source.hub.held(Some(held.version())).is_none());
-        assert!(held.chunk_at(held.len() - 1).is_none());
+        assert!(source.hub.history_view(Some(kept.version())).is_none());
+        assert!(kept.chunk_at(kept.len() - 1).is_none());
     };
     check(100);
     check(10_000);

@@ -9,8 +9,8 @@ use vramscope_trace::Chunk;
 
 use super::file_reader::FileReader;
 use super::history::{Entry, History, end_event};
-use super::live::Hub;
 use super::position::{self, Begin, Position};
+use super::state::Hub;
 
 /// Chunks taken from a hub.
 #[derive(Clone, Debug, Default)]
@@ -33,13 +33,13 @@ pub struct Viewer {
     is_resumed: bool,
     /// True once the first chunk has been chosen.
     has_begun: bool,
-    /// Number of chunks it before_skip before it last skipped some.
+    /// Number of chunks before the last skip.
     before_skip: u64,
-    /// It has all definitions before this chunk number.
+    /// The viewer has all definitions before this chunk number.
     defined: u64,
     /// Number of the next chunk, once all definitions before it have been taken.
     next: u64,
-    /// The last event it took.
+    /// The last event taken.
     end_event: Option<u64>,
     /// Events skipped before the next chunk.
     missed: u64,
@@ -47,6 +47,7 @@ pub struct Viewer {
     least_lag: u64,
     /// Reads the file, until its end is reached.
     file_reader: Option<FileReader>,
+    /// Why the file cannot be read.
     failure: Option<io::Error>,
 }
 
@@ -70,6 +71,8 @@ impl Viewer {
         }
     }
 
+    /// Creates a viewer that continues at position `at`, or begins at `otherwise` if `at` belongs
+    /// to another recording.
     pub(super) fn resume(hub: &Hub, at: Position, otherwise: Begin) -> Self {
         let mut viewer = Self::new(hub, otherwise);
         if at.recording == hub.identity()
@@ -87,14 +90,14 @@ impl Viewer {
         viewer
     }
 
-    /// Returns true if the viewer continues at a position from before.
+    /// Returns true if the viewer continues after the position it was created with.
     #[must_use]
     pub fn is_resumed(&self) -> bool {
         self.is_resumed
     }
 
-    /// Returns the position to [resume](Hub::resume) from after all chunks taken so far; 0 before
-    /// the first.
+    /// Returns the position, as in [`Position::next`], from which [`Hub::resume`] continues after
+    /// all chunks taken so far; 0 before the first.
     #[must_use]
     pub fn next(&self) -> u64 {
         if let Some(file_reader) = &self.file_reader {
@@ -132,17 +135,17 @@ impl Viewer {
                     self.hub.drop_file();
                     if is_new {
                         self.file_reader = None;
-                        return self.take_held(max_bytes);
+                        return self.take_from_hub(max_bytes);
                     }
                     self.failure = Some(error);
                     return Taken { next: self.next(), ..Taken::default() };
                 }
             }
         }
-        self.take_held(max_bytes)
+        self.take_from_hub(max_bytes)
     }
 
-    /// Continues with the hub's chunks at the end of the file.
+    /// Continues with the hub's chunks after the end of the file.
     fn finish_file(&mut self) {
         if let Some(file_reader) = self.file_reader.take() {
             let next = file_reader.chunk();
@@ -152,7 +155,9 @@ impl Viewer {
         }
     }
 
-    fn take_held(&mut self, max_bytes: usize) -> Taken {
+    /// Returns the next chunks from the hub's memory: at least one if there is any, then as many as
+    /// fit in `max_bytes`.
+    fn take_from_hub(&mut self, max_bytes: usize) -> Taken {
         let shared = Arc::clone(&self.hub.0);
         let history = shared.lock();
         self.choose_next(&history);
@@ -178,16 +183,16 @@ impl Viewer {
         taken
     }
 
-    /// Returns the next chunk to take.
+    /// Returns the next chunk to take, without taking it; `None` if there is none yet.
     fn upcoming<'a>(&mut self, history: &'a History) -> Option<&'a Entry> {
         if self.defined < self.next {
-            let definitions = history.lasting_from(self.defined).next().filter(|entry| entry.number < self.next);
+            let definitions = history.permanent_from(self.defined).next().filter(|entry| entry.number < self.next);
             if definitions.is_some() {
                 return definitions;
             }
             self.defined = self.next;
         }
-        history.held_from(self.next).next()
+        history.chunks_from(self.next).next()
     }
 
     /// Chooses the next chunk if it is not simply the following one: at the beginning, after a
@@ -197,7 +202,7 @@ impl Viewer {
         let target = if !self.has_begun {
             (history.end > 0).then(|| history.begin(self.begin))
         } else if self.next < history.first() {
-            // A new viewer gets the beginning it asked for, another one the newest state.
+            // A new viewer gets the beginning it requested, any other the newest full state.
             Some(if is_new { history.begin(self.begin) } else { history.begin(Begin::Newest) })
         } else if self.defined == self.next {
             let lag = history.lag(self.next);
@@ -212,8 +217,8 @@ impl Viewer {
             self.before_skip = self.next;
         }
         (self.has_begun, self.next, self.least_lag) = (true, target, u64::MAX);
-        let moment = history.held_from(target).next().and_then(|entry| end_event(&entry.chunk));
-        self.missed = moment.zip(self.end_event).map_or(0, |(moment, before_skip)| moment.saturating_sub(before_skip));
+        let moment = history.chunks_from(target).next().and_then(|entry| end_event(&entry.chunk));
+        self.missed = moment.zip(self.end_event).map_or(0, |(moment, last_taken)| moment.saturating_sub(last_taken));
     }
 
     /// Waits until there is something to take. Returns false once everything has been taken and
@@ -221,17 +226,17 @@ impl Viewer {
     pub async fn wait(&mut self) -> bool {
         match self.state() {
             Some(has_more) => has_more,
-            None => self.hub.0.tip.wait(self.next).await,
+            None => self.hub.0.published.wait(self.next).await,
         }
     }
 
-    /// Blocks as [`wait`](Self::wait), for at most `timeout`. Returns `None` if there is still
-    /// nothing to take and more may come.
+    /// Like [`wait`](Self::wait), but blocks for at most `timeout`. Returns `None` if there is
+    /// still nothing to take and more may come.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Option<bool> {
-        self.state().or_else(|| self.hub.0.tip.wait_timeout(self.next, timeout))
+        self.state().or_else(|| self.hub.0.published.wait_timeout(self.next, timeout))
     }
 
-    /// Returns whether there is something to take, if that is known without the hub.
+    /// Returns whether there is something to take, or `None` if only the hub knows.
     fn state(&self) -> Option<bool> {
         if self.failure.is_some() {
             return Some(false);

@@ -278,7 +278,7 @@ fn push_with_a_wrong_token_is_refused() {
     );
     let _push = push.expect("a thread starts");
     let line = log.recv_timeout(Duration::from_secs(10)).expect("the failure is logged");
-    assert!(line.contains("is the token right?") && !line.contains("wrong"), "{line}");
+    assert!(line.contains("check the token") && !line.contains("wrong"), "{line}");
     assert_eq!(events(&hub), 0);
 }
 

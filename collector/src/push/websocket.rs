@@ -19,7 +19,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most time to wait for the server's close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// A WebSocket to a server's `/push`.
+/// A WebSocket to the endpoint `/push` of a server.
 #[derive(Debug)]
 pub(super) struct WebSocketTransport {
     address: Address,
@@ -31,10 +31,12 @@ impl WebSocketTransport {
         Self { address, socket: None }
     }
 
+    /// Returns the open socket, or an error if there is none. Does not connect.
     fn socket(&mut self) -> Result<&mut Socket, String> {
         self.socket.as_mut().ok_or_else(|| "not connected".to_owned())
     }
 
+    /// Sends a message. An error closes the socket.
     fn send_message(&mut self, message: Message) -> Result<(), String> {
         let sent = self.socket()?.send(message).map_err(|error| error.to_string());
         if sent.is_err() {
@@ -43,7 +45,8 @@ impl WebSocketTransport {
         sent
     }
 
-    /// Waits for the server's next reply. Returns `None` if none arrives within `timeout`.
+    /// Waits for the server's next reply. Returns `None` if none arrives within `timeout`. An error
+    /// closes the socket.
     fn receive_reply(&mut self, timeout: Duration) -> Result<Option<PushReply>, String> {
         let received = self.socket()?.receive(timeout).map_err(|error| error.to_string());
         let result = match received {

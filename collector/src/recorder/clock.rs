@@ -13,7 +13,8 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Starts at 0. The first clock of a process calibrates the counter, which takes up to 200 ms.
+    /// Creates a clock that starts at 0. The first clock of a process calibrates the counter, which
+    /// takes up to 200 ms.
     pub(super) fn start() -> Self {
         let counter = quanta::Clock::new();
         // Any other source counts from another origin: its value would lie within these 50 ns once
@@ -24,8 +25,8 @@ impl Clock {
         Self { began: counter.raw(), reads_time_stamp, counter }
     }
 
-    /// Reads the counter. Between processors it may go back by about 100 ns, because a processor
-    /// may read it early.
+    /// Reads the counter, in ticks. Between processors it may go back by about 100 ns, because a
+    /// processor may read it early.
     #[inline]
     pub(super) fn ticks(&self) -> u64 {
         match time_stamp() {

@@ -13,11 +13,11 @@ use super::clock::Clock;
 use super::record::{Packer, Unit};
 use super::ring::ring;
 use super::ring_reader::RingReader;
-use super::ring_writer::{HandleRing, Overflowing, RingWords, RingWriter, WAKE_LEN};
+use super::ring_writer::{HandleRing, Overflowing, RingWriter, WAKE_LEN, WaitingProducer};
 use super::state::{CatchUpCallback, DroppedEvents, MAX_SIDE_RECORDS, RecorderState, SideRecord};
 use crate::sites::Numbers;
 
-/// Maximum number of handles with a ring of their own; further handles share one more.
+/// Maximum number of handles with a ring of their own; all further handles share one ring.
 pub(super) const MAX_RINGS: usize = 16;
 /// Maximum number of definitions that wait for the recorder.
 const MAX_DEFINITIONS: usize = 1 << 16;
@@ -32,16 +32,16 @@ const MAX_DEFINITIONS: usize = 1 << 16;
 /// across handles. Dropping a clone loses nothing.
 ///
 /// If events are [dropped](crate::Overflow::Drop), a pool created with
-/// [`DevicePool::recorded`](crate::DevicePool::recorded) records
-/// its state after the gap. A pool that has the handle as a plain [`Sink`] does not, so blocks
-/// freed in the gap stay in the recording.
+/// [`DevicePool::recorded`](crate::DevicePool::recorded) records its state after the gap. A pool
+/// that has the handle as a plain [`Sink`] does not, so blocks freed in the gap stay in the
+/// recording.
 pub struct RecorderHandle {
-    place: HandleRing,
+    ring: HandleRing,
     /// True if the owner calls [`catch_up`](Self::catch_up) with the pool's state when
     /// [`may_catch_up`](Self::may_catch_up) says so.
     provides_state: bool,
     /// True while the program has turned recording off.
-    paused: bool,
+    is_paused: bool,
     clock: Clock,
     shared: Arc<RecorderState<RingWriter>>,
     recorder: Thread,
@@ -49,11 +49,11 @@ pub struct RecorderHandle {
 
 impl RecorderHandle {
     pub(super) fn new(shared: Arc<RecorderState<RingWriter>>, clock: Clock, recorder: Thread) -> Self {
-        Self { place: HandleRing::Unused, provides_state: false, paused: false, clock, shared, recorder }
+        Self { ring: HandleRing::Unused, provides_state: false, is_paused: false, clock, shared, recorder }
     }
 
-    /// Returns a handle for an owner that checks [`may_catch_up`](Self::may_catch_up) before each
-    /// change.
+    /// Returns a handle for a pool, which checks [`may_catch_up`](Self::may_catch_up) before each
+    /// change and provides its state after dropped events.
     pub(crate) fn providing_state(&self) -> Self {
         Self { provides_state: true, ..self.clone() }
     }
@@ -84,19 +84,19 @@ impl RecorderHandle {
         let mut state = self.shared.lock();
         // The current pass may already have read this ring. The next one finds everything; events
         // with times of another clock may be left for the one after it.
-        let until = state.rounds + 3;
+        let until = state.passes + 3;
         state.flushes += 1;
-        while !state.ended && state.rounds < until {
+        while !state.is_ended && state.passes < until {
             self.recorder.unpark();
-            state = self.shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.flushes -= 1;
     }
 
-    /// Returns a new ring, or the shared one if there are enough.
+    /// Returns a ring for this handle: its own, or the shared one beyond [`MAX_RINGS`].
     fn open(&self) -> HandleRing {
         let mut state = self.shared.lock();
-        if state.closed {
+        if state.is_closed {
             return HandleRing::Closed;
         }
         if let Some(common) = &state.common
@@ -109,8 +109,8 @@ impl RecorderHandle {
         state.next_ring += 1;
         state.sources.push(RingReader::new(number, consumer));
         let (shared, recorder) = (Arc::clone(&self.shared), self.recorder.clone());
-        let words = RingWords { producer, wake_at: WAKE_LEN, shared, recorder };
-        let ring = RingWriter { number, packer: Packer::default(), words };
+        let out = WaitingProducer { ring: producer, wake_at: WAKE_LEN, shared, recorder };
+        let ring = RingWriter { number, packer: Packer::default(), out };
         state.rings += 1;
         if state.rings <= MAX_RINGS {
             return HandleRing::Own(ring);
@@ -120,102 +120,107 @@ impl RecorderHandle {
         HandleRing::Common(common)
     }
 
-    /// Puts an item of `device` into the handle's ring.
+    /// Calls `put` with the handle's ring; if that returns false, because the ring is full, the
+    /// item counts as dropped. `device` and `time` are those of the item.
     fn put(&mut self, device: DeviceId, time: (u64, Unit), put: impl FnOnce(&mut RingWriter) -> bool) {
-        if matches!(self.place, HandleRing::Unused) {
-            self.place = self.open();
+        if matches!(self.ring, HandleRing::Unused) {
+            self.ring = self.open();
         }
         if !self.provides_state && self.may_catch_up() {
             self.catch_up(device, time, || None);
         }
-        if self.place.with_ring(put) != Some(true) {
+        if self.ring.with_ring(put) != Some(true) {
             self.handle_no_room(device);
         }
     }
 
-    /// Records an event for a handle without a ring of its own, or one that is dropping events.
+    /// Records an event for a handle without its own ring, or one that is dropping events.
     #[cold]
     fn event_without_ring(&mut self, event: &Event, unit: Unit) {
         self.put(event.device, (event.time_ns, unit), |ring| ring.event(event, unit));
     }
 
-    /// Handles an item that found no room.
+    /// Counts an event of `device` that found no room, and drops events from now on; or closes the
+    /// handle if the recording has ended.
     #[cold]
     fn handle_no_room(&mut self, device: DeviceId) {
         if self.shared.is_closed.load(Ordering::Relaxed) {
-            self.place = HandleRing::Closed;
+            self.ring = HandleRing::Closed;
         }
-        match std::mem::replace(&mut self.place, HandleRing::Closed) {
+        match std::mem::replace(&mut self.ring, HandleRing::Closed) {
             HandleRing::Closed | HandleRing::Unused => {}
             HandleRing::Overflowing(overflowing) => {
                 overflowing.dropped.count();
-                self.place = HandleRing::Overflowing(overflowing);
+                self.ring = HandleRing::Overflowing(overflowing);
             }
-            place @ (HandleRing::Own(_) | HandleRing::Common(_)) => {
-                self.place = place;
+            ring @ (HandleRing::Own(_) | HandleRing::Common(_)) => {
+                self.ring = ring;
                 self.start_dropping(device, 1);
             }
         }
     }
 
-    /// Starts to drop events, of which `events` have been dropped already.
+    /// Drops events from now on. `events` of `device` have been dropped already: 1 if the ring is
+    /// full, 0 if the program pauses recording.
     fn start_dropping(&mut self, device: DeviceId, events: u64) {
         self.recorder.unpark();
         let dropped = Arc::new(DroppedEvents { device, events: AtomicU64::new(events) });
         self.shared.lock().dropped.push(Arc::clone(&dropped));
-        let place = std::mem::replace(&mut self.place, HandleRing::Closed);
-        self.place = HandleRing::Overflowing(Overflowing { place: Box::new(place), dropped });
+        let ring = std::mem::replace(&mut self.ring, HandleRing::Closed);
+        self.ring = HandleRing::Overflowing(Overflowing { ring: Box::new(ring), dropped });
     }
 
     /// Returns true while events are dropped because the ring was full;
     /// [`catch_up`](Self::catch_up) is then due before the next event.
     #[inline]
     pub(crate) fn may_catch_up(&self) -> bool {
-        matches!(self.place, HandleRing::Overflowing(_)) && !self.paused
+        matches!(self.ring, HandleRing::Overflowing(_)) && !self.is_paused
     }
 
     /// Returns true while the program has turned recording off.
     #[inline]
     pub(crate) fn is_paused(&self) -> bool {
-        self.paused
+        self.is_paused
     }
 
-    /// Turns recording off, except for counting `device`'s events, or on.
-    pub(crate) fn set_paused(&mut self, device: DeviceId, paused: bool) {
-        self.paused = paused;
-        if matches!(self.place, HandleRing::Unused) {
-            self.place = self.open();
+    /// Turns recording off (`paused`) or on. Meanwhile events are counted as lost events of
+    /// `device`.
+    pub(crate) fn set_paused(&mut self, device: DeviceId, is_paused: bool) {
+        self.is_paused = is_paused;
+        if matches!(self.ring, HandleRing::Unused) {
+            self.ring = self.open();
         }
-        if paused && matches!(self.place, HandleRing::Own(_) | HandleRing::Common(_)) {
+        if is_paused && matches!(self.ring, HandleRing::Own(_) | HandleRing::Common(_)) {
             self.start_dropping(device, 0);
         }
     }
 
-    /// Makes the recorder call `callback` while events are being dropped, until it returns false.
-    pub(crate) fn register_catch_up(&self, look: CatchUpCallback) {
-        self.shared.register_catch_up(look);
+    /// Makes the recorder call `callback` from time to time while events are being dropped, until
+    /// it returns false.
+    pub(crate) fn register_catch_up(&self, callback: CatchUpCallback) {
+        self.shared.register_catch_up(callback);
     }
 
-    /// Stops dropping events if there is room again, and records the number of lost events and the
-    /// device's state, if `device_state` returns one.
+    /// Stops dropping events if there is room again, and records at `time` the number of lost
+    /// events and the device's state, if `device_state` returns one.
     pub(crate) fn catch_up(
         &mut self,
         device: DeviceId,
         (time, unit): (u64, Unit),
         device_state: impl FnOnce() -> Option<DeviceState>,
     ) {
-        let Self { place: HandleRing::Overflowing(overflowing), shared, .. } = self else { return };
+        let Self { ring: HandleRing::Overflowing(overflowing), shared, .. } = self else { return };
         let lost = overflowing.dropped.events.load(Ordering::Relaxed);
         let gap = Event { device, time_ns: time, kind: EventKind::Gap { lost } };
         // The recorder's own thread may call this, so it must not wait: room is checked and used
         // under one lock.
-        let has_caught_up = overflowing.place.with_ring(|ring| {
+        let has_caught_up = overflowing.ring.with_ring(|ring| {
             if !ring.is_half_free() {
                 return false;
             }
             let device_state = if lost > 0 { device_state() } else { None };
             let mut state = shared.lock();
-            if state.closed || state.side_records.len() >= MAX_SIDE_RECORDS {
+            if state.is_closed || state.side_records.len() >= MAX_SIDE_RECORDS {
                 return false;
             }
             state.dropped.retain(|dropped| !Arc::ptr_eq(dropped, &overflowing.dropped));
@@ -226,26 +231,27 @@ impl RecorderHandle {
             drop(state);
             // Half a ring has room for both. If the recording ends meanwhile, they do not matter.
             if lost > 0 && ring.event(&gap, unit) && has_state {
-                ring.packer.side_record(&mut ring.words);
+                ring.packer.side_record(&mut ring.out);
             }
             true
         });
         if has_caught_up != Some(true) {
             return;
         }
-        let place = std::mem::replace(&mut *overflowing.place, HandleRing::Closed);
-        self.place = place;
+        let ring = std::mem::replace(&mut *overflowing.ring, HandleRing::Closed);
+        self.ring = ring;
     }
 
+    /// Records an event whose time is in `unit`.
     #[inline(always)]
     fn event_in(&mut self, event: &Event, unit: Unit) {
-        match &mut self.place {
+        match &mut self.ring {
             HandleRing::Own(ring) => {
                 if !ring.event(event, unit) {
                     self.handle_no_room(event.device);
                 }
             }
-            HandleRing::Overflowing(overflowing) if self.paused => overflowing.dropped.count(),
+            HandleRing::Overflowing(overflowing) if self.is_paused => overflowing.dropped.count(),
             HandleRing::Unused | HandleRing::Common(_) | HandleRing::Overflowing(_) | HandleRing::Closed => {
                 self.event_without_ring(event, unit)
             }
@@ -275,9 +281,9 @@ impl Clone for RecorderHandle {
     fn clone(&self) -> Self {
         let (shared, recorder) = (Arc::clone(&self.shared), self.recorder.clone());
         Self {
-            place: HandleRing::Unused,
+            ring: HandleRing::Unused,
             provides_state: false,
-            paused: false,
+            is_paused: false,
             clock: self.clock.clone(),
             shared,
             recorder,
@@ -298,7 +304,7 @@ impl Sink for RecorderHandle {
     }
     fn define(&mut self, definition: &Definition) {
         let mut state = self.shared.wait_while(&self.recorder, |state| state.definitions.len() >= MAX_DEFINITIONS);
-        if !state.closed {
+        if !state.is_closed {
             state.definitions.push(definition.clone());
         }
     }

@@ -9,11 +9,12 @@ use super::ring::RING_LEN;
 use super::ring_reader::{RingItem, RingReader};
 use super::state::{RecorderState, SideRecord};
 
-/// Release room after this many words; waking waiting threads is a system call.
+/// Words: after reading this many, their room is given back to the program. Not more often, because
+/// waking waiting threads is a system call.
 const RELEASE_EVERY: u64 = RING_LEN / 4;
 
-/// How long an event may stay invisible to other cores after its time was read: until its cache
-/// lines have arrived, for which this is ample.
+/// How long an event may stay invisible to other cores after its time was read, in nanoseconds:
+/// until its cache lines have arrived, for which this is ample.
 const VISIBILITY_NS: u64 = 20_000;
 
 /// A sink that also takes device states.
@@ -22,7 +23,7 @@ pub(super) trait DeviceStateSink: Sink {
     fn device_state(&mut self, device: DeviceId, state: &DeviceState);
 }
 
-/// The result of a merge pass.
+/// What one pass over all rings has found.
 #[derive(Debug)]
 pub(super) struct MergePass {
     pub(super) events: u64,
@@ -32,7 +33,7 @@ pub(super) struct MergePass {
     pub(super) is_last: bool,
 }
 
-/// Merges rings.
+/// Merges the items of all rings in order of time.
 #[derive(Default)]
 pub(super) struct RingMerger {
     sources: Vec<RingReader>,
@@ -57,7 +58,7 @@ impl RingMerger {
         let horizon_ns =
             if is_last || self.sources.len() < 2 { u64::MAX } else { clock.now_ns().saturating_sub(VISIBILITY_NS) };
         for source in &mut self.sources {
-            source.look(clock);
+            source.refresh(clock);
         }
         // After reading the rings, so that everything the events refer to is here. Early
         // definitions do no harm.
@@ -82,7 +83,7 @@ impl RingMerger {
                 }
                 if source.unreleased() >= RELEASE_EVERY {
                     source.release();
-                    shared.notify_room();
+                    shared.notify_waiting();
                 }
             }
         }
@@ -93,7 +94,7 @@ impl RingMerger {
             }
         }
         self.sources.iter_mut().for_each(RingReader::release);
-        shared.notify_room();
+        shared.notify_waiting();
         self.sources.retain(|source| {
             let is_done = source.is_done();
             if is_done {
@@ -104,7 +105,8 @@ impl RingMerger {
         MergePass { events, is_idle, is_last }
     }
 
-    /// Returns the ring with the earliest item, and the time of the earliest item in another ring.
+    /// Returns the index of the ring with the earliest item, and the time in nanoseconds of the
+    /// earliest item in any other ring; `None` if there is no item up to `horizon_ns`.
     fn earliest(&self, horizon_ns: u64) -> Option<(usize, u64)> {
         let mut earliest: Option<(usize, u64)> = None;
         let mut until_ns = u64::MAX;
@@ -122,6 +124,7 @@ impl RingMerger {
     }
 }
 
+/// Removes the first side record of ring number `ring` from `waiting` and passes it to `sink`.
 fn take_side_record(waiting: &mut VecDeque<(u64, SideRecord)>, ring: u64, sink: &mut impl DeviceStateSink) {
     let index = waiting.iter().position(|(number, _)| *number == ring);
     match index.and_then(|index| waiting.remove(index)).expect("a side record is stored before its placeholder").1 {

@@ -33,7 +33,7 @@ fn read(hub: &Hub) -> (u64, u64, u64, MemoryState) {
     (events, gaps, lost, state)
 }
 
-/// Allocates and frees blocks in an order that leaves some.
+/// A program that allocates and frees blocks, and keeps some.
 struct Program {
     pool: HostPool,
     live: Vec<u64>,
@@ -52,11 +52,12 @@ impl Program {
             if self.live.len() > 200 || (!self.live.is_empty() && random.is_multiple_of(2)) {
                 let address = self.live.swap_remove(random as usize / 2 % self.live.len());
                 // SAFETY: The address was returned once, is freed once, and is not used.
-                unsafe { self.pool.caching_allocator_delete(address) }.expect("it is live");
+                unsafe { self.pool.caching_allocator_delete(address) }.expect("the block is live");
             } else {
                 let bytes = 512 << (random % 12);
-                let address = self.pool.caching_allocator_alloc(bytes, StreamId(random % 3)).expect("room");
-                self.live.push(address.expect("bytes were asked for"));
+                let address =
+                    self.pool.caching_allocator_alloc(bytes, StreamId(random % 3)).expect("the device is large enough");
+                self.live.push(address.expect("the request is for more than 0 bytes"));
             }
         }
     }
@@ -65,7 +66,7 @@ impl Program {
     #[track_caller]
     fn check(&self, recorded: &MemoryState) {
         let stats = self.pool.stats();
-        let state = recorded.device(DeviceId(0)).expect("it was recorded");
+        let state = recorded.device(DeviceId(0)).expect("the device has events");
         let counters = state.counters();
         assert_eq!(counters.allocated, stats.allocated_bytes.all.current);
         assert_eq!(counters.reserved, stats.reserved_bytes.all.current);
@@ -88,12 +89,12 @@ fn pool(handle: &RecorderHandle) -> HostPool {
 #[test]
 fn state_is_correct_after_dropped_events() {
     let hub = Hub::default();
-    let (go_on, recorder, handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
+    let (disk_writes, recorder, handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
     let mut program = Program::new(&pool(&handle));
     let since = Instant::now();
     program.run(300_000);
     assert!(since.elapsed() < PATIENCE / 3, "the program does not wait for the disk");
-    drop(go_on);
+    drop(disk_writes);
     handle.flush();
     program.run(10);
     let summary = recorder.stop();
@@ -102,27 +103,30 @@ fn state_is_correct_after_dropped_events() {
     assert!(lost > 100_000, "{lost}");
     assert_eq!((summary.events, summary.lost_events), (events + gaps, lost));
     program.check(&state);
-    // Confirmed segments and blocks keep their beginning; others began at the gap at the latest.
-    let device = state.device(DeviceId(0)).expect("it was recorded");
+    // Blocks in both states keep the event that allocated them; others began at the gap.
+    let device = state.device(DeviceId(0)).expect("the device has events");
     assert!(device.blocks().all(|block| block.since_event < state.event()));
 }
 
 #[test]
 fn idle_program_records_its_state_after_dropped_events() {
     let hub = Hub::default();
-    let (go_on, recorder, handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
+    let (disk_writes, recorder, handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
     let mut program = Program::new(&pool(&handle));
     program.run(300_000);
     let since = Instant::now();
     while hub.figures().lost_events == 0 {
         assert!(since.elapsed() < PATIENCE, "events are counted while they are dropped");
-        // The disk takes some chunks, so that the recorder continues.
-        let _ = go_on.send(());
+        // The disk completes some writes, so that the recorder continues.
+        let _ = disk_writes.send(());
         std::thread::sleep(PASS_INTERVAL);
     }
-    drop(go_on);
+    drop(disk_writes);
     while read(&hub).2 == 0 {
-        assert!(since.elapsed() < PATIENCE, "the recorder asks the pool, though the program makes no calls");
+        assert!(
+            since.elapsed() < PATIENCE,
+            "the recorder requests the pool's state, though the program makes no calls"
+        );
         std::thread::sleep(PASS_INTERVAL);
     }
     handle.flush();
@@ -135,7 +139,7 @@ fn idle_program_records_its_state_after_dropped_events() {
 #[test]
 fn every_event_is_recorded_or_counted() {
     let hub = Hub::default();
-    let (go_on, recorder, handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
+    let (disk_writes, recorder, handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
     let mut program = Program::new(&pool(&handle));
     let count = Count(Arc::default());
     let pool = HostPool::new(HostDevice::new(1 << 30), Settings::default(), count.clone(), || 0);
@@ -143,13 +147,13 @@ fn every_event_is_recorded_or_counted() {
     for round in 0..20 {
         program.run(20_000);
         unlimited.run(20_000);
-        // The disk takes a little now and then, so that events are dropped repeatedly.
-        let _ = go_on.send(());
+        // The disk completes a write now and then, so that events are dropped repeatedly.
+        let _ = disk_writes.send(());
         if round % 4 == 3 {
             std::thread::sleep(2 * PASS_INTERVAL);
         }
     }
-    drop(go_on);
+    drop(disk_writes);
     handle.flush();
     program.run(1);
     unlimited.run(1);
@@ -172,11 +176,11 @@ impl Sink for Count {
 #[test]
 fn events_dropped_at_the_end_are_counted() {
     let hub = Hub::default();
-    let (go_on, recorder, mut handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
+    let (disk_writes, recorder, mut handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
     for n in 1..=300_000 {
         handle.event(&mark(handle.now_ns(), n));
     }
-    drop(go_on);
+    drop(disk_writes);
     let summary = recorder.stop();
     let (events, _, lost, _) = read(&hub);
     assert_eq!(events + lost, 300_000);
@@ -187,13 +191,13 @@ fn events_dropped_at_the_end_are_counted() {
 #[test]
 fn handles_without_state_continue_after_a_gap() {
     let hub = Hub::default();
-    let (go_on, recorder, mut handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
+    let (disk_writes, recorder, mut handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
     // More handles than rings, so that some share one.
     let mut handles: Vec<_> = (0..20).map(|_| handle.clone()).collect();
     for n in 0..20 * 150_000 {
         handles[n % 20].event(&mark(handle.now_ns(), 1));
     }
-    drop(go_on);
+    drop(disk_writes);
     handle.flush();
     for handle in &mut handles {
         handle.event(&mark(handle.now_ns(), 2));

@@ -12,8 +12,8 @@
 //! head:  kind (4 bits) | time since the setting's (28) | site (32)
 //! ```
 //!
-//! A completion in the third form has the same time as its request. Records refer to the last
-//! *setting*, a record that is written when one of its values changes or the time is too far from it:
+//! A completion in the third form has the time of its request. Records refer to the last *setting*,
+//! a record that is written when one of its values changes or the time is too far from it:
 //!
 //! ```text
 //! kind (4 bits) | time in ticks? (1) | 0 (3) | device (16) | 0 (40)
@@ -34,9 +34,9 @@ use vramscope_trace::{
     AnnotationStage, DeviceId, Event, EventKind, MempoolId, PoolKey, PoolKind, SiteId, StreamId, StringId,
 };
 
-/// A destination of records.
+/// A destination of records: words (64 bits) that encode one event each.
 pub(super) trait RecordSink {
-    /// Writes a whole record; returns false if there is no room.
+    /// Writes a whole record; returns false, and writes nothing, if there is no room.
     fn put<const N: usize>(&mut self, record: [u64; N]) -> bool;
 }
 
@@ -49,7 +49,7 @@ pub(super) enum Record {
     Side,
 }
 
-/// The unit of an event's time.
+/// The unit of an event's time: nanoseconds, or ticks of the recorder's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Unit {
     #[default]
@@ -58,49 +58,74 @@ pub(crate) enum Unit {
     Ticks,
 }
 
+/// Kind (lowest four bits of the first word) of a record in full length: a segment was allocated.
 const SEGMENT_ALLOCATED: u64 = 0;
+/// Kind of a record in full length: a segment was freed.
 const SEGMENT_FREED: u64 = 1;
+/// Kind of a record in full length: memory was mapped into an expandable segment.
 const SEGMENT_MAPPED: u64 = 2;
+/// Kind of a record in full length: memory was unmapped from an expandable segment.
 const SEGMENT_UNMAPPED: u64 = 3;
+/// Kind of a record in full length: a block was allocated.
 const BLOCK_ALLOCATED: u64 = 4;
+/// Kind of a record in full length: the program freed a block.
 const FREE_REQUESTED: u64 = 5;
+/// Kind of a record in full length: a freed block became reusable.
 const FREE_COMPLETED: u64 = 6;
+/// Kind of a record in full length: a request failed.
 const OUT_OF_MEMORY: u64 = 7;
+/// Kind of a record in full length: who holds the device's memory.
 const MEMORY_SAMPLE: u64 = 8;
+/// Kind of a record in full length: a mark or annotation.
 const MARK: u64 = 9;
+/// Kind of a record in full length: events are missing.
 const GAP: u64 = 10;
+/// Kind of a record of one word: a placeholder for a side record.
 const SIDE: u64 = 11;
-/// Relative to the setting: a small-pool block, a large-pool block, a free.
+/// Kind of a short record, relative to the [`Setting`]: a small-pool block was allocated.
 const SMALL_BLOCK: u64 = 12;
+/// Kind of a short record, relative to the [`Setting`]: a large-pool block was allocated.
 const LARGE_BLOCK: u64 = 13;
+/// Kind of a short record, relative to the [`Setting`]: the program freed a block.
 const FREE: u64 = 14;
-/// [`COMPLETED_TOO`] or a setting.
+/// Kind of the record [`COMPLETED_TOO`] or of a new [`Setting`].
 const OTHER: u64 = 15;
 
+/// Bits of the kind in a record's first word.
 const KIND_MASK: u64 = 0xf;
+/// Position of the variant bits in a record's first word: small or large pool, or stage of a mark.
 const VARIANT_SHIFT: u32 = 4;
+/// The variant bits, after shifting.
 const VARIANT_MASK: u64 = 0x7;
+/// Bit in a record's first word: it has eight words instead of four.
 const EIGHT: u64 = 1 << 7;
+/// Position of the device number (16 bits) in the first word of a full-length record or a setting.
 const DEVICE_SHIFT: u32 = 8;
+/// Bit in the first word of a full-length record: its time is in ticks, not nanoseconds.
 const TICKS: u64 = 1 << 24;
+/// Position of the site or name number (32 bits) in a record's first word.
 const ID_SHIFT: u32 = 32;
 
+/// Position of the time since the setting's (28 bits) in a short record's first word.
 const SINCE_SHIFT: u32 = 4;
-/// Limit of times relative to the setting's: 128 ms of a 2.1 GHz counter.
+/// Limit of times since the setting's, exclusive, in its unit: 128 ms of a 2.1 GHz counter.
 const SINCE_END: u64 = 1 << 28;
 /// Unit of block sizes in bytes.
 const SIZE_UNIT: u64 = 512;
-/// Limit of a size in units, and of unrequested bytes.
+/// Limit, exclusive, of a block's size in [`SIZE_UNIT`]s, and of its bytes beyond the requested
+/// ones.
 const SIZE_END: u64 = 1 << 32;
 
-/// The free in the record before has also completed.
+/// The only word of a record that says: the free in the record before has also completed.
 const COMPLETED_TOO: u64 = OTHER | 1 << VARIANT_SHIFT;
+/// Bit in the first word of a setting: its time is in ticks, not nanoseconds.
 const SETTING_IN_TICKS: u64 = 1 << (VARIANT_SHIFT + 1);
 
-/// The record of [`Record::Side`].
+/// The words of [`Record::Side`].
 const SIDE_WORDS: [u64; 1] = [SIDE];
 
-/// Values that records of allocations and frees share.
+/// Values that short records of allocations and frees refer to. A record of its own announces a new
+/// setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Setting {
     device: DeviceId,
@@ -110,7 +135,7 @@ struct Setting {
     owner: MempoolId,
 }
 
-/// Packs events into records.
+/// Encodes events as records, short ones if they fit the current [`Setting`].
 #[derive(Debug, Default)]
 pub(super) struct Packer {
     /// The last setting in the ring; all zeros at first, as the unpacker assumes.
@@ -154,13 +179,16 @@ impl Packer {
         self.event_at_length(event, unit, out)
     }
 
-    /// Returns the time relative to the setting, if the event fits it.
+    /// Returns the time since the setting's, or `None` if the event needs a new setting: it is too
+    /// late, of another device, or in another unit.
     #[inline]
     fn since(&self, event: &Event, unit: Unit) -> Option<u64> {
         let since = event.time_ns.wrapping_sub(self.setting.time);
         (since < SINCE_END && self.setting.device == event.device && self.setting.unit == unit).then_some(since)
     }
 
+    /// Writes an event that has no short record with the current setting: after a new setting, or
+    /// in full length. Returns false if there is no room.
     #[cold]
     #[inline(never)]
     fn event_at_length(&mut self, event: &Event, unit: Unit, out: &mut impl RecordSink) -> bool {
@@ -185,7 +213,7 @@ impl Packer {
         out.put([head, event.time_ns, stream.0, owner.0, owner.1]) && self.event(event, unit, out)
     }
 
-    /// Forgets the setting after a record was not written.
+    /// Makes the next short record write a new setting, after a record was not written.
     #[cold]
     pub(super) fn forget(&mut self) {
         // No counter reaches this in a century.
@@ -193,27 +221,31 @@ impl Packer {
         self.free = (0, 0);
     }
 
-    /// Writes a placeholder for a side record.
+    /// Writes a placeholder for a side record; returns false if there is no room.
     pub(super) fn side_record(&mut self, out: &mut impl RecordSink) -> bool {
         self.free = (0, 0);
         out.put(SIDE_WORDS)
     }
 }
 
+/// Returns the first word of a short record: kind, time since the setting's, and site.
 #[inline]
 fn head(kind: u64, since: u64, site: SiteId) -> u64 {
     kind | since << SINCE_SHIFT | u64::from(site.0) << ID_SHIFT
 }
 
+/// Returns the word with a block's size and its unrequested bytes, or `None` if they do not fit.
 #[inline]
 fn sizes(size: u64, requested: u64) -> Option<u64> {
     let (units, rest) = (size / SIZE_UNIT, size.wrapping_sub(requested));
     (size.is_multiple_of(SIZE_UNIT) && units < SIZE_END && rest < SIZE_END).then_some(units << ID_SHIFT | rest)
 }
 
+/// Half of the longest record.
 type Four = [u64; 4];
 
-/// Returns the words of an event; the second four count only if [`EIGHT`] is set in the first.
+/// Returns the words of an event in full length; the second four count only if [`EIGHT`] is set in
+/// the first.
 fn pack(event: &Event, unit: Unit) -> (Four, Four) {
     let &Event { device, time_ns, kind } = event;
     let in_ticks = if unit == Unit::Ticks { TICKS } else { 0 };
@@ -260,7 +292,7 @@ fn pack(event: &Event, unit: Unit) -> (Four, Four) {
     }
 }
 
-/// Unpacks records into events.
+/// Decodes records to events; the counterpart of [`Packer`].
 #[derive(Debug, Default)]
 pub(super) struct Unpacker {
     setting: Setting,
@@ -269,7 +301,7 @@ pub(super) struct Unpacker {
 }
 
 impl Unpacker {
-    /// Returns the next record from the words of `take`; `None` after the last.
+    /// Returns the next record, reading its words from `take`; `None` once `take` returns `None`.
     pub(super) fn next(&mut self, mut take: impl FnMut() -> Option<u64>) -> Option<Record> {
         loop {
             let first = take()?;
@@ -312,6 +344,7 @@ impl Unpacker {
         }
     }
 
+    /// Returns a record with an event of the current setting's device and unit, at `time`.
     fn event(&self, time: u64, kind: EventKind) -> Record {
         let Setting { device, unit, .. } = self.setting;
         Record::Event(Event { device, time_ns: time, kind }, unit)

@@ -8,16 +8,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// RingWords of a ring, 1 MiB: room for the events of 21,845 blocks. A larger ring wakes the
+/// Words (64 bits) of a ring, 1 MiB: room for the events of 21,845 blocks. A larger ring wakes the
 /// recorder less often, but its lines leave the processor's own cache.
 pub(super) const RING_LEN: u64 = 1 << 17;
-/// RingWords of a cache line; no record is longer, so a record touches at most two lines.
+/// Words of a cache line; no record is longer, so a record touches at most two lines.
 const LINE_LEN: u64 = 8;
-/// How far ahead lines are prefetched: about ten records.
+/// How far ahead lines are prefetched, in words: about ten records.
 const AHEAD: u64 = 4 * LINE_LEN;
-/// RingWords of a memory page.
+/// Words of a memory page.
 const PAGE_LEN: usize = 512;
 
+/// Converts a number of words ever written to an index in the ring.
 const MASK: u64 = RING_LEN - 1;
 
 /// A counter alone in its cache line and the adjacent one, which processors fetch together.
@@ -25,20 +26,22 @@ const MASK: u64 = RING_LEN - 1;
 #[derive(Default)]
 struct CacheLineCounter(AtomicU64);
 
-struct RingWriter {
+/// The memory and counters that both ends share.
+struct RingBuffer {
     words: Box<[AtomicU64; RING_LEN as usize]>,
     /// Number of words ever written.
     put: CacheLineCounter,
     /// Number of words ever read and released.
     taken: CacheLineCounter,
     /// True after the producer has been dropped.
-    ended: AtomicBool,
+    is_ended: AtomicBool,
 }
 
-impl RingWriter {
+impl RingBuffer {
+    /// Returns the word with number `index`, counted over all words ever written.
     #[inline]
-    fn word(&self, place: u64) -> &AtomicU64 {
-        &self.words[(place & MASK) as usize]
+    fn word(&self, index: u64) -> &AtomicU64 {
+        &self.words[(index & MASK) as usize]
     }
 }
 
@@ -48,11 +51,11 @@ pub(super) fn ring() -> (Producer, Consumer) {
     // Touch the pages now: a page fault costs as much as a hundred events.
     words.iter().step_by(PAGE_LEN).for_each(|word| word.store(0, Ordering::Relaxed));
     let words = words.try_into().unwrap_or_else(|_| unreachable!("the vector has this length"));
-    let ring = RingWriter {
+    let ring = RingBuffer {
         words,
         put: CacheLineCounter::default(),
         taken: CacheLineCounter::default(),
-        ended: AtomicBool::new(false),
+        is_ended: AtomicBool::new(false),
     };
     let ring = Arc::new(ring);
     (Producer { ring: Arc::clone(&ring), at: 0, until: 0 }, Consumer { ring, at: 0, until: 0 })
@@ -60,11 +63,10 @@ pub(super) fn ring() -> (Producer, Consumer) {
 
 /// The writing end of a ring.
 pub(super) struct Producer {
-    ring: Arc<RingWriter>,
+    ring: Arc<RingBuffer>,
     /// Number of words ever written.
     at: u64,
-    /// Number of words that may be written before `refresh` is needed: for room, or because
-    /// something else is due.
+    /// Number of words that may be written before [`refresh`](Self::refresh) is needed.
     until: u64,
 }
 
@@ -74,15 +76,16 @@ impl Producer {
         self.at
     }
 
-    /// Returns true if `len` words can be written without a refresh.
+    /// Returns true if `len` words can be written without calling [`refresh`](Self::refresh).
     #[inline]
     pub(super) fn has_room(&self, len: usize) -> bool {
         self.at + len as u64 <= self.until
     }
 
-    /// Updates how much room there is, stopping at `due` in any case; returns true if `len` words
-    /// fit.
-    pub(super) fn look(&mut self, len: usize, due: u64) -> bool {
+    /// Asks the consumer's counter how much room there is; returns true if `len` words fit. Once
+    /// `due` words have ever been written, [`has_room`](Self::has_room) returns false, whatever the
+    /// room.
+    pub(super) fn refresh(&mut self, len: usize, due: u64) -> bool {
         let end = self.ring.taken.0.load(Ordering::Acquire) + RING_LEN;
         self.until = end.min(due);
         self.at + len as u64 <= end
@@ -92,8 +95,8 @@ impl Producer {
     #[inline]
     pub(super) fn put<const N: usize>(&mut self, record: [u64; N]) {
         const { assert!(N as u64 <= LINE_LEN) };
-        for (place, word) in (self.at..).zip(record) {
-            self.ring.word(place).store(word, Ordering::Relaxed);
+        for (index, word) in (self.at..).zip(record) {
+            self.ring.word(index).store(word, Ordering::Relaxed);
         }
         self.at += N as u64;
         self.ring.put.0.store(self.at, Ordering::Release);
@@ -103,7 +106,7 @@ impl Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        self.ring.ended.store(true, Ordering::Release);
+        self.ring.is_ended.store(true, Ordering::Release);
     }
 }
 
@@ -122,7 +125,7 @@ fn prefetch_for_writing(word: &AtomicU64) {
 
 /// The reading end of a ring.
 pub(super) struct Consumer {
-    ring: Arc<RingWriter>,
+    ring: Arc<RingBuffer>,
     /// Number of words ever read.
     at: u64,
     /// Number of words that may be read, as of the last refresh.
@@ -130,8 +133,8 @@ pub(super) struct Consumer {
 }
 
 impl Consumer {
-    /// Updates how many words can be read; always whole records.
-    pub(super) fn look(&mut self) {
+    /// Asks the producer's counter how many words can be read; always whole records.
+    pub(super) fn refresh(&mut self) {
         self.until = self.ring.put.0.load(Ordering::Acquire);
     }
 
@@ -141,14 +144,14 @@ impl Consumer {
         self.at
     }
 
-    /// Returns the number of words that had been written at the last refresh.
+    /// Returns the number of words ever written, as of the last [`refresh`](Self::refresh).
     #[inline]
     pub(super) fn until(&self) -> u64 {
         self.until
     }
 
-    /// Reads the next word, if there was one at the last refresh. Its room is reused only after
-    /// [`release`](Self::release).
+    /// Reads the next word; `None` if there was none at the last [`refresh`](Self::refresh). Its room is
+    /// reused only after [`release`](Self::release).
     #[inline]
     pub(super) fn take(&mut self) -> Option<u64> {
         if self.at == self.until {
@@ -159,15 +162,15 @@ impl Consumer {
         Some(word)
     }
 
-    /// Gives the room of all words read back to the producer.
+    /// Releases the space of all words read to the producer.
     pub(super) fn release(&self) {
         self.ring.taken.0.store(self.at, Ordering::Release);
     }
 
-    /// Returns true if the producer is gone and everything has been read.
+    /// Returns true if the producer has been dropped and everything has been read.
     pub(super) fn is_done(&self) -> bool {
         // In this order: words written before the producer was dropped are then visible.
-        self.ring.ended.load(Ordering::Acquire) && self.ring.put.0.load(Ordering::Acquire) == self.at
+        self.ring.is_ended.load(Ordering::Acquire) && self.ring.put.0.load(Ordering::Acquire) == self.at
     }
 }
 
@@ -183,7 +186,7 @@ mod tests {
             scope.spawn(move || {
                 for word in (0..count).step_by(2) {
                     while !producer.has_room(2) {
-                        producer.look(2, u64::MAX);
+                        producer.refresh(2, u64::MAX);
                         std::thread::yield_now();
                     }
                     producer.put([word, word + 1]);
@@ -191,7 +194,7 @@ mod tests {
             });
             let mut next = 0;
             while !consumer.is_done() {
-                consumer.look();
+                consumer.refresh();
                 assert!(consumer.until() - consumer.at() <= RING_LEN);
                 while let Some(word) = consumer.take() {
                     assert_eq!(word, next);
@@ -207,17 +210,17 @@ mod tests {
     #[test]
     fn due_position_limits_the_room() {
         let (mut producer, mut consumer) = ring();
-        assert!(producer.look(3, 4));
+        assert!(producer.refresh(3, 4));
         assert!(producer.has_room(3));
         producer.put([1, 2, 3]);
         assert!(!producer.has_room(3));
-        assert!(producer.look(3, u64::MAX) && producer.has_room(3));
-        assert!(producer.look(RING_LEN as usize - 3, u64::MAX));
-        assert!(!producer.look(RING_LEN as usize - 2, u64::MAX) && !producer.has_room(RING_LEN as usize - 2));
-        consumer.look();
+        assert!(producer.refresh(3, u64::MAX) && producer.has_room(3));
+        assert!(producer.refresh(RING_LEN as usize - 3, u64::MAX));
+        assert!(!producer.refresh(RING_LEN as usize - 2, u64::MAX) && !producer.has_room(RING_LEN as usize - 2));
+        consumer.refresh();
         assert_eq!(consumer.take(), Some(1));
-        assert!(!producer.look(RING_LEN as usize - 2, u64::MAX), "the words have not been released");
+        assert!(!producer.refresh(RING_LEN as usize - 2, u64::MAX), "the words have not been released");
         consumer.release();
-        assert!(producer.look(RING_LEN as usize - 2, u64::MAX));
+        assert!(producer.refresh(RING_LEN as usize - 2, u64::MAX));
     }
 }

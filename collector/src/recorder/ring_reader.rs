@@ -6,42 +6,44 @@ use super::clock::Clock;
 use super::record::{Record, Unit, Unpacker};
 use super::ring::Consumer;
 
-/// Reads one handle's ring.
+/// Reads one handle's ring, item by item.
 pub(super) struct RingReader {
     pub(super) number: u64,
-    words: Consumer,
+    consumer: Consumer,
     unpacker: Unpacker,
     /// The next item and its time. A side record has time 0, so that it follows the item before it
     /// at once.
     next: Option<(u64, RingItem)>,
-    /// Where the words begin that were written after the previous pass.
+    /// Position of the first word written after the previous pass.
     new_at: u64,
-    /// Number of words read when room was last released.
+    /// Number of words read at the last release.
     released_at: u64,
 }
 
-/// An item in a ring.
+/// An event in a ring, or the placeholder of a side record.
 pub(super) enum RingItem {
     Event(Event),
     SideRecord,
 }
 
 impl RingReader {
-    pub(super) fn new(number: u64, words: Consumer) -> Self {
-        Self { number, words, unpacker: Unpacker::default(), next: None, new_at: 0, released_at: 0 }
+    pub(super) fn new(number: u64, consumer: Consumer) -> Self {
+        Self { number, consumer, unpacker: Unpacker::default(), next: None, new_at: 0, released_at: 0 }
     }
 
-    pub(super) fn look(&mut self, clock: &Clock) {
-        self.new_at = self.words.until();
-        self.words.look();
+    /// Begins a pass: makes the words readable that have been written since the last pass.
+    pub(super) fn refresh(&mut self, clock: &Clock) {
+        self.new_at = self.consumer.until();
+        self.consumer.refresh();
         if self.next.is_none() {
             self.unpack(clock);
         }
     }
 
+    /// Decodes the next item into `next`, with its time converted to nanoseconds.
     fn unpack(&mut self, clock: &Clock) {
-        let Self { words, unpacker, .. } = self;
-        self.next = unpacker.next(|| words.take()).map(|record| match record {
+        let Self { consumer, unpacker, .. } = self;
+        self.next = unpacker.next(|| consumer.take()).map(|record| match record {
             Record::Event(event, Unit::Nanoseconds) => (event.time_ns, RingItem::Event(event)),
             Record::Event(event, Unit::Ticks) => {
                 let time_ns = clock.ns_at(event.time_ns);
@@ -51,31 +53,34 @@ impl RingReader {
         });
     }
 
-    /// Returns the time of the next item, if it may be taken now.
+    /// Returns the time of the next item in nanoseconds; `None` if there is none, or it is later
+    /// than `horizon_ns` and new in this pass.
     pub(super) fn next_time(&self, horizon_ns: u64) -> Option<u64> {
         let &(time_ns, _) = self.next.as_ref()?;
         // The next item's words have already been read.
-        (time_ns <= horizon_ns || self.words.at() <= self.new_at).then_some(time_ns)
+        (time_ns <= horizon_ns || self.consumer.at() <= self.new_at).then_some(time_ns)
     }
 
+    /// Removes and returns the next item, and decodes the one after it.
     pub(super) fn take(&mut self, clock: &Clock) -> Option<RingItem> {
-        let (_, entry) = self.next.take()?;
+        let (_, item) = self.next.take()?;
         self.unpack(clock);
-        Some(entry)
+        Some(item)
     }
 
-    /// Returns the number of words read but not yet released.
+    /// Returns the number of words read whose room the producer cannot use yet.
     pub(super) fn unreleased(&self) -> u64 {
-        self.words.at() - self.released_at
+        self.consumer.at() - self.released_at
     }
 
-    /// Releases the room of all words read.
+    /// Gives the room of all words read back to the producer.
     pub(super) fn release(&mut self) {
-        self.words.release();
-        self.released_at = self.words.at();
+        self.consumer.release();
+        self.released_at = self.consumer.at();
     }
 
+    /// Returns true if the handle has been dropped and every item has been taken.
     pub(super) fn is_done(&self) -> bool {
-        self.next.is_none() && self.words.is_done()
+        self.next.is_none() && self.consumer.is_done()
     }
 }

@@ -14,14 +14,14 @@ use super::record::{Packer, RecordSink, Unit};
 use super::ring::{Producer, RING_LEN};
 use super::state::{DroppedEvents, MAX_SIDE_RECORDS, Overflow, RecorderState, SideRecord};
 
-/// The recorder is woken each time this many words have been written to a ring.
+/// Words: the recorder is woken each time this many have been written to a ring.
 pub(super) const WAKE_LEN: u64 = RING_LEN / 4;
 
-/// Packs events into a ring.
+/// Encodes a handle's events into its ring.
 pub(super) struct RingWriter {
     pub(super) number: u64,
     pub(super) packer: Packer,
-    pub(super) words: RingWords,
+    pub(super) out: WaitingProducer,
 }
 
 impl RingWriter {
@@ -30,78 +30,81 @@ impl RingWriter {
     // time.
     #[inline(always)]
     pub(super) fn event(&mut self, event: &Event, unit: Unit) -> bool {
-        let is_taken = self.packer.event(event, unit, &mut self.words);
+        let is_taken = self.packer.event(event, unit, &mut self.out);
         if !is_taken {
             self.packer.forget();
         }
         is_taken
     }
 
-    /// Returns true if half of the ring is free, so that recording does not stop again at once.
+    /// Returns true if half of the ring is free. Recording then does not stop again at once.
     pub(super) fn is_half_free(&mut self) -> bool {
-        let RingWords { producer, wake_at, .. } = &mut self.words;
-        producer.look(RING_LEN as usize / 2, *wake_at)
+        let WaitingProducer { ring, wake_at, .. } = &mut self.out;
+        ring.refresh(RING_LEN as usize / 2, *wake_at)
     }
 
+    /// Stores a side record and writes its placeholder; returns false if there is no room or the
+    /// recording has ended.
     pub(super) fn side_record(&mut self, side_record: SideRecord) -> bool {
         // Check the room for the placeholder first.
-        if !self.words.producer.has_room(1) && !self.words.make_room(1) {
+        if !self.out.ring.has_room(1) && !self.out.make_room(1) {
             return false;
         }
-        let RingWords { shared, recorder, .. } = &self.words;
+        let WaitingProducer { shared, recorder, .. } = &self.out;
         let mut state = shared.wait_while(recorder, |state| state.side_records.len() >= MAX_SIDE_RECORDS);
-        if state.closed {
+        if state.is_closed {
             return false;
         }
         state.side_records.push_back((self.number, side_record));
         drop(state);
-        self.packer.side_record(&mut self.words)
+        self.packer.side_record(&mut self.out)
     }
 }
 
-/// The words of a ring, and waiting for room.
-pub(super) struct RingWords {
-    pub(super) producer: Producer,
-    /// Number of words after which the recorder is woken. Waking a thread costs more than
-    /// everything else here.
+/// The writing end of a ring, which wakes the recorder and waits for room if necessary.
+pub(super) struct WaitingProducer {
+    pub(super) ring: Producer,
+    /// Number of words after which the recorder is woken. Waking a thread costs more than all other
+    /// work of the writing side.
     pub(super) wake_at: u64,
     pub(super) shared: Arc<RecorderState<RingWriter>>,
     pub(super) recorder: Thread,
 }
 
-impl RecordSink for RingWords {
+impl RecordSink for WaitingProducer {
     #[inline(always)]
     fn put<const N: usize>(&mut self, record: [u64; N]) -> bool {
-        if !self.producer.has_room(N) && !self.make_room(N) {
+        if !self.ring.has_room(N) && !self.make_room(N) {
             return false;
         }
-        self.producer.put(record);
+        self.ring.put(record);
         true
     }
 }
 
-impl RingWords {
-    /// Wakes the recorder if due, and waits for room with [`Overflow::Wait`]. Returns false if
-    /// there is none: events are dropped, or the recording has ended.
+impl WaitingProducer {
+    /// Wakes the recorder if due, and with [`Overflow::Wait`] waits for room. Returns false if the
+    /// ring is still full: events are to be dropped, or the recording has ended.
     #[cold]
     #[inline(never)]
     pub(super) fn make_room(&mut self, len: usize) -> bool {
-        let Self { producer, wake_at, shared, recorder } = self;
-        if producer.at() + len as u64 > *wake_at {
+        let Self { ring, wake_at, shared, recorder } = self;
+        if ring.at() + len as u64 > *wake_at {
             recorder.unpark();
-            *wake_at = producer.at() + WAKE_LEN;
+            *wake_at = ring.at() + WAKE_LEN;
         }
-        if !producer.look(len, *wake_at) && shared.overflow == Overflow::Wait {
-            drop(shared.wait_while(recorder, |_| !producer.look(len, *wake_at)));
+        if !ring.refresh(len, *wake_at) && shared.overflow == Overflow::Wait {
+            drop(shared.wait_while(recorder, |_| !ring.refresh(len, *wake_at)));
         }
-        producer.look(len, *wake_at)
+        ring.refresh(len, *wake_at)
     }
 }
 
-/// The ring of a handle.
+/// Where a handle's events go.
 pub(super) enum HandleRing {
     /// No event has been recorded yet.
     Unused,
+    /// A ring that only this handle uses.
     Own(RingWriter),
     /// The ring shared by handles beyond the limit.
     Common(Arc<Mutex<RingWriter>>),
@@ -112,18 +115,20 @@ pub(super) enum HandleRing {
 }
 
 impl HandleRing {
-    /// Calls `f` with the ring, if there is one.
-    pub(super) fn with_ring<R>(&mut self, each: impl FnOnce(&mut RingWriter) -> R) -> Option<R> {
+    /// Calls `each` with the ring and returns its result; `None` if the handle has no ring to write
+    /// to now.
+    pub(super) fn with_ring<R>(&mut self, f: impl FnOnce(&mut RingWriter) -> R) -> Option<R> {
         match self {
-            Self::Own(ring) => Some(each(ring)),
-            Self::Common(ring) => Some(each(&mut ring.lock().unwrap_or_else(PoisonError::into_inner))),
+            Self::Own(ring) => Some(f(ring)),
+            Self::Common(ring) => Some(f(&mut ring.lock().unwrap_or_else(PoisonError::into_inner))),
             Self::Unused | Self::Overflowing(_) | Self::Closed => None,
         }
     }
 }
 
-/// The ring to return to, and the events dropped meanwhile.
+/// The state of a handle that drops events: the ring to return to, and the number of events
+/// dropped.
 pub(super) struct Overflowing {
-    pub(super) place: Box<HandleRing>,
+    pub(super) ring: Box<HandleRing>,
     pub(super) dropped: Arc<DroppedEvents>,
 }

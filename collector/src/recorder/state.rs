@@ -14,8 +14,8 @@ use crate::sites::Numbers;
 /// Maximum number of waiting side records; a full state can be large.
 pub(super) const MAX_SIDE_RECORDS: usize = 64;
 
-/// An item that does not fit into a ring. A placeholder in the ring marks its position among the
-/// events.
+/// An item that is too large for a ring and waits in a list. A placeholder in the ring marks its
+/// position among the events.
 pub(super) enum SideRecord {
     Annotation(Annotation),
     FullState(Box<MemoryState>),
@@ -34,7 +34,8 @@ pub enum Overflow {
     Drop,
 }
 
-/// Records the state of a pool that is dropping events; returns false once the pool is gone.
+/// A function that records the state of a pool that is dropping events; returns false once the pool
+/// has been dropped.
 pub(crate) type CatchUpCallback = Box<dyn Fn() -> bool + Send>;
 
 /// Number of events a handle has dropped that are not in a gap yet.
@@ -45,6 +46,7 @@ pub(super) struct DroppedEvents {
 }
 
 impl DroppedEvents {
+    /// Counts another dropped event.
     #[inline]
     pub(super) fn count(&self) {
         self.events.store(self.events.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -56,22 +58,25 @@ impl DroppedEvents {
 pub(super) struct RecorderState<R> {
     pub(super) overflow: Overflow,
     pub(super) numbers: Numbers,
-    /// Copy of [`LockedState::closed`] that can be read without the lock.
+    /// Copy of [`LockedState::is_closed`] that can be read without the lock.
     pub(super) is_closed: AtomicBool,
     pub(super) state: Mutex<LockedState<R>>,
-    /// Notified when there may be room again, and after each pass.
-    pub(super) room: Condvar,
+    /// Notified when a ring may have room again, and after each pass.
+    pub(super) changed: Condvar,
+    /// How often a program thread waited for room.
     pub(super) waits: AtomicU64,
+    /// Total time that program threads waited.
     pub(super) waited_ns: AtomicU64,
 }
 
+/// The part of [`RecorderState`] that its lock guards.
 pub(super) struct LockedState<R> {
     /// True once no more events are accepted.
-    pub(super) closed: bool,
+    pub(super) is_closed: bool,
     /// True once the recorder has finished.
-    pub(super) ended: bool,
+    pub(super) is_ended: bool,
     /// Number of merge passes whose results have been passed on.
-    pub(super) rounds: u64,
+    pub(super) passes: u64,
     /// Number of threads that wait in `flush`.
     pub(super) flushes: usize,
     /// Number of rings, including the common one.
@@ -95,9 +100,9 @@ pub(super) struct LockedState<R> {
 impl<R> Default for LockedState<R> {
     fn default() -> Self {
         Self {
-            closed: false,
-            ended: false,
-            rounds: 0,
+            is_closed: false,
+            is_ended: false,
+            passes: 0,
             flushes: 0,
             rings: 0,
             next_ring: 0,
@@ -118,30 +123,32 @@ impl<R> RecorderState<R> {
             numbers: Numbers::default(),
             is_closed: AtomicBool::new(false),
             state: Mutex::default(),
-            room: Condvar::new(),
+            changed: Condvar::new(),
             waits: AtomicU64::new(0),
             waited_ns: AtomicU64::new(0),
         }
     }
 
+    /// Locks the state, also after a thread that held the lock has panicked.
     pub(super) fn lock(&self) -> MutexGuard<'_, LockedState<R>> {
         // No code under the lock can panic, so the state is consistent even if a thread died.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while `full`, unless the recording has ended, and measures the wait.
+    /// Blocks while `full` returns true, unless the recording has ended, and adds to the statistics
+    /// of [`waits`](Self::waits). Wakes the thread `recorder` before.
     pub(super) fn wait_while(
         &self,
         recorder: &Thread,
         mut full: impl FnMut(&mut LockedState<R>) -> bool,
     ) -> MutexGuard<'_, LockedState<R>> {
         let mut state = self.lock();
-        if state.closed || !full(&mut state) {
+        if state.is_closed || !full(&mut state) {
             return state;
         }
         recorder.unpark();
         let since = Instant::now();
-        let wait = self.room.wait_while(state, |state| !state.closed && full(state));
+        let wait = self.changed.wait_while(state, |state| !state.is_closed && full(state));
         let state = wait.unwrap_or_else(PoisonError::into_inner);
         self.waits.fetch_add(1, Ordering::Relaxed);
         let waited_ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -150,10 +157,10 @@ impl<R> RecorderState<R> {
     }
 
     /// Wakes threads that wait for room.
-    pub(super) fn notify_room(&self) {
-        // The lock ensures that a thread that found no room is already waiting.
+    pub(super) fn notify_waiting(&self) {
+        // A thread that found no room holds the lock until it waits, so it cannot miss this.
         drop(self.lock());
-        self.room.notify_all();
+        self.changed.notify_all();
     }
 
     /// Returns true if a thread waits in `flush`.
@@ -163,40 +170,40 @@ impl<R> RecorderState<R> {
 
     /// Counts a merge pass whose results have been passed on.
     pub(super) fn finish_pass(&self) {
-        self.lock().rounds += 1;
-        self.room.notify_all();
+        self.lock().passes += 1;
+        self.changed.notify_all();
     }
 
     /// Marks the recorder as finished.
     pub(super) fn end(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         let mut state = self.lock();
-        (state.closed, state.ended) = (true, true);
+        (state.is_closed, state.is_ended) = (true, true);
         drop(state);
-        self.room.notify_all();
+        self.changed.notify_all();
     }
 
     /// Stops accepting events from all handles.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         let mut state = self.lock();
-        state.closed = true;
-        // The common ring refers to this state: break the cycle.
+        state.is_closed = true;
+        // Breaks the reference cycle: the common ring refers to this state.
         let common = state.common.take();
         drop(state);
         drop(common);
-        self.room.notify_all();
+        self.changed.notify_all();
     }
 
-    /// Moves new rings to `sources`; returns true if the recording has been closed and all its
-    /// items are in rings.
+    /// Moves new rings to `sources`; returns true if the recording has been closed, so that nothing
+    /// more will be written to any ring.
     pub(super) fn take_sources(&self, sources: &mut Vec<RingReader>) -> bool {
         let mut state = self.lock();
         sources.append(&mut state.sources);
-        state.closed
+        state.is_closed
     }
 
-    /// Moves definitions and side records.
+    /// Moves the waiting definitions and side records to the ends of these lists.
     pub(super) fn take_definitions_and_side_records(
         &self,
         definitions: &mut Vec<Definition>,
@@ -207,18 +214,20 @@ impl<R> RecorderState<R> {
         side_records.append(&mut state.side_records);
     }
 
-    /// Takes the counts of dropped events that are not in a gap yet.
+    /// Removes the counters of dropped events that are not in a gap yet, and returns each one's
+    /// device and number.
     pub(super) fn take_dropped(&self) -> Vec<(DeviceId, u64)> {
         let dropped = std::mem::take(&mut self.lock().dropped);
         dropped.iter().map(|dropped| (dropped.device, dropped.events.load(Ordering::Relaxed))).collect()
     }
 
-    pub(super) fn register_catch_up(&self, look: CatchUpCallback) {
-        self.lock().catch_up_callbacks.push(look);
+    /// Adds a function that the recorder calls while events are being dropped.
+    pub(super) fn register_catch_up(&self, callback: CatchUpCallback) {
+        self.lock().catch_up_callbacks.push(callback);
     }
 
-    /// Returns the number of dropped events that are not in a gap yet. If there are any, pools are
-    /// asked to record their state.
+    /// Returns the number of dropped events that are not in a gap yet. If there are any, calls the
+    /// callbacks, with which pools record their state.
     pub(super) fn dropped_events(&self) -> u64 {
         let mut state = self.lock();
         if state.dropped.is_empty() {
@@ -226,15 +235,15 @@ impl<R> RecorderState<R> {
         }
         let catch_up_callbacks = std::mem::take(&mut state.catch_up_callbacks);
         drop(state);
-        // Without the lock, which catching up takes.
-        let mut kept: Vec<_> = catch_up_callbacks.into_iter().filter(|look| look()).collect();
+        // The callbacks take the lock.
+        let mut kept: Vec<_> = catch_up_callbacks.into_iter().filter(|callback| callback()).collect();
         let mut state = self.lock();
         kept.append(&mut state.catch_up_callbacks);
         state.catch_up_callbacks = kept;
         state.dropped.iter().map(|dropped| dropped.events.load(Ordering::Relaxed)).sum()
     }
 
-    /// Removes a ring that is empty and whose handle is gone.
+    /// Subtracts a ring that is empty and whose handle has been dropped.
     pub(super) fn remove_ring(&self) {
         self.lock().rings -= 1;
     }
@@ -245,7 +254,7 @@ impl<R> RecorderState<R> {
         self.lock().rings
     }
 
-    /// Returns how often and how long the program waited.
+    /// Returns how often the program waited for room, and how long in total.
     pub(super) fn waits(&self) -> (u64, Duration) {
         let waited = Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed));
         (self.waits.load(Ordering::Relaxed), waited)

@@ -1,8 +1,8 @@
 //! Encodes events into chunks for the file and for viewers.
 //!
-//! Viewers need chunks at once; a file needs large ones, because small chunks compress badly. While
-//! nobody watches, both get the same chunks. While somebody watches a program that also records to
-//! a file, events are encoded twice.
+//! Viewers need chunks at once; a file needs large ones, because small chunks compress badly.
+//! Without viewers, file and hub get the same chunks. While a program with a file has viewers,
+//! events are encoded twice.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ const FILE_CHUNK_INTERVAL: Duration = Duration::from_millis(150);
 /// Interval between updates of the hub's totals, each of which visits every block.
 const FIGURES_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The encoders and the outputs of their chunks.
+/// The recorder's outputs, a file and a hub, and the encoders of their chunks.
 pub(crate) struct Streams {
     outputs: Outputs,
     /// Encodes for the file, and for the hub while they share chunks.
@@ -37,7 +37,7 @@ pub(crate) struct Streams {
     /// Time before the first event that is not in a chunk of the main encoder yet.
     since: Option<Instant>,
     pub(crate) summary: Summary,
-    /// DroppedEvents events that are not in a gap yet.
+    /// Number of dropped events that are not in a gap yet.
     pub(crate) dropped: u64,
     info: RecordingInfo,
     /// Time of the last update of the hub's totals.
@@ -45,7 +45,8 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Starts a recording. The header is written at once, for viewers and readers that come early.
+    /// Starts a recording. The header is written at once, so that viewers and readers of the file
+    /// can start.
     pub(crate) fn new(info: &RecordingInfo, outputs: Outputs) -> Self {
         let (main, summary) = (Encoder::new(info), Summary::default());
         let (info, figures_at) = (info.clone(), None);
@@ -61,8 +62,8 @@ impl Streams {
         streams
     }
 
-    /// Ends a merge pass. `since` is a time before its first event, `None` without events;
-    /// `at_once` passes everything on.
+    /// Ends a merge pass, and passes complete chunks on. `since` is a time before its first event,
+    /// `None` without events; `at_once` also ends and passes on the current chunks.
     pub(crate) fn finish_pass(&mut self, since: Option<Instant>, at_once: bool) {
         let is_watched = self.is_watched();
         self.update_live_encoder(is_watched);
@@ -115,14 +116,15 @@ impl Streams {
         });
     }
 
-    /// Creates the encoder for viewers when the first one comes, and removes it after the last.
+    /// Creates the encoder for viewers when the first one connects, and removes it when the last
+    /// has left.
     fn update_live_encoder(&mut self, is_watched: bool) {
         let is_split = self.live.is_some();
-        let shall_be = is_watched && self.outputs.file.is_some();
-        if is_split == shall_be {
+        let must_split = is_watched && self.outputs.file.is_some();
+        if is_split == must_split {
             return;
         }
-        if shall_be {
+        if must_split {
             // Complete chunks go to both. The current one goes to the viewers now, and to the file
             // when it is larger.
             self.pass_on();
@@ -139,13 +141,13 @@ impl Streams {
         self.live = None;
     }
 
-    /// Passes complete chunks to the file and the hub.
+    /// Passes the chunks that are complete to the file and the hub.
     fn pass_on(&mut self) {
         let shared = |chunks: Vec<Chunk>| chunks.into_iter().map(Arc::new).collect::<Vec<_>>();
         let chunks = shared(self.main.take_output());
-        let fresh = self.live.as_mut().map(|live| shared(live.take_output()));
+        let live_chunks = self.live.as_mut().map(|live| shared(live.take_output()));
         if let Some(hub) = &self.outputs.hub {
-            let mut to_hub: Vec<_> = fresh.as_ref().unwrap_or(&chunks).clone();
+            let mut to_hub: Vec<_> = live_chunks.as_ref().unwrap_or(&chunks).clone();
             // An index refers to positions in the file.
             to_hub.retain(|chunk| is_of_the_recording(chunk.kind));
             if !to_hub.is_empty() {
@@ -163,14 +165,15 @@ impl Streams {
         }
     }
 
-    /// Tells the hub how much of the file is written; `is_sync_point` says that both have been
-    /// given the same events.
+    /// Tells the hub how much of the file is written; `is_sync_point` means that file and hub have
+    /// been given the same events.
     fn sync_file(&self, is_sync_point: bool) {
         if let Some(hub) = self.outputs.hub.as_ref().filter(|_| self.outputs.file.is_some()) {
             hub.sync_file(is_sync_point.then_some(self.appended));
         }
     }
 
+    /// Waits until everything passed to the file has been written.
     fn flush_file(&self) {
         if let Some(file) = &self.outputs.file {
             file.flush();
@@ -186,13 +189,13 @@ impl Streams {
         if let Some(hub) = &self.outputs.hub {
             hub.file_ended();
         }
-        if let Some(tell) = self.outputs.on_file_error.take() {
-            tell(&error);
+        if let Some(callback) = self.outputs.on_file_error.take() {
+            callback(&error);
         }
         self.summary.file_error = Some(error);
     }
 
-    /// Ends the recording.
+    /// Ends the recording: passes everything on, closes the file and returns the totals.
     pub(crate) fn finish(mut self) -> Summary {
         self.handle_file_failure();
         if let Some(file) = self.outputs.file.take() {
@@ -200,8 +203,8 @@ impl Streams {
             match file.finish() {
                 Ok(bytes) => self.summary.bytes = bytes,
                 Err(error) => {
-                    if let Some(tell) = self.outputs.on_file_error.take() {
-                        tell(&error);
+                    if let Some(callback) = self.outputs.on_file_error.take() {
+                        callback(&error);
                     }
                     self.summary.file_error = Some(error);
                 }
@@ -213,8 +216,8 @@ impl Streams {
 
 impl Streams {
     /// Replaces the recording's header.
-    #[cfg(all(feature = "push", feature = "server"))]
-    pub(crate) fn head(&mut self, info: &RecordingInfo) {
+    #[cfg(feature = "server")]
+    pub(crate) fn update_info(&mut self, info: &RecordingInfo) {
         self.main.update_info(info);
         if let Some(live) = &mut self.live {
             live.update_info(info);
@@ -223,7 +226,7 @@ impl Streams {
     }
 
     /// Returns the memory state after all events so far.
-    #[cfg(all(feature = "push", feature = "server"))]
+    #[cfg(feature = "server")]
     pub(crate) fn state(&self) -> &MemoryState {
         self.main.state()
     }

@@ -26,13 +26,13 @@ impl Disk {
     }
 
     fn file(&self) -> Option<RecordingFile> {
-        Some(RecordingFile::stream("disk", self.clone()).expect("a thread"))
+        Some(RecordingFile::stream("disk", self.clone()).expect("the thread starts"))
     }
 }
 
 impl Write for Disk {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut file = self.bytes.lock().expect("no panic");
+        let mut file = self.bytes.lock().expect("no thread panics");
         if file.len() + bytes.len() > self.capacity {
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -55,8 +55,8 @@ pub(super) fn mark(time_ns: u64, name: u32) -> Event {
 pub(super) fn items(bytes: &[u8]) -> Vec<DecodedItem> {
     let mut decoder = vramscope_trace::Decoder::new();
     decoder.push(bytes);
-    let items = std::iter::from_fn(|| decoder.next_item().expect("a recording")).collect();
-    decoder.finish().expect("whole chunks");
+    let items = std::iter::from_fn(|| decoder.next_item().expect("a valid recording")).collect();
+    decoder.finish().expect("the recording has whole chunks");
     items
 }
 
@@ -68,14 +68,14 @@ pub(super) fn sent(hub: &Hub) -> Vec<u8> {
 fn file_and_viewers_get_the_same_bytes() {
     let (disk, hub) = (Disk::new(usize::MAX), Hub::default());
     let outputs = Outputs { file: disk.file(), hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
+    let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the thread starts");
     handle.define(&Definition::String("step".into()));
     for n in 0..100_000 {
         handle.event(&mark(n, 1));
     }
     let summary = recorder.stop();
     handle.event(&mark(0, 1));
-    let file = disk.bytes.lock().expect("no panic").clone();
+    let file = disk.bytes.lock().expect("no thread panics").clone();
     assert!(file == sent(&hub));
     assert_eq!((summary.events, summary.bytes), (100_000, file.len() as u64));
     let items = items(&file);
@@ -90,7 +90,7 @@ fn file_and_viewers_get_the_same_bytes() {
 fn events_of_one_thread_keep_their_order() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
+    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the thread starts");
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let mut handle = handle.clone();
@@ -116,28 +116,30 @@ fn events_of_one_thread_keep_their_order() {
 #[test]
 fn full_disk_is_reported_once_and_viewers_continue() {
     let (disk, hub) = (Disk::new(600), Hub::default());
-    let (tell, told) = mpsc::channel();
+    let (error_sender, errors) = mpsc::channel();
     let outputs = Outputs {
         file: disk.file(),
         hub: Some(hub.clone()),
-        on_file_error: Some(Box::new(move |error| tell.send(error.error.kind()).expect("the test listens"))),
+        on_file_error: Some(Box::new(move |error| {
+            error_sender.send(error.error.kind()).expect("the test receives errors")
+        })),
         ..Outputs::default()
     };
-    let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
+    let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the thread starts");
     for n in 0..100_000 {
         handle.event(&mark(n * 7919 % 1_000_003, 0));
     }
     let summary = recorder.stop();
-    assert_eq!(told.iter().collect::<Vec<_>>(), [io::ErrorKind::StorageFull]);
+    assert_eq!(errors.iter().collect::<Vec<_>>(), [io::ErrorKind::StorageFull]);
     assert_eq!(summary.file_error.map(|error| error.error.kind()), Some(io::ErrorKind::StorageFull));
     assert_eq!(items(&sent(&hub)).iter().filter(|item| matches!(item, DecodedItem::Event(_))).count(), 100_000);
     // The file ends with a whole chunk.
-    items(&disk.bytes.lock().expect("no panic"));
+    items(&disk.bytes.lock().expect("no thread panics"));
 }
 
 impl DeviceStateSink for MemorySink {
-    fn device_state(&mut self, device: DeviceId, seen: &DeviceState) {
-        panic!("nothing was dropped, but a state of device {device:?} was recorded: {seen:?}");
+    fn device_state(&mut self, device: DeviceId, state: &DeviceState) {
+        panic!("nothing was dropped, but a state of device {device:?} was recorded: {state:?}");
     }
 }
 
@@ -155,14 +157,14 @@ fn marks(hub: &Hub) -> Vec<u32> {
 fn events_of_one_thread_keep_their_order_across_handles() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
+    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the thread starts");
     let mut handles: Vec<_> = (0..3).map(|_| handle.clone()).collect();
     let mut last_ns = 0;
     for n in 1..=300_000 {
         // One handle for a while, then all in turn.
         let which = if n % 1000 < 500 { n / 1000 } else { n } as usize % handles.len();
         let later = || Some(handle.now_ns()).filter(|&now_ns| now_ns > last_ns);
-        let time_ns = std::iter::repeat_with(later).flatten().next().expect("the clock goes on");
+        let time_ns = std::iter::repeat_with(later).flatten().next().expect("the clock advances");
         handles[which].event(&mark(time_ns, n));
         last_ns = time_ns;
     }
@@ -174,7 +176,7 @@ fn events_of_one_thread_keep_their_order_across_handles() {
 fn times_of_another_clock_delay_events_only_briefly() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
-    let (_recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
+    let (_recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the thread starts");
     let mut other = handle.clone();
     for n in 0..1000 {
         handle.event(&mark(u64::MAX - 1000 + n, 1));
@@ -187,12 +189,12 @@ fn times_of_another_clock_delay_events_only_briefly() {
     }
 }
 
-/// A disk that completes a write only when told to.
-struct Stuck(mpsc::Receiver<()>);
+/// A disk that completes a write each time it receives a message.
+struct StuckDisk(mpsc::Receiver<()>);
 
-impl Write for Stuck {
+impl Write for StuckDisk {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // At once when the other end is dropped.
+        // Returns at once if the sender has been dropped.
         let _ = self.0.recv();
         Ok(bytes.len())
     }
@@ -216,18 +218,18 @@ pub(super) fn with_stuck_disk(
     patience: Duration,
     overflow: Overflow,
 ) -> (mpsc::Sender<()>, Recorder, RecorderHandle) {
-    let (go_on, told) = mpsc::channel();
-    go_on.send(()).expect("the disk waits: the header is written at once");
-    let file = Some(stream_with_queue(Stuck(told), queue_bytes, patience));
+    let (disk_writes, disk_signal) = mpsc::channel();
+    disk_writes.send(()).expect("the disk waits: the header is written at once");
+    let file = Some(stream_with_queue(StuckDisk(disk_signal), queue_bytes, patience));
     let outputs = Outputs { file, hub: Some(hub.clone()), overflow, ..Outputs::default() };
-    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
-    (go_on, recorder, handle)
+    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the thread starts");
+    (disk_writes, recorder, handle)
 }
 
 #[test]
 fn program_faster_than_the_file_waits_and_loses_nothing() {
     let hub = Hub::default();
-    let (go_on, recorder, mut handle) = recorded_to_stuck_disk(&hub, 1, Duration::from_secs(10));
+    let (disk_writes, recorder, mut handle) = recorded_to_stuck_disk(&hub, 1, Duration::from_secs(10));
     let program = std::thread::spawn(move || {
         for n in 1..=300_000 {
             handle.event(&mark(handle.now_ns(), n));
@@ -235,8 +237,8 @@ fn program_faster_than_the_file_waits_and_loses_nothing() {
     });
     std::thread::sleep(Duration::from_millis(200));
     assert!(!program.is_finished());
-    drop(go_on);
-    program.join().expect("no panic");
+    drop(disk_writes);
+    program.join().expect("no thread panics");
     let summary = recorder.stop();
     assert!(marks(&hub).into_iter().eq(1..=300_000));
     assert!(summary.file_error.is_none());
@@ -245,9 +247,9 @@ fn program_faster_than_the_file_waits_and_loses_nothing() {
 }
 
 #[test]
-fn temporarily_slow_disk_delays_nobody() {
+fn temporarily_slow_disk_delays_no_viewer() {
     let hub = Hub::default();
-    let (go_on, recorder, mut handle) = recorded_to_stuck_disk(&hub, 64 << 20, Duration::from_secs(10));
+    let (disk_writes, recorder, mut handle) = recorded_to_stuck_disk(&hub, 64 << 20, Duration::from_secs(10));
     for n in 1..=300_000 {
         handle.event(&mark(handle.now_ns(), n));
     }
@@ -256,14 +258,14 @@ fn temporarily_slow_disk_delays_nobody() {
         assert!(since.elapsed() < Duration::from_secs(10), "viewers do not wait for the disk");
         std::thread::sleep(PASS_INTERVAL);
     }
-    drop(go_on);
+    drop(disk_writes);
     assert!(recorder.stop().file_error.is_none());
 }
 
 #[test]
 fn disk_that_takes_nothing_ends_the_file() {
     let hub = Hub::default();
-    let (go_on, recorder, mut handle) = recorded_to_stuck_disk(&hub, 1, Duration::from_millis(100));
+    let (disk_writes, recorder, mut handle) = recorded_to_stuck_disk(&hub, 1, Duration::from_millis(100));
     for n in 1..=300_000 {
         handle.event(&mark(handle.now_ns(), n));
     }
@@ -271,21 +273,21 @@ fn disk_that_takes_nothing_ends_the_file() {
     assert_eq!(error.error.kind(), io::ErrorKind::TimedOut);
     assert!(error.to_string().starts_with("a stream: no data could be written"), "{error}");
     assert!(marks(&hub).into_iter().eq(1..=300_000));
-    drop(go_on);
+    drop(disk_writes);
 }
 
 #[test]
 fn file_and_viewer_get_the_same_events_in_different_chunks() {
     let (disk, hub) = (Disk::new(usize::MAX), Hub::default());
     let outputs = Outputs { file: disk.file(), hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
+    let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the thread starts");
     let mut viewer = None;
     for n in 0..60 {
         handle.define(&Definition::String(format!("step {n}")));
         for part in 0..100 {
             handle.event(&mark(n * 1000 + part, n as u32 + 1));
         }
-        // A viewer comes and goes at any moment.
+        // A viewer connects and disconnects.
         match n % 20 {
             5 => viewer = Some(hub.viewer(Begin::Newest)),
             15 => viewer = None,
@@ -295,25 +297,26 @@ fn file_and_viewer_get_the_same_events_in_different_chunks() {
     }
     drop(viewer);
     recorder.stop();
-    let file = disk.bytes.lock().expect("no panic").clone();
-    let said = |bytes: &[u8]| {
-        let is_said = |item: &DecodedItem| !matches!(item, DecodedItem::FullState(_));
-        items(bytes).into_iter().filter(is_said).collect::<Vec<_>>()
+    let file = disk.bytes.lock().expect("no thread panics").clone();
+    let without_states = |bytes: &[u8]| {
+        let is_no_state = |item: &DecodedItem| !matches!(item, DecodedItem::FullState(_));
+        items(bytes).into_iter().filter(is_no_state).collect::<Vec<_>>()
     };
-    let events = said(&file).into_iter().filter(|item| matches!(item, DecodedItem::Event(_)));
+    let events = without_states(&file).into_iter().filter(|item| matches!(item, DecodedItem::Event(_)));
     assert_eq!(events.count(), 6000);
-    let sorted = |bytes: &[u8]| {
+    let split = |bytes: &[u8]| {
         let (events, others): (Vec<_>, Vec<_>) =
-            said(bytes).into_iter().partition(|item| matches!(item, DecodedItem::Event(_)));
+            without_states(bytes).into_iter().partition(|item| matches!(item, DecodedItem::Event(_)));
         (events, others)
     };
-    assert_eq!(sorted(&file), sorted(&sent(&hub)));
+    assert_eq!(split(&file), split(&sent(&hub)));
     assert!(file.len() < sent(&hub).len(), "the file's chunks are larger");
 }
 
 #[test]
 fn ended_recording_blocks_no_thread() {
-    let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), Outputs::default()).expect("a thread");
+    let (recorder, mut handle) =
+        Recorder::start(RecordingInfo::default(), Outputs::default()).expect("the thread starts");
     handle.event(&mark(0, 1));
     assert_eq!(recorder.stop().waits, 0);
     let mut late = handle.clone();
@@ -326,10 +329,10 @@ fn ended_recording_blocks_no_thread() {
 }
 
 #[test]
-fn any_number_of_handles_can_come_and_go() {
+fn any_number_of_handles_can_be_created_and_dropped() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
+    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the thread starts");
     let mut handles: Vec<_> = (0..2 * MAX_RINGS as u64).map(|_| handle.clone()).collect();
     for n in 0..100 {
         for (number, handle) in handles.iter_mut().enumerate() {
@@ -386,18 +389,18 @@ fn side_records_keep_their_position_among_events() {
 
 #[test]
 fn clock_returns_the_time() {
-    fn is_anyones<T: Send + Sync + 'static>(_: &T) {}
-    let (_recorder, handle) = Recorder::start(RecordingInfo::default(), Outputs::default()).expect("a thread");
-    is_anyones(&handle);
+    fn is_shareable<T: Send + Sync + 'static>(_: &T) {}
+    let (_recorder, handle) = Recorder::start(RecordingInfo::default(), Outputs::default()).expect("the thread starts");
+    is_shareable(&handle);
     let (since, since_ns) = (Instant::now(), handle.now_ns());
     std::thread::sleep(Duration::from_millis(100));
     let before_ns = since.elapsed().as_nanos() as u64;
-    let told_ns = handle.now_ns() - since_ns;
+    let handle_ns = handle.now_ns() - since_ns;
     let after_ns = since.elapsed().as_nanos() as u64;
     let least_ns = before_ns - before_ns / 1000;
     assert!(
-        least_ns <= told_ns && told_ns <= after_ns + after_ns / 1000,
-        "{told_ns} is not in {before_ns}..{after_ns}"
+        least_ns <= handle_ns && handle_ns <= after_ns + after_ns / 1000,
+        "{handle_ns} is not in {before_ns}..{after_ns}"
     );
     let mut last_ns = 0;
     for _ in 0..100_000 {
@@ -411,12 +414,12 @@ fn clock_returns_the_time() {
 fn flush_passes_on_everything_put_before() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
+    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the thread starts");
     let mut handles = [handle.clone(), handle.clone(), handle.clone()];
     for n in 1..100 {
-        let (place, time_ns) = (n as usize % 3, handle.now_ns());
+        let (index, time_ns) = (n as usize % 3, handle.now_ns());
         // Every fifth event has the time of a clock that is ahead.
-        handles[place].event(&mark(time_ns + if n % 5 == 0 { 1 << 40 } else { 0 }, n));
+        handles[index].event(&mark(time_ns + if n % 5 == 0 { 1 << 40 } else { 0 }, n));
         handle.flush();
         assert_eq!(marks(&hub).len(), n as usize);
     }

@@ -25,10 +25,11 @@ use tokio::time::{Sleep, sleep, timeout};
 use super::options::ServerLimits;
 use super::tls::TlsAcceptor;
 
-/// The most bytes of a request's head. A browser's head takes 4 KiB behind two proxies and with the
-/// cookies of a dozen other servers.
+/// The most bytes of a request's line and headers. A browser's take 4 KiB behind two proxies and
+/// with the cookies of a dozen other servers.
 const MAX_HEAD_BYTES: usize = 16 << 10;
-/// A connection is closed after its client has received nothing for this long.
+/// How long a write to a client may be blocked: a connection whose client has received nothing for
+/// this long is closed.
 const WRITE_STALL_TIME: Duration = Duration::from_secs(45);
 /// Pause after the operating system had no resources for a connection. File descriptors become
 /// free within moments or not at all.
@@ -39,9 +40,11 @@ const READ_TURN_BYTES: usize = 4 << 10;
 /// The first byte of a TLS connection: a handshake record.
 const TLS_HANDSHAKE_RECORD: u8 = 0x16;
 
+/// The HTTP response to a connection beyond the limit.
 const TOO_MANY_CLIENTS_RESPONSE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 45\r\n\
     retry-after: 5\r\nconnection: close\r\n\r\nthe server has too many clients; retry later\n";
+/// The HTTP response to a client that uses plain HTTP with a server that has a certificate.
 const HTTPS_REQUIRED_RESPONSE: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 38\r\n\
     connection: close\r\n\r\nthis is an HTTPS server: use https://\n";
@@ -57,18 +60,20 @@ pub(super) struct ConnectionCounts {
     pub(super) refused: AtomicU64,
 }
 
-/// Connections that have not been authorized yet, by number, so that the oldest comes first.
+/// Connections that have not sent the token yet, by number, so that the oldest comes first. At the
+/// limit, the oldest is closed for a new one.
 #[derive(Clone, Debug, Default)]
 struct UnauthorizedConnections(Arc<Mutex<BTreeMap<u64, AbortHandle>>>);
 
 impl UnauthorizedConnections {
+    /// Locks the connections, each with the handle that aborts its task.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, AbortHandle>> {
         // Nothing under the lock can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The accept loop.
+/// The loop that accepts connections and serves each in a task.
 pub(super) struct Accept {
     pub(super) listener: TcpListener,
     pub(super) tls: Option<TlsAcceptor>,
@@ -103,6 +108,8 @@ impl Accept {
         while connections.join_next().await.is_some() {}
     }
 
+    /// Serves a new connection in a task of its own. At the limit, closes the oldest unauthorized
+    /// connection instead, or refuses the new one if all are authorized.
     async fn serve(&self, stream: TcpStream, connections: &mut JoinSet<()>, unauthorized: &UnauthorizedConnections) {
         let number = self.counts.accepted.fetch_add(1, Ordering::Relaxed);
         if self.counts.open.load(Ordering::Relaxed) >= self.limits.connections {
@@ -124,7 +131,8 @@ impl Accept {
         unauthorized.lock().insert(number, abort_handle);
     }
 
-    /// Sends the reason for refusing a connection if that cannot block.
+    /// Sends [`TOO_MANY_CLIENTS_RESPONSE`] if that cannot block; the caller then closes the
+    /// connection.
     fn refuse(&self, stream: &TcpStream) {
         if self.tls.is_none() {
             let _ = stream.try_write(TOO_MANY_CLIENTS_RESPONSE);
@@ -165,7 +173,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Serves one connection.
+/// What the task that serves one connection needs.
 struct ConnectionTask {
     open: OpenConnection,
     router: Router,
@@ -174,6 +182,7 @@ struct ConnectionTask {
 }
 
 impl ConnectionTask {
+    /// Performs the TLS handshake if `tls` is given, then serves HTTP until the connection ends.
     async fn run(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
         // Chunks are sent as soon as they are made; Nagle's algorithm would only delay them. If
         // this fails the server still works, with more latency.
@@ -192,6 +201,8 @@ impl ConnectionTask {
         }
     }
 
+    /// Answers HTTP requests on `stream` until the connection ends; when the server stops, finishes
+    /// the current one.
     async fn serve_http<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(self, stream: S) {
         let Self { open, router, client_timeout, mut stopping } = self;
         let router = TowerToHyperService::new(router);
@@ -224,7 +235,8 @@ struct LimitedStream<S> {
 }
 
 impl<S> LimitedStream<S> {
-    /// Returns the result of a write, or a timeout if writes have been pending for too long.
+    /// Returns the result of a write, or a timeout error if writes have been pending for
+    /// [`WRITE_STALL_TIME`].
     fn with_stall_timeout<T>(
         &mut self,
         written: Poll<io::Result<T>>,

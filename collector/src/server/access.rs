@@ -75,7 +75,7 @@ impl fmt::Debug for Token {
 #[error("a token is 1 to {MAX_CHARS} letters, digits and characters of -._~+/=")]
 pub struct TokenError;
 
-/// What clients may do without and with the token.
+/// What clients may do without the token, and the token with which they may do more.
 #[derive(Debug)]
 pub(super) struct Access {
     token: Option<Token>,
@@ -83,7 +83,7 @@ pub(super) struct Access {
     viewing_needs_token: bool,
 }
 
-/// What one request may do.
+/// What a client may do with one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rights {
     /// The request may read everything that is served.
@@ -126,7 +126,7 @@ impl Access {
     }
 
     /// Returns where to redirect a browser whose URL has the right token: the same URL without the
-    /// token, relative to the page.
+    /// token, relative to the page. `None` if the URL has no or a wrong token.
     pub(super) fn address_without_token(&self, uri: &Uri) -> Option<String> {
         token_in_query(uri).is_some_and(|token| self.is_token(&token)).then(|| {
             let is_other = |parameter: &&str| !parameter.is_empty() && parameter.split('=').next() != Some("token");
@@ -136,7 +136,8 @@ impl Access {
         })
     }
 
-    /// Returns the `Set-Cookie` value that stores the token in a browser.
+    /// Returns the `Set-Cookie` value that stores the token in a browser; `None` if the server has
+    /// no token.
     ///
     /// The cookie has no path, so it applies to the folder in which the browser sees the page, even
     /// behind a proxy that adds a path prefix.
@@ -157,6 +158,7 @@ fn token_in_query(uri: &Uri) -> Option<String> {
     Some(percent_decode_str(token).decode_utf8_lossy().into_owned())
 }
 
+/// Returns the token in the header `Authorization: Bearer TOKEN`, if there is one.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
@@ -172,6 +174,7 @@ fn cookie_name(headers: &HeaderMap) -> String {
     port.map_or_else(|| "vramscope".to_owned(), |port| format!("vramscope_{port}"))
 }
 
+/// Iterates over the values of all cookies named [`cookie_name`].
 fn tokens_in_cookies(headers: &HeaderMap) -> impl Iterator<Item = String> {
     let name = cookie_name(headers);
     // Split as bytes and parsed one by one: cookies of other servers on this host may be in any

@@ -16,20 +16,23 @@ use super::guard::TOKEN_REQUIRED;
 use super::state::AppState;
 use crate::controls::{Command, CommandOutcome, Controls};
 
-/// The most bytes of a command's body.
+/// The largest body of a request that gives a command, in bytes.
 const MAX_BODY_BYTES: usize = 4 << 10;
+/// The error for a body larger than [`MAX_BODY_BYTES`].
 const BODY_TOO_LARGE: &str = "the body of a command is larger than 4096 bytes";
 /// The most characters of a mark's name.
 const MAX_MARK_CHARS: usize = 200;
+/// The error for a command that the program does not offer.
 const NOT_OFFERED: &str = "this program does not offer the command";
 
-/// Lists the commands, and whether this request may give them.
+/// Answers `GET /commands`: the names of the offered commands, and whether this request may give
+/// them.
 pub(super) async fn list(State(state): State<Arc<AppState>>, Extension(rights): Extension<Rights>) -> Response {
     let commands = state.content.controls.as_ref().map(Controls::names).unwrap_or_default();
     json_response(StatusCode::OK, &json!({"commands": commands, "allowed": rights.can_command}))
 }
 
-/// Runs a command and answers with its result.
+/// Answers `POST /commands/NAME`: runs the command and returns its message.
 pub(super) async fn run(
     State(state): State<Arc<AppState>>,
     Extension(rights): Extension<Rights>,
@@ -75,11 +78,13 @@ pub(super) async fn run(
     }
 }
 
+/// The JSON body of the command `mark`.
 #[derive(Deserialize)]
 struct MarkBody {
     name: String,
 }
 
+/// Returns the mark's name from the JSON body of the command `mark`, or why it is invalid.
 fn mark_name(body: &[u8]) -> Result<String, &'static str> {
     let MarkBody { name } = serde_json::from_slice(body).map_err(|_| "a mark is a JSON object with a string `name`")?;
     match name.chars().count() {
@@ -89,6 +94,7 @@ fn mark_name(body: &[u8]) -> Result<String, &'static str> {
     }
 }
 
+/// Returns a JSON response whose field `error` is `reason`.
 fn error_response(status: StatusCode, reason: &str) -> Response {
     let mut response = json_response(status, &json!({"error": reason}));
     if status == StatusCode::UNAUTHORIZED {
@@ -97,6 +103,7 @@ fn error_response(status: StatusCode, reason: &str) -> Response {
     response
 }
 
+/// Returns a response with this JSON and a line end as its body.
 fn json_response(status: StatusCode, json: &serde_json::Value) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], format!("{json}\n")).into_response()
 }

@@ -119,7 +119,7 @@ impl Guard {
     }
 }
 
-/// The host names and origins that requests may have.
+/// The host names and origins that requests may have, as a protection against DNS rebinding.
 #[derive(Debug)]
 pub(super) struct HostPolicy {
     listening: IpAddr,
@@ -145,6 +145,7 @@ impl HostPolicy {
         }
     }
 
+    /// Returns why a request is refused if its `Host` or `Origin` is not this server's.
     fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), &'static str> {
         let mut hosts = headers.get_all(header::HOST).into_iter().map(authority);
         let (Some(Some(host)), None) = (hosts.next(), hosts.next()) else {
@@ -167,6 +168,7 @@ impl HostPolicy {
         if is_same { Ok(()) } else { Err("the request comes from a page of another origin") }
     }
 
+    /// Returns true if `host`, a name or an address, is a name of this server.
     fn is_own(&self, host: &str) -> bool {
         let host = without_brackets(host);
         let is_allowed = self.allowed.iter().any(|name| name.eq_ignore_ascii_case(host));
@@ -179,6 +181,7 @@ impl HostPolicy {
             }
     }
 
+    /// Returns true if the `Origin` header names the request's `host` or an allowed name.
     fn is_own_origin(&self, origin: &str, host: &Authority) -> bool {
         let Some(("http" | "https", origin)) = origin.split_once("://") else { return false };
         // A proxy may send its name as `Host` without the port that the browser sees.
@@ -205,12 +208,14 @@ fn check_fetch_site(request: &Request) -> Result<(), &'static str> {
     if !is_foreign || has_origin || is_link { Ok(()) } else { Err("the request comes from a page of another site") }
 }
 
-/// Parses a header with a host and an optional port. User information before the host is refused.
+/// Parses a header with a host and an optional port. `None` if it is invalid or has user
+/// information before the host.
 fn authority(header: &HeaderValue) -> Option<Authority> {
     let host = header.to_str().ok()?.parse::<Authority>().ok()?;
     (!host.as_str().contains('@')).then_some(host)
 }
 
+/// Returns an IPv6 address without its brackets; other hosts as they are.
 fn without_brackets(host: &str) -> &str {
     host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
 }

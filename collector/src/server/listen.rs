@@ -55,6 +55,7 @@ pub(super) fn bind(requested: SocketAddr) -> Result<TcpListener, StartError> {
     }
 }
 
+/// Listens on exactly this address.
 fn bind_to(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // On Unix this reuses a port whose server has stopped, and still fails while one is listening.
@@ -79,8 +80,8 @@ pub(super) fn url(address: SocketAddr, options: &ServerOptions, token: Option<&T
     format!("{scheme}://{host}/{query}")
 }
 
-/// Returns an address at which clients reach a server that listens on `listening`. For the
-/// unspecified address, that is the address of this machine's default route.
+/// Returns an IP address at which clients reach a server that listens on `listening`. For the
+/// unspecified address (0.0.0.0), that is the address of this machine's default route.
 fn reachable(listening: IpAddr) -> IpAddr {
     if !listening.is_unspecified() {
         return listening;

@@ -20,10 +20,11 @@ use crate::hub::{Begin, Hub, Position, Taken, Viewer};
 /// Bytes of chunks in one message. With larger messages a new viewer waits longer for its first
 /// picture; smaller ones cost more time for each byte.
 const MESSAGE_BYTES: usize = 256 << 10;
-/// Bytes of history that `history=recent` starts with.
+/// Bytes of history that a client with `history=recent` begins with.
 const RECENT_BYTES: u64 = 16 << 20;
+/// How lost connections are detected, except in tests.
 const KEEPALIVE: Keepalive = Keepalive { ping_interval: Duration::from_secs(15), timeout: Duration::from_secs(45) };
-/// Time in which a client may still receive data after the server starts to stop.
+/// How long a client may still receive data after the server starts to stop.
 const FINAL_SEND_TIME: Duration = Duration::from_secs(1);
 
 /// How lost connections are detected.
@@ -65,12 +66,13 @@ impl FollowQuery {
         Some(parsed)
     }
 
+    /// Creates the hub's viewer that begins or resumes where the client asks for.
     fn viewer(&self, hub: &Hub) -> Viewer {
         self.resume.map_or_else(|| hub.viewer(self.begin), |position| hub.resume(position, self.begin))
     }
 }
 
-/// A text message about the recording or about the binary message that follows.
+/// A text message that describes the recording or the binary message that follows.
 #[derive(Debug, Default, Serialize)]
 struct Note {
     /// The recording's identity. Sent once, first.
@@ -88,6 +90,7 @@ struct Note {
 }
 
 impl Note {
+    /// Returns the note as a text message with JSON.
     fn to_message(&self) -> Message {
         Message::Text(serde_json::to_string(self).expect("numbers and text always serialize").into())
     }
@@ -113,6 +116,7 @@ enum Finish {
     Close(u16, &'static str),
 }
 
+/// The end of a connection whose server stops.
 const SERVER_STOPPING: Finish = Finish::Close(close_code::AWAY, "the server is stopping");
 
 /// A connected viewer or follower.
@@ -135,6 +139,8 @@ impl Client {
         Self { socket, stopping, timeout: keepalive.timeout, pings, last_active: now, final_deadline: None }
     }
 
+    /// Sends chunks until the recording ends or the connection must be closed; the error says
+    /// which, and success is impossible.
     async fn send_all(&mut self, query: &FollowQuery, hub: &Hub) -> Result<(), Finish> {
         let mut viewer = query.viewer(hub);
         if query.notes {
@@ -161,7 +167,7 @@ impl Client {
         }
     }
 
-    /// Waits until the viewer has more to send. Returns false if the recording has ended.
+    /// Waits until the viewer has more to send (returns true) or the recording has ended (false).
     async fn wait(&mut self, viewer: &mut Viewer) -> Result<bool, Finish> {
         loop {
             tokio::select! {
@@ -171,7 +177,7 @@ impl Client {
                 more = viewer.wait() => return Ok(more),
                 message = self.socket.recv() => self.handle_message(message)?,
                 _ = self.pings.tick() => self.ping().await?,
-                () = stopped(&mut self.stopping) => return Err(SERVER_STOPPING),
+                () = wait_until_stopping(&mut self.stopping) => return Err(SERVER_STOPPING),
             }
         }
     }
@@ -186,7 +192,8 @@ impl Client {
         }
     }
 
-    /// Notes that the client is active. Its messages have no other meaning; axum answers pings.
+    /// Counts the client as active; fails if it has disconnected. Messages have no other meaning;
+    /// axum answers pings.
     fn handle_message(&mut self, message: Option<Result<Message, axum::Error>>) -> Result<(), Finish> {
         self.last_active = Instant::now();
         match message {
@@ -195,6 +202,7 @@ impl Client {
         }
     }
 
+    /// Pings the client. Fails if it has been inactive for too long.
     async fn ping(&mut self) -> Result<(), Finish> {
         if self.last_active.elapsed() >= self.timeout {
             return Err(Finish::Lost);
@@ -211,14 +219,14 @@ impl Client {
         if Instant::now() < deadline { Ok(()) } else { Err(SERVER_STOPPING) }
     }
 
-    /// Sends a message.
+    /// Sends a message. Waits while the client's connection is blocked.
     ///
     /// A stalled write ends with an error of the stream. If the server stops in the middle of a
     /// message, the connection is dropped: a close frame cannot be sent before the message's end.
     async fn send(&mut self, message: Message) -> Result<(), Finish> {
         let stopping = &mut self.stopping;
         let stop_deadline = async {
-            stopped(stopping).await;
+            wait_until_stopping(stopping).await;
             tokio::time::sleep(FINAL_SEND_TIME).await;
         };
         let mut sending = std::pin::pin!(self.socket.send(message));
@@ -242,12 +250,14 @@ impl Client {
     }
 }
 
-async fn stopped(stopping: &mut watch::Receiver<bool>) {
+/// Waits until the server stops.
+async fn wait_until_stopping(stopping: &mut watch::Receiver<bool>) {
     // An error means that the sender was dropped, and the server with it.
     let _ = stopping.wait_for(|&stopping| stopping).await;
 }
 
-/// Takes the viewer's next chunks.
+/// Takes the viewer's next chunks, at most about [`MESSAGE_BYTES`], without blocking this thread.
+/// Returns the viewer too.
 async fn take(mut viewer: Viewer) -> Result<(Viewer, Taken), Finish> {
     let may_block = viewer.reads_file();
     let take = move || {
@@ -258,6 +268,7 @@ async fn take(mut viewer: Viewer) -> Result<(Viewer, Taken), Finish> {
     if may_block { tokio::task::spawn_blocking(take).await.map_err(|_| Finish::Lost) } else { Ok(take()) }
 }
 
+/// Returns the bytes of the chunks one after another, without a copy if there is one chunk.
 fn concatenated(chunks: &[Arc<Chunk>]) -> Bytes {
     if let [chunk] = chunks {
         return Bytes::from_owner(ChunkBytes(Arc::clone(chunk)));
@@ -269,8 +280,8 @@ fn concatenated(chunks: &[Arc<Chunk>]) -> Bytes {
     bytes.into()
 }
 
-/// Returns the response with everything recorded so far: the recording's file, or what the hub
-/// holds if there is no file.
+/// Returns the response for `/trace.vram` with everything recorded so far: the recording's file, or
+/// what the hub holds if there is no file.
 pub(super) fn download(hub: &Hub, method: &Method, headers: &HeaderMap) -> Response {
     let if_range = headers.get(header::IF_RANGE).and_then(|tag| tag.to_str().ok());
     let version = if_range.and_then(|tag| Version::parse(tag, hub));
@@ -285,25 +296,25 @@ pub(super) fn download(hub: &Hub, method: &Method, headers: &HeaderMap) -> Respo
 }
 
 /// Identifies the bytes of a download while the recording grows, so that an interrupted download
-/// can be resumed. It is the `ETag`.
+/// can be resumed. It becomes the `ETag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     /// The first bytes of the recording's file, this many.
     File(u64),
     /// The chunks from the first number up to the second, with the definitions before them.
-    Held(u64, u64),
+    History(u64, u64),
 }
 
 impl Version {
-    /// Returns everything recorded so far.
+    /// Returns the bytes of everything recorded so far, and the version that identifies them.
     fn newest(hub: &Hub) -> (RecordingBytes, Self) {
         if let Some(view) = hub.file() {
             let len = view.written_bytes();
             return (RecordingBytes::from_view(&view, len), Self::File(len));
         }
-        let held = hub.held(None).expect("the hub always holds its newest version");
+        let held = hub.history_view(None).expect("the hub always holds its newest version");
         let (first, end) = held.version();
-        (RecordingBytes::from_held(held), Self::Held(first, end))
+        (RecordingBytes::from_history(held), Self::History(first, end))
     }
 
     /// Returns this version's bytes, or `None` if the hub has dropped some of them. Later events do
@@ -313,26 +324,28 @@ impl Version {
             Self::File(len) => {
                 hub.file().filter(|view| len <= view.written_bytes()).map(|view| RecordingBytes::from_view(&view, len))
             }
-            Self::Held(first, end) => hub.held(Some((first, end))).map(RecordingBytes::from_held),
+            Self::History(first, end) => hub.history_view(Some((first, end))).map(RecordingBytes::from_history),
         };
         bytes.map(|bytes| (bytes, self))
     }
 
+    /// Returns the version as an `ETag`, in quotation marks.
     fn tag(self, hub: &Hub) -> String {
         let recording = hub.identity();
         match self {
             Self::File(len) => format!("\"{recording}-{len}\""),
-            Self::Held(first, end) => format!("\"{recording}-{first}-{end}\""),
+            Self::History(first, end) => format!("\"{recording}-{first}-{end}\""),
         }
     }
 
+    /// Parses an `ETag` from [`tag`](Self::tag); `None` if it is invalid or of another recording.
     fn parse(tag: &str, hub: &Hub) -> Option<Self> {
         let numbers =
             tag.strip_prefix('"')?.strip_suffix('"')?.strip_prefix(&hub.identity().to_string())?.strip_prefix('-')?;
         let number = |text: &str| text.parse().ok();
         match numbers.split_once('-') {
             None => number(numbers).map(Self::File),
-            Some((first, end)) => number(first).zip(number(end)).map(|(first, end)| Self::Held(first, end)),
+            Some((first, end)) => number(first).zip(number(end)).map(|(first, end)| Self::History(first, end)),
         }
     }
 }

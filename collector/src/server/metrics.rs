@@ -21,7 +21,7 @@ use crate::hub::Hub;
 /// The media type that current Prometheus versions accept. Other clients get the older text format.
 const OPEN_METRICS: &str = "application/openmetrics-text";
 
-/// Answers with all metrics in the format that the client accepts.
+/// Answers `GET /metrics` with all metrics in the format that the client accepts.
 pub(super) async fn metrics(State(state): State<Arc<AppState>>, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let is_open_metrics = accept.contains(OPEN_METRICS);
@@ -40,6 +40,7 @@ pub(super) async fn metrics(State(state): State<Arc<AppState>>, headers: HeaderM
     }
 }
 
+/// Returns the metrics in the OpenMetrics text format.
 fn open_metrics_text(metrics: Metrics) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(metrics));
@@ -88,6 +89,7 @@ struct LiveMetrics {
 }
 
 impl Metrics {
+    /// Returns the current values.
     fn read(state: &AppState) -> Self {
         let figures = |hub: &Hub| match &state.content.aggregator {
             None => hub.figures(),
@@ -123,6 +125,7 @@ struct ProcessMetrics {
 }
 
 impl ProcessMetrics {
+    /// Returns the current values from `/proc`; `None` where there is none.
     fn read() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").ok();
         let resident = status.and_then(|status| {
@@ -135,16 +138,18 @@ impl ProcessMetrics {
     }
 }
 
-/// A metric's value.
+/// The number of a metric's sample.
 #[derive(Clone, Copy, Debug)]
 enum Value {
     Integer(u64),
     Float(f64),
 }
 
-/// A gauge of each device: its name without prefix, help text, unit and value.
+/// A gauge of each device: its name without prefix, help text, unit and value; without a value, the
+/// device is left out.
 type DeviceGauge = (&'static str, &'static str, &'static str, fn(&DeviceFigures) -> Option<u64>);
 
+/// The gauges of each device in `/metrics`.
 const DEVICE_GAUGES: [DeviceGauge; 13] = [
     ("memory_allocated", "Memory of allocated blocks", "bytes", |device| Some(device.counters.allocated)),
     (
@@ -176,7 +181,8 @@ const DEVICE_GAUGES: [DeviceGauge; 13] = [
     }),
 ];
 
-fn write(encoder: &mut MetricEncoder<'_>, kind: MetricType, value: Value) -> fmt::Result {
+/// Writes one sample of a gauge or counter.
+fn write_sample(encoder: &mut MetricEncoder<'_>, kind: MetricType, value: Value) -> fmt::Result {
     match (kind, value) {
         (MetricType::Counter, Value::Integer(value)) => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
         (MetricType::Counter, Value::Float(value)) => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
@@ -185,7 +191,7 @@ fn write(encoder: &mut MetricEncoder<'_>, kind: MetricType, value: Value) -> fmt
     }
 }
 
-/// Writes metric families.
+/// Writes metrics to `/metrics`.
 struct MetricWriter<'a>(DescriptorEncoder<'a>);
 
 impl MetricWriter<'_> {
@@ -204,23 +210,26 @@ impl MetricWriter<'_> {
         let mut encoder = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
         for (labels, value) in samples {
             if labels.is_empty() {
-                write(&mut encoder, kind, *value)?;
+                write_sample(&mut encoder, kind, *value)?;
             } else {
-                write(&mut encoder.encode_family(labels)?, kind, *value)?;
+                write_sample(&mut encoder.encode_family(labels)?, kind, *value)?;
             }
         }
         Ok(())
     }
 
+    /// Writes a gauge without labels; left out if `value` is `None`.
     fn gauge(&mut self, name: &str, help: &str, unit: &str, value: impl Into<Option<u64>>) -> fmt::Result {
         let value = value.into().map(|value| (Vec::new(), Value::Integer(value)));
         self.family((name, help, unit), MetricType::Gauge, value.as_slice())
     }
 
+    /// Writes a counter without labels or unit.
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         self.family((name, help, ""), MetricType::Counter, &[(Vec::new(), Value::Integer(value))])
     }
 
+    /// Writes the metrics of the live recording and its devices.
     fn live(&mut self, live: &LiveMetrics) -> fmt::Result {
         let LiveMetrics { figures, viewers, missed_events, held_bytes } = live;
         let program = vec![("program", figures.program.clone())];
@@ -286,7 +295,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the metrics of a program with one device.
+    /// Answers `GET /metrics` with all metrics in the format that the client accepts.
     fn metrics() -> Metrics {
         let device = DeviceFigures {
             info: DeviceInfo {

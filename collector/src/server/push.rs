@@ -22,8 +22,8 @@ use crate::aggregator::{Aggregator, ProcessConnection};
 use crate::process::Process;
 use crate::push_protocol::{PushNote, PushReply};
 
-/// The most bytes of a message. A full state is the largest chunk, and only a message with a full
-/// state comes near this limit.
+/// The most bytes of a message from a process. A full state is the largest chunk, and only a
+/// message with a full state comes near this limit.
 const MAX_MESSAGE_BYTES: usize = 65 << 20;
 /// The most bytes of a text message.
 const MAX_TEXT_BYTES: usize = 4 << 10;
@@ -32,7 +32,7 @@ const SILENCE_TIME: Duration = Duration::from_secs(45);
 /// The most bytes of a close reason: a control frame's payload without the close code.
 const MAX_REASON_BYTES: usize = 123;
 
-/// Opens the WebSocket of a process that pushes its recording.
+/// Answers `/push`: opens the WebSocket of a process that pushes its recording.
 pub(super) async fn push(
     State(state): State<Arc<AppState>>,
     Extension(rights): Extension<Rights>,
@@ -80,6 +80,7 @@ enum Disconnect {
     Invalid(String),
 }
 
+/// Returns the disconnection of a process that sent something invalid.
 fn invalid(reason: &str) -> Disconnect {
     Disconnect::Invalid(reason.to_owned())
 }
@@ -94,7 +95,7 @@ struct PushClient {
 }
 
 impl PushClient {
-    /// Connects the process. Returns the number of the chunk to continue with.
+    /// Connects the process. Returns the number of the first chunk that it must send.
     async fn join(&mut self, process: Process) -> Result<u64, Disconnect> {
         let aggregator = self.aggregator.clone();
         let joined = tokio::task::spawn_blocking(move || aggregator.join(process)).await;
@@ -117,6 +118,7 @@ impl PushClient {
         Ok(result)
     }
 
+    /// Disconnects the process, on a blocking thread.
     async fn disconnect(mut self) {
         let connection = self.connection.take();
         // The panic hook has already reported a panic.
@@ -124,7 +126,8 @@ impl PushClient {
     }
 }
 
-/// The panic hook has already reported the panic, which concerns this process only.
+/// Returns the disconnection of a process whose stream caused a panic. The panic hook has already
+/// reported it.
 fn panicked() -> Disconnect {
     invalid("internal error in the aggregator; see its output")
 }
@@ -140,7 +143,7 @@ impl Drop for PushClient {
     }
 }
 
-/// Receives a process's recording until it ends.
+/// Receives a process's recording until it ends. The first message must arrive within `timeout`.
 async fn receive_all(
     socket: &mut WebSocket,
     client: &mut PushClient,
@@ -175,12 +178,14 @@ async fn receive_all(
     }
 }
 
+/// A message from a process.
 enum Received {
     Text(String),
     Chunks(Bytes),
 }
 
-/// Receives the next message that is not a ping or pong.
+/// Receives the next message that is not a ping or pong. Fails if none arrives within `timeout` or
+/// the server stops.
 async fn receive(
     socket: &mut WebSocket,
     timeout: Duration,
@@ -203,13 +208,14 @@ async fn receive(
     }
 }
 
+/// Sends a JSON message to the process.
 async fn send(socket: &mut WebSocket, reply: &impl Serialize) -> Result<(), Disconnect> {
     let text = serde_json::to_string(reply).expect("numbers always serialize");
     let sent = tokio::time::timeout(SILENCE_TIME, socket.send(Message::Text(text.into()))).await;
     sent.ok().and_then(Result::ok).ok_or(Disconnect::Lost)
 }
 
-/// Returns a reason that fits into a close frame.
+/// Returns `reason`, cut to [`MAX_REASON_BYTES`].
 fn close_reason(reason: &str) -> Utf8Bytes {
     reason[..reason.floor_char_boundary(MAX_REASON_BYTES)].into()
 }

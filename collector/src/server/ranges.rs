@@ -15,15 +15,14 @@ use tokio::task::JoinHandle;
 use vramscope_trace::Chunk;
 
 use crate::file::{self, FileView};
-use crate::hub::Held;
+use crate::hub::HistoryView;
 
 /// The media type of a recording.
 pub const MEDIA_TYPE: &str = "application/vnd.vramscope.trace";
 /// Bytes of a file that are read at once for one response.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// The bytes of a recording: the start of a file, bytes in memory, or the one followed by the
-/// other.
+/// The bytes of a recording: the first part of a file, bytes in memory, or both, the file's first.
 ///
 /// The file is read while a response is sent, not before.
 #[derive(Clone, Debug, Default)]
@@ -32,11 +31,12 @@ pub struct RecordingBytes {
     memory: MemoryBytes,
 }
 
+/// The part of a recording that is in memory.
 #[derive(Clone, Debug)]
 enum MemoryBytes {
     Bytes(Bytes),
     /// Chunks that a hub holds, until the hub drops them.
-    Held(Held),
+    History(HistoryView),
 }
 
 impl Default for MemoryBytes {
@@ -49,15 +49,15 @@ impl MemoryBytes {
     fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
-            Self::Held(held) => held.len(),
+            Self::History(held) => held.len(),
         }
     }
 
-    /// Returns the first bytes of a range, which must not be empty.
+    /// Returns some bytes from the beginning of a range, at least one. The range must not be empty.
     fn first_piece(&self, range: Range<u64>) -> io::Result<Bytes> {
         match self {
             Self::Bytes(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
-            Self::Held(held) => {
+            Self::History(held) => {
                 let (chunk, offset) = held.chunk_at(range.start).ok_or(io::ErrorKind::NotFound)?;
                 let bytes = Bytes::from_owner(ChunkBytes(chunk)).slice(offset..);
                 let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
@@ -67,7 +67,7 @@ impl MemoryBytes {
     }
 }
 
-/// A chunk that is sent to many viewers without copying it.
+/// A chunk as a byte slice, so that many viewers can be sent it without a copy.
 pub(super) struct ChunkBytes(pub(super) Arc<Chunk>);
 
 impl AsRef<[u8]> for ChunkBytes {
@@ -95,10 +95,11 @@ impl RecordingBytes {
     }
 
     /// Returns the chunks that a hub holds.
-    pub(super) fn from_held(held: Held) -> Self {
-        Self { file: None, memory: MemoryBytes::Held(held) }
+    pub(super) fn from_history(history: HistoryView) -> Self {
+        Self { file: None, memory: MemoryBytes::History(history) }
     }
 
+    /// Returns the number of bytes that come from the file; 0 without one.
     fn file_len(&self) -> u64 {
         self.file.as_ref().map_or(0, |(_, len)| *len)
     }
@@ -115,11 +116,12 @@ impl RecordingBytes {
         self.len() == 0
     }
 
+    /// Returns the response body with the bytes at these offsets.
     fn body(&self, range: Range<u64>) -> Body {
         Body::new(RangeBody { content: self.clone(), remaining: range, piece: None, has_flushed: false })
     }
 
-    /// Starts to read the first bytes of a range, which must not be empty.
+    /// Starts to read some bytes from the beginning of a range, which must not be empty.
     fn first_piece(&self, range: &Range<u64>) -> Piece {
         match &self.file {
             Some((file, len)) if range.start < *len => {
@@ -132,7 +134,7 @@ impl RecordingBytes {
     }
 }
 
-/// The bytes that are sent next.
+/// The next bytes of a response: available, or being read from the file.
 #[derive(Debug)]
 enum Piece {
     Ready(io::Result<Bytes>),
@@ -186,7 +188,7 @@ impl http_body::Body for RangeBody {
     }
 }
 
-/// The part of a recording that a `Range` header selects.
+/// What a `Range` header asks for: everything, some bytes, or bytes that do not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RangeRequest {
     Whole,
@@ -195,8 +197,8 @@ enum RangeRequest {
     NotSatisfiable,
 }
 
-/// Parses a `Range` header (RFC 9110, 14.1.2). Several ranges, other units and malformed headers
-/// are ignored, as the RFC permits.
+/// Parses a `Range` header (RFC 9110, 14.1.2) for a recording of `len` bytes. Several ranges, other
+/// units and malformed headers are ignored, as the RFC permits.
 fn parse_range(header: &str, len: u64) -> RangeRequest {
     let number = |text: &str| {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -18,6 +18,7 @@ use super::state::AppState;
 use super::urls::page_address;
 use super::{commands, live, push, ranges, sockets};
 
+/// The server's state, as request handlers receive it.
 type SharedState = State<Arc<AppState>>;
 
 /// Returns the router with all of the server's routes.
@@ -37,10 +38,12 @@ pub(super) fn router(state: Arc<AppState>) -> Router {
     router.with_state(state)
 }
 
+/// Returns the response for a URL that does not exist.
 fn not_found() -> Response {
     (StatusCode::NOT_FOUND, "not found\n").into_response()
 }
 
+/// Answers `GET /` with the page, or with a redirect that opens the first complete recording.
 async fn page(State(state): SharedState, uri: Uri, headers: HeaderMap) -> Response {
     match state.content.files.first() {
         // The URL alone tells the page what to open, so that a copied URL opens the same recording.
@@ -51,14 +54,17 @@ async fn page(State(state): SharedState, uri: Uri, headers: HeaderMap) -> Respon
     }
 }
 
+/// Answers with a file of the page.
 async fn asset(State(state): SharedState, Path(path): Path<String>, headers: HeaderMap) -> Response {
     asset_response(state.content.assets, &path, &headers)
 }
 
+/// Returns the page's file at `path`, or "not found".
 fn asset_response(assets: Assets, path: &str, headers: &HeaderMap) -> Response {
     assets.response(path, headers).unwrap_or_else(not_found)
 }
 
+/// Answers `GET /ws`: opens the WebSocket of a client that follows the live recording.
 async fn follow(
     State(state): SharedState,
     Extension(rights): Extension<Rights>,
@@ -74,10 +80,12 @@ async fn follow(
     sockets::open(state, rights, upgrade, async move |socket| live::follow(socket, hub, query, stopping).await)
 }
 
+/// Answers `GET /trace.vram` with everything recorded so far.
 async fn download(State(state): SharedState, method: Method, headers: HeaderMap) -> Response {
     state.content.live.as_ref().map_or_else(not_found, |hub| live::download(hub, &method, &headers))
 }
 
+/// Answers `GET /files/INDEX/NAME` with a complete recording or a range of it.
 async fn file(
     State(state): SharedState,
     path: Result<Path<(usize, String)>, PathRejection>,

@@ -51,12 +51,13 @@ where
     })
 }
 
+/// The first message of a client that sent no token with its request.
 #[derive(Deserialize)]
 struct TokenMessage {
     token: String,
 }
 
-/// Returns true if the first message has the token.
+/// Returns true if the first message arrives within `timeout` and has the token.
 async fn receives_token(access: &Access, socket: &mut WebSocket, timeout: Duration) -> bool {
     let first_message = async {
         loop {

@@ -30,6 +30,7 @@ pub struct TlsError {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
+/// Returns the error that the file at `path` cannot be used for this reason.
 fn tls_error(path: &Path, reason: String) -> TlsError {
     TlsError { path: path.to_owned(), reason, source: None }
 }
@@ -59,12 +60,13 @@ impl TlsAcceptor {
         Ok(Self(tokio_rustls::TlsAcceptor::from(Arc::new(config))))
     }
 
-    /// Performs the TLS handshake.
+    /// Performs the TLS handshake on a new connection.
     pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         self.0.accept(stream).await
     }
 }
 
+/// Converts the TLS library's error about a certificate and its key.
 #[cfg(feature = "tls")]
 fn rustls_error(files: &TlsFiles, error: rustls::Error) -> TlsError {
     let (path, reason) = match &error {
@@ -78,6 +80,7 @@ fn rustls_error(files: &TlsFiles, error: rustls::Error) -> TlsError {
     TlsError { source: Some(Box::new(error)), ..tls_error(path, reason) }
 }
 
+/// Converts an error of reading the file at `path`, which should hold `expected`.
 #[cfg(feature = "tls")]
 fn pem_error(path: &Path, expected: &str, error: pem::Error) -> TlsError {
     let reason = match &error {
@@ -100,6 +103,7 @@ impl TlsAcceptor {
         Err(tls_error(&files.certificate, "HTTPS needs the `tls` feature of vramscope-collector".to_owned()))
     }
 
+    /// Performs the TLS handshake on a new connection.
     pub(super) async fn accept(&self, _: TcpStream) -> io::Result<TcpStream> {
         match *self {}
     }
@@ -117,8 +121,9 @@ mod tests {
             std::fs::write(&path, text).expect("the temporary folder is writable");
             path
         };
-        let [one, other] =
-            [(); 2].map(|()| rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate"));
+        let [one, other] = [(); 2].map(|()| {
+            rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate can be generated")
+        });
         let certificate = write("good.pem", &one.cert.pem());
         let key = write("key.pem", &one.signing_key.serialize_pem());
         let other_key = write("other-key.pem", &other.signing_key.serialize_pem());

@@ -18,23 +18,24 @@ const OWN_FRAMES: usize = 32;
 /// site has its line only.
 const MAX_STACKS: usize = 1 << 18;
 
-/// Number of a call stack.
+/// Number of a call stack that [`Native`] has walked; 0 is no stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct NativeId(pub(super) u32);
 
 impl NativeId {
-    /// No stack.
+    /// The number that no stack has: stacks are not recorded, or there are too many.
     pub(super) const NONE: Self = Self(0);
 }
 
-/// Walks and numbers call stacks.
+/// Walks call stacks of this program, numbers them and looks up their functions.
 #[derive(Debug)]
 pub(super) struct Native {
     max_frames: usize,
     /// Return addresses of the current stack, innermost first.
     addresses: Vec<usize>,
-    met: HashMap<Box<[usize]>, NativeId>,
-    /// Known stacks by number, starting at 1.
+    /// Numbers of the known stacks.
+    numbers: HashMap<Box<[usize]>, NativeId>,
+    /// The known stacks by number, starting at 1.
     stacks: Vec<Box<[usize]>>,
     /// Functions by return address, innermost first; several if calls were inlined.
     functions: HashMap<usize, Vec<Function>>,
@@ -42,11 +43,12 @@ pub(super) struct Native {
 
 impl Native {
     pub(super) fn new(max_frames: usize) -> Self {
-        let (met, stacks, functions) = (HashMap::new(), Vec::new(), HashMap::new());
-        Self { max_frames: max_frames.min(MAX_FRAMES), addresses: Vec::new(), met, stacks, functions }
+        let (numbers, stacks, functions) = (HashMap::new(), Vec::new(), HashMap::new());
+        Self { max_frames: max_frames.min(MAX_FRAMES), addresses: Vec::new(), numbers, stacks, functions }
     }
 
-    /// Walks this thread's stack and returns its number.
+    /// Walks this thread's stack and returns its number, the same for equal stacks; `NONE` beyond
+    /// [`MAX_STACKS`].
     pub(super) fn walk(&mut self) -> NativeId {
         let Self { addresses, max_frames, .. } = self;
         addresses.clear();
@@ -54,7 +56,7 @@ impl Native {
             addresses.push(frame.ip().addr());
             addresses.len() < *max_frames + OWN_FRAMES
         });
-        if let Some(&id) = self.met.get(self.addresses.as_slice()) {
+        if let Some(&id) = self.numbers.get(self.addresses.as_slice()) {
             return id;
         }
         if self.stacks.len() == MAX_STACKS {
@@ -63,12 +65,12 @@ impl Native {
         let stack: Box<[usize]> = self.addresses.as_slice().into();
         self.stacks.push(stack.clone());
         let id = NativeId(self.stacks.len() as u32);
-        self.met.insert(stack, id);
+        self.numbers.insert(stack, id);
         id
     }
 
-    /// Returns the stack for the recording. Its top is the function that made the request at
-    /// `location`.
+    /// Returns the stack `id` as a stack of the recording. Its top is the function that made the
+    /// request at `location`.
     pub(super) fn stack(&mut self, id: NativeId, location: &Location<'_>, interner: &mut Interner) -> StackId {
         let Some(index) = (id.0 as usize).checked_sub(1) else { return StackId(0) };
         let mut functions = Vec::new();
@@ -97,7 +99,7 @@ struct Function {
     is_own: bool,
 }
 
-/// Looks up the functions at a return address.
+/// Looks up the functions at a return address, innermost first; several if calls were inlined.
 fn resolve(address: usize, interner: &mut Interner) -> Vec<Function> {
     let mut functions = Vec::new();
     let mut add = |name: &str, file: &str, line: u32| {
@@ -106,7 +108,7 @@ fn resolve(address: usize, interner: &mut Interner) -> Vec<Function> {
         functions.push(Function { frame, file: file.into(), line, is_own: is_own(name) });
     };
     let mut is_named = false;
-    // A return address is behind the call instruction.
+    // A return address is after the call instruction, possibly in the next function.
     backtrace::resolve(std::ptr::without_provenance_mut(address - 1), |symbol| {
         let Some(name) = symbol.name() else { return };
         is_named = true;
@@ -114,12 +116,13 @@ fn resolve(address: usize, interner: &mut Interner) -> Vec<Function> {
         add(&format!("{name:#}"), &file, symbol.lineno().unwrap_or(0));
     });
     if !is_named {
-        // As in a library without symbols.
+        // The library has no symbols.
         add(&format!("{address:#x}"), "", 0);
     }
     functions
 }
 
+/// Returns true if the name belongs to a function of this crate or of `backtrace`.
 fn is_own(function: &str) -> bool {
     let function = function.trim_start_matches('<').trim_start_matches('&').trim_start_matches("mut ");
     ["vramscope_collector::", "backtrace::"].iter().any(|own| function.starts_with(own))

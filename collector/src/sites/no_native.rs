@@ -9,18 +9,21 @@ use vramscope_trace::{Interner, StackId};
 pub(super) struct NativeId(pub(super) u32);
 
 impl NativeId {
+    /// The number that no stack has.
     pub(super) const NONE: Self = Self(0);
 }
 
-/// Never constructed.
+/// Walks call stacks. Never constructed in this build.
 #[derive(Debug)]
 pub(super) enum Native {}
 
 impl Native {
+    /// Walks this thread's stack and returns its number.
     pub(super) fn walk(&mut self) -> NativeId {
         match *self {}
     }
 
+    /// Returns the stack with this number as a stack of the recording.
     pub(super) fn stack(&mut self, _: NativeId, _: &Location<'_>, _: &mut Interner) -> StackId {
         match *self {}
     }

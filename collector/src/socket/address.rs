@@ -29,6 +29,7 @@ pub struct AddressError {
     reason: String,
 }
 
+/// Returns the error for text that is not an address, for this reason.
 fn invalid(reason: impl fmt::Display) -> AddressError {
     AddressError { reason: reason.to_string() }
 }
@@ -83,6 +84,7 @@ impl Address {
         &self.host
     }
 
+    /// Returns the port, or the scheme's default: 80 or 443.
     pub(super) fn port(&self) -> u16 {
         self.port
     }

@@ -44,6 +44,8 @@ impl Stream {
         if address.is_tls() { Self::handshake(tcp, address, ca) } else { Ok(Self::Plain(tcp)) }
     }
 
+    /// Performs the TLS handshake over `tcp`. `ca` is a file with additional CA certificates. Fails
+    /// if this build has no TLS.
     #[cfg(feature = "tls")]
     fn handshake(tcp: TcpStream, address: &Address, ca: Option<&Path>) -> io::Result<Self> {
         let name = ServerName::try_from(address.host().to_owned()).map_err(io::Error::other)?;
@@ -56,12 +58,15 @@ impl Stream {
         Ok(Self::Tls(Box::new(tls)))
     }
 
+    /// Performs the TLS handshake over `tcp`. `ca` is a file with additional CA certificates. Fails
+    /// if this build has no TLS.
     #[cfg(not(feature = "tls"))]
     fn handshake(_: TcpStream, _: &Address, _: Option<&Path>) -> io::Result<Self> {
         let reason = "https:// needs the `tls` feature of vramscope-collector";
         Err(io::Error::new(io::ErrorKind::Unsupported, reason))
     }
 
+    /// Returns the TCP connection, below TLS if that is used.
     fn tcp(&self) -> &TcpStream {
         match self {
             Self::Plain(tcp) => tcp,

@@ -25,7 +25,8 @@ struct Attack {
 /// Attacks on `/push`: their names in `docs/security.md`, and their tests in `tests/pushes.rs`.
 const PUSH_ATTACKS: &[(&str, &str)] = &[
     (
-        "at `/push`: no process, no notes, no recording, a truncated one, or one that does not continue where it stopped",
+        "at `/push`: no process, no notes, no recording, a truncated one, or one that does not continue \
+         where it stopped",
         "invalid_pushes_disconnect_only_their_process",
     ),
     ("at `/push`: a message larger than a full state can be", "invalid_pushes_disconnect_only_their_process"),

@@ -11,7 +11,8 @@ type Case = (&'static str, u16);
 struct RequestAttack(&'static str, Protection, &'static [Case]);
 
 const HEAD: &str = "Host: {host}\r\nConnection: close\r\n";
-const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 const KEY: &str = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
 
 /// In the cases, `HEAD`, `UPGRADE` and `KEY` are replaced by the constants above, and `OPENING` by
@@ -150,11 +151,17 @@ const REQUEST_ATTACKS: &[RequestAttack] = &[
         Protection::Token,
         &[
             (
-                "POST /healthz HTTP/1.1\r\nHost: {host}\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nPOST /commands/mark?token={token} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 12\r\n\r\n{\"name\":\"a\"}",
+                "POST /healthz HTTP/1.1\r\nHost: {host}\r\n\
+                 Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n\
+                 POST /commands/mark?token={token} HTTP/1.1\r\nHost: {host}\r\n\
+                 Content-Length: 12\r\n\r\n{\"name\":\"a\"}",
                 411,
             ),
             (
-                "POST /healthz HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\nPOST /commands/mark?token={token} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 12\r\n\r\n{\"name\":\"a\"}",
+                "POST /healthz HTTP/1.1\r\nHost: {host}\r\n\
+                 Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n\
+                 POST /commands/mark?token={token} HTTP/1.1\r\nHost: {host}\r\n\
+                 Content-Length: 12\r\n\r\n{\"name\":\"a\"}",
                 411,
             ),
             ("POST /healthz HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", 400),
@@ -216,11 +223,13 @@ const REQUEST_ATTACKS: &[RequestAttack] = &[
         Protection::CommandToken,
         &[
             (
-                "POST /commands/mark HTTP/1.1\r\nOrigin: http://evil.example\r\nCookie: COOKIE\r\nContent-Length: 12\r\nHEAD\r\n{\"name\":\"a\"}",
+                "POST /commands/mark HTTP/1.1\r\nOrigin: http://evil.example\r\nCookie: COOKIE\r\n\
+                 Content-Length: 12\r\nHEAD\r\n{\"name\":\"a\"}",
                 403,
             ),
             (
-                "POST /commands/mark?token={token} HTTP/1.1\r\nOrigin: null\r\nContent-Length: 12\r\nHEAD\r\n{\"name\":\"a\"}",
+                "POST /commands/mark?token={token} HTTP/1.1\r\nOrigin: null\r\n\
+                 Content-Length: 12\r\nHEAD\r\n{\"name\":\"a\"}",
                 403,
             ),
         ],

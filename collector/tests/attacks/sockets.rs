@@ -8,7 +8,8 @@ use tungstenite::{Message, WebSocket};
 use crate::server::{CLIENT_TIMEOUT, Protection, Stream, TestServer};
 use crate::{Attack, check};
 
-const HANDSHAKE: &str = "GET /ws?token={token} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+const HANDSHAKE: &str = "GET /ws?token={token} HTTP/1.1\r\nHost: {host}\r\n\
+    Connection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 /// Opens a WebSocket without a token.
@@ -177,7 +178,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
     },
     Attack { name: "a frame that is too large, or announces that it is", protection: Protection::None, run: too_large },
     Attack {
-        name: "a malformed frame: not masked, reserved bits, an unknown opcode, invalid UTF-8, a fragmented control frame",
+        name: "a malformed frame: not masked, reserved bits, an unknown opcode, invalid UTF-8, \
+               a fragmented control frame",
         protection: Protection::None,
         run: malformed,
     },

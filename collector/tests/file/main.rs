@@ -1,4 +1,4 @@
-//! Files as they are written by a recorder: how large, and what becomes of them when they cannot be written any more.
+//! Recording files: their size, and what happens when writing fails.
 
 #![allow(missing_docs)]
 
@@ -13,9 +13,9 @@ mod program;
 use program::Program;
 
 fn record(path: &Path, keep: Keep, hub: &Hub, rate: u64, time: Duration) -> Summary {
-    let file = RecordingFile::create(path, keep).expect("a new file");
+    let file = RecordingFile::create(path, keep).expect("the file can be created");
     let outputs = Outputs { file: Some(file), hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
+    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the recorder starts");
     let clock = handle.clone();
     Program::new(handle, move || clock.now_ns()).run(rate, time, |_, _| ());
     recorder.stop()
@@ -23,26 +23,26 @@ fn record(path: &Path, keep: Keep, hub: &Hub, rate: u64, time: Duration) -> Summ
 
 fn open(bytes: &[u8], may_be_cut: bool) -> Recording {
     let mut recording = Recording::new();
-    recording.push(bytes).expect("a recording");
+    recording.push(bytes).expect("a valid recording");
     assert!(may_be_cut || recording.finish().is_ok());
     recording
 }
 
-/// `cargo test --release -p vramscope-collector --test file sizes -- --nocapture --ignored` prints more of them, over a
-/// longer time.
+/// `cargo test --release -p vramscope-collector --test file sizes -- --nocapture --ignored` prints
+/// the sizes at more rates, over a longer time.
 #[test]
 fn recording_size_does_not_depend_on_viewers() {
     print_sizes(&[10_000], Duration::from_secs(1), 6.0);
 }
 
 #[test]
-#[ignore = "takes half a minute, and says how large files are"]
+#[ignore = "a measurement that takes half a minute"]
 fn recording_sizes_at_other_rates() {
     print_sizes(&[100, 1000, 10_000, 100_000, 500_000], Duration::from_secs(3), 100.0);
 }
 
-fn print_sizes(rates: &[u64], time: Duration, most: f64) {
-    let folder = tempfile::tempdir().expect("a folder");
+fn print_sizes(rates: &[u64], time: Duration, max_bytes_per_event: f64) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.vram");
     for &rate in rates {
         for watched in [false, true] {
@@ -50,22 +50,22 @@ fn print_sizes(rates: &[u64], time: Duration, most: f64) {
             let viewer = watched.then(|| hub.viewer(Begin::Newest));
             let summary = record(&path, Keep::default(), &hub, rate, time);
             drop(viewer);
-            assert_eq!(summary.bytes, fs::metadata(&path).expect("it is there").len());
-            assert_eq!(open(&fs::read(&path).expect("it is there"), false).events(), summary.events);
-            let each = summary.bytes as f64 / summary.events as f64;
+            assert_eq!(summary.bytes, fs::metadata(&path).expect("the file exists").len());
+            assert_eq!(open(&fs::read(&path).expect("the file exists"), false).events(), summary.events);
+            let per_event = summary.bytes as f64 / summary.events as f64;
             let live: usize = hub.everything().iter().map(|chunk| chunk.bytes.len()).sum();
             let live = live as f64 / summary.events as f64;
-            println!("{rate:>8} events/s, watched: {watched:<5} {each:6.2} bytes an event, {live:6.2} for viewers");
-            assert!(each < most);
+            println!("{rate:>8} events/s, watched: {watched:<5} {per_event:6.2} bytes/event, {live:6.2} for viewers");
+            assert!(per_event < max_bytes_per_event);
         }
     }
 }
 
-/// In the child, a folder to mount a small file system at.
+/// Set in the child process: the folder where a small file system is mounted.
 #[cfg(target_os = "linux")]
 const SMALL_DISK: &str = "VRAMSCOPE_SMALL_DISK";
 
-/// Does nothing but in the child that the test below starts, which has the small disk.
+/// Runs only in the child process of the test below, which mounts the small file system.
 #[cfg(target_os = "linux")]
 #[test]
 fn program_on_a_small_disk() {
@@ -74,31 +74,31 @@ fn program_on_a_small_disk() {
     for keep in [Keep::default(), Keep { bytes: Some(1 << 20), time: None }] {
         let (path, hub) = (folder.join("a.vram"), Hub::default());
         let summary = record(&path, keep, &hub, 1_000_000, Duration::from_secs(1));
-        let error = summary.file_error.expect("there is no room").to_string();
+        let error = summary.file_error.expect("the disk is full").to_string();
         assert!(error.contains("a.vram: No space left on device"), "{error}");
-        let recording = open(&fs::read(&path).expect("it is there"), false);
+        let recording = open(&fs::read(&path).expect("the file exists"), false);
         assert!((1..summary.events).contains(&recording.events()));
         let live: Vec<u8> = hub.everything().iter().flat_map(|chunk| chunk.bytes.clone()).collect();
-        assert_eq!(open(&live, false).events(), summary.events, "the viewers go on");
-        assert_eq!(fs::read_dir(folder).expect("it is there").count(), 1);
-        fs::remove_file(path).expect("it is there");
+        assert_eq!(open(&live, false).events(), summary.events, "viewers still receive every event");
+        assert_eq!(fs::read_dir(folder).expect("the file exists").count(), 1);
+        fs::remove_file(path).expect("the file exists");
     }
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn full_disk_ends_the_file_but_not_the_program() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let program = std::env::current_exe().expect("this program");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = std::env::current_exe().expect("the test executable has a path");
     let script = "mount -t tmpfs -o size=900k none \"$1\" || exit 77; \"$0\" --exact program_on_a_small_disk";
     let mut command = std::process::Command::new("unshare");
     command.args(["--map-root-user", "--mount", "sh", "-c", script]).arg(program).arg(folder.path());
     let output = command.env(SMALL_DISK, folder.path()).output();
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match output {
-        Ok(output) if output.status.success() => assert!(said(&output.stdout).contains("1 passed")),
-        Ok(output) if said(&output.stdout).contains("FAILED") => panic!("{}", said(&output.stdout)),
-        _ => eprintln!("SKIPPED: this system lets nobody mount a small file system"),
+        Ok(output) if output.status.success() => assert!(text(&output.stdout).contains("1 passed")),
+        Ok(output) if text(&output.stdout).contains("FAILED") => panic!("{}", text(&output.stdout)),
+        _ => eprintln!("SKIPPED: mounting a file system is not permitted"),
     }
 }
 
@@ -108,18 +108,21 @@ fn closed_pipe_has_received_whole_chunks() {
     use std::io::Read;
     use std::process::Command;
 
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("pipe");
-    assert!(Command::new("mkfifo").arg(&path).status().expect("every Unix has it").success());
-    let (reading, theirs) = (path.clone(), 200_000);
+    assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo is installed").success());
+    let (reader_path, read_bytes) = (path.clone(), 200_000);
     let reader = std::thread::spawn(move || {
-        let mut bytes = vec![0; theirs];
-        fs::File::open(reading).expect("it is there").read_exact(&mut bytes).expect("as much comes");
+        let mut bytes = vec![0; read_bytes];
+        fs::File::open(reader_path)
+            .expect("the file exists")
+            .read_exact(&mut bytes)
+            .expect("the recorder writes that much");
         bytes
     });
     let summary = record(&path, Keep::default(), &Hub::default(), 500_000, Duration::from_millis(500));
-    let bytes = reader.join().expect("no panic");
-    let error = summary.file_error.expect("nobody reads any more").to_string();
+    let bytes = reader.join().expect("the reader does not panic");
+    let error = summary.file_error.expect("the reader closed the pipe").to_string();
     assert!(error.contains("pipe: Broken pipe"), "{error}");
     assert!(open(&bytes, true).events() > 0);
 }

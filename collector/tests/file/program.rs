@@ -1,30 +1,30 @@
-//! A program to be recorded: it asks for memory and gives it back, always in the same way.
+//! A deterministic program to record: a repeatable sequence of allocations and frees.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use vramscope_trace::{DeviceId, Event, EventKind, PoolKey, PoolKind, Sink, SiteId, StreamId};
 
-/// Blocks that are live at once.
+/// Blocks that are live at a time.
 const LIVE: usize = 512;
-/// Of a block's life: asked for, given back, free.
-const EVENTS_A_BLOCK: u64 = 3;
-/// Between two pauses.
-const BEAT: Duration = Duration::from_millis(1);
+/// Events of a block's lifetime: allocated, free requested, free completed.
+const EVENTS_PER_BLOCK: u64 = 3;
+/// Interval between bursts of events.
+const BURST_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A number that has nothing to do with those for other seeds.
+/// Hashes a seed (the finalizer of SplitMix64).
 fn random(seed: u64) -> u64 {
     let mixed = (seed ^ seed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     mixed ^ mixed >> 31
 }
 
-/// A program and what it has.
+/// A program with its live blocks and free addresses.
 pub(crate) struct Program<S, C> {
     pub(crate) sink: S,
     now_ns: C,
     live: VecDeque<u64>,
-    /// Addresses that are free, so that they come again as an allocator's do.
+    /// Free addresses, reused last in, first out, as an allocator reuses them.
     free: Vec<u64>,
     blocks: u64,
     events: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Program<S, C> {
 
 impl<S: Sink, C: Fn() -> u64> Program<S, C> {
     pub(crate) fn new(sink: S, now_ns: C) -> Self {
-        let free = (0..2 * LIVE as u64).rev().map(|place| 0x7f00_0000_0000 + place * (64 << 10)).collect();
+        let free = (0..2 * LIVE as u64).rev().map(|index| 0x7f00_0000_0000 + index * (64 << 10)).collect();
         Self { sink, now_ns, live: VecDeque::new(), free, blocks: 0, events: 0 }
     }
 
@@ -41,36 +41,36 @@ impl<S: Sink, C: Fn() -> u64> Program<S, C> {
         self.sink.event(&Event { device: DeviceId(0), time_ns: (self.now_ns)(), kind });
     }
 
-    /// One block more, and once there are many one of them less.
+    /// Allocates a block, and frees one if more than [`LIVE`] are live.
     pub(crate) fn block(&mut self) {
         let seed = random(self.blocks);
         self.blocks += 1;
         let requested = 1 + seed % (64 << 10);
         let (size, site) = (requested.next_multiple_of(512), SiteId(0));
-        let address = self.free.pop().expect("there are more than are ever live");
+        let address = self.free.pop().expect("there are more addresses than live blocks");
         let (stream, pool) = (StreamId(0), PoolKey::default_of(PoolKind::Small));
         self.event(EventKind::BlockAllocated { address, size, requested, stream, pool, site });
         self.live.push_back(address);
         if self.live.len() > LIVE {
-            let place = (seed >> 32) as usize % LIVE;
-            let address = self.live.swap_remove_front(place).expect("so many are live");
+            let index = (seed >> 32) as usize % LIVE;
+            let address = self.live.swap_remove_front(index).expect("more than LIVE blocks are live");
             self.event(EventKind::FreeRequested { address, site });
             self.event(EventKind::FreeCompleted { address, site });
             self.free.push(address);
         }
     }
 
-    /// Goes on at about `rate` events a second, for that long. At every beat `tell` is given the time and how many
-    /// events there were before.
-    pub(crate) fn run(&mut self, rate: u64, time: Duration, mut tell: impl FnMut(u64, u64)) {
-        let (since, begun) = (Instant::now(), self.blocks);
-        while since.elapsed() < time {
-            let due = since.elapsed().as_nanos() as u64 * rate / EVENTS_A_BLOCK / 1_000_000_000;
-            while self.blocks - begun < due {
+    /// Makes about `rate` events per second for `time`. After each burst, calls `report` with the
+    /// time and the number of events so far.
+    pub(crate) fn run(&mut self, rate: u64, time: Duration, mut report: impl FnMut(u64, u64)) {
+        let (start, start_blocks) = (Instant::now(), self.blocks);
+        while start.elapsed() < time {
+            let due = start.elapsed().as_nanos() as u64 * rate / EVENTS_PER_BLOCK / 1_000_000_000;
+            while self.blocks - start_blocks < due {
                 self.block();
             }
-            tell((self.now_ns)(), self.events);
-            std::thread::sleep(BEAT);
+            report((self.now_ns)(), self.events);
+            std::thread::sleep(BURST_INTERVAL);
         }
     }
 }

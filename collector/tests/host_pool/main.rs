@@ -1,52 +1,52 @@
-//! The pool as a program uses it: real memory, returned on drop, with sites that say what it is for.
+//! The host pool as a program uses it: real memory, freed on drop, recorded with sites.
 
 #![allow(missing_docs)]
 
-mod kept;
 mod recording;
 mod shortage;
+mod test_sink;
 mod torch;
 mod uses;
 
-use kept::{Kept, delete, recorded_pool};
+use test_sink::{TestSink, delete, recorded_pool};
 use vramscope_collector::{AllocateError, FreeError};
 use vramscope_trace::{AnnotationStage, Category, DeviceId, EventKind, Site, StreamId};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Scope path, category, and lines of the blocks that are live, in the order of their allocation.
-fn live(kept: &Kept) -> Vec<(String, Category, u32)> {
-    let state = kept.state();
-    let mut blocks: Vec<_> = state.device(DeviceId(0)).expect("events").blocks().copied().collect();
+/// Returns the scope path, category and source line of each live block, in order of allocation.
+fn live_sites(sink: &TestSink) -> Vec<(String, Category, u32)> {
+    let state = sink.state();
+    let mut blocks: Vec<_> = state.device(DeviceId(0)).expect("the device has events").blocks().copied().collect();
     blocks.sort_by_key(|block| block.since_event);
-    let defined = kept.defined.lock().unwrap();
+    let definitions = sink.definitions.lock().unwrap();
     let line = |site: Site| {
-        let frame = defined.stack(site.stack).next().expect("a location");
-        assert!(defined.string(frame.file).ends_with("main.rs"));
+        let frame = definitions.stack(site.stack).next().expect("the site has a location");
+        assert!(definitions.string(frame.file).ends_with("main.rs"));
         frame.line
     };
-    let sites = blocks.iter().map(|block| defined.site(block.site));
-    sites.map(|site| (defined.string(site.scope).to_owned(), site.category, line(site))).collect()
+    let sites = blocks.iter().map(|block| definitions.site(block.site));
+    sites.map(|site| (definitions.string(site.scope).to_owned(), site.category, line(site))).collect()
 }
 
 #[test]
 fn buffers_are_exclusive_and_freed_when_dropped() {
-    let (pool, kept) = recorded_pool(64 * MIB);
+    let (pool, sink) = recorded_pool(64 * MIB);
     let zeros = pool.alloc_zeros::<f32>(1000).unwrap();
     let mut counted = pool.clone_htod(&(0..300_000).collect::<Vec<u32>>()).unwrap();
     let full = pool.full(77, 0xa5u8).unwrap();
     counted[5] = 99;
     assert!(zeros.iter().all(|&value| value == 0.0) && zeros.len() == 1000);
     assert!(full.iter().all(|&value| value == 0xa5) && full.len() == 77);
-    assert!(counted.iter().enumerate().all(|(place, &value)| value == if place == 5 { 99 } else { place as u32 }));
-    let state = kept.state();
+    assert!(counted.iter().enumerate().all(|(index, &value)| value == if index == 5 { 99 } else { index as u32 }));
+    let state = sink.state();
     let addresses: Vec<u64> = state.device(DeviceId(0)).unwrap().blocks().map(|block| block.address).collect();
     for address in [zeros.address(), counted.address(), full.address()] {
-        assert!(addresses.contains(&address), "the events name the memory's real address");
+        assert!(addresses.contains(&address), "the events contain the real address");
     }
     drop((zeros, counted, full));
     assert_eq!(pool.stats().allocated_bytes.all.current, 0);
-    assert_eq!(kept.state().device(DeviceId(0)).unwrap().counters().active, 0);
+    assert_eq!(sink.state().device(DeviceId(0)).unwrap().counters().active, 0);
     pool.empty_cache().unwrap();
     assert_eq!(pool.stats().reserved_bytes.all.current, 0);
 }
@@ -64,11 +64,11 @@ fn reused_memory_is_zeroed() {
 
 #[test]
 fn empty_buffer_takes_no_memory() {
-    let (pool, kept) = recorded_pool(64 * MIB);
+    let (pool, sink) = recorded_pool(64 * MIB);
     let mut empty = pool.alloc_zeros::<u64>(0).unwrap();
     assert!(empty.is_empty() && empty.iter_mut().next().is_none());
     drop(empty);
-    assert!(kept.events().is_empty());
+    assert!(sink.events().is_empty());
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn buffer_outlives_its_pool_handle() {
 
 #[test]
 fn scopes_set_path_and_category_of_sites() {
-    let (pool, kept) = recorded_pool(64 * MIB);
+    let (pool, sink) = recorded_pool(64 * MIB);
     let before = pool.alloc_zeros::<u8>(1).unwrap();
     let line = line!() - 1;
     let step = pool.scope("step");
@@ -92,13 +92,13 @@ fn scopes_set_path_and_category_of_sites() {
     let temporary = pool.category(Category::Temporary);
     let scratch = pool.alloc_zeros::<u8>(1).unwrap();
     drop(temporary);
-    // Not the innermost: the one inside stays open.
+    // The scope inside `step` stays open.
     drop(step);
     let still = pool.alloc_zeros::<u8>(1).unwrap();
     drop(forward);
     let after = pool.alloc_zeros::<u8>(1).unwrap();
     assert_eq!(
-        live(&kept),
+        live_sites(&sink),
         [
             (String::new(), Category::Unknown, line),
             ("step/forward/layer3".to_owned(), Category::Activation, line + 5),
@@ -112,41 +112,43 @@ fn scopes_set_path_and_category_of_sites() {
 
 #[test]
 fn same_line_in_same_scope_is_one_site() {
-    let (pool, kept) = recorded_pool(64 * MIB);
+    let (pool, sink) = recorded_pool(64 * MIB);
     for step in 0..3 {
         let _span = pool.span(format!("step {step}"));
         let _scope = pool.scope("step");
         let _buffer = pool.alloc_zeros::<u8>(1).unwrap();
     }
-    assert_eq!(kept.defined.lock().unwrap().site_count(), 1);
+    assert_eq!(sink.definitions.lock().unwrap().site_count(), 1);
 }
 
 #[test]
 fn scopes_are_per_thread_and_apply_to_all_pools() {
-    let ((pool, kept), (other, kept_other)) = (recorded_pool(64 * MIB), recorded_pool(64 * MIB));
-    let _scope = pool.scope_with("here", Category::Input);
+    let ((pool, sink), (other, other_sink)) = (recorded_pool(64 * MIB), recorded_pool(64 * MIB));
+    let _scope = pool.scope_with("load", Category::Input);
     let a = std::thread::spawn({
         let pool = pool.clone();
         move || pool.alloc_zeros::<u8>(1).unwrap()
     });
     let (a, b) = (a.join().unwrap(), other.alloc_zeros::<u8>(1).unwrap());
-    let said = |kept: &Kept| live(kept).into_iter().map(|(scope, category, _)| (scope, category)).collect::<Vec<_>>();
-    assert_eq!(said(&kept), [(String::new(), Category::Unknown)]);
-    assert_eq!(said(&kept_other), [("here".to_owned(), Category::Input)]);
+    let scopes = |sink: &TestSink| {
+        live_sites(sink).into_iter().map(|(scope, category, _)| (scope, category)).collect::<Vec<_>>()
+    };
+    assert_eq!(scopes(&sink), [(String::new(), Category::Unknown)]);
+    assert_eq!(scopes(&other_sink), [("load".to_owned(), Category::Input)]);
     drop((a, b));
 }
 
 #[test]
 fn spans_record_begin_and_end() {
-    let (pool, kept) = recorded_pool(64 * MIB);
+    let (pool, sink) = recorded_pool(64 * MIB);
     let span = pool.span("step 1");
     pool.mark("evaluated");
     drop(span);
-    let marks: Vec<_> = kept
+    let marks: Vec<_> = sink
         .events()
         .iter()
         .map(|event| match event.kind {
-            EventKind::Mark { stage, name, .. } => (event.time_ns, stage, kept.string(name)),
+            EventKind::Mark { stage, name, .. } => (event.time_ns, stage, sink.string(name)),
             _ => panic!("{event:?}"),
         })
         .collect();
@@ -160,18 +162,18 @@ fn spans_record_begin_and_end() {
 
 #[test]
 fn out_of_memory_is_an_error_and_the_pool_continues() {
-    let (pool, kept) = recorded_pool(8 * MIB);
-    let kept_alive = pool.alloc_zeros::<u8>(1000).unwrap();
+    let (pool, sink) = recorded_pool(8 * MIB);
+    let held = pool.alloc_zeros::<u8>(1000).unwrap();
     assert!(matches!(pool.alloc_zeros::<f32>(4 << 20), Err(AllocateError::OutOfMemory(_))));
     assert!(matches!(pool.alloc_zeros::<f64>(usize::MAX), Err(AllocateError::TooLarge { .. })));
-    assert_eq!(kept.state().device(DeviceId(0)).unwrap().ooms(), 1);
+    assert_eq!(sink.state().device(DeviceId(0)).unwrap().ooms(), 1);
     assert!(pool.alloc_zeros::<u8>(1000).is_ok());
-    drop(kept_alive);
+    drop(held);
 }
 
 #[test]
 fn threads_share_a_pool_but_no_memory() {
-    let (pool, kept) = recorded_pool(512 * MIB);
+    let (pool, sink) = recorded_pool(512 * MIB);
     std::thread::scope(|scope| {
         for thread in 0..4u32 {
             let pool = pool.clone();
@@ -185,24 +187,25 @@ fn threads_share_a_pool_but_no_memory() {
                     held.push((tag, pool.full(1 + (random >> 16) as usize, tag).unwrap()));
                     if held.len() > 20 {
                         let (tag, buffer) = held.swap_remove(random as usize % held.len());
-                        assert!(buffer.iter().all(|&value| value == tag), "nobody else wrote here");
+                        assert!(buffer.iter().all(|&value| value == tag), "another thread wrote to this buffer");
                     }
                 }
             });
         }
     });
-    let state = kept.state();
+    let state = sink.state();
     assert_eq!(state.device(DeviceId(0)).unwrap().inconsistencies(), 0);
     assert_eq!(state.device(DeviceId(0)).unwrap().counters().active, 0);
-    assert!(kept.events().is_sorted_by_key(|event| event.time_ns));
+    assert!(sink.events().is_sorted_by_key(|event| event.time_ns));
 }
 
 #[test]
 fn memory_can_be_allocated_by_address() {
-    let (pool, kept) = recorded_pool(64 * MIB);
-    let address = pool.caching_allocator_alloc(1000, StreamId(3)).unwrap().expect("bytes were asked for");
+    let (pool, sink) = recorded_pool(64 * MIB);
+    let address =
+        pool.caching_allocator_alloc(1000, StreamId(3)).unwrap().expect("the request is for more than 0 bytes");
     assert_eq!(address % 512, 0);
-    let allocated = kept.events().into_iter().find_map(|event| match event.kind {
+    let allocated = sink.events().into_iter().find_map(|event| match event.kind {
         EventKind::BlockAllocated { address, size, stream, .. } => Some((address, size, stream)),
         _ => None,
     });

@@ -1,4 +1,4 @@
-//! What a recording says of pools that share it, that pause it, and that look at the call stack.
+//! Recordings of several pools, of pauses and of call stacks.
 
 use tracing_subscriber::layer::SubscriberExt;
 use vramscope_collector::{
@@ -8,11 +8,11 @@ use vramscope_trace::{DeviceId, Recording, RecordingInfo, Site};
 
 use crate::MIB;
 
-/// What is recorded while a program runs.
-fn recorded(program: impl FnOnce(&RecorderHandle)) -> Recording {
+/// Runs a program and returns its recording.
+fn record(program: impl FnOnce(&RecorderHandle)) -> Recording {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
-    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
+    let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the recorder starts");
     program(&handle);
     recorder.stop();
     let mut recording = Recording::new();
@@ -22,7 +22,7 @@ fn recorded(program: impl FnOnce(&RecorderHandle)) -> Recording {
         if taken.chunks.is_empty() {
             return recording;
         }
-        taken.chunks.iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a recording"));
+        taken.chunks.iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a valid recording"));
     }
 }
 
@@ -30,9 +30,9 @@ fn pool(handle: &RecorderHandle, device: u16) -> HostPool {
     HostPool::recorded(HostDevice::new(64 * MIB).with_number(device), Settings::default(), handle)
 }
 
-/// The sites of the blocks that are live at the end, in the order of their sizes.
+/// Returns the sites of the blocks that are live at the end, in order of size.
 fn sites(recording: &Recording, device: u16) -> Vec<Site> {
-    let state = recording.end_state().device(DeviceId(device)).expect("it has events");
+    let state = recording.end_state().device(DeviceId(device)).expect("the device has events");
     let mut blocks: Vec<_> = state.blocks().copied().collect();
     blocks.sort_by_key(|block| block.size);
     blocks.iter().map(|block| recording.definitions().site(block.site)).collect()
@@ -42,26 +42,26 @@ fn sites(recording: &Recording, device: u16) -> Vec<Site> {
 fn check_site(recording: &Recording, site: &Site, scope: &str, category: Category) {
     let definitions = recording.definitions();
     assert_eq!((definitions.string(site.scope), site.category), (scope, category));
-    let frame = definitions.stack(site.stack).next().expect("a line");
+    let frame = definitions.stack(site.stack).next().expect("the site has a location");
     assert!(definitions.string(frame.file).ends_with("host_pool/recording.rs"));
 }
 
 #[test]
 fn pools_of_several_devices_share_a_recording() {
-    let recording = recorded(|handle| {
+    let recording = record(|handle| {
         let pools = [0, 1, 2].map(|device| pool(handle, device));
         let _step = Scope::open("step");
-        let kept: Vec<_> = pools
+        let held: Vec<_> = pools
             .iter()
             .enumerate()
             .map(|(n, pool)| {
                 let _rank = Scope::open_with(&format!("rank{n}"), Category::ALL[n + 1]);
                 pool.mark(&format!("begin {n}"));
-                pool.alloc_zeros::<u8>(1000 << n).expect("room")
+                pool.alloc_zeros::<u8>(1000 << n).expect("the device is large enough")
             })
             .collect();
-        // It stays in the recording: the pools are gone before their buffers.
-        std::mem::forget(kept);
+        // Never freed, so that the blocks are live at the end of the recording.
+        std::mem::forget(held);
     });
     for n in 0..3 {
         let found = sites(&recording, n);
@@ -75,12 +75,12 @@ fn pools_of_several_devices_share_a_recording() {
 
 #[test]
 fn tracing_spans_are_recorded_as_scopes() {
-    let recording = recorded(|handle| {
+    let recording = record(|handle| {
         let pool = pool(handle, 0);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(ScopeLayer::new()), || {
             let _step = tracing::info_span!("step").entered();
             let _forward = tracing::info_span!("forward", category = "activation").entered();
-            std::mem::forget(pool.alloc_zeros::<u8>(1000).expect("room"));
+            std::mem::forget(pool.alloc_zeros::<u8>(1000).expect("the device is large enough"));
         });
     });
     check_site(&recording, &sites(&recording, 0)[0], "step/forward", Category::Activation);
@@ -89,23 +89,23 @@ fn tracing_spans_are_recorded_as_scopes() {
 #[test]
 fn paused_events_are_counted_and_the_state_is_restored() {
     let mut stats = None;
-    let recording = recorded(|handle| {
+    let recording = record(|handle| {
         let pool = pool(handle, 0);
-        let first = pool.alloc_zeros::<u8>(1000).expect("room");
-        let stays = pool.alloc_zeros::<u8>(2000).expect("room");
+        let first = pool.alloc_zeros::<u8>(1000).expect("the device is large enough");
+        let stays = pool.alloc_zeros::<u8>(2000).expect("the device is large enough");
         handle.flush();
         pool.set_recording(false);
         drop(first);
-        let unseen = pool.alloc_zeros::<u8>(3 * MIB as usize).expect("room");
+        let unseen = pool.alloc_zeros::<u8>(3 * MIB as usize).expect("the device is large enough");
         pool.set_recording(true);
-        let last = pool.alloc_zeros::<u8>(5000).expect("room");
+        let last = pool.alloc_zeros::<u8>(5000).expect("the device is large enough");
         stats = Some(pool.stats());
         std::mem::forget((stays, unseen, last));
     });
-    // Asked and freed: 2; a segment and a block: 2.
+    // Two events for the free of `first`, one for the new segment and one for its block.
     assert_eq!(recording.lost_events(), 4);
-    let stats = stats.expect("it ran");
-    let counters = recording.end_state().device(DeviceId(0)).expect("it has events").counters();
+    let stats = stats.expect("the program ran");
+    let counters = recording.end_state().device(DeviceId(0)).expect("the device has events").counters();
     assert_eq!(counters.allocated, stats.allocated_bytes.all.current);
     assert_eq!(counters.reserved, stats.reserved_bytes.all.current);
     assert_eq!(counters.requested, stats.requested_bytes.all.current);
@@ -114,11 +114,11 @@ fn paused_events_are_counted_and_the_state_is_restored() {
 
 #[test]
 fn pause_without_events_leaves_no_gap() {
-    let recording = recorded(|handle| {
+    let recording = record(|handle| {
         let pool = pool(handle, 0);
         pool.set_recording(false);
         pool.set_recording(true);
-        drop(pool.alloc_zeros::<u8>(1000).expect("room"));
+        drop(pool.alloc_zeros::<u8>(1000).expect("the device is large enough"));
     });
     assert_eq!(recording.lost_events(), 0);
 }
@@ -126,16 +126,16 @@ fn pause_without_events_leaves_no_gap() {
 #[test]
 fn call_stacks_are_recorded_when_enabled() {
     #[inline(never)]
-    fn a_function_that_asks(pool: &HostPool) {
-        std::mem::forget(pool.alloc_zeros::<u8>(1000).expect("room"));
+    fn allocating_function(pool: &HostPool) {
+        std::mem::forget(pool.alloc_zeros::<u8>(1000).expect("the device is large enough"));
     }
 
-    let recording = recorded(|handle| {
+    let recording = record(|handle| {
         let pool = pool(handle, 0);
         pool.record_native_stacks(16);
-        a_function_that_asks(&pool);
+        allocating_function(&pool);
         pool.record_native_stacks(0);
-        std::mem::forget(pool.alloc_zeros::<u8>(2000).expect("room"));
+        std::mem::forget(pool.alloc_zeros::<u8>(2000).expect("the device is large enough"));
     });
     let (found, definitions) = (sites(&recording, 0), recording.definitions());
     let names = |site: &Site| -> Vec<String> {
@@ -143,10 +143,10 @@ fn call_stacks_are_recorded_when_enabled() {
     };
     let (deep, shallow) = (names(&found[0]), names(&found[1]));
     if deep.iter().all(|name| name.starts_with("0x")) {
-        // This program was stripped of its symbols.
+        // This executable has no symbols.
         assert!(deep.len() > 1 && deep.len() <= 16);
         return;
     }
-    assert!(deep.len() > 1 && deep.len() <= 16 && deep[0].ends_with("a_function_that_asks"), "{deep:?}");
+    assert!(deep.len() > 1 && deep.len() <= 16 && deep[0].ends_with("allocating_function"), "{deep:?}");
     assert_eq!(shallow, [""]);
 }

@@ -1,4 +1,4 @@
-//! What happens when memory runs short.
+//! Out of memory: errors, observers, and callbacks that free memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use vramscope_collector::{AllocateError, DeviceError, FreeError, HostPool, PoolS
 use vramscope_trace::{EventKind, StreamId};
 
 use crate::MIB;
-use crate::kept::{delete, recorded_pool};
+use crate::test_sink::{delete, recorded_pool};
 
 const LARGE: usize = 30 << 20;
 
@@ -28,37 +28,38 @@ fn error_contains_limit_and_free_bytes() {
 #[test]
 fn observers_run_in_order_and_may_use_the_pool() {
     let (pool, _) = recorded_pool(64 * MIB);
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let calls = Arc::new(Mutex::new(Vec::new()));
     for number in 0..2 {
-        let (told, observed) = (Arc::clone(&told), pool.clone());
+        let (observer_calls, observed) = (Arc::clone(&calls), pool.clone());
         pool.attach_out_of_memory_observer(move |details| {
-            // Neither the pool's lock is held, nor is an observer told of what it asks for in vain itself.
+            // The pool's lock is not held, and an observer's own failing request does not call
+            // the observers.
             assert!(observed.alloc_zeros::<u8>(1 << 30).is_err());
-            told.lock().unwrap().push((number, details.requested, observed.memory_snapshot().len()));
+            observer_calls.lock().unwrap().push((number, details.requested, observed.memory_snapshot().len()));
         });
     }
     assert!(pool.alloc_zeros::<u8>(1 << 30).is_err());
-    assert_eq!(*told.lock().unwrap(), [(0, 1 << 30, 0), (1, 1 << 30, 0)]);
+    assert_eq!(*calls.lock().unwrap(), [(0, 1 << 30, 0), (1, 1 << 30, 0)]);
     assert!(pool.alloc_zeros::<u8>(1 << 30).is_err());
-    assert_eq!(told.lock().unwrap().len(), 4);
+    assert_eq!(calls.lock().unwrap().len(), 4);
 }
 
 type Cache = Arc<Mutex<Vec<PoolSlice<u8>>>>;
 
-/// A cache of buffers that the program gives up when memory runs short, and how often it was asked.
+/// Registers a callback that empties a cache of buffers. Returns the cache and the number of calls.
 fn with_cache(pool: &HostPool) -> (Cache, Arc<AtomicUsize>) {
     let (cache, calls) = (Cache::default(), Arc::new(AtomicUsize::new(0)));
-    let (theirs, counted) = (Arc::clone(&cache), Arc::clone(&calls));
+    let (callback_cache, callback_calls) = (Arc::clone(&cache), Arc::clone(&calls));
     pool.register_free_memory_callback(move || {
-        counted.fetch_add(1, Ordering::Relaxed);
-        theirs.lock().unwrap().clear();
+        callback_calls.fetch_add(1, Ordering::Relaxed);
+        callback_cache.lock().unwrap().clear();
     });
     (cache, calls)
 }
 
 #[test]
 fn callback_frees_buffers_when_no_block_fits() {
-    let (pool, kept) = recorded_pool(64 * MIB);
+    let (pool, sink) = recorded_pool(64 * MIB);
     let (cache, calls) = with_cache(&pool);
     let spare = pool.full(LARGE, 1u8).unwrap();
     let address = spare.address();
@@ -67,8 +68,8 @@ fn callback_frees_buffers_when_no_block_fits() {
     assert_eq!(calls.load(Ordering::Relaxed), 1);
     let again = pool.alloc_zeros::<u8>(LARGE).unwrap();
     assert_eq!((again.address(), calls.load(Ordering::Relaxed)), (address, 2));
-    assert_eq!(kept.state().device(vramscope_trace::DeviceId(0)).unwrap().inconsistencies(), 0);
-    // A hit asks nobody, and the pool works on for everyone.
+    assert_eq!(sink.state().device(vramscope_trace::DeviceId(0)).unwrap().inconsistencies(), 0);
+    // A hit calls no callback, and other threads can use the pool.
     drop(again);
     let on_other = std::thread::spawn(move || other_thread.alloc_zeros::<u8>(LARGE).unwrap().address());
     assert_eq!((on_other.join().unwrap(), calls.load(Ordering::Relaxed)), (address, 2));
@@ -78,12 +79,12 @@ fn callback_frees_buffers_when_no_block_fits() {
 fn callback_may_free_addresses() {
     let (pool, _) = recorded_pool(64 * MIB);
     let address = pool.caching_allocator_alloc(LARGE as u64, StreamId(0)).unwrap().unwrap();
-    let asked = pool.clone();
+    let callback_pool = pool.clone();
     pool.register_free_memory_callback(move || {
-        let _ = delete(&asked, address);
-        // Given up twice, and never handed out: neither does any harm.
-        let _ = delete(&asked, address);
-        let _ = delete(&asked, 12345);
+        let _ = delete(&callback_pool, address);
+        // Freeing twice, and freeing an unknown address, are errors without effect.
+        let _ = delete(&callback_pool, address);
+        let _ = delete(&callback_pool, 12345);
     });
     assert_eq!(pool.caching_allocator_alloc(LARGE as u64, StreamId(0)), Ok(Some(address)));
     assert_eq!(pool.memory_allocated(), LARGE as u64);
@@ -92,19 +93,20 @@ fn callback_may_free_addresses() {
 #[test]
 fn callback_that_allocates_gets_an_error_instead_of_a_deadlock() {
     let (pool, _) = recorded_pool(64 * MIB);
-    let (asked, seen) = (pool.clone(), Arc::new(Mutex::new(Vec::new())));
-    let refused = Arc::clone(&seen);
+    let (callback_pool, results) = (pool.clone(), Arc::new(Mutex::new(Vec::new())));
+    let callback_results = Arc::clone(&results);
     let mut span = Some(pool.span("step"));
     pool.register_free_memory_callback(move || {
-        let mut refused = refused.lock().unwrap();
-        refused.push(asked.alloc_zeros::<u8>(1).map(drop).is_err());
-        // Its end is not recorded.
+        let mut is_error = callback_results.lock().unwrap();
+        is_error.push(callback_pool.alloc_zeros::<u8>(1).map(drop).is_err());
+        // The end of this span is not recorded.
         drop(span.take());
-        refused.push(matches!(asked.empty_cache(), Err(DeviceError::Failed(_))));
-        refused.push(matches!(asked.caching_allocator_record_stream(1, StreamId(0)), Err(FreeError::Device(_))));
+        is_error.push(matches!(callback_pool.empty_cache(), Err(DeviceError::Failed(_))));
+        is_error
+            .push(matches!(callback_pool.caching_allocator_record_stream(1, StreamId(0)), Err(FreeError::Device(_))));
     });
     assert!(pool.alloc_zeros::<u8>(1).is_ok());
-    assert_eq!(*seen.lock().unwrap(), [true; 3]);
+    assert_eq!(*results.lock().unwrap(), [true; 3]);
 }
 
 #[test]
@@ -113,44 +115,43 @@ fn callback_may_use_another_pool() {
     let (cache, calls) = with_cache(&other);
     let spare = other.alloc_zeros(LARGE).unwrap();
     cache.lock().unwrap().push(spare);
-    let asked = other.clone();
-    pool.register_free_memory_callback(move || drop(asked.alloc_zeros::<u8>(LARGE).unwrap()));
+    let callback_pool = other.clone();
+    pool.register_free_memory_callback(move || drop(callback_pool.alloc_zeros::<u8>(LARGE).unwrap()));
     assert!(pool.alloc_zeros::<u8>(LARGE).is_ok());
     assert_eq!((calls.load(Ordering::Relaxed), other.memory_allocated()), (2, 0));
 }
 
 #[test]
 fn panicking_callback_leaves_the_pool_consistent() {
-    let (pool, kept) = recorded_pool(64 * MIB);
-    let panics = Arc::new(AtomicUsize::new(1));
-    let left = Arc::clone(&panics);
+    let (pool, sink) = recorded_pool(64 * MIB);
+    let remaining_panics = AtomicUsize::new(1);
     let spare = Mutex::new(Some(pool.alloc_zeros::<u8>(LARGE).unwrap()));
     pool.register_free_memory_callback(move || {
         spare.lock().unwrap().take();
-        if left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
-            panic!("the program's own mistake");
+        if remaining_panics.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1)).is_ok() {
+            panic!("error in the callback");
         }
     });
     let panic = catch_unwind(AssertUnwindSafe(|| pool.alloc_zeros::<u8>(LARGE))).unwrap_err();
-    assert_eq!(panic.downcast_ref::<&str>(), Some(&"the program's own mistake"));
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"error in the callback"));
     assert_eq!(pool.memory_allocated(), 0);
     assert!(pool.alloc_zeros::<u8>(LARGE).is_ok());
-    assert_eq!(kept.state().device(vramscope_trace::DeviceId(0)).unwrap().inconsistencies(), 0);
+    assert_eq!(sink.state().device(vramscope_trace::DeviceId(0)).unwrap().inconsistencies(), 0);
 }
 
 #[test]
 fn poisoned_pool_returns_errors() {
-    struct Breaks(bool);
-    impl vramscope_trace::Sink for Breaks {
+    struct PanickingSink(bool);
+    impl vramscope_trace::Sink for PanickingSink {
         fn event(&mut self, event: &vramscope_trace::Event) {
             if self.0 && matches!(event.kind, EventKind::BlockAllocated { requested: 13, .. }) {
                 self.0 = false;
-                panic!("in the middle of a change");
+                panic!("error in the sink");
             }
         }
     }
     let device = vramscope_collector::HostDevice::new(64 << 20);
-    let pool = HostPool::new(device, vramscope_collector::Settings::default(), Breaks(true), || 0);
+    let pool = HostPool::new(device, vramscope_collector::Settings::default(), PanickingSink(true), || 0);
     let before = pool.alloc_zeros::<u8>(12).unwrap();
     let span = pool.span("step");
     assert!(catch_unwind(AssertUnwindSafe(|| pool.alloc_zeros::<u8>(13))).is_err());
@@ -162,7 +163,7 @@ fn poisoned_pool_returns_errors() {
     assert!(matches!(delete(&pool, before.address()), Err(FreeError::Device(_))));
     assert!(pool.empty_cache().is_err());
     assert!(catch_unwind(AssertUnwindSafe(|| pool.memory_allocated())).is_err());
-    // What is dropped is lost, and that is all.
+    // Buffers stay readable; dropping them leaks their memory without a panic.
     assert!(before.iter().all(|&value| value == 0));
     drop((before, span));
 }

@@ -1,10 +1,10 @@
-//! What PyTorch's users call, under the names that they know.
+//! The functions with PyTorch's names: counters, summary, snapshot and settings.
 
 use vramscope_collector::{AllocateError, HostDevice, HostPool, Settings};
 use vramscope_trace::{NullSink, StreamId};
 
 use crate::MIB;
-use crate::kept::recorded_pool;
+use crate::test_sink::recorded_pool;
 
 #[test]
 fn byte_counters_match_pytorch() {
@@ -121,7 +121,7 @@ fn snapshot_has_pytorchs_keys() {
     assert_eq!(blocks[1]["frames"], serde_json::json!([]));
 
     second.record_stream(&StreamId(0)).unwrap();
-    // Completed with the next request, which is none of the snapshot's.
+    // The free is pending until the next request; taking a snapshot is not one.
     drop(second);
     let segments = pool.memory_snapshot();
     let large = segments.iter().find(|segment| segment.stream == 7).unwrap();

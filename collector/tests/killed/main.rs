@@ -1,7 +1,8 @@
-//! A recorded program that is killed at any moment leaves a file that opens, and that holds everything older than 250
-//! ms.
+//! A recorded program that is killed at any moment leaves a readable file with every event older
+//! than 250 ms.
 //!
-//! `VRAMSCOPE_KILLS=200 cargo test --release -p vramscope-collector --test killed -- --nocapture` kills 200.
+//! `VRAMSCOPE_KILLS=200 cargo test --release -p vramscope-collector --test killed -- --nocapture`
+//! kills 200 programs in place of 20.
 
 #![allow(missing_docs)]
 #![cfg(unix)]
@@ -20,66 +21,69 @@ use vramscope_trace::{DecodedItem, Decoder, Event, MemorySink, Recording, Record
 mod program;
 use program::Program;
 
-/// Where nothing is optimized, encoding so many events for a file and for a viewer would take all of a processor.
+/// Events per second. Unoptimized code cannot encode 500,000 for a file and a viewer.
 const RATE: u64 = if cfg!(debug_assertions) { 100_000 } else { 500_000 };
-const PROMISE_MS: f64 = 250.0;
-/// The longest that a program lives.
-const LIFE: Duration = Duration::from_millis(1000);
-/// In the child, the file to record to.
+/// Greatest age of an event that the file may lack.
+const MAX_LOST_AGE_MS: f64 = 250.0;
+/// Longest time before a program is killed.
+const MAX_LIFE: Duration = Duration::from_millis(1000);
+/// Set in the child process: the file to record to.
 const FILE: &str = "VRAMSCOPE_KILLED_FILE";
-/// In the child, what else is asked for: a viewer, the newest part alone.
+/// Set in the child process: one of [`MODES`] or [`SLOW`]. `watched` adds a viewer, `newest` keeps
+/// only the newest part of the recording.
 const MODE: &str = "VRAMSCOPE_KILLED_MODE";
 const MODES: [&str; 3] = ["", "watched", "newest"];
-/// A program whose chunks are cut by the clock, not because they are full.
+/// A program whose chunks end after a time, not because they are full.
 const SLOW: &str = "slow";
 const SLOW_RATE: u64 = 5000;
-/// What the child says at every beat, before the time and how many events there were until then.
-const BEAT: &str = "beat ";
+/// Prefix of the line that the child prints after each burst; the time and the number of events
+/// follow.
+const REPORT: &str = "report ";
 const NEWEST_BYTES: u64 = 1 << 20;
 
-/// Does nothing but in the child that the test below starts.
+/// Runs only in the child process that the test below starts.
 #[test]
 fn killed_program() {
     let (Some(path), Ok(mode)) = (env::var_os(FILE), env::var(MODE)) else { return };
     let keep = Keep { bytes: (mode == "newest").then_some(NEWEST_BYTES), time: None };
-    let file = RecordingFile::create(Path::new(&path), keep).expect("a new file");
+    let file = RecordingFile::create(Path::new(&path), keep).expect("the file can be created");
     let hub = Hub::default();
     let _viewer = (mode == "watched").then(|| hub.viewer(Begin::Newest));
     let outputs = Outputs { file: Some(file), hub: Some(hub), ..Outputs::default() };
-    let (_recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
+    let (_recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the recorder starts");
     let clock = handle.clone();
     let rate = if mode == SLOW { SLOW_RATE } else { RATE };
-    Program::new(handle, move || clock.now_ns()).run(rate, 10 * LIFE, |time_ns, events| {
-        writeln!(io::stdout(), "{BEAT}{time_ns} {events}").expect("the test listens");
+    Program::new(handle, move || clock.now_ns()).run(rate, 10 * MAX_LIFE, |time_ns, events| {
+        writeln!(io::stdout(), "{REPORT}{time_ns} {events}").expect("the test reads stdout");
     });
 }
 
 fn start(path: &Path, mode: &str) -> Child {
-    let program = env::current_exe().expect("this program");
+    let program = env::current_exe().expect("the test executable has a path");
     let mut command = Command::new(program);
     command.args(["--exact", "killed_program"]).env(FILE, path).env(MODE, mode);
-    command.arg("--nocapture").stdout(Stdio::piped()).spawn().expect("it starts")
+    command.arg("--nocapture").stdout(Stdio::piped()).spawn().expect("the child starts")
 }
 
-/// Waits until there is a recording.
-fn wait_for_head(path: &Path) {
-    let since = Instant::now();
+/// Waits until the file is no longer empty.
+fn wait_for_recording(path: &Path) {
+    let start = Instant::now();
     while fs::metadata(path).map_or(0, |file| file.len()) == 0 {
-        assert!(since.elapsed() < Duration::from_secs(30), "the recording begins at once");
+        assert!(start.elapsed() < Duration::from_secs(30), "the file stays empty");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 fn unix_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_nanos() as u64
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is after 1970").as_nanos() as u64
 }
 
-/// The events in the file, which are the program's and in its order, and how many came before them.
+/// Decodes a file. Returns the number of events before it and its events.
 fn events(bytes: &[u8]) -> (u64, Vec<Event>) {
     let mut decoder = Decoder::new();
     decoder.push(bytes);
     let (mut first, mut events) = (0, Vec::new());
-    while let Some(item) = decoder.next_item().expect("whole chunks, and the beginning of one") {
+    while let Some(item) = decoder.next_item().expect("whole chunks, then at most a part of one") {
         match item {
             DecodedItem::Event(event) => events.push(event),
             DecodedItem::FullState(state) if events.is_empty() => first = state.event(),
@@ -89,7 +93,7 @@ fn events(bytes: &[u8]) -> (u64, Vec<Event>) {
     (first, events)
 }
 
-/// What the program does in its life, however long that is.
+/// Returns the first `count` events that every program makes.
 fn expected(count: usize) -> Vec<Event> {
     let mut program = Program::new(MemorySink::default(), || 0);
     while program.sink.events.len() < count {
@@ -98,43 +102,43 @@ fn expected(count: usize) -> Vec<Event> {
     program.sink.events
 }
 
-/// What a program said of itself: the time, and how many events there were until then.
-fn beats(said: &str) -> impl Iterator<Item = (u64, u64)> {
-    // The last may be cut.
-    let lines = said.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')?.strip_prefix(BEAT));
-    lines.map(|beat| {
-        let (time_ns, events) = beat.split_once(' ').expect("two numbers");
+/// Parses a program's output: times, and the number of events until then.
+fn reports(output: &str) -> impl Iterator<Item = (u64, u64)> {
+    // The last line may be incomplete.
+    let lines = output.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')?.strip_prefix(REPORT));
+    lines.map(|report| {
+        let (time_ns, events) = report.split_once(' ').expect("two numbers");
         (time_ns.parse().expect("a number"), events.parse().expect("a number"))
     })
 }
 
-/// What a killed program left.
-struct Left {
-    /// How old the oldest event was that is not there.
-    age_ms: f64,
+/// The result of one kill.
+struct KillResult {
+    /// Age of the oldest event that the file lacks.
+    lost_age_ms: f64,
     events: u64,
     seconds: f64,
     bytes: u64,
 }
 
-fn kill(path: &Path, mode: &str, after: Duration) -> Left {
-    // What another left would look like the beginning of this one.
+fn kill(path: &Path, mode: &str, after: Duration) -> KillResult {
+    // The file of an earlier program would look like the start of this one.
     let _ = fs::remove_file(path);
     let mut child = start(path, mode);
-    let mut stdout = child.stdout.take().expect("it is piped");
+    let mut stdout = child.stdout.take().expect("stdout is piped");
     let listener = std::thread::spawn(move || {
-        let mut said = String::new();
-        stdout.read_to_string(&mut said).map(|_| said)
+        let mut output = String::new();
+        stdout.read_to_string(&mut output).map(|_| output)
     });
-    wait_for_head(path);
+    wait_for_recording(path);
     std::thread::sleep(after);
     let killed_ns = unix_ns();
-    child.kill().expect("it runs");
-    child.wait().expect("it is gone");
+    child.kill().expect("the child runs");
+    child.wait().expect("the child has ended");
 
-    let bytes = fs::read(path).expect("the file is there");
+    let bytes = fs::read(path).expect("the file exists");
     let mut recording = Recording::new();
-    recording.push(&bytes).expect("it opens");
+    recording.push(&bytes).expect("the file is a valid recording");
     assert_eq!(recording.lost_events(), 0);
     let epoch_ns = recording.info().epoch_unix_ns;
     let (first, events) = events(&bytes);
@@ -146,23 +150,23 @@ fn kill(path: &Path, mode: &str, after: Duration) -> Left {
     }
     let expected = expected(first as usize + events.len());
     let same = events.iter().zip(&expected[first as usize..]).all(|(event, expected)| event.kind == expected.kind);
-    assert!(same, "nothing is missing and nothing is changed");
-    // What is not there was made after the last beat at which everything was.
-    let said = listener.join().expect("no panic").expect("text");
+    assert!(same, "the file differs from the program's events");
+    // The file is complete up to the last report whose events it has.
+    let output = listener.join().expect("the listener does not panic").expect("the output is text");
     let end = recording.end_event();
-    let mut whole_ns = 0;
-    let mut missing = beats(&said).skip_while(|&(time_ns, events)| {
-        whole_ns = if events <= end { time_ns } else { whole_ns };
+    let mut complete_ns = 0;
+    let mut missing = reports(&output).skip_while(|&(time_ns, events)| {
+        complete_ns = if events <= end { time_ns } else { complete_ns };
         events <= end
     });
     let is_missing = missing.next().is_some();
-    let age_ns = if is_missing { killed_ns.saturating_sub(epoch_ns + whole_ns) } else { 0 };
-    let (made_ns, made) = beats(&said).last().unwrap_or_default();
-    let age_ms = age_ns as f64 / 1e6;
-    if age_ms > PROMISE_MS / 2.0 {
-        println!("  {age_ms:.0} ms, killed after {after:.0?} {mode}");
+    let age_ns = if is_missing { killed_ns.saturating_sub(epoch_ns + complete_ns) } else { 0 };
+    let (made_ns, made) = reports(&output).last().unwrap_or_default();
+    let lost_age_ms = age_ns as f64 / 1e6;
+    if lost_age_ms > MAX_LOST_AGE_MS / 2.0 {
+        println!("  {lost_age_ms:.0} ms lost, killed after {after:.0?} {mode}");
     }
-    Left { age_ms, events: made, seconds: made_ns as f64 / 1e9, bytes: bytes.len() as u64 }
+    KillResult { lost_age_ms, events: made, seconds: made_ns as f64 / 1e9, bytes: bytes.len() as u64 }
 }
 
 #[test]
@@ -171,28 +175,28 @@ fn events_older_than_250_ms_survive_a_kill() {
         return;
     }
     let kills: u64 = env::var("VRAMSCOPE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("killed.vram");
-    // Spread over the life by the golden ratio, which no period in there fits.
-    let moment = |n: u64| LIFE.mul_f64((n as f64 * 0.618_034).fract());
+    // The golden ratio spreads the kills evenly, in step with no period of the program.
+    let moment = |n: u64| MAX_LIFE.mul_f64((n as f64 * 0.618_034).fract());
     let fast = (0..kills).map(|n| kill(&path, MODES[n as usize % MODES.len()], moment(n))).collect();
-    let worst_of_fast = tell(fast);
-    let worst_of_slow = tell((0..kills / 4).map(|n| kill(&path, SLOW, moment(n))).collect());
-    assert!(worst_of_fast < PROMISE_MS && worst_of_slow < PROMISE_MS);
+    let worst_of_fast = print_results(fast);
+    let worst_of_slow = print_results((0..kills / 4).map(|n| kill(&path, SLOW, moment(n))).collect());
+    assert!(worst_of_fast < MAX_LOST_AGE_MS && worst_of_slow < MAX_LOST_AGE_MS);
 }
 
-/// Says what was left; how old in ms the oldest event was that is nowhere.
-fn tell(left: Vec<Left>) -> f64 {
-    let mut ages: Vec<_> = left.iter().map(|left| left.age_ms).collect();
+/// Prints a summary. Returns the greatest age of a lost event, in milliseconds.
+fn print_results(results: Vec<KillResult>) -> f64 {
+    let mut ages: Vec<_> = results.iter().map(|result| result.lost_age_ms).collect();
     ages.sort_by(f64::total_cmp);
     let (median, worst) = (ages[ages.len() / 2], ages[ages.len() - 1]);
-    let events: u64 = left.iter().map(|left| left.events).sum();
-    let seconds: f64 = left.iter().map(|left| left.seconds).sum();
-    let bytes: u64 = left.iter().map(|left| left.bytes).sum();
+    let events: u64 = results.iter().map(|result| result.events).sum();
+    let seconds: f64 = results.iter().map(|result| result.seconds).sum();
+    let bytes: u64 = results.iter().map(|result| result.bytes).sum();
     println!(
-        "{} kills of programs that made {:.0} events/s; all files open, {bytes} bytes in all; the oldest event that is \
-         not there was {median:.0} ms old in the median, {worst:.0} ms at worst",
-        left.len(),
+        "{} programs killed at {:.0} events/s; all files open ({bytes} bytes in total); age of the oldest lost \
+         event: median {median:.0} ms, worst {worst:.0} ms",
+        results.len(),
         events as f64 / seconds,
     );
     worst

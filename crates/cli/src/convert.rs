@@ -4,7 +4,7 @@ use vramscope_trace::{Annotation, Definition, Encoder, Event, MemoryState, Recor
 
 use crate::error::Result;
 
-/// Events after which finished chunks are passed on.
+/// Number of events after which finished chunks are passed on.
 const EVENTS_PER_WRITE: u32 = 1024;
 
 /// A sink that encodes what it receives and passes finished chunks to a function, so that little
@@ -26,6 +26,7 @@ impl<F: FnMut(&[u8]) -> Result> ChunkWriter<F> {
         Self { encoder, written: Some(Recording::overview_only(None)), write, result: Ok(()), pending_events: 0 }
     }
 
+    /// Passes the encoder's finished chunks to `write`, until that has failed once.
     fn write_chunks(&mut self) {
         self.pending_events = 0;
         for chunk in self.encoder.take_output() {

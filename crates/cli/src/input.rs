@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[cfg(feature = "export")]
 use vramscope_formats::export::{self, Redactor};
 use vramscope_formats::{self as formats, InputFormat, Limits};
-use vramscope_trace::{Count, Damage, FORMAT_NAME, FORMAT_VERSION, FormatError, ReadAt, Recording};
+use vramscope_trace::{ByteSize, Count, Damage, FORMAT_NAME, FORMAT_VERSION, FormatError, ReadAt, Recording};
 
 use crate::convert::ChunkWriter;
 use crate::error::{CommandError, Result};
@@ -20,9 +20,9 @@ use crate::terminal;
 
 /// Extensions of input files, which are not part of a recording's name.
 const EXTENSIONS: [&str; 6] = [".gz", ".zst", ".pickle", ".json", ".csv", ".vram"];
-/// Bytes read to recognize a file; longer than any header line of a log.
+/// Number of bytes read to recognize a file's format; longer than any header line of a log.
 const HEAD_BYTES: u64 = 1 << 16;
-/// Bytes of a recording that are copied at once.
+/// Size in bytes of the pieces in which a recording is copied.
 const COPY_BYTES: u64 = 1 << 20;
 
 /// A recognized and decompressed input file.
@@ -34,13 +34,15 @@ pub(crate) struct Input {
     redact: bool,
 }
 
-/// Opens a recording of a length in bytes, reporting progress.
+/// A function that opens a recording of a length in bytes and reports progress as (bytes done,
+/// bytes in all). Returns the recording and the damage in it, if any.
 type OpenRecording = fn(
     Arc<dyn ReadAt>,
     u64,
     &mut dyn FnMut(u64, u64),
 ) -> std::result::Result<(Recording, Option<FormatError>), FormatError>;
 
+/// A file's content by its format.
 enum Content {
     /// A recording and its length in bytes. Only the parts that are needed are read.
     Recording(Arc<dyn ReadAt>, u64),
@@ -48,7 +50,7 @@ enum Content {
     Foreign(InputFormat, Vec<u8>),
 }
 
-/// A file that is read at any position.
+/// A file of which any range can be read, from several threads.
 struct SeekableFile(Mutex<File>);
 
 impl ReadAt for SeekableFile {
@@ -91,7 +93,7 @@ pub(crate) struct StoredRecording {
 impl Input {
     /// Opens the file at `path`. Recordings are read on demand, other formats at once.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let io_error = |error| CommandError::file(path, error);
+        let io_error = |error| open_error(path, &error);
         let limits = Limits::default();
         let mut file = File::open(path).map_err(io_error)?;
         let metadata = file.metadata().map_err(io_error)?;
@@ -155,8 +157,8 @@ impl Input {
         if self.redact { "recording".to_owned() } else { recording_name(&self.path) }
     }
 
-    /// Passes the file as a recording with an index to `write`, in parts. Returns the number of
-    /// events.
+    /// Passes the file's content as a recording that ends with an index to `write`, in parts.
+    /// Returns the number of events.
     pub(crate) fn write_recording(self, mut write: impl FnMut(&[u8]) -> Result) -> Result<u64> {
         let (source, len) = match &self.content {
             Content::Foreign(_, bytes) => return self.import(bytes, write),
@@ -183,7 +185,8 @@ impl Input {
         Ok(recording.events())
     }
 
-    /// Returns the intact part of a plain recording; `None` for compressed files and other formats.
+    /// Returns how much of a plain recording is intact, and the index to append; `None` for
+    /// compressed files and other formats.
     pub(crate) fn stored_recording(&self) -> Result<Option<StoredRecording>> {
         let Content::Recording(source, len) = &self.content else { return Ok(None) };
         if !self.is_plain {
@@ -229,7 +232,8 @@ impl Input {
         Ok(recording)
     }
 
-    /// Opens a recording with progress. Returns it with the number of intact bytes.
+    /// Opens a recording of `len` bytes with a progress bar. Returns it with the number of intact
+    /// bytes.
     fn open_recording(&self, source: &Arc<dyn ReadAt>, len: u64, open: OpenRecording) -> Result<(Recording, u64)> {
         let bar = terminal::progress_bar(recording_name(&self.path));
         let opened = open(Arc::clone(source), len, &mut |done, total| {
@@ -246,6 +250,8 @@ impl Input {
         Ok((recording, intact))
     }
 
+    /// Converts another tool's file to a recording and passes its bytes to `write`. Returns the
+    /// number of events.
     fn import(&self, bytes: &[u8], write: impl FnMut(&[u8]) -> Result) -> Result<u64> {
         let file_name = self.path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
         let bar = terminal::progress_bar(file_name.clone().into_owned());
@@ -283,21 +289,38 @@ fn may_be_input(head: &[u8]) -> bool {
     formats::is_packed(head) || formats::sniff(head).is_some() || head.first().is_some_and(is_text_prefix)
 }
 
-fn unknown_format(path: &Path, head: &[u8]) -> CommandError {
-    let what = if head.is_empty() {
-        "the file is empty"
-    } else {
-        "not a vramscope recording, an HTML export of one, a PyTorch snapshot or an RMM log"
+/// Returns the error for a file that cannot be opened or read.
+fn open_error(path: &Path, error: &io::Error) -> CommandError {
+    let remedy = match error.kind() {
+        io::ErrorKind::NotFound => ": check the path",
+        io::ErrorKind::PermissionDenied => ": you need permission to read the file",
+        _ => "",
     };
-    CommandError::file(path, format_args!("at byte 0: {what}"))
+    CommandError::file(path, format_args!("{error}{remedy}"))
 }
 
-/// Reads the rest of a file, up to a limit on all of its bytes.
+fn unknown_format(path: &Path, head: &[u8]) -> CommandError {
+    /// Bytes of the file that the message quotes.
+    const QUOTED_BYTES: usize = 8;
+    if head.is_empty() {
+        return CommandError::file(path, "at byte 0: the file is empty; save or copy it again");
+    }
+    let what = "not a vramscope recording, an HTML export of one, a PyTorch snapshot or an RMM log";
+    let start = if head.starts_with(b"PK") {
+        "\"PK\", like a ZIP archive or a file of torch.save".to_owned()
+    } else {
+        format!("{:?}", String::from_utf8_lossy(&head[..head.len().min(QUOTED_BYTES)]))
+    };
+    CommandError::file(path, format_args!("at byte 0: {what} (starts with {start})"))
+}
+
+/// Appends the rest of a file to `bytes`; fails if that makes them more than `max_bytes`.
 fn read_to_end(file: File, bytes: &mut Vec<u8>, max_bytes: u64) -> std::result::Result<(), String> {
     let rest = (max_bytes + 1).saturating_sub(bytes.len() as u64);
     file.take(rest).read_to_end(bytes).map_err(|error| error.to_string())?;
     if bytes.len() as u64 > max_bytes {
-        return Err(format!("the file is longer than {max_bytes} bytes, the most that is read of this format"));
+        let limit = ByteSize(max_bytes);
+        return Err(format!("the file is longer than {limit}, the limit for this format"));
     }
     Ok(())
 }

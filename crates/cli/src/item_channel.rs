@@ -5,10 +5,10 @@ use std::thread;
 
 use vramscope_trace::{Annotation, DecodedItem, Definition, Event, MemoryState, RecordingInfo, Sink};
 
-/// Items sent at once: enough to make waking the receiver cheap, few enough that a batch stays in
-/// the processor's cache.
+/// Number of items sent at once: enough to make waking the receiver cheap, few enough that a batch
+/// stays in the processor's cache.
 const BATCH_ITEMS: usize = 1024;
-/// Batches that the channel holds before the sender waits.
+/// Number of batches that the channel holds before the sender waits.
 const CHANNEL_BATCHES: usize = 16;
 
 /// A sink that sends its items to another thread.
@@ -18,6 +18,7 @@ pub(crate) struct ItemSender {
 }
 
 impl ItemSender {
+    /// Adds an item to the batch, and sends the batch when it is full.
     fn push(&mut self, item: DecodedItem) {
         self.batch.push(item);
         if self.batch.len() == BATCH_ITEMS {
@@ -25,6 +26,7 @@ impl ItemSender {
         }
     }
 
+    /// Sends the batch, which may be incomplete; waits while the channel is full.
     fn send(&mut self) {
         let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_ITEMS));
         // The receiver ends early only on a write error, which it reports itself.
@@ -80,6 +82,8 @@ pub(crate) fn read_on_thread<T: Send, S: Sink>(
     })
 }
 
+/// Passes received items to the sink that `make_sink` creates, until the sender is dropped. Returns
+/// `None` if no description of a recording arrived first.
 fn receive<S: Sink>(receiver: &Receiver<Vec<DecodedItem>>, make_sink: impl FnOnce(&RecordingInfo) -> S) -> Option<S> {
     let mut items = receiver.iter().flatten();
     let Some(DecodedItem::Info(info)) = items.next() else { return None };

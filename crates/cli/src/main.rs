@@ -68,7 +68,7 @@ Environment:
   VRAMSCOPE_TOKEN  Access token, instead of --token
   VRAMSCOPE_PUSH   Address that demo pushes its recording to, see vramscope serve --help";
 
-/// See what a GPU's memory is doing while a program trains
+/// Show the memory of a GPU while a program trains
 #[derive(Parser, Debug)]
 #[command(name = "vramscope", version, propagate_version = true)]
 #[command(max_term_width = HELP_COLUMNS, after_help = AFTER_HELP)]
@@ -77,6 +77,7 @@ struct Arguments {
     command: Command,
 }
 
+// The subcommands. Their documentation is their help text.
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Train a real model and watch its memory live
@@ -158,6 +159,8 @@ fn run(command: &Command) -> Result<bool> {
     .map(|()| true)
 }
 
+/// Returns the process's exit code, and prints an error to stderr. `Ok(false)` is a negative
+/// answer.
 fn exit_code(result: Result<bool>) -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -175,7 +178,7 @@ fn report_usage(error: &clap::Error) -> Result {
         return terminal::ignore_broken_pipe(error.print());
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return Err(CommandError::new("which command? (try vramscope --help)"));
+        return Err(CommandError::new("no command given (try vramscope --help)"));
     }
     let text = error.to_string();
     let cause = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");

@@ -27,12 +27,14 @@ pub(crate) struct Output {
     bytes: u64,
 }
 
+/// Compression of an output's bytes on their way to its destination.
 enum Encoder {
     Plain(Destination),
     Gzip(GzEncoder<Destination>),
     Zstd(zstd::Encoder<'static, Destination>),
 }
 
+/// Where an output's bytes go: a temporary file beside the final path, or standard output.
 enum Destination {
     File(BufWriter<NamedTempFile>),
     Stdout(BufWriter<Stdout>),
@@ -55,6 +57,7 @@ impl Write for Destination {
 }
 
 impl Destination {
+    /// Opens the destination for `path`; fails if that cannot become a file, or is a terminal.
     fn open(path: &Path) -> Result<Self> {
         if is_stdout(path) {
             refuse_terminal()?;
@@ -67,11 +70,14 @@ impl Destination {
             return Err(CommandError::file(path, "is not a regular file; name a file, or - for standard output"));
         }
         let Some(folder) = path.parent().filter(|_| path.file_name().is_some()) else {
-            return Err(CommandError::file(path, "is not the name of a file"));
+            return Err(CommandError::file(path, "is not the name of a file; name one, such as run.vram"));
         };
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         if !folder.is_dir() {
-            return Err(CommandError::file(path, format_args!("there is no folder {}", folder.display())));
+            return Err(CommandError::file(
+                path,
+                format_args!("there is no folder {}; create it first", folder.display()),
+            ));
         }
         let mut options = tempfile::Builder::new();
         options.prefix(".vramscope-").suffix(".part");
@@ -83,6 +89,7 @@ impl Destination {
         Ok(Self::File(BufWriter::new(file)))
     }
 
+    /// Renames the temporary file to `path` once it is on the disk, or flushes standard output.
     fn finish(self, path: &Path) -> io::Result<()> {
         match self {
             Self::File(file) => {
@@ -125,7 +132,8 @@ impl Output {
         Ok(outputs)
     }
 
-    /// Writes a complete output, which is removed when a signal ends the command.
+    /// Writes `bytes` as a complete file at `path`; a signal during this removes the temporary
+    /// file.
     #[cfg(any(feature = "export", feature = "manual", feature = "report"))]
     pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result {
         let mut output = Self::create_removed_on_signal(path)?;
@@ -139,6 +147,7 @@ impl Output {
         Ok(outputs.pop().expect("one output was created"))
     }
 
+    /// Returns the path of the temporary file; `None` for standard output.
     fn temporary_path(&self) -> Option<PathBuf> {
         let destination = match &self.encoder {
             Encoder::Plain(destination) => destination,
@@ -199,12 +208,12 @@ pub(crate) fn refuse_terminal() -> Result {
     Ok(())
 }
 
-/// Returns the name of an output in a message.
+/// Returns how messages call an output: its path, or `standard output`.
 pub(crate) fn display_name(path: &Path) -> String {
     if is_stdout(path) { "standard output".to_owned() } else { path.display().to_string() }
 }
 
-/// Returns the extension of a compressed file's name, `gz` or `zst`.
+/// Returns `gz` or `zst` if a path's extension says that the file is compressed, else `None`.
 pub(crate) fn compression_extension(path: &Path) -> Option<&'static str> {
     let extension = path.extension()?.to_ascii_lowercase();
     ["gz", "zst"].into_iter().find(|known| extension == *known)
@@ -214,7 +223,7 @@ pub(crate) fn compression_extension(path: &Path) -> Option<&'static str> {
 pub(crate) fn refuse_input_as_output(input: &Path, output: &Path) -> Result {
     match (input.canonicalize(), output.canonicalize()) {
         (Ok(input), Ok(canonical)) if input == canonical && !is_stdout(output) => {
-            Err(CommandError::file(output, "is the input, which would be lost; name another output"))
+            Err(CommandError::file(output, "is the input file, which would be lost; name another output"))
         }
         _ => Ok(()),
     }

@@ -1,5 +1,6 @@
 //! The file of a live recording and how much of the recording it keeps.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ pub(crate) struct RetentionArguments {
 }
 
 impl RetentionArguments {
-    /// Returns how much of the recording is kept.
+    /// Returns which newest part of the recording is kept: limits in bytes and time, or everything.
     pub(crate) fn keep(&self) -> Keep {
         Keep { bytes: self.keep_bytes, time: self.keep }
     }
@@ -34,7 +35,10 @@ impl RetentionArguments {
                 format_args!("live recordings are not compressed; leave out .{extension} and compress it afterwards"),
             ));
         }
-        RecordingFile::create(path, self.keep()).map_err(CommandError::new)
+        RecordingFile::create(path, self.keep()).map_err(|error| match error.error.kind() {
+            io::ErrorKind::NotFound => CommandError::new(format_args!("{error}: create its folder first")),
+            _ => CommandError::new(error),
+        })
     }
 
     /// Fails if a limit was given but no file that it could limit.

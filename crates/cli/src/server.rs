@@ -41,14 +41,16 @@ pub(crate) struct ServerArguments {
     no_open: bool,
 }
 
+/// Parses the address to listen on; resolves a host name to its first address.
 fn parse_address(text: &str) -> std::result::Result<SocketAddr, String> {
     let expected = "expected an address such as 127.0.0.1:7791";
     let mut addresses = text.to_socket_addrs().map_err(|error| format!("{expected}: {error}"))?;
     addresses.next().ok_or_else(|| expected.to_owned())
 }
 
-/// Returns the token from the command line or else from the environment. Errors do not repeat what
-/// was given, because it may be a secret with a typing error.
+/// Returns the token from the `argument` of `--token` or else from the environment `variable`;
+/// `None` without both. Errors do not repeat what was given, because it may be a secret with a
+/// typing error.
 fn parse_token(argument: Option<&str>, variable: Option<OsString>) -> Result<Option<Token>> {
     let (text, source) = match (argument, variable) {
         (Some(text), _) => (text.to_owned(), "--token"),
@@ -58,7 +60,8 @@ fn parse_token(argument: Option<&str>, variable: Option<OsString>) -> Result<Opt
     Token::new(text).map(Some).map_err(|error| CommandError::new(format_args!("{source}: {error}")))
 }
 
-/// Returns the token from the command line or else from the environment.
+/// Returns the token from the `argument` of `--token` or else from the environment; `None` without
+/// both.
 pub(crate) fn access_token(argument: Option<&str>) -> Result<Option<Token>> {
     parse_token(argument, std::env::var_os(TOKEN_VARIABLE))
 }
@@ -73,6 +76,7 @@ impl ServerArguments {
         let options = ServerOptions { listen, token, allow_hosts, tls, ..ServerOptions::default() };
         Server::start(options, content).map_err(|error| match error {
             StartError::Host(_) => CommandError::new(format_args!("--allow-host: {error}")),
+            StartError::Io(..) => CommandError::new(format_args!("{error}: choose another address with --listen")),
             error => CommandError::new(error),
         })
     }
@@ -103,27 +107,31 @@ impl ServerArguments {
             );
         }
         if self.wants_browser() && !open_browser(&server.url()) {
-            terminal::message("no browser could be opened; open the address above in a browser on this machine");
+            terminal::message("cannot open a browser; open the address above in a browser on this machine");
         }
         Ok(())
     }
 
+    /// Returns true if the page is to be opened in a browser: requested, or possible and not
+    /// refused.
     fn wants_browser(&self) -> bool {
         self.open || (!self.no_open && cfg!(feature = "browser") && terminal::is_interactive() && has_desktop())
     }
 }
 
+/// Returns true if this session has a desktop on which a browser can appear.
 fn has_desktop() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     cfg!(any(windows, target_os = "macos")) || is_set("DISPLAY") || is_set("WAYLAND_DISPLAY")
 }
 
-/// Returns false if the desktop could not be asked to show the address.
+/// Asks the desktop to show the address in a browser. Returns false if that failed.
 #[cfg(feature = "browser")]
 fn open_browser(url: &str) -> bool {
     opener::open_browser(url).is_ok()
 }
 
+/// Returns false: this build cannot open a browser.
 #[cfg(not(feature = "browser"))]
 fn open_browser(_url: &str) -> bool {
     false

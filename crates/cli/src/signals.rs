@@ -67,6 +67,7 @@ fn on_signal(handler: impl FnMut() + Send + 'static) -> Result {
     listen(handler).map_err(|error| CommandError::new(format_args!("cannot listen for Ctrl-C: {error}")))
 }
 
+/// Calls `handler` on another thread for each SIGINT and SIGTERM.
 #[cfg(unix)]
 fn listen(mut handler: impl FnMut() + Send + 'static) -> io::Result<()> {
     use signal_hook::consts::SIGXFSZ;
@@ -80,9 +81,11 @@ fn listen(mut handler: impl FnMut() + Send + 'static) -> io::Result<()> {
     thread.spawn(move || signals.forever().for_each(|_| handler())).map(drop)
 }
 
-/// Windows has no signals that a thread could wait for, so a flag is polled.
+/// Calls `handler` on another thread after SIGINT or SIGTERM. Windows has no signals that a thread
+/// could wait for, so a flag is polled.
 #[cfg(not(unix))]
 fn listen(mut handler: impl FnMut() + Send + 'static) -> io::Result<()> {
+    /// Interval at which the flag is polled.
     const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
 
     let received = Arc::new(AtomicBool::new(false));

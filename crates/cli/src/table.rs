@@ -2,7 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, presets};
 
-/// Blanks between columns.
+/// Number of blanks between columns.
 const GAP: u16 = 2;
 
 /// Creates a table without rules whose first `left` columns are aligned left and the rest right.
@@ -16,8 +16,8 @@ pub(crate) fn new<T: ToString>(header: impl IntoIterator<Item = T>, left: usize)
     table
 }
 
-/// Returns the text of a table. With the columns of a terminal, the last column is truncated so
-/// that each line fits; without, every cell is complete.
+/// Returns the text of a table. With the width of a terminal in `columns`, the last column is
+/// truncated so that each line fits; with `None`, every cell is complete.
 pub(crate) fn render(mut table: Table, columns: Option<u16>) -> String {
     let last = table.column_count() - 1;
     if let Some(columns) = columns {

@@ -30,17 +30,20 @@ pub(crate) fn message(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "vramscope: {}", escape_controls(&text.to_string()));
 }
 
-/// Returns true when stdout and stderr are a terminal.
+/// Returns true if both stdout and stderr are terminals.
 pub(crate) fn is_interactive() -> bool {
     io::stdout().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Returns the columns of the terminal on stdout; `None` where stdout is a pipe or a file.
+/// Returns the width of the terminal on stdout in characters; `None` where stdout is a pipe or a
+/// file.
 pub(crate) fn columns() -> Option<u16> {
     let (_rows, columns) = console::Term::stdout().size_checked()?;
     io::stdout().is_terminal().then_some(columns)
 }
 
+/// Makes a progress bar draw itself on stderr, ten times a second at most, by an indicatif
+/// template.
 fn with_template(progress: ProgressBar, template: &str) -> ProgressBar {
     progress.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
     let style = ProgressStyle::with_template(template).expect("the template is a valid constant");

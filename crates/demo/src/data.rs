@@ -8,28 +8,29 @@ use vramscope_trace::Category;
 
 use crate::digits::{self, CLASSES, PIXELS};
 
-/// Images in one buffer of the pool.
+/// Maximum number of images in one shard.
 const SHARD_LEN: usize = 2048;
 
+/// Pixels and labels of up to [`SHARD_LEN`] images, in one buffer of the pool each.
 struct Shard {
     pixels: PoolSlice<u8>,
     labels: PoolSlice<u8>,
 }
 
-/// Images of digits with their labels.
+/// Images of digits with their labels, in memory of the pool.
 pub(crate) struct Dataset {
     shards: Vec<Shard>,
     len: usize,
 }
 
-/// Images and labels for one pass through the network.
+/// Images, with pixels from 0 to 1, and labels for one pass through the network.
 pub(crate) struct Batch {
     pub(crate) pixels: PoolSlice<f32>,
     pub(crate) labels: Vec<u8>,
 }
 
 impl Dataset {
-    /// Generates `len` images, or fewer once `stop` is set.
+    /// Generates `len` images of random digits in the scope `name`, or fewer once `stop` is set.
     pub(crate) fn generate(
         pool: &HostPool,
         name: &str,
@@ -56,11 +57,12 @@ impl Dataset {
         Ok(Self { shards, len })
     }
 
+    /// Returns the number of images.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns the images with these indices.
+    /// Copies the images with these indices, and their labels, to a new batch.
     pub(crate) fn batch(
         &self,
         pool: &HostPool,

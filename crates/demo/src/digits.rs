@@ -6,7 +6,7 @@ use crate::random::symmetric;
 
 /// Width and height of an image, in pixels.
 pub(crate) const SIDE: usize = 28;
-/// Pixels of an image.
+/// Number of pixels of an image.
 pub(crate) const PIXELS: usize = SIDE * SIDE;
 /// Number of different digits.
 pub(crate) const CLASSES: usize = 10;
@@ -14,7 +14,7 @@ pub(crate) const CLASSES: usize = 10;
 /// A point in the unit square, x to the right and y down.
 type Point = (f32, f32);
 
-/// The line through each digit.
+/// The corners of the line that draws each digit, by digit.
 const STROKES: [&[Point]; CLASSES] = [
     &[
         (0.5, 0.05),

@@ -3,15 +3,16 @@
 use vramscope_collector::{AllocateError, HostPool, PoolSlice};
 use vramscope_trace::Category;
 
-/// Rows and columns of a tile of the product. Its 4 x 8 sums fill half of the 16 vector registers
-/// of baseline x86-64; the factors use the rest.
+/// Rows of a tile, the part of a product that is computed at once. Its 4 x 8 sums fill half of the
+/// 16 vector registers of baseline x86-64; the factors use the rest.
 const TILE_ROWS: usize = 4;
+/// Columns of a tile of the product; see [`TILE_ROWS`].
 const TILE_COLUMNS: usize = 8;
 /// Rows of the right matrix processed at once, so that a tile's columns of them stay in the
 /// first-level cache.
 const DEPTH: usize = 256;
 
-/// The dimensions of a product: `rows` x `inner` times `inner` x `columns`.
+/// The dimensions of a matrix product: `rows` x `inner` times `inner` x `columns`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dimensions {
     pub(crate) rows: usize,
@@ -19,7 +20,7 @@ pub(crate) struct Dimensions {
     pub(crate) columns: usize,
 }
 
-/// Adds the product of `a` and `b` to `c`.
+/// Adds the product of the matrices `a` and `b`, in row-major order, to `c`.
 pub(crate) fn multiply_add(a: &[f32], b: &[f32], c: &mut [f32], dimensions: Dimensions) {
     let Dimensions { rows, inner, columns } = dimensions;
     assert!(
@@ -58,7 +59,7 @@ struct Panel<'a> {
 }
 
 impl Panel<'_> {
-    /// Adds to the tile of `c` that begins at `row` and `column`.
+    /// Adds the panel's contribution to the tile of `c` that begins at `row` and `column`.
     fn tile<const ROWS: usize, const COLUMNS: usize>(&self, c: &mut [f32], row: usize, column: usize) {
         let a: [&[f32]; ROWS] =
             std::array::from_fn(|index| &self.a[(row + index) * self.inner + self.start..][..self.depth]);
@@ -80,7 +81,7 @@ impl Panel<'_> {
     }
 }
 
-/// Returns the transpose of a matrix with `columns` columns.
+/// Returns the transpose, in a new buffer, of a row-major matrix with `columns` columns.
 #[track_caller]
 pub(crate) fn transpose(pool: &HostPool, matrix: &[f32], columns: usize) -> Result<PoolSlice<f32>, AllocateError> {
     let _temporary_category = pool.category(Category::Temporary);

@@ -15,23 +15,26 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
+    /// Returns zeros of the same shape in new buffers.
     #[track_caller]
     pub(crate) fn zeros_like(&self) -> Result<Self, AllocateError> {
         let pool = self.weights.pool();
         Ok(Self { weights: pool.alloc_zeros(self.weights.len())?, bias: pool.alloc_zeros(self.bias.len())? })
     }
 
+    /// Returns a copy in new buffers.
     #[track_caller]
     pub(crate) fn duplicate(&self) -> Result<Self, AllocateError> {
         let pool = self.weights.pool();
         Ok(Self { weights: pool.clone_htod(&self.weights)?, bias: pool.clone_htod(&self.bias)? })
     }
 
-    /// Returns weights and bias.
+    /// Returns the buffers of the weights and of the bias.
     pub(crate) fn tensors(&self) -> [&PoolSlice<f32>; 2] {
         [&self.weights, &self.bias]
     }
 
+    /// Returns the buffers of the weights and of the bias, mutably.
     pub(crate) fn tensors_mut(&mut self) -> [&mut PoolSlice<f32>; 2] {
         [&mut self.weights, &mut self.bias]
     }
@@ -76,7 +79,8 @@ impl Layer {
         Ok(outputs)
     }
 
-    /// Returns the gradient of the parameters from that of the outputs.
+    /// Returns the gradient of the layer's parameters for a batch: `inputs` are the layer's inputs,
+    /// `outputs` the gradient of its outputs.
     fn parameter_gradient(
         &self,
         pool: &HostPool,
@@ -94,7 +98,8 @@ impl Layer {
         Ok(gradient)
     }
 
-    /// Returns the gradient of the inputs from that of the outputs.
+    /// Returns the gradient of the layer's inputs for a batch; `outputs` is the gradient of its
+    /// outputs.
     fn input_gradient(&self, pool: &HostPool, outputs: &[f32]) -> Result<PoolSlice<f32>, AllocateError> {
         let rows = outputs.len() / self.outputs;
         let transposed_weights = transpose(pool, &self.parameters.weights, self.outputs)?;
@@ -105,6 +110,7 @@ impl Layer {
     }
 }
 
+/// Returns a copy of `values` with negative ones replaced by 0.
 fn relu(pool: &HostPool, values: &[f32]) -> Result<PoolSlice<f32>, AllocateError> {
     let mut positive = pool.alloc_zeros::<f32>(values.len())?;
     positive.iter_mut().zip(values).for_each(|(positive, value)| *positive = value.max(0.0));
@@ -193,7 +199,8 @@ impl Network {
     }
 }
 
-/// Returns the mean cross-entropy of the softmax of `logits`, and its gradient.
+/// Returns the mean cross-entropy of the softmax of `logits` against `labels`, and the gradient of
+/// the logits.
 fn loss_and_gradient(pool: &HostPool, logits: &[f32], labels: &[u8]) -> Result<(f32, PoolSlice<f32>), AllocateError> {
     let _loss_scope = pool.scope("loss");
     let classes = logits.len() / labels.len();
@@ -211,7 +218,7 @@ fn loss_and_gradient(pool: &HostPool, logits: &[f32], labels: &[u8]) -> Result<(
     Ok((loss * scale, gradient))
 }
 
-/// Returns the index of the largest value in each row.
+/// Iterates over the rows of `classes` values and returns the index of the largest value in each.
 pub(crate) fn argmax_rows<'a>(logits: &'a [f32], classes: usize) -> impl Iterator<Item = usize> + 'a {
     logits
         .chunks_exact(classes)

@@ -16,7 +16,7 @@ use crate::data::{Batch, Dataset};
 use crate::digits::{CLASSES, PIXELS};
 use crate::network::{Network, Parameters, argmax_rows};
 
-/// Batches that the loader prepares ahead of the training step.
+/// Number of batches that are kept ready for the next training steps.
 const PREFETCHED_BATCHES: usize = 8;
 
 /// Model, data and speed of a training run.
@@ -142,7 +142,7 @@ struct Training {
     checkpoint: Option<Checkpoint>,
 }
 
-/// A copy of the parameters with the best accuracy so far.
+/// A copy of the parameters that had the best accuracy so far.
 struct Checkpoint {
     accuracy: f32,
     _layers: Vec<Parameters>,
@@ -164,7 +164,7 @@ impl Training {
         Ok(Self { pool, batch_sizes, rng, training_set, prefetched, held_out, network, adam, checkpoint: None })
     }
 
-    /// Prepares batches ahead of their step.
+    /// Prepares batches for the next steps until [`PREFETCHED_BATCHES`] are ready.
     fn prefetch(&mut self) -> Result<(), AllocateError> {
         let _loader_scope = self.pool.scope("loader");
         while self.prefetched.len() < PREFETCHED_BATCHES {
@@ -193,6 +193,7 @@ impl Training {
     /// Returns the share of held-out images that are classified correctly, and keeps the parameters
     /// if they are the best so far.
     fn evaluate(&mut self) -> Result<f32, AllocateError> {
+        /// Number of images that are classified at once.
         const BATCH: usize = 1024;
         let pool = &self.pool;
         let _span = pool.span("evaluate");

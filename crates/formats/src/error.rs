@@ -18,19 +18,22 @@ pub struct ReadError {
 }
 
 impl ReadError {
+    /// Returns the error for a problem at byte `offset` of the input, without a line or a source.
     pub(crate) fn at(offset: usize, message: impl Into<String>) -> Self {
         Self { offset: offset as u64, line_column: None, message: message.into(), is_truncated: false, source: None }
     }
 
-    /// Returns the error for an input that ends too early, at `offset`.
+    /// Returns the error for an input that ends too early, after `offset` bytes.
     pub(crate) fn truncated(offset: usize) -> Self {
         Self { is_truncated: true, ..Self::at(offset, "the file is cut off") }
     }
 
+    /// Adds the line and column of the problem, both from 1.
     pub(crate) fn with_line(self, line: usize, column: usize) -> Self {
         Self { line_column: Some((line, column)), ..self }
     }
 
+    /// Adds the error of the library that could not read the input.
     pub(crate) fn with_source(self, source: impl Error + Send + Sync + 'static) -> Self {
         Self { source: Some(Arc::new(source)), ..self }
     }
@@ -46,7 +49,7 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { offset, message, .. } = self;
         match self.line_column {
-            _ if self.is_truncated => write!(f, "{message} at byte {offset}"),
+            _ if self.is_truncated => write!(f, "{message} at byte {offset}: save or copy it again"),
             Some((line, column)) => write!(f, "at byte {offset} (line {line}, column {column}): {message}"),
             None => write!(f, "at byte {offset}: {message}"),
         }

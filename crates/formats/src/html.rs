@@ -3,21 +3,26 @@
 use base64::engine::general_purpose::STANDARD as BASE64;
 use base64::{DecodeError, Engine as _};
 
+use vramscope_trace::ByteSize;
+
 use crate::error::ReadError;
 use crate::limits::Limits;
 
 /// The start of the element whose text is the recording in base64. Further attributes may follow.
 /// The names of recordings are escaped in the page, so nothing before the element matches.
 const ELEMENT_START: &[u8] = b"<script type=\"application/octet-stream\" id=\"recording\"";
+/// The beginning of the end tag of the element that holds the recording.
 const ELEMENT_END: &[u8] = b"</script";
+/// The first bytes of every HTML export, compared without regard to case.
 const DOCTYPE: &[u8] = b"<!doctype html";
 
-/// Returns true if `bytes` begin an HTML document, which may be an export of vramscope.
+/// Returns true if `bytes` begin with an HTML doctype: the document may be an export of vramscope.
 pub(crate) fn is_html(bytes: &[u8]) -> bool {
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii_start();
     text.get(..DOCTYPE.len()).is_some_and(|start| start.eq_ignore_ascii_case(DOCTYPE))
 }
 
+/// Returns the offset of the first occurrence of `pattern`, which must not be empty.
 fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
     bytes.windows(pattern.len()).position(|window| window == pattern)
 }
@@ -53,8 +58,8 @@ pub fn recording_in_html(bytes: &[u8], limits: &Limits) -> Result<Option<Vec<u8>
     }
     let text = &bytes[start..end];
     let too_large = || {
-        let limit = limits.max_unpacked_bytes;
-        ReadError::at(start, format!("the recording in this HTML page is larger than {limit} bytes"))
+        let limit = ByteSize(limits.max_unpacked_bytes);
+        ReadError::at(start, format!("the recording in this HTML page is larger than the limit of {limit}"))
     };
     // The estimate is at most two bytes too high.
     if base64::decoded_len_estimate(text.len()) as u64 > limits.max_unpacked_bytes.saturating_add(2) {
@@ -115,7 +120,7 @@ mod tests {
         for len in [inside, inside + 5, end - 200] {
             let error = recording_in_html(&page[..len], &Limits::default()).expect_err("the page is cut off");
             assert!(error.is_truncated());
-            assert_eq!(error.to_string(), format!("the file is cut off at byte {len}"));
+            assert_eq!(error.to_string(), format!("the file is cut off at byte {len}: save or copy it again"));
         }
     }
 
@@ -137,6 +142,6 @@ mod tests {
         assert!(recording_in_html(&page(&[7; 500]), &limits).is_ok());
         assert!(recording_in_html(&page(&[7; 501]), &limits).is_err());
         let error = recording_in_html(&page(&[7; 600]), &limits).expect_err("600 bytes are over the limit");
-        assert!(error.message.contains("larger than 500 bytes"), "{error}");
+        assert!(error.message.contains("larger than the limit of 500 B"), "{error}");
     }
 }

@@ -16,13 +16,13 @@ use crate::torch::snapshot::{AnnotationRow, Snapshot};
 use crate::torch::{json, pickle};
 use crate::unpack::is_packed;
 
-/// Events between two progress reports.
+/// Number of events between two calls of the caller's progress function.
 const PROGRESS_EVENTS: u64 = 1 << 16;
 
 /// Name of the device whose memory is pinned host memory.
 const HOST_NAME: &str = "host (pinned)";
-/// Maximum number of idle devices that are listed: more than any machine has, and few enough to
-/// keep the recording of a forged file small.
+/// Maximum number of devices without events or segments that are listed: more than any machine has,
+/// and few enough to keep the recording of a forged file small.
 const MAX_IDLE_DEVICES: usize = 64;
 
 /// Reads a PyTorch snapshot (pickle or JSON) or an RMM log and passes its events to a sink.
@@ -34,9 +34,9 @@ const MAX_IDLE_DEVICES: usize = 64;
 /// The sink receives definitions before the events that use them. If memory was in use before the
 /// first event, it first receives a full state. Events of all devices are ordered by time, events
 /// of the same time by device; the events of one device keep the order of its history. Pinned host
-/// memory is device [`DeviceId::HOST`]. Time 0 is the earliest event; [`RecordingInfo::epoch_unix_ns`] is
-/// its time since 1970. An annotation precedes the first event that is not earlier. If no entry has
-/// a time, event n happens at n microseconds.
+/// memory is device [`DeviceId::HOST`]. Time 0 is the earliest event;
+/// [`RecordingInfo::epoch_unix_ns`] is its time since 1970. An annotation precedes the first event
+/// that is not earlier. If no entry has a time, event n happens at n microseconds.
 ///
 /// ```
 /// use vramscope_formats::{Limits, import};
@@ -44,7 +44,7 @@ const MAX_IDLE_DEVICES: usize = 64;
 ///
 /// let log = b"Thread,Time,Action,Pointer,Size,Stream\n1,12:00:00.5,allocate,0x7f00,256,0x0\n";
 /// let progress = &mut |_done, _total| {};
-/// let (_, summary) = import(log, "log.csv", &Limits::default(), progress, |_| Null).unwrap();
+/// let (_, summary) = import(log, "log.csv", &Limits::default(), progress, |_| NullSink).unwrap();
 /// // The block, and the segment that it shows to exist.
 /// assert_eq!(summary.events, 2);
 /// ```
@@ -68,7 +68,7 @@ pub fn import<S: Sink>(
         Some(InputFormat::Recording) => {
             return Err(ReadError::at(0, "this is already a vramscope recording: open it without importing"));
         }
-        None if is_packed(bytes) => return Err(ReadError::at(0, "this file is packed: unpack it first")),
+        None if is_packed(bytes) => return Err(ReadError::at(0, "this file is compressed: decompress it first")),
         None => {
             return Err(ReadError::at(
                 0,
@@ -93,6 +93,7 @@ pub fn import<S: Sink>(
     Ok((sink, ImportSummary { info, events, contradictions, notes }))
 }
 
+/// Describes the recording to make from a snapshot: its start time, devices and allocator settings.
 fn info(snapshot: &Snapshot, histories: &[DeviceHistory<'_>], name: &str, merger: &HistoryMerger<'_>) -> RecordingInfo {
     let device_info = |history: &DeviceHistory<'_>| DeviceInfo {
         device: history.device,
@@ -118,7 +119,8 @@ fn info(snapshot: &Snapshot, histories: &[DeviceHistory<'_>], name: &str, merger
     }
 }
 
-/// Merges the histories of all devices into one sequence of events, ordered by time.
+/// Merges the devices' histories and the annotations of a snapshot into one sequence, ordered by
+/// time.
 struct HistoryMerger<'a> {
     snapshot: &'a Snapshot,
     /// Time of the earliest event, in microseconds since 1970.
@@ -141,17 +143,22 @@ impl<'a> HistoryMerger<'a> {
         Self { snapshot, epoch_us, annotations, dropped_annotations }
     }
 
+    /// Returns the time of the recording's start in nanoseconds since 1970; 0 if nothing in the
+    /// snapshot has a time.
     fn epoch_unix_ns(&self) -> u64 {
         let has_times = self.snapshot.has_times || !self.annotations.is_empty();
         if has_times { u64::try_from(self.epoch_us).unwrap_or(0).saturating_mul(1000) } else { 0 }
     }
 
+    /// Converts microseconds since 1970 to nanoseconds since the earliest event; 0 for earlier
+    /// times.
     fn time_ns(&self, time_us: i64) -> u64 {
         u64::try_from(time_us.saturating_sub(self.epoch_us)).unwrap_or(0).saturating_mul(1000)
     }
 
-    /// Passes everything to the sink. Returns the number of events, the number of contradictions,
-    /// and notes for the user.
+    /// Passes the initial state, all events and the annotations to the sink, ordered by time.
+    /// `progress` receives the number of events so far and in total. Returns the number of events,
+    /// the number of contradictions, and sentences for the user.
     fn merge<S: Sink>(
         &self,
         mut histories: Vec<DeviceHistory<'_>>,
@@ -198,6 +205,7 @@ impl<'a> HistoryMerger<'a> {
         (events, contradictions, self.notes(&histories))
     }
 
+    /// Converts an annotation for the sink. `at_event` is the number of events before it.
     fn annotation(&self, row: &AnnotationRow, at_event: u64) -> Annotation {
         Annotation {
             device: DeviceId(row.device),
@@ -208,6 +216,8 @@ impl<'a> HistoryMerger<'a> {
         }
     }
 
+    /// Returns sentences for the user about what is missing, assumed or ignored. Call this after
+    /// the last event.
     fn notes(&self, histories: &[DeviceHistory<'_>]) -> Vec<String> {
         let snapshot = self.snapshot;
         let mut notes = Vec::new();
@@ -239,6 +249,7 @@ impl<'a> HistoryMerger<'a> {
     }
 }
 
+/// Passes the sites, strings, frames and stacks that were interned since the last call to the sink.
 fn define_new(sites: &mut SiteInterner, sink: &mut impl Sink) {
     for definition in sites.interner.take_new() {
         sink.define(&definition);

@@ -26,33 +26,35 @@ impl Default for Limits {
 
 /// The error for input that needs more memory than [`Limits::max_bytes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("reading this file takes more memory than the limit")]
+#[error("reading this file takes more memory than the limit: record a shorter history")]
 pub(crate) struct LimitExceeded;
 
-/// The memory that a reader may still allocate.
+/// The memory that a reader may still allocate, in bytes. Readers subtract what they allocate, most
+/// of it by estimates.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     remaining: u64,
 }
 
 impl MemoryBudget {
+    /// Creates a budget of `bytes`.
     pub(crate) fn new(bytes: u64) -> Self {
         Self { remaining: bytes }
     }
 
-    /// Subtracts `bytes` from the budget.
+    /// Subtracts `bytes` from the budget; fails without effect if it has less.
     pub(crate) fn spend(&mut self, bytes: usize) -> Result<(), LimitExceeded> {
         self.remaining = self.remaining.checked_sub(bytes as u64).ok_or(LimitExceeded)?;
         Ok(())
     }
 
-    /// Adds `bytes` back after they were freed.
+    /// Adds `bytes` to the budget that were subtracted before and are freed now.
     pub(crate) fn give_back(&mut self, bytes: usize) {
         self.remaining += bytes as u64;
     }
 
-    /// Appends to a list and spends memory when the list has to grow. It grows by a quarter, which
-    /// wastes less at the end of a long list than doubling.
+    /// Appends an item to a list, and subtracts memory from the budget if the list has to grow. It
+    /// grows by a quarter, which wastes less at the end of a long list than doubling.
     #[inline]
     pub(crate) fn push<T>(&mut self, list: &mut Vec<T>, item: T) -> Result<(), LimitExceeded> {
         if list.len() == list.capacity() {
@@ -62,6 +64,7 @@ impl MemoryBudget {
         Ok(())
     }
 
+    /// Reserves a quarter more elements, at least 16, and subtracts their memory from the budget.
     #[cold]
     fn grow<T>(&mut self, list: &mut Vec<T>) -> Result<(), LimitExceeded> {
         let more = (list.capacity() / 4).max(16);

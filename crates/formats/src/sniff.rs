@@ -46,8 +46,8 @@ pub fn sniff(bytes: &[u8]) -> Option<InputFormat> {
     }
 }
 
-/// Returns true if the first line names the columns of an RMM log. Additional columns are allowed;
-/// empty lines and comments before the header are skipped.
+/// Returns true if the first line of `text` names the columns of an RMM log. More columns are
+/// allowed; empty lines and comments before that line are skipped.
 fn is_rmm_header(text: &[u8]) -> bool {
     let mut lines = text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_start);
     let line = lines.find(|line| !line.is_empty() && !line.starts_with(&[COMMENT])).unwrap_or_default();

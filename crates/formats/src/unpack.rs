@@ -6,14 +6,18 @@ use std::io::{self, Read};
 
 use flate2::bufread::GzDecoder;
 
+use vramscope_trace::ByteSize;
+
 use crate::error::ReadError;
 use crate::html::{is_html, recording_in_html};
 use crate::limits::Limits;
 
+/// The first bytes of every gzip member.
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+/// The first bytes of every zstd frame, little-endian `0xFD2FB528`.
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// Bytes that are decompressed at a time, so that the limit is checked early and a false length in
-/// a header costs nothing.
+/// Number of bytes that are decompressed at a time, so that the limit is checked early and a false
+/// length in a header costs nothing.
 const STEP_BYTES: usize = 1 << 20;
 
 /// Returns true if a file that begins with `head` may have to be [unpacked](unpack()).
@@ -24,7 +28,8 @@ pub fn is_packed(head: &[u8]) -> bool {
     head.starts_with(GZIP_MAGIC) || head.starts_with(ZSTD_MAGIC) || is_skippable_frame(head) || is_html(head)
 }
 
-/// Returns true for a zstd frame that decoders skip; pzstd writes one at the start of its files.
+/// Returns true if `bytes` begin a zstd frame that decoders skip; pzstd writes one at the start of
+/// its files.
 fn is_skippable_frame(bytes: &[u8]) -> bool {
     matches!(bytes, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
 }
@@ -42,7 +47,7 @@ fn is_skippable_frame(bytes: &[u8]) -> bool {
 /// assert!(matches!(plain, Cow::Borrowed(b"{}")));
 ///
 /// let cut_off = unpack(b"\x1f\x8b\x08\0\0", &Limits::default()).unwrap_err();
-/// assert_eq!(cut_off.to_string(), "the file is cut off at byte 5");
+/// assert_eq!(cut_off.to_string(), "the file is cut off at byte 5: save or copy it again");
 /// ```
 ///
 /// # Errors
@@ -73,7 +78,7 @@ fn unpack_gzip(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
     Ok(unpacked)
 }
 
-/// Returns the input without skippable zstd frames at its start.
+/// Returns the rest of `bytes` after the skippable zstd frames at their start.
 fn skip_frames(mut bytes: &[u8]) -> &[u8] {
     while is_skippable_frame(bytes)
         && let Some((len, rest)) = bytes[4..].split_first_chunk()
@@ -111,7 +116,7 @@ fn unpack_zstd(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
     Ok(unpacked)
 }
 
-/// Why decompression stopped.
+/// Why decompression failed.
 enum UnpackError {
     /// The decoder refused the data.
     Data(io::Error),
@@ -122,24 +127,29 @@ enum UnpackError {
 }
 
 impl UnpackError {
-    /// Adds the position: `rest` is the part of `bytes` that the decoder has not consumed.
+    /// Converts this to a read error. `rest` is the part of `bytes` that the decoder has not
+    /// consumed, which gives the position; `format` is the name for the message, such as `gzip`.
     fn into_read_error(self, format: &str, bytes: &[u8], rest: &[u8]) -> ReadError {
         let offset = bytes.len() - rest.len();
         match self {
             Self::Data(error) if is_end_of_input(&error) => ReadError::truncated(bytes.len()).with_source(error),
-            Self::Data(error) => ReadError::at(offset, format!("the {format} data is damaged")).with_source(error),
+            Self::Data(error) => {
+                ReadError::at(offset, format!("the {format} data is damaged: save or copy the file again"))
+                    .with_source(error)
+            }
             Self::TooLarge(limit) => {
-                ReadError::at(offset, format!("the {format} data unpacks to more than {limit} bytes"))
+                let limit = ByteSize(limit);
+                ReadError::at(offset, format!("the {format} data unpacks to more than the limit of {limit}"))
             }
             Self::OutOfMemory => {
-                ReadError::at(offset, format!("the {format} data unpacks to more than fits in memory"))
+                ReadError::at(offset, format!("the {format} data unpacks to more than the free memory of this machine"))
             }
         }
     }
 }
 
-/// Returns true if the decoder needed more input. ruzstd reports this as the innermost of several
-/// nested errors.
+/// Returns true if a decoder failed because its input ended too early. ruzstd reports this as the
+/// innermost of several nested errors.
 fn is_end_of_input(error: &io::Error) -> bool {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         return true;
@@ -155,6 +165,7 @@ fn is_end_of_input(error: &io::Error) -> bool {
     false
 }
 
+/// Appends everything that `reader` decompresses to `unpacked`, up to the limit on unpacked bytes.
 fn decompress(unpacked: &mut Vec<u8>, reader: &mut impl Read, limits: &Limits) -> Result<(), UnpackError> {
     loop {
         let before = unpacked.len();

@@ -12,8 +12,9 @@ use crate::structured_input;
 /// Number of moments of each recording that are compared.
 const COMPARED_MOMENTS: usize = 6;
 
-/// The states of this many moments are kept; of later moments, one in [`KEEP_ONE_IN`].
+/// The states at this many moments are all kept.
 const KEEP_ALL: usize = 200;
+/// Of the moments after the first [`KEEP_ALL`], the state of one in this many is kept.
 const KEEP_ONE_IN: u64 = 16;
 
 /// The contents of a recording according to a decoder.
@@ -32,6 +33,7 @@ struct Decoded {
 }
 
 impl Decoded {
+    /// Decodes `bytes` in random pieces up to the end or the first error.
     fn decode(bytes: &[u8], random: &mut Random) -> Self {
         let mut decoded = Self::default();
         let mut decoder = Decoder::new();
@@ -63,6 +65,7 @@ impl Decoded {
         self.contradictions.iter().any(|number| claimed.iter().any(|claim| claim.contains(number)))
     }
 
+    /// Adds a decoded item and applies it to `state`.
     fn add(&mut self, item: DecodedItem, state: &mut MemoryState) {
         match &item {
             DecodedItem::Event(event) => {
@@ -127,6 +130,8 @@ pub(crate) fn check(bytes: &[u8], sound: bool, random: &mut Random) {
     }
 }
 
+/// Checks that a recording and a decoder found the same, that its items survive encoding, and that
+/// its index opens.
 fn check_equal(bytes: &[u8], recording: &Recording, decoded: &Decoded, random: &mut Random) {
     assert_eq!(recording.events(), decoded.events.len() as u64, "the number of events");
     assert_eq!(recording.first_event(), decoded.first_event.unwrap_or(0), "the first event");
@@ -178,12 +183,13 @@ fn check_index(bytes: &[u8], recording: &Recording, random: &mut Random) {
     }
 }
 
-/// A recording that is opened by its index knows only annotations, not the marks among the events.
+/// Returns true if a recording may have marks: one that is opened by its index knows only
+/// annotations, not the marks among the events.
 fn has_marks(recording: &Recording) -> bool {
     recording.events() > 0
 }
 
-/// Encodes decoded items.
+/// Returns the recording that an encoder writes for decoded items.
 fn encode(items: &[DecodedItem]) -> Vec<u8> {
     let none = RecordingInfo::default();
     let info = items.iter().find_map(|item| if let DecodedItem::Info(info) = item { Some(info) } else { None });

@@ -30,6 +30,8 @@ impl Write for LimitedOutput {
     }
 }
 
+/// Returns the recording in `bytes`; `None` if it is refused or a chunk falsely claims to be
+/// consistent.
 fn recording(bytes: &[u8]) -> Option<Recording> {
     let mut recording = Recording::new();
     recording.push(bytes).ok()?;
@@ -38,7 +40,8 @@ fn recording(bytes: &[u8]) -> Option<Recording> {
     (!consistency_check::has_false_claim(bytes)).then_some(recording)
 }
 
-/// Returns true if there is at least one chunk; without one, even an endless recording is empty.
+/// Returns true if a built recording has at least one chunk; without one, even an endless recording
+/// is empty.
 fn has_head(bytes: &[u8]) -> bool {
     bytes.len() > structured_input::build(&[]).len()
 }
@@ -69,6 +72,7 @@ pub fn analyses(data: &[u8]) {
     export::redact(recording.info(), pieces, Encoder::new).expect("an accepted recording can be read");
 }
 
+/// Checks the lifetimes of a recording's allocations at its first, a random and its last moment.
 fn lifetimes(recording: &Recording, random: &mut Random) {
     let mut builder = LifetimesBuilder::new();
     let mut replay = Replay::new();
@@ -146,13 +150,17 @@ pub fn round_trip(data: &[u8]) {
     let _ = (pickle, again);
 }
 
+/// Returns everything that an encoder wrote, flushed.
 fn bytes_of(mut encoder: Encoder) -> Vec<u8> {
     encoder.flush();
     encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
 }
 
+/// A function that exports a recording as a PyTorch snapshot.
 type Writer = fn(&Recording, &mut dyn Write, export::Progress<'_>) -> Result<(), ExportError>;
 
+/// Exports a recording and imports the result. Returns the exported bytes and the imported
+/// recording; `None` if the format cannot express the recording.
 fn export_and_import(recording: &Recording, write: Writer) -> Option<(Vec<u8>, Recording)> {
     let mut snapshot = Vec::new();
     match write(recording, &mut snapshot, &mut |_, _| {}) {
@@ -178,7 +186,7 @@ fn with_texts(recording: &Recording) -> (Vec<(Event, String)>, MemoryState) {
     (events, without_sites(recording.end_state()))
 }
 
-/// Removes the numbers of sites, which differ between recordings.
+/// Returns a state with all site numbers 0: they differ between recordings.
 fn without_sites(state: &MemoryState) -> MemoryState {
     let mut bare = MemoryState::default();
     for (id, device) in state.devices() {
@@ -193,6 +201,8 @@ fn without_sites(state: &MemoryState) -> MemoryState {
     bare
 }
 
+/// Returns the texts of an event's site and mark, and sets the numbers of both to 0, which makes
+/// events of different recordings comparable.
 fn take_texts(recording: &Recording, kind: &mut EventKind) -> String {
     let definitions = recording.definitions();
     let site = match kind {

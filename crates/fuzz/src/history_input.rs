@@ -5,10 +5,11 @@ use vramscope_trace::{
     MempoolId, PoolKey, PoolKind, RecordingInfo, Sink, Site, SiteId, Stack, StackId, StreamId, StringId,
 };
 
-/// Reads values from the front of bytes; zeros when they are used up.
+/// Takes values from the front of the input; zeros when it is used up.
 struct ByteReader<'a>(&'a [u8]);
 
 impl ByteReader<'_> {
+    /// Returns the next byte; 0 at the end.
     fn byte(&mut self) -> u8 {
         let (byte, rest) = self.0.split_first().map_or((0, self.0), |(&byte, rest)| (byte, rest));
         self.0 = rest;
@@ -27,24 +28,29 @@ impl ByteReader<'_> {
         }
     }
 
+    /// Returns a site number below 9; some are not defined.
     fn site(&mut self) -> SiteId {
         SiteId(u32::from(self.byte() % 9))
     }
 
+    /// Returns one of three streams.
     fn stream(&mut self) -> StreamId {
         StreamId(u64::from(self.byte() % 3))
     }
 
+    /// Returns a pool of either size class, the default one or one of a few private ones.
     fn pool(&mut self) -> PoolKey {
         let byte = self.byte();
         let kind = if byte & 1 == 0 { PoolKind::Small } else { PoolKind::Large };
         PoolKey { kind, owner: MempoolId(u64::from(byte >> 6), u64::from(byte >> 7)) }
     }
 
+    /// Returns any stage of an annotation or mark.
     fn stage(&mut self) -> AnnotationStage {
         [AnnotationStage::Instant, AnnotationStage::Begin, AnnotationStage::End][usize::from(self.byte() % 3)]
     }
 
+    /// Returns an event of the kind that `code` selects; 17 and above are gaps.
     fn kind(&mut self, code: u8) -> EventKind {
         let (address, site) = (self.number(), self.site());
         match code {
@@ -79,6 +85,7 @@ impl ByteReader<'_> {
         }
     }
 
+    /// Returns a definition with small numbers, which may refer to undefined ones.
     fn definition(&mut self) -> Definition {
         let mut small = || u32::from(self.byte() % 8);
         let numbers = [small(), small(), small()];

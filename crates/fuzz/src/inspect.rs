@@ -27,6 +27,7 @@ pub(crate) fn inspect(recording: &Recording, random: &mut Random) {
     inspect_moments(recording, random);
 }
 
+/// Queries a device's counters and metrics over valid and invalid ranges of time.
 fn inspect_timeline(recording: &Recording, device: DeviceId, random: &mut Random) {
     let (start, end) = (recording.start_ns(), recording.end_ns());
     let cut = |random: &mut Random| if random.below(3) == 0 { random.next() } else { random.below(end.max(1)) };
@@ -53,6 +54,7 @@ fn inspect_timeline(recording: &Recording, device: DeviceId, random: &mut Random
     }
 }
 
+/// Checks that all shares are between 0 and 1.
 fn check_shares(metrics: &vramscope_trace::Metrics) {
     let shares = [
         metrics.fragmentation(),
@@ -64,6 +66,7 @@ fn check_shares(metrics: &vramscope_trace::Metrics) {
     let _ = (metrics.rounding_waste_bytes(), metrics.unallocated_bytes());
 }
 
+/// Seeks to moments inside and outside the recording and inspects the states found.
 fn inspect_moments(recording: &Recording, random: &mut Random) {
     let (first, end) = (recording.first_event(), recording.end_event());
     let time = recording.event_at_time(random.next());
@@ -82,7 +85,7 @@ fn inspect_moments(recording: &Recording, random: &mut Random) {
     let _ = replay.play(recording, first, end);
 }
 
-/// Inspects a device at a moment.
+/// Checks the invariants of a device's state at a moment: counters, segments, blocks and metrics.
 pub(crate) fn inspect_device(device: &DeviceState) {
     let (counters, free) = (device.counters(), device.free_space());
     assert!(free.largest <= free.total && (0.0..=1.0).contains(&free.fragmentation()), "free space adds up");

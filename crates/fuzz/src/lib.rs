@@ -45,7 +45,7 @@ pub struct Target {
     pub words: &'static [&'static [u8]],
 }
 
-/// All targets.
+/// All targets: each has a name, the function, seeds, and words to insert.
 pub const TARGETS: [Target; 15] = [
     Target { name: "recording", run: recording, seeds: seeds::files, words: &[] },
     Target { name: "chunks", run: chunks, seeds: seeds::structured_inputs, words: CHUNK_MARKERS },
@@ -78,12 +78,15 @@ const MAGIC: &[&[u8]] = &[
     b"</script>",
 ];
 
+/// The markers of a structured input: the beginning of each kind of chunk, and of a column.
 const CHUNK_MARKERS: &[&[u8]] =
     &[b"\xfe#K\x01\0", b"\xfe#K\x02\0", b"\xfe#K\x03\0", b"\xfe#K\x04\0", b"\xfe#K\x05\0", b"\xfe#C"];
 
+/// Words, pointers, times and line ends of RMM logs.
 const LOG_WORDS: &[&[u8]] =
     &[b"allocate", b"free", b"allocate failure", b"0x", b"(nil)", b"00:00:00.000001", b"1700000000.123456", b"\r\n"];
 
+/// Names of the allocator's settings.
 const SETTINGS: &[&[u8]] = &[
     b"max_split_size_mb:",
     b"roundup_power2_divisions:[",

@@ -4,10 +4,11 @@ use crate::random::Random;
 
 /// Values at the limits of integer types.
 const BOUNDARY_VALUES: [u64; 8] = [0, 1, 0x7f, 0x80, 0xff, 0xffff, 1 << 31, u64::MAX];
-/// Maximum length of an input.
+/// Maximum length of a mutated input, in bytes.
 const MAX_LEN: usize = 64 << 10;
 
-/// Mutates `input` in some places; `other` is another input that parts are copied from.
+/// Changes `input` in up to six places. Parts are copied from `other`, another input, and from
+/// `words`.
 pub fn mutate(input: &mut Vec<u8>, other: &[u8], words: &[&[u8]], random: &mut Random) {
     for _ in 0..=random.below(6) {
         let at = random.index(input.len() + 1);
@@ -42,6 +43,7 @@ pub fn mutate(input: &mut Vec<u8>, other: &[u8], words: &[&[u8]], random: &mut R
     input.truncate(MAX_LEN);
 }
 
+/// Inserts bytes at index `at`.
 fn insert(input: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     input.splice(at..at, bytes.iter().copied());
 }

@@ -11,7 +11,7 @@ pub(crate) const LIMITS: Limits = Limits { max_bytes: 64 << 20, max_unpacked_byt
 /// The beginning of an HTML export, up to the recording.
 const HTML_START: &[u8] = b"<!doctype html><script type=\"application/octet-stream\" id=\"recording\">";
 
-/// A sink that tracks the memory state.
+/// A sink that tracks the memory state and counts events.
 #[derive(Default)]
 struct StateTracker {
     state: MemoryState,
@@ -28,6 +28,8 @@ impl Sink for StateTracker {
     }
 }
 
+/// Imports `bytes` and checks that progress, the number of events and the state add up; errors are
+/// fine.
 fn read(bytes: &[u8]) {
     let (mut last, mut total) = (0, 0);
     let mut progress = |done, of| {

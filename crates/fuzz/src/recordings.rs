@@ -44,6 +44,7 @@ pub fn chunks(data: &[u8]) {
     open(whole, &mut random);
 }
 
+/// Appends the index of `recording` to its bytes, if the recording is complete.
 fn with_index(recording: &Recording, mut bytes: Vec<u8>) -> Vec<u8> {
     if recording.finish().is_ok() {
         bytes.extend(recording.index().into_iter().flat_map(|chunk| chunk.bytes));
@@ -65,6 +66,7 @@ struct IndexBase {
     bytes: Vec<u8>,
 }
 
+/// Returns the recordings that [`index`] adds an index to, each without its own.
 fn bases() -> &'static [IndexBase] {
     static BASES: OnceLock<Vec<IndexBase>> = OnceLock::new();
     BASES.get_or_init(|| {

@@ -10,7 +10,7 @@ use vramscope_trace::Recording;
 use crate::random::Random;
 use crate::{history_input, structured_input};
 
-/// Larger seeds are cut, because short inputs run faster.
+/// Maximum length of a seed, in bytes: longer ones are cut, because short inputs run faster.
 const MAX_SEED_LEN: usize = 64 << 10;
 /// Lengths of the generated histories, in bytes.
 const HISTORIES: [usize; 5] = [12, 60, 200, 700, 2000];
@@ -25,11 +25,12 @@ fn snapshots() -> Vec<Vec<u8>> {
     paths.into_iter().map(|path| fs::read(path).expect("a snapshot of the repository can be read")).collect()
 }
 
+/// Returns the contents of a compressed snapshot of the repository.
 fn unpacked(file: &[u8]) -> Vec<u8> {
     unpack(file, &Limits::default()).map(Cow::into_owned).expect("a snapshot of the repository can be unpacked")
 }
 
-/// Generates inputs for [`history_input`].
+/// Generates inputs for [`history_input`], one of each length in [`HISTORIES`].
 fn histories() -> Vec<Vec<u8>> {
     let generate = |(seed, &length): (usize, &usize)| {
         let mut random = Random::new(seed as u64 * 2 + 77);
@@ -205,6 +206,7 @@ pub(crate) fn links() -> Vec<Vec<u8>> {
         .to_vec()
 }
 
+/// Cuts seeds that are longer than [`MAX_SEED_LEN`].
 fn truncated(seeds: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
     seeds
         .map(|mut seed| {

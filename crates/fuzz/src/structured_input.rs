@@ -19,27 +19,35 @@ use std::ops::Range;
 
 use xxhash_rust::xxh3::Xxh3;
 
+/// Begins a chunk of a structured input.
 const CHUNK_MARK: [u8; 3] = *b"\xfe#K";
+/// Begins a column of a structured input.
 const COLUMN_MARK: [u8; 3] = *b"\xfe#C";
+/// Bytes of a chunk's header in a recording.
 const HEADER_LEN: usize = 32;
+/// Bytes of a recording's preamble.
 const PREAMBLE_LEN: usize = 12;
 /// Maximum size of all columns of a built recording before compression: enough to reveal memory
 /// that grows faster than the input.
 pub(crate) const MAX_BUILT_LEN: usize = 1 << 20;
 
-/// The kinds of chunks with columns, and the number of integers and of bytes before the columns.
+/// The chunks with columns: their kind, and the number of integers and of bytes before the columns.
 const PREFIXES: [(u8, usize, usize); 5] = [(2, 4, 0), (3, 2, 1), (4, 3, 0), (5, 1, 0), (INDEX, 5, 0)];
 /// The kind of an index chunk.
 pub const INDEX: u8 = 0x40;
 
+/// Packing of data that is not compressed.
 const PLAIN: u8 = 0;
+/// Packing of data that is an LZ4 block.
 const LZ4: u8 = 1;
+/// Packing of data that is a zstd frame.
 const ZSTD: u8 = 2;
 
-/// Reads values from the front of bytes; zeros when they are used up.
+/// Takes values from the front of a structured input; zeros when it is used up.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
+    /// Returns the next `N` bytes.
     fn take<const N: usize>(&mut self) -> [u8; N] {
         let (now, later) = self.0.split_at(N.min(self.0.len()));
         self.0 = later;
@@ -47,7 +55,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Splits bytes at each `mark`. Returns the part before the first mark and the reader after each.
+/// Splits bytes at each `mark`. Returns the part before the first mark and the part after each.
 fn split<'a>(bytes: &'a [u8], mark: &'a [u8; 3]) -> (&'a [u8], Vec<&'a [u8]>) {
     let at: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(mark)).collect();
     let ends = at.iter().skip(1).copied().chain([bytes.len()]);
@@ -55,6 +63,8 @@ fn split<'a>(bytes: &'a [u8], mark: &'a [u8; 3]) -> (&'a [u8], Vec<&'a [u8]>) {
     (&bytes[..at.first().copied().unwrap_or(bytes.len())], pieces)
 }
 
+/// Appends a number in groups of 7 bits, the lowest first; the high bit marks all but the last
+/// byte.
 fn put_varint(out: &mut Vec<u8>, mut value: usize) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -63,6 +73,7 @@ fn put_varint(out: &mut Vec<u8>, mut value: usize) {
     out.push(value as u8);
 }
 
+/// Compresses data; returns the packing used, [`PLAIN`] for an unknown one, and the stored bytes.
 fn pack(packing: u8, raw: &[u8]) -> (u8, Vec<u8>) {
     match packing {
         LZ4 => (LZ4, lz4_flex::block::compress(raw)),
@@ -71,7 +82,8 @@ fn pack(packing: u8, raw: &[u8]) -> (u8, Vec<u8>) {
     }
 }
 
-/// Builds the payload of a chunk.
+/// Builds the payload of a chunk from its prefix and columns. `remaining` is the number of bytes
+/// that columns may still have before compression.
 fn payload(body: &[u8], packing_flags: u8, remaining: &mut usize) -> Vec<u8> {
     let (prefix, columns) = split(body, &COLUMN_MARK);
     let mut payload = prefix.to_vec();
@@ -94,7 +106,8 @@ fn payload(body: &[u8], packing_flags: u8, remaining: &mut usize) -> Vec<u8> {
     payload
 }
 
-/// Builds a chunk with a matching length and checksum.
+/// Builds a chunk with a matching length and checksum. `raw` is its payload before compression, to
+/// whose recorded length `length_error` is added.
 pub(crate) fn chunk(
     kind: u8,
     packing: u8,
@@ -116,6 +129,7 @@ pub(crate) fn chunk(
     bytes
 }
 
+/// Returns the preamble of a recording of the current version.
 fn preamble() -> [u8; PREAMBLE_LEN] {
     let mut bytes = [0; PREAMBLE_LEN];
     bytes[..8].copy_from_slice(&vramscope_trace::MAGIC);
@@ -155,20 +169,23 @@ pub fn build_payload(input: &[u8], packing_flags: u8) -> Vec<u8> {
     payload(input, packing_flags, &mut { MAX_BUILT_LEN })
 }
 
-/// Reads a valid recording.
+/// Takes values from the front of a valid recording; panics at its end.
 struct RecordingReader<'a>(&'a [u8]);
 
 impl<'a> RecordingReader<'a> {
+    /// Returns the next `len` bytes.
     fn bytes(&mut self, len: usize) -> &'a [u8] {
         let (now, later) = self.0.split_at(len);
         self.0 = later;
         now
     }
 
+    /// Returns the next byte.
     fn byte(&mut self) -> u8 {
         self.bytes(1)[0]
     }
 
+    /// Returns the next number, as [`put_varint`] writes it.
     fn varint(&mut self) -> usize {
         let mut value = 0;
         for shift in (0..).step_by(7) {
@@ -182,6 +199,7 @@ impl<'a> RecordingReader<'a> {
     }
 }
 
+/// Decompresses the stored bytes of a valid recording to `raw_len` bytes.
 fn unpack(packing: u8, stored: &[u8], raw_len: usize) -> Vec<u8> {
     match packing {
         LZ4 => lz4_flex::block::decompress(stored, raw_len).expect("the recording is valid"),
@@ -211,21 +229,24 @@ pub fn from_payload(kind: u8, payload: &[u8]) -> Vec<u8> {
     input
 }
 
-/// A chunk of a recording.
+/// A chunk of a recording: its header, and its payload as stored.
 struct StoredChunk<'a> {
     header: [u8; HEADER_LEN],
     bytes: &'a [u8],
 }
 
 impl StoredChunk<'_> {
+    /// Returns the number of events, from the header.
     fn events(&self) -> u32 {
         u32::from_le_bytes(Fields(&self.header[12..]).take())
     }
 
+    /// Returns the number of the first event, from the header.
     fn first_event(&self) -> u64 {
         u64::from_le_bytes(Fields(&self.header[16..]).take())
     }
 
+    /// Returns the payload, decompressed.
     fn payload(&self) -> Vec<u8> {
         unpack(self.header[1], self.bytes, u32::from_le_bytes(Fields(&self.header[8..]).take()) as usize)
     }
@@ -255,8 +276,9 @@ pub fn index_payload(recording: &[u8]) -> Option<Vec<u8>> {
 /// Returns the event numbers of the chunks that claim to be consistent, for a recording whose
 /// chunks can be read.
 pub(crate) fn claimed_consistent(recording: &[u8]) -> Vec<Range<u64>> {
-    /// The kind of an event chunk, and the bit of its claim.
+    /// The kind of an event chunk.
     const EVENTS: u8 = 3;
+    /// The flag by which an event chunk claims that its events are consistent.
     const CONSISTENT: u8 = 2;
     let of_chunk = |chunk: StoredChunk<'_>| {
         if chunk.header[0] != EVENTS {

@@ -7,26 +7,29 @@ use std::path::PathBuf;
 
 use vramscope_collector::{Address, Keep, Overflow, PUSH_VARIABLE, TlsFiles, Token, parse_keep_bytes, parse_time};
 
-/// Address to serve the page on, such as `127.0.0.1:7791`; port 0 picks a free port.
+/// Variable with the address to serve the page on, such as `127.0.0.1:7791`; port 0 picks a free
+/// port.
 const LISTEN: &str = "VRAMSCOPE_LISTEN";
-/// Access token of the page.
+/// Variable with the access token of the page.
 const TOKEN: &str = "VRAMSCOPE_TOKEN";
-/// Additional host names of the page, separated by commas.
+/// Variable with additional host names under which the page may be opened, separated by commas.
 const ALLOW_HOST: &str = "VRAMSCOPE_ALLOW_HOST";
-/// Certificate to serve the page over HTTPS with.
+/// Variable with the file of the certificate for serving the page over HTTPS.
 const TLS_CERT: &str = "VRAMSCOPE_TLS_CERT";
-/// Private key of the certificate.
+/// Variable with the file of the certificate's private key.
 const TLS_KEY: &str = "VRAMSCOPE_TLS_KEY";
-/// File to write the recording to.
+/// Variable with the file to write the recording to.
 const RECORD: &str = "VRAMSCOPE_RECORD";
-/// Largest size of the file, such as `500M`; it keeps the newest part of the recording.
+/// Variable with the largest size of the file, such as `500M`; it keeps the newest part of the
+/// recording.
 const KEEP_BYTES: &str = "VRAMSCOPE_KEEP_BYTES";
-/// Duration of the newest part that the file keeps, such as `1h`.
+/// Variable with the duration of the newest part that the file keeps, such as `1h`.
 const KEEP: &str = "VRAMSCOPE_KEEP";
-/// What happens when the program is faster than the recorder: `wait` or `drop`.
+/// Variable with what happens when the program is faster than the recorder: `wait` or `drop`.
 const OVERFLOW: &str = "VRAMSCOPE_OVERFLOW";
 
-/// Where the recording goes and who may see it. An empty variable counts as unset.
+/// Where the recording goes, who may see it, and how much is kept, from the environment variables.
+/// An empty variable counts as unset.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordingOptions {
     /// Address to serve the page on.
@@ -48,14 +51,16 @@ pub(crate) struct RecordingOptions {
 }
 
 impl RecordingOptions {
-    /// Returns what happens when the program is faster than the recorder. By default the program
-    /// waits if there is a file, so that the file has every event, and never waits for viewers.
+    /// Returns whether the program waits or events are dropped when the program is faster than the
+    /// recorder. By default the program waits if there is a file, so that the file has every event,
+    /// and never waits for viewers.
     pub(crate) fn overflow(&self, has_file: bool) -> Overflow {
         self.overflow.unwrap_or(if has_file { Overflow::Wait } else { Overflow::Drop })
     }
 }
 
-/// An environment variable with an invalid value.
+/// An environment variable with an invalid value: its name, why it is invalid, and what happens
+/// without it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EnvError {
     variable: &'static str,
@@ -96,7 +101,8 @@ pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> (RecordingOpt
     (RecordingOptions { listen, token, allow_hosts, tls, record, keep, overflow, push }, errors)
 }
 
-/// Returns the parsed value; `None` if the variable is unset, or invalid, which adds an error.
+/// Returns the parsed value of a variable; `None` if it is unset or invalid. An invalid value adds
+/// an error that says the consequence.
 fn parse_value<V, T>(
     variable: &'static str,
     value: Option<V>,
@@ -110,18 +116,23 @@ fn parse_value<V, T>(
     })
 }
 
+/// Wraps a parser of text as one of an environment variable's value. Bytes that are not Unicode are
+/// replaced before.
 fn from_text<T>(parse: impl FnOnce(&str) -> Result<T, String>) -> impl FnOnce(OsString) -> Result<T, String> {
     |value| parse(&value.to_string_lossy())
 }
 
+/// Parses an access token; fails with the reason for the user, as do the other parsers.
 fn parse_token(text: &str) -> Result<Token, String> {
     Token::new(text).map_err(|error| error.to_string())
 }
 
+/// Parses the URL of the server to push to, such as `ws://host:7791/?token=secret`.
 fn parse_push(url: &str) -> Result<Address, String> {
     Address::parse(url).map_err(|error| error.to_string())
 }
 
+/// Converts the paths of a certificate and its key; fails unless both are set.
 fn parse_tls(files: [Option<OsString>; 2]) -> Result<TlsFiles, String> {
     match files.map(|file| file.map(PathBuf::from)) {
         [Some(certificate), Some(key)] => Ok(TlsFiles { certificate, key }),
@@ -129,12 +140,13 @@ fn parse_tls(files: [Option<OsString>; 2]) -> Result<TlsFiles, String> {
     }
 }
 
-/// Splits a list at its commas. The server checks the names.
+/// Splits host names at commas, without blanks and empty names. The server checks the names.
 fn split_names(value: OsString) -> Vec<String> {
     let names = value.to_string_lossy();
     names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
+/// Parses `wait` or `drop`.
 fn parse_overflow(text: &str) -> Result<Overflow, String> {
     match text {
         "wait" => Ok(Overflow::Wait),
@@ -143,6 +155,7 @@ fn parse_overflow(text: &str) -> Result<Overflow, String> {
     }
 }
 
+/// Resolves an address such as `127.0.0.1:7791` or `localhost:7791`; the first one counts.
 fn parse_address(value: OsString) -> Result<SocketAddr, String> {
     let expected = || format!("expected an address such as 127.0.0.1:7791, not {value:?}");
     let text = value.to_str().ok_or_else(expected)?;

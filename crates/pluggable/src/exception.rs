@@ -12,15 +12,20 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 // SAFETY: Both are declared as in POSIX.
 unsafe extern "C" {
+    /// Returns the loaded library with this file name; null if `flags` forbid to load it or it is
+    /// missing.
     fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
+    /// Returns the address of a library's function or variable; null if it has none of this name.
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
+/// Flag of `dlopen` that resolves all functions at once; one resolution flag is required.
 const RTLD_NOW: c_int = 2;
-/// Returns the library only if it is loaded (the value on Linux).
+/// Flag of `dlopen` that returns the library only if it is already loaded (the value on Linux).
 const RTLD_NOLOAD: c_int = 4;
 
-/// `std::__throw_runtime_error(char const*)`.
+/// The signature of `std::__throw_runtime_error(char const*)`, which throws a C++ exception with a
+/// copy of the message.
 ///
 /// # Safety
 /// The argument points to a string that ends with a 0.
@@ -32,7 +37,7 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// An exception that is ready to be thrown and needs no drop.
+/// A C++ exception (`std::runtime_error`) that is ready to be thrown. It needs no drop.
 #[derive(Clone, Copy)]
 pub(crate) struct Exception {
     throw: ThrowRuntimeError,
@@ -65,7 +70,8 @@ impl Exception {
     }
 }
 
-/// Returns the function of the libstdc++ in this process, if it has one.
+/// Returns `std::__throw_runtime_error` of the libstdc++ in this process; `None` if no libstdc++ is
+/// loaded.
 fn find_throw_function() -> Option<ThrowRuntimeError> {
     // Neither a lock nor a `OnceLock`: in a forked child, another thread of the parent may have
     // held it.

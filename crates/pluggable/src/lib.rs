@@ -44,6 +44,7 @@ use crate::cuda_devices::CudaDevices;
 use crate::exception::Exception;
 use crate::process::ProcessState;
 
+/// The library's state, created by the first call of any function that needs it.
 static PROCESS: OnceLock<ProcessState<CudaDevices>> = OnceLock::new();
 
 /// Returns the process's state, created by the first call; `None` in a forked child.
@@ -53,11 +54,13 @@ fn process() -> Option<&'static ProcessState<CudaDevices>> {
     if lifecycle::is_forked_child() { None } else { Some(PROCESS.get_or_init(initialize)) }
 }
 
-/// Returns the process's state if it exists; `None` in a forked child.
+/// Returns the process's state; `None` if no function has created it yet, and in a forked child.
 fn existing_process() -> Option<&'static ProcessState<CudaDevices>> {
     if lifecycle::is_forked_child() { None } else { PROCESS.get() }
 }
 
+/// Creates the state from the environment variables, and installs the log and the handlers for exit
+/// and fork.
 #[cold]
 fn initialize() -> ProcessState<CudaDevices> {
     log::install();
@@ -68,6 +71,8 @@ fn initialize() -> ProcessState<CudaDevices> {
     ProcessState::new(CudaDevices, settings, options, Arc::new(log::print))
 }
 
+/// Runs when the process exits: completes the recording's file and ends the server. Pools keep
+/// working.
 extern "C" fn at_exit() {
     catch_panic("exit handler", (), || {
         if let Some(process) = existing_process() {
@@ -87,7 +92,7 @@ fn catch_panic<T>(name: &str, default: T, body: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Prints the error of a function that cannot return one.
+/// Prints the error of the C function `name`, which cannot return one, to stderr.
 fn print_error<E: ToString>(name: &str, result: Result<(), E>) {
     if let Err(error) = result
         && !lifecycle::is_exiting()
@@ -130,11 +135,14 @@ pub extern "C-unwind" fn vramscope_malloc(size: usize, device: c_int, stream: *m
     }
 }
 
-/// Does the work of [`vramscope_malloc`] and returns the exception that it throws.
+/// Does the work of [`vramscope_malloc`]: returns the address, or the exception that it is to
+/// throw.
 #[inline]
 fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<*mut c_void, Exception> {
     let Some(process) = process() else {
-        return fail("vramscope: cannot allocate in a forked process: CUDA does not work there");
+        return fail(
+            "vramscope: cannot allocate in a forked process, where CUDA does not work: start processes with spawn",
+        );
     };
     match process.allocate(size as u64, device, StreamId(stream.expose_provenance() as u64)) {
         Ok(Some(address)) => Ok(ptr::with_exposed_provenance_mut(address as usize)),
@@ -147,7 +155,8 @@ fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<*mut c_vo
 /// null.
 #[cold]
 fn fail(reason: &str) -> Result<*mut c_void, Exception> {
-    /// The last printed reason, so that a thousand failing requests print it once.
+    /// The reason of a failed request that was printed last, so that a thousand failing requests
+    /// print it once.
     static LAST_PRINTED: Mutex<String> = Mutex::new(String::new());
     if let Some(exception) = Exception::new(reason) {
         return Err(exception);

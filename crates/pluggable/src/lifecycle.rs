@@ -14,15 +14,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::log;
 
+/// A function that the C library calls at a fork or at exit.
 type Handler = extern "C" fn();
 
 // SAFETY: Both are declared as in POSIX and C; `None` is a null pointer.
 unsafe extern "C" {
+    /// Registers functions to call at each fork: before it, then in the parent, and in the child.
+    /// Returns 0 or an error code.
     fn pthread_atfork(prepare: Option<Handler>, parent: Option<Handler>, child: Option<Handler>) -> c_int;
+    /// Registers a function to call when the process exits. Returns 0 if it was registered.
     fn atexit(handler: Handler) -> c_int;
 }
 
+/// True in a forked child; see [`is_forked_child`].
 static FORKED: AtomicBool = AtomicBool::new(false);
+/// True while the process exits; see [`is_exiting`].
 static EXITING: AtomicBool = AtomicBool::new(false);
 
 /// Returns true in a forked child of the process that called [`install_handlers`].
@@ -30,7 +36,7 @@ pub(crate) fn is_forked_child() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
-/// Marks the process as exiting.
+/// Marks the process as exiting; [`is_exiting`] returns true from now on.
 pub(crate) fn set_exiting() {
     EXITING.store(true, Ordering::Relaxed);
 }
@@ -41,6 +47,7 @@ pub(crate) fn is_exiting() -> bool {
     EXITING.load(Ordering::Relaxed)
 }
 
+/// Marks this process as a forked child. Runs in the child, after each fork.
 extern "C" fn set_forked() {
     FORKED.store(true, Ordering::Relaxed);
 }

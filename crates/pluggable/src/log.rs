@@ -8,20 +8,21 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
-/// A function that receives messages. It is passed as an argument, so that tests can collect them.
+/// A function that receives messages for the user, one line each. It is passed as an argument, so
+/// that tests can collect them.
 pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Writes a message to stderr.
+/// Writes a message to stderr as a line that begins with `vramscope: `.
 pub(crate) fn print(message: &str) {
     // A single write keeps lines of several threads and processes apart. Ignore errors on stderr.
     let _ = io::stderr().write_all(format!("vramscope: {message}\n").as_bytes());
 }
 
-/// Prints the warnings that vramscope's own crates log.
+/// A `tracing` layer that prints warnings and errors of vramscope's own crates to stderr.
 struct WarningLayer;
 
-/// Installs the printing of logged warnings. The libraries in this process have their own
-/// `tracing`, so no other subscriber is replaced.
+/// Installs the layer that prints warnings of vramscope's crates. The libraries in this process
+/// have their own `tracing`, so no other subscriber is replaced.
 pub(crate) fn install() {
     // The only failure is a second call, and the first stays in effect.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(WarningLayer));
@@ -39,7 +40,7 @@ impl<S: Subscriber> Layer<S> for WarningLayer {
     }
 }
 
-/// The text of an event: its message, then its other fields.
+/// The text of a logged event: its message, then its other fields as `name=value`.
 #[derive(Default)]
 struct Line(String);
 

@@ -12,13 +12,13 @@ use vramscope_collector::{
     AllocateError, Content, Controls, DevicePool, FreeError, Hub, MemoryDevice, Server, ServerOptions, Settings,
 };
 use vramscope_pool::CaptureFilter;
-use vramscope_trace::{DeviceId, DeviceInfo, MempoolId, NullSink, StreamId};
+use vramscope_trace::{Count, DeviceId, DeviceInfo, MempoolId, NullSink, StreamId};
 
 use crate::environment::RecordingOptions;
 use crate::log::Log;
 use crate::recording::ProcessRecording;
 
-/// A source of devices.
+/// Lists and opens the devices that pools allocate from: GPUs, or host memory in tests.
 pub(crate) trait DeviceSource: Send + Sync + 'static {
     /// The device that a pool allocates from.
     type Device: MemoryDevice;
@@ -30,7 +30,7 @@ pub(crate) trait DeviceSource: Send + Sync + 'static {
     fn open(&self, number: u16) -> Result<Self::Device, String>;
 }
 
-/// Why a request failed.
+/// Why the program's request for memory failed.
 #[derive(Debug, PartialEq)]
 pub(crate) enum RequestError {
     /// The device has no pool, for this reason.
@@ -53,7 +53,7 @@ impl fmt::Display for RequestError {
     }
 }
 
-/// A device and its pool.
+/// The pool of a device and the settings that it will be created with.
 struct DeviceSlot<D: MemoryDevice> {
     /// The share of the device's memory that the pool may reserve, if it was set.
     fraction: Mutex<Option<f64>>,
@@ -62,7 +62,7 @@ struct DeviceSlot<D: MemoryDevice> {
 }
 
 impl<D: MemoryDevice> DeviceSlot<D> {
-    /// Returns the pool if it exists.
+    /// Returns the pool; `None` if the device was not used yet or its pool could not be created.
     fn existing_pool(&self) -> Option<&DevicePool<D>> {
         self.pool.get()?.as_ref().ok()
     }
@@ -89,6 +89,7 @@ pub(crate) struct ProcessState<S: DeviceSource> {
     recording: OnceLock<Option<ProcessRecording>>,
 }
 
+/// Locks a mutex, also after a thread panicked while it held the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Guarded values are replaced as a whole, so a panic leaves none half set.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -125,26 +126,34 @@ impl<S: DeviceSource> ProcessState<S> {
         }
     }
 
+    /// Returns a device's number and slot; `None` if this process sees no such device.
     fn slot(&self, device: i32) -> Option<(u16, &DeviceSlot<S::Device>)> {
         let number = u16::try_from(device).ok()?;
         self.slots.get(usize::from(number)).map(|slot| (number, slot))
     }
 
-    /// Returns the device's pool, creating it on first use, or why it has none.
+    /// Returns the device's pool, which the first call creates. Fails with why the device has none.
     #[inline]
     fn pool(&self, device: i32) -> Result<&DevicePool<S::Device>, String> {
         let (number, slot) = self.slot(device).ok_or_else(|| self.missing_device(device))?;
         slot.pool.get().unwrap_or_else(|| self.create_pool(number, slot)).as_ref().map_err(String::clone)
     }
 
+    /// Returns why a device has no pool, for a message: there is no such device, or no device could
+    /// be used.
     #[cold]
     fn missing_device(&self, device: i32) -> String {
         match self.failure.as_str() {
-            "" => format!("there is no device {device}; this process sees {}", self.device_infos.len()),
+            "" => {
+                let devices = Count(self.device_infos.len() as u64).of("device", "devices");
+                format!("there is no device {device}: this process sees {devices}")
+            }
             reason => reason.to_owned(),
         }
     }
 
+    /// Creates the device's pool, unless another thread just did, and returns it or why it cannot
+    /// be created.
     #[cold]
     fn create_pool<'a>(
         &self,
@@ -156,6 +165,8 @@ impl<S: DeviceSource> ProcessState<S> {
         slot.pool.get_or_init(|| self.open(number, *fraction))
     }
 
+    /// Opens a device and creates its pool; the first one also starts the recording. `fraction` is
+    /// the share of the device's memory that the pool may reserve.
     fn open(&self, number: u16, fraction: Option<f64>) -> Result<DevicePool<S::Device>, String> {
         let device = self.source.open(number).map_err(|reason| format!("device {number}: {reason}"))?;
         let mut settings = self.settings.clone();
@@ -181,19 +192,21 @@ impl<S: DeviceSource> ProcessState<S> {
         })
     }
 
-    /// Returns the existing pools with the numbers of their devices.
+    /// Iterates over the pools created so far, with the numbers of their devices.
     fn pools(&self) -> impl Iterator<Item = (u16, &DevicePool<S::Device>)> {
         (0..).zip(self.slots.iter().map(DeviceSlot::existing_pool)).filter_map(|(number, pool)| Some((number, pool?)))
     }
 
-    /// Allocates `bytes` of device memory and returns its address; `None` for 0 bytes.
+    /// Allocates `bytes` of device memory for use on `stream` and returns its address; `None` for 0
+    /// bytes.
     #[inline]
     pub(crate) fn allocate(&self, bytes: u64, device: i32, stream: StreamId) -> Result<Option<u64>, RequestError> {
         let pool = self.pool(device).map_err(RequestError::NoPool)?;
         pool.caching_allocator_alloc(bytes, stream).map_err(RequestError::Pool)
     }
 
-    /// Frees memory that [`allocate`](Self::allocate) returned for this device.
+    /// Frees the block at `address`, which [`allocate`](Self::allocate) returned for this device.
+    /// Fails if no such block is allocated.
     #[inline]
     pub(crate) fn free(&self, address: u64, device: i32) -> Result<(), FreeError> {
         let pool = self.slot(device).and_then(|(_, slot)| slot.existing_pool());
@@ -202,8 +215,8 @@ impl<S: DeviceSource> ProcessState<S> {
         unsafe { pool.ok_or(FreeError::UnknownAddress { address })?.caching_allocator_delete(address) }
     }
 
-    /// Records that work on `stream` uses a block, so that it is not reused before that work is
-    /// done.
+    /// Records that work on `stream` uses the block at `address`, on any device, so that it is not
+    /// reused before that work is done.
     pub(crate) fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), FreeError> {
         // PyTorch does not pass the device; addresses of several devices never overlap.
         for (_, pool) in self.pools() {
@@ -239,17 +252,18 @@ impl<S: DeviceSource> ProcessState<S> {
             .map_or(Ok(()), |pool| pool.set_per_process_memory_fraction(fraction).map_err(|error| error.to_string()))
     }
 
-    /// Serves the device's requests from a private pool from now on.
+    /// Serves the device's requests on all streams from a private pool from now on.
     pub(crate) fn begin_allocate_to_pool(&self, device: i32, mempool: MempoolId) -> Result<(), String> {
         self.pool(device)?.begin_allocate_to_pool(mempool, CaptureFilter::AllStreams).map_err(|error| error.to_string())
     }
 
-    /// Serves the device's requests from the default pool again.
+    /// Serves the device's requests from the default pool again; `mempool` is the private pool used
+    /// until now.
     pub(crate) fn end_allocate_to_pool(&self, device: i32, mempool: MempoolId) -> Result<(), String> {
         self.pool(device)?.end_allocate_to_pool(mempool).map_err(|error| error.to_string())
     }
 
-    /// Ends one use of a private pool.
+    /// Ends one use of a private pool; after the last one its segments can be released.
     pub(crate) fn release_pool(&self, device: i32, mempool: MempoolId) -> Result<(), String> {
         self.pool(device)?.release_pool(mempool).map_err(|error| error.to_string())
     }
@@ -262,14 +276,14 @@ impl<S: DeviceSource> ProcessState<S> {
         stats.map_or_else(|| "{}".to_owned(), |text| text.expect("a map of integers always serializes"))
     }
 
-    /// Records a mark on every device in use.
+    /// Records a mark on every device that has a pool; does nothing without a recording.
     pub(crate) fn mark(&self, name: &str) {
         if let Some(Some(recording)) = self.recording.get() {
             recording.mark(name, self.pools().map(|(number, _)| DeviceId(number)));
         }
     }
 
-    /// Pauses or resumes the recording of the devices in use.
+    /// Pauses (false) or resumes the recording of the devices that have a pool.
     pub(crate) fn set_recording(&self, enabled: bool) {
         self.pools().for_each(|(_, pool)| pool.set_recording(enabled));
     }
@@ -291,7 +305,8 @@ impl<S: DeviceSource> ProcessState<S> {
     }
 }
 
-/// Serves the page and logs its address.
+/// Starts the server of the page and logs its URL. Returns the hub that it serves and the server;
+/// neither if it cannot start, which is logged.
 fn serve(
     address: SocketAddr,
     options: &RecordingOptions,

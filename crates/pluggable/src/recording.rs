@@ -11,7 +11,7 @@ use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, RecordingInfo};
 use crate::environment::RecordingOptions;
 use crate::log::Log;
 
-/// The recording of all devices of a process.
+/// The running recording of all devices of this process: its recorder, file and push to a server.
 pub(crate) struct ProcessRecording {
     file_name: Option<String>,
     log: Log,
@@ -61,7 +61,7 @@ impl ProcessRecording {
         Some(Self { file_name, log: Arc::clone(log), recorder, push, handle })
     }
 
-    /// Returns a handle for a pool to record through.
+    /// Returns a new handle, through which one pool sends its events to the recorder.
     pub(crate) fn handle(&self) -> RecorderHandle {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -72,7 +72,8 @@ impl ProcessRecording {
         devices.for_each(|device| handle.mark(device, name));
     }
 
-    /// Ends the recording, if it has not ended. Returns false if its file is incomplete.
+    /// Ends the recording and sends the rest of it; does nothing if it has ended. Returns false if
+    /// its file is incomplete.
     pub(crate) fn stop(&self) -> bool {
         let recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(summary) = recorder.map(Recorder::stop) else { return true };

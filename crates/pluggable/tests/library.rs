@@ -186,7 +186,8 @@ fn invalid_settings_are_printed() {
 fn forked_child_cannot_allocate_and_exits() {
     if !is_child() {
         let messages = printed_messages(&run_in_child("forked_child_cannot_allocate_and_exits", &[]));
-        let expected = "vramscope: cannot allocate in a forked process: CUDA does not work there";
+        let expected =
+            "vramscope: cannot allocate in a forked process, where CUDA does not work: start processes with spawn";
         assert_eq!(messages.iter().filter(|line| *line == expected).count(), 1, "{messages:?}");
         return;
     }

@@ -20,7 +20,7 @@ pub enum BlockState {
     PendingFree,
 }
 
-/// A contiguous part of a segment.
+/// A contiguous part of a segment: allocated, pending free, free, or unmapped.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Block {
     pub(crate) address: u64,
@@ -66,7 +66,8 @@ impl Block {
     }
 }
 
-/// The arena of all blocks of a pool. Indices of removed blocks are reused.
+/// The arena of all blocks of a pool, with every block linked to its neighbors in the segment.
+/// Indices of removed blocks are reused.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocks {
     /// Element 0 is unused, because a [`BlockIndex`] is never 0.
@@ -96,6 +97,7 @@ impl IndexMut<BlockIndex> for Blocks {
 }
 
 impl Blocks {
+    /// Adds a block to the arena and returns its index; does not link it to other blocks.
     #[inline]
     pub(crate) fn insert(&mut self, block: Block) -> BlockIndex {
         if let Some(index) = self.vacant.pop() {
@@ -107,13 +109,14 @@ impl Blocks {
         index.expect("2^32 blocks of 64 bytes do not fit in a process's memory")
     }
 
+    /// Makes an index vacant, for the next block; does not unlink its block from others.
     #[inline]
     pub(crate) fn remove(&mut self, index: BlockIndex) {
         self.vacant.push(index);
     }
 
-    /// Splits a block after its first `size` bytes and returns the upper part. The lower part keeps
-    /// the index, so that the index of a segment's first block never changes.
+    /// Splits a block after its first `size` bytes and returns the index of the upper part. The
+    /// lower part keeps the index, so that the index of a segment's first block never changes.
     #[inline]
     pub(crate) fn split(&mut self, index: BlockIndex, size: u64) -> BlockIndex {
         // Fields are copied one by one: copying a whole block right after its fields were written

@@ -27,7 +27,7 @@ const MIN_LARGE_SEGMENT_MIB: u64 = MIN_DEDICATED_SEGMENT_BYTES / MIB + 1;
 /// The longest piece of the input that an error quotes, in characters.
 const MAX_QUOTE_CHARS: usize = 60;
 
-/// What a key sets, and the form of its value.
+/// What a key of `PYTORCH_CUDA_ALLOC_CONF` sets, and thereby the form of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
     MaxSplitSize,
@@ -113,11 +113,12 @@ pub enum ConfErrorKind {
     },
 }
 
+/// Describes the input where something else was expected; `None` is the end of the text.
 fn describe_found(found: Option<&str>) -> String {
     found.map_or_else(|| "the end of the text".to_owned(), |text| format!("{text:?}"))
 }
 
-/// A word or one of `, : [ ]`.
+/// A word of the settings' text, or one of `, : [ ]`.
 #[derive(Debug)]
 struct Token {
     text: String,
@@ -125,6 +126,7 @@ struct Token {
 }
 
 impl Token {
+    /// Returns the token's text for an error, truncated to [`MAX_QUOTE_CHARS`].
     fn quote(&self) -> String {
         match self.text.char_indices().nth(MAX_QUOTE_CHARS) {
             Some((cut, _)) => format!("{}…", &self.text[..cut]),
@@ -132,24 +134,29 @@ impl Token {
         }
     }
 
+    /// Returns an error of this kind at the token's position.
     fn error(&self, kind: ConfErrorKind) -> ConfError {
         ConfError { position: self.position, kind }
     }
 
+    /// Returns the error that `expected` was expected instead of this token.
     fn expected(&self, expected: &'static str) -> ConfError {
         self.error(ConfErrorKind::Expected { expected, found: Some(self.quote()) })
     }
 
+    /// Returns the error that this token is no valid value of `key`; `allowed` describes the valid
+    /// ones.
     fn out_of_range(&self, key: &'static str, allowed: impl Into<String>) -> ConfError {
         self.error(ConfErrorKind::OutOfRange { key, value: self.quote(), allowed: allowed.into() })
     }
 
+    /// Parses a whole number that is not negative.
     fn whole_number(&self) -> Result<u64, ConfError> {
         self.text.parse().map_err(|_| self.expected("a whole number"))
     }
 
-    /// Parses a size in MiB and returns bytes. Sizes beyond the address space become the largest
-    /// multiple of a MiB.
+    /// Parses the value of `key`, a size of at least `min_mib` MiB, and returns bytes. Sizes beyond
+    /// the address space become the largest multiple of a MiB.
     fn mib(&self, key: &'static str, min_mib: u64) -> Result<u64, ConfError> {
         let mib: u64 = self.text.parse().map_err(|_| self.expected("a whole number of MiB"))?;
         match mib {
@@ -158,11 +165,14 @@ impl Token {
         }
     }
 
+    /// Parses the value of `key`, a number that `is_allowed` accepts; `allowed` describes these
+    /// numbers in the error.
     fn number(&self, key: &'static str, allowed: &str, is_allowed: impl FnOnce(f64) -> bool) -> Result<f64, ConfError> {
         let number: f64 = self.text.parse().map_err(|_| self.expected("a number"))?;
         if is_allowed(number) { Ok(number) } else { Err(self.out_of_range(key, allowed)) }
     }
 
+    /// Parses `True` or `False`, in this spelling only.
     fn flag(&self) -> Result<bool, ConfError> {
         match self.text.as_str() {
             "True" => Ok(true),
@@ -172,7 +182,7 @@ impl Token {
     }
 }
 
-/// A tokenizer.
+/// An iterator over the tokens of the settings' text.
 struct Tokens<'a> {
     text: &'a str,
     /// The number of characters consumed.
@@ -185,12 +195,15 @@ impl<'a> Tokens<'a> {
         Self { text, position: 0, rest: text.chars().peekable() }
     }
 
+    /// Removes and returns the next character if `accepts` returns true for it.
     fn next_char_if(&mut self, accepts: impl FnOnce(char) -> bool) -> Option<char> {
         let char = self.rest.next_if(|&char| accepts(char))?;
         self.position += 1;
         Some(char)
     }
 
+    /// Removes and returns the next token; `None` at the end of the text. Spaces are skipped,
+    /// within words too.
     fn next(&mut self) -> Option<Token> {
         let is_space = |char: char| matches!(char, ' ' | '\t'..='\r');
         let is_separator = |char| matches!(char, ',' | ':' | '[' | ']');
@@ -208,7 +221,7 @@ impl<'a> Tokens<'a> {
         (!text.is_empty()).then_some(Token { text, position })
     }
 
-    /// Returns the next token, or an error at the end of the text.
+    /// Returns the next token, or at the end of the text the error that `expected` was expected.
     fn expect(&mut self, expected: &'static str) -> Result<Token, ConfError> {
         let end = || ConfError {
             position: self.text.chars().count(),
@@ -217,6 +230,7 @@ impl<'a> Tokens<'a> {
         self.next().ok_or_else(end)
     }
 
+    /// Removes the next token, which must be a colon.
     fn colon(&mut self) -> Result<(), ConfError> {
         let token = self.expect("a colon")?;
         if token.text == ":" { Ok(()) } else { Err(token.expected("a colon")) }
@@ -275,6 +289,8 @@ impl Settings {
         Ok(settings)
     }
 
+    /// Sets what `rule` says from the `value` of `key`. If the value is a list, `value` is its
+    /// opening bracket and the rest comes from `tokens`.
     fn set(&mut self, key: &'static str, rule: Key, value: &Token, tokens: &mut Tokens<'_>) -> Result<(), ConfError> {
         let large_segment_mib = self.large_segment_size_bytes / MIB;
         match rule {
@@ -346,8 +362,9 @@ impl Settings {
     }
 }
 
-/// Parses a list after its opening bracket. The first pair also applies to all smaller sizes, any
-/// other pair only to its own size, and `>` to all sizes above that of the pair before it.
+/// Parses the list of size and divisions pairs that is the value of `key`, after its opening
+/// bracket, into `table`. The first pair also applies to all smaller sizes, any other pair only to
+/// its own size, and `>` to all sizes above that of the pair before it.
 fn parse_division_list(key: &'static str, table: &mut [u64; 16], tokens: &mut Tokens<'_>) -> Result<(), ConfError> {
     let mut last_row = None;
     loop {
@@ -382,7 +399,7 @@ fn parse_division_list(key: &'static str, table: &mut [u64; 16], tokens: &mut To
     }
 }
 
-/// Returns one number, or a list without its zeros.
+/// Returns the text of a table of divisions: one number, or a list without its zeros.
 fn divisions_to_conf(table: &[u64; 16]) -> String {
     let [first, .., last] = *table;
     let leading = table.iter().take_while(|&&divisions| divisions == first).count();

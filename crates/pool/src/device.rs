@@ -25,11 +25,11 @@ pub trait Device {
     /// [`DeviceError`] if the device fails. The range then stays reserved.
     fn release(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError>;
 
-    /// Returns the free and the total memory of the device.
+    /// Returns the free and the total memory of the device, in bytes.
     fn memory(&self) -> DeviceMemory;
 
-    /// Reserves an address range of `bytes` without memory. `bytes` is a multiple of the page size
-    /// later passed to [`map`](Self::map).
+    /// Reserves an address range of `bytes` without memory and returns its first address. `bytes`
+    /// is a multiple of the page size later passed to [`map`](Self::map).
     ///
     /// # Errors
     /// [`DeviceError`] if the device has no such range or does not support mapping.
@@ -48,8 +48,8 @@ pub trait Device {
         Err(DeviceError::Failed(format!("no address range of {bytes} bytes is reserved at {address:#x}")))
     }
 
-    /// Maps memory into a reserved address range, in whole pages of `page_bytes`. Maps all of the
-    /// pages or none.
+    /// Maps memory into `bytes` of a reserved address range from `address` on, in whole pages of
+    /// `page_bytes`. Maps all of the pages or none.
     ///
     /// # Errors
     /// [`DeviceError::OutOfMemory`] if there is not enough memory.
@@ -58,8 +58,8 @@ pub trait Device {
         Err(DeviceError::Failed(format!("no address range of {bytes} bytes is reserved at {address:#x}")))
     }
 
-    /// Unmaps whole pages and releases their memory, after the work queued on `stream` has
-    /// finished.
+    /// Unmaps whole pages, of `page_bytes` each, and releases their memory, after the work queued
+    /// on `stream` has finished.
     ///
     /// # Errors
     /// [`DeviceError`] if the device fails. The pages then stay mapped.

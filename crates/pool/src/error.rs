@@ -122,6 +122,7 @@ struct PyTorchSize(u64);
 
 impl fmt::Display for PyTorchSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// The size of each unit in bytes and its name, largest first.
         const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         match UNITS.into_iter().find(|&(unit, _)| self.0 > unit) {
             Some((unit, name)) => write!(f, "{:.2} {name}", self.0 as f64 / unit as f64),

@@ -14,7 +14,8 @@ use crate::pool::{Origin, Pool};
 use crate::request::Request;
 use crate::size::SMALL_SEGMENT_BYTES;
 
-/// No device has more memory. The bound keeps 9/8 of the device's memory from overflowing.
+/// The most memory, in bytes, that a device is taken to have; no device has more. The bound keeps
+/// 9/8 of it from overflowing.
 const MAX_DEVICE_BYTES: u64 = 1 << 50;
 
 impl<D: Device> Pool<D> {
@@ -42,7 +43,8 @@ impl<D: Device> Pool<D> {
         Some(fit)
     }
 
-    /// Returns the size of a block plus that of the unmapped block after it.
+    /// Returns the size in bytes of a block plus that of the unmapped block after it, if there is
+    /// one.
     fn growable_size(&self, index: BlockIndex) -> u64 {
         let block = &self.blocks[index];
         let above = block.next.map(|next| &self.blocks[next]).filter(|next| !next.mapped);
@@ -50,7 +52,8 @@ impl<D: Device> Pool<D> {
     }
 
     /// Returns a block for `request` from an expandable segment, mapping the pages that are
-    /// missing. The block is in no stream pool.
+    /// missing. The block is in no stream pool. `None` if no address range has room for the
+    /// request.
     ///
     /// # Errors
     /// If the device is out of memory. Pages mapped by then stay mapped, as free memory.
@@ -123,6 +126,8 @@ impl<D: Device> Pool<D> {
         (bytes.checked_next_multiple_of(page_bytes).unwrap_or(u64::MAX / page_bytes * page_bytes), page_bytes)
     }
 
+    /// Returns the first address and the page size, in bytes, of the expandable segment that
+    /// contains a block.
     fn page_bytes(&self, block: &Block) -> (u64, u64) {
         let segment = self.segment_containing(block.address);
         let (start, page_bytes) = segment.and_then(|(start, segment)| Some((start, segment.page_bytes?))).unzip();
@@ -158,8 +163,8 @@ impl<D: Device> Pool<D> {
         Ok(index)
     }
 
-    /// Unmaps the whole pages of a free block. Releases the address range if nothing in the segment
-    /// is mapped any more.
+    /// Unmaps the whole pages of a free block, which is in its stream pool. Releases the address
+    /// range if nothing in the segment is mapped any more.
     pub(crate) fn unmap(
         &mut self,
         index: BlockIndex,
@@ -197,7 +202,7 @@ impl<D: Device> Pool<D> {
     }
 
     /// Merges an unmapped block, not yet in the table of unmapped blocks, with its unmapped
-    /// neighbors, which are removed from the table.
+    /// neighbors, which are removed from the table. Returns the merged block.
     fn merge_unmapped(&mut self, index: BlockIndex) -> BlockIndex {
         let Block { stream_pool, prev, next, .. } = self.blocks[index];
         if let Some(next) = next.filter(|&next| !self.blocks[next].mapped) {

@@ -79,7 +79,7 @@ impl<D: Device> Pool<D> {
         (index, merged, merged_bytes)
     }
 
-    /// Inserts a free block into its stream pool.
+    /// Inserts a free block into a stream pool, which must be its own.
     #[inline]
     pub(crate) fn insert_free(&mut self, stream_pool: StreamPoolIndex, index: BlockIndex) {
         let block = &mut self.blocks[index];

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::index::BlockIndex;
 use crate::size::MIN_BLOCK_BYTES;
 
-/// The sort key of best fit.
+/// The sort key of a best-fit search: size, then address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FitKey {
     pub(crate) size: u64,
@@ -24,14 +24,14 @@ pub(crate) struct Fit {
     pub(crate) index: BlockIndex,
 }
 
-/// log2 of the number of bins per power of two.
+/// The binary logarithm of the number of bins per power of two.
 const STEP_BITS: u32 = 5;
-/// Enough bins for sizes below 2^61 bytes; the pool refuses larger requests.
+/// Number of bins: enough for sizes below 2^61 bytes; the pool refuses larger requests.
 const BINS: usize = 48 << STEP_BITS;
-/// A longer list becomes a tree, and a shorter tree becomes a list; the gap between the limits
-/// avoids frequent conversions. Moving half of 64 entries of 24 bytes takes less time than a tree
-/// operation.
+/// The most blocks of a list; a longer list becomes a tree. The gap to [`TREE_MIN`] avoids frequent
+/// conversions. Moving half of 64 entries of 24 bytes takes less time than a tree operation.
 const LIST_MAX: usize = 64;
+/// The fewest blocks of a tree; a shorter tree becomes a list.
 const TREE_MIN: usize = 16;
 
 /// Returns the bin of a size in bytes. Bins are ordered by size.
@@ -62,6 +62,7 @@ struct Bin {
     rest: Rest,
 }
 
+/// The blocks of a bin without the first, in best-fit order.
 #[derive(Clone, Debug)]
 enum Rest {
     /// In reverse order, so that the first block is removed from the end.
@@ -76,6 +77,7 @@ impl Default for Rest {
 }
 
 impl Rest {
+    /// Inserts a block; a list that becomes too long is converted to a tree.
     #[inline(never)]
     fn insert(&mut self, key: FitKey, index: BlockIndex) {
         match self {
@@ -92,6 +94,7 @@ impl Rest {
         }
     }
 
+    /// Removes the block with this key, which must be present.
     #[inline(never)]
     fn remove(&mut self, key: FitKey) {
         match self {
@@ -112,6 +115,7 @@ impl Rest {
         }
     }
 
+    /// Removes and returns the first block in best-fit order; `None` if empty.
     fn pop_first(&mut self) -> Option<Fit> {
         match self {
             Self::List(list) => list.pop(),
@@ -123,7 +127,7 @@ impl Rest {
         }
     }
 
-    /// Converts a tree that has become short to a list.
+    /// Converts a tree with fewer than [`TREE_MIN`] blocks to a list.
     fn shrink(&mut self) {
         if let Self::Tree(tree) = self
             && tree.len() < TREE_MIN
@@ -132,11 +136,13 @@ impl Rest {
         }
     }
 
+    /// Returns the smallest block of at least `size` bytes, the lowest of several, or `None`.
     #[inline(never)]
     fn best_fit(&self, size: u64) -> Option<BlockIndex> {
         self.at_or_after(FitKey { size, address: 0 }).map(|fit| fit.index)
     }
 
+    /// Returns the first block whose key is at least `key`, or `None`.
     fn at_or_after(&self, key: FitKey) -> Option<Fit> {
         match self {
             Self::List(list) => list[..list.partition_point(|other| other.key >= key)].last().copied(),
@@ -144,6 +150,7 @@ impl Rest {
         }
     }
 
+    /// Returns the last block whose key is less than `key`, or `None`.
     fn before(&self, key: FitKey) -> Option<Fit> {
         match self {
             Self::List(list) => list.get(list.partition_point(|other| other.key >= key)).copied(),
@@ -153,16 +160,19 @@ impl Rest {
 }
 
 impl Bin {
+    /// Returns the bin's first block in best-fit order; `None` if the bin is empty.
     fn first(&self) -> Option<Fit> {
         let &Self { size, address, .. } = self;
         self.index.map(|index| Fit { key: FitKey { size, address }, index })
     }
 
+    /// Makes a block the bin's first block, replacing the one before it.
     #[inline]
     fn set_first(&mut self, size: u64, address: u64, index: BlockIndex) {
         (self.size, self.address, self.index) = (size, address, Some(index));
     }
 
+    /// Inserts a block, as the first one if it precedes that in best-fit order.
     #[inline]
     fn insert(&mut self, size: u64, address: u64, index: BlockIndex) {
         match self.index {
@@ -200,13 +210,13 @@ impl Bin {
         }
     }
 
-    /// Returns the smallest block of at least `size`, the lowest of several.
+    /// Returns the smallest block of at least `size` bytes, the lowest of several, or `None`.
     #[inline]
     fn best_fit(&self, size: u64) -> Option<BlockIndex> {
         if self.size >= size { self.index } else { self.rest.best_fit(size) }
     }
 
-    /// Returns the first block at or after `key`.
+    /// Returns the first block whose key is at least `key`, or `None`.
     fn at_or_after(&self, key: FitKey) -> Option<Fit> {
         match self.first() {
             Some(first) if first.key < key => self.rest.at_or_after(key),
@@ -214,11 +224,12 @@ impl Bin {
         }
     }
 
-    /// Returns the last block before `key`.
+    /// Returns the last block whose key is less than `key`, or `None`.
     fn before(&self, key: FitKey) -> Option<Fit> {
         self.rest.before(key).or(self.first().filter(|first| first.key < key))
     }
 
+    /// Iterates over all blocks in best-fit order.
     fn iter(&self) -> impl Iterator<Item = Fit> + '_ {
         let (list, tree) = match &self.rest {
             Rest::List(list) => (Some(list), None),
@@ -242,6 +253,7 @@ pub(crate) struct FreeBlocks {
 }
 
 impl FreeBlocks {
+    /// Inserts a free block of `size` bytes at `address`, which must not be present.
     #[inline]
     pub(crate) fn insert(&mut self, size: u64, address: u64, index: BlockIndex) {
         let bin = bin_of(size);
@@ -253,18 +265,20 @@ impl FreeBlocks {
         self.occupied_words |= 1 << (bin / 64);
     }
 
+    /// Adds empty bins up to the bin with index `bin`.
     #[cold]
     #[inline(never)]
     fn grow(&mut self, bin: usize) {
         self.bins.resize_with(bin + 1, Bin::default);
     }
 
+    /// Removes a free block, which must be present with this size and address.
     #[inline]
     pub(crate) fn remove(&mut self, size: u64, address: u64, index: BlockIndex) {
         self.remove_from_bin(bin_of(size), size, address, index);
     }
 
-    /// Removes a block whose bin is known.
+    /// Removes a free block from the bin with index `bin`, which must contain it.
     #[inline]
     pub(crate) fn remove_from_bin(&mut self, bin: usize, size: u64, address: u64, index: BlockIndex) {
         if self.bins[bin].remove(size, address, index) {
@@ -276,7 +290,8 @@ impl FreeBlocks {
         }
     }
 
-    /// Returns the smallest block of at least `size`, the lowest of several, and its bin.
+    /// Returns the smallest block of at least `size` bytes, the lowest of several, and the index of
+    /// its bin; `None` if all are smaller.
     #[inline]
     pub(crate) fn best_fit(&self, size: u64) -> Option<(usize, BlockIndex)> {
         let bin = self.first_occupied(bin_of(size))?;
@@ -287,7 +302,8 @@ impl FreeBlocks {
         self.bins[bin].index.map(|index| (bin, index))
     }
 
-    /// Returns the first occupied bin at or after `bin`.
+    /// Returns the index of the first bin that is not empty, at or after `bin`; `None` if all are
+    /// empty.
     #[inline]
     fn first_occupied(&self, bin: usize) -> Option<usize> {
         if bin >= BINS {
@@ -305,7 +321,8 @@ impl FreeBlocks {
         })
     }
 
-    /// Returns the last occupied bin at or before `bin`.
+    /// Returns the index of the last bin that is not empty, at or before `bin`; `None` if all are
+    /// empty.
     fn last_occupied(&self, bin: usize) -> Option<usize> {
         let word = bin / 64;
         let bits = self.occupied[word] & (!0 >> (63 - bin % 64));
@@ -319,13 +336,13 @@ impl FreeBlocks {
         })
     }
 
-    /// Returns the first block at or after `key`.
+    /// Returns the first block whose key is at least `key`, or `None`.
     pub(crate) fn at_or_after(&self, key: FitKey) -> Option<Fit> {
         let bin = self.first_occupied(bin_of(key.size))?;
         self.bins[bin].at_or_after(key).or_else(|| self.bins[self.first_occupied(bin + 1)?].first())
     }
 
-    /// Returns the last block before `key`.
+    /// Returns the last block whose key is less than `key`, or `None`.
     pub(crate) fn before(&self, key: FitKey) -> Option<Fit> {
         let bin = self.last_occupied(bin_of(key.size))?;
         if let Some(fit) = self.bins[bin].before(key) {
@@ -334,7 +351,7 @@ impl FreeBlocks {
         self.bins[self.last_occupied(bin.checked_sub(1)?)?].before(key)
     }
 
-    /// Returns the last block.
+    /// Returns the last block in best-fit order, the largest; `None` if the set is empty.
     pub(crate) fn last(&self) -> Option<Fit> {
         self.before(FitKey { size: u64::MAX, address: u64::MAX })
     }

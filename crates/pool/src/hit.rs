@@ -11,7 +11,8 @@ use crate::request::{AllocatedBlock, Request};
 use crate::size;
 
 impl<D: Device> Pool<D> {
-    /// Removes the best-fitting free block from its stream pool and returns it.
+    /// Removes the free block that fits the request best from its stream pool and returns it;
+    /// `None` if no block fits.
     #[inline]
     pub(crate) fn take_best_fit(&mut self, request: &Request) -> Option<BlockIndex> {
         if self.counts_lookups {

@@ -17,6 +17,7 @@ impl BlockIndex {
         u32::try_from(index).ok().and_then(NonZeroU32::new).map(Self)
     }
 
+    /// Returns the index in the arena of blocks.
     #[inline]
     pub(crate) fn get(self) -> usize {
         self.0.get() as usize
@@ -39,6 +40,7 @@ impl BlockPoolIndex {
         Self(u32::try_from(index).expect("2^32 pools do not fit in a process's memory"))
     }
 
+    /// Returns the index in the list of block pools.
     #[inline]
     pub(crate) fn get(self) -> usize {
         self.0 as usize
@@ -54,6 +56,7 @@ impl StreamPoolIndex {
         Self(u32::try_from(index).expect("2^32 stream pools do not fit in a process's memory"))
     }
 
+    /// Returns the index in the list of stream pools.
     #[inline]
     pub(crate) fn get(self) -> usize {
         self.0 as usize

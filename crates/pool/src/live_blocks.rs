@@ -16,6 +16,7 @@ pub(crate) struct LiveBlocks {
     len: usize,
 }
 
+/// A slot of the hash table: a block with its address; address 0 and `None` if vacant.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     address: u64,
@@ -24,17 +25,18 @@ struct Slot {
 
 /// 2^64 divided by the golden ratio. It makes multiples of a power of two differ in the high bits.
 const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Number of slots of the smallest table that is not empty; a power of two.
 const MIN_SLOTS: usize = 64;
 
 impl LiveBlocks {
-    /// Returns the slot of an address if there is no collision.
+    /// Returns the index of the slot that an address has if there is no collision.
     #[inline]
     fn preferred_slot(&self, address: u64) -> usize {
         (address.wrapping_mul(HASH_MULTIPLIER) >> (64 - self.slots.len().ilog2())) as usize
     }
 
-    /// Returns the slot of an address or, if the address is absent, the vacant slot where it
-    /// belongs. The table must not be empty.
+    /// Returns the index of the slot of an address or, if the address is absent, of the vacant slot
+    /// where it belongs. The table must not be empty.
     #[inline]
     fn find(&self, address: u64) -> usize {
         let mask = self.slots.len() - 1;
@@ -45,7 +47,7 @@ impl LiveBlocks {
         position
     }
 
-    /// Returns the allocated block that begins at `address`.
+    /// Returns the allocated block that begins at exactly `address`, or `None`.
     pub(crate) fn get(&self, address: u64) -> Option<BlockIndex> {
         if self.slots.is_empty() || address == 0 {
             return None;
@@ -66,6 +68,7 @@ impl LiveBlocks {
         self.len += 1;
     }
 
+    /// Doubles the number of slots, at least to [`MIN_SLOTS`].
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {
@@ -77,7 +80,7 @@ impl LiveBlocks {
         }
     }
 
-    /// Removes and returns the block that begins at `address`.
+    /// Removes and returns the block that begins at exactly `address`, or `None`.
     #[inline]
     pub(crate) fn remove(&mut self, address: u64) -> Option<BlockIndex> {
         if self.slots.is_empty() || address == 0 {

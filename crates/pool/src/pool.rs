@@ -23,7 +23,7 @@ pub struct Origin {
     pub time_ns: u64,
 }
 
-/// A range of addresses obtained from the device.
+/// A range of addresses obtained from the device; expandable if it has a page size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     pub(crate) size: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Segment {
 ///
 /// let device = SimulatedDevice::new(1 << 30);
 /// let mut pool = Pool::new(DeviceId(0), Settings::default(), device);
-/// let (origin, mut events) = (Origin::default(), Memory::default());
+/// let (origin, mut events) = (Origin::default(), MemorySink::default());
 ///
 /// let block = pool.allocate(1000, StreamId(0), origin, &mut events)?;
 /// let block = block.expect("1000 bytes are requested");
@@ -164,7 +164,7 @@ impl<D: Device> Pool<D> {
         self.counters.reserved_bytes.current()
     }
 
-    /// Sends an event to the sink.
+    /// Sends an event of this kind, with the pool's device and the time of `origin`, to the sink.
     #[inline]
     pub(crate) fn emit(&self, origin: Origin, kind: EventKind, sink: &mut (impl Sink + ?Sized)) {
         sink.event(&Event { device: self.id, time_ns: origin.time_ns, kind });
@@ -180,7 +180,8 @@ impl<D: Device> Pool<D> {
         self.pools.block_pool(pool).key.kind
     }
 
-    /// Returns the segment that contains `address`, with the segment's first address.
+    /// Returns the first address of the segment that contains `address`, and the segment; `None` if
+    /// no segment does.
     pub(crate) fn segment_containing(&self, address: u64) -> Option<(u64, &Segment)> {
         let (&start, segment) = self.segments.range(..=address).next_back()?;
         (address - start < segment.size).then_some((start, segment))

@@ -20,6 +20,7 @@ pub enum CaptureFilter {
 }
 
 impl CaptureFilter {
+    /// Returns true if requests on `stream` are served from the selected pool.
     fn accepts(self, stream: StreamId) -> bool {
         match self {
             Self::AllStreams => true,
@@ -28,6 +29,7 @@ impl CaptureFilter {
     }
 }
 
+/// A private pool that exists: its users, its segments and its two block pools.
 #[derive(Clone, Debug)]
 struct PrivatePool {
     /// How many graphs or parts of the program hold the pool.
@@ -58,13 +60,15 @@ impl PrivatePools {
         !self.captures.is_empty()
     }
 
-    /// Returns the private block pool that serves requests for `stream` at the moment, if any.
+    /// Returns the private block pool that serves requests of size class `kind` on `stream` at the
+    /// moment; `None` if the default pool does.
     pub(crate) fn selected_block_pool(&self, stream: StreamId, kind: PoolKind) -> Option<BlockPoolIndex> {
         let (mempool, _) = self.captures.iter().rev().find(|(_, filter)| filter.accepts(stream))?;
         self.by_id.get(mempool).map(|pool| pool.block_pools[kind as usize])
     }
 
-    /// Returns the block pool of one size class of a private pool that is in use.
+    /// Returns the block pool of size class `kind` of a private pool; an error if the pool does not
+    /// exist.
     pub(crate) fn block_pool(&self, mempool: MempoolId, kind: PoolKind) -> Result<BlockPoolIndex, MempoolError> {
         match self.by_id.get(&mempool) {
             None => Err(MempoolError::Unknown(mempool)),
@@ -128,7 +132,7 @@ impl PrivatePools {
         self.by_id.insert(mempool, PrivatePool { use_count: 1, segments: 0, block_pools });
     }
 
-    /// Removes a user from a pool.
+    /// Removes a user from a pool; an error if the pool does not exist or has no user.
     pub(crate) fn remove_user(&mut self, mempool: MempoolId) -> Result<(), MempoolError> {
         let pool = self.by_id.get_mut(&mempool).ok_or(MempoolError::Unknown(mempool))?;
         pool.use_count = pool.use_count.checked_sub(1).ok_or(MempoolError::Released(mempool))?;
@@ -148,24 +152,31 @@ impl PrivatePools {
         is_empty
     }
 
+    /// Returns true if the pool is selected, by any filter.
     pub(crate) fn is_selected(&self, mempool: MempoolId) -> bool {
         self.captures.iter().any(|&(selected, _)| selected == mempool)
     }
 
+    /// Selects a pool: requests that `filter` accepts are served from it until
+    /// [`deselect`](Self::deselect).
     pub(crate) fn select(&mut self, mempool: MempoolId, filter: CaptureFilter) {
         self.captures.push((mempool, filter));
     }
 
+    /// Ends the oldest selection of a pool; an error if it is not selected.
     pub(crate) fn deselect(&mut self, mempool: MempoolId) -> Result<(), MempoolError> {
         let position = self.captures.iter().position(|&(selected, _)| selected == mempool);
         self.captures.remove(position.ok_or(MempoolError::NotSelected(mempool))?);
         Ok(())
     }
 
+    /// Marks a private pool, existing or not, so that its blocks are never split.
     pub(crate) fn set_no_split(&mut self, mempool: MempoolId) {
         self.no_split.insert(mempool);
     }
 
+    /// Marks a private pool, existing or not, or unmarks it: free blocks of a marked pool may serve
+    /// requests of the default pool when the device is out of memory.
     pub(crate) fn set_use_on_oom(&mut self, mempool: MempoolId, use_on_oom: bool) {
         if use_on_oom {
             self.use_on_oom.insert(mempool);

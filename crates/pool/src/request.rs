@@ -25,7 +25,7 @@ pub struct AllocatedBlock {
 /// See [`Pool::allocate_with_callback`]. PyTorch calls its counterparts `FreeMemoryCallback`.
 pub type FreeMemoryCallback<'a> = &'a mut dyn FnMut() -> Option<Vec<u64>>;
 
-/// A request after rounding and with its pool chosen.
+/// A request for memory after its size was rounded and its pool chosen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     /// Bytes that the program requested.
@@ -80,8 +80,8 @@ impl<D: Device> Pool<D> {
     /// Allocates a block as [`allocate`](Self::allocate) or, with a `mempool`, as
     /// [`allocate_in`](Self::allocate_in) does, and may ask the program to free memory.
     ///
-    /// If no free block fits, `callback` is called once, before memory is obtained from the device. The
-    /// pool frees the blocks whose addresses it returns and ignores other addresses.
+    /// If no free block fits, `callback` is called once, before memory is obtained from the device.
+    /// The pool frees the blocks whose addresses it returns and ignores other addresses.
     ///
     /// # Errors
     /// As [`allocate_in`](Self::allocate_in).
@@ -97,6 +97,8 @@ impl<D: Device> Pool<D> {
         self.allocate_from(mempool, bytes, stream, origin, sink, Some(callback))
     }
 
+    /// Does the work of all methods that allocate. `mempool` is the private pool to use; `None` for
+    /// the one that is selected for `stream`, or the default pool.
     #[inline]
     fn allocate_from(
         &mut self,

@@ -53,6 +53,8 @@ impl<D: Device> Pool<D> {
         Ok(pool)
     }
 
+    /// Returns the stream pool that a recorded segment belongs to, creating its private pool if it
+    /// does not exist.
     fn restore_stream_pool(&mut self, segment: &RecordedSegment) -> StreamPoolIndex {
         let owner = segment.pool.owner;
         if owner != Default::default() && self.private_pools.block_pool(owner, segment.pool.kind).is_err() {
@@ -63,6 +65,8 @@ impl<D: Device> Pool<D> {
         self.pools.stream_pool(block_pool.unwrap_or(BlockPoolIndex::default_of(segment.pool.kind)), segment.stream)
     }
 
+    /// Restores one expandable segment from its recorded mapped `ranges`, all in its stream pool;
+    /// the address range ends before `end`, the address of the next segment, if there is one.
     fn restore_expandable(
         &mut self,
         state: &DeviceState,
@@ -128,6 +132,7 @@ impl<D: Device> Pool<D> {
         }
     }
 
+    /// Gives the block `index` the recorded state of `extent`: allocated, pending free, or free.
     fn restore_block(&mut self, extent: &Extent<'_>, index: BlockIndex) {
         let stream_pool = self.blocks[index].stream_pool;
         let Some(recorded) = extent.block else {

@@ -1,6 +1,6 @@
 //! The settings of the allocator.
 
-/// The size of a large pool's segments by default, in bytes.
+/// The default size, in bytes, of the large pool's segments.
 pub(crate) const DEFAULT_LARGE_SEGMENT_BYTES: u64 = 20 << 20;
 
 /// The allocator's options. The default is PyTorch's.

@@ -35,7 +35,7 @@ pub struct SimulatedDevice {
 impl SimulatedDevice {
     /// The first address that is assigned without scripted addresses; later ranges follow it.
     const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
-    /// Addresses are multiples of this, as on a GPU.
+    /// Addresses that are not scripted are multiples of this many bytes, as on a GPU.
     const ADDRESS_STEP: u64 = 2 << 20;
 
     /// Creates a device of `capacity_bytes` on which queued work finishes at once.
@@ -81,6 +81,7 @@ impl SimulatedDevice {
         self.passed_events = self.passed_events.saturating_add(count).min(self.next_event);
     }
 
+    /// Counts a call, and returns the error that was set for it, if any.
     fn next_call(&mut self) -> Result<(), DeviceError> {
         let call = self.calls;
         self.calls += 1;
@@ -90,12 +91,14 @@ impl SimulatedDevice {
         self.faults.remove(&call).map_or(Ok(()), Err)
     }
 
+    /// Counts memory as used; an error, changing nothing, if the capacity does not suffice.
     fn use_bytes(&mut self, bytes: u64) -> Result<(), DeviceError> {
         let used = self.used_bytes.checked_add(bytes).filter(|&used| used <= self.capacity_bytes);
         self.used_bytes = used.ok_or(DeviceError::OutOfMemory)?;
         Ok(())
     }
 
+    /// Returns the first address of the next range of `bytes`: a scripted one while there are any.
     fn next_range(&mut self, bytes: u64) -> u64 {
         if let Some(address) = self.scripted_addresses.pop_front() {
             return address;

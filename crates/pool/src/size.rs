@@ -18,9 +18,9 @@ pub const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
 /// smaller sizes cannot overflow.
 pub const MAX_REQUEST_BYTES: u64 = 1 << 60;
 
-/// Rounded sizes from here on get a segment of their own size.
+/// The smallest rounded request, in bytes, that gets a segment of its own size.
 pub(crate) const MIN_DEDICATED_SEGMENT_BYTES: u64 = 10 << 20;
-/// A dedicated segment's size is a multiple of this.
+/// A dedicated segment's size is a multiple of this many bytes.
 const DEDICATED_SEGMENT_STEP_BYTES: u64 = 2 << 20;
 
 /// Returns the block size in bytes for a request of `bytes`. PyTorch's `round_size`.
@@ -51,8 +51,8 @@ pub fn block_size(settings: &Settings, bytes: u64) -> u64 {
     }
 }
 
-/// Returns the block size for a recorded request, whose size is unchecked and may exceed
-/// [`MAX_REQUEST_BYTES`].
+/// Returns the block size in bytes for a recorded request of `bytes`, which is unchecked and may
+/// exceed [`MAX_REQUEST_BYTES`].
 pub(crate) fn recorded_block_size(settings: &Settings, bytes: u64) -> u64 {
     block_size(settings, bytes.min(MAX_REQUEST_BYTES))
 }

@@ -19,8 +19,8 @@ use crate::request::{FreeMemoryCallback, Request};
 use crate::size;
 
 impl<D: Device> Pool<D> {
-    /// Returns a free block for `request` that is in no stream pool. If a private pool helps out,
-    /// updates `request` to that pool.
+    /// Returns a free block for `request`, which no free block of its stream pool fits; the block
+    /// is in no stream pool. If a private pool helps out, updates `request` to that pool.
     #[cold]
     #[inline(never)]
     pub(crate) fn slow_path(
@@ -161,8 +161,9 @@ impl<D: Device> Pool<D> {
     }
 
     /// Takes a free block from a private pool that is marked for use on out-of-memory, for a
-    /// request of the default pool. As in PyTorch, blocks of expandable segments are skipped, and
-    /// the block is split by the rule for ordinary segments.
+    /// request of the default pool, which it changes to that pool; `None` if no block fits. As in
+    /// PyTorch, blocks of expandable segments are skipped, and the block is split by the rule for
+    /// ordinary segments.
     fn take_from_use_on_oom_pool(&mut self, request: &mut Request) -> Option<BlockIndex> {
         let key = self.pools.block_pool(request.block_pool).key;
         if key.owner != MempoolId::default() {

@@ -53,7 +53,7 @@ pub struct Stats {
     pub oversize_allocations: Stat,
     /// Segments of at least `max_split_size` bytes.
     pub oversize_segments: Stat,
-    /// Number of retries: all cached segments were released and the request to the device was repeated.
+    /// Number of retries: all cached segments were released and the device was asked again.
     pub num_alloc_retries: u64,
     /// Number of requests that failed with out of memory.
     pub num_ooms: u64,
@@ -79,6 +79,7 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
+    /// Adds `amount` to the current value and the sum of increases, and raises the peak.
     #[inline]
     pub(crate) fn increase(&mut self, amount: u64) {
         self.current += amount;
@@ -86,6 +87,7 @@ impl Counter {
         self.peak = self.peak.max(self.current);
     }
 
+    /// Subtracts `amount`, at most the current value.
     #[inline]
     pub(crate) fn decrease(&mut self, amount: u64) {
         debug_assert!(amount <= self.current, "a decrease does not exceed the current value");
@@ -103,15 +105,18 @@ impl Counter {
         *self = Self { current: amount, peak: amount, allocated: 0, level_at_reset: amount };
     }
 
+    /// Sets the peak to the current value.
     fn reset_peak(&mut self) {
         self.peak = self.current;
     }
 
+    /// Sets the sums of increases and decreases to 0.
     fn reset_sums(&mut self) {
         self.allocated = 0;
         self.level_at_reset = self.current;
     }
 
+    /// Returns the public form of the counter.
     pub(crate) fn stat(&self) -> Stat {
         let Self { current, peak, allocated, level_at_reset } = *self;
         Stat { current, peak, allocated, freed: level_at_reset + allocated - current }
@@ -128,6 +133,7 @@ pub(crate) struct CounterBySize {
 }
 
 impl CounterBySize {
+    /// Adds `amount` to the size class `kind` and to both classes together.
     #[inline]
     pub(crate) fn increase(&mut self, kind: PoolKind, amount: u64) {
         self.kinds[kind as usize].increase(amount);
@@ -135,14 +141,15 @@ impl CounterBySize {
         self.peak = self.peak.max(self.current);
     }
 
+    /// Subtracts `amount` from the size class `kind` and from both classes together.
     #[inline]
     pub(crate) fn decrease(&mut self, kind: PoolKind, amount: u64) {
         self.kinds[kind as usize].decrease(amount);
         self.current -= amount;
     }
 
-    /// Changes the level by `added - removed` in one step, so that the intermediate level does not
-    /// count as a peak.
+    /// Changes the value of size class `kind` by `added - removed` in one step, so that the
+    /// intermediate value does not count as a peak.
     #[inline]
     pub(crate) fn replace(&mut self, kind: PoolKind, removed: u64, added: u64) {
         if added > removed {
@@ -158,20 +165,24 @@ impl CounterBySize {
         self.current
     }
 
+    /// Sets the peaks to the current values and the sums to 0, as if nothing had happened before.
     fn start_at_current(&mut self) {
         self.kinds.iter_mut().for_each(|kind| kind.start_at(kind.current));
         self.peak = self.current;
     }
 
+    /// Sets the peaks of each size class and of both together to the current values.
     fn reset_peak(&mut self) {
         self.kinds.iter_mut().for_each(Counter::reset_peak);
         self.peak = self.current;
     }
 
+    /// Sets the sums of increases and decreases of each size class to 0.
     fn reset_sums(&mut self) {
         self.kinds.iter_mut().for_each(Counter::reset_sums);
     }
 
+    /// Returns the public form of the counter.
     fn stat(&self) -> StatBySize {
         let [small_pool, large_pool] = self.kinds.map(|kind| kind.stat());
         let all = Stat {
@@ -214,7 +225,7 @@ impl Counters {
         Self { max_split_size, ..Self::default() }
     }
 
-    /// Counts an allocated block.
+    /// Counts a newly allocated block of `size` bytes for a request of `requested` bytes.
     #[inline]
     pub(crate) fn block_allocated(&mut self, kind: PoolKind, size: u64, requested: u64) {
         self.allocation.increase(kind, 1);
@@ -226,7 +237,7 @@ impl Counters {
         }
     }
 
-    /// Counts a free by the program.
+    /// Counts a free by the program of a block of `size` bytes, perhaps still in use by a stream.
     #[inline]
     pub(crate) fn free_requested(&mut self, kind: PoolKind, size: u64) {
         self.allocation.decrease(kind, 1);
@@ -243,7 +254,8 @@ impl Counters {
         }
     }
 
-    /// Called before a free is deferred: from then on, active and allocated blocks differ.
+    /// Counts active blocks apart from allocated ones from now on. To be called before a free is
+    /// deferred: from then on, the two differ.
     pub(crate) fn track_active_separately(&mut self) {
         if !self.active_is_separate {
             self.active_is_separate = true;
@@ -266,6 +278,7 @@ impl Counters {
         if self.active_is_separate { &self.active_bytes } else { &self.allocated_bytes }.current()
     }
 
+    /// Returns all counters that are kept by size class.
     fn by_size(&mut self) -> [&mut CounterBySize; 9] {
         [
             &mut self.allocation,
@@ -288,12 +301,14 @@ impl Counters {
         self.num_device_alloc = 0;
     }
 
+    /// Sets every peak to the current value.
     pub(crate) fn reset_peaks(&mut self) {
         self.by_size().into_iter().for_each(CounterBySize::reset_peak);
         self.oversize_allocations.reset_peak();
         self.oversize_segments.reset_peak();
     }
 
+    /// Sets every sum of increases and decreases, and every `num_` value, to 0.
     pub(crate) fn reset_sums(&mut self) {
         self.by_size().into_iter().for_each(CounterBySize::reset_sums);
         self.oversize_allocations.reset_sums();
@@ -305,6 +320,7 @@ impl Counters {
         self.num_device_free = 0;
     }
 
+    /// Returns the public form of the statistics.
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             allocation: self.allocation.stat(),

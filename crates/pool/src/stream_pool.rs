@@ -11,7 +11,7 @@ use crate::block::Block;
 use crate::free_blocks::FreeBlocks;
 use crate::index::{BlockIndex, BlockPoolIndex, StreamPoolIndex};
 
-/// The free blocks of one stream in one block pool.
+/// The free blocks, and the unmapped blocks, of one stream in one block pool.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamPool {
     pub(crate) key: PoolKey,
@@ -23,18 +23,20 @@ pub(crate) struct StreamPool {
 }
 
 impl StreamPool {
+    /// Adds a free block.
     #[inline]
     pub(crate) fn insert(&mut self, block: &Block, index: BlockIndex) {
         self.free.insert(block.size, block.address, index);
     }
 
+    /// Removes a free block, which must be in the pool.
     #[inline]
     pub(crate) fn remove(&mut self, block: &Block, index: BlockIndex) {
         self.free.remove(block.size, block.address, index);
     }
 }
 
-/// The segments of one size class of the default pool or of a private pool.
+/// The stream pools of one size class of the default pool or of a private pool.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockPool {
     pub(crate) key: PoolKey,
@@ -45,6 +47,7 @@ pub(crate) struct BlockPool {
 }
 
 impl BlockPool {
+    /// Iterates over the stream pools in the order of their streams.
     pub(crate) fn stream_pools(&self) -> impl DoubleEndedIterator<Item = StreamPoolIndex> + '_ {
         self.stream_pools.iter().map(|&(_, stream_pool)| stream_pool)
     }
@@ -73,6 +76,7 @@ impl BlockPools {
         pools
     }
 
+    /// Adds an empty block pool and returns its index, which may be one of a removed pool.
     pub(crate) fn insert_block_pool(&mut self, key: PoolKey) -> BlockPoolIndex {
         let block_pool = BlockPool { key, lookups: 0, stream_pools: Vec::new() };
         if let Some(index) = self.vacant_block_pools.pop() {
@@ -93,11 +97,13 @@ impl BlockPools {
         self.vacant_block_pools.push(pool);
     }
 
+    /// Returns the block pool with this index.
     #[inline]
     pub(crate) fn block_pool(&self, pool: BlockPoolIndex) -> &BlockPool {
         &self.block_pools[pool.get()]
     }
 
+    /// Returns the block pool with this index mutably.
     #[inline]
     pub(crate) fn block_pool_mut(&mut self, pool: BlockPoolIndex) -> &mut BlockPool {
         &mut self.block_pools[pool.get()]
@@ -113,6 +119,8 @@ impl BlockPools {
         }
     }
 
+    /// Does the work of [`stream_pool`](Self::stream_pool) for a stream other than that of the last
+    /// call.
     fn find_or_create(&mut self, pool: BlockPoolIndex, stream: StreamId) -> StreamPoolIndex {
         let stream_pools = &self.block_pools[pool.get()].stream_pools;
         match stream_pools.binary_search_by_key(&stream, |&(stream, _)| stream) {
@@ -121,6 +129,7 @@ impl BlockPools {
         }
     }
 
+    /// Adds an empty stream pool for `stream` to `pool`, at index `position` of its list.
     #[cold]
     #[inline(never)]
     fn create(&mut self, pool: BlockPoolIndex, position: usize, stream: StreamId) -> StreamPoolIndex {
@@ -147,7 +156,8 @@ impl BlockPools {
         stream_pools.flat_map(|stream_pool| self[stream_pool].free.iter()).map(|fit| fit.index)
     }
 
-    /// Returns the size of the largest free block of any pool and stream; 0 if nothing is free.
+    /// Returns the size in bytes of the largest free block of any pool and stream; 0 if nothing is
+    /// free.
     pub(crate) fn largest_free_bytes(&self) -> u64 {
         let largest = self.stream_pools.iter().filter_map(|stream_pool| stream_pool.free.last());
         largest.map(|fit| fit.key.size).max().unwrap_or(0)

@@ -10,7 +10,7 @@ use vramscope_trace::{SiteId, StreamId};
 use crate::device::StreamEvent;
 use crate::index::BlockIndex;
 
-/// A freed block that a stream may still use.
+/// A freed block whose memory a stream may still use.
 #[derive(Clone, Copy, Debug)]
 struct PendingFree {
     /// The number of stream events that have not passed.
@@ -19,7 +19,7 @@ struct PendingFree {
     site: SiteId,
 }
 
-/// Stream uses of allocated blocks, and pending frees.
+/// The streams other than their own that use allocated blocks, and the frees that wait for streams.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamUses {
     /// The streams that used a block since it was allocated.
@@ -41,7 +41,7 @@ impl StreamUses {
         !self.pending.is_empty()
     }
 
-    /// Records that `stream` uses a block.
+    /// Records that `stream` uses a block; `in_capture` if the use is part of a graph capture.
     pub(crate) fn record(&mut self, index: BlockIndex, stream: StreamId, in_capture: bool) {
         self.streams.entry(index).or_default().insert(stream);
         if in_capture {
@@ -54,7 +54,7 @@ impl StreamUses {
         self.streams.get(&index).cloned().unwrap_or_default()
     }
 
-    /// Returns the streams that used a block outside of captures.
+    /// Returns the streams that used a block outside of graph captures.
     pub(crate) fn uncaptured_streams(&self, index: BlockIndex) -> BTreeSet<StreamId> {
         let mut streams = self.streams(index);
         if let Some(captured) = self.captured.get(&index) {
@@ -63,13 +63,13 @@ impl StreamUses {
         streams
     }
 
-    /// Defers a free until the end of the capture.
+    /// Defers a free, made at `site`, until the end of the graph capture.
     pub(crate) fn defer_until_capture_ends(&mut self, index: BlockIndex, site: SiteId) {
         self.freed_in_capture.push(index);
         self.pending.insert(index, PendingFree { events: 0, site });
     }
 
-    /// Removes and returns the blocks freed during a capture.
+    /// Removes and returns the blocks whose frees were deferred until the end of a graph capture.
     pub(crate) fn take_freed_in_capture(&mut self) -> Vec<BlockIndex> {
         mem::take(&mut self.freed_in_capture)
     }
@@ -79,7 +79,7 @@ impl StreamUses {
         self.freed_in_capture = blocks;
     }
 
-    /// Defers a free until `events` have passed.
+    /// Defers a free, made at `site`, until all `events` have passed, each on its stream.
     pub(crate) fn defer_until(&mut self, index: BlockIndex, events: Vec<(StreamId, StreamEvent)>, site: SiteId) {
         self.streams.remove(&index);
         self.captured.remove(&index);
@@ -89,7 +89,7 @@ impl StreamUses {
         }
     }
 
-    /// Returns the site of a pending free.
+    /// Returns the site of the pending free of a block; `None` if its free is not pending.
     pub(crate) fn pending_site(&self, index: BlockIndex) -> Option<SiteId> {
         self.pending.get(&index).map(|pending| pending.site)
     }
@@ -99,18 +99,20 @@ impl StreamUses {
         self.pending.remove(&index);
     }
 
-    /// Returns the next stream after `stream` that has events.
+    /// Returns the next stream after `stream`, by number, that has events to wait for; the first
+    /// one for `None`.
     pub(crate) fn queue_after(&self, stream: Option<StreamId>) -> Option<StreamId> {
         let from = stream.map_or(Bound::Unbounded, Bound::Excluded);
         self.queues.range((from, Bound::Unbounded)).next().map(|(&stream, _)| stream)
     }
 
-    /// Returns the oldest event of a stream.
+    /// Returns the oldest event of a stream that has not passed, and the block that waits for it.
     pub(crate) fn front(&self, stream: StreamId) -> Option<(StreamEvent, BlockIndex)> {
         self.queues.get(&stream)?.front().copied()
     }
 
-    /// Returns the oldest event of a stream whose block is accepted, and its position in the queue.
+    /// Returns the oldest event of a stream whose waiting block `accepts` allows, after its index
+    /// in the stream's queue; `None` if there is none.
     pub(crate) fn first_matching(
         &self,
         stream: StreamId,
@@ -121,8 +123,8 @@ impl StreamUses {
         Some((position, queue[position].0))
     }
 
-    /// Removes an event that has passed from a stream's queue. If it was the last event that its
-    /// block waited for, returns the block and the site of its free.
+    /// Removes the event at index `position` of a stream's queue, because it has passed. If it was
+    /// the last event that its block waited for, returns the block and the site of its free.
     pub(crate) fn remove_event(&mut self, stream: StreamId, position: usize) -> Option<(BlockIndex, SiteId)> {
         let queue = self.queues.get_mut(&stream)?;
         let (_, index) = queue.remove(position)?;

@@ -138,6 +138,8 @@ impl<D: Device> Pool<D> {
         Ok(())
     }
 
+    /// Removes the event at index `position` of a stream's queue, because it has passed, and
+    /// completes the free that waited for it alone.
     fn event_passed(&mut self, stream: StreamId, position: usize, origin: Origin, sink: &mut (impl Sink + ?Sized)) {
         if let Some((index, site)) = self.stream_uses.remove_event(stream, position) {
             self.complete_free(index, Origin { site, ..origin }, sink);

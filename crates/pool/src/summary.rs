@@ -9,8 +9,8 @@ use crate::stats::{Stat, StatBySize, Stats};
 /// Width of the table between its outer bars, in characters.
 const WIDTH: usize = 75;
 
-/// The units of a column of numbers. Each unit is `step` of the one before it, and is used from
-/// `from` of the one before it on.
+/// The units of a column of the table. Each unit is `step` times the one before it, and is used
+/// from `from` of the one before it on. A number is padded to `digits` digits.
 struct Units {
     step: u64,
     from: u64,
@@ -18,12 +18,14 @@ struct Units {
     names: &'static [&'static str],
 }
 
+/// Units of the rows in bytes.
 const BYTES: Units =
     Units { step: 1024, from: 768 * 1024, digits: 6, names: &["B  ", "KiB", "MiB", "GiB", "TiB", "PiB"] };
+/// Units of the rows that count blocks and segments.
 const COUNTS: Units = Units { step: 1000, from: 750 * 1000, digits: 7, names: &["  ", "K ", "M "] };
 
 impl Units {
-    /// Returns `value`, rounded down, in the unit that fits `unit_from`.
+    /// Returns `value`, rounded down, in the unit that fits the number `unit_from`.
     fn format(&self, mut value: u64, mut unit_from: u64) -> String {
         let mut names = self.names.iter();
         let mut name = names.next().copied().unwrap_or_default();
@@ -36,7 +38,8 @@ impl Units {
         format!("{value:digits$} {name}", digits = self.digits)
     }
 
-    /// Returns a row with four cells, each in the unit that fits the same cell of `units_from`.
+    /// Returns a row of the table: its name, and four cells, each in the unit that fits the same
+    /// cell of `units_from`.
     fn row(&self, name: &str, stat: &Stat, units_from: &Stat) -> String {
         let cells = [
             (stat.current, units_from.current),

@@ -76,6 +76,7 @@ impl<D: Device> Pool<D> {
         views
     }
 
+    /// Returns the public view of a block; a free block has no requested size and no site.
     fn block_view(&self, index: BlockIndex) -> BlockView {
         let block = &self.blocks[index];
         let (requested, site) = match block.state {

@@ -19,7 +19,7 @@ pub(crate) trait MemoryRange: Copy {
     fn end(&self) -> u64;
 }
 
-/// Consecutive addresses of the map, sorted.
+/// Up to [`GROUP_CAPACITY`] consecutive addresses of the map, sorted.
 #[derive(Clone)]
 struct Group {
     len: usize,
@@ -29,18 +29,22 @@ struct Group {
 }
 
 impl Group {
+    /// A group without addresses, to initialize a new one.
     const EMPTY: Self = Self { len: 0, addresses: [0; GROUP_CAPACITY], slots: [0; GROUP_CAPACITY] };
 
+    /// Returns the addresses in use, sorted.
     fn addresses(&self) -> &[u64] {
         &self.addresses[..self.len.min(GROUP_CAPACITY)]
     }
 
-    /// Returns the number of addresses that are at most `address`.
+    /// Returns the number of addresses in the group that are at most `address`.
     #[inline]
     fn up_to(&self, address: u64) -> usize {
         self.addresses().partition_point(|&other| other <= address)
     }
 
+    /// Inserts an address, whose range is `values[slot]`, at index `at`. The group must not be
+    /// full.
     fn insert(&mut self, at: usize, address: u64, slot: u32) {
         let len = self.len;
         self.addresses.copy_within(at..len, at + 1);
@@ -50,6 +54,7 @@ impl Group {
         self.len += 1;
     }
 
+    /// Removes the address at index `at` and returns its slot: the index in `values` of its range.
     fn remove(&mut self, at: usize) -> u32 {
         let slot = self.slots[at];
         self.addresses.copy_within(at + 1..self.len, at);
@@ -59,7 +64,7 @@ impl Group {
     }
 }
 
-/// The position of an address: index in `order`, and index in that group.
+/// The position of an address in the map: index in `order`, and index in that group.
 #[derive(Clone, Copy)]
 struct Position {
     group: usize,
@@ -100,15 +105,17 @@ impl<T: MemoryRange> AddressMap<T> {
         self.len
     }
 
+    /// Returns the group at `index` in address order.
     fn group(&self, index: usize) -> &Group {
         &self.groups[self.order[index] as usize]
     }
 
+    /// Returns the range whose address is at `position`.
     fn value(&self, position: Position) -> &T {
         &self.values[self.group(position.group).slots[position.at] as usize]
     }
 
-    /// Returns the position of the last address that is at most `address`.
+    /// Returns the position of the last address that is at most `address`; `None` if all are above.
     #[inline]
     fn floor(&self, address: u64) -> Option<Position> {
         let group = self.firsts.partition_point(|&first| first <= address).checked_sub(1)?;
@@ -117,7 +124,7 @@ impl<T: MemoryRange> AddressMap<T> {
         Some(Position { group, at })
     }
 
-    /// Returns the position after `position`, or the first one for `None`.
+    /// Returns the position after `position`, or the first one for `None`; `None` at the end.
     fn after(&self, position: Option<Position>) -> Option<Position> {
         let next = match position {
             None => Position { group: 0, at: 0 },
@@ -127,19 +134,20 @@ impl<T: MemoryRange> AddressMap<T> {
         (next.group < self.order.len()).then_some(next)
     }
 
-    /// Returns the position of exactly this address.
+    /// Returns the position of exactly this address; `None` if no range begins there.
     #[inline]
     fn find(&self, address: u64) -> Option<Position> {
         self.floor(address).filter(|position| self.group(position.group).addresses[position.at] == address)
     }
 
-    /// Returns the range that begins at `address`.
+    /// Returns the range that begins at exactly `address`, or `None`.
     #[inline]
     pub(crate) fn get(&self, address: u64) -> Option<&T> {
         self.find(address).map(|position| self.value(position))
     }
 
-    /// Returns the range that begins at `address` mutably. Its bounds must not change.
+    /// Returns the range that begins at exactly `address` mutably, or `None`. Its bounds must not
+    /// change.
     #[inline]
     pub(crate) fn get_mut(&mut self, address: u64) -> Option<&mut T> {
         let position = self.find(address)?;
@@ -147,13 +155,15 @@ impl<T: MemoryRange> AddressMap<T> {
         Some(&mut self.values[slot as usize])
     }
 
-    /// Returns the last range that begins at or before `address`.
+    /// Returns the last range that begins at or before `address`, or `None` if all begin later. The
+    /// range may end before `address`.
     #[inline]
     pub(crate) fn at_or_before(&self, address: u64) -> Option<&T> {
         self.floor(address).map(|position| self.value(position))
     }
 
-    /// Returns the last range that begins before `address`.
+    /// Returns the last range that begins before `address`, or `None`. The range may end before
+    /// `address`.
     pub(crate) fn before(&self, address: u64) -> Option<&T> {
         self.at_or_before(address.checked_sub(1)?)
     }
@@ -199,6 +209,8 @@ impl<T: MemoryRange> AddressMap<T> {
         self.put(position, address, slot);
     }
 
+    /// Inserts an address, whose range is `values[slot]`, at `position`; splits the group if it is
+    /// full.
     fn put(&mut self, mut position: Position, address: u64, slot: u32) {
         let index = self.order[position.group] as usize;
         if self.groups[index].len == GROUP_CAPACITY {
@@ -218,6 +230,8 @@ impl<T: MemoryRange> AddressMap<T> {
         self.groups[index].insert(position.at, address, slot);
     }
 
+    /// Inserts `group`, whose first address is `first`, as the group at index `at` in address
+    /// order.
     fn add_group(&mut self, at: usize, first: u64, group: Group) {
         let index = match self.unused_groups.pop() {
             Some(index) => {
@@ -259,7 +273,7 @@ impl<T: MemoryRange> AddressMap<T> {
         self.unused_groups.push(index);
     }
 
-    /// Removes and returns the range that begins at `address`.
+    /// Removes and returns the range that begins at exactly `address`; `None` if there is none.
     #[inline]
     pub(crate) fn remove(&mut self, address: u64) -> Option<T> {
         let position = self.find(address)?;

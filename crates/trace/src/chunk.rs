@@ -123,6 +123,8 @@ pub struct Chunk {
     pub bytes: Vec<u8>,
 }
 
+/// Returns the checksum (XXH3) of a chunk: of its header up to the checksum, and its stored
+/// payload.
 fn checksum(header: &[u8], payload: &[u8]) -> u64 {
     let mut hash = Xxh3::new();
     hash.update(header);
@@ -130,12 +132,33 @@ fn checksum(header: &[u8], payload: &[u8]) -> u64 {
     hash.digest()
 }
 
-/// Returns the preamble.
+/// Returns the preamble: the magic number and the format version at the start of a recording.
 pub(crate) fn preamble() -> [u8; PREAMBLE_LEN] {
     let mut bytes = [0; PREAMBLE_LEN];
     bytes[..8].copy_from_slice(&MAGIC);
     bytes[8..10].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
     bytes
+}
+
+/// Checks the preamble at the start of `rest`, at byte `offset` of the stream. Returns false if
+/// more bytes are needed.
+pub(crate) fn check_preamble(rest: &[u8], offset: u64) -> Result<bool, FormatError> {
+    let known = rest.len().min(MAGIC.len());
+    if rest[..known] != MAGIC[..known] {
+        return Err(FormatError::new(offset, "not a vramscope recording: it does not begin with the magic number"));
+    }
+    if rest.len() < PREAMBLE_LEN {
+        return Ok(false);
+    }
+    let version = u16::from_le_bytes([rest[8], rest[9]]);
+    if version != FORMAT_VERSION {
+        let reason = format!(
+            "recording format version {version}, but this vramscope reads version {FORMAT_VERSION}: \
+             use a newer vramscope"
+        );
+        return Err(FormatError::new(offset + 8, reason));
+    }
+    Ok(true)
 }
 
 impl Chunk {
@@ -154,7 +177,7 @@ impl Chunk {
         Self::from_stored(kind, compression, (first_event, events), raw.len(), stored)
     }
 
-    /// Creates a chunk without events and without compression.
+    /// Creates a chunk at the moment `moment`, without events and without compression.
     pub(crate) fn uncompressed(kind: ChunkKind, moment: u64, payload: &[u8]) -> Self {
         Self::from_stored(kind, Compression::Uncompressed, (moment, 0), payload.len(), payload)
     }
@@ -168,7 +191,7 @@ impl Chunk {
     /// If the bytes are not a chunk of a known kind, or the chunk is damaged.
     pub fn read(bytes: &[u8], offset: u64) -> Result<Option<Self>, FormatError> {
         let begin = if bytes.first() == Some(&MAGIC[0]) { PREAMBLE_LEN } else { 0 };
-        if begin > 0 && !ChunkReader::check_preamble(bytes, offset)? {
+        if begin > 0 && !check_preamble(bytes, offset)? {
             return Ok(None);
         }
         let chunk = bytes.get(begin..).unwrap_or_default();
@@ -181,6 +204,8 @@ impl Chunk {
         Ok(Some(Self { kind, first_event: header.first_event, events: u64::from(header.events), bytes }))
     }
 
+    /// Creates a chunk from its payload as stored: compressed by `compression` from `raw_len`
+    /// bytes. Its first event has index `first_event`, and it has `events` events.
     fn from_stored(
         kind: ChunkKind,
         compression: Compression,
@@ -205,7 +230,7 @@ impl Chunk {
 pub(crate) struct Payload<'a>(Cow<'a, [u8]>);
 
 impl Payload<'_> {
-    /// Returns its bytes.
+    /// Returns the decompressed bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -230,7 +255,8 @@ pub(crate) struct PackedChunk {
 }
 
 impl PackedChunk {
-    /// Parses the chunk at the start of `bytes`, which are at `offset` in the recording.
+    /// Parses the chunk at the start of `bytes`, which are at byte `offset` in the recording, and
+    /// verifies its checksum.
     pub(crate) fn parse(bytes: &[u8], offset: u64) -> Result<Self, FormatError> {
         let cut_off = || FormatError::new(offset, "the recording ends inside a chunk");
         let header = Header::parse(bytes.first_chunk().ok_or_else(cut_off)?, offset)?;
@@ -270,7 +296,7 @@ impl PackedChunk {
         Ok(Payload(Cow::Owned(raw)))
     }
 
-    /// Returns an error at this chunk's offset.
+    /// Returns an error at this chunk's byte offset, with `reason` as its message.
     pub(crate) fn error(&self, reason: impl Into<String>) -> FormatError {
         FormatError::new(self.offset, reason)
     }
@@ -287,22 +313,25 @@ impl PackedChunk {
 }
 
 /// The parsed header of a chunk. Unknown kinds and compressions are `None`.
-struct Header {
-    kind: Option<ChunkKind>,
-    compression: Option<Compression>,
-    stored: usize,
-    raw: u32,
-    events: u32,
-    first_event: u64,
-    checksum: u64,
+pub(crate) struct Header {
+    pub(crate) kind: Option<ChunkKind>,
+    pub(crate) compression: Option<Compression>,
+    pub(crate) stored: usize,
+    pub(crate) raw: u32,
+    pub(crate) events: u32,
+    pub(crate) first_event: u64,
+    pub(crate) checksum: u64,
 }
 
+/// Returns the `N` bytes at index `at`, to convert them to an integer.
 fn le<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     std::array::from_fn(|i| bytes[at + i])
 }
 
 impl Header {
-    fn parse(bytes: &[u8; HEADER_LEN], offset: u64) -> Result<Self, FormatError> {
+    /// Parses a header at byte `offset` of the recording. Fails for a kind that a reader may not
+    /// skip and does not know, and for lengths above the limits; does not verify the checksum.
+    pub(crate) fn parse(bytes: &[u8; HEADER_LEN], offset: u64) -> Result<Self, FormatError> {
         let code = bytes[0];
         let kind = ChunkKind::from_code(code);
         let header = Self {
@@ -324,7 +353,10 @@ impl Header {
         if header.stored > limit || header.raw as usize > limit {
             return Err(FormatError::new(
                 offset,
-                format!("chunk of {} bytes; its kind may have at most {limit}", header.raw.max(header.stored as u32)),
+                format!(
+                    "chunk of {} bytes, more than the {limit} that its kind may have",
+                    header.raw.max(header.stored as u32)
+                ),
             ));
         }
         if kind.is_some() && header.compression.is_none() {
@@ -348,15 +380,18 @@ impl Header {
         Ok(header)
     }
 
-    /// Verifies the checksum of `chunk`, which is the whole chunk.
-    fn check(&self, chunk: &[u8], offset: u64) -> Result<(), FormatError> {
+    /// Verifies the checksum of `chunk`, which is the whole chunk, at byte `offset` of the
+    /// recording.
+    pub(crate) fn check(&self, chunk: &[u8], offset: u64) -> Result<(), FormatError> {
         if checksum(&chunk[..24], &chunk[HEADER_LEN..]) == self.checksum {
             return Ok(());
         }
         Err(FormatError::new(offset, "the chunk's checksum does not match: the bytes were changed"))
     }
 
-    fn packed(&self, kind: ChunkKind, compression: Compression, chunk: &[u8], offset: u64) -> PackedChunk {
+    /// Returns the chunk with this header, from the bytes of the whole chunk, at byte `offset` of
+    /// the recording.
+    pub(crate) fn packed(&self, kind: ChunkKind, compression: Compression, chunk: &[u8], offset: u64) -> PackedChunk {
         PackedChunk {
             kind,
             first_event: self.first_event,
@@ -366,130 +401,5 @@ impl Header {
             raw_len: self.raw,
             stored: chunk[HEADER_LEN..].into(),
         }
-    }
-}
-
-/// Splits a stream of bytes into chunks. The bytes may be split anywhere.
-#[derive(Debug, Default)]
-pub(crate) struct ChunkReader {
-    buffer: Vec<u8>,
-    /// Number of leading bytes of `buffer` that were returned as chunks.
-    used: usize,
-    /// Byte offset of `buffer[used]` in the stream.
-    offset: u64,
-    /// Whether the preamble was read.
-    has_preamble: bool,
-    /// Whether the header chunk was read.
-    has_header: bool,
-    failed: Option<FormatError>,
-}
-
-impl ChunkReader {
-    /// Appends the next bytes of the stream.
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
-        if self.failed.is_none() {
-            // Used bytes are only removed once they are the greater part, so that many small pushes
-            // do not move the rest each time.
-            if self.used > self.buffer.len() / 2 {
-                self.buffer.drain(..self.used);
-                self.used = 0;
-            }
-            self.buffer.extend_from_slice(bytes);
-        }
-    }
-
-    /// Returns the next complete chunk of a known kind, or `None` if more bytes are needed. After
-    /// an error, returns that error forever.
-    pub(crate) fn next_chunk(&mut self) -> Result<Option<PackedChunk>, FormatError> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
-        let result = self.scan();
-        if let Err(error) = &result {
-            self.fail(error.clone());
-        }
-        result
-    }
-
-    /// Makes every later call of [`next_chunk`](Self::next_chunk) return `error`.
-    pub(crate) fn fail(&mut self, error: FormatError) {
-        self.failed = Some(error);
-        self.buffer = Vec::new();
-        self.used = 0;
-    }
-
-    fn scan(&mut self) -> Result<Option<PackedChunk>, FormatError> {
-        loop {
-            let rest = &self.buffer[self.used..];
-            if !self.has_preamble || rest.first() == Some(&MAGIC[0]) {
-                if !Self::check_preamble(rest, self.offset)? {
-                    return Ok(None);
-                }
-                self.has_preamble = true;
-                self.advance(PREAMBLE_LEN);
-                continue;
-            }
-            let Some(header_bytes) = rest.first_chunk::<HEADER_LEN>() else { return Ok(None) };
-            let offset = self.offset;
-            let header = Header::parse(header_bytes, offset)?;
-            let length = HEADER_LEN + header.stored;
-            let Some(chunk) = rest.get(..length) else { return Ok(None) };
-            header.check(chunk, offset)?;
-            let packed = header
-                .kind
-                .zip(header.compression)
-                .map(|(kind, compression)| header.packed(kind, compression, chunk, offset));
-            if !self.has_header && header.kind != Some(ChunkKind::Header) {
-                return Err(FormatError::new(offset, "the first chunk is not a header chunk"));
-            }
-            self.has_header = true;
-            self.advance(length);
-            if packed.is_some() {
-                return Ok(packed);
-            }
-        }
-    }
-
-    /// Checks the preamble at the start of `rest`. Returns false if more bytes are needed.
-    fn check_preamble(rest: &[u8], offset: u64) -> Result<bool, FormatError> {
-        let known = rest.len().min(MAGIC.len());
-        if rest[..known] != MAGIC[..known] {
-            return Err(FormatError::new(offset, "not a vramscope recording: it does not begin with the magic number"));
-        }
-        if rest.len() < PREAMBLE_LEN {
-            return Ok(false);
-        }
-        let version = u16::from_le_bytes([rest[8], rest[9]]);
-        if version != FORMAT_VERSION {
-            let reason = format!(
-                "recording format version {version}, but this vramscope reads version {FORMAT_VERSION}: \
-                 use a newer vramscope"
-            );
-            return Err(FormatError::new(offset + 8, reason));
-        }
-        Ok(true)
-    }
-
-    fn advance(&mut self, by: usize) {
-        self.used += by;
-        self.offset += by as u64;
-    }
-
-    /// Returns an error if the bytes so far end inside the preamble or a chunk.
-    pub(crate) fn finish(&self) -> Result<(), FormatError> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
-        let rest = self.buffer.len() - self.used;
-        if !self.has_header {
-            return Err(FormatError::new(self.offset + rest as u64, "the recording ends before its first chunk"));
-        }
-        if rest > 0 {
-            let reason = format!(
-                "the recording ends inside a chunk, {rest} bytes after its start; everything before it is complete"
-            );
-            return Err(FormatError::new(self.offset, reason));
-        }
-        Ok(())
     }
 }

@@ -12,7 +12,8 @@ use crate::event_codec::Operation;
 use crate::memory_state::MemoryState;
 use crate::segment::Block;
 
-/// Where a block that the chunk allocated currently is.
+/// Where a block that the current chunk allocated is at the moment: here, in the memory state, or
+/// freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Location {
     /// In [`ChunkLocalBlocks`] only.
@@ -23,7 +24,7 @@ enum Location {
     Freed,
 }
 
-/// A block that the chunk allocated.
+/// A block that the current chunk allocated.
 #[derive(Clone, Copy, Debug)]
 struct LocalBlock {
     allocated: AllocatedBlock,
@@ -33,7 +34,8 @@ struct LocalBlock {
     location: Location,
 }
 
-/// The blocks that the operations of the current chunk have allocated so far.
+/// The blocks that the operations of the current chunk have allocated so far. Those that the chunk
+/// frees again never enter the memory state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChunkLocalBlocks {
     blocks: Vec<LocalBlock>,
@@ -43,11 +45,12 @@ pub(crate) struct ChunkLocalBlocks {
     is_consistent: bool,
 }
 
-/// An event contradicts the state in a chunk that is marked as consistent.
+/// The error for an event that contradicts the memory state, in a chunk that its writer marked as
+/// consistent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InconsistentEvent;
 
-/// Which of the two events of a free happen.
+/// Which of the two events of a free to apply: its request, its completion, or both.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FreeStep {
     Requested,
@@ -56,13 +59,14 @@ enum FreeStep {
 }
 
 impl ChunkLocalBlocks {
-    /// Starts a new chunk.
+    /// Starts a new chunk, which its writer marked as consistent or not.
     pub(crate) fn begin(&mut self, is_consistent: bool) {
         self.blocks.clear();
         (self.flushed, self.is_consistent) = (0, is_consistent);
     }
 
-    /// Skips an operation whose effect the state already contains.
+    /// Skips an operation whose effect the state already contains, but keeps the number of the
+    /// block that it allocates.
     pub(crate) fn skip(&mut self, operation: &Operation) {
         if let (true, &Operation::Allocated { allocated, time_ns }) = (self.is_consistent, operation) {
             self.blocks.push(LocalBlock {
@@ -75,7 +79,7 @@ impl ChunkLocalBlocks {
         }
     }
 
-    /// Applies all events of an operation.
+    /// Applies all events of an operation to `state` and to the chunk's blocks.
     #[inline(always)]
     pub(crate) fn apply(&mut self, state: &mut MemoryState, operation: &Operation) -> Result<(), InconsistentEvent> {
         if !self.is_consistent {
@@ -147,6 +151,9 @@ impl ChunkLocalBlocks {
         }
     }
 
+    /// Applies one step, or both, of the free of the block at `address`. `allocation` is the index
+    /// (from 0) of the chunk's allocation that made the block; `None` if the block is older than
+    /// the chunk.
     #[inline(always)]
     fn free(
         &mut self,
@@ -188,6 +195,7 @@ impl ChunkLocalBlocks {
         }
     }
 
+    /// Applies an event that is neither an allocation nor a free to `state`.
     #[cold]
     fn apply_other(&mut self, state: &mut MemoryState, event: &Event) -> Result<(), InconsistentEvent> {
         let is_segment = matches!(
@@ -207,7 +215,7 @@ impl ChunkLocalBlocks {
         if inconsistencies(state) == before { Ok(()) } else { Err(InconsistentEvent) }
     }
 
-    /// Inserts the blocks that are still active into the state.
+    /// Inserts the blocks that are still active into `state`, so that it is complete.
     pub(crate) fn flush(&mut self, state: &mut MemoryState) -> Result<(), InconsistentEvent> {
         for local in &mut self.blocks[self.flushed..] {
             if local.location == Location::ChunkLocal {
@@ -225,6 +233,7 @@ impl ChunkLocalBlocks {
     }
 }
 
+/// Applies one step, or both, of the free of a block that the device's state contains.
 fn free_in_state(device: &mut DeviceState, step: FreeStep, address: u64) -> Result<(), InconsistentEvent> {
     if step != FreeStep::Completed {
         let block = device.blocks.get_mut(address).filter(|block| !block.pending_free).ok_or(InconsistentEvent)?;

@@ -20,10 +20,10 @@ use crate::varint::{self, PayloadError, Reader};
 const COMPRESS_WHOLE_UP_TO: usize = 4 << 10;
 /// First column id that a reader may skip if it does not know it.
 const OPTIONAL_FROM: u8 = 0x40;
-/// Decompressed bytes that are accepted for any number of stored bytes.
+/// Decompressed bytes that a reader accepts however few bytes are stored.
 const ALWAYS_ACCEPTED: usize = 64 << 10;
-/// Decompressed bytes that are accepted beyond that for each stored byte. Recordings of real
-/// programs compress to a twentieth at best.
+/// Decompressed bytes that a reader accepts for each stored byte, beyond [`ALWAYS_ACCEPTED`].
+/// Recordings of real programs compress to a twentieth at best.
 const MAX_RATIO: usize = 128;
 
 /// Returns the most decompressed bytes that a reader accepts for `stored` bytes.
@@ -31,7 +31,7 @@ pub(crate) const fn max_decompressed_len(stored: usize) -> usize {
     ALWAYS_ACCEPTED.saturating_add(stored.saturating_mul(MAX_RATIO))
 }
 
-/// The columns of a chunk that is being written, by id.
+/// The columns of a chunk that is being written; their ids are 0 to `N` − 1.
 #[derive(Clone, Debug)]
 pub(crate) struct ColumnsWriter<const N: usize> {
     columns: [Vec<u8>; N],
@@ -44,7 +44,7 @@ impl<const N: usize> Default for ColumnsWriter<N> {
 }
 
 impl<const N: usize> ColumnsWriter<N> {
-    /// Returns a column to append to.
+    /// Returns the column with an id, to append to.
     #[inline]
     pub(crate) fn column(&mut self, id: u8) -> &mut Vec<u8> {
         &mut self.columns[usize::from(id)]
@@ -74,6 +74,8 @@ impl<const N: usize> ColumnsWriter<N> {
         self.columns.iter_mut().for_each(Vec::clear);
     }
 
+    /// Appends every column that is not empty to `out`, compressed if there is a compressor: id,
+    /// compression, lengths and bytes.
     fn put(&self, out: &mut Vec<u8>, mut compressor: Option<&mut Compressor>) {
         for (id, column) in self.columns.iter().enumerate().filter(|(_, column)| !column.is_empty()) {
             let (compression, bytes) = match &mut compressor {
@@ -90,7 +92,7 @@ impl<const N: usize> ColumnsWriter<N> {
     }
 }
 
-/// A column as stored in the payload.
+/// A column as the payload stores it, perhaps compressed.
 #[derive(Clone, Copy, Debug)]
 struct StoredColumn<'a> {
     compression: Compression,
@@ -100,7 +102,7 @@ struct StoredColumn<'a> {
     at: usize,
 }
 
-/// The decompressed columns of a chunk, by id.
+/// The decompressed columns of a chunk; their ids are 0 to `N` − 1.
 #[derive(Clone, Debug)]
 pub(crate) struct Columns<const N: usize> {
     bytes: Vec<u8>,
@@ -161,7 +163,7 @@ impl<const N: usize> Columns<N> {
         Ok(Self { bytes, ends })
     }
 
-    /// Returns a reader of a column; it is empty if the chunk lacks the column.
+    /// Returns a reader of the column with an id; it is empty if the chunk lacks the column.
     pub(crate) fn column(&self, id: u8) -> Reader<'_> {
         let id = usize::from(id);
         let start = id.checked_sub(1).map_or(0, |before| self.ends[before].0);

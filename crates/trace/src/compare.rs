@@ -7,15 +7,23 @@
 //! other has, if the two differ only in file paths, else only in line numbers, else only in both.
 //! These looser comparisons ignore how the script was started.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::device_state::DeviceState;
 use crate::error::FormatError;
 use crate::event::DeviceId;
 use crate::live_bytes_by_site::{SiteBytes, frame_name, live_bytes_by_site, site_name};
 use crate::memory_state::MemoryState;
+use crate::metrics::Metrics;
+use crate::metrics_over_time::{MetricSummary, metrics_over_time};
 use crate::recording::{Recording, Replay};
-use crate::site::{Category, Definitions, Frame, Interner, Site, SiteId, Stack, StackId};
+use crate::site::{Category, Definitions, SiteId};
+use crate::site_matching::shared_site_numbers;
+
+/// Size of the request for which [`DeviceTotals`] has the unusable share: 16 MiB, the first power
+/// of two above 10 MiB. Larger requests that fit no free block make PyTorch's allocator reserve a
+/// segment of their own size.
+pub const UNUSABLE_REQUEST_BYTES: u64 = 16 << 20;
 
 /// Most frames of a call stack in a [`SiteChange`]. Matching compares whole stacks.
 const SHOWN_FRAMES: usize = 64;
@@ -49,6 +57,11 @@ pub struct DeviceTotals {
     pub peak_fragmentation: f64,
     /// Fragmentation at the end.
     pub fragmentation: f64,
+    /// Highest fragmentation and its mean over time, from [`metrics_over_time`].
+    pub fragmentation_over_time: MetricSummary,
+    /// Highest [unusable share](crate::Metrics::unusable_share) of the free bytes for a request of
+    /// [`UNUSABLE_REQUEST_BYTES`], and its mean over time.
+    pub unusable_share_over_time: MetricSummary,
 }
 
 /// The allocated blocks of one site at one moment.
@@ -184,18 +197,22 @@ pub fn compare(a: &Recording, b: &Recording) -> Result<Comparison, FormatError> 
     Ok(comparison)
 }
 
-/// A device of one recording at its peak of allocated bytes and at the end.
+/// A device of one recording at its peak of allocated bytes and at the end: totals, and the
+/// allocated blocks by site.
 struct PeakAndEnd {
     totals: DeviceTotals,
     peak: BTreeMap<SiteId, BlockTotals>,
     end: BTreeMap<SiteId, BlockTotals>,
 }
 
+/// Returns the allocated blocks of every site with memory at this moment.
 fn block_totals_by_site(device: &DeviceState) -> BTreeMap<SiteId, BlockTotals> {
     let totals = |site: SiteBytes| (site.site, BlockTotals { bytes: site.bytes, blocks: site.blocks });
     live_bytes_by_site(device).into_iter().map(totals).collect()
 }
 
+/// Returns what to compare of every device of a recording; devices without a counter series are
+/// left out.
 fn peak_and_end(recording: &Recording) -> Result<BTreeMap<DeviceId, PeakAndEnd>, FormatError> {
     let mut replay = Replay::new();
     let mut peak_and_end = BTreeMap::new();
@@ -204,6 +221,7 @@ fn peak_and_end(recording: &Recording) -> Result<BTreeMap<DeviceId, PeakAndEnd>,
         let Some(series) = recording.series(id) else { continue };
         let state: &MemoryState = replay.seek(recording, series.peak_allocated().event)?;
         let peak = state.device(id).unwrap_or(&nothing);
+        let metrics = metrics_over_time(recording, id)?;
         let totals = DeviceTotals {
             events: end.events(),
             allocated_bytes: end.counters().allocated,
@@ -213,6 +231,8 @@ fn peak_and_end(recording: &Recording) -> Result<BTreeMap<DeviceId, PeakAndEnd>,
             ooms: end.ooms(),
             peak_fragmentation: peak.free_space().fragmentation(),
             fragmentation: end.free_space().fragmentation(),
+            fragmentation_over_time: metrics.summary(Metrics::fragmentation),
+            unusable_share_over_time: metrics.summary(|metrics| metrics.unusable_share(UNUSABLE_REQUEST_BYTES)),
         };
         peak_and_end
             .insert(id, PeakAndEnd { totals, peak: block_totals_by_site(peak), end: block_totals_by_site(end) });
@@ -220,6 +240,7 @@ fn peak_and_end(recording: &Recording) -> Result<BTreeMap<DeviceId, PeakAndEnd>,
     Ok(peak_and_end)
 }
 
+/// Creates the change of one site, described by `definitions`, with totals of 0 in both recordings.
 fn new_site_change(device: DeviceId, definitions: &Definitions, id: SiteId) -> SiteChange {
     let site = definitions.site(id);
     let stack = definitions.stack(site.stack).take(SHOWN_FRAMES);
@@ -234,123 +255,6 @@ fn new_site_change(device: DeviceId, definitions: &Definitions, id: SiteId) -> S
     }
 }
 
-/// Which parts of a stack are compared besides the functions.
-#[derive(Clone, Copy)]
-struct FrameMatch {
-    files: bool,
-    lines: bool,
-    /// Whether the frames that started the script are compared, too.
-    launcher: bool,
-}
-
-/// Compares everything.
-const EXACT_MATCH: FrameMatch = FrameMatch { files: true, lines: true, launcher: true };
-/// Comparisons for the sites that the exact one does not match, in this order.
-const LOOSER_MATCHES: [FrameMatch; 3] = [
-    FrameMatch { files: false, lines: true, launcher: false },
-    FrameMatch { files: true, lines: false, launcher: false },
-    FrameMatch { files: false, lines: false, launcher: false },
-];
-/// Python's function name for the top level of a file. Its callers are what started the script.
-const TOP_LEVEL: &str = "<module>";
-
-/// Returns, for each site number of both recordings, a number that is equal for matching sites.
-fn shared_site_numbers(a: &Definitions, b: &Definitions) -> PerRecording<Vec<SiteId>> {
-    let numbered = |frame_match: FrameMatch| {
-        let mut shared = Interner::default();
-        let mut of = |definitions: &Definitions| SharedNumbering::new(&mut shared, definitions, frame_match).sites();
-        PerRecording { a: of(a), b: of(b) }
-    };
-    let mut keys = numbered(EXACT_MATCH);
-    for frame_match in LOOSER_MATCHES {
-        match_remaining(&mut keys, &numbered(frame_match));
-    }
-    keys
-}
-
-/// Gives sites without a match in `keys` the same key if `loose` matches them.
-fn match_remaining(keys: &mut PerRecording<Vec<SiteId>>, loose: &PerRecording<Vec<SiteId>>) {
-    let in_a: HashSet<SiteId> = keys.a.iter().copied().collect();
-    let in_b: HashSet<SiteId> = keys.b.iter().copied().collect();
-    // If several match, the first stands for all.
-    let mut key_in_b: HashMap<SiteId, SiteId> = HashMap::new();
-    for (key, loose) in keys.b.iter().zip(&loose.b).filter(|(key, _)| !in_a.contains(key)) {
-        key_in_b.entry(*loose).or_insert(*key);
-    }
-    let mut matched = HashSet::new();
-    for (key, loose) in keys.a.iter_mut().zip(&loose.a) {
-        if !in_b.contains(key)
-            && let Some(&to) = key_in_b.get(loose)
-        {
-            *key = to;
-            matched.insert(*loose);
-        }
-    }
-    for (key, loose) in keys.b.iter_mut().zip(&loose.b) {
-        if !in_a.contains(key) && matched.contains(loose) {
-            *key = key_in_b[loose];
-        }
-    }
-}
-
-/// Assigns shared numbers to the definitions of a recording, by content. Each stack is visited
-/// once.
-struct SharedNumbering<'a> {
-    interner: &'a mut Interner,
-    definitions: &'a Definitions,
-    frame_match: FrameMatch,
-    stacks: HashMap<StackId, StackId>,
-}
-
-impl<'a> SharedNumbering<'a> {
-    fn new(interner: &'a mut Interner, definitions: &'a Definitions, frame_match: FrameMatch) -> Self {
-        Self { interner, definitions, frame_match, stacks: HashMap::from([(StackId(0), StackId(0))]) }
-    }
-
-    /// Returns the shared number of every site, beginning with the unknown site.
-    fn sites(mut self) -> Vec<SiteId> {
-        let count = u32::try_from(self.definitions.site_count()).unwrap_or(u32::MAX);
-        (0..=count).map(|id| self.site(SiteId(id))).collect()
-    }
-
-    fn site(&mut self, id: SiteId) -> SiteId {
-        let Site { stack, scope, category, compile_context } = self.definitions.site(id);
-        let stack = self.stack(stack);
-        let scope = self.interner.string(self.definitions.string(scope));
-        let compile_context = self.interner.string(self.definitions.string(compile_context));
-        self.interner.site(Site { stack, scope, category, compile_context })
-    }
-
-    fn stack(&mut self, id: StackId) -> StackId {
-        // Walk outwards to the first numbered caller, then number the stacks on the way back.
-        let mut links: Vec<(StackId, Stack)> = Vec::new();
-        let mut at = id;
-        let mut caller = loop {
-            if let Some(&known) = self.stacks.get(&at) {
-                break known;
-            }
-            let Some(link) = self.definitions.stack_definition(at) else { break StackId(0) };
-            links.push((at, link));
-            at = link.caller;
-        };
-        while let Some((id, link)) = links.pop() {
-            let frame = self.definitions.frame(link.frame).unwrap_or_default();
-            let function = self.definitions.string(frame.function);
-            if !self.frame_match.launcher && function == TOP_LEVEL {
-                caller = StackId(0);
-            }
-            let function = self.interner.string(function);
-            let file = if self.frame_match.files { self.definitions.string(frame.file) } else { "" };
-            let file = self.interner.string(file);
-            let line = if self.frame_match.lines { frame.line } else { 0 };
-            let frame = self.interner.frame(Frame { function, file, line });
-            caller = self.interner.stack(frame, caller);
-            self.stacks.insert(id, caller);
-        }
-        caller
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -358,6 +262,8 @@ mod tests {
     use crate::event::{Event, EventKind, PoolKey, StreamId};
     use crate::info::RecordingInfo;
     use crate::sink::Sink;
+    use crate::site::{Frame, Interner, Site, StackId};
+    use crate::site_matching::TOP_LEVEL;
 
     fn recording(sites: &[(&str, u32, u64)]) -> Recording {
         recording_of("train.py", false, sites)
@@ -472,5 +378,17 @@ mod tests {
         let totals = device.totals.b.expect("the second recording has the device");
         assert_eq!((totals.events, totals.peak_allocated_bytes, totals.allocated_bytes), (3, 1024, 0));
         assert_eq!((totals.peak_fragmentation, totals.ooms), (0.0, 0));
+    }
+
+    #[test]
+    fn metrics_over_time_are_those_of_the_samples() {
+        let recording = recording(&[("f", 3, 1 << 19), ("g", 4, 1 << 18), ("last", 9, 1 << 17)]);
+        let metrics = metrics_over_time(&recording, DeviceId(0)).expect("the recording can be read");
+        let free: Vec<_> = metrics.iter().map(|(event, _, metrics)| (event, metrics.free.total)).collect();
+        // The beginning, the peak and the end.
+        assert_eq!(free, [(0, 0), (4, 1 << 17), (5, 1 << 18)]);
+        let free = metrics.summary(|metrics| metrics.free.total as f64);
+        // All events have the same time, so the mean is that of the samples.
+        assert_eq!((free.highest, free.highest_event, free.mean), (f64::from(1 << 18), 5, f64::from(1 << 17)));
     }
 }

@@ -3,11 +3,11 @@
 //! Native builds write Zstandard. Browser builds, which lack its C library, write LZ4. Both builds
 //! read both.
 
-/// Zstandard's level. On columns of events, level 1 makes 4 % more bytes in half the time, level 9
-/// makes 2 % fewer in three times the time.
+/// Zstandard's compression level. On columns of events, level 1 makes 4 % more bytes in half the
+/// time, level 9 makes 2 % fewer in three times the time.
 #[cfg(not(target_arch = "wasm32"))]
 const ZSTD_LEVEL: i32 = 3;
-/// Shorter inputs are not compressed: a frame header takes about 12 bytes.
+/// The shortest input to compress, in bytes: a frame header alone takes about 12 bytes.
 const MIN_COMPRESSED_INPUT: usize = 24;
 
 /// How stored bytes are compressed.
@@ -42,7 +42,8 @@ impl Compression {
     }
 }
 
-/// Compresses bytes. Reused, because its context is costly to create.
+/// Compresses bytes: with Zstandard, in browsers with LZ4. Reused, because its context is costly to
+/// create.
 #[derive(Default)]
 pub(crate) struct Compressor {
     #[cfg(not(target_arch = "wasm32"))]
@@ -66,7 +67,8 @@ impl Clone for Compressor {
 }
 
 impl Compressor {
-    /// Compresses `raw`, or returns it unchanged if that is not longer.
+    /// Compresses `raw`. Returns how, and the stored bytes; `raw` itself if compression does not
+    /// shorten it.
     pub(crate) fn compress<'a>(&'a mut self, raw: &'a [u8]) -> (Compression, &'a [u8]) {
         if raw.len() < MIN_COMPRESSED_INPUT {
             return (Compression::Uncompressed, raw);
@@ -77,6 +79,7 @@ impl Compressor {
         }
     }
 
+    /// Compresses `raw` into `self.compressed` with Zstandard; `None` if that fails.
     #[cfg(not(target_arch = "wasm32"))]
     fn compress_into_buffer(&mut self, raw: &[u8]) -> Option<Compression> {
         let zstd = match &mut self.zstd {
@@ -89,6 +92,7 @@ impl Compressor {
         Some(Compression::Zstd)
     }
 
+    /// Compresses `raw` into `self.compressed` with LZ4, because browser builds lack Zstandard.
     #[cfg(target_arch = "wasm32")]
     fn compress_into_buffer(&mut self, raw: &[u8]) -> Option<Compression> {
         self.compressed = lz4_flex::block::compress(raw);
@@ -126,6 +130,7 @@ impl Decompressor {
     }
 
     /// Appends the decompressed bytes of `stored` to `out`; they must be exactly `raw_len` bytes.
+    /// The error is a message.
     pub(crate) fn decompress(
         &mut self,
         compression: Compression,
@@ -151,6 +156,8 @@ impl Decompressor {
         if len == raw_len { Ok(()) } else { Err(format!("it decompresses to {len} bytes instead of {raw_len}")) }
     }
 
+    /// Decompresses a Zstandard frame into `into` and returns the number of bytes; the error is a
+    /// message.
     #[cfg(not(target_arch = "wasm32"))]
     fn decompress_zstd(&mut self, stored: &[u8], into: &mut [u8]) -> Result<usize, String> {
         let failed = |error: std::io::Error| format!("decompression failed: {error}");
@@ -161,6 +168,8 @@ impl Decompressor {
         zstd.decompress_to_buffer(stored, into).map_err(failed)
     }
 
+    /// Decompresses a Zstandard frame into `into` and returns the number of bytes; the error is a
+    /// message.
     #[cfg(target_arch = "wasm32")]
     fn decompress_zstd(&mut self, stored: &[u8], into: &mut [u8]) -> Result<usize, String> {
         self.zstd.decode_all(stored, into).map_err(|error| format!("decompression failed: {error}"))

@@ -47,6 +47,7 @@ pub struct Peak {
 }
 
 impl Peak {
+    /// Moves the peak to the moment `event` if `bytes` exceeds it.
     #[inline]
     fn raise(&mut self, event: u64, bytes: u64) {
         if bytes > self.bytes {
@@ -66,6 +67,7 @@ pub struct UsedMemoryPeaks {
     pub by_all_processes: u64,
 }
 
+/// Combines two sets of counters: each counter is `pick` (minimum or maximum) of the two values.
 #[inline]
 fn combine(a: Counters, b: Counters, pick: impl Fn(u64, u64) -> u64) -> Counters {
     Counters {
@@ -77,7 +79,7 @@ fn combine(a: Counters, b: Counters, pick: impl Fn(u64, u64) -> u64) -> Counters
 }
 
 impl CounterColumn {
-    /// Creates a slice without changes.
+    /// Creates a time slice in which the counters do not change, ending at the moment `event`.
     #[inline]
     pub(crate) fn constant(event: u64, counters: Counters) -> Self {
         Self { event, last: counters, min: counters, max: counters }
@@ -94,6 +96,7 @@ impl TimeSlice for CounterColumn {
     }
 }
 
+/// Combines two memory samples: each value is `pick` (minimum or maximum) of the two values.
 fn combine_samples(a: MemorySample, b: MemorySample, pick: fn(u64, u64) -> u64) -> MemorySample {
     MemorySample {
         used_by_context: pick(a.used_by_context, b.used_by_context),
@@ -103,7 +106,7 @@ fn combine_samples(a: MemorySample, b: MemorySample, pick: fn(u64, u64) -> u64) 
 }
 
 impl SampleColumn {
-    /// Creates a slice without a new sample.
+    /// Creates a time slice without a new sample: last value, minimum and maximum are `sample`.
     fn constant(sample: MemorySample) -> Self {
         Self { last: sample, min: sample, max: sample }
     }
@@ -144,7 +147,7 @@ impl Default for CounterSeries {
     }
 }
 
-/// The parts of a series that an index stores.
+/// The parts of a [`CounterSeries`] that the index of a recording stores.
 #[derive(Debug)]
 pub(crate) struct SeriesParts<'a> {
     pub(crate) start: &'a CounterColumn,
@@ -172,7 +175,7 @@ impl CounterSeries {
         }
     }
 
-    /// Returns the parts that an index stores.
+    /// Returns the parts that the index of a recording stores.
     pub(crate) fn parts(&self) -> SeriesParts<'_> {
         SeriesParts {
             start: &self.start,
@@ -183,7 +186,8 @@ impl CounterSeries {
         }
     }
 
-    /// Creates a series from stored parts. The bytes of the peaks follow from the buckets.
+    /// Creates a series from the parts that an index stored. The bytes of the peaks follow from the
+    /// buckets.
     pub(crate) fn from_parts(
         start: CounterColumn,
         buckets: TimePyramid<CounterColumn>,
@@ -207,7 +211,8 @@ impl CounterSeries {
         }
     }
 
-    /// Updates the peaks.
+    /// Raises the peaks of allocated, active and reserved bytes to `counters`, which hold at the
+    /// moment `event`, where these are larger.
     #[inline]
     fn raise_peaks(&mut self, event: u64, counters: &Counters) {
         self.peak_allocated.raise(event, counters.allocated);
@@ -220,6 +225,8 @@ impl CounterSeries {
         }
     }
 
+    /// Raises the peaks of used device memory to the last sample plus the reserved bytes; does
+    /// nothing before the first sample.
     fn raise_used_memory_peaks(&mut self) {
         if let Some(sample) = self.sample {
             let by_process = self.reserved.saturating_add(sample.used_by_context);
@@ -323,7 +330,8 @@ impl CounterSeries {
     }
 }
 
-/// Returns the end, in nanoseconds, of slice `index` of `width` equal slices.
+/// Returns the end, in nanoseconds, of slice `index` (from 0) of `width` equal slices of
+/// `from_ns..to_ns`.
 pub(crate) fn slice_end(from_ns: u64, to_ns: u64, width: usize, index: usize) -> u64 {
     let span = u128::from(to_ns.saturating_sub(from_ns));
     from_ns + (span * (index as u128 + 1) / width as u128) as u64

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::chunk::{ChunkKind, ChunkReader, PackedChunk};
+use crate::chunk::{ChunkKind, PackedChunk};
 use crate::chunk_local_blocks::InconsistentEvent;
+use crate::chunk_reader::ChunkReader;
 use crate::compression::Decompressor;
 use crate::definition_codec::{DefinitionCounts, read_annotations, read_definitions};
 use crate::error::FormatError;
@@ -31,11 +32,15 @@ pub enum DecodedItem {
     Annotation(Annotation),
 }
 
-/// Receives the contents of chunks as they are decoded.
+/// Receives the contents of chunks, in order, as they are decoded.
 pub(crate) trait ChunkVisitor {
+    /// Receives the metadata of a header chunk, which replaces earlier metadata.
     fn info(&mut self, info: RecordingInfo);
+    /// Receives a new definition (string, frame, stack or site).
     fn define(&mut self, definition: &Definition);
+    /// Receives a full state, which replaces the memory state that the events led to.
     fn full_state(&mut self, state: MemoryState);
+    /// Receives one event.
     fn event(&mut self, event: Event);
     /// Receives the events of a chunk, which its writer may have marked as consistent.
     ///
@@ -48,6 +53,7 @@ pub(crate) trait ChunkVisitor {
         }
         Ok(())
     }
+    /// Receives an annotation; it is no event.
     fn annotation(&mut self, annotation: Annotation);
 }
 
@@ -61,16 +67,17 @@ pub(crate) struct DecodeContext {
     pub(crate) next_event: Option<u64>,
 }
 
-/// Returns the error for an invalid payload of the chunk at `offset`.
+/// Returns the error to report for an invalid payload of the chunk at byte `offset`.
 pub(crate) fn payload_error_at(offset: u64, error: &PayloadError) -> FormatError {
     FormatError::new(offset, format!("invalid chunk, {} bytes into its payload: {}", error.position, error.reason))
 }
 
+/// Returns the error to report for an invalid payload of this chunk.
 fn chunk_error(packed: &PackedChunk, error: &PayloadError) -> FormatError {
     payload_error_at(packed.offset, error)
 }
 
-/// Decompresses a chunk of events.
+/// Decompresses a chunk of events without decoding them.
 pub(crate) fn decompress_events(
     packed: &PackedChunk,
     decompressor: &mut Decompressor,
@@ -100,7 +107,7 @@ impl From<InconsistentEvent> for EventsError {
 }
 
 impl EventsError {
-    /// Returns the error to report for the chunk at `offset`.
+    /// Returns the error to report for the chunk at byte `offset`.
     pub(crate) fn in_chunk_at(&self, offset: u64) -> FormatError {
         match self {
             Self::Payload(error) => payload_error_at(offset, error),
@@ -127,7 +134,7 @@ pub(crate) fn each_event(
     Ok(())
 }
 
-/// Decodes a full state.
+/// Decompresses and decodes a chunk with a full state.
 pub(crate) fn decompress_state(
     packed: &PackedChunk,
     decompressor: &mut Decompressor,
@@ -188,7 +195,8 @@ impl DecodeContext {
         self.decompressor.decompressed_bytes()
     }
 
-    /// Checks that a chunk follows the events so far; a full state `may_skip` events.
+    /// Checks that a chunk continues where the events so far end; with `may_skip` (full states), it
+    /// may also be ahead.
     fn check_order(&self, packed: &PackedChunk, may_skip: bool) -> Result<(), FormatError> {
         let next = self.next_event.unwrap_or(if may_skip { packed.first_event } else { 0 });
         let first = packed.first_event;

@@ -17,33 +17,46 @@ use crate::event_codec::{read_device, read_stage, stage_code};
 use crate::site::{Category, Definition, Definitions, Frame, FrameId, Site, Stack, StackId, StringId};
 use crate::varint::{self, PayloadError, Reader, gcd};
 
+/// Number of columns of a chunk of definitions.
 const DEFINITION_COLUMNS: usize = 11;
+/// Number of columns of a chunk of annotations.
 const ANNOTATION_COLUMNS: usize = 5;
 /// The most decompressed bytes that a reader accepts in a chunk of definitions or annotations.
 const MAX_COLUMNS_LEN: usize = 4 << 20;
 
 mod column {
-    /// Per string: its length, and its bytes in UTF-8.
+    /// Per string: its length in bytes.
     pub(super) const LENGTHS: u8 = 0;
+    /// Per string: its bytes in UTF-8.
     pub(super) const TEXTS: u8 = 1;
-    /// Per frame.
+    /// Per frame: the number of the string with its function.
     pub(super) const FUNCTIONS: u8 = 2;
+    /// Per frame: the number of the string with its file.
     pub(super) const FILES: u8 = 3;
+    /// Per frame: its line.
     pub(super) const LINES: u8 = 4;
-    /// Per stack.
+    /// Per stack: the number of its innermost frame.
     pub(super) const FRAMES: u8 = 5;
+    /// Per stack: the number of its caller's stack.
     pub(super) const CALLERS: u8 = 6;
-    /// Per site.
+    /// Per site: the number of its stack.
     pub(super) const STACKS: u8 = 7;
+    /// Per site: the number of the string with its scope path.
     pub(super) const SCOPES: u8 = 8;
+    /// Per site: the code of its category.
     pub(super) const CATEGORIES: u8 = 9;
+    /// Per site: the number of the string with its compile context.
     pub(super) const COMPILE_CONTEXTS: u8 = 10;
 
-    /// Per annotation; times in units.
+    /// Per annotation: its device.
     pub(super) const DEVICES: u8 = 0;
+    /// Per annotation: its time in units, as the difference to the previous one.
     pub(super) const TIMES: u8 = 1;
+    /// Per annotation: its moment, as the difference to the previous one.
     pub(super) const EVENTS: u8 = 2;
+    /// Per annotation: the code of its stage.
     pub(super) const STAGES: u8 = 3;
+    /// Per annotation: the number of the string with its name.
     pub(super) const NAMES: u8 = 4;
 }
 
@@ -51,6 +64,7 @@ mod column {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DefinitionCounts([u64; 4]);
 
+/// Returns the index in [`DefinitionCounts`] of a definition's kind.
 const fn kind_of(definition: &Definition) -> usize {
     match definition {
         Definition::String(_) => 0,
@@ -61,6 +75,7 @@ const fn kind_of(definition: &Definition) -> usize {
 }
 
 impl DefinitionCounts {
+    /// Counts a definition.
     fn add(&mut self, definition: &Definition) {
         self.0[kind_of(definition)] += 1;
     }
@@ -79,7 +94,7 @@ pub(crate) struct DefinitionWriter {
 }
 
 impl DefinitionWriter {
-    /// Appends a number as the difference to the previous one of its column.
+    /// Appends `number` to the column `id`, as the difference to the previous number there.
     fn put_number(&mut self, id: u8, number: u32) {
         let last = std::mem::replace(&mut self.last[usize::from(id)], u64::from(number));
         varint::put_delta(self.columns.column(id), last, u64::from(number));
@@ -111,12 +126,13 @@ impl DefinitionWriter {
         self.added.add(definition);
     }
 
-    /// Returns the uncompressed bytes of the open chunk.
+    /// Returns the uncompressed bytes of the definitions added since the last
+    /// [`finish`](Self::finish).
     pub(crate) fn len(&self) -> usize {
         self.columns.len()
     }
 
-    /// Appends the payload and clears the columns.
+    /// Appends the payload of a chunk of definitions to `out` and clears the columns.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>, compressor: &mut Compressor) {
         for count in self.finished.0 {
             varint::put(out, count);
@@ -127,7 +143,7 @@ impl DefinitionWriter {
     }
 }
 
-/// Reads numbers that were written as differences.
+/// Reads a column of numbers, each written as the difference to the one before it.
 struct DeltaReader<'a> {
     reader: Reader<'a>,
     last: u64,
@@ -138,18 +154,20 @@ impl<'a> DeltaReader<'a> {
         Self { reader, last: 0 }
     }
 
+    /// Returns true once all numbers were read.
     fn is_empty(&self) -> bool {
         self.reader.remaining() == 0
     }
 
+    /// Reads the next number; an error if it does not fit in 32 bits or the column has ended.
     fn next(&mut self) -> Result<u32, PayloadError> {
         self.last = self.reader.delta(self.last)?;
         u32::try_from(self.last).map_err(|_| self.reader.payload_error("number above 32 bits"))
     }
 }
 
-/// Adds a chunk's definitions to `definitions`, whose counts are `known`; calls `each` for new
-/// ones.
+/// Adds a chunk's definitions to `definitions`. A chunk may repeat definitions that precede it:
+/// `known` counts the definitions that were read before, and `each` receives the new ones.
 pub(crate) fn read_definitions(
     mut reader: Reader<'_>,
     decompressor: &mut Decompressor,

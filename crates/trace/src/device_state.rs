@@ -230,18 +230,18 @@ impl DeviceState {
         Self { segments, blocks, ..*self }
     }
 
-    /// Counts an event that contradicts the state.
+    /// Counts one event that contradicts the state.
     fn count_inconsistency(&mut self) {
         self.inconsistencies = self.inconsistencies.saturating_add(1);
     }
 
-    /// Counts events that change only the counters.
+    /// Adds to the number of events, for events that change only the counters.
     #[inline]
     pub(crate) fn count_events(&mut self, events: u64) {
         self.events = self.events.saturating_add(events);
     }
 
-    /// Adds an allocated block to the counters only.
+    /// Adds an allocated block to the byte counters, without storing the block.
     #[inline]
     pub(crate) fn add_to_counters(&mut self, block: &AllocatedBlock) {
         let counters = &mut self.counters;
@@ -250,7 +250,8 @@ impl DeviceState {
         counters.allocated = counters.allocated.saturating_add(block.size);
     }
 
-    /// Removes a block from the counters only; `free_requested` if it is no longer in `allocated`.
+    /// Removes a block from the byte counters only. `free_requested`: a free was requested before,
+    /// so that `allocated` no longer contains it.
     #[inline]
     pub(crate) fn subtract_from_counters(&mut self, block: &AllocatedBlock, free_requested: bool) {
         let counters = &mut self.counters;
@@ -288,6 +289,7 @@ impl DeviceState {
         true
     }
 
+    /// Removes all blocks that overlap the addresses in `range`, each counted as an inconsistency.
     fn evict_blocks(&mut self, range: Range<u64>) {
         while let Some(block) = self.blocks.before(range.end).copied()
             && block.end() > range.start
@@ -297,8 +299,8 @@ impl DeviceState {
         }
     }
 
-    /// Removes `range` from the segments: the overlap of expandable segments, all of the others.
-    /// Returns the removed bytes.
+    /// Removes the addresses in `range` from the segments: from expandable segments the overlap,
+    /// and overlapping other segments as a whole. Returns the bytes removed.
     fn cut_segments(&mut self, range: Range<u64>) -> u64 {
         let mut removed = 0u64;
         while let Some(segment) = self.segments.before(range.end).copied()
@@ -323,12 +325,15 @@ impl DeviceState {
         removed
     }
 
+    /// Removes the segments that overlap the addresses in `range`, counted as one inconsistency.
     fn evict_segments(&mut self, range: Range<u64>) {
         if self.cut_segments(range) > 0 {
             self.count_inconsistency();
         }
     }
 
+    /// Removes the ordinary segment at `address`; counts an inconsistency if there is none or its
+    /// size is not `size`.
     fn free_segment(&mut self, address: u64, size: u64) {
         match self.segments.get(address) {
             Some(segment) if !segment.expandable => {
@@ -342,13 +347,15 @@ impl DeviceState {
         }
     }
 
+    /// Removes the mapped range of `size` bytes at `address`; counts an inconsistency if not all of
+    /// it was mapped.
     fn unmap(&mut self, address: u64, size: u64) {
         if !is_range(address, size) || self.cut_segments(address..address + size) != size {
             self.count_inconsistency();
         }
     }
 
-    /// Applies an event; `index` is its index in the recording.
+    /// Applies an event; `index` (from 0) is its index in the recording.
     #[inline]
     pub(crate) fn apply(&mut self, index: u64, event: &Event) {
         self.events = self.events.saturating_add(1);

@@ -48,6 +48,8 @@ pub struct Encoder {
     payload: Vec<u8>,
 }
 
+/// Creates a header chunk at the moment `moment`, with the preamble before it. Long texts are
+/// truncated.
 fn header_chunk(info: &RecordingInfo, moment: u64, compressor: &mut Compressor) -> Chunk {
     let mut info = info.clone();
     let names = info.devices.iter_mut().flat_map(|device| [&mut device.name, &mut device.process]);
@@ -127,12 +129,14 @@ impl Encoder {
         &self.state
     }
 
-    /// Turns the payload into a chunk of the output.
+    /// Turns the pending payload into a chunk of the output. The chunk has `events` events, the
+    /// first with index `first_event`.
     fn output(&mut self, kind: ChunkKind, first_event: u64, events: u32) {
         self.output.push(Chunk::new(kind, first_event, events, &self.payload, &mut self.compressor));
         self.payload.clear();
     }
 
+    /// Writes the present memory state as a full state, unless it is too large for readers.
     fn write_state(&mut self) {
         self.last_state = self.state.event;
         if !is_readable(&self.state) {
@@ -143,6 +147,7 @@ impl Encoder {
         self.output(ChunkKind::State, self.state.event, 0);
     }
 
+    /// Writes the pending definitions as a chunk, if there are any.
     fn close_definitions(&mut self) {
         if self.definitions.len() > 0 {
             self.definitions.finish(&mut self.payload, &mut self.compressor);
@@ -150,6 +155,7 @@ impl Encoder {
         }
     }
 
+    /// Writes the pending annotations as a chunk, if there are any, after the pending definitions.
     fn close_annotations(&mut self) {
         if !self.annotations.is_empty() {
             // Annotations refer to strings, which must be defined before.
@@ -160,6 +166,8 @@ impl Encoder {
         }
     }
 
+    /// Writes the pending events as a chunk, if there are any, and then a full state if the last
+    /// one is long ago.
     fn close_events(&mut self) {
         let count = self.events.count();
         if count > 0 {
@@ -182,8 +190,8 @@ impl Encoder {
         self.state.devices().fold(0, |sum, (_, device)| sum.saturating_add(device.inconsistencies()))
     }
 
-    /// Returns the index, in the open chunk, of the event that allocated the block that `event`
-    /// frees.
+    /// Returns the index (from 0), in the open chunk, of the event that allocated the block that
+    /// `event` frees; `None` if `event` is no free or the block is older than the chunk.
     fn allocation_offset(&self, event: &Event) -> Option<u64> {
         match event.kind {
             EventKind::FreeRequested { address, .. } | EventKind::FreeCompleted { address, .. } => {

@@ -31,6 +31,7 @@ impl FormatError {
         Self::caused_by(offset, format!("cannot read the recording: {cause}"), cause)
     }
 
+    /// Creates an error at byte `offset` whose source is an I/O error.
     pub(crate) fn caused_by(offset: u64, reason: String, cause: io::Error) -> Self {
         Self { offset, reason, cause: Some(Arc::new(cause)) }
     }

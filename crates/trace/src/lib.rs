@@ -65,6 +65,7 @@
 mod address_map;
 mod chunk;
 mod chunk_local_blocks;
+mod chunk_reader;
 mod columns;
 mod compare;
 mod compression;
@@ -82,18 +83,22 @@ mod lifetimes;
 mod live_bytes_by_site;
 mod memory_state;
 mod metrics;
+mod metrics_over_time;
 mod quantity;
 mod recording;
 mod segment;
 mod series_codec;
 mod sink;
 mod site;
+mod site_matching;
 mod state_codec;
 mod time_pyramid;
 mod varint;
 
 pub use chunk::{Chunk, ChunkKind, FORMAT_NAME, FORMAT_VERSION, MAGIC};
-pub use compare::{BlockTotals, Comparison, DeviceChange, DeviceTotals, PerRecording, SiteChange, compare};
+pub use compare::{
+    BlockTotals, Comparison, DeviceChange, DeviceTotals, PerRecording, SiteChange, UNUSABLE_REQUEST_BYTES, compare,
+};
 pub use counter_series::{CounterColumn, CounterSeries, Peak, SampleColumn, UsedMemoryPeaks};
 pub use counters::{Counters, FreeSpace, MemorySample};
 pub use decoder::{DecodedItem, Decoder};
@@ -102,10 +107,14 @@ pub use encoder::Encoder;
 pub use error::FormatError;
 pub use event::{Annotation, AnnotationStage, DeviceId, Event, EventKind, MempoolId, PoolKey, PoolKind, StreamId};
 pub use info::{DeviceInfo, RecordingInfo};
-pub use lifetimes::{Allocation, AllocationSums, DeviceLifetimes, Lifetimes, LifetimesBuilder};
+pub use lifetimes::{
+    Allocation, AllocationSums, DeviceLifetimes, EventTime, Lifetime, LifetimeChange, LifetimeEnding, LifetimeTracker,
+    Lifetimes, LifetimesBuilder,
+};
 pub use live_bytes_by_site::{SiteBytes, frame_name, live_bytes_by_site, site_name};
 pub use memory_state::MemoryState;
 pub use metrics::{Churn, Metrics, MetricsSample, MetricsSeries, metrics_by_group, peak_utilization, unusable_share};
+pub use metrics_over_time::{MetricSummary, MetricsOverTime, metrics_over_time};
 pub use quantity::{ByteSize, Count, DurationNs, ParseByteSizeError};
 pub use recording::{Damage, Incident, IncidentKind, ReadAt, Recording, RecordingOpener, Replay};
 pub use segment::{Block, Extent, Segment};

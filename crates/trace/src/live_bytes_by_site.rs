@@ -5,16 +5,17 @@ use std::collections::HashMap;
 use crate::device_state::DeviceState;
 use crate::site::{Category, Definitions, Frame, SiteId};
 
-/// The name of a site without scope, stack and category.
+/// The text shown for a site without scope, stack and category.
 const UNKNOWN_SITE: &str = "unknown site";
-/// Directories that contain library code. Files outside of them belong to the program.
+/// Parts of paths that contain library code. Files elsewhere belong to the program.
 const LIBRARY_DIRECTORIES: [&str; 5] =
     ["site-packages/", "dist-packages/", "lib/python", ".cargo/registry/", "rustlib/"];
-/// Innermost functions of every C++ stack: unwinding and the allocator itself.
+/// Beginnings of the innermost function names of every C++ stack: unwinding and the allocator
+/// itself.
 const ALLOCATOR_FUNCTIONS: [&str; 4] =
     ["torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::", "c10::cuda::CUDACachingAllocator::"];
 
-/// Part of the names of the C++ functions that run a backward pass.
+/// A part of the names of the C++ functions that run a backward pass.
 const BACKWARD_FUNCTIONS: &str = "autograd::generated::";
 
 /// The allocated memory of one site at one moment.

@@ -34,7 +34,7 @@ pub struct MemoryState {
 }
 
 impl MemoryState {
-    /// Returns the moment: the number of events before this state, lost ones included.
+    /// Returns this state's moment: the number of events before it, lost ones included.
     #[must_use]
     pub fn event(&self) -> u64 {
         self.event
@@ -67,7 +67,8 @@ impl MemoryState {
         self.devices.entry(id).or_default()
     }
 
-    /// Advances by `events` events that were applied to the devices, the last at `time_ns`.
+    /// Advances the moment by `events` events, already applied to the devices, the last at
+    /// `time_ns`.
     #[inline]
     pub(crate) fn advance(&mut self, events: u64, time_ns: u64) {
         self.event += events;

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+/// Names of the binary units, each 1024 times the one before it.
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 /// A number of bytes that is displayed with a binary unit and parsed from text such as `40GiB`.

@@ -28,25 +28,28 @@ const MIN_STORED_EVENTS: u64 = 512;
 /// The most values per bucket that a reader accepts.
 const MAX_BUCKET_VALUES: u64 = 1 << 48;
 
-/// A kind of bucket, as `N` counters.
+/// A kind of bucket that the index stores, with `N` counters.
 trait BucketCounters<const N: usize>: TimeSlice {
-    /// For each counter, the earlier counter to which it is stored as a difference.
+    /// For each counter, the index of the earlier counter to which it is stored as a difference, if
+    /// any.
     const RELATIVE_TO: [Option<usize>; N];
-    /// Whether the bucket has a moment.
+    /// Whether buckets of this kind have a moment.
     const HAS_EVENT: bool;
 
-    /// Returns the moment, or 0.
+    /// Returns the moment at the bucket's end, or 0 if [`HAS_EVENT`](Self::HAS_EVENT) is false.
     fn event(&self) -> u64;
-    /// Returns the last value, the minimum and the maximum of each counter.
+    /// Returns three rows, the last value, the minimum and the maximum, of one number per counter.
     fn numbers(&self) -> [[u64; N]; 3];
-    /// Reverses [`event`](Self::event) and [`numbers`](Self::numbers).
+    /// Creates the bucket from what [`event`](Self::event) and [`numbers`](Self::numbers) returned.
     fn from_numbers(event: u64, numbers: [[u64; N]; 3]) -> Self;
 }
 
+/// Returns the counters in the order in which they are stored.
 fn counters_to_array(counters: Counters) -> [u64; 4] {
     [counters.allocated, counters.active, counters.reserved, counters.requested]
 }
 
+/// Reverses [`counters_to_array`].
 fn counters_from_array([allocated, active, reserved, requested]: [u64; 4]) -> Counters {
     Counters { allocated, active, reserved, requested }
 }
@@ -69,6 +72,7 @@ impl BucketCounters<4> for CounterColumn {
     }
 }
 
+/// Returns the values of a memory sample in the order in which they are stored.
 fn sample_to_array(sample: MemorySample) -> [u64; 3] {
     [sample.used_by_context, sample.used_by_others, sample.free]
 }
@@ -114,7 +118,7 @@ pub(crate) fn read_column(reader: &mut Reader<'_>, count: usize) -> Result<Vec<u
     (0..count).map(|_| Ok(reader.delta(0)?.wrapping_mul(unit))).collect()
 }
 
-/// Appends buckets, every `group` of them merged.
+/// Appends the smallest buckets of a pyramid, every `group` of them merged into one.
 fn put_buckets<const N: usize, S: BucketCounters<N>>(out: &mut Vec<u8>, buckets: &TimePyramid<S>, group: usize) {
     let (rows, values): (Vec<Bucket<S>>, Vec<u64>) = buckets.grouped(group).unzip();
     put(out, buckets.bucket_values().saturating_mul(group as u64));
@@ -191,8 +195,8 @@ fn read_buckets<const N: usize, S: BucketCounters<N>>(reader: &mut Reader<'_>) -
     Ok(buckets)
 }
 
-/// Reads a column of differences of values that must not decrease; `reason` is the error if they
-/// do.
+/// Reads `count` values that must not decrease, written as differences by [`put_column`]; `reason`
+/// is the error if they do.
 pub(crate) fn read_increasing(
     reader: &mut Reader<'_>,
     count: usize,

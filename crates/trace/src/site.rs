@@ -18,7 +18,8 @@ pub struct FrameId(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StackId(pub u32);
 
-/// The number of a defined site; 0 is the unknown site.
+/// The number of a defined site (where memory was requested: call stack, scope path and category);
+/// 0 is the unknown site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiteId(pub u32);
 
@@ -132,7 +133,7 @@ pub struct Definitions {
     sites: Vec<Site>,
 }
 
-/// Returns the item with number `id`, counted from 1.
+/// Returns the item with number `id`, counted from 1; `None` for 0 ("none") and unknown numbers.
 fn nth<T>(list: &[T], id: u32) -> Option<&T> {
     list.get((id as usize).checked_sub(1)?)
 }
@@ -214,7 +215,8 @@ pub struct Interner {
     new_definitions: Vec<Definition>,
 }
 
-/// Returns the next number of a kind, or 0 ("none") once 32 bits are exhausted.
+/// Returns the number of the next definition of a kind that has `count` so far, or 0 ("none") once
+/// 32 bits are exhausted.
 fn next_id(count: usize) -> u32 {
     u32::try_from(count + 1).unwrap_or(0)
 }

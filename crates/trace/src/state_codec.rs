@@ -23,8 +23,9 @@ use crate::segment::{Block, Segment, is_range};
 use crate::site::SiteId;
 use crate::varint::{self, PayloadError, Reader, gcd};
 
+/// Number of columns of a full state.
 const COLUMNS: usize = 8;
-/// The most decompressed bytes that a reader accepts in a state.
+/// The most decompressed bytes that a reader accepts in the columns of a full state.
 const MAX_COLUMNS_LEN: usize = 32 << 20;
 /// The most segments and blocks that a reader accepts in a state; they take 100 MB of memory. Real
 /// programs have some thousands. A GPU of 140 GB could have this many of 140 KB.
@@ -37,15 +38,17 @@ pub(crate) fn is_readable(state: &MemoryState) -> bool {
 }
 
 mod column {
-    /// Per device: number, events, failed requests, inconsistencies, [sample], segments, blocks.
+    /// Per device: its number, the numbers of events, failed requests and inconsistencies, whether
+    /// it has a memory sample, the sample, and the numbers of segments and blocks.
     pub(super) const DEVICES: u8 = 0;
-    /// Per segment: distance, size, stream, pool, expandable, site, events since its start.
+    /// Per segment: distance from the end of the previous one in bytes, size, stream, pool, whether
+    /// it is expandable, site, and events since it was created.
     pub(super) const SEGMENTS: u8 = 1;
-    /// Per block: distance from the end of the previous block to its address.
+    /// Per block: bytes from the end of the previous block to its address.
     pub(super) const DISTANCES: u8 = 2;
-    /// Per block: the number of its shape in the table.
+    /// Per block: the number (from 0) of its shape in [`SHAPE_TABLE`].
     pub(super) const SHAPES: u8 = 3;
-    /// Per block: its site.
+    /// Per block: the number of its site.
     pub(super) const SITES: u8 = 4;
     /// Per block: events since it was allocated.
     pub(super) const EVENTS_SINCE: u8 = 5;
@@ -55,7 +58,8 @@ mod column {
     pub(super) const SHAPE_TABLE: u8 = 7;
 }
 
-/// The fields that many blocks of a state share.
+/// The fields that many blocks of a full state share: everything but address, site, moment and
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct BlockShape {
     stream: StreamId,
@@ -65,7 +69,7 @@ struct BlockShape {
     pending_free: bool,
 }
 
-/// Appends the state; its columns are compressed if there is a compressor.
+/// Appends the payload of a full state; its columns are compressed if there is a compressor.
 pub(crate) fn put_state(out: &mut Vec<u8>, state: &MemoryState, compressor: Option<&mut Compressor>) {
     let mut columns = ColumnsWriter::<COLUMNS>::default();
     let blocks = || state.devices.values().flat_map(|device| device.blocks.iter());
@@ -82,6 +86,8 @@ pub(crate) fn put_state(out: &mut Vec<u8>, state: &MemoryState, compressor: Opti
     columns.finish(out, compressor);
 }
 
+/// Appends a device's counts and last memory sample, followed by the numbers of its segments and
+/// blocks.
 fn put_device(out: &mut Vec<u8>, number: u16, device: &DeviceState) {
     varint::put(out, u64::from(number));
     for count in [device.events, device.ooms, device.inconsistencies] {
@@ -97,6 +103,8 @@ fn put_device(out: &mut Vec<u8>, number: u16, device: &DeviceState) {
     varint::put(out, device.blocks.len() as u64);
 }
 
+/// Appends a device's segments in address order; moments are stored as differences to that of
+/// `state`.
 fn put_segments(out: &mut Vec<u8>, state: &MemoryState, device: &DeviceState) {
     let mut end = 0;
     for segment in device.segments.iter() {
@@ -111,6 +119,8 @@ fn put_segments(out: &mut Vec<u8>, state: &MemoryState, device: &DeviceState) {
     }
 }
 
+/// Appends a device's blocks in address order, adding new shapes to the table. Times are stored in
+/// steps of `unit` nanoseconds before the time of `state`.
 fn put_blocks(
     columns: &mut ColumnsWriter<COLUMNS>,
     shapes: &mut HashMap<BlockShape, u64>,
@@ -188,6 +198,7 @@ pub(crate) fn read_state(mut reader: Reader<'_>, decompressor: &mut Decompressor
     Ok(state)
 }
 
+/// Reads a byte that must be 0 (false) or 1 (true).
 fn read_flag(reader: &mut Reader<'_>) -> Result<bool, PayloadError> {
     match reader.byte()? {
         0 => Ok(false),
@@ -196,6 +207,7 @@ fn read_flag(reader: &mut Reader<'_>) -> Result<bool, PayloadError> {
     }
 }
 
+/// Reads the table of block shapes.
 fn read_shapes(mut reader: Reader<'_>) -> Result<Vec<BlockShape>, PayloadError> {
     let mut shapes = Vec::new();
     while reader.remaining() > 0 {
@@ -209,16 +221,20 @@ fn read_shapes(mut reader: Reader<'_>) -> Result<Vec<BlockShape>, PayloadError> 
     Ok(shapes)
 }
 
-/// Returns the address of the range of `size` bytes that follows `end` after `distance` bytes.
+/// Returns the address of a range of `size` bytes that begins `distance` bytes after `end`; an
+/// error if it exceeds the address space.
 fn range_address(reader: &mut Reader<'_>, end: u64, distance: u64, size: u64) -> Result<u64, PayloadError> {
     let address = end.checked_add(distance).filter(|&address| is_range(address, size));
     address.ok_or_else(|| reader.payload_error("empty memory range, or one that ends above 2⁶⁴"))
 }
 
+/// Adds `bytes` to `sum`; the sum saturates, because a hostile recording may contain any sizes.
 fn add(sum: &mut u64, bytes: u64) {
     *sum = sum.saturating_add(bytes);
 }
 
+/// Reads `count` segments that [`put_segments`] wrote, and adds their sizes to the reserved bytes
+/// in `counters`.
 fn read_segments(
     reader: &mut Reader<'_>,
     count: u64,
@@ -245,7 +261,7 @@ fn read_segments(
         .collect()
 }
 
-/// Reads blocks from their columns.
+/// Reads the blocks of a full state from their columns.
 struct BlockReader<'a> {
     shapes: Vec<BlockShape>,
     distances: Reader<'a>,
@@ -257,6 +273,7 @@ struct BlockReader<'a> {
 }
 
 impl BlockReader<'_> {
+    /// Reads the next `count` blocks, those of one device, and adds their sizes to `counters`.
     fn read(
         &mut self,
         count: u64,
@@ -278,6 +295,7 @@ impl BlockReader<'_> {
             .collect()
     }
 
+    /// Reads the next block; `end` is the end address of the one before it.
     fn block(&mut self, end: u64, state: &MemoryState) -> Result<Block, PayloadError> {
         let distance = self.distances.size()?;
         let number = self.shape_numbers.u64()?;
@@ -298,6 +316,7 @@ impl BlockReader<'_> {
         })
     }
 
+    /// Checks that every column was read to its end.
     fn end(&self) -> Result<(), PayloadError> {
         [&self.distances, &self.shape_numbers, &self.sites, &self.events_since, &self.times_since]
             .into_iter()

@@ -13,7 +13,7 @@ pub(crate) trait TimeSlice: Copy {
     fn extend(&mut self, next: &Self);
 }
 
-/// A time slice with its end.
+/// An aggregate over a time slice, and the time at which the slice ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket<S> {
     pub(crate) end_ns: u64,
@@ -21,6 +21,7 @@ pub(crate) struct Bucket<S> {
 }
 
 impl<S: TimeSlice> Bucket<S> {
+    /// Extends the bucket by the one that follows it.
     #[inline]
     pub(crate) fn extend(&mut self, next: &Self) {
         self.end_ns = next.end_ns;
@@ -48,13 +49,13 @@ impl<S: TimeSlice> TimePyramid<S> {
         Self { levels: Vec::new(), open: None, open_values: 0, bucket_values }
     }
 
-    /// Adds a value. Times must not decrease.
+    /// Adds one value, as a slice that ends at `end_ns` nanoseconds. Times must not decrease.
     #[inline]
     pub(crate) fn push(&mut self, end_ns: u64, slice: S) {
         self.push_bucket(Bucket { end_ns, slice }, 1);
     }
 
-    /// Adds a bucket of `values` values, which must fit in the open bucket.
+    /// Adds a bucket that combines `values` values. The open bucket must have room for all of them.
     #[inline]
     pub(crate) fn push_bucket(&mut self, bucket: Bucket<S>, values: u64) {
         match &mut self.open {
@@ -121,7 +122,7 @@ impl<S: TimeSlice> TimePyramid<S> {
         self.smallest().len() + usize::from(self.open.is_some())
     }
 
-    /// Returns one of the smallest buckets.
+    /// Returns the smallest bucket at `index` in time order, or `None`. The last may be open.
     pub(crate) fn get(&self, index: usize) -> Option<&Bucket<S>> {
         let smallest = self.smallest();
         if index == smallest.len() { self.open.as_ref() } else { smallest.get(index) }
@@ -146,7 +147,7 @@ impl<S: TimeSlice> TimePyramid<S> {
             .chain(last.map(move |last| (last, last_values)))
     }
 
-    /// Returns how many of the smallest buckets end at or before a time.
+    /// Returns how many of the smallest buckets end at or before `time_ns` nanoseconds.
     pub(crate) fn ends_by(&self, time_ns: u64) -> usize {
         let full = self.smallest();
         let by = full.partition_point(|bucket| bucket.end_ns <= time_ns);
@@ -181,7 +182,7 @@ impl<S: TimeSlice> TimePyramid<S> {
     }
 }
 
-/// Merges consecutive buckets, at least one.
+/// Merges consecutive buckets into one. There must be at least one.
 fn merged<S: TimeSlice>(buckets: &[Bucket<S>]) -> Bucket<S> {
     let (first, rest) = buckets.split_first().expect("a group has at least one bucket");
     let mut merged = *first;

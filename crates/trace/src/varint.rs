@@ -3,7 +3,7 @@
 //! Seven bits per byte, lowest first; the top bit is set on all bytes but the last. Signed values
 //! are zigzag-encoded, so that small magnitudes stay short.
 
-/// Appends an unsigned integer.
+/// Appends an unsigned integer in LEB128: 1 byte below 128, at most 10.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -12,7 +12,7 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends the signed difference `to - from`.
+/// Appends the signed difference `to - from`, zigzag-encoded.
 pub(crate) fn put_delta(out: &mut Vec<u8>, from: u64, to: u64) {
     let delta = to.wrapping_sub(from) as i64;
     put(out, ((delta << 1) ^ (delta >> 63)) as u64);
@@ -27,7 +27,8 @@ pub(crate) fn put_size(out: &mut Vec<u8>, size: u64) {
     }
 }
 
-/// Appends a size that is not a multiple of 512, with a flag as its lowest bit.
+/// Appends a size that is not a multiple of 512: shifted left by one bit, with 1 as its lowest bit,
+/// so that the number has up to 65 bits.
 fn put_u65(out: &mut Vec<u8>, size: u64) {
     let first = (size as u8 & 0x3f) << 1 | 1;
     let rest = size >> 6;
@@ -48,7 +49,7 @@ pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     a
 }
 
-/// Invalid bytes in a payload.
+/// The error for invalid bytes in the payload of a chunk.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PayloadError {
     /// Byte offset in the payload.
@@ -56,7 +57,7 @@ pub(crate) struct PayloadError {
     pub(crate) reason: &'static str,
 }
 
-/// Reads values from the front of a payload.
+/// Reads values one after the other from a payload or a column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
@@ -72,7 +73,8 @@ impl<'a> Reader<'a> {
         Self { bytes, position: 0, error_position: None, is_decompressed: false }
     }
 
-    /// Creates a reader of a chunk's payload, which may have been decompressed as a whole.
+    /// Creates a reader of a chunk's payload. `is_decompressed` if the payload was compressed as a
+    /// whole, so that its columns are not compressed again.
     pub(crate) fn of_payload(payload: &'a [u8], is_decompressed: bool) -> Self {
         Self { is_decompressed, ..Self::new(payload) }
     }
@@ -82,23 +84,24 @@ impl<'a> Reader<'a> {
         self.is_decompressed
     }
 
-    /// Creates a reader of bytes that were decompressed from position `at` of a payload.
+    /// Creates a reader of bytes that were decompressed from position `at` of a payload; errors
+    /// report that position.
     pub(crate) fn within(bytes: &'a [u8], at: usize) -> Self {
         Self { bytes, position: 0, error_position: Some(at), is_decompressed: true }
     }
 
-    /// Returns an error at the current position.
+    /// Returns an error with this reason at the current position.
     #[cold]
     pub(crate) fn payload_error(&self, reason: &'static str) -> PayloadError {
         PayloadError { position: self.error_position.unwrap_or(self.position), reason }
     }
 
-    /// Returns the offset of the next byte.
+    /// Returns the offset of the next byte to read, from the start of this reader's bytes.
     pub(crate) fn position(&self) -> usize {
         self.position
     }
 
-    /// Reads the next `len` bytes.
+    /// Reads the next `len` bytes; an error if fewer are left.
     pub(crate) fn bytes(&mut self, len: u64) -> Result<&'a [u8], PayloadError> {
         let end = usize::try_from(len).ok().and_then(|len| self.position.checked_add(len));
         let bytes = end.and_then(|end| self.bytes.get(self.position..end));
@@ -124,7 +127,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads an integer. One and two bytes, as nearly all values have, take a fast path.
+    /// Reads an integer that [`put`] wrote. One and two bytes, as nearly all values have, take a
+    /// fast path.
     #[inline(always)]
     pub(crate) fn u64(&mut self) -> Result<u64, PayloadError> {
         match self.bytes.get(self.position..) {
@@ -140,6 +144,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads an integer of any length, for [`u64`](Self::u64).
     #[inline(never)]
     fn long_u64(&mut self) -> Result<u64, PayloadError> {
         let mut value = 0u64;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use common::{Random, any_event, program};
 use proptest::prelude::*;
 use vramscope_trace::{
-    Allocation, AllocationSums, Block, DeviceId, DeviceLifetimes, Event, EventKind, LifetimesBuilder, MemoryState,
-    MempoolId, PoolKey, PoolKind, SiteId, StreamId,
+    Allocation, AllocationSums, Block, DeviceId, DeviceLifetimes, Event, EventKind, EventTime, LifetimeChange,
+    LifetimeEnding, LifetimeTracker, LifetimesBuilder, MemoryState, MempoolId, PoolKey, PoolKind, SiteId, StreamId,
 };
 
 const DEVICE: DeviceId = DeviceId(1);
@@ -380,6 +380,53 @@ fn events_in_a_gap_are_not_invented() {
         all.iter().map(|one| (one.allocating_event(), one.active_until, one.free_requested_event())).collect();
     assert_eq!(ends, [(Some(0), Some(4), None), (Some(1), None, None), (None, None, None)]);
     assert_eq!((all[0].end_observed, all[2].first_moment), (false, 4));
+}
+
+/// Follows events with a tracker and returns the event of the free and the ending of each
+/// allocation, in the order of ends. After the events of `lost`, which the tracker does not get, it
+/// gets a full state.
+fn tracked(kinds: &[EventKind], lost: &[EventKind]) -> Vec<(u64, Option<u64>, LifetimeEnding)> {
+    let mut tracker = LifetimeTracker::new(0);
+    let mut state = MemoryState::default();
+    let mut ends = Vec::new();
+    let mut visit = |change: LifetimeChange<'_>| {
+        if let LifetimeChange::Ended(lifetime, ending) = change {
+            ends.push((lifetime.block.address, lifetime.freed.map(|time| time.event), ending));
+        }
+        Ok::<(), std::convert::Infallible>(())
+    };
+    for &kind in kinds {
+        let time = EventTime { event: state.event(), time_ns: 0 };
+        let event = Event { device: DEVICE, time_ns: 0, kind };
+        let Ok(()) = tracker.event(time, &event, &mut visit);
+        state.apply(&event);
+        let Ok(()) = tracker.verify(time, DEVICE, state.device(DEVICE).expect("the device has events"), &mut visit);
+    }
+    lost.iter().for_each(|&kind| state.apply(&Event { device: DEVICE, time_ns: 0, kind }));
+    let Ok(()) = tracker.full_state(&state, &mut visit);
+    let Ok(()) = tracker.finish(&mut visit);
+    ends
+}
+
+#[test]
+fn partly_overlapped_allocation_ends_in_the_tracker_at_once() {
+    let ends = tracked(&[allocated(512, 1024), allocated(1024, 512)], &[]);
+    assert_eq!(ends, [(512, Some(1), LifetimeEnding::Lost), (1024, None, LifetimeEnding::Alive)]);
+    // The index ends it at the next full state.
+    assert_eq!(of_kinds(&[allocated(512, 1024), allocated(1024, 512)])[0].active_until, None);
+}
+
+#[test]
+fn full_state_shows_free_requests_and_frees_that_were_lost() {
+    let site = SiteId(0);
+    let lost = [EventKind::FreeRequested { address: 512, site }, EventKind::FreeCompleted { address: 1024, site }];
+    let ends = tracked(&[allocated(512, 512), allocated(1024, 512), allocated(2048, 512)], &lost);
+    let expected = [
+        (1024, Some(5), LifetimeEnding::Lost),
+        (512, Some(5), LifetimeEnding::Pending),
+        (2048, None, LifetimeEnding::Alive),
+    ];
+    assert_eq!(ends, expected);
 }
 
 #[test]

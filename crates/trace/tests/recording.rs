@@ -6,8 +6,9 @@ use common::{Random, SinkCall, any_definition, any_sink_call, chunk, column, pro
 use proptest::collection::vec;
 use proptest::prelude::*;
 use vramscope_trace::{
-    Chunk, ChunkKind, Counters, DecodedItem, Decoder, Definition, DeviceId, Encoder, Event, EventKind, MemoryState,
-    PoolKey, PoolKind, Recording, RecordingInfo, Replay, Segment, Sink, SiteId, StreamId, digest,
+    AnnotationStage, Chunk, ChunkKind, Counters, DecodedItem, Decoder, Definition, DeviceId, Encoder, Event, EventKind,
+    MemoryState, PoolKey, PoolKind, Recording, RecordingInfo, Replay, Segment, Sink, SiteId, StreamId, StringId,
+    digest,
 };
 
 fn info() -> RecordingInfo {
@@ -86,7 +87,7 @@ proptest! {
         let select = |pick: Pick| expected.iter().filter(|item| pick(item)).cloned().collect::<Vec<_>>();
         prop_assert_eq!(decoded(is_event), select(is_event));
         prop_assert_eq!(decoded(is_annotation), select(is_annotation));
-        // Compare each kind of definition by itself: between two chunks of events, they are grouped by kind.
+        // Each kind of definition by itself: between two chunks of events they are grouped by kind.
         let kind = |item: &DecodedItem| match item {
             DecodedItem::Define(definition) => Some(std::mem::discriminant(definition)),
             _ => None,
@@ -481,12 +482,8 @@ fn worst_case_order_is_fast() {
     let started = std::time::Instant::now();
     let mut encoder = Encoder::new(&info());
     for number in 0..400_000u64 {
-        let kind = EventKind::Mark {
-            stage: vramscope_trace::AnnotationStage::Instant,
-            name: vramscope_trace::StringId(0),
-            address: 0,
-            site: SiteId(0),
-        };
+        let (stage, name) = (AnnotationStage::Instant, StringId(0));
+        let kind = EventKind::Mark { stage, name, address: 0, site: SiteId(0) };
         encoder.event(&Event { device: DeviceId((number % 60_000) as u16), time_ns: 400_000 - number, kind });
     }
     encoder.flush();

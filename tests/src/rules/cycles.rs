@@ -87,12 +87,13 @@ impl ModuleTree {
             "crate" => Target::Module(0),
             "self" => Target::Module(from),
             "super" => Target::Module(self.0[from].parent?),
-            name => self.lookup(from, name, budget)?,
+            name => self.lookup(from, name, !rest.is_empty(), budget)?,
         };
-        for name in rest {
+        for (index, name) in rest.iter().enumerate() {
+            let is_qualifier = index + 1 < rest.len();
             target = match target {
                 Target::Module(module) if name == "super" => Target::Module(self.0[module].parent?),
-                Target::Module(module) => self.lookup(module, name, budget)?,
+                Target::Module(module) => self.lookup(module, name, is_qualifier, budget)?,
                 // A variant or an associated item: the item itself is what is used.
                 item @ Target::Item(..) => return Some(item),
             };
@@ -101,9 +102,14 @@ impl ModuleTree {
     }
 
     /// Finds a name in a module's scope: its children, items and imports.
-    fn lookup(&self, module: usize, name: &str, budget: usize) -> Option<Target> {
+    ///
+    /// A function may have the name of a module; before `::` the name means the module.
+    fn lookup(&self, module: usize, name: &str, is_qualifier: bool, budget: usize) -> Option<Target> {
         let budget = budget.checked_sub(1)?;
         let scope = &self.0[module];
+        if let Some(child) = scope.children.get(name).filter(|_| is_qualifier) {
+            return Some(Target::Module(*child));
+        }
         if scope.source.items.iter().any(|item| item == name) {
             return Some(Target::Item(module, name.to_owned()));
         }
@@ -122,7 +128,7 @@ impl ModuleTree {
         }
         imports().filter(|import| import.name.is_none()).find_map(|import| {
             match self.resolve(module, &import.path, budget)? {
-                Target::Module(globbed) if globbed != module => self.lookup(globbed, name, budget),
+                Target::Module(globbed) if globbed != module => self.lookup(globbed, name, is_qualifier, budget),
                 _ => None,
             }
         })
@@ -281,6 +287,13 @@ mod tests {
     fn tests_comments_and_module_imports_are_no_dependency() {
         let b = "use super::a;\n// crate::a::A\n#[cfg(test)]\nmod tests { use crate::a::A; }\npub struct B;";
         check(&[LIB, ("a.rs", "use crate::B; pub struct A;"), ("b.rs", b)], &[]);
+    }
+
+    #[test]
+    fn function_with_the_name_of_a_module_is_no_qualifier() {
+        let lib = ("lib.rs", "mod a;\nmod b; use a::A; fn b() -> A { A }");
+        let files = [lib, ("a.rs", "use crate::b::B; pub struct A;"), ("b.rs", "pub struct B;")];
+        assert!(cycles(Scope::All, &files).is_empty());
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub enum MessageKind {
     Shown,
     /// Command-line help: the doc comment of an argument or a command.
     Help,
+    /// Text of the page's HTML.
+    Page,
     /// The reason of an assertion, `expect` or panic; shown only for a defect.
     Assertion,
 }
@@ -101,10 +103,54 @@ fn is_sentence(text: &str) -> bool {
     text.split_whitespace().filter(is_word).count() > 1
 }
 
-/// Returns the source up to its `#[cfg(test)] mod`, which the repository puts last in a file.
+/// Returns the source without test modules: up to the first that has its text in this file, which
+/// the repository puts last, and without the declarations of those in files of their own.
 fn without_tests(source: &str) -> String {
-    let end = source.find("#[cfg(test)]\nmod ").unwrap_or(source.len());
-    source[..end].to_owned()
+    let mut rest = String::new();
+    let mut is_test = false;
+    for line in source.lines() {
+        let declares_module =
+            line.split_once("mod ").is_some_and(|(before, _)| before.is_empty() || before == "pub(crate) ");
+        if is_test && declares_module && line.contains('{') {
+            break;
+        }
+        is_test = line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test");
+        rest.push_str(line);
+        rest.push('\n');
+    }
+    rest
+}
+
+/// Returns the messages of an HTML page: its text, and the attributes that a browser shows or
+/// a screen reader reads.
+#[must_use]
+pub fn page_messages(html: &str) -> Vec<Message> {
+    const SHOWN_ATTRIBUTES: [&str; 5] = ["title=\"", "aria-label=\"", "placeholder=\"", "content=\"", "alt=\""];
+    let mut messages = Vec::new();
+    for (number, line) in html.lines().enumerate() {
+        let mut push = |text: &str| {
+            if text.chars().any(char::is_alphabetic) {
+                messages.push(Message { line: number + 1, kind: MessageKind::Page, text: text.trim().to_owned() });
+            }
+        };
+        for attribute in SHOWN_ATTRIBUTES {
+            for (start, _) in line.match_indices(attribute) {
+                let value = &line[start + attribute.len()..];
+                push(value.split('"').next().unwrap_or_default());
+            }
+        }
+        let (mut text, mut is_tag) = (String::new(), false);
+        for letter in line.chars() {
+            match letter {
+                '<' => is_tag = true,
+                '>' => (is_tag, text) = (false, text + " "),
+                _ if !is_tag => text.push(letter),
+                _ => {}
+            }
+        }
+        push(&text.split_whitespace().collect::<Vec<_>>().join(" "));
+    }
+    messages
 }
 
 #[cfg(test)]
@@ -123,5 +169,20 @@ mod tests {
             message(7, MessageKind::Assertion, "the file exists"),
         ];
         assert_eq!(messages(source), expected);
+    }
+
+    #[test]
+    fn code_after_a_declared_test_module_is_read() {
+        let source = "#[cfg(test)]\nmod tests;\nfn f() { g(\"a shown text\"); }\n\
+                      #[cfg(all(test, unix))]\nmod inline {\n fn h() { k(\"not shown here\"); }\n}\n";
+        let texts: Vec<String> = messages(source).into_iter().map(|message| message.text).collect();
+        assert_eq!(texts, ["a shown text"]);
+    }
+
+    #[test]
+    fn text_and_shown_attributes_of_a_page_are_read() {
+        let html = "<p id=\"a\" title=\"Go there\">play, <kbd>Space</kbd></p>\nplain text <em>here</em>\n<br>\n";
+        let texts: Vec<String> = page_messages(html).into_iter().map(|message| message.text).collect();
+        assert_eq!(texts, ["Go there", "play, Space", "plain text here"]);
     }
 }

@@ -131,7 +131,7 @@ fn columns_that_could_wrap(line: &str) -> usize {
     if last > 40 { columns - last } else { columns }
 }
 
-/// Returns `line: word` for every word of [`RIDDLES`] in the comments, strings and documents.
+/// Returns `line: word` for every word of the riddle list in the comments, strings and documents.
 #[must_use]
 pub fn riddles(text: &str, language: Language) -> Vec<String> {
     let prose: Vec<(usize, String)> = match language {

@@ -29,6 +29,8 @@ pub(crate) fn draw_on(scene: &HeatmapScene, theme: &Theme, surface: &mut impl Su
     }
 }
 
+/// Returns the color of a pixel column's live part: by state or category, lighter for rounding and
+/// where a block begins.
 fn live_color(cell: LiveCell, theme: &Theme) -> Color {
     let block = match cell.fill {
         Fill::Pending => theme.pending,
@@ -43,6 +45,7 @@ fn live_color(cell: LiveCell, theme: &Theme) -> Color {
     if cell.begins { color.mix(theme.background, 0.55) } else { color }
 }
 
+/// Draws one row of blocks and free space, and the color of the segment's fragmentation beside it.
 fn draw_line(scene: &HeatmapScene, line: &Line, theme: &Theme, frame: &mut Frame) {
     let (free, hatch) = if line.is_empty { (theme.cached, theme.cached_hatch) } else { (theme.free, theme.free_hatch) };
     let live: Vec<Color> =
@@ -65,11 +68,13 @@ fn draw_line(scene: &HeatmapScene, line: &Line, theme: &Theme, frame: &mut Frame
     frame.fill(Rect { x0, x1, ..line.area }, theme.heat(line.fragmentation));
 }
 
-/// Returns true for pixels on the hatching. Columns that also have live blocks are not hatched.
+/// Returns true if the hatching of free columns covers a pixel. `diagonal` is the pixel's x + y;
+/// the hatching repeats every `period` pixels and is `stroke` pixels wide.
 fn is_hatched(cell: &Cell, diagonal: i32, period: i32, stroke: i32) -> bool {
     cell.live.is_none() && diagonal.rem_euclid(period) < stroke
 }
 
+/// Draws texts at their positions, dimmed ones in the dim color.
 fn draw_labels(labels: &[Label], theme: &Theme, surface: &mut impl Surface) {
     for label in labels {
         let color = if label.is_dim { theme.dim } else { theme.text };

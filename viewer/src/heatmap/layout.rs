@@ -7,14 +7,14 @@ use vramscope_trace::{Block, DeviceState, Segment};
 use super::slices::{Slice, slices};
 use crate::frame::{Frame, Rect};
 
-/// Least height of a row including the line below it, in units.
+/// Least height of a row including the line below it, in units (pixels at scale 1).
 const MIN_ROW: f32 = 3.0;
-/// Least height of a row that has a label; rows are this high where all of them fit.
+/// Least height of a row that has a label, in units; rows are this high where all of them fit.
 const LABELLED_ROW: f32 = 14.0;
-/// Greatest height of a row.
+/// Greatest height of a row, in units.
 const MAX_ROW: f32 = 56.0;
 
-/// Least height of a row for a segment to continue on a second line.
+/// Height in units that a row needs for large segments to be continued on further lines.
 const CONTINUED_ROW: f32 = 22.0;
 /// Least bytes of a line of a continued segment; shorter segments have one line.
 const LINE_BYTES: u64 = 32 << 20;
@@ -81,7 +81,7 @@ pub struct Layout {
     pub is_narrow: bool,
 }
 
-/// What is under a pixel: a segment, and the block or free range that covers most of the column.
+/// A segment and the block or free range in it, found under a pixel or at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
     /// The segment.
@@ -128,13 +128,13 @@ impl Layout {
         Self { rows, map, max_scroll, scroll, scale, is_narrow }
     }
 
-    /// Units left of the map, for addresses and sizes.
+    /// Width left of the map for addresses and sizes, in units (pixels at scale 1).
     const GUTTER: f32 = 164.0;
-    /// Units left of the map in a narrow picture, for sizes only.
+    /// Width left of the map in a narrow picture, for sizes only, in units.
     const NARROW_GUTTER: f32 = 66.0;
-    /// Units right of the map.
+    /// Width right of the map, for fragmentation and percentages, in units.
     pub(super) const MARGIN: f32 = 78.0;
-    /// Units above the map.
+    /// Height above the map, for its captions, in units.
     pub(crate) const HEADER: f32 = 18.0;
 
     /// Iterates over the rows that are at least partly visible.
@@ -143,7 +143,8 @@ impl Layout {
         self.rows[first..].iter().take_while(|row| row.y0 < self.map.y1)
     }
 
-    /// Returns the row at a height in pixels.
+    /// Returns the row at `y` pixels from the picture's top; `None` outside of the map and below
+    /// the last row.
     #[must_use]
     pub fn row_at(&self, y: i32) -> Option<&Row> {
         if y < self.map.y0 || y >= self.map.y1 {
@@ -156,7 +157,8 @@ impl Layout {
         (y < next).then_some(row)
     }
 
-    /// Returns the rows of the segment that contains `address`.
+    /// Returns the rows, one for each line, of the segment that contains `address`; empty if none
+    /// does.
     #[must_use]
     pub fn rows_of(&self, address: u64) -> &[Row] {
         let after = self.rows.partition_point(|row| row.segment.address <= address);
@@ -172,14 +174,14 @@ impl Layout {
         slices(device, &row.segment, self.map.width() as usize, row.line_bytes)
     }
 
-    /// Returns the range of a segment's columns that a line shows.
+    /// Returns which of a segment's [`slices`](Self::slices) a line shows.
     pub(super) fn line_columns(&self, row: &Row) -> Range<usize> {
         let width = self.map.width() as usize;
         row.line as usize * width..(row.line as usize + 1) * width
     }
 
-    /// Returns what is drawn at a pixel; left and right of the map, what the row starts or ends
-    /// with.
+    /// Returns what is drawn at pixel (`x`, `y`); left and right of the map, what the row starts or
+    /// ends with. `None` where there is no row.
     #[must_use]
     pub fn hit(&self, device: &DeviceState, x: i32, y: i32) -> Option<Hit> {
         let row = self.row_at(y)?;
@@ -190,9 +192,10 @@ impl Layout {
         hit_at(device, slice.main_extent)
     }
 
-    /// Returns the pixel columns that a range of a segment covers on one of its lines.
+    /// Returns the pixels (first, end), `end` exclusive, that a range of addresses of a row's
+    /// segment covers on that row, from the picture's left edge.
     ///
-    /// They are at least one column wide; `None` if the range is not on that line.
+    /// They are at least one pixel wide; `None` if no part of the range is on that row.
     #[must_use]
     pub fn columns(&self, row: &Row, address: u64, size: u64) -> Option<(i32, i32)> {
         let width = i64::from(self.map.width());
@@ -207,8 +210,8 @@ impl Layout {
         (from < to).then(|| (self.map.x0 + from as i32, self.map.x0 + to as i32))
     }
 
-    /// Returns the scroll position that brings the row of `address` into view; `None` if it is in
-    /// view, or has no row.
+    /// Returns the scroll position in pixels that brings the row of `address` into view; `None` if
+    /// it is in view, or has no row.
     #[must_use]
     pub fn scroll_to(&self, address: u64) -> Option<i32> {
         let row = self.rows_of(address).iter().rfind(|row| row.address() <= address)?;
@@ -223,14 +226,14 @@ impl Layout {
     }
 }
 
-/// Returns the block or free range that contains `address`.
+/// Returns the block or free range that contains `address`; `None` outside of all segments.
 pub(crate) fn hit_at(device: &DeviceState, address: u64) -> Option<Hit> {
     let segment = *device.segment_at(address)?;
     let extent = device.extents(&segment).find(|extent| address - extent.address < extent.size)?;
     Some(Hit { segment, address: extent.address, size: extent.size, block: extent.block.copied() })
 }
 
-/// Returns the least bytes per line with which all segments fit on `max_lines` lines.
+/// Returns the smallest number of bytes per line with which all segments fit on `max_lines` lines.
 fn max_line_bytes(device: &DeviceState, max_lines: u64) -> u64 {
     let lines =
         |bytes: u64| device.segments().map(|segment| segment.size.div_ceil(bytes).max(1)).fold(0, u64::saturating_add);

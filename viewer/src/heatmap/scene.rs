@@ -8,7 +8,7 @@ use crate::frame::Rect;
 use crate::text::{Align, Typesetter};
 use crate::units;
 
-/// Font size, in units.
+/// Font size of labels, in units (pixels at scale 1).
 const TEXT: f32 = 10.5;
 /// Font size of the header, in units.
 const HEADER_TEXT: f32 = 10.0;
@@ -60,6 +60,7 @@ pub struct Content<'a> {
 }
 
 impl Content<'_> {
+    /// Returns what a block is filled with, by the property that colors show.
     fn fill_of(&self, block: &Block) -> Fill {
         // Chosen by address, so that a block keeps its shade while its neighbors change.
         let is_alternate = (block.address >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1;
@@ -89,7 +90,7 @@ pub(super) enum Fill {
     },
 }
 
-/// The live part of a pixel column.
+/// How the live part of a pixel column is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LiveCell {
     pub(super) fill: Fill,
@@ -99,7 +100,7 @@ pub(super) struct LiveCell {
     pub(super) begins: bool,
 }
 
-/// A pixel column of a line: live above `free_from`, free below.
+/// A pixel column of a row: the live part above pixel row `free_from`, the free part below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) live: Option<LiveCell>,
@@ -107,7 +108,7 @@ pub(super) struct Cell {
     pub(super) free_from: i32,
 }
 
-/// A line of the map.
+/// One row of the map, as pixel columns.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     /// The part of the picture that it fills, clipped to the map.
@@ -201,7 +202,8 @@ pub fn categories(definitions: &Definitions) -> Vec<Category> {
         .collect()
 }
 
-/// Adds the visible lines of one segment, and the used part of each to `used`.
+/// Adds the visible lines of one segment to `lines`, and to `used` the part of each that live
+/// blocks cover, 0 to 1.
 fn add_segment(layout: &Layout, rows: &[&Row], content: Content, lines: &mut Vec<Line>, used: &mut Vec<f32>) {
     let Some(&first) = rows.first() else { return };
     let columns = layout.slices(content.device, first);
@@ -219,6 +221,8 @@ fn add_segment(layout: &Layout, rows: &[&Row], content: Content, lines: &mut Vec
     }
 }
 
+/// Returns the pixel column that draws a slice of a segment on `row`: the live part above, the free
+/// part below.
 fn cell(slice: &Slice, row: &Row, content: Content) -> Cell {
     let (block, is_rounding) = match slice.live {
         Some(Kind::Live(block)) => (block, false),
@@ -233,7 +237,7 @@ fn cell(slice: &Slice, row: &Row, content: Content) -> Cell {
     Cell { live: Some(live), free_from: row.y1 - free_rows }
 }
 
-/// Returns the free space of a row's segment.
+/// Computes the free bytes and the largest free block of a row's segment.
 fn free_space(device: &DeviceState, row: &Row) -> FreeSpace {
     let mut space = FreeSpace::default();
     for extent in device.extents(&row.segment).filter(|extent| extent.block.is_none()) {
@@ -244,11 +248,15 @@ fn free_space(device: &DeviceState, row: &Row) -> FreeSpace {
     space
 }
 
+/// Returns the pixels (first, end), `end` exclusive, of the column right of the map that shows each
+/// segment's fragmentation.
 fn heat_columns(layout: &Layout) -> (i32, i32) {
     let px = |units: f32| (units * layout.scale).round() as i32;
     (layout.map.x1 + px(6.0), layout.map.x1 + px(22.0))
 }
 
+/// Adds the address, size and used percentage of rows to `labels`, as far as they fit without
+/// overlapping. `used` has the used part of each of `rows`, 0 to 1.
 fn add_row_labels(layout: &Layout, width: i32, rows: &[&Row], used: &[f32], labels: &mut Vec<Label>) {
     let px = |units: f32| units * layout.scale;
     let size = px(TEXT);
@@ -280,6 +288,7 @@ fn add_row_labels(layout: &Layout, width: i32, rows: &[&Row], used: &[f32], labe
     }
 }
 
+/// Returns the captions above the map and the columns beside it.
 fn header_labels(layout: &Layout, typesetter: &Typesetter) -> Vec<Label> {
     let px = |units: f32| units * layout.scale;
     let size = px(HEADER_TEXT);
@@ -299,6 +308,7 @@ fn header_labels(layout: &Layout, typesetter: &Typesetter) -> Vec<Label> {
     labels
 }
 
+/// Returns the scroll bar at the right edge; `None` if all rows are in view.
 fn scroll_bar(layout: &Layout, width: i32) -> Option<ScrollBar> {
     if layout.max_scroll == 0 {
         return None;

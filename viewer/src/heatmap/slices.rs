@@ -13,7 +13,7 @@ pub(super) enum Kind<'a> {
     Free,
 }
 
-/// One pixel column: an equal part of the segment.
+/// What one pixel column of a segment's row shows: an equal part of the segment's bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slice<'a> {
     /// The free part, 0 to 1.
@@ -34,6 +34,8 @@ impl<'a> Slice<'a> {
         self.main_extent_part == 0.0
     }
 
+    /// Adds a range that covers `part` (0 to 1) of the column and belongs to the block or free
+    /// range at address `extent`.
     fn add(&mut self, kind: Kind<'a>, extent: u64, part: f32) {
         if part > self.main_extent_part {
             self.main_extent_part = part;
@@ -50,7 +52,8 @@ impl<'a> Slice<'a> {
     }
 }
 
-/// Adds a range of `kind` between the fractional pixels `from` and `to` to the columns it touches.
+/// Adds a range of `kind` between the fractional pixels `from` and `to` to the columns that it
+/// touches. It belongs to the block or free range at address `extent`.
 fn add_range<'a>(columns: &mut [Slice<'a>], kind: Kind<'a>, extent: u64, from: f64, to: f64) {
     let first = (from.max(0.0) as usize).min(columns.len() - 1);
     let last = (to.ceil() as usize).clamp(first + 1, columns.len());
@@ -62,7 +65,8 @@ fn add_range<'a>(columns: &mut [Slice<'a>], kind: Kind<'a>, extent: u64, from: f
     }
 }
 
-/// Returns the columns of a segment, `width` for each `line_bytes` or part of them.
+/// Returns the pixel columns of a segment, `width` for each line of `line_bytes`, one line after
+/// the other. The last line may end before its last column.
 pub(super) fn slices<'a>(device: &'a DeviceState, segment: &Segment, width: usize, line_bytes: u64) -> Vec<Slice<'a>> {
     let lines = segment.size.div_ceil(line_bytes.max(1)).max(1) as usize;
     let mut columns = vec![Slice { main_extent: segment.address, ..Slice::default() }; width.max(1) * lines];

@@ -27,7 +27,8 @@ pub struct Fetch {
     chunks: Vec<Range<u64>>,
 }
 
-/// Combines chunks that are close to each other.
+/// Combines byte ranges of chunks into requests: ranges at most [`MAX_GAP`] apart share one, up to
+/// [`MAX_FETCH`] bytes.
 fn combine(mut chunks: Vec<Range<u64>>) -> Vec<Fetch> {
     chunks.sort_unstable_by_key(|chunk| chunk.start);
     chunks.dedup();
@@ -54,7 +55,8 @@ impl Model {
         self.pending_moment.is_some()
     }
 
-    /// Returns the moment that will be on the screen: the requested one, else the current one.
+    /// Returns the event number of the moment that will be on the screen: the requested one, else
+    /// the current one.
     pub(super) fn target_event(&self) -> u64 {
         match self.pending_moment {
             Some(PendingMoment::Event(event)) => event,
@@ -62,6 +64,8 @@ impl Model {
         }
     }
 
+    /// Returns the event number of a requested moment; approximate for a time whose events are not
+    /// loaded.
     fn event_of(&self, moment: PendingMoment) -> u64 {
         match moment {
             PendingMoment::Event(event) => event,
@@ -69,7 +73,8 @@ impl Model {
         }
     }
 
-    /// Requests the bytes of a moment if they are not loaded. Returns true if they are not.
+    /// Requests the bytes of a moment if they are not loaded. Returns true if the moment has to
+    /// wait for them.
     pub(super) fn load_moment(&mut self, moment: PendingMoment) -> bool {
         let is_missing = !self.recording.missing(self.event_of(moment)).is_empty();
         self.pending_moment = is_missing.then_some(moment);
@@ -107,13 +112,13 @@ impl Model {
         combine(missing)
     }
 
-    /// Returns the bytes needed for the event that led to a moment.
+    /// Returns the byte ranges to load for the event that led to a moment; empty if it is loaded.
     pub(super) fn missing_for_event_before(&self, moment: u64) -> Vec<Range<u64>> {
         if moment <= self.recording.first_event() { Vec::new() } else { self.recording.missing(moment - 1) }
     }
 
-    /// Returns the bytes needed for an exact timeline. Complete views are remembered, because
-    /// finding the times of the range's ends decodes chunks.
+    /// Returns the byte ranges to load for an exact timeline. Complete views are remembered,
+    /// because finding the times of the range's ends decodes chunks.
     fn missing_for_columns(&mut self) -> Vec<Range<u64>> {
         let view = (self.device, self.range(), self.timeline_width);
         if self.complete_view.as_ref() == Some(&view) {

@@ -50,14 +50,14 @@ impl Model {
         self.recording.is_trimming()
     }
 
-    /// Returns true if data arrives faster than it is discarded: the recording takes 1.5 times its
-    /// memory limit.
+    /// Returns true if data arrives faster than it is discarded: the recording takes at least 1.5
+    /// times its memory limit.
     #[must_use]
     pub fn exceeds_memory_limit(&self) -> bool {
         self.live.limit_bytes.is_some_and(|limit| self.recording.memory_bytes() > limit + limit / 2)
     }
 
-    /// Continues discarding by about `events` events.
+    /// Continues discarding the oldest part, by about `events` events per call.
     pub fn continue_discarding(&mut self, events: u64) {
         let (lost, missed) = (self.lost_events(), self.missed_events());
         if self.recording.continue_trim(events) {
@@ -118,13 +118,14 @@ impl Model {
         Ok(())
     }
 
-    /// Notes that a link leads to `event`, which is before the held part.
+    /// Notes that a link leads to `event`, which is before the part of the recording that the page
+    /// holds.
     pub(super) fn link_is_too_early(&mut self, event: u64) {
         self.live.linked_event = Some(event);
         self.live.notice = Some(LINK_TOO_EARLY);
     }
 
-    /// Returns a message for the user, once.
+    /// Returns a message to show to the user and forgets it; `None` if there is no new one.
     pub fn take_notice(&mut self) -> Option<&'static str> {
         self.live.notice.take()
     }

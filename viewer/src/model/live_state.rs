@@ -17,7 +17,8 @@ pub(super) const MOMENT_DISCARDED: &str =
 pub(super) const LINK_TOO_EARLY: &str = "The link leads to a moment before the part that this page holds; this is the \
      oldest moment here. Press Load all to load the rest and go there.";
 
-/// Bookkeeping for a live recording.
+/// What a live recording needs beyond a file: data to apply, memory limit, counts of its discarded
+/// part.
 #[derive(Debug, Default)]
 pub(super) struct LiveState {
     /// Whether received data has not been applied yet.
@@ -39,7 +40,8 @@ pub(super) struct LiveState {
 }
 
 impl LiveState {
-    /// Returns the events between the end of an earlier connection and the start of this one.
+    /// Returns the number of events between the end of an earlier connection and the start of this
+    /// one; 0 if the connection has resumed.
     pub(super) fn unreceived_events(&self, recording: &Recording) -> u64 {
         self.resume_event.map_or(0, |event| recording.first_event().saturating_sub(event))
     }

@@ -30,14 +30,16 @@ impl Model {
         }
     }
 
-    /// Returns the time of a moment, or `None` if its events are not loaded.
+    /// Returns the time of the moment after `moment` events, or `None` if its events are not
+    /// loaded.
     fn event_time_ns(&mut self, moment: u64) -> Option<u64> {
         let Some(number) = moment.checked_sub(1) else { return Some(self.recording.start_ns()) };
         let event = self.lookup.event(&self.recording, number).ok()?;
         Some(event.map_or(self.recording.start_ns(), |event| event.time_ns))
     }
 
-    /// Returns the start of the time slice that contains a peak.
+    /// Returns the start of the time slice that contains a peak of the counter that `value`
+    /// selects.
     fn approximate_time_ns(&self, peak: Peak, value: fn(&Counters) -> u64) -> u64 {
         let whole = self.whole();
         let columns = self.recording.series(self.device).map(|series| series.columns(whole.start, whole.end, SLICES));
@@ -46,7 +48,7 @@ impl Model {
         whole.start + offset_ns as u64
     }
 
-    /// Returns the bytes needed for the exact times of the peaks.
+    /// Returns the byte ranges to load for the exact times of the peaks.
     pub(super) fn missing_for_peaks(&self) -> Vec<Range<u64>> {
         let approximate = self.peaks.iter().filter(|found| found.is_approximate);
         approximate.flat_map(|found| self.missing_for_event_before(found.peak.event)).collect()

@@ -37,7 +37,7 @@ pub enum PeakKind {
     Reserved,
 }
 
-/// Parts of the picture that must be computed again.
+/// Which parts of the picture must be computed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The timeline: the recording, the range of time or the bands have changed.
@@ -55,7 +55,7 @@ pub(super) enum PendingMoment {
     Time(u64),
 }
 
-/// A peak and its time.
+/// A peak of a counter and its time, as marked on the timeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FoundPeak {
     pub(super) peak: Peak,
@@ -64,7 +64,7 @@ pub(super) struct FoundPeak {
     pub(super) is_approximate: bool,
 }
 
-/// Everything that the page shows.
+/// Everything that the page shows: the recording, the moment, the device, the selection, the view.
 #[derive(Default)]
 pub struct Model {
     pub(super) recording: Recording,
@@ -284,10 +284,14 @@ impl Model {
         self.span.within(self.whole())
     }
 
+    /// Returns the time range of the whole recording in nanoseconds, at least as long as the
+    /// timeline can show.
     pub(super) fn whole(&self) -> Range<u64> {
         whole(self.recording.start_ns(), self.recording.end_ns())
     }
 
+    /// Changes the timeline's range by `change`, which also gets the whole recording's range, and
+    /// redraws everything.
     pub(super) fn change_span(&mut self, change: impl FnOnce(&mut TimeSpan, Range<u64>)) {
         let whole = self.whole();
         change(&mut self.span, whole);
@@ -300,12 +304,13 @@ impl Model {
         self.change_span(|span, _| *span = TimeSpan::default());
     }
 
-    /// Shows `factor` times as much time, keeping `around_ns` at its position.
+    /// Makes the timeline show `factor` times as much time, keeping `around_ns` at its position.
     pub fn zoom(&mut self, factor: f64, around_ns: u64) {
         self.change_span(|span, whole| span.zoom(factor, around_ns, whole));
     }
 
-    /// Moves the range by a fraction of its length.
+    /// Moves the timeline's range by a fraction of its length; negative values move to earlier
+    /// times.
     pub fn pan(&mut self, fraction: f64) {
         self.change_span(|span, whole| span.pan(fraction, whole));
     }
@@ -361,7 +366,8 @@ impl Model {
         }
     }
 
-    /// Returns what is at the selected address at this moment.
+    /// Returns the block or free range at the selected address at this moment; `None` without a
+    /// selection or outside of all segments.
     #[must_use]
     pub fn selected(&self) -> Option<Hit> {
         hit_at(self.device_state(), self.selection?)
@@ -381,7 +387,8 @@ impl Model {
         self.replay.state()
     }
 
-    /// Returns the time on the screen, which during playback may be between two events.
+    /// Returns the recording's time at which the page is, in nanoseconds; during playback it may be
+    /// between two events.
     #[must_use]
     pub fn time_ns(&self) -> u64 {
         self.playback.time_ns().unwrap_or_else(|| self.state().time_ns()).max(self.recording.start_ns())
@@ -393,7 +400,7 @@ impl Model {
         self.state().device(self.device).unwrap_or(&self.empty_device)
     }
 
-    /// Returns the event that led to the moment on the screen, with its index.
+    /// Returns the event that led to the moment on the screen, with its index from 0.
     ///
     /// `None` at the start of the recording, and while the event is not loaded.
     pub fn last_event(&mut self) -> Option<(u64, Event)> {

@@ -8,8 +8,8 @@ use super::summary::DeviceSummary;
 use crate::marks::Marks;
 use crate::span;
 
-/// Number of moments at which fragmentation is computed: one for every other unit of the chart.
-const FRAGMENTATION_SAMPLES: usize = 432;
+/// Number of slices of the chart of the fragmentation: one for every other unit of its width.
+const FRAGMENTATION_SLICES: usize = 432;
 
 /// Most devices in a report, as many as processes may push to one hub.
 ///
@@ -62,7 +62,7 @@ impl<'a> Report<'a> {
         let mut marks = Marks::default();
         marks.update(recording);
         let devices: Result<Vec<DeviceSummary>, FormatError> =
-            ids.into_iter().map(|id| DeviceSummary::new(recording, id, &range, FRAGMENTATION_SAMPLES)).collect();
+            ids.into_iter().map(|id| DeviceSummary::new(recording, id, &range, FRAGMENTATION_SLICES)).collect();
         let program = recording.info().source.as_str();
         let title = if program.is_empty() { name } else { program }.to_owned();
         Ok(Self { recording, title, range, marks, devices: devices? })

@@ -233,8 +233,7 @@ impl<S: Surface> Painter<'_, S> {
             let scene = TimelineScene::new(&content, surface.size(), scale, surface.typesetter());
             timeline::draw_on(&scene, theme, surface);
         });
-        let samples = Count(summary.fragmentation.len() as u64);
-        let note = format!("1 − largest free block ÷ free bytes in segments, exact at {samples} moments");
+        let note = fragmentation_note(summary);
         self.caption("Fragmentation over time", &note, &[]);
         let area = self.part(CHART);
         self.surface.panel(area, theme.background, |surface| chart::draw(surface, theme, scale, report, summary));
@@ -377,6 +376,18 @@ impl<S: Surface> Painter<'_, S> {
         }
         self.y += GAP;
     }
+}
+
+/// Returns the note on the fragmentation over time: its formula and its figures.
+fn fragmentation_note(summary: &DeviceSummary) -> String {
+    let over_time = summary.fragmentation_summary;
+    format!(
+        "1 − largest free block ÷ free bytes in segments · highest {} at event {} · mean {} · exact at {} moments",
+        units::percent(over_time.highest),
+        Count(over_time.highest_event),
+        units::percent(over_time.mean),
+        Count(summary.samples as u64),
+    )
 }
 
 /// Returns the key figures of a device in reading order.

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use vramscope_trace::{
-    Counters, DeviceId, DeviceState, FormatError, Metrics, Recording, Replay, SiteBytes, live_bytes_by_site,
+    Counters, DeviceId, DeviceState, FormatError, MetricSummary, Metrics, MetricsOverTime, Recording, Replay,
+    SiteBytes, live_bytes_by_site, metrics_over_time,
 };
 
 use crate::timeline::PeakMark;
@@ -27,13 +28,16 @@ pub(super) struct DeviceSummary {
     pub(super) events: u64,
     /// Requests that failed.
     pub(super) ooms: u64,
-    /// Fragmentation, 0 to 1, at the ends of equal slices of time.
+    /// Highest fragmentation, 0 to 1, in equal slices of time.
     pub(super) fragmentation: Vec<f64>,
+    /// Highest fragmentation and its mean over the recording.
+    pub(super) fragmentation_summary: MetricSummary,
+    /// Number of moments at which fragmentation was computed.
+    pub(super) samples: usize,
 }
 
 impl DeviceSummary {
-    /// Collects the data of a device, with its fragmentation at the ends of `slices` equal slices
-    /// of `range`.
+    /// Collects the data of a device, with its fragmentation in `slices` equal slices of `range`.
     pub(super) fn new(
         recording: &Recording,
         device: DeviceId,
@@ -41,13 +45,7 @@ impl DeviceSummary {
         slices: usize,
     ) -> Result<Self, FormatError> {
         let mut replay = Replay::new();
-        let mut fragmentation = Vec::with_capacity(slices);
-        let length = u128::from(range.end.saturating_sub(range.start));
-        for slice in 1..=slices {
-            let time_ns = range.start + (length * slice as u128 / slices as u128) as u64;
-            let state = replay.seek(recording, recording.event_at_time(time_ns))?;
-            fragmentation.push(state.device(device).map_or(0.0, |device| device.free_space().fragmentation()));
-        }
+        let metrics = metrics_over_time(recording, device)?;
         let mut summary = Self {
             device,
             peaks: Default::default(),
@@ -58,7 +56,9 @@ impl DeviceSummary {
             end: Counters::default(),
             events: 0,
             ooms: 0,
-            fragmentation,
+            fragmentation: fragmentation_by_slice(&metrics, range, slices),
+            fragmentation_summary: metrics.summary(Metrics::fragmentation),
+            samples: metrics.len(),
         };
         if let Some(series) = recording.series(device) {
             for (mark, peak) in summary.peaks.iter_mut().zip([series.peak_allocated(), series.peak_reserved()]) {
@@ -77,4 +77,22 @@ impl DeviceSummary {
         }
         Ok(summary)
     }
+}
+
+/// Returns the highest fragmentation of the samples in each of `slices` equal slices of `range`. A
+/// slice without a sample has the value of the one before.
+fn fragmentation_by_slice(metrics: &MetricsOverTime, range: &Range<u64>, slices: usize) -> Vec<f64> {
+    let length = u128::from(range.end.saturating_sub(range.start));
+    let mut samples = metrics.iter().map(|(_, time_ns, metrics)| (time_ns, metrics.fragmentation())).peekable();
+    let mut last = 0.0;
+    let of_slice = |slice: usize| {
+        let end_ns = range.start + (length * slice as u128 / slices as u128) as u64;
+        let mut highest = None;
+        while let Some((_, value)) = samples.next_if(|(time_ns, _)| *time_ns <= end_ns) {
+            highest = Some(value.max(highest.unwrap_or(0.0)));
+            last = value;
+        }
+        highest.unwrap_or(last)
+    };
+    (1..=slices).map(of_slice).collect()
 }

@@ -39,8 +39,10 @@ pub(crate) fn draw_on(scene: &TimelineScene, theme: &Theme, surface: &mut impl S
     draw_peaks(scene, theme, surface);
 }
 
+/// The result of drawing with plotters on backend `B`.
 type ChartResult<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
+/// Draws the areas and lines of the counters, the bands and both axes.
 fn draw_chart<B: DrawingBackend>(scene: &TimelineScene, theme: &Theme, backend: B) -> ChartResult<B> {
     let (width, height) = backend.get_size();
     let (geometry, columns) = (&scene.geometry, &scene.columns);
@@ -96,10 +98,12 @@ fn draw_chart<B: DrawingBackend>(scene: &TimelineScene, theme: &Theme, backend: 
     root.present()
 }
 
+/// Converts units to whole pixels; `scale` is pixels per unit.
 fn px(units: f32, scale: f32) -> i32 {
     (units * scale).round() as i32
 }
 
+/// Draws the named intervals above the chart.
 fn draw_spans(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
     let scale = scene.scale;
     for span in &scene.spans {
@@ -113,6 +117,7 @@ fn draw_spans(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) 
     }
 }
 
+/// Draws out-of-memory errors and gaps as vertical lines with labels.
 fn draw_incidents(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
     for line in &scene.incident_lines {
         surface.fill(*line, theme.alarm);
@@ -125,6 +130,7 @@ fn draw_incidents(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surfa
     }
 }
 
+/// Draws a label on a translucent background.
 fn draw_tag(tag: &Tag, scale: f32, theme: &Theme, surface: &mut impl Surface) {
     let rect = tag.rect;
     surface.tint(rect, theme.background, TAG_ALPHA);
@@ -132,6 +138,7 @@ fn draw_tag(tag: &Tag, scale: f32, theme: &Theme, surface: &mut impl Surface) {
     surface.text(&tag.text, (TEXT - 0.5) * scale, position, Align::Left, theme.text);
 }
 
+/// Draws each peak as a diamond on the chart, with its label.
 fn draw_peaks(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
     let radius = px(3.0, scene.scale);
     for point in &scene.peaks {

@@ -8,12 +8,12 @@ use vramscope_trace::Recording;
 use crate::frame::{Color, Frame, Rect};
 use crate::marks::Marks;
 
-/// Height of a row of spans, in units.
+/// Height of a row of spans, in units (pixels at scale 1).
 pub(super) const SPAN_ROW: f32 = 15.0;
-/// Font size, in units.
+/// Font size of labels, in units.
 pub(super) const TEXT: f32 = 11.0;
 
-/// Positions of the timeline's parts.
+/// Pixel positions of the timeline's parts, and the time range of its chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// The chart.
@@ -52,7 +52,8 @@ impl Geometry {
         }
     }
 
-    /// Returns the pixel column of a time, outside of the chart for times outside of the range.
+    /// Returns the pixel column of a time, from the picture's left edge; outside of the chart for
+    /// times outside of the range.
     #[must_use]
     pub fn x(&self, time_ns: u64) -> i32 {
         let distance = (i128::from(time_ns) - i128::from(self.from_ns)) as f64;
@@ -60,12 +61,14 @@ impl Geometry {
         self.plot.x0 + (ratio * f64::from(self.plot.width())).floor().clamp(-1e6, 1e6) as i32
     }
 
-    /// Returns the pixel column of a time in the range; its end belongs to the last column.
+    /// Returns the pixel column of a time, or `None` outside of the range; the range's end belongs
+    /// to the last column.
     pub(super) fn column(&self, time_ns: u64) -> Option<i32> {
         (self.from_ns..=self.to_ns).contains(&time_ns).then(|| self.x(time_ns).min(self.plot.x1 - 1))
     }
 
-    /// Returns the time at `x` pixels from the picture's left edge, clamped to the range.
+    /// Returns the time in nanoseconds at `x` pixels from the picture's left edge, clamped to the
+    /// range.
     #[must_use]
     pub fn time_ns(&self, x: f64) -> u64 {
         let ratio = ((x - f64::from(self.plot.x0)) / f64::from(self.plot.width())).clamp(0.0, 1.0);
@@ -73,7 +76,7 @@ impl Geometry {
     }
 }
 
-/// Returns the time that is labelled 0: the recording's start.
+/// Returns the recording's time that is labelled 0: its start, in nanoseconds.
 ///
 /// If the start has been discarded, it is the start of the recorder's clock instead, so that a
 /// moment keeps its label when earlier events are discarded.

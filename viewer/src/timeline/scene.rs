@@ -61,7 +61,7 @@ pub struct TimelineScene {
     pub(super) peaks: Vec<PeakPoint>,
 }
 
-/// The area of one band.
+/// The area that one [`Band`] covers on the chart.
 #[derive(Clone, Debug)]
 pub(super) struct BandArea {
     pub(super) band: Band,
@@ -110,10 +110,12 @@ struct Measure<'a> {
 }
 
 impl Measure<'_> {
+    /// Converts units to whole pixels.
     fn px(&self, units: f32) -> i32 {
         (units * self.scale).round() as i32
     }
 
+    /// Returns the width of thin lines in pixels: one unit, at least one pixel.
     fn stroke(&self) -> i32 {
         self.px(1.0).max(1)
     }
@@ -186,7 +188,8 @@ pub fn moment_text(recording: &Recording, time_ns: u64) -> String {
     units::moment(time_ns.saturating_sub(origin_ns), recording.end_ns().saturating_sub(origin_ns))
 }
 
-/// Returns the last distance on the time axis at which half of a label fits right of it.
+/// Returns the largest distance in nanoseconds from the time axis's start at which half of a label
+/// fits right of it.
 ///
 /// Labels beyond are omitted instead of clipped.
 fn last_label_at(measure: &Measure, geometry: &Geometry, axis: &Axis) -> f64 {
@@ -196,7 +199,7 @@ fn last_label_at(measure: &Measure, geometry: &Geometry, axis: &Axis) -> f64 {
     available / f64::from(geometry.plot.width()) * length_ns
 }
 
-/// The upper end of the byte axis.
+/// The value at the upper end of the byte axis.
 struct Top {
     bytes: u64,
     is_device_memory: bool,
@@ -223,15 +226,16 @@ impl Top {
     }
 }
 
-/// Returns the device's memory, or `u64::MAX` if the recording does not contain it.
+/// Returns the bytes of the device's memory, or `u64::MAX` if the recording does not contain them.
 fn device_bytes(content: &Content) -> u64 {
     let devices = &content.recording.info().devices;
     let info = devices.iter().find(|info| info.device == content.device.0);
     info.map(|info| info.total_bytes).filter(|&bytes| bytes > 0).unwrap_or(u64::MAX)
 }
 
-/// Returns the visible bands stacked on the reserved bytes, the topmost first. Each area reaches
-/// down to the reserved bytes, so they must be drawn in this order.
+/// Returns the areas of the visible bands, stacked on the reserved bytes and cut at `top` bytes,
+/// the topmost first. Each area reaches down to the reserved bytes, so they must be drawn in this
+/// order.
 fn band_areas(content: &Content, columns: &[CounterColumn], range: (u64, u64), top: u64) -> Vec<BandArea> {
     let visible: Vec<Band> = Band::ALL.into_iter().filter(|&band| content.bands.contains(band)).collect();
     if visible.is_empty() {
@@ -252,6 +256,7 @@ fn band_areas(content: &Content, columns: &[CounterColumn], range: (u64, u64), t
     areas
 }
 
+/// Places the named intervals of the device's process that are in the time range.
 fn spans(measure: &Measure, geometry: &Geometry, content: &Content) -> Vec<SpanBox> {
     let row_height = measure.px(SPAN_ROW);
     let size = (TEXT - 1.0) * measure.scale;
@@ -282,6 +287,7 @@ fn spans(measure: &Measure, geometry: &Geometry, content: &Content) -> Vec<SpanB
     boxes
 }
 
+/// Places out-of-memory errors and gaps: the line segments of each, and the labels that fit.
 fn incidents(measure: &Measure, geometry: &Geometry, content: &Content) -> (Vec<Rect>, Vec<Tag>) {
     let plot = geometry.plot;
     let (mut lines, mut labels) = (Vec::new(), Vec::new());
@@ -313,6 +319,7 @@ fn incidents(measure: &Measure, geometry: &Geometry, content: &Content) -> (Vec<
     (lines, labels)
 }
 
+/// Places the line at the chart's top that marks the device's memory of `bytes`, and its label.
 fn device_memory(measure: &Measure, geometry: &Geometry, bytes: u64) -> (Rect, Tag) {
     let plot = geometry.plot;
     let line = Rect { y1: plot.y0 + measure.stroke(), ..plot };

@@ -14,6 +14,7 @@ use crate::link::Link;
 use crate::model::{Origin, PeakKind};
 use crate::playback::SPEEDS;
 
+/// Sets a property of a JavaScript object.
 fn set(object: &Object, name: &str, value: impl Into<JsValue>) -> Result<(), JsValue> {
     Reflect::set(object, &name.into(), &value.into()).map(|_| ())
 }
@@ -62,6 +63,7 @@ pub(super) fn publish(app: &App) -> Result<(), JsValue> {
     Reflect::set(&window, &"vramscope".into(), &api).map(|_| ())
 }
 
+/// Returns the object that `window.vramscope.state()` returns to scripts.
 fn describe(state: &State) -> Result<Object, JsValue> {
     let model = &state.model;
     let object = Object::new();
@@ -86,8 +88,8 @@ fn describe(state: &State) -> Result<Object, JsValue> {
     Ok(object)
 }
 
-/// Describes the live connection. Latencies are the ages of the newest and of the oldest event that
-/// the last frame showed first.
+/// Adds the live connection's properties. Latencies are the ages in milliseconds of the newest and
+/// of the oldest event that the last frame showed first.
 fn describe_connection(object: &Object, state: &State) -> Result<(), JsValue> {
     let model = &state.model;
     set(object, "connection", state.connection.state().name())?;
@@ -102,7 +104,8 @@ fn describe_connection(object: &Object, state: &State) -> Result<(), JsValue> {
     set(object, "latency_most_ms", oldest)
 }
 
-/// Describes the view. Addresses are strings, because JavaScript numbers cannot hold all of them.
+/// Returns the `view` object: time range, playback, coloring and selection. Addresses are strings,
+/// because JavaScript numbers cannot hold all of them.
 fn describe_view(state: &State) -> Result<Object, JsValue> {
     let model = &state.model;
     let view = Object::new();

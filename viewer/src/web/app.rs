@@ -31,7 +31,7 @@ const LINK_DELAY_MS: i32 = 400;
 /// the time that the last frame took.
 const LIVE_FRAME_INTERVAL_MS: [f64; 2] = [16.0, 60.0];
 
-/// Position of the pointer, in pixels of its canvas.
+/// Position of the pointer, in pixels from the canvas's upper left corner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pointer {
     pub(super) x: f64,
@@ -112,10 +112,11 @@ pub(super) struct State {
     pub(super) lateness: Lateness,
 }
 
-/// Draws a frame; the browser passes its clock in milliseconds.
+/// The browser's callback that draws a frame; it gets the page's clock in milliseconds.
 type FrameClosure = Closure<dyn FnMut(f64)>;
 
-/// Reports changes of the canvases' sizes to its closure.
+/// Requests a redraw when a canvas changes its size; keeps the browser's observer and its callback
+/// alive.
 struct SizeObserver {
     _observer: ResizeObserver,
     _closure: Closure<dyn FnMut()>,
@@ -186,7 +187,8 @@ impl App {
         Ok(app)
     }
 
-    /// Calls `react` for every `name` event of type `E` on `target`, as long as the page lives.
+    /// Calls `react` for every event `name` on `target`, as long as the page lives. `E` is the
+    /// event's type.
     pub(super) fn on<E: JsCast + 'static>(
         &self,
         target: &EventTarget,
@@ -216,7 +218,8 @@ impl App {
         self.want_frame();
     }
 
-    /// Changes the model where that cannot fail.
+    /// Applies a change that cannot fail to the model, and redraws everything that depends on the
+    /// moment.
     pub(super) fn change_model(&self, change: impl FnOnce(&mut Model)) {
         self.change(|state| {
             change(&mut state.model);
@@ -225,7 +228,7 @@ impl App {
         });
     }
 
-    /// Requests a frame.
+    /// Requests a call of `frame` before the browser's next repaint.
     pub(super) fn want_frame(&self) {
         if self.0.is_frame_requested.replace(true) {
             return;
@@ -255,6 +258,8 @@ impl App {
         }
     }
 
+    /// Updates and draws one frame, and requests the next one while playing. `clock_ms` is the
+    /// page's clock.
     fn frame(&self, clock_ms: f64) {
         self.0.is_frame_requested.set(false);
         let mut state = self.0.state.borrow_mut();
@@ -304,6 +309,7 @@ impl App {
         Ok(())
     }
 
+    /// Schedules an update of the address's fragment if the view has changed.
     fn schedule_link(&self, state: &State) {
         if state.model.link().fragment() == state.written_link || self.0.is_link_scheduled.replace(true) {
             return;
@@ -357,6 +363,7 @@ impl State {
         is_playing.unwrap_or(false)
     }
 
+    /// Recomputes the parts of the scene that have changed, and notes what to redraw.
     fn update_scene(&mut self) {
         let changes = self.model.take_changes();
         let hover_changed = std::mem::take(&mut self.input.hover_changed);
@@ -384,7 +391,8 @@ impl State {
         Ok(())
     }
 
-    /// Measures how late the drawn events are. Returns true if the shown delay has changed.
+    /// Measures how late the drawn live events are. Returns true if the delay shown in the badge
+    /// has changed.
     fn measure_lateness(&mut self) -> bool {
         let behind_s = self.lateness.behind_s();
         if self.model.origin() == Origin::Live {

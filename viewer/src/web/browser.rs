@@ -13,7 +13,7 @@ pub(super) fn now_ms() -> f64 {
     window().ok().and_then(|window| window.performance()).map_or(0.0, |performance| performance.now())
 }
 
-/// Calls `then` after a delay.
+/// Calls `then` once, after `delay_ms` milliseconds.
 pub(super) fn run_after(delay_ms: i32, then: impl FnOnce() + 'static) {
     if let Ok(window) = window() {
         let then = Closure::once_into_js(then);

@@ -46,7 +46,8 @@ pub(super) async fn request_range(
     Ok(RangeResponse { response, start_and_len })
 }
 
-/// Parses the first byte and the total length of `bytes 5-9/100`.
+/// Parses a `Content-Range` header such as `bytes 5-9/100` into its first byte and the total length
+/// in bytes.
 fn parse_content_range(text: &str) -> Option<(u64, u64)> {
     let (range, len) = text.strip_prefix("bytes ")?.split_once('/')?;
     let (start, _) = range.split_once('-')?;
@@ -62,9 +63,10 @@ pub(super) fn fetch_error_text(url: &str, error: &JsValue) -> String {
             "{url}: this page can only load files from its own server. Download the file, and open the file here."
         );
     }
-    format!("{url}: {}. Is the program that serves this page still running?", error_text(error))
+    format!("{url}: {}. Check that the program that serves this page is still running.", error_text(error))
 }
 
+/// Waits for a promise of an `ArrayBuffer` and copies its bytes.
 async fn read_buffer(buffer: Promise) -> Result<Vec<u8>, JsValue> {
     let buffer = JsFuture::from(buffer).await?.dyn_into::<ArrayBuffer>()?;
     Ok(Uint8Array::new(&buffer).to_vec())
@@ -90,7 +92,10 @@ impl ByteSource {
                 let RangeResponse { response, start_and_len } = request_range(url, range, signal).await?;
                 if start_and_len != Some((range.start, *len)) {
                     let (status, text) = (response.status(), response.status_text());
-                    return Err(format!("the server answered {status} {text}; has the file changed?").into());
+                    return Err(format!(
+                        "the server answered {status} {text}; the file may have changed: open it again"
+                    )
+                    .into());
                 }
                 read_buffer(response.array_buffer()?).await?
             }

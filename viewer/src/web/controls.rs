@@ -27,6 +27,7 @@ pub(super) fn load_commands(app: &App) {
     });
 }
 
+/// Loads the list of commands; a server that refuses it offers none.
 async fn fetch_commands() -> Result<Controls, JsValue> {
     let response: Response = JsFuture::from(window()?.fetch_with_str(COMMANDS_URL)).await?.dyn_into()?;
     if !response.ok() {
@@ -95,7 +96,7 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     })
 }
 
-/// Sends a command and shows the program's answer.
+/// Sends a command of the panel and shows its result. `name` is the name of a mark.
 fn send(app: &App, command: &'static str, name: Option<&str>) {
     let request = request(name);
     let set_busy = |app: &App, is_busy: bool| {
@@ -122,6 +123,7 @@ fn send(app: &App, command: &'static str, name: Option<&str>) {
     });
 }
 
+/// Returns a POST request for a command, with `name` (of a mark) as JSON body if there is one.
 fn request(name: Option<&str>) -> Result<RequestInit, JsValue> {
     let request = RequestInit::new();
     request.set_method("POST");
@@ -136,7 +138,8 @@ fn request(name: Option<&str>) -> Result<RequestInit, JsValue> {
     Ok(request)
 }
 
-/// Returns the sentence with which the server answers.
+/// Sends a command and returns the sentence that describes its result; an error has the server's
+/// reason.
 async fn post(command: &str, request: &RequestInit) -> Result<String, JsValue> {
     let fetched = window()?.fetch_with_str_and_init(&format!("{COMMANDS_URL}/{command}"), request);
     let response: Response = JsFuture::from(fetched).await?.dyn_into()?;

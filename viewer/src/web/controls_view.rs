@@ -6,8 +6,11 @@ use web_sys::{HtmlButtonElement, HtmlInputElement};
 use super::page::Page;
 use crate::model::Origin;
 
+/// Name of the command that records to a file.
 pub(super) const RECORD: &str = "record";
+/// Name of the command that adds a mark to the recording.
 pub(super) const MARK: &str = "mark";
+/// Name of the command that releases the pool's cached segments.
 pub(super) const EMPTY_CACHE: &str = "empty-cache";
 
 /// The commands with the ids of their elements.
@@ -17,7 +20,9 @@ const COMMAND_ELEMENTS: [(&str, &str); 3] =
 /// Ids of all buttons and fields, which are enabled and disabled together.
 const INPUTS: [&str; 5] = ["record-now", "mark-name", "mark-now", "empty-cache", "empty-cache-now"];
 
+/// Text in the panel of a page whose address lacks the token.
 const NO_TOKEN: &str = "To use these commands, open the full address that the program printed; it contains the token.";
+/// Text in the panel while there is no live connection.
 const NOT_CONNECTED: &str = "Not connected to the program.";
 
 /// The commands that the program offers.

@@ -12,7 +12,7 @@ use super::browser::error_text;
 use super::byte_source::ByteSource;
 use crate::model::Fetch;
 
-/// Most fetches at a time. Browsers open six connections to a server.
+/// Largest number of simultaneous fetches. Browsers open six connections to a server.
 const MAX_IN_FLIGHT: usize = 4;
 
 impl App {
@@ -39,6 +39,8 @@ impl App {
         }
     }
 
+    /// Handles the result of fetch `number`: adds its bytes to the model, or shows the error and
+    /// stops loading. Ignores aborted fetches.
     fn fetched(&self, number: u64, fetch: &Fetch, bytes: Result<Vec<u8>, JsValue>) {
         let mut state = self.0.state.borrow_mut();
         let state = &mut *state;
@@ -77,7 +79,8 @@ impl App {
     }
 }
 
-/// Returns true if another fetch can start, aborting one that is no longer needed if necessary.
+/// Returns true if another fetch can start; at the limit, aborts a running one that is not in
+/// `needed`.
 fn has_free_slot(in_flight: &mut Vec<InFlight>, needed: &[Fetch]) -> bool {
     if in_flight.len() < MAX_IN_FLIGHT {
         return true;

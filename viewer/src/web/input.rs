@@ -40,12 +40,13 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     })
 }
 
+/// Converts CSS pixels, as in pointer events, to pixels of a canvas.
 fn canvas_point(state: &State, x: i32, y: i32) -> Pointer {
     let ratio = state.screen.ratio();
     Pointer { x: f64::from(x) * ratio, y: f64::from(y) * ratio }
 }
 
-/// Returns the wheel's movement in CSS pixels.
+/// Returns the wheel's movement (horizontal, vertical) in CSS pixels.
 fn wheel_pixels(event: &WheelEvent) -> (f64, f64) {
     let unit = match event.delta_mode() {
         WheelEvent::DOM_DELTA_LINE => 16.0,
@@ -55,13 +56,14 @@ fn wheel_pixels(event: &WheelEvent) -> (f64, f64) {
     (event.delta_x() * unit, event.delta_y() * unit)
 }
 
-/// What dragging on the timeline does.
+/// What dragging on the timeline does: change the moment, or move the time range.
 #[derive(Clone, Copy, PartialEq)]
 enum Drag {
     Scrub,
     Pan { last_x: i32 },
 }
 
+/// Registers the timeline's listeners: scrub, pan, zoom, and fit by double click.
 fn listen_to_timeline(app: &App) -> Result<(), JsValue> {
     let canvas = app.0.state.borrow().page.timeline.clone();
     let drag = Rc::new(Cell::new(None::<Drag>));
@@ -119,6 +121,7 @@ fn listen_to_timeline(app: &App) -> Result<(), JsValue> {
     })
 }
 
+/// Makes the next frame go to the time under the pointer.
 fn scrub(app: &App, event: &PointerEvent) {
     let mut state = app.0.state.borrow_mut();
     state.input.scrub_x = Some(canvas_point(&state, event.offset_x(), event.offset_y()).x);
@@ -126,6 +129,8 @@ fn scrub(app: &App, event: &PointerEvent) {
     app.want_frame();
 }
 
+/// Stores the pointer's position on the heatmap, in CSS pixels, for the next frame; `None` when it
+/// leaves.
 fn set_hover(app: &App, hover: Option<(i32, i32)>) {
     let mut state = app.0.state.borrow_mut();
     state.input.hover = hover.map(|(x, y)| canvas_point(&state, x, y));
@@ -134,6 +139,7 @@ fn set_hover(app: &App, hover: Option<(i32, i32)>) {
     app.want_frame();
 }
 
+/// Registers the heatmap's listeners: hover, select, scroll and zoom.
 fn listen_to_heatmap(app: &App) -> Result<(), JsValue> {
     let canvas = app.0.state.borrow().page.heatmap.clone();
     scroll_by_touch(app, &canvas)?;
@@ -202,6 +208,7 @@ fn scroll_by_touch(app: &App, canvas: &EventTarget) -> Result<(), JsValue> {
     Ok(())
 }
 
+/// Registers the listeners of all buttons outside of the program's panel.
 fn listen_to_buttons(app: &App) -> Result<(), JsValue> {
     app.on_button("home", |app| app.change(|state| state.model.go_to_edge(false)))?;
     app.on_button("end", |app| app.change(|state| state.model.go_to_edge(true)))?;
@@ -226,6 +233,7 @@ fn listen_to_buttons(app: &App) -> Result<(), JsValue> {
     })
 }
 
+/// Registers the listeners of the speed, device and event fields.
 fn listen_to_fields(app: &App) -> Result<(), JsValue> {
     let (speed, device, event) = {
         let page = &app.0.state.borrow().page;
@@ -258,6 +266,7 @@ fn listen_to_fields(app: &App) -> Result<(), JsValue> {
     })
 }
 
+/// Registers the listeners for choosing a file and for dropping one on the page.
 fn listen_to_files(app: &App) -> Result<(), JsValue> {
     let (file, document) = {
         let state = app.0.state.borrow();

@@ -10,11 +10,11 @@ use super::save::save;
 use super::{controls, controls_view};
 use crate::model::{Model, PeakKind};
 
-/// Events of a step with Shift.
+/// Number of events by which the arrow keys step with Shift.
 const LONG_STEP: i64 = 100;
 /// Fraction of the timeline that a key moves it by.
 const PAN_FRACTION: f64 = 0.15;
-/// Zoom factor of a key.
+/// Factor by which a key press shortens the timeline's range, or its inverse lengthens it.
 const ZOOM_FACTOR: f64 = 0.75;
 
 /// Registers the listener for keys.
@@ -82,6 +82,7 @@ fn execute_key(app: &App, key: &str, shift: bool) -> bool {
     true
 }
 
+/// Zooms the timeline around the moment on the screen.
 fn zoom(model: &mut Model, factor: f64) {
     let center_ns = model.time_ns();
     model.zoom(factor, center_ns);
@@ -98,7 +99,8 @@ fn escape(app: &App) {
     }
 }
 
-/// Selects a neighbor of the selection and scrolls to it.
+/// Selects the next (`forward`) or previous block or free range, or that of another segment, and
+/// scrolls to it.
 fn select_neighbor(app: &App, forward: bool, whole_segments: bool) {
     app.change(|state| {
         state.model.select_neighbor(forward, whole_segments);

@@ -61,12 +61,14 @@ pub(super) fn handle(app: &App, event: ConnectionEvent) {
     }
 }
 
+/// Passes an event to the connection's state machine and returns the effects to execute.
 fn effects_of(app: &App, event: ConnectionEvent) -> Vec<Effect> {
     let mut state = app.0.state.borrow_mut();
     let state = &mut *state;
     state.connection.handle(event, &state.model)
 }
 
+/// Executes one effect, except for [`Effect::DecodeMessage`], which `receive` executes.
 fn execute(app: &App, effect: Effect) {
     match effect {
         Effect::OpenSocket { query } => open_socket(app, &query),
@@ -105,6 +107,7 @@ fn execute(app: &App, effect: Effect) {
     }
 }
 
+/// Replaces the socket by a new one with this query string.
 fn open_socket(app: &App, query: &str) {
     close_socket(app);
     let reacting = app.clone();
@@ -130,6 +133,7 @@ fn open_socket(app: &App, query: &str) {
     }
 }
 
+/// Closes the socket, if there is one.
 fn close_socket(app: &App) {
     // Taken out first: dropping the socket calls back into the page.
     let socket = app.0.socket.borrow_mut().take();
@@ -154,7 +158,7 @@ fn show_stream(app: &App, history: History, link: &Link, reset: impl FnOnce(&mut
     controls::load_commands(app);
 }
 
-/// Handles a binary message.
+/// Passes a binary message to the connection, and queues and decodes it if its stream is shown.
 fn receive(app: &App, bytes: Uint8Array) {
     let needs_info = app.0.state.borrow().connection.needs_stream_info();
     let info = needs_info.then(|| stream_info(&bytes));
@@ -172,7 +176,7 @@ fn receive(app: &App, bytes: Uint8Array) {
     }
 }
 
-/// Decodes the description of the program from a first message.
+/// Decodes the description of the program at the start of a first message.
 fn stream_info(bytes: &Uint8Array) -> RecordingInfo {
     let mut recording = Recording::new();
     // An error is reported when the message is decoded.

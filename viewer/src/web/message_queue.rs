@@ -9,7 +9,7 @@ const MAX_QUEUED_BYTES: u32 = 64 << 20;
 /// Bytes that are decoded between two looks at the clock: up to 20,000 events, a few milliseconds.
 const SLICE_BYTES: u32 = 16 << 10;
 
-/// A binary message.
+/// A binary message that has not been decoded completely.
 struct Message {
     bytes: Uint8Array,
     /// Decoded bytes.
@@ -32,7 +32,8 @@ pub(super) struct MessageQueue {
 }
 
 impl MessageQueue {
-    /// Adds a message. Returns false if the queue is too long.
+    /// Adds a message; `next` is the number of the chunk after it, if known. Returns false if the
+    /// queue exceeds its limit.
     pub(super) fn push(&mut self, bytes: Uint8Array, next: Option<u64>) -> bool {
         self.received_bytes += f64::from(bytes.length());
         self.queued_bytes = self.queued_bytes.saturating_add(bytes.length());
@@ -55,7 +56,8 @@ impl MessageQueue {
         self.messages.is_empty()
     }
 
-    /// Removes the next bytes; with a message's last bytes, the number of the chunk after it.
+    /// Removes up to [`SLICE_BYTES`] bytes of the oldest message; with its last bytes also the
+    /// number of the chunk after it, if known. `None` if the queue is empty.
     pub(super) fn next_slice(&mut self) -> Option<(Vec<u8>, Option<u64>)> {
         let message = self.messages.front_mut()?;
         let end = message.bytes.length().min(message.used + SLICE_BYTES);

@@ -78,11 +78,12 @@ pub(super) async fn open(app: &App, source: JsValue, link: &Link) -> Result<(), 
     result
 }
 
-/// Returns true if nothing else has been opened since.
+/// Returns true if nothing else has been opened since the opening with number `opening`.
 fn is_current(app: &App, opening: u64) -> bool {
     app.0.openings.get() == opening
 }
 
+/// Opens a `File` or a URL, by its index if it has one, and resolves once it is on the screen.
 async fn load_and_show(app: &App, source: JsValue, link: &Link, opening: u64) -> Result<(), JsValue> {
     let name = match source.as_string() {
         Some(url) => name_of_url(&url),
@@ -124,6 +125,8 @@ struct LoadedRecording {
 }
 
 impl LoadedRecording {
+    /// Creates a recording whose index is loaded and whose events are read from `source` when
+    /// needed.
     fn indexed(recording: Recording, source: ByteSource) -> Self {
         let bytes = match &source {
             ByteSource::File(blob) => {
@@ -194,7 +197,7 @@ fn show(app: &App, name: &str, link: &Link, loaded: LoadedRecording) -> Result<(
     Ok(())
 }
 
-/// How a recording can be read.
+/// How a file can be read: any range of bytes, or only from start to end.
 enum Access {
     /// In any order.
     Ranges(ByteSource),
@@ -202,7 +205,7 @@ enum Access {
     Stream(ReadableStream),
 }
 
-/// The bytes by which a recording is recognized.
+/// Range of the first bytes of a file, by which a recording is recognized.
 const MAGIC: Range<u64> = 0..64;
 
 /// Finds out how a `File` or a URL can be read.
@@ -226,7 +229,7 @@ async fn find_access(source: &JsValue) -> Result<Access, JsValue> {
     open_stream(source).await.map(Access::Stream)
 }
 
-/// Returns the bytes of a file or URL as a stream.
+/// Returns a stream of all bytes of a `File` or a URL.
 async fn open_stream(source: &JsValue) -> Result<ReadableStream, JsValue> {
     if let Some(blob) = source.dyn_ref::<Blob>() {
         return Ok(blob.stream());

@@ -44,12 +44,14 @@ pub(super) struct Page {
     texts: RefCell<HashMap<&'static str, (Element, String)>>,
 }
 
+/// Returns the element `id`; an error if it is missing or not of type `T`.
 fn find<T: JsCast>(document: &Document, id: &str) -> Result<T, JsValue> {
     let element = document.get_element_by_id(id).ok_or_else(|| format!("the page has no #{id}"))?;
     element.dyn_into().map_err(|_| format!("#{id} is an element of an unexpected type").into())
 }
 
 impl Page {
+    /// Finds the elements in a document; an error names one that is missing.
     pub(super) fn find(document: &Document) -> Result<Self, JsValue> {
         Ok(Self {
             document: document.clone(),
@@ -68,6 +70,7 @@ impl Page {
         })
     }
 
+    /// Returns the element `id`; an error if it is missing.
     pub(super) fn element(&self, id: &str) -> Result<HtmlElement, JsValue> {
         find(&self.document, id)
     }
@@ -104,6 +107,7 @@ impl Page {
         }
     }
 
+    /// Hides or shows the element `id`; does nothing if it is missing.
     pub(super) fn set_hidden(&self, id: &str, hidden: bool) {
         if let Ok(element) = self.element(id)
             && element.hidden() != hidden
@@ -129,6 +133,7 @@ impl Page {
         self.set_stage(PageStage::StartPage, START_TITLE, START_TEXT);
     }
 
+    /// Shows a message to the user until it is closed or replaced.
     pub(super) fn show_message(&self, text: &str) {
         self.set_text("message-text", text);
         self.message.set_hidden(false);

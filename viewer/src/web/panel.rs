@@ -15,7 +15,8 @@ use crate::theme::Theme;
 pub(super) const BANDS: [[&str; 3]; 2] =
     [["band-outside", "show-outside", "count-outside"], ["band-others", "show-others", "count-others"]];
 
-/// What the elements that are built from scratch show now.
+/// Copies of what is shown by elements that are rebuilt on each change, so that only changes
+/// rebuild them.
 #[derive(Default)]
 pub(super) struct Panel {
     details: Option<(Details, bool)>,
@@ -41,6 +42,7 @@ impl Panel {
         self.show_details(page, texts)
     }
 
+    /// Updates the choice of GPUs, which is hidden for a single one.
     fn show_devices(&mut self, page: &Page, texts: &PageTexts) -> Result<(), JsValue> {
         page.set_hidden("device", texts.devices.len() < 2);
         // A process that joins adds devices and changes names.
@@ -60,6 +62,7 @@ impl Panel {
         Ok(())
     }
 
+    /// Rebuilds the heatmap's legend if its entries or the colors have changed.
     fn show_legend(&mut self, page: &Page, texts: &PageTexts, theme: &Theme) -> Result<(), JsValue> {
         if self.legend.as_ref().is_some_and(|(legend, shown_theme)| *legend == texts.legend && shown_theme == theme) {
             return Ok(());
@@ -75,6 +78,7 @@ impl Panel {
         page.element("color")?.set_attribute("aria-pressed", bool_name(texts.is_by_category))
     }
 
+    /// Rebuilds the details panel if its content has changed.
     fn show_details(&mut self, page: &Page, texts: &PageTexts) -> Result<(), JsValue> {
         let Some(details) = &texts.details else { return Ok(()) };
         if self.details.as_ref().is_some_and(|shown| (&shown.0, shown.1) == (details, texts.is_selection)) {
@@ -85,10 +89,12 @@ impl Panel {
     }
 }
 
+/// Returns `true` or `false` as text, for attributes.
 fn bool_name(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }
 
+/// Shows the recording's name, the connection badge and the number of missed events.
 fn show_source(page: &Page, texts: &PageTexts) {
     page.set_text("source", &texts.source);
     let (kind, badge) = texts.badge.as_ref().map_or(("", ""), |(kind, text)| (badge_kind_name(*kind), text));
@@ -103,7 +109,7 @@ fn show_source(page: &Page, texts: &PageTexts) {
     }
 }
 
-/// Returns the name in the style sheet.
+/// Returns the badge's appearance as the style sheet names it.
 fn badge_kind_name(kind: BadgeKind) -> &'static str {
     match kind {
         BadgeKind::Live => "live",
@@ -113,6 +119,7 @@ fn badge_kind_name(kind: BadgeKind) -> &'static str {
     }
 }
 
+/// Shows the counters in the header.
 fn show_counters(page: &Page, counters: &CounterTexts) {
     page.set_text("count-allocated", &counters.allocated);
     page.set_text("count-active", &counters.active);
@@ -125,6 +132,7 @@ fn show_counters(page: &Page, counters: &CounterTexts) {
     page.set_hidden("lost", counters.lost.is_none());
 }
 
+/// Shows the bytes of memory outside the pool, with a toggle button for each band.
 fn show_bands(page: &Page, texts: &PageTexts) -> Result<(), JsValue> {
     for (index, [entry, button, value]) in BANDS.into_iter().enumerate() {
         let band = texts.bands.as_ref().map(|bands| &bands[index]);
@@ -135,6 +143,7 @@ fn show_bands(page: &Page, texts: &PageTexts) -> Result<(), JsValue> {
     Ok(())
 }
 
+/// Shows play or pause, speed, event number and time.
 fn show_transport(page: &Page, transport: &TransportTexts) {
     page.set_data("play", "playing", bool_name(transport.is_playing));
     page.set_attribute("play", "aria-label", if transport.is_playing { "Pause" } else { "Play" });
@@ -158,6 +167,7 @@ fn show_transport(page: &Page, transport: &TransportTexts) {
     page.set_text("time", &transport.time);
 }
 
+/// Creates the colored square of a legend entry.
 fn create_swatch(page: &Page, swatch: Swatch, theme: &Theme) -> Result<HtmlElement, JsValue> {
     let (class, color) = match swatch {
         Swatch::Allocated => ("swatch-allocated", None),
@@ -176,6 +186,7 @@ fn create_swatch(page: &Page, swatch: Swatch, theme: &Theme) -> Result<HtmlEleme
     Ok(element)
 }
 
+/// Replaces the content of the details panel.
 fn build_details(page: &Page, details: &Details, is_selection: bool) -> Result<(), JsValue> {
     let root = &page.details;
     root.set_text_content(None);

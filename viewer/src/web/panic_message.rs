@@ -11,6 +11,7 @@ use super::browser::window;
 
 /// Installs a panic hook that shows the panic on the page and on the browser's console.
 pub(super) fn install() {
+    /// Installs the hook once, however often the viewer is started.
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         let previous = panic::take_hook();
@@ -22,14 +23,16 @@ pub(super) fn install() {
     });
 }
 
+/// Returns the message for the user: the panic's reason and source location.
 fn message(info: &panic::PanicHookInfo) -> String {
     let reason = info.payload_as_str().unwrap_or("unknown reason");
     let location = info.location().map(|at| format!(" ({}:{})", at.file(), at.line())).unwrap_or_default();
     format!("vramscope stopped: {reason}{location}; reload the page.")
 }
 
-/// Shows a message without `Page`, which may be borrowed at this moment.
+/// Shows a panic's message without `Page`, which may be borrowed at this moment.
 fn show(text: &str) {
+    /// Whether a panic has been shown; later ones are consequences of the first.
     static IS_SHOWN: AtomicBool = AtomicBool::new(false);
     // Later panics are consequences of the first.
     if IS_SHOWN.swap(true, Ordering::Relaxed) {

@@ -8,7 +8,7 @@ use web_sys::{Blob, BlobPropertyBag};
 /// Media type of a recording.
 const MEDIA_TYPE: &str = "application/vnd.vramscope.trace";
 
-/// Pieces beyond which all are combined into one blob, which the browser may move to disk.
+/// Number of pieces at which all are combined into one blob, which the browser may move to disk.
 const MAX_PIECES: u32 = 1024;
 
 /// Where the bytes of the recording on the page are.
@@ -47,7 +47,7 @@ impl RecordingBytes {
         bytes
     }
 
-    /// Adds a byte array or a blob.
+    /// Appends a byte array or a blob; does nothing unless the bytes are in the browser.
     pub(super) fn push(&mut self, piece: &JsValue) {
         let Self::Pieces(pieces) = self else { return };
         pieces.push(piece);

@@ -9,7 +9,8 @@ use super::recording_bytes::{RecordingBytes, blob};
 use crate::model::Origin;
 use crate::open::saved_name;
 
-/// How long the browser can read the bytes: the user may have to choose a folder first.
+/// Time in milliseconds during which the browser can read a download's bytes: the user may have to
+/// choose a folder first.
 const READABLE_MS: i32 = 600_000;
 
 /// URL of a live recording on its server.
@@ -33,6 +34,7 @@ pub(super) fn save(app: &App) {
     });
 }
 
+/// Makes the browser download the bytes as a file called `name`.
 fn download(document: &Document, bytes: &RecordingBytes, name: &str) -> Result<(), JsValue> {
     let url = match bytes {
         RecordingBytes::Pieces(pieces) => Url::create_object_url_with_blob(&blob(pieces)?)?,

@@ -27,7 +27,7 @@ impl Canvas {
         Ok(Self { element: element.clone(), context, layers: Layers::default() })
     }
 
-    /// Resizes the canvas to the screen's resolution.
+    /// Resizes the canvas to its size on the screen. `ratio` is canvas pixels per CSS pixel.
     fn fit(&mut self, ratio: f64) {
         let rect = self.element.get_bounding_client_rect();
         let pixels = |length: f64| ((length * ratio).round() as u32).clamp(1, Frame::MAX_SIDE);
@@ -39,6 +39,7 @@ impl Canvas {
         }
     }
 
+    /// Copies the picture to the canvas.
     fn show(&self) -> Result<(), JsValue> {
         let picture = self.layers.picture();
         let (width, height) = (picture.width() as u32, picture.height() as u32);
@@ -89,14 +90,17 @@ impl Screen {
         self.heatmap.fit(self.ratio);
     }
 
+    /// Returns both canvases' sizes in pixels, and the pixels per unit.
     pub(super) fn viewport(&self) -> Viewport {
         Viewport { timeline: self.timeline.layers.size(), heatmap: self.heatmap.layers.size(), scale: self.scale }
     }
 
+    /// Returns the typesetter that measures and draws text on both canvases.
     pub(super) fn typesetter(&self) -> &Typesetter {
         &self.typesetter
     }
 
+    /// Returns the colors for the system's color scheme.
     pub(super) fn theme(&self) -> &Theme {
         &self.theme
     }

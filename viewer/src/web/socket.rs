@@ -10,7 +10,7 @@ use super::browser::window;
 use super::listener::Listener;
 use crate::connection::ServerNote;
 
-/// An event of the socket.
+/// What a WebSocket reports: opened, a text message, a binary message, closed.
 pub(super) enum SocketEvent {
     Opened,
     Note(ServerNote),
@@ -71,6 +71,7 @@ impl Drop for Socket {
     }
 }
 
+/// Returns the URL of the live WebSocket beside the page, with this query string.
 fn socket_url(query: &str) -> Result<String, JsValue> {
     let page = window()?.location().href()?;
     let url = Url::new_with_base("ws", &page)?;

@@ -240,7 +240,7 @@ fn slow_download_is_aborted_when_the_hub_drops_its_chunks() {
     let mut source = Source::new(HubLimits { history_bytes: 24 << 20, ..HubLimits::default() });
     (0..40).for_each(|_| source.run_incompressible(20_000));
     let server = serve(&source.hub);
-    let len = source.hub.held(None).expect("the hub holds everything so far").len() as usize;
+    let len = source.hub.history_view(None).expect("the hub holds everything so far").len() as usize;
     let mut stream = TcpStream::connect(server.address()).expect("the server listens");
     let request = "GET /trace.vram HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).expect("the request fits the socket buffer");

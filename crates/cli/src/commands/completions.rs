@@ -6,6 +6,7 @@ use clap_complete::Shell;
 use crate::error::Result;
 use crate::terminal;
 
+/// Text after the options in `vramscope completions --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   vramscope completions bash > ~/.local/share/bash-completion/completions/vramscope
@@ -14,7 +15,7 @@ Examples:
 /// Arguments of `completions`.
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsArguments {
-    /// Shell that reads the script
+    /// Shell to write the script for
     #[arg(value_enum, value_name = "SHELL")]
     shell: Shell,
 }

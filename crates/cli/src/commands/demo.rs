@@ -17,12 +17,13 @@ use crate::server::ServerArguments;
 use crate::signals::Interrupts;
 use crate::terminal;
 
+/// Text after the options in `vramscope demo --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   vramscope demo
   vramscope demo --steps 200 --record run.vram --no-open";
 
-/// Training steps between two lines of progress.
+/// Number of training steps between two lines of progress.
 const STEPS_PER_LINE: u64 = 10;
 /// Most bytes that the training may take from the machine.
 const CAPACITY_BYTES: u64 = 512 << 20;
@@ -41,9 +42,8 @@ pub(crate) struct DemoArguments {
     /// Also write the recording to this file
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// What happens when the training is faster than the recorder [default: wait with --record,
-    /// else drop]
-    #[arg(long, value_enum)]
+    /// What to do when the training outpaces the recorder [default: wait with --record, else drop]
+    #[arg(long, value_enum, value_name = "ACTION")]
     overflow: Option<OverflowArgument>,
     #[command(flatten)]
     retention: RetentionArguments,
@@ -51,6 +51,7 @@ pub(crate) struct DemoArguments {
     server: ServerArguments,
 }
 
+/// Values of `--device`: where the training takes its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Device {
     /// The best available device
@@ -61,6 +62,7 @@ enum Device {
     Host,
 }
 
+/// Values of `--overflow`: what happens when the recorder falls behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OverflowArgument {
     /// Slow down the training
@@ -128,6 +130,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result {
     })
 }
 
+/// Returns the description of the program and its device that begins the recording.
 fn info(device: &HostDevice, settings: &Settings) -> RecordingInfo {
     RecordingInfo {
         source: "vramscope demo".to_owned(),
@@ -138,6 +141,8 @@ fn info(device: &HostDevice, settings: &Settings) -> RecordingInfo {
     }
 }
 
+/// Returns where the recording goes: `hub` for the page, and the file of `--record`, which it
+/// creates.
 fn outputs(arguments: &DemoArguments, hub: Hub) -> Result<Outputs> {
     let overflow = match arguments.overflow {
         Some(OverflowArgument::Wait) => Overflow::Wait,

@@ -7,7 +7,8 @@ use clap::Args;
 use comfy_table::CellAlignment;
 use serde::Serialize;
 use vramscope_trace::{
-    BlockTotals, ByteSize, Comparison, Count, DeviceChange, DeviceTotals, PerRecording, SiteChange, compare,
+    BlockTotals, ByteSize, Comparison, Count, DeviceChange, DeviceTotals, PerRecording, SiteChange,
+    UNUSABLE_REQUEST_BYTES, compare,
 };
 
 use crate::error::{CommandError, Result};
@@ -16,12 +17,13 @@ use crate::input::Input;
 use crate::table;
 use crate::terminal;
 
+/// Text after the options in `vramscope diff --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   vramscope diff before.vram after.vram
   vramscope diff before.pickle after.pickle --json";
 
-/// Most rows of a table of sites.
+/// Largest number of rows of a table of sites.
 const MAX_SITE_ROWS: usize = 20;
 
 /// Arguments of `diff`.
@@ -47,12 +49,14 @@ struct Report<'a> {
     sites: Vec<SiteReport<'a>>,
 }
 
+/// Paths of the two recordings as given on the command line, in the output of `--json`.
 #[derive(Debug, Serialize)]
 struct FileNames {
     a: String,
     b: String,
 }
 
+/// A device in the output of `--json`; `a` or `b` is `None` if that recording lacks the device.
 #[derive(Debug, Serialize)]
 struct DeviceReport {
     device: u16,
@@ -60,6 +64,8 @@ struct DeviceReport {
     b: Option<TotalsReport>,
 }
 
+/// A device's totals in one recording, in the output of `--json`. Bytes and fragmentation are those
+/// at the end unless named peak.
 #[derive(Debug, Serialize)]
 struct TotalsReport {
     events: u64,
@@ -70,8 +76,17 @@ struct TotalsReport {
     ooms: u64,
     peak_fragmentation: f64,
     fragmentation: f64,
+    highest_fragmentation: f64,
+    highest_fragmentation_event: u64,
+    mean_fragmentation: f64,
+    highest_unusable_share: f64,
+    highest_unusable_share_event: u64,
+    mean_unusable_share: f64,
 }
 
+/// A site (call stack, scope path and category of allocations) in the output of `--json`: the
+/// memory that its live blocks hold in both recordings, at the peak of allocated bytes and at the
+/// end.
 #[derive(Debug, Serialize)]
 struct SiteReport<'a> {
     device: u16,
@@ -128,6 +143,7 @@ impl<'a> Report<'a> {
 
 impl From<DeviceTotals> for TotalsReport {
     fn from(totals: DeviceTotals) -> Self {
+        let (fragmentation, unusable_share) = (totals.fragmentation_over_time, totals.unusable_share_over_time);
         Self {
             events: totals.events,
             allocated_bytes: totals.allocated_bytes,
@@ -137,6 +153,12 @@ impl From<DeviceTotals> for TotalsReport {
             ooms: totals.ooms,
             peak_fragmentation: totals.peak_fragmentation,
             fragmentation: totals.fragmentation,
+            highest_fragmentation: fragmentation.highest,
+            highest_fragmentation_event: fragmentation.highest_event,
+            mean_fragmentation: fragmentation.mean,
+            highest_unusable_share: unusable_share.highest,
+            highest_unusable_share_event: unusable_share.highest_event,
+            mean_unusable_share: unusable_share.mean,
         }
     }
 }
@@ -164,10 +186,12 @@ impl<'a> SiteReport<'a> {
     }
 }
 
+/// Formats bytes in binary units: `1.50 GiB`.
 fn bytes(bytes: u64) -> String {
     ByteSize(bytes).to_string()
 }
 
+/// Formats a number with thousands separators.
 fn count(count: u64) -> String {
     Count(count).to_string()
 }
@@ -181,10 +205,13 @@ fn change(a: u64, b: u64, format: fn(u64) -> String) -> String {
     }
 }
 
+/// Returns a table of a device's totals in recordings a and b, with their differences.
 fn totals_table(device: &DeviceChange) -> String {
+    /// Cell of a recording that lacks the device.
     const ABSENT: &str = "-";
     let PerRecording { a, b } = device.totals;
     let title = format!("device {}", device.device.0);
+    let unusable = ByteSize(UNUSABLE_REQUEST_BYTES);
     let mut table = table::new([title.as_str(), "a", "b", "change"], 1);
     let mut row = |name: &str, value: fn(&DeviceTotals) -> u64, format: fn(u64) -> String| {
         let text = |totals: Option<DeviceTotals>| totals.map_or(ABSENT.to_owned(), |totals| format(value(&totals)));
@@ -206,10 +233,15 @@ fn totals_table(device: &DeviceChange) -> String {
     };
     row("fragmentation at peak", |totals| totals.peak_fragmentation);
     row("fragmentation at the end", |totals| totals.fragmentation);
+    row("highest fragmentation", |totals| totals.fragmentation_over_time.highest);
+    row("mean fragmentation", |totals| totals.fragmentation_over_time.mean);
+    row(&format!("highest unusable share for {unusable}"), |totals| totals.unusable_share_over_time.highest);
+    row(&format!("mean unusable share for {unusable}"), |totals| totals.unusable_share_over_time.mean);
     table::render(table, None)
 }
 
-/// Returns a table of the sites that changed most at one moment, growth first.
+/// Returns a table of the sites that changed most at `moment` (text for the title), growth first.
+/// `columns` is the terminal's width; `None` shows sites in full length.
 fn sites_table(moment: &str, mut sites: Vec<(&SiteChange, PerRecording<BlockTotals>)>, columns: Option<u16>) -> String {
     sites.retain(|(_, held)| *held != PerRecording::default());
     let unchanged = sites.iter().filter(|(_, held)| held.a == held.b).count() as u64;

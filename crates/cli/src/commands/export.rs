@@ -14,6 +14,7 @@ use crate::input::Input;
 use crate::output::{Output, compression_extension, display_name, is_stdout, refuse_input_as_output};
 use crate::terminal;
 
+/// Text after the options in `vramscope export --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   vramscope export run.vram --to html -o run.html
@@ -28,7 +29,7 @@ pub(crate) struct ExportArguments {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Format to write
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, value_name = "FORMAT")]
     to: Format,
     /// File to write, for tensorboard a folder; compressed if the name ends in .gz or .zst; - is
     /// standard output
@@ -39,6 +40,7 @@ pub(crate) struct ExportArguments {
     redact: bool,
 }
 
+/// Values of `--to`: the formats that a recording can be written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// PyTorch memory snapshot for memory_viz: OUT.pickle (or .pkl) or OUT.json
@@ -61,6 +63,7 @@ type WriteFile = fn(&Recording, &mut dyn Write, Progress<'_>) -> std::result::Re
 /// Writes a recording's events and lifetimes to two files.
 type WriteTables = fn(&Recording, &mut Output, &mut Output, Progress<'_>) -> std::result::Result<(), ExportError>;
 
+/// How a format is written: to one file, one file in a folder, or two tables.
 enum Writer {
     File(WriteFile),
     /// Writes one file of the returned name in the folder of the output.
@@ -69,18 +72,21 @@ enum Writer {
 }
 
 impl Format {
-    /// Returns the writer for an output of this name; `None` for HTML, which embeds the recording.
+    /// Returns how to write the output `path`, whose extension selects the variant of some formats;
+    /// `None` for HTML, which embeds the recording.
     fn writer(self, path: &Path) -> Result<Option<Writer>> {
         let writes_several = matches!(self, Self::Tensorboard) || self.writes_tables();
         if writes_several && is_stdout(path) {
-            return Err(CommandError::new("this format is written to several files: name one with -o"));
+            return Err(CommandError::new(
+                "this format has several files, which standard output cannot take: name one with -o",
+            ));
         }
         Ok(Some(match self {
             Self::MemoryViz => match extension(path).as_str() {
                 "pickle" | "pkl" => Writer::File(export::memory_viz_pickle),
                 "json" => Writer::File(export::memory_viz_json),
                 _ => {
-                    let what = "the name of a PyTorch snapshot must end in .pickle, .pkl or .json";
+                    let what = "the name of a PyTorch snapshot must end in .pickle, .pkl or .json: change -o";
                     return Err(CommandError::file(path, what));
                 }
             },
@@ -97,6 +103,7 @@ impl Format {
         }))
     }
 
+    /// Returns true for formats written as two tables, events and lifetimes.
     fn writes_tables(self) -> bool {
         match self {
             Self::Csv => true,
@@ -107,24 +114,29 @@ impl Format {
     }
 }
 
-/// Returns the extension that names the format, before one of a compression.
+/// Returns a path's extension in lower case, the one before `.gz` or `.zst`: `csv` for
+/// `run.CSV.gz`.
 fn extension(path: &Path) -> String {
     let name = if compression_extension(path).is_some() { path.with_extension("") } else { path.to_owned() };
     name.extension().unwrap_or_default().to_ascii_lowercase().to_string_lossy().into_owned()
 }
 
 impl Writer {
+    /// Returns the files to write, in the order that `write` takes them. Creates the folder of a
+    /// file in a folder.
     fn paths(&self, recording: &Recording, output: &Path) -> Result<Vec<PathBuf>> {
         Ok(match self {
             Self::File(_) => vec![output.to_owned()],
             Self::FileInFolder(name, _) => {
-                fs::create_dir_all(output).map_err(|error| CommandError::file(output, error))?;
+                fs::create_dir_all(output)
+                    .map_err(|error| CommandError::file(output, format_args!("cannot create this folder: {error}")))?;
                 vec![output.join(name(recording))]
             }
             Self::Tables(_) => vec![output.to_owned(), lifetimes_path(output)],
         })
     }
 
+    /// Writes the recording to outputs opened for `paths`.
     fn write(
         &self,
         recording: &Recording,
@@ -139,7 +151,8 @@ impl Writer {
     }
 }
 
-/// Returns the name of the table of lifetimes: `run.lifetimes.csv.gz` beside `run.csv.gz`.
+/// Returns the path of the table of lifetimes for the path of the table of events:
+/// `run.lifetimes.csv.gz` for `run.csv.gz`.
 fn lifetimes_path(events: &Path) -> PathBuf {
     let name = events.file_name().unwrap_or_default().to_string_lossy();
     let uncompressed = compression_extension(events).map_or(name.len(), |extension| name.len() - extension.len() - 1);

@@ -11,6 +11,7 @@ use crate::input::Input;
 use crate::output::{Output, display_name, refuse_input_as_output};
 use crate::terminal;
 
+/// Text after the options in `vramscope import --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   vramscope import snapshot.pickle -o run.vram

@@ -14,6 +14,7 @@ use crate::input::{Format, Input};
 use crate::table;
 use crate::terminal;
 
+/// Text after the options in `vramscope info --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   vramscope info run.vram
@@ -43,6 +44,7 @@ struct Summary {
     devices: Vec<DeviceSummary>,
 }
 
+/// The input's file format; `version` is `None` for formats without one.
 #[derive(Debug, Serialize)]
 struct FormatSummary {
     name: &'static str,
@@ -57,6 +59,7 @@ struct ProgramSummary {
     alloc_conf: String,
 }
 
+/// A device in the output of `--json`.
 #[derive(Debug, Serialize)]
 struct DeviceSummary {
     device: u16,
@@ -102,6 +105,7 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result {
     terminal::print(&format!("{json}\n"))
 }
 
+/// Summarizes a recording; `start` is the memory state before its first event.
 fn summarize(format: Format, recording: &Recording, start: &MemoryState) -> Summary {
     let device = |id| {
         let end = recording.end_state().device(id)?;
@@ -122,6 +126,8 @@ fn summarize(format: Format, recording: &Recording, start: &MemoryState) -> Summ
     }
 }
 
+/// Summarizes a device from its memory at the recording's `start` (`None` if it appears later) and
+/// `end`, and its counters over time.
 fn summarize_device(
     id: DeviceId,
     recording: &Recording,
@@ -169,10 +175,12 @@ fn summarize_device(
     }
 }
 
+/// Returns the recording's description of a device; `None` if it has none.
 fn device_info(recording: &Recording, id: DeviceId) -> Option<&DeviceInfo> {
     recording.info().devices.iter().find(|info| info.device == id.0)
 }
 
+/// Returns the summary as text for the terminal.
 fn text(path: &Path, summary: &Summary) -> String {
     let mut out = format!("{}\n", escape_controls(&path.to_string_lossy()));
     let mut row = |name: &str, value: &str| {
@@ -196,6 +204,7 @@ fn text(path: &Path, summary: &Summary) -> String {
     out
 }
 
+/// Returns a device's summary as text for the terminal: a table and three lines.
 fn device_text(summary: &DeviceSummary) -> String {
     let mut title = format!("device {}", summary.device);
     if !summary.name.is_empty() {

@@ -10,6 +10,7 @@ use crate::error::{CommandError, Result};
 use crate::output::Output;
 use crate::terminal;
 
+/// Text after the options in `vramscope man --help`.
 pub(crate) const EXAMPLES: &str = "\
 Example:
   vramscope man -o ~/.local/share/man/man1";
@@ -25,7 +26,8 @@ pub(crate) struct ManArguments {
 /// Writes one page for `command` and one for each of its subcommands.
 pub(crate) fn run(arguments: &ManArguments, mut command: Command) -> Result {
     let folder = &arguments.output;
-    fs::create_dir_all(folder).map_err(|error| CommandError::file(folder, error))?;
+    fs::create_dir_all(folder)
+        .map_err(|error| CommandError::file(folder, format_args!("cannot create this folder: {error}")))?;
     command.build();
     let subcommands = command.get_subcommands().filter(|command| command.get_name() != "help").map(|subcommand| {
         let name = format!("vramscope-{}", subcommand.get_name());

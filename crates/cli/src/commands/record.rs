@@ -15,6 +15,7 @@ use crate::server::access_token;
 use crate::signals::Interrupts;
 use crate::terminal;
 
+/// Text after the options in `vramscope record --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   vramscope record 'http://127.0.0.1:7791/?token=…' -o run.vram
@@ -46,8 +47,8 @@ pub(crate) struct RecordArguments {
     /// Stop after this long: 30s, 5m, 1h [default: at Ctrl-C or when the program ends]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     duration: Option<Duration>,
-    /// Where the recording begins
-    #[arg(long, value_enum, default_value_t = History::All)]
+    /// Where to begin
+    #[arg(long, value_enum, value_name = "START", default_value_t = History::All)]
     history: History,
     /// Access token [default: the token in the URL, or $VRAMSCOPE_TOKEN]
     #[arg(long)]
@@ -57,6 +58,7 @@ pub(crate) struct RecordArguments {
     ca: Option<PathBuf>,
 }
 
+/// Values of `--history`: where in the live recording the file begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum History {
     /// At the first event, or the oldest one that the program still holds
@@ -92,7 +94,7 @@ pub(crate) fn run(arguments: &RecordArguments) -> Result {
             FollowEvent::Resumed => report("reconnected; no events are missing"),
             FollowEvent::ResumedWithGap => report("reconnected; some events are missing"),
             FollowEvent::NewRecording => {
-                break "; the program was restarted: run this command again to record it".to_owned();
+                break "; the program was restarted: run this command again to record the new run".to_owned();
             }
             FollowEvent::Ended => break "; the recording has ended".to_owned(),
             // What was received is a valid recording.
@@ -114,10 +116,13 @@ fn connection_error(url: &str, error: &dyn std::fmt::Display) -> CommandError {
     if text.contains("refused") && !text.ends_with('?') {
         text += "; is the program running?";
     }
+    if text.contains("UnknownIssuer") {
+        text += "; pass its CA certificate with --ca";
+    }
     CommandError::new(format_args!("{}: {text}", without_secrets(url)))
 }
 
-/// Returns the address without its secrets: the token, and a password before the host name.
+/// Returns a URL for messages without its secrets: the token, and a password before the host name.
 fn without_secrets(url: &str) -> String {
     let url = url.split_once("token=").map_or(url, |(before, _)| before.trim_end_matches(['?', '&']));
     // The last @, because a careless password may contain others.
@@ -125,6 +130,7 @@ fn without_secrets(url: &str) -> String {
     before.split_once("://").map_or_else(|| rest.to_owned(), |(scheme, _)| format!("{scheme}://{rest}"))
 }
 
+/// Returns how to connect to the program: address, token, start, CA certificates and retries.
 fn follow_options(arguments: &RecordArguments) -> Result<FollowOptions> {
     let address = Address::parse(&arguments.url)
         .map_err(|error| CommandError::new(format_args!("{}: {error}", without_secrets(&arguments.url))))?;
@@ -157,7 +163,8 @@ impl RateMeter {
         Self { interval_start: Instant::now(), events: 0, bytes: 0, rates: (0, 0) }
     }
 
-    /// Takes the current totals and returns the rates.
+    /// Takes the totals so far and returns (events per second, bytes per second) over the last
+    /// interval.
     fn update(&mut self, events: u64, bytes: u64) -> (u64, u64) {
         let elapsed = self.interval_start.elapsed();
         if elapsed >= RATE_INTERVAL {
@@ -199,7 +206,7 @@ impl<'a> RecordingCopy<'a> {
         }
     }
 
-    /// Takes a message, which consists of whole chunks.
+    /// Decodes a message of the server, which consists of whole chunks, and encodes its items.
     fn receive(&mut self, bytes: &[u8]) -> Result {
         let format_error = |error| CommandError::new(format_args!("{}: {error}", without_secrets(&self.arguments.url)));
         self.pending_since.get_or_insert_with(Instant::now);
@@ -216,6 +223,8 @@ impl<'a> RecordingCopy<'a> {
         Ok(())
     }
 
+    /// Creates the output at the first description of the program; a later, changed description is
+    /// added to it.
     fn begin(&mut self, info: &RecordingInfo) -> Result {
         if let Some((encoder, _)) = &mut self.output {
             // After a reconnection the same description arrives again.
@@ -236,6 +245,7 @@ impl<'a> RecordingCopy<'a> {
         Ok(())
     }
 
+    /// Encodes an item and counts events, lost events and gaps.
     fn add(&mut self, item: &DecodedItem) {
         let Some((encoder, _)) = &mut self.output else { return };
         match item {
@@ -279,10 +289,15 @@ impl<'a> RecordingCopy<'a> {
         file.failure().map_or(Ok(()), |error| Err(CommandError::new(error)))
     }
 
+    /// Completes the file and prints totals; fails if no data was received. `end_reason` is
+    /// appended to the message.
     fn finish(mut self, elapsed: Duration, end_reason: &str) -> Result {
         self.write_chunks(true)?;
         let Some((_, file)) = self.output.take() else {
-            return Err(CommandError::file(&self.arguments.output, "not written, because no data was received"));
+            return Err(CommandError::file(
+                &self.arguments.output,
+                "not written: the server sent no data; check that the program runs, or raise --for",
+            ));
         };
         let seconds = elapsed.as_secs_f64().max(0.001);
         let bytes = file.bytes();
@@ -306,7 +321,7 @@ impl<'a> RecordingCopy<'a> {
         Ok(())
     }
 
-    /// Returns the text of the status line.
+    /// Returns the text of the status line: totals, rates per second and missing events.
     fn status(&mut self) -> String {
         let bytes = self.output.as_ref().map_or(0, |(_, file)| file.bytes());
         let (events_per_second, bytes_per_second) = self.rate.update(self.events, bytes);
@@ -345,6 +360,6 @@ mod tests {
     #[test]
     fn refused_connection_suggests_a_cause() {
         let error = connection_error("http://a/?token=secret", &"Connection refused (os error 111)").to_string();
-        assert_eq!(error, "http://a/: Connection refused (os error 111); is the program running?");
+        assert_eq!(error, "http://a/: Connection refused; is the program running?");
     }
 }

@@ -12,6 +12,7 @@ use crate::number::parse_whole;
 use crate::output::{Output, refuse_input_as_output};
 use crate::terminal;
 
+/// Text after the options in `vramscope report --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   vramscope report run.vram -o run.svg
@@ -41,7 +42,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result {
     let extension = arguments.output.extension().unwrap_or_default().to_ascii_lowercase();
     let is_svg = extension == "svg";
     if !is_svg && extension != "png" {
-        return Err(CommandError::file(&arguments.output, "the name of a picture must end in .svg or .png"));
+        return Err(CommandError::file(&arguments.output, "the name of a picture must end in .svg or .png: change -o"));
     }
     refuse_input_as_output(&arguments.file, &arguments.output)?;
     let input = Input::open(&arguments.file)?;

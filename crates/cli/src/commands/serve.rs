@@ -12,6 +12,7 @@ use crate::server::ServerArguments;
 use crate::signals::Interrupts;
 use crate::terminal;
 
+/// Text after the options in `vramscope serve --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   vramscope serve --record all.vram

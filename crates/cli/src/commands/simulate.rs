@@ -15,6 +15,7 @@ use crate::recorded;
 use crate::table;
 use crate::terminal;
 
+/// Text after the options in `vramscope simulate --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   vramscope simulate run.vram --alloc-conf expandable_segments:True
@@ -36,7 +37,8 @@ pub(crate) struct SimulateArguments {
     /// unlimited]
     #[arg(long, value_name = "SIZE")]
     capacity: Option<ByteSize>,
-    /// Limit of the recorded process, such as 40GiB; recordings do not contain it
+    /// Memory limit that the recorded process ran under, such as 40GiB; recordings do not contain
+    /// it
     #[arg(long, value_name = "SIZE")]
     limit_bytes: Option<ByteSize>,
     /// Print one JSON object
@@ -50,6 +52,7 @@ struct Report {
     devices: Vec<DeviceReport>,
 }
 
+/// A device in the output of `--json`: recorded and simulated figures side by side.
 #[derive(Debug, Serialize)]
 struct DeviceReport {
     device: u16,
@@ -62,6 +65,7 @@ struct DeviceReport {
     simulated: FiguresReport,
 }
 
+/// Peaks and error counts of one device, as recorded or as simulated; fragmentation is 0 to 1.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct FiguresReport {
     peak_allocated_bytes: u64,
@@ -122,13 +126,14 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
     terminal::print(&report.devices.iter().map(DeviceReport::text).collect::<String>())
 }
 
-/// Returns the memory of the recorded device, if the recording contains it.
+/// Returns the bytes of the recorded device's memory, or `None` if the recording lacks them.
 fn device_bytes(recording: &Recording, device: DeviceId) -> Option<u64> {
     let devices = &recording.info().devices;
     devices.iter().find(|info| info.device == device.0).map(|info| info.total_bytes).filter(|&bytes| bytes > 0)
 }
 
-/// Runs the requests and reports the speed on stderr.
+/// Runs recorded requests on a simulated device of `capacity` bytes (`None`: unlimited) and prints
+/// the speed on stderr.
 fn simulate(requests: &Workload, settings: &Settings, capacity: Option<u64>) -> RunSummary {
     let start = Instant::now();
     let figures = requests.simulate(settings, capacity);
@@ -158,6 +163,7 @@ impl From<RunSummary> for FiguresReport {
 }
 
 impl DeviceReport {
+    /// Returns the device's figures as a table for the terminal.
     fn text(&self) -> String {
         let title = format!("device {}", self.device);
         let mut table = table::new([title.as_str(), "recorded", "simulated"], 1);

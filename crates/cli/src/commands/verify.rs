@@ -12,6 +12,7 @@ use crate::input::Input;
 use crate::recorded;
 use crate::terminal;
 
+/// Text after the options in `vramscope verify --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   vramscope verify snapshot.pickle
@@ -26,7 +27,8 @@ pub(crate) struct VerifyArguments {
     /// each also with .gz or .zst
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Limit of the recorded process, such as 40GiB; recordings do not contain it
+    /// Memory limit that the recorded process ran under, such as 40GiB; recordings do not contain
+    /// it
     #[arg(long, value_name = "SIZE")]
     limit_bytes: Option<ByteSize>,
     /// Print one JSON object
@@ -40,6 +42,7 @@ struct Report {
     devices: Vec<DeviceReport>,
 }
 
+/// A device in the output of `--json`: how many allocator events match the recording.
 #[derive(Debug, Default, Serialize)]
 struct DeviceReport {
     device: u16,
@@ -51,6 +54,8 @@ struct DeviceReport {
     assumed_private_pools: u64,
 }
 
+/// The first event at which the pool decides differently from the recorded allocator; `expected` is
+/// the recorded decision, `got` the pool's.
 #[derive(Debug, Serialize)]
 struct Divergence {
     event: u64,
@@ -58,7 +63,7 @@ struct Divergence {
     got: String,
 }
 
-/// Compares the decisions. Returns true if all of them match.
+/// Compares the pool's decisions with the recorded ones. Returns true if all of them match.
 pub(crate) fn run(arguments: &VerifyArguments) -> Result<bool> {
     let recording = Input::open(&arguments.file)?.into_recording()?;
     let settings = recorded::settings(&arguments.file, &recording, arguments.limit_bytes)?;
@@ -87,7 +92,8 @@ pub(crate) fn run(arguments: &VerifyArguments) -> Result<bool> {
 }
 
 impl DeviceReport {
-    /// Adds one of the device's histories; there are several where events are missing.
+    /// Adds the result for one of the device's histories; there are several where events are
+    /// missing.
     fn add(&mut self, verified: Verification) {
         self.requests += verified.requests;
         self.events += verified.events;
@@ -102,6 +108,7 @@ impl DeviceReport {
         }
     }
 
+    /// Returns the device's result as text for the terminal.
     fn text(&self) -> String {
         let requests = Count(self.requests).of("request", "requests");
         let (matched, events) = (Count(self.matched), Count(self.events).of("event", "events"));

@@ -13,6 +13,7 @@ use crate::server::ServerArguments;
 use crate::signals::Interrupts;
 use crate::terminal;
 
+/// Text after the options in `vramscope view --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   vramscope view run.vram

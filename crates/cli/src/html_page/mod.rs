@@ -23,7 +23,7 @@ use crate::input::Input;
 use crate::output::{Output, display_name};
 use crate::terminal;
 
-/// The script that starts the viewer in such a file.
+/// The script that starts the viewer in an exported page.
 const LOADER: &str = include_str!("loader.js");
 
 /// Writes the page with the input's recording and prints its size.
@@ -56,6 +56,8 @@ struct PageFiles<'a> {
 }
 
 impl PageFiles<'static> {
+    /// Takes the page's files from those built into the program; fails if it was built without the
+    /// page.
     fn read(files: &[PageFile]) -> Result<Self> {
         let bytes = |path: &str| {
             let file = files.iter().find(|file| file.path == path).ok_or_else(|| {

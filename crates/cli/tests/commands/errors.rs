@@ -26,7 +26,7 @@ fn check_os(arguments: &[OsString], expected: &[&str]) {
 
 #[test]
 fn usage_errors() {
-    check(&[], &["which command", "vramscope --help"]);
+    check(&[], &["no command", "vramscope --help"]);
     check(&["nonsense"], &["nonsense"]);
     check(&["info"], &["FILE"]);
     check(&["info", "a", "b"], &["b"]);

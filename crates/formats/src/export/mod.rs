@@ -8,12 +8,12 @@
 mod csv;
 mod error;
 mod frames;
-mod lifetimes;
 mod memory_viz;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod perfetto;
 mod redact;
+mod steps;
 mod table;
 mod tensorboard;
 mod walk;

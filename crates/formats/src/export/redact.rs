@@ -154,7 +154,7 @@ fn redacted(info: &RecordingInfo) -> RecordingInfo {
 /// use vramscope_formats::export;
 /// use vramscope_trace::{Encoder, RecordingInfo, Recording};
 ///
-/// let info = Info { source: "secret.py".to_owned(), ..RecordingInfo::default() };
+/// let info = RecordingInfo { source: "secret.py".to_owned(), ..RecordingInfo::default() };
 /// let mut encoder = Encoder::new(&info);
 /// encoder.flush();
 /// let pieces = encoder.take_output().into_iter().map(|chunk| Ok(chunk.bytes));

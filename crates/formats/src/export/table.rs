@@ -6,13 +6,13 @@
 use std::collections::HashMap;
 
 use vramscope_trace::{
-    Annotation, AnnotationStage, Counters, DeviceId, Event, EventKind, PoolKey, PoolKind, Recording, SiteId, StreamId,
-    site_name,
+    Annotation, AnnotationStage, Counters, DeviceId, Event, EventKind, EventTime, Lifetime, LifetimeEnding, PoolKey,
+    PoolKind, Recording, SiteId, StreamId, site_name,
 };
 
 use super::error::{ExportError, Progress};
 use super::frames::{frames, stack_text};
-use super::lifetimes::{Ending, EventTime, Lifetime, Step, for_each_step};
+use super::steps::{Step, for_each_step};
 
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,7 +289,7 @@ impl<'a> EventRow<'a> {
 fn lifetime_row(
     recording: &Recording,
     lifetime: &Lifetime,
-    ending: Ending,
+    ending: LifetimeEnding,
     sites: &mut SiteColumns<'_>,
     lifetimes: &mut impl TableWriter,
 ) -> Result<(), ExportError> {

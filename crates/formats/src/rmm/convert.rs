@@ -8,23 +8,26 @@ use super::log::{Action, Row};
 use super::survey::{Survey, TABLE_ROW_BYTES};
 use crate::limits::{LimitExceeded, MemoryBudget};
 
-/// The pool of all blocks: RMM has no size classes.
+/// The pool of all blocks and segments: RMM has no size classes.
 const POOL: PoolKey = PoolKey::default_of(PoolKind::Large);
 
 /// Converts lines to events and passes them to a sink.
 pub(super) struct Converter<S> {
     pub(super) sink: S,
     device: DeviceId,
+    /// The multiple of bytes that block sizes are rounded up to.
     alignment: u64,
     budget: MemoryBudget,
     interner: Interner,
-    /// Sites by thread.
+    /// The site of each thread's allocations, by thread number.
     threads: HashMap<u64, SiteId>,
-    /// Address space that was in use so far: start and end. No two ranges touch.
+    /// Address ranges that were in use so far, from start to end (exclusive). No two ranges touch.
     segments: BTreeMap<u64, u64>,
-    /// Live blocks: start and end.
+    /// Live blocks, from start to end (exclusive).
     blocks: BTreeMap<u64, u64>,
+    /// Valid lines converted so far.
     pub(super) rows: u64,
+    /// Events passed to the sink so far.
     pub(super) events: u64,
     /// Lines that contradict the known blocks.
     pub(super) contradictions: u64,
@@ -50,6 +53,8 @@ impl<S: Sink> Converter<S> {
         }
     }
 
+    /// Converts one line to events, those of growing segments first. `time_ns` is the time since
+    /// the log's earliest line.
     pub(super) fn convert(&mut self, row: &Row, time_ns: u64) -> Result<(), LimitExceeded> {
         self.rows += 1;
         if row.size == 0 && row.action != Action::AllocateFailed {
@@ -84,6 +89,7 @@ impl<S: Sink> Converter<S> {
         Ok(())
     }
 
+    /// Passes new definitions and then an event of the log's device to the sink.
     fn event(&mut self, time_ns: u64, kind: EventKind) {
         for definition in self.interner.take_new() {
             self.sink.define(&definition);
@@ -92,6 +98,7 @@ impl<S: Sink> Converter<S> {
         self.events += 1;
     }
 
+    /// Returns the site of all allocations of a thread: the scope `thread N`, without a call stack.
     fn site(&mut self, thread: u64) -> Result<SiteId, LimitExceeded> {
         if let Some(&site) = self.threads.get(&thread) {
             return Ok(site);
@@ -103,12 +110,15 @@ impl<S: Sink> Converter<S> {
         Ok(site)
     }
 
+    /// Returns the end address of a line's block, exclusive: the size is rounded up to the log's
+    /// alignment.
     fn block_end(&self, row: &Row) -> u64 {
         let size = row.size.checked_next_multiple_of(self.alignment).unwrap_or(row.size);
         row.address.saturating_add(size)
     }
 
-    /// Grows the segments so that they cover `start..end`, and reports the new parts.
+    /// Grows the segments so that they cover the block from `start` to `end` (exclusive), and
+    /// reports the address ranges that this adds. Segments that touch are merged.
     fn grow_segments(&mut self, start: u64, end: u64, time_ns: u64, site: SiteId) -> Result<(), LimitExceeded> {
         let covering = self.segments.range(..=start).next_back();
         if covering.is_some_and(|(_, &last)| last >= end) {
@@ -136,13 +146,15 @@ impl<S: Sink> Converter<S> {
         Ok(())
     }
 
+    /// Reports that the range from `address` to `end` (exclusive) was added to the segments.
     fn map(&mut self, address: u64, end: u64, time_ns: u64, site: SiteId) {
         let size = end - address;
         let stream = StreamId(0);
         self.event(time_ns, EventKind::SegmentMapped { address, size, stream, pool: POOL, site });
     }
 
-    /// Adds a live block and removes the blocks that it overlaps, whose frees the log lacks.
+    /// Adds a live block from `start` to `end` (exclusive). Removes blocks that it overlaps and
+    /// counts each as a contradiction: the log lacks their frees.
     fn insert_block(&mut self, start: u64, end: u64) -> Result<(), LimitExceeded> {
         while let Some((&below, &last)) = self.blocks.range(..end).next_back()
             && last > start
@@ -156,6 +168,8 @@ impl<S: Sink> Converter<S> {
         Ok(())
     }
 
+    /// Returns sentences for the user about what is missing or was ignored. Call this after the
+    /// last line.
     pub(super) fn notes(&self, survey: &Survey) -> Vec<String> {
         let mut notes = vec![
             "The log lacks the memory held by the upstream resource; segments are the addresses in use so far."

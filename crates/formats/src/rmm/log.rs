@@ -8,7 +8,7 @@ pub(crate) const COLUMNS: [&str; 6] = ["Thread", "Time", "Action", "Pointer", "S
 /// The first character of a comment line. RMM writes none; users add them.
 pub(crate) const COMMENT: u8 = b'#';
 
-/// The event of a line.
+/// What a line reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Allocate,
@@ -43,11 +43,12 @@ pub(super) struct Line {
     number: u64,
     /// Bytes before the line.
     pub(super) offset: u64,
+    /// The line's fields, or what is wrong with it.
     pub(super) row: Result<Row, &'static str>,
 }
 
 impl Line {
-    /// Returns an error at this line.
+    /// Returns a read error at this line; `problem` says what is wrong with it.
     pub(super) fn error(&self, problem: impl std::fmt::Display) -> ReadError {
         ReadError::at(self.offset as usize, format!("this is not a line of an RMM log: {problem}"))
             .with_line(self.number as usize, 1)
@@ -90,12 +91,15 @@ impl<'a> LogReader<'a> {
     }
 }
 
+/// Returns true for a line that names the columns. A byte order mark may precede it.
 fn is_header(record: &csv::ByteRecord) -> bool {
     let text = record.get(0).unwrap_or_default();
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     text.eq_ignore_ascii_case(COLUMNS[0].as_bytes())
 }
 
+/// Parses the six fields of a line; fails with what is wrong, for a message. More fields are
+/// ignored.
 fn parse_row(record: &csv::ByteRecord) -> Result<Row, &'static str> {
     let field = |column: usize| record.get(column).map(<[u8]>::trim_ascii);
     let (Some(thread), Some(time), Some(action), Some(pointer), Some(size), Some(stream)) =
@@ -119,6 +123,8 @@ fn parse_row(record: &csv::ByteRecord) -> Result<Row, &'static str> {
     })
 }
 
+/// Parses a decimal number; `None` for an empty text, a sign, other characters, or more than 64
+/// bits.
 fn parse_number(digits: &[u8]) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     let add = |value: u64, digit: &u8| value.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
@@ -126,7 +132,7 @@ fn parse_number(digits: &[u8]) -> Option<u64> {
 }
 
 /// Parses an address or stream handle: hexadecimal after `0x`, `(nil)` for null on Linux, and `0`
-/// for the default stream in some versions.
+/// for the default stream in some versions. Returns `None` for any other text.
 fn parse_pointer(text: &[u8]) -> Option<u64> {
     let digits = match text {
         b"(nil)" | b"nil" | b"NULL" | b"nullptr" | b"default" => return Some(0),
@@ -141,38 +147,41 @@ fn parse_pointer(text: &[u8]) -> Option<u64> {
 /// Parses `14:21:19.998533` (older versions write a colon before the fraction) or seconds since
 /// 1970 with a fraction.
 fn parse_time(text: &[u8]) -> Option<Time> {
-    const NS: u64 = 1_000_000_000;
+    /// Nanoseconds of a second.
+    const SECOND_NS: u64 = 1_000_000_000;
     let mut parts = text.split(|byte| matches!(byte, b':' | b'.'));
     if !text.contains(&b':') {
         let (seconds, fraction) = (parse_number(parts.next()?)?, parts.next());
         let ns = fraction.map_or(Some(0), fraction_ns)?;
-        return parts.next().is_none().then_some(Time::Unix(seconds.checked_mul(NS)?.checked_add(ns)?));
+        return parts.next().is_none().then_some(Time::Unix(seconds.checked_mul(SECOND_NS)?.checked_add(ns)?));
     }
     let [hour, minute, second] = [parts.next()?, parts.next()?, parts.next()?].map(parse_number);
     let fraction = parts.next().map_or(Some(0), fraction_ns)?;
     let (hour, minute, second) = (hour?, minute?, second?);
     let is_time = hour < 24 && minute < 60 && second <= 60 && parts.next().is_none();
-    is_time.then(|| Time::OfDay((hour * 3600 + minute * 60 + second) * NS + fraction))
+    is_time.then(|| Time::OfDay((hour * 3600 + minute * 60 + second) * SECOND_NS + fraction))
 }
 
-/// Parses the digits after the decimal point; returns nanoseconds.
+/// Converts the digits after the decimal point of a second to nanoseconds; `None` if they are not
+/// digits. Digits after the ninth are ignored.
 fn fraction_ns(digits: &[u8]) -> Option<u64> {
     let digits = digits.get(..digits.len().min(9))?;
     Some(parse_number(digits)? * 10u64.pow(9 - digits.len() as u32))
 }
 
-/// Nanoseconds of a day.
+/// Nanoseconds in a day.
 pub(super) const DAY_NS: i64 = 86_400_000_000_000;
-/// How far a line may be before the previous one on the same day: threads write with a delay, and
-/// clocks are set back an hour in autumn.
+/// How far before the previous line's time a line of the same day may be, in nanoseconds: threads
+/// write with a delay, and clocks are set back an hour in autumn.
 const BACKWARD_NS: i64 = 7_200_000_000_000;
 
-/// Turns times of day into times that continue after midnight.
+/// Converts times of day to times that continue to grow after midnight.
 ///
 /// The log has neither dates nor a time zone, so this is arithmetic on durations and not a
 /// calendar.
 #[derive(Debug, Default)]
 pub(super) struct TimeUnwrapper {
+    /// Time of the previous line, in nanoseconds since 1970 or since midnight of the first day.
     last_ns: Option<i64>,
 }
 

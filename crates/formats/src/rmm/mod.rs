@@ -35,17 +35,17 @@ use crate::error::ReadError;
 use crate::limits::{Limits, MemoryBudget};
 use crate::summary::{ImportSummary, WRITER};
 
-/// Lines between two progress reports.
+/// Number of valid lines between two calls of the caller's progress function.
 const PROGRESS_LINES: u64 = 1 << 16;
 
-/// Returns the device that a log is of. RMM's Python interface adds it to the file name:
-/// `log.dev1.csv`.
+/// Returns the device number from the name of a log file: RMM's Python interface writes
+/// `log.dev1.csv`. Returns device 0 if the name has none.
 fn device_of(name: &str) -> DeviceId {
     let number = name.split('.').filter_map(|part| part.strip_prefix("dev")).find_map(|digits| digits.parse().ok());
     DeviceId(number.filter(|&number| number != DeviceId::HOST.0).unwrap_or(0))
 }
 
-/// Reads a log; see [`import`](crate::import()).
+/// Reads an RMM log; parameters, result and errors are those of [`import`](crate::import()).
 pub(crate) fn import<S: Sink>(
     bytes: &[u8],
     name: &str,

@@ -8,16 +8,20 @@ use crate::limits::{LimitExceeded, MemoryBudget};
 
 /// The alignment that RMM guarantees for every pointer, `rmm::CUDA_ALLOCATION_ALIGNMENT`.
 const RMM_ALIGNMENT: u64 = 256;
-/// Estimated bytes of a live block, a segment or a thread, including its share of a table.
+/// Estimated bytes of memory for a live block, a segment or a thread, including its share of a hash
+/// table.
 pub(super) const TABLE_ROW_BYTES: usize = 96;
 
-/// Facts about a whole log.
+/// Facts about a whole log that its first event already depends on.
 #[derive(Debug)]
 pub(super) struct Survey {
+    /// Valid lines.
     rows: u64,
-    /// Lines that are not valid.
+    /// Invalid lines.
     pub(super) bad_rows: u64,
+    /// The error for the first invalid line.
     pub(super) first_bad: Option<ReadError>,
+    /// True if the last line is invalid, as when the program was killed while it wrote.
     pub(super) ends_with_bad_row: bool,
     /// Time of the earliest line, in nanoseconds since 1970 or since midnight of the first day.
     pub(super) epoch_ns: i64,
@@ -32,6 +36,9 @@ pub(super) struct Survey {
 }
 
 impl Survey {
+    /// Reads a whole log. `progress` receives the offset reached, in bytes, after each
+    /// `progress_lines` valid lines. Fails with the first invalid line if more lines are invalid
+    /// than valid.
     pub(super) fn new(
         bytes: &[u8],
         budget: &mut MemoryBudget,
@@ -72,6 +79,8 @@ impl Survey {
         }
     }
 
+    /// Adds a valid line. `live` has the addresses of the blocks that are allocated after it; their
+    /// memory counts towards `budget`.
     fn add(
         &mut self,
         row: &Row,

@@ -6,9 +6,10 @@ use vramscope_trace::{AnnotationStage, StringId};
 
 use super::snapshot::AnnotationRow;
 
-/// Sorts the annotations by time and drops those that ended before `begin_us`. Unlike the history,
-/// annotations are never overwritten, so many may be older than it. Returns the annotations and how
-/// many were dropped.
+/// Sorts annotations by time and drops those that ended before `begin_us`, in Unix microseconds.
+/// Unlike the history, annotations are never overwritten, so many may be older than it. An interval
+/// that is still open at `begin_us` keeps its beginning. Returns the remaining annotations and the
+/// number of dropped ones.
 pub(crate) fn since(rows: &[AnnotationRow], begin_us: i64) -> (Vec<AnnotationRow>, usize) {
     let mut sorted = rows.to_vec();
     sorted.sort_by_key(|row| row.time_us);

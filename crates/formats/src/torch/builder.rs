@@ -12,7 +12,7 @@ use super::snapshot::{
 };
 use crate::limits::{LimitExceeded, MemoryBudget};
 
-/// Which memory a list describes.
+/// Which memory a list of segments or entries describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryKind {
     /// Device memory; the list names the devices.
@@ -21,10 +21,11 @@ pub(crate) enum MemoryKind {
     Host,
 }
 
-/// Marks a segment whose device number is missing or invalid.
+/// Device number that marks a segment whose own number is missing or invalid. It is the host's,
+/// which no segment of a device can have.
 const INVALID_DEVICE: u16 = DeviceId::HOST.0;
 
-/// An entry of the history while its fields are being parsed.
+/// An entry of the history whose fields are still being parsed; [`Builder::push_entry`] packs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryDraft {
     pub(crate) address: u64,
@@ -42,37 +43,41 @@ impl Default for EntryDraft {
     }
 }
 
-/// Returns true if a frame's file is unknown, as for many C++ frames.
+/// Returns true for a frame's file name that means "unknown", as many C++ frames have.
 pub(crate) fn is_unknown_file(file: &str) -> bool {
     file.is_empty() || file == "??"
 }
 
-/// Returns true for the texts that PyTorch writes instead of an empty one.
+/// Returns true for an empty text and for `N/A`, which PyTorch writes instead of one.
 pub(crate) fn is_empty_text(text: &str) -> bool {
     matches!(text, "" | "N/A")
 }
 
-/// Returns the handle of a stream, 0 (the default stream) if it is missing.
+/// Converts a value to a CUDA stream handle; 0, the default stream, if it is missing or not a
+/// number.
 fn stream_handle(value: Scalar<'_>) -> u64 {
     value.as_bits().or(value.as_whole_number()).unwrap_or(0)
 }
 
-/// Estimated bytes of a definition: its row, its copy in the interner, and the interner's table.
+/// Estimated bytes of memory for a string, frame, stack or site: its row, its copy in the interner,
+/// and the interner's hash table.
 const DEFINITION_BYTES: usize = 96;
-/// Estimated bytes of a context.
+/// Estimated bytes of memory for a context: its row and its share of the hash table.
 const CONTEXT_BYTES: usize = 128;
 
-/// The snapshot so far, and the memory that it may still use.
+/// The part of a snapshot that was read so far, and the memory that reading may still use.
 #[derive(Debug)]
 pub(crate) struct Builder {
     pub(crate) snapshot: Snapshot,
     pub(crate) budget: MemoryBudget,
+    /// Indices in [`Snapshot::contexts`].
     context_numbers: HashMap<Context, u32>,
-    /// The context of the previous entry, which is nearly always the context of the next one too.
+    /// The context of the previous entry and its index. The next entry nearly always has the same.
     last_context: Option<(Context, u32)>,
 }
 
 impl Builder {
+    /// Creates the builder of an empty snapshot that may take `max_bytes` of memory.
     pub(crate) fn new(max_bytes: u64) -> Self {
         Self {
             snapshot: Snapshot::default(),
@@ -82,7 +87,8 @@ impl Builder {
         }
     }
 
-    /// Moves new definitions from the interner to the snapshot and spends their memory.
+    /// Moves definitions that are new in the interner to the snapshot and subtracts their memory
+    /// from the budget.
     fn take_new_definitions(&mut self) -> Result<(), LimitExceeded> {
         for definition in self.snapshot.interner.take_new() {
             let text_len = if let Definition::String(text) = &definition { 2 * text.len() } else { 0 };
@@ -92,19 +98,21 @@ impl Builder {
         Ok(())
     }
 
+    /// Interns a text: equal texts get the same number in the recording.
     pub(crate) fn string(&mut self, text: &str) -> Result<StringId, LimitExceeded> {
         let id = self.snapshot.interner.string(text);
         self.take_new_definitions()?;
         Ok(id)
     }
 
+    /// Interns a frame of a call stack; `line` is 0 if unknown.
     pub(crate) fn frame(&mut self, function: StringId, file: StringId, line: u32) -> Result<FrameId, LimitExceeded> {
         let id = self.snapshot.interner.frame(Frame { function, file, line });
         self.take_new_definitions()?;
         Ok(id)
     }
 
-    /// Returns the call stack of `frames`, innermost first.
+    /// Interns the call stack of `frames`, which begin with the innermost call.
     pub(crate) fn stack(&mut self, frames: &[FrameId]) -> Result<StackId, LimitExceeded> {
         let interner = &mut self.snapshot.interner;
         let stack = frames.iter().rev().fold(StackId(0), |caller, &frame| interner.stack(frame, caller));
@@ -112,7 +120,8 @@ impl Builder {
         Ok(stack)
     }
 
-    /// Sets a field of an entry. Readers handle [`Key::Frames`] themselves.
+    /// Sets the field of an entry that `key` names; ignores other keys. Fails if the value cannot
+    /// be one of a snapshot. Readers handle [`Key::Frames`] themselves.
     #[inline]
     pub(crate) fn entry_field(
         &mut self,
@@ -156,7 +165,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Interns a text; 0 if it is missing or empty.
+    /// Interns a text; number 0 if it is missing, empty, or one of PyTorch's texts for empty ones.
     fn optional_string(&mut self, value: Scalar<'_>) -> Result<StringId, LimitExceeded> {
         match value.as_str() {
             Some(text) if !is_empty_text(text) => self.string(text),
@@ -164,8 +173,8 @@ impl Builder {
         }
     }
 
-    /// Sets a field that describes where memory was requested. Readers handle [`Key::Frames`]
-    /// themselves.
+    /// Sets the user metadata or the compile context of a segment or block; ignores other keys.
+    /// Readers handle [`Key::Frames`] themselves.
     fn origin_field(&mut self, origin: &mut Origin, key: Key, value: Scalar<'_>) -> Result<(), LimitExceeded> {
         match key {
             Key::UserMetadata => origin.scope = self.optional_string(value)?,
@@ -175,8 +184,9 @@ impl Builder {
         Ok(())
     }
 
-    /// Handles a value that is not a valid number: rounds a fraction, counts a value without a
-    /// meaning as 0 and as invalid, and refuses anything else.
+    /// Returns the number to use for a value that is not a valid one: a float is rounded down, and
+    /// a value that means nothing is counted as invalid and becomes 0. Fails with `problem` for a
+    /// value that only another kind of file has.
     #[cold]
     fn invalid_number(&mut self, value: Scalar<'_>, problem: &'static str) -> Result<u64, FieldError> {
         if !value.is_invalid_number() {
@@ -188,12 +198,15 @@ impl Builder {
         }))
     }
 
-    /// Counts an invalid value.
+    /// Counts a value that was ignored because it is invalid. The `problem` of the first one is
+    /// kept for the user.
     pub(crate) fn count_invalid(&mut self, problem: &'static str) {
         self.snapshot.invalid_values += 1;
         self.snapshot.first_invalid.get_or_insert(problem);
     }
 
+    /// Returns the index of an equal context in the snapshot's list, and adds the context if it is
+    /// new.
     fn context_number(&mut self, context: Context) -> Result<u32, FieldError> {
         if let Some((last, number)) = self.last_context
             && last == context
@@ -217,13 +230,14 @@ impl Builder {
         Ok(number)
     }
 
+    /// Packs a draft into an entry, interns its context, and counts it if it has no time.
     fn finish_entry(&mut self, draft: &EntryDraft) -> Result<Entry, FieldError> {
         let context = self.context_number(draft.context)?;
         self.snapshot.untimed += u64::from(draft.time_us == NO_TIME);
         Ok(Entry::new(draft.address, draft.size, draft.time_us, draft.stack, draft.action, context))
     }
 
-    /// Adds an entry and returns its number.
+    /// Adds an entry to the end of the list and returns its index in [`Snapshot::entries`].
     pub(crate) fn push_entry(&mut self, draft: &EntryDraft) -> Result<u32, FieldError> {
         let entry = self.finish_entry(draft)?;
         let number = u32::try_from(self.snapshot.entries.len())
@@ -234,7 +248,7 @@ impl Builder {
         Ok(number)
     }
 
-    /// Turns an entry back into a draft; `None` if there is no entry with this number.
+    /// Unpacks the entry with index `number` into a draft; `None` if there is no such entry.
     pub(crate) fn draft_of(&self, number: u32) -> Option<EntryDraft> {
         let entry = self.snapshot.entries.get(number as usize)?;
         Some(EntryDraft {
@@ -247,6 +261,7 @@ impl Builder {
         })
     }
 
+    /// Replaces entry `number` by a draft; does nothing if there is no such entry.
     pub(crate) fn replace_entry(&mut self, number: u32, draft: &EntryDraft) -> Result<(), FieldError> {
         let entry = self.finish_entry(draft)?;
         if let Some(old) = self.snapshot.entries.get_mut(number as usize) {
@@ -255,7 +270,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Sets a field of a segment. Readers handle its frames and blocks themselves.
+    /// Sets the field of a segment that `key` names; ignores other keys. Fails if the value cannot
+    /// be one of a snapshot. Readers handle its frames and blocks themselves.
     pub(crate) fn segment_field(
         &mut self,
         row: &mut SegmentRow,
@@ -296,7 +312,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Sets a field of a block. Readers handle its frames themselves.
+    /// Sets the field of a block that `key` names; ignores other keys. Fails if the value cannot be
+    /// one of a snapshot. Readers handle its frames themselves.
     pub(crate) fn block_field(&mut self, row: &mut BlockRow, key: Key, value: Scalar<'_>) -> Result<(), FieldError> {
         match key {
             Key::Address => row.address = value.as_bits().or(value.as_whole_number()),
@@ -321,11 +338,14 @@ impl Builder {
         Ok(())
     }
 
+    /// Adds a block of the segment that is being read; [`push_segment`](Self::push_segment) ends
+    /// it.
     pub(crate) fn push_block(&mut self, row: BlockRow) -> Result<(), LimitExceeded> {
         self.budget.push(&mut self.snapshot.blocks, row)
     }
 
-    /// Adds a segment. Its blocks are the ones pushed since there were `first_block`.
+    /// Adds a segment with the blocks from index `first_block` to the last. A segment without a
+    /// valid device number is counted as invalid and dropped with its blocks.
     pub(crate) fn push_segment(
         &mut self,
         mut row: SegmentRow,
@@ -350,7 +370,7 @@ impl Builder {
         self.budget.push(&mut self.snapshot.segments, row)
     }
 
-    /// Adds the history of the next device.
+    /// Adds the history of the next device, as ranges of indices in [`Snapshot::entries`].
     pub(crate) fn push_trace(&mut self, ranges: Vec<Range<u32>>) -> Result<(), FieldError> {
         if self.snapshot.traces.len() >= usize::from(INVALID_DEVICE) {
             return Err(FieldError::Invalid("more histories than possible devices"));
@@ -358,7 +378,8 @@ impl Builder {
         Ok(self.budget.push(&mut self.snapshot.traces, ranges)?)
     }
 
-    /// Finishes the snapshot.
+    /// Returns the snapshot, with segments sorted and with missing times and `expandable` flags
+    /// derived.
     pub(crate) fn finish(mut self) -> Snapshot {
         self.snapshot.segments.sort_by_key(|row| (row.device, row.address));
         if self.snapshot.has_times && self.snapshot.untimed > 0 {
@@ -368,8 +389,8 @@ impl Builder {
         self.snapshot
     }
 
-    /// Gives an entry without a time the time of the previous entry, or of the first entry with
-    /// one.
+    /// Gives each entry without a time the time of the entry before it in the device's history, or
+    /// of the first entry with one.
     fn fill_times(&mut self) {
         let Snapshot { entries, traces, host_trace, .. } = &mut self.snapshot;
         for trace in traces.iter().chain([&*host_trace]) {
@@ -386,8 +407,8 @@ impl Builder {
         }
     }
 
-    /// Marks segments that do not say so as expandable if the history maps or unmaps a part of
-    /// them.
+    /// Marks segments as expandable if the history maps or unmaps a part of them. Only segments for
+    /// which the snapshot lacks this flag are marked.
     fn find_expandable(&mut self) {
         let Snapshot { entries, traces, segments, .. } = &mut self.snapshot;
         if segments.iter().all(|row| row.expandable.is_some()) {
@@ -408,7 +429,8 @@ impl Builder {
         }
     }
 
-    /// Sets a field of an annotation.
+    /// Sets the field of an annotation that `key` names; ignores other keys. An invalid value
+    /// becomes an empty name, time 0, device 0 or a moment.
     pub(crate) fn annotation_field(
         &mut self,
         row: &mut AnnotationRow,
@@ -433,6 +455,7 @@ impl Builder {
         Ok(())
     }
 
+    /// Adds an annotation, in any order of time.
     pub(crate) fn push_annotation(&mut self, row: AnnotationRow) -> Result<(), LimitExceeded> {
         self.budget.push(&mut self.snapshot.annotations, row)
     }

@@ -6,7 +6,7 @@ use vramscope_trace::MempoolId;
 
 use crate::limits::LimitExceeded;
 
-/// A value that is not a container, independent of the file format.
+/// A value of a snapshot that is not a container, the same for pickles and JSON.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scalar<'a> {
     Null,
@@ -23,7 +23,8 @@ pub(crate) enum Scalar<'a> {
 }
 
 impl<'a> Scalar<'a> {
-    /// Returns a 64-bit pattern such as an address; some versions write them as signed integers.
+    /// Returns a 64-bit pattern such as an address, also one that was written as a negative
+    /// integer, as in some versions; `None` if the value is not an integer.
     pub(super) fn as_bits(self) -> Option<u64> {
         match self {
             Self::Int(number) => Some(number.cast_unsigned()),
@@ -32,6 +33,7 @@ impl<'a> Scalar<'a> {
         }
     }
 
+    /// Returns a non-negative integer; `None` for any other value, also for a whole float.
     pub(crate) fn as_u64(self) -> Option<u64> {
         match self {
             Self::Int(number) => u64::try_from(number).ok(),
@@ -40,6 +42,8 @@ impl<'a> Scalar<'a> {
         }
     }
 
+    /// Returns a time in microseconds since 1970, as an integer or a float without its fraction;
+    /// `None` for other values.
     pub(super) fn as_time_us(self) -> Option<i64> {
         match self {
             Self::Int(number) => Some(number),
@@ -48,8 +52,8 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// Returns a non-negative float without its fraction. Programs that edit JSON turn integers
-    /// into floats.
+    /// Returns a non-negative float without its fraction; `None` for any other value, also for an
+    /// integer. Programs that edit JSON turn integers into floats.
     pub(super) fn rounded_down(self) -> Option<u64> {
         match self {
             Self::Float(number) if (0.0..u64::MAX as f64).contains(&number) => Some(number as u64),
@@ -57,7 +61,8 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// Returns a non-negative integer, also one that was written as a float.
+    /// Returns a non-negative integer, also one that was written as a float without a fraction;
+    /// `None` for other values.
     pub(super) fn as_whole_number(self) -> Option<u64> {
         match self {
             Self::Float(number) if number.fract() == 0.0 => self.rounded_down(),
@@ -65,12 +70,14 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// Returns true if this value can be ignored in place of a number. A value of another type
-    /// means that the input is not a snapshot.
+    /// Returns true if this value, in place of a number, is only counted and ignored, such as null
+    /// or a negative integer. False for a text, boolean or pair, which mean that the input is not a
+    /// snapshot.
     pub(super) fn is_invalid_number(self) -> bool {
         !matches!(self, Self::Text(_) | Self::Bool(_) | Self::Pair(..))
     }
 
+    /// Returns a float or a non-negative integer; `None` for other values.
     pub(super) fn as_f64(self) -> Option<f64> {
         match self {
             Self::Float(number) => Some(number),
@@ -78,6 +85,7 @@ impl<'a> Scalar<'a> {
         }
     }
 
+    /// Returns a text; `None` for other values.
     pub(super) fn as_str(self) -> Option<&'a str> {
         match self {
             Self::Text(text) => Some(text),
@@ -85,10 +93,12 @@ impl<'a> Scalar<'a> {
         }
     }
 
+    /// Returns true for `true` and for positive integers.
     pub(super) fn is_true(self) -> bool {
         matches!(self, Self::Bool(true)) || self.as_u64().is_some_and(|number| number != 0)
     }
 
+    /// Returns the id of a private pool, which snapshots write as a pair; `None` for other values.
     pub(super) fn as_pool_id(self) -> Option<MempoolId> {
         match self {
             Self::Pair(first, second) => Some(MempoolId(first, second)),
@@ -97,7 +107,7 @@ impl<'a> Scalar<'a> {
     }
 }
 
-/// Why a field was refused.
+/// Why a value of a snapshot was refused, which ends the import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FieldError {
     LimitExceeded,

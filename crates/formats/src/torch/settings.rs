@@ -8,16 +8,17 @@ use vramscope_pool::Settings;
 use super::key::Key;
 use super::scalar::Scalar;
 
-/// Maximum size of the settings; PyTorch's are about 700 bytes.
+/// Maximum size of a snapshot's allocator settings, in bytes; PyTorch's take about 700.
 pub(crate) const MAX_SETTINGS_BYTES: usize = 32 << 10;
-/// Maximum size of the settings as JSON text, where a character may take six bytes. Recordings
-/// truncate much longer texts.
+/// Maximum size of the settings as JSON text, in bytes. A character may take six bytes there.
+/// Recordings truncate much longer texts.
 const MAX_JSON_BYTES: usize = 48 << 10;
-/// Bytes that each value of the settings counts for besides its text; at least what writing it
-/// takes.
+/// Bytes that each value of the settings counts for besides its text, towards
+/// [`MAX_SETTINGS_BYTES`]; at least what writing it takes.
 pub(crate) const VALUE_BYTES: usize = 32;
 
-/// The settings of a snapshot.
+/// The allocator settings that a snapshot contains: the program's text, and the effective values of
+/// some settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RecordedSettings {
     /// True if the snapshot contains settings.
@@ -35,7 +36,7 @@ pub(crate) struct RecordedSettings {
     pub(crate) json: String,
 }
 
-/// Converts a value to a [`Scalar`].
+/// Converts a JSON value to a [`Scalar`]; lists and objects become [`Scalar::Other`].
 fn scalar(value: &Value) -> Scalar<'_> {
     match value {
         Value::Null => Scalar::Null,
@@ -52,7 +53,7 @@ fn scalar(value: &Value) -> Scalar<'_> {
 }
 
 impl RecordedSettings {
-    /// Reads a snapshot's `allocator_settings`.
+    /// Reads a snapshot's `allocator_settings`. Unknown settings are kept only in the JSON text.
     pub(crate) fn read(settings: &Value) -> Self {
         let json = Some(settings.to_string()).filter(|json| json.len() <= MAX_JSON_BYTES).unwrap_or_default();
         let mut recorded = Self { json, ..Self::default() };
@@ -72,6 +73,8 @@ impl RecordedSettings {
         recorded
     }
 
+    /// Sets the field of a known key; ignores other keys. A value of the wrong kind becomes a
+    /// default.
     fn set(&mut self, key: Key, value: Scalar<'_>) {
         match key {
             Key::AllocConf => value.as_str().unwrap_or("").clone_into(&mut self.text),
@@ -85,7 +88,8 @@ impl RecordedSettings {
         }
     }
 
-    /// Sets the row of the table of divisions for sizes of `mib`, a power of two.
+    /// Sets the number of rounding divisions (`roundup_power2_divisions`) for sizes from `mib` MiB,
+    /// a power of two, up to the next one. Ignores other sizes.
     fn set_division(&mut self, mib: &str, value: Scalar<'_>) {
         let table = self.divisions.get_or_insert_default();
         let index = mib.parse::<u64>().ok().and_then(u64::checked_ilog2);
@@ -94,7 +98,8 @@ impl RecordedSettings {
         }
     }
 
-    /// Returns the effective settings: the recorded values, and the text for the rest.
+    /// Returns the settings in effect: values that the snapshot contains, and the program's text
+    /// for the rest.
     pub(crate) fn effective(&self) -> Settings {
         let text = Settings::parse(&self.text).unwrap_or_default();
         Settings {
@@ -108,8 +113,8 @@ impl RecordedSettings {
         }
     }
 
-    /// Returns the effective settings as text. Keeps the program's own text if it matches the
-    /// recorded values or cannot be parsed.
+    /// Returns the effective settings in the syntax of `PYTORCH_CUDA_ALLOC_CONF`. Keeps the
+    /// program's own text if it matches the recorded values or cannot be parsed.
     pub(crate) fn alloc_conf(&self) -> String {
         let settings = self.effective();
         let conf = settings.to_conf();

@@ -7,7 +7,7 @@ use vramscope_trace::{AnnotationStage, Definition, DeviceId, Interner, MempoolId
 
 use super::settings::RecordedSettings;
 
-/// The action of a history entry.
+/// What an entry of the history reports, such as an allocated block or a freed segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Action {
@@ -25,6 +25,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
+    /// Every action at the index of its number, which [`Entry`] stores.
     const ALL: [Self; 9] = [
         Self::Allocated,
         Self::FreeRequested,
@@ -37,6 +38,8 @@ impl Action {
         Self::Other,
     ];
 
+    /// Returns the action with PyTorch's name, such as `segment_map`; [`Action::Other`] if it is
+    /// unknown.
     pub(crate) fn from_name(name: &str) -> Self {
         match name {
             "alloc" => Self::Allocated,
@@ -52,7 +55,8 @@ impl Action {
     }
 }
 
-/// Where memory was requested, as far as the snapshot contains it.
+/// Where memory was requested, as far as the snapshot contains it: call stack, user metadata and
+/// compile context, as numbers of definitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
     pub(crate) stack: StackId,
@@ -62,7 +66,8 @@ pub(crate) struct Origin {
     pub(crate) compile_context: StringId,
 }
 
-/// Facts that many entries share.
+/// The facts of a history entry that many entries share: stream, private pool and texts. Each
+/// combination is stored once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Context {
     pub(crate) stream: u64,
@@ -78,7 +83,8 @@ pub(crate) struct Context {
     pub(crate) is_note: bool,
 }
 
-/// One entry of the history. It has 32 bytes, because there may be tens of millions.
+/// One entry of a snapshot's history: an action on a block or segment. It has 32 bytes, because
+/// there may be tens of millions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// The address; the free bytes of the device for an out-of-memory entry.
@@ -91,10 +97,11 @@ pub(crate) struct Entry {
     tag: u32,
 }
 
+/// Number of low bits of an entry's tag that hold its action.
 const ACTION_BITS: u32 = 4;
-/// Marks an entry without a time.
+/// Value of [`Entry::time_us`] for an entry without a time.
 pub(crate) const NO_TIME: i64 = i64::MIN;
-/// Maximum number of contexts that an entry can refer to.
+/// Maximum number of contexts in a snapshot: entries refer to them by a number of 28 bits.
 pub(crate) const MAX_CONTEXTS: usize = 1 << (u32::BITS - ACTION_BITS);
 
 impl Entry {
@@ -103,11 +110,13 @@ impl Entry {
         Self { address, size, time_us, stack, tag: action as u32 | context << ACTION_BITS }
     }
 
+    /// Returns the action from the low bits of the tag.
     pub(crate) fn action(&self) -> Action {
         let number = self.tag & ((1 << ACTION_BITS) - 1);
         Action::ALL.get(number as usize).copied().unwrap_or(Action::Other)
     }
 
+    /// Returns the index of the entry's context in [`Snapshot::contexts`].
     pub(crate) fn context(&self) -> usize {
         (self.tag >> ACTION_BITS) as usize
     }
@@ -119,11 +128,12 @@ impl Entry {
     }
 }
 
+/// Returns true if a range has at least one byte and its end does not overflow.
 fn is_range(address: u64, size: u64) -> bool {
     size > 0 && address.checked_add(size).is_some()
 }
 
-/// State of a block.
+/// State of a block at the end of the history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum BlockState {
     #[default]
@@ -132,7 +142,7 @@ pub(crate) enum BlockState {
     PendingFree,
 }
 
-/// A block of a segment at the end of the history.
+/// A block of a segment at the end of the history, as a snapshot lists it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockRow {
     /// Set for all blocks once their segment is complete.
@@ -145,13 +155,14 @@ pub(crate) struct BlockRow {
 }
 
 impl BlockRow {
-    /// Returns the address if the block's range is valid.
+    /// Returns the block's address; `None` if it is missing, or the block is empty or its end
+    /// overflows.
     pub(crate) fn valid_address(&self) -> Option<u64> {
         self.address.filter(|&address| is_range(address, self.size))
     }
 }
 
-/// A segment at the end of the history.
+/// A segment at the end of the history, as a snapshot lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentRow {
     pub(crate) device: u16,
@@ -169,6 +180,7 @@ pub(crate) struct SegmentRow {
 }
 
 impl SegmentRow {
+    /// Returns the end address, exclusive.
     pub(crate) fn end(&self) -> u64 {
         self.address.saturating_add(self.size)
     }
@@ -179,7 +191,8 @@ impl SegmentRow {
     }
 }
 
-/// A named moment beside the history.
+/// A named moment or the beginning or end of a named interval, which PyTorch stores beside the
+/// history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AnnotationRow {
     pub(crate) device: u16,
@@ -188,7 +201,8 @@ pub(crate) struct AnnotationRow {
     pub(crate) name: StringId,
 }
 
-/// All facts of a snapshot that this crate uses.
+/// The rows and settings of a PyTorch snapshot that this crate uses: entries, segments, blocks and
+/// annotations.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     /// The entries of all devices; those of one device are in order.
@@ -227,7 +241,8 @@ impl Snapshot {
         &self.segments[first..end]
     }
 
-    /// Returns the ranges of entries that make up the history of a device.
+    /// Returns the ranges of indices in `entries` that make up the history of a device; empty if it
+    /// has none.
     pub(crate) fn trace_of(&self, device: u16) -> &[Range<u32>] {
         if DeviceId(device) == DeviceId::HOST {
             return &self.host_trace;
@@ -235,7 +250,8 @@ impl Snapshot {
         self.traces.get(usize::from(device)).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the devices that have a history or segments, sorted, the host last.
+    /// Returns the numbers of the devices that have entries or segments, sorted; [`DeviceId::HOST`]
+    /// is last.
     pub(crate) fn devices(&self) -> Vec<u16> {
         let with_segments = self.segments.iter().map(|row| row.device);
         let with_history = self.listed_devices().chain([DeviceId::HOST.0]).filter(|&id| !self.trace_of(id).is_empty());
@@ -243,12 +259,13 @@ impl Snapshot {
         devices.into_iter().collect()
     }
 
-    /// Returns the devices for which the snapshot has a list of entries, even an empty one.
+    /// Returns the numbers of the devices for which the snapshot has a list of entries, even an
+    /// empty one.
     pub(crate) fn listed_devices(&self) -> impl Iterator<Item = u16> + use<> {
         0..self.traces.len().min(usize::from(DeviceId::HOST.0)) as u16
     }
 
-    /// Returns the context of an entry of this snapshot.
+    /// Returns the context of an entry of this snapshot: its stream, private pool and texts.
     pub(crate) fn context(&self, entry: &Entry) -> Context {
         self.contexts.get(entry.context()).copied().unwrap_or_default()
     }

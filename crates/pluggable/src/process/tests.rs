@@ -170,8 +170,8 @@ fn missing_device_leaves_the_others_usable() {
     for (device, expected) in [
         (1, "vramscope: cannot allocate: device 1: unavailable"),
         (1, "vramscope: cannot allocate: device 1: unavailable"),
-        (2, "vramscope: cannot allocate: there is no device 2; this process sees 2"),
-        (-1, "vramscope: cannot allocate: there is no device -1; this process sees 2"),
+        (2, "vramscope: cannot allocate: there is no device 2: this process sees 2 devices"),
+        (-1, "vramscope: cannot allocate: there is no device -1: this process sees 2 devices"),
     ] {
         assert_eq!(request_error(&process, 512, device), expected);
     }

@@ -15,7 +15,7 @@ enum DriverCall {
     Unmapped { address: u64, bytes: u64 },
 }
 
-/// A device with a given capacity and unlimited addresses.
+/// A simulated device with a given capacity and unlimited addresses.
 ///
 /// Best fit chooses the lower of two free blocks of the same size, so addresses can affect
 /// decisions. As long as the calls are the recorded ones, memory gets the recorded addresses; after
@@ -32,6 +32,7 @@ pub(super) struct AddressReplayDevice {
 }
 
 impl AddressReplayDevice {
+    /// Unused addresses are multiples of this many bytes, as on a GPU.
     const ADDRESS_STEP: u64 = 2 << 20;
 
     pub(super) fn new(history: &History, settings: &Settings, capacity_bytes: Option<u64>) -> Self {
@@ -73,16 +74,20 @@ impl AddressReplayDevice {
         }
     }
 
+    /// Counts memory as used; an error, changing nothing, if the capacity does not suffice.
     fn use_bytes(&mut self, bytes: u64) -> Result<(), DeviceError> {
         let used = self.used_bytes.checked_add(bytes).filter(|&used| used <= self.capacity_bytes);
         self.used_bytes = used.ok_or(DeviceError::OutOfMemory)?;
         Ok(())
     }
 
+    /// Counts memory as no longer used.
     fn release_bytes(&mut self, bytes: u64) {
         self.used_bytes = self.used_bytes.saturating_sub(bytes);
     }
 
+    /// Returns the first address of a range of `bytes` that neither the recording nor this device
+    /// has used.
     fn fresh_range(&mut self, bytes: u64) -> Result<u64, DeviceError> {
         let address = self.next_address;
         let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(Self::ADDRESS_STEP));
@@ -91,6 +96,7 @@ impl AddressReplayDevice {
     }
 }
 
+/// Returns the driver call that the event records; `None` if the event is another decision.
 fn driver_call(kind: &EventKind) -> Option<DriverCall> {
     match *kind {
         EventKind::SegmentAllocated { address, size, .. } => Some(DriverCall::Reserved { address, bytes: size }),

@@ -5,7 +5,7 @@ use vramscope_trace::{EventKind, MempoolId};
 use super::entry_group::EntryGroup;
 use super::history::History;
 
-/// A call of the program. Numbers are positions in the history.
+/// A call of the program to the allocator. Numbers are positions of entries in the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     /// A request.
@@ -29,7 +29,7 @@ pub(super) enum Call {
     ReleasePool(MempoolId),
 }
 
-/// Calls, each with the position after its last entry.
+/// The calls of a program, each with the position after its last entry in the history.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallLog {
     pub(super) calls: Vec<(Call, usize)>,
@@ -53,6 +53,8 @@ impl CallLog {
         log
     }
 
+    /// Adds the calls of a group under its most likely interpretation: emptied caches and processed
+    /// events, then the request.
     fn push_group(&mut self, group: &EntryGroup, history: &History) {
         let entries = history.entries.as_slice();
         let (mut start, request_start) = (group.start, group.request_starts(entries)[0]);
@@ -71,14 +73,17 @@ impl CallLog {
         }
     }
 
+    /// Adds a call whose last entry precedes the position `end`.
     pub(super) fn push(&mut self, call: Call, end: usize) {
         self.calls.push((call, end));
     }
 
+    /// Returns the number of calls.
     pub(super) fn len(&self) -> usize {
         self.calls.len()
     }
 
+    /// Removes all calls but the first `len`.
     pub(super) fn truncate(&mut self, len: usize) {
         self.calls.truncate(len);
     }

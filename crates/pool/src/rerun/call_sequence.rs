@@ -7,8 +7,8 @@ use vramscope_trace::{EventKind, MempoolId, StreamId};
 use super::call_log::{Call, CallLog};
 use super::history::History;
 
-/// A call. Blocks are identified by slots, and pending frees by their rank in the order of
-/// completion.
+/// One call of a [`CallSequence`]. Blocks are identified by slots (numbers that are reused after a
+/// free), and pending frees by their rank in the order of completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Allocate {
@@ -44,7 +44,8 @@ pub(super) enum Step {
 /// The stream of a request and the private pool that it uses.
 pub(super) type RequestTarget = (StreamId, MempoolId);
 
-/// A sequence of calls.
+/// The calls of a history in a form that does not depend on addresses, to run them under other
+/// settings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallSequence {
     pub(super) steps: Vec<Step>,
@@ -55,7 +56,7 @@ pub(super) struct CallSequence {
     pub(super) calls: u64,
 }
 
-/// Builds a [`CallSequence`].
+/// Builds a [`CallSequence`] from a [`CallLog`].
 struct SequenceBuilder<'h> {
     history: &'h History,
     sequence: CallSequence,
@@ -90,10 +91,13 @@ impl CallSequence {
 }
 
 impl SequenceBuilder<'_> {
+    /// Appends a step.
     fn push(&mut self, step: Step) {
         self.sequence.steps.push(step);
     }
 
+    /// Appends the steps of a call, whose entries are those at the positions `from..end` of the
+    /// history.
     fn add_call(&mut self, call: Call, from: usize, end: usize) {
         let completed_in_wait = matches!(call, Call::Request { events_pass: false, .. });
         if !completed_in_wait {
@@ -142,7 +146,8 @@ impl SequenceBuilder<'_> {
         }
     }
 
-    /// Lets the frees that were completed among these entries be completed from here on.
+    /// Appends the step that lets the frees be completed whose completions are at the positions
+    /// `from..end`.
     fn add_passed_events(&mut self, from: usize, end: usize) {
         if self.completion_ranks.is_empty() {
             return;
@@ -152,6 +157,8 @@ impl SequenceBuilder<'_> {
         }
     }
 
+    /// Appends a request for `bytes`. `address` is that of the recorded block; `None` if the
+    /// recorded request failed.
     fn allocate(&mut self, address: Option<u64>, bytes: u64, target: RequestTarget) {
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.sequence.slot_count += 1;
@@ -169,7 +176,8 @@ impl SequenceBuilder<'_> {
         self.push(Step::Allocate { bytes, slot, target, failed: address.is_none() });
     }
 
-    /// Removes and returns the slot of the block that the entry at `at` frees.
+    /// Removes and returns the slot of the block that the entry at the position `at` frees; `None`
+    /// if no block is known at that address.
     fn freed_slot(&mut self, at: usize) -> Option<u32> {
         let (EventKind::FreeRequested { address, .. } | EventKind::FreeCompleted { address, .. }) =
             self.history.entries[at].kind
@@ -179,8 +187,8 @@ impl SequenceBuilder<'_> {
         self.slots.remove(&address)
     }
 
-    /// Returns the index of a target. Targets from the 65,535th on share an index, which no real
-    /// program reaches.
+    /// Returns the index of a target in `targets`, adding it if it is new. Targets from the
+    /// 65,535th on share an index, which no real program reaches.
     fn target_index(&mut self, target: RequestTarget) -> u16 {
         let next = u16::try_from(self.sequence.targets.len()).unwrap_or(u16::MAX);
         *self.targets.entry(target).or_insert_with(|| {

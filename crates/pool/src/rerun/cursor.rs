@@ -18,7 +18,8 @@ const FIRST_COMPLETION_STREAM: u64 = 1 << 62;
 /// Private pools that the recording does not name are numbered downward from here.
 const LAST_UNNAMED_POOL: u64 = u64::MAX;
 
-/// Returns the stream that stands for a use that ended at `position`.
+/// Returns the stream that stands for the use that a pending free waits for, if the free is
+/// completed at `position`.
 pub(super) fn completion_stream(position: usize) -> StreamId {
     StreamId(FIRST_COMPLETION_STREAM + position as u64)
 }
@@ -28,7 +29,8 @@ pub(super) fn unnamed_pool(n: usize) -> MempoolId {
     MempoolId(LAST_UNNAMED_POOL - n as u64, 0)
 }
 
-/// Returns a private pool and a filter that stand for a concurrent capture of another stream.
+/// Returns a private pool, and the filter to select it with, that stand for a concurrent capture of
+/// another stream.
 pub(super) fn placeholder_capture() -> (MempoolId, CaptureFilter) {
     let stream = StreamId(FIRST_COMPLETION_STREAM - 1);
     (MempoolId(LAST_UNNAMED_POOL, LAST_UNNAMED_POOL), CaptureFilter::Stream(stream))
@@ -39,7 +41,7 @@ pub(super) fn is_unnamed(pool: MempoolId) -> bool {
     pool.0 > LAST_UNNAMED_POOL / 2
 }
 
-/// A difference between the recorded decision and the pool's.
+/// A difference between a recorded decision and what the pool did instead.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Mismatch {
     /// The position in the history.
@@ -59,7 +61,7 @@ pub(super) enum Outcome {
     Nothing,
 }
 
-/// Assumptions about a call that the history does not contain.
+/// What is assumed about a call, because the history does not contain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Assumptions {
     /// The driver may have refused memory. If false, every refusal must be the pool's own.
@@ -75,7 +77,7 @@ impl Assumptions {
     pub(super) const DEFAULT: Self = Self { driver_may_refuse: true, events_pass: true, other_capture: false };
 }
 
-/// A history and the position up to which the pool has made the same decisions.
+/// A history and the position of the next recorded decision to compare with the pool's.
 #[derive(Debug)]
 pub(super) struct HistoryCursor<'h> {
     history: &'h History,
@@ -96,14 +98,17 @@ impl<'h> HistoryCursor<'h> {
         })
     }
 
+    /// Returns the history.
     pub(super) fn history(&self) -> &'h History {
         self.history
     }
 
+    /// Returns the position of the next entry to compare.
     pub(super) fn position(&self) -> usize {
         self.position.get()
     }
 
+    /// Returns the assumptions about the present call.
     pub(super) fn assumptions(&self) -> Assumptions {
         self.assumptions.get()
     }
@@ -121,15 +126,17 @@ impl<'h> HistoryCursor<'h> {
         self.driver_refused.get()
     }
 
+    /// Notes that the driver refused memory, for [`driver_refused`](Self::driver_refused).
     pub(super) fn set_driver_refused(&self) {
         self.driver_refused.set(true);
     }
 
+    /// Returns true if there was a mismatch since the last [`seek`](Self::seek).
     pub(super) fn has_mismatch(&self) -> bool {
         self.mismatch.borrow().is_some()
     }
 
-    /// Returns the first mismatch since the last [`seek`](Self::seek).
+    /// Returns the first mismatch since the last [`seek`](Self::seek), or `None`.
     pub(super) fn mismatch(&self) -> Option<Mismatch> {
         self.mismatch.borrow().clone()
     }
@@ -139,12 +146,13 @@ impl<'h> HistoryCursor<'h> {
         self.mismatch.borrow_mut().get_or_insert(Mismatch { at: self.position.get(), outcome });
     }
 
-    /// Returns the recorded decision at the present position.
+    /// Returns the recorded decision at the present position; `None` at the end of the history.
     pub(super) fn next_decision(&self) -> Option<&'h EventKind> {
         self.history.entries.get(self.position.get()).map(|entry| &entry.kind)
     }
 
-    /// Compares a decision of the pool with the recorded one, and advances if they are the same.
+    /// Compares a decision of the pool with the recorded one. Advances if they are the same, and
+    /// records a mismatch if not.
     fn compare(&self, decision: &EventKind) {
         if self.has_mismatch() {
             return;

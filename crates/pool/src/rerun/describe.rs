@@ -5,12 +5,12 @@ use vramscope_trace::{EventKind, MempoolId, PoolKey, PoolKind};
 use super::cursor::{Outcome, is_unnamed};
 use super::entry::Entry;
 
-/// Describes a recorded decision; `None` is the end of the history.
+/// Returns a recorded decision in words, for users; `None` is the end of the history.
 pub(super) fn describe_entry(entry: Option<&Entry>) -> String {
     entry.map_or_else(|| "the end of the history".to_owned(), |entry| describe_kind(&entry.kind))
 }
 
-/// Describes what the pool did instead.
+/// Returns in words, for users, what the pool did instead of the recorded decision.
 pub(super) fn describe_outcome(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Decision(kind) => describe_kind(kind),
@@ -19,6 +19,7 @@ pub(super) fn describe_outcome(outcome: &Outcome) -> String {
     }
 }
 
+/// Returns a pool in words, for example `the large pool`.
 fn describe_pool(pool: &PoolKey) -> String {
     let kind = match pool.kind {
         PoolKind::Small => "small",
@@ -31,6 +32,7 @@ fn describe_pool(pool: &PoolKey) -> String {
     }
 }
 
+/// Returns a decision of the allocator in words, for users.
 fn describe_kind(kind: &EventKind) -> String {
     match kind {
         EventKind::SegmentAllocated { address, size, stream, pool, .. } => {

@@ -2,7 +2,7 @@
 
 use vramscope_trace::{EventKind, SiteId};
 
-/// A recorded decision.
+/// A recorded decision of the allocator; the trace entries of PyTorch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     /// The event's number in the recording.
@@ -10,7 +10,8 @@ pub(super) struct Entry {
     pub(super) kind: EventKind,
 }
 
-/// Returns the address of a free, whether requested or completed.
+/// Returns the address of the block that a requested or completed free is about; `None` for other
+/// events.
 pub(super) fn freed_address(kind: &EventKind) -> Option<u64> {
     match *kind {
         EventKind::FreeRequested { address, .. } | EventKind::FreeCompleted { address, .. } => Some(address),

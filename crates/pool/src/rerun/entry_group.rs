@@ -11,7 +11,8 @@ use vramscope_trace::{EventKind, MempoolId, SiteId};
 use super::cursor::Assumptions;
 use super::entry::{Entry, is_completed_free, is_release, site_of};
 
-/// Entries that may belong to one request.
+/// Consecutive entries that may belong to one request: releases and completed frees, new memory,
+/// and the block or failure that ends the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EntryGroup {
     pub(super) start: usize,
@@ -26,7 +27,7 @@ pub(super) struct EntryGroup {
     pub(super) end: usize,
 }
 
-/// An interpretation of a group.
+/// One possible explanation of a group: where its request starts, and what it used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Interpretation {
     /// The position where the request starts. Earlier entries of the group come from other calls.
@@ -37,7 +38,7 @@ pub(super) struct Interpretation {
 }
 
 impl EntryGroup {
-    /// Returns the group that starts at `start`. It has at least one entry.
+    /// Returns the group that starts at the position `start`. It has at least one entry.
     pub(super) fn at(entries: &[Entry], start: usize) -> Self {
         let kinds = || entries[start..].iter().map(|entry| &entry.kind);
         let latest_request_start =
@@ -64,7 +65,8 @@ impl EntryGroup {
         }
     }
 
-    /// Returns the group that starts with the free at `free`, completed by the next entry.
+    /// Returns the group that starts with the free at the position `free`, completed by the next
+    /// entry; `None` if the entries after it do not show that a request waited.
     ///
     /// Such a free looks immediate, but another stream may have used the block, and the request
     /// after it may have waited for that stream. Only requests that found no memory wait.
@@ -86,7 +88,8 @@ impl EntryGroup {
         self.start + usize::from(self.has_leading_free)
     }
 
-    /// Returns the interpretations of a group with a leading free.
+    /// Returns the interpretations of a group with a leading free, in which the request waits for
+    /// it and uses one of the pools `owners`.
     pub(super) fn waiting_interpretations(&self, entries: &[Entry], owners: &[MempoolId]) -> Vec<Interpretation> {
         let mut interpretations = self.interpretations(entries, owners);
         interpretations.retain(|interpretation| {
@@ -123,10 +126,12 @@ impl EntryGroup {
         starts
     }
 
-    /// Each start costs a run of the pool; no known history needs more.
+    /// The most positions at which to start the request. Each costs a run of the pool; no known
+    /// history needs more.
     const MAX_STARTS: usize = 16;
 
-    /// Returns all interpretations in which the request uses one of `owners`, most likely first.
+    /// Returns all interpretations in which the request uses one of the pools `owners`, most likely
+    /// first.
     pub(super) fn interpretations(&self, entries: &[Entry], owners: &[MempoolId]) -> Vec<Interpretation> {
         let is_plain =
             |position: usize| !is_release(&entries[position].kind) && !is_completed_free(&entries[position].kind);
@@ -169,15 +174,17 @@ impl EntryGroup {
         interpretations
     }
 
-    /// Returns the interpretation of a failed request during the capture of another stream.
+    /// Returns the interpretation that a failed request was made during the capture of another
+    /// stream; `None` if the request did not fail.
     fn during_capture(&self, entries: &[Entry], request_start: usize) -> Option<Interpretation> {
         let failed = matches!(entries[self.request?].kind, EventKind::OutOfMemory { .. });
         let assumptions = Assumptions { other_capture: true, ..Assumptions::DEFAULT };
         failed.then_some(Interpretation { request_start, owner: MempoolId::default(), assumptions })
     }
 
-    /// Returns the end of the first run of releases in `from..until`, which comes from emptying the
-    /// cache; `None` if there are only completed frees, which come from processing events.
+    /// Returns the position after the first run of releases in the positions `from..until`, which
+    /// comes from emptying the cache; `None` if there are only completed frees, which come from
+    /// processing events.
     pub(super) fn cache_release_end(entries: &[Entry], from: usize, until: usize) -> Option<usize> {
         let released = (from..until).find(|&position| is_release(&entries[position].kind))?;
         let site = site_of(&entries[released].kind);

@@ -135,8 +135,8 @@ impl History {
         self.start.segments().len() == 0
     }
 
-    /// Returns the history from the position where the state becomes certain, if that is after
-    /// `at`.
+    /// Returns the history from the position where the state becomes certain; `None` if that is not
+    /// after the position `at`.
     pub(super) fn after_uncertain_start(&self, at: usize) -> Option<Self> {
         let (position, state) = self.certain_start.as_ref().filter(|&&(position, _)| at < position)?;
         Some(Self::new(self.device, self.total_bytes, (**state).clone(), self.entries[*position..].to_vec()))
@@ -205,6 +205,8 @@ impl History {
 }
 
 impl HistoryBuilder {
+    /// Appends an entry to the present part, unless it is a memory sample or a mark, which are no
+    /// decisions of the allocator.
     fn add(&mut self, entry: Entry) {
         let is_decision = !matches!(entry.kind, EventKind::MemorySample { .. } | EventKind::Mark { .. });
         if let (true, Some((_, entries))) = (is_decision, self.parts.last_mut()) {
@@ -218,6 +220,7 @@ impl HistoryBuilder {
         }
     }
 
+    /// Returns the history of each part; empty parts are left out unless there is only one.
     fn into_histories(self) -> impl Iterator<Item = History> {
         let Self { device, total_bytes, mut parts, .. } = self;
         if parts.len() > 1 {
@@ -227,6 +230,8 @@ impl HistoryBuilder {
     }
 }
 
+/// Returns the frees that the next entry does not complete: the position of the request, and that
+/// of the completion (a unique number past the last entry if there is none).
 fn deferred_frees(entries: &[Entry]) -> HashMap<usize, usize> {
     let mut pending: HashMap<u64, usize> = HashMap::new();
     let mut deferred = HashMap::new();
@@ -254,6 +259,8 @@ fn deferred_frees(entries: &[Entry]) -> HashMap<usize, usize> {
     deferred
 }
 
+/// Returns the private pools that allocated blocks name: the last position of consecutive requests
+/// on a stream that use the same pool, the stream, and the pool.
 fn named_pools(entries: &[Entry]) -> Vec<(usize, StreamId, MempoolId)> {
     let mut named: Vec<(usize, StreamId, MempoolId)> = Vec::new();
     for (position, entry) in entries.iter().enumerate() {
@@ -272,8 +279,9 @@ fn named_pools(entries: &[Entry]) -> Vec<(usize, StreamId, MempoolId)> {
 }
 
 impl History {
-    /// Returns the history with private pools assigned to segments whose pool the recording does
-    /// not name; `unnamed_pools` of them are new.
+    /// Returns the history with the private pools `owners` assigned to segments whose pool the
+    /// recording does not name; `unnamed_pools` of the private pools are named nowhere in the
+    /// recording.
     pub(super) fn with_owners(&self, owners: &HashMap<SegmentIndex, MempoolId>, unnamed_pools: usize) -> Self {
         let mut entries = self.entries.clone();
         name_owners(&self.start, &mut entries, owners);
@@ -281,7 +289,8 @@ impl History {
         Self { unnamed_pools, names_pools_of_freed_segments: true, ..named }
     }
 
-    /// Returns the named private pool that the next such request on `stream` after `position` uses.
+    /// Returns the private pool named by the next request on `stream` after `position` that names
+    /// one, or `None`.
     pub(super) fn next_named_pool(&self, position: usize, stream: StreamId) -> Option<MempoolId> {
         let from = self.named_pools.partition_point(|&(last, ..)| last <= position);
         let next = self.named_pools[from..].iter().find(|&&(_, named_on, _)| named_on == stream);
@@ -294,6 +303,7 @@ impl History {
     /// The address space above the highest page decides which of two free blocks can grow further,
     /// so the estimate should be close.
     pub(super) fn address_bytes(&self, page_bytes: u64) -> u64 {
+        /// The address range in bytes if no two expandable segments show a limit.
         const UNLIMITED: u64 = 1 << 40;
         let &SegmentTracker { min_spacing_bytes, max_span_bytes, .. } = &self.tracker;
         let limit = min_spacing_bytes.unwrap_or(UNLIMITED).min(UNLIMITED);

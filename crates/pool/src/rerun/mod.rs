@@ -29,6 +29,7 @@ mod pool_evidence;
 mod private_pool_tracker;
 mod reconstruct;
 mod recorded_device;
+mod search_state;
 mod segment_tracker;
 mod simulate;
 mod start_blocks;

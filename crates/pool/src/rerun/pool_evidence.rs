@@ -18,9 +18,10 @@ use crate::size;
 pub(super) const NOT_BOTH_DEFAULT: u8 = 1;
 /// Flag: two segments cannot both belong to the same private pool.
 pub(super) const NOT_ONE_PRIVATE: u8 = 2;
+/// Flags: two segments cannot belong to the same pool, whichever it is.
 const DIFFERENT: u8 = NOT_BOTH_DEFAULT | NOT_ONE_PRIVATE;
 
-/// The evidence about one segment.
+/// What the history shows about the pool of one segment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SegmentEvidence {
     /// Its pool, if the recording names it.
@@ -35,7 +36,7 @@ pub(super) struct SegmentEvidence {
     pub(super) runs: Vec<usize>,
 }
 
-/// The evidence about all segments.
+/// What the history shows about the pools of all segments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PoolEvidence {
     /// Indexed by segment.
@@ -44,7 +45,7 @@ pub(super) struct PoolEvidence {
     pub(super) runs: Vec<Vec<SegmentIndex>>,
 }
 
-/// A free block of an ordinary segment.
+/// A free block of an ordinary (not expandable) segment.
 #[derive(Clone, Copy, Debug)]
 struct FreeBlock {
     size: u64,
@@ -53,7 +54,7 @@ struct FreeBlock {
     since: usize,
 }
 
-/// A released range of memory.
+/// A range of memory that a segment returned to the driver.
 #[derive(Clone, Copy, Debug)]
 struct ReleasedRange {
     segment: SegmentIndex,
@@ -61,7 +62,7 @@ struct ReleasedRange {
     size: u64,
 }
 
-/// Follows the memory of a history and collects evidence.
+/// Follows the memory of a history and collects evidence on which segments belong to the same pool.
 struct EvidenceCollector<'h> {
     settings: &'h Settings,
     tracker: SegmentTracker,
@@ -107,11 +108,14 @@ impl PoolEvidence {
     }
 }
 
-/// Limits of the comparisons for one entry. Exceeding them only loses evidence.
+/// The most better-fitting free blocks to compare for one request. Exceeding the limit only loses
+/// evidence.
 const MAX_BETTER_FITS: usize = 64;
+/// The most released segments to compare in one run. Exceeding the limit only loses evidence.
 const MAX_RELEASED: usize = 256;
 
 impl EvidenceCollector<'_> {
+    /// Adds the blocks and free blocks of the ordinary segments before the first entry.
     fn add_start_state(&mut self, history: &History) {
         for recorded in history.start.segments().filter(|recorded| !recorded.expandable) {
             let Some(segment) = self.tracker.containing(recorded.address) else { continue };
@@ -124,6 +128,7 @@ impl EvidenceCollector<'_> {
         }
     }
 
+    /// Follows all entries of the history and collects their evidence.
     fn add_entries(&mut self, history: &History) {
         // The end of the calls before the present one, and whether blocks may have become free
         // since.
@@ -178,11 +183,13 @@ impl EvidenceCollector<'_> {
         self.end_run(&run);
     }
 
+    /// Records which segment served the requests of the stream before this one was created.
     fn segment_created(&mut self, segment: SegmentIndex) {
         let stream = self.tracker.segments[segment].stream;
         self.segments[segment].before = self.last_used.get(&stream).copied();
     }
 
+    /// Adds a free block, which begins at `address`.
     fn insert(&mut self, address: u64, free: FreeBlock) {
         let segment = &self.tracker.segments[free.segment];
         self.by_fit.entry((segment.stream, segment.pool.kind)).or_default().insert((free.size, address));
@@ -192,6 +199,7 @@ impl EvidenceCollector<'_> {
         self.free.insert(address, free);
     }
 
+    /// Removes and returns the free block that begins at `address`; `None` if there is none.
     fn remove(&mut self, address: u64) -> Option<FreeBlock> {
         let free = self.free.remove(&address)?;
         self.spanning.remove(&address);
@@ -202,7 +210,9 @@ impl EvidenceCollector<'_> {
         Some(free)
     }
 
-    /// Records an allocated block. Its request started at `call_start` at the earliest.
+    /// Records that a block was allocated for a request of `requested` bytes. The request started
+    /// at the position `call_start` at the earliest; `waited` if blocks may have become free while
+    /// it waited.
     fn block_allocated(
         &mut self,
         address: u64,
@@ -237,7 +247,10 @@ impl EvidenceCollector<'_> {
         self.live.insert(address, size);
     }
 
-    /// Records that free blocks which fit the request better belong to other pools.
+    /// Records that free blocks which fit the request better belong to other pools than the segment
+    /// `index`. `chosen` is size and address of the free block that was used, `is_new` if its
+    /// segment was created for the request, `size` the block size to find, and blocks are
+    /// considered that have been free since before the position `seen_until`.
     fn compare_better_fits(
         &mut self,
         index: SegmentIndex,
@@ -265,8 +278,8 @@ impl EvidenceCollector<'_> {
         better.into_iter().for_each(|other| self.add_difference(index, other, DIFFERENT));
     }
 
-    /// Records that other expandable segments of the same stream and size class belong to other
-    /// pools: a pool has one such segment as long as it has addresses left.
+    /// Records that other expandable segments of the stream and size class of segment `index`
+    /// belong to other pools: a pool has one such segment as long as it has addresses left.
     fn compare_expandable(&mut self, index: SegmentIndex) {
         let segment = self.tracker.segments[index];
         let is_same_kind = |other: &&SegmentIndex| {
@@ -278,6 +291,8 @@ impl EvidenceCollector<'_> {
         others.into_iter().for_each(|other| self.add_difference(index, other, DIFFERENT));
     }
 
+    /// Records that two segments belong to different pools; `exclusion` are the flags that say in
+    /// which sense. Does nothing if the recording names the pools of both.
     fn add_difference(&mut self, one: SegmentIndex, other: SegmentIndex, exclusion: u8) {
         let is_known = |index: SegmentIndex| self.segments[index].owner.is_some();
         if one == other || (is_known(one) && is_known(other)) {
@@ -289,6 +304,8 @@ impl EvidenceCollector<'_> {
         }
     }
 
+    /// Makes the block at `address`, whose free the entry at `position` completes, a free block,
+    /// merged with its free neighbors.
     fn free_completed(&mut self, address: u64, position: usize) {
         let Some(mut size) = self.live.remove(&address) else { return };
         let Some(segment) = self.tracker.containing(address) else { return };
@@ -308,7 +325,8 @@ impl EvidenceCollector<'_> {
         self.insert(start, FreeBlock { size, segment, since: position });
     }
 
-    /// Evaluates a run of released ranges.
+    /// Collects the evidence from ranges that consecutive entries released: the pools' order of
+    /// release, and which free segments they kept.
     fn end_run(&mut self, run: &[ReleasedRange]) {
         for released in run {
             self.remove(released.address);
@@ -339,7 +357,8 @@ impl EvidenceCollector<'_> {
         self.runs.push(order);
     }
 
-    /// Returns whether one pool would release `one` before `other`.
+    /// Returns true if one pool would release `one` before `other`. `is_default` if it is the
+    /// default pool, whose order differs from that of private pools.
     fn is_release_order(&self, one: &ReleasedRange, other: &ReleasedRange, is_default: bool) -> bool {
         let key = |released: &ReleasedRange| {
             let segment = &self.tracker.segments[released.segment];

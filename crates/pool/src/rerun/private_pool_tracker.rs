@@ -13,7 +13,7 @@ use super::cursor::{is_unnamed, unnamed_pool};
 use super::entry::Entry;
 use super::history::History;
 
-/// The private pools at a position of a history.
+/// The private pools and their segments at a position of a history.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PrivatePoolTracker {
     /// The end and owner of the segments of private pools, by first address.
@@ -59,14 +59,15 @@ impl PrivatePoolTracker {
         self.has_private_pools
     }
 
-    /// Returns the private pool that owns the segment at `address`.
+    /// Returns the private pool that owns the segment that contains `address`; `None` for the
+    /// default pool and outside of segments.
     pub(super) fn owner_of_segment(&self, address: u64) -> Option<MempoolId> {
         let (_, &(end, owner)) = self.segments.range(..=address).next_back()?;
         (address < end).then_some(owner)
     }
 
-    /// Returns the owner of a block in an existing segment, which may be more than the entry
-    /// records.
+    /// Returns the owner of the segment that contains a block, or `recorded`, the owner in its
+    /// entry, which may lack the private pool.
     pub(super) fn owner_of_block(&self, address: u64, recorded: MempoolId) -> MempoolId {
         if !self.has_private_pools || recorded != MempoolId::default() {
             return recorded;
@@ -88,8 +89,8 @@ impl PrivatePoolTracker {
         candidates
     }
 
-    /// Records that a request uses a pool. Returns false if it cannot, because the pool's capture
-    /// has ended.
+    /// Records that a request on `stream` uses the pool `owner`. Returns false if it cannot,
+    /// because the pool's capture has ended.
     pub(super) fn record_request(&mut self, stream: StreamId, owner: MempoolId) -> bool {
         if owner != MempoolId::default() {
             self.has_private_pools = true;
@@ -113,11 +114,13 @@ impl PrivatePoolTracker {
         true
     }
 
+    /// Returns true for a private pool that the recording does not name and that was inferred while
+    /// reading.
     fn is_inferred(&self, owner: MempoolId) -> bool {
         is_unnamed(owner) && owner <= unnamed_pool(self.initial_unnamed_pools)
     }
 
-    /// Applies the segments that entries allocated and released.
+    /// Applies the segments that entries allocated, for the pool `owner`, and released.
     pub(super) fn apply(&mut self, entries: &[Entry], owner: MempoolId) {
         if !self.has_private_pools {
             return;
@@ -137,6 +140,7 @@ impl PrivatePoolTracker {
         }
     }
 
+    /// Removes the addresses `from..until` from the segments of private pools.
     fn remove_range(&mut self, from: u64, until: u64) {
         while let Some((&start, &(end, owner))) = self.segments.range(..until).next_back()
             && end > from
@@ -170,7 +174,8 @@ impl PrivatePoolTracker {
         released
     }
 
-    /// Returns the private pool of the first segment that these entries released.
+    /// Returns the private pool of the first segment that these entries released; `None` if that is
+    /// the default pool's, or none was released.
     pub(super) fn first_released_pool(&self, entries: &[Entry]) -> Option<MempoolId> {
         if !self.has_private_pools {
             return None;
@@ -182,8 +187,8 @@ impl PrivatePoolTracker {
         self.owner_of_segment(first?)
     }
 
-    /// Returns how many of these entries one emptied cache can have caused: first segments of the
-    /// default pool, then of private pools.
+    /// Returns how many of these entries, from the first on, one call that emptied the cache can
+    /// have caused: first segments of the default pool, then of private pools.
     pub(super) fn single_empty_cache_len(&self, entries: &[Entry]) -> usize {
         if !self.has_private_pools {
             return entries.len();

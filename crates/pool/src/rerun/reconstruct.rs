@@ -15,55 +15,28 @@ use super::entry_group::{EntryGroup, Interpretation};
 use super::history::History;
 use super::private_pool_tracker::PrivatePoolTracker;
 use super::recorded_device::RecordedDevice;
+use super::search_state::{BranchPoint, COPY_COST, SearchState};
 use crate::device::DeviceError;
 use crate::error::AllocateError;
 use crate::pool::{Origin, Pool};
 use crate::private_pools::CaptureFilter;
 use crate::settings::Settings;
 
-/// The most blocks in all saved copies of the pool together.
+/// The most blocks in all copies of the pool together that are saved for backtracking.
 const MAX_SAVED_BLOCKS: u64 = 4 << 20;
-/// Limits of backtracking: each entry of the history may be read again this often on average, and
-/// short histories may read this many entries again.
+/// Limit of backtracking: each entry of the history may be read again this often on average.
 const MAX_RETRIES_PER_ENTRY: u64 = 4;
+/// Entries that may be read again in any history, however short.
 const MIN_RETRIED_ENTRIES: u64 = 100_000;
-/// The cost of copying a pool in addition to its blocks, in blocks.
-const COPY_COST: u64 = 2_000;
-/// The initial copy budget, in copies, and what each entry adds to it, in blocks.
+/// The initial budget for copies of an empty pool, in copies.
 const FIRST_COPIES: u64 = 256;
+/// What each entry read adds to the budget for copies, in blocks.
 const BLOCKS_PER_ENTRY: u64 = 16;
 
 /// The error for a history whose first memory state is not one that the allocator can have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the recording begins with an impossible memory state: {0}")]
 pub struct StartStateError(#[source] DeviceError);
-
-/// The pool at one position of the history, with everything needed to continue from there.
-#[derive(Clone, Debug)]
-struct SearchState<'h> {
-    pool: Pool<RecordedDevice<'h>>,
-    private_pools: PrivatePoolTracker,
-    calls: u64,
-    /// The length of the log, and the largest fragmentation after any of its calls.
-    logged_calls: usize,
-    peak_fragmentation: f64,
-}
-
-impl SearchState<'_> {
-    /// Returns the cost of a copy, in blocks.
-    fn copy_cost(&self) -> u64 {
-        2 * self.pool.counters.active() + COPY_COST
-    }
-}
-
-/// A position to return to if the present interpretation fails.
-#[derive(Debug)]
-struct BranchPoint<'h> {
-    state: SearchState<'h>,
-    group: EntryGroup,
-    /// The untried interpretations, the next one last.
-    interpretations: Vec<Interpretation>,
-}
 
 /// Reconstructs the calls of one history.
 #[derive(Debug)]
@@ -129,7 +102,7 @@ impl<'h> Reconstructor<'h> {
         })
     }
 
-    /// Reads to the end, or until no interpretation is left.
+    /// Reads entries to the end, or until no interpretation is left to try.
     pub(super) fn run(&mut self) {
         while self.cursor.position() < self.entries.len() {
             let before = self.cursor.position();
@@ -153,18 +126,23 @@ impl<'h> Reconstructor<'h> {
         retry_budget_of(self.history) - self.retry_budget + self.cursor.position() as u64 + 1
     }
 
+    /// Returns the mismatch that ended the interpretation which explained most entries; `None` if
+    /// all entries were explained.
     pub(super) fn mismatch(&self) -> Option<&Mismatch> {
         self.furthest_mismatch.as_ref()
     }
 
+    /// Returns the number of calls so far.
     pub(super) fn calls(&self) -> u64 {
         self.state.calls
     }
 
+    /// Returns the number of private pools that the recording does not name.
     pub(super) fn unnamed_pools(&self) -> usize {
         self.state.private_pools.unnamed_pools
     }
 
+    /// Returns the pool as it is at the present position.
     pub(super) fn pool(&self) -> &Pool<RecordedDevice<'h>> {
         &self.state.pool
     }
@@ -179,7 +157,8 @@ impl<'h> Reconstructor<'h> {
         self.log.unwrap_or_default()
     }
 
-    /// Reads the entries that start at `at`, under their most likely interpretation.
+    /// Reads the entries that start at the position `at`, under their most likely interpretation.
+    /// Returns whether the pool made the recorded decisions.
     fn read_at(&mut self, at: usize) -> bool {
         self.cursor.seek(at, Assumptions::DEFAULT);
         match self.entries[at].kind {
@@ -205,7 +184,8 @@ impl<'h> Reconstructor<'h> {
         self.check_decisions(None)
     }
 
-    /// Returns whether the pool made the recorded decisions, up to `end` if that is known.
+    /// Returns true if the pool made the recorded decisions, up to the position `end` if that is
+    /// known.
     fn check_decisions(&mut self, end: Option<usize>) -> bool {
         if end.is_some_and(|end| self.cursor.position() != end) {
             self.cursor.record_mismatch(Outcome::Nothing);
@@ -217,6 +197,8 @@ impl<'h> Reconstructor<'h> {
         false
     }
 
+    /// Reads the group that starts at the position `at` under its most likely interpretation,
+    /// saving the others for later. Returns whether the pool made the recorded decisions.
     fn read_group(&mut self, at: usize) -> bool {
         let group = EntryGroup::at(self.entries, at);
         let owners = self.candidate_owners(&group);
@@ -234,7 +216,7 @@ impl<'h> Reconstructor<'h> {
         self.attempt(&group, &first)
     }
 
-    /// Saves a branch point with the given interpretations, most likely first.
+    /// Saves a branch point, here, to try the given interpretations (most likely first) later.
     fn save_interpretations(&mut self, group: EntryGroup, mut interpretations: Vec<Interpretation>) {
         interpretations.reverse();
         if !interpretations.is_empty() {
@@ -242,6 +224,7 @@ impl<'h> Reconstructor<'h> {
         }
     }
 
+    /// Adds a branch point, dropping the oldest ones if all copies together have too many blocks.
     fn save(&mut self, branch: BranchPoint<'h>) {
         self.saved_blocks += branch.state.copy_cost();
         self.branch_points.push_back(branch);
@@ -252,13 +235,16 @@ impl<'h> Reconstructor<'h> {
         }
     }
 
+    /// Takes the cost of a copy of the present state from the budget. Returns false, changing
+    /// nothing, if the budget does not suffice.
     fn spend_copy_budget(&mut self) -> bool {
         let left = self.copy_budget.checked_sub(self.state.copy_cost());
         self.copy_budget = left.unwrap_or(self.copy_budget);
         left.is_some()
     }
 
-    /// Returns the pools that a group's request may have used, most likely first.
+    /// Returns the pools (the default one or private ones) that a group's request may have used,
+    /// most likely first.
     fn candidate_owners(&self, group: &EntryGroup) -> Vec<MempoolId> {
         let private_pools = &self.state.private_pools;
         let Some(request) = group.request else { return vec![MempoolId::default()] };
@@ -288,7 +274,8 @@ impl<'h> Reconstructor<'h> {
         }
     }
 
-    /// Reads a group under one interpretation.
+    /// Reads a group under one interpretation. Returns whether the pool made the recorded
+    /// decisions.
     fn attempt(&mut self, group: &EntryGroup, interpretation: &Interpretation) -> bool {
         let mut owner = MempoolId::default();
         self.cursor.seek(group.start, Assumptions::DEFAULT);
@@ -325,7 +312,8 @@ impl<'h> Reconstructor<'h> {
         matches
     }
 
-    /// Returns to the last branch point with an untried interpretation that matches.
+    /// Returns to the last branch point with an untried interpretation that matches the recorded
+    /// decisions. Returns false if there is none.
     fn backtrack(&mut self) -> bool {
         while let Some(mut branch) = self.branch_points.pop_back() {
             self.saved_blocks -= branch.state.copy_cost();
@@ -350,7 +338,8 @@ impl<'h> Reconstructor<'h> {
         false
     }
 
-    /// Reads a call that the program made before a request.
+    /// Makes the call before a request that the entries from the position `from` on, before
+    /// `until`, show: emptying the cache or processing events.
     fn read_earlier_call(&mut self, from: usize, until: usize) {
         let sink = &mut DecisionChecker(Rc::clone(&self.cursor));
         match EntryGroup::cache_release_end(self.entries, from, until) {
@@ -384,7 +373,7 @@ impl<'h> Reconstructor<'h> {
         }
     }
 
-    /// Empties a private pool, as when the program destroys a `MemPool`.
+    /// Releases the cached memory of a private pool, as when the program destroys a `MemPool`.
     fn empty_pool(&mut self, owner: MempoolId) {
         let sink = &mut DecisionChecker(Rc::clone(&self.cursor));
         if let Err(error) = self.state.pool.empty_private_pool(owner, Origin::default(), sink) {
@@ -393,8 +382,8 @@ impl<'h> Reconstructor<'h> {
         self.log_call(Call::EmptyPool(owner));
     }
 
-    /// Releases the private pools whose segments these entries release: the program must have
-    /// released them before, which leaves no entry.
+    /// Removes the last user of the private pools whose segments the entries at the positions
+    /// `from..until` release: the program must have done so before, which leaves no entry.
     fn release_pools(&mut self, from: usize, until: usize) {
         for owner in self.state.private_pools.pools_released_by(&self.entries[from..until]) {
             self.state.private_pools.created.remove(&owner);
@@ -405,7 +394,8 @@ impl<'h> Reconstructor<'h> {
         }
     }
 
-    /// Makes the free at `at`, completed at once or at the position `completion`.
+    /// Frees the block at `address`, as the entry at the position `at` says; the free is completed
+    /// at once, or at the position `completion`.
     fn free(&mut self, at: usize, address: u64, completion: Option<usize>) {
         let sink = &mut DecisionChecker(Rc::clone(&self.cursor));
         let pool = &mut self.state.pool;
@@ -421,7 +411,7 @@ impl<'h> Reconstructor<'h> {
         });
     }
 
-    /// Makes the request that the entry at `at` ends.
+    /// Makes the request that the entry at the position `at` ends, from the pool `owner`.
     fn request(&mut self, at: usize, owner: MempoolId, assumptions: Assumptions) {
         let (bytes, stream) = match self.entries[at].kind {
             EventKind::BlockAllocated { requested, stream, .. } | EventKind::OutOfMemory { requested, stream, .. } => {
@@ -444,6 +434,8 @@ impl<'h> Reconstructor<'h> {
         self.log_call(Call::Request { at, owner, events_pass: assumptions.events_pass });
     }
 
+    /// Makes a request for `bytes` from the pool `owner`; with `other_capture`, while another
+    /// stream is being captured.
     fn allocate(
         &mut self,
         bytes: u64,
@@ -471,6 +463,8 @@ impl<'h> Reconstructor<'h> {
         allocated.map(drop)
     }
 
+    /// Adds a call to the log, ending at the present position, and measures the fragmentation after
+    /// it. Does nothing if calls are not logged.
     fn log_call(&mut self, call: Call) {
         if let Some(log) = &mut self.log {
             log.push(call, self.cursor.position());

@@ -28,15 +28,19 @@ impl<'h> RecordedDevice<'h> {
         Self { cursor, address_bytes, used_bytes, refused_bytes: None }
     }
 
-    /// Returns the largest capacity with which every refusal still occurs; `None` without refusals.
+    /// Returns the largest capacity, in bytes, with which the device would still refuse everything
+    /// that it refused; `None` without refusals.
     pub(super) fn capacity_bytes(&self) -> Option<u64> {
         self.refused_bytes.map(|bytes| bytes.saturating_sub(1))
     }
 
+    /// Counts memory as used.
     fn use_bytes(&mut self, bytes: u64) {
         self.used_bytes = self.used_bytes.saturating_add(bytes);
     }
 
+    /// Returns the error for a refusal of `bytes`, and remembers how much memory would have been
+    /// used.
     fn refuse(&mut self, bytes: u64) -> DeviceError {
         let total = self.used_bytes.saturating_add(bytes);
         self.refused_bytes = Some(self.refused_bytes.map_or(total, |before| before.min(total)));
@@ -45,6 +49,7 @@ impl<'h> RecordedDevice<'h> {
     }
 }
 
+/// Returns the event that stands for all work on `stream`; each stream has only one.
 fn event_of(stream: StreamId) -> StreamEvent {
     StreamEvent(stream.0)
 }

@@ -31,7 +31,7 @@ pub(super) struct TrackedSegment {
     mapped_bytes: u64,
 }
 
-/// The segments up to a position of a history.
+/// All segments of a history up to a position, and which of them exist there.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SegmentTracker {
     pub(super) segments: Vec<TrackedSegment>,
@@ -120,17 +120,19 @@ impl SegmentTracker {
         self.live.values().copied()
     }
 
-    /// Returns the segment that contains `address`.
+    /// Returns the existing segment that contains `address`, or `None`.
     pub(super) fn containing(&self, address: u64) -> Option<SegmentIndex> {
         self.touching(address).filter(|&index| address < self.segments[index].end)
     }
 
-    /// Returns the segment that contains `address` or ends there.
+    /// Returns the existing segment that contains `address` or ends there, or `None`.
     fn touching(&self, address: u64) -> Option<SegmentIndex> {
         let (_, &index) = self.live.range(..=address).next_back()?;
         (address <= self.segments[index].end).then_some(index)
     }
 
+    /// Adds a segment of `size` bytes at `start`, which the entry at the position `created_at`
+    /// created; `None` if it existed before the history.
     fn insert(
         &mut self,
         (stream, pool): (StreamId, PoolKey),
@@ -164,6 +166,8 @@ impl SegmentTracker {
         index
     }
 
+    /// Extends the span of an expandable segment by a newly mapped range of `size` bytes at
+    /// `address`.
     fn grow(&mut self, index: SegmentIndex, address: u64, size: u64) {
         let tracked = &mut self.segments[index];
         tracked.end = tracked.end.max(address.saturating_add(size));
@@ -179,6 +183,8 @@ impl TrackedSegment {
         self.end - self.start
     }
 
+    /// Returns true for an expandable segment into which memory may be mapped for requests on
+    /// `stream` from `pool`; an owner that is not recorded matches any.
     fn may_belong_to(&self, stream: StreamId, pool: PoolKey) -> bool {
         let default = MempoolId::default();
         let same_owner = self.pool.owner == pool.owner || self.pool.owner == default || pool.owner == default;
@@ -186,7 +192,8 @@ impl TrackedSegment {
     }
 }
 
-/// Writes the owners of segments into their entries, where an entry names no private pool.
+/// Writes the owners of segments into the entries of their blocks and memory, where an entry names
+/// no private pool.
 pub(super) fn name_owners(start: &DeviceState, entries: &mut [Entry], owners: &HashMap<SegmentIndex, MempoolId>) {
     let mut tracker = SegmentTracker::new(start);
     for (position, entry) in entries.iter_mut().enumerate() {

@@ -172,7 +172,7 @@ fn recorded_summary(history: &History) -> RunSummary {
     summary
 }
 
-/// A simulation in progress.
+/// A simulation in progress: the calls, the pool that they run through, and the blocks they hold.
 struct SimulationRun<'s> {
     pool: Pool<AddressReplayDevice>,
     sequence: &'s CallSequence,
@@ -182,6 +182,7 @@ struct SimulationRun<'s> {
 }
 
 impl SimulationRun<'_> {
+    /// Makes the call that a step describes.
     #[inline]
     fn execute(&mut self, step: Step) {
         let (origin, sink) = (Origin::default(), &mut NullSink);
@@ -230,6 +231,8 @@ impl SimulationRun<'_> {
         self.peak_fragmentation = self.peak_fragmentation.max(self.pool.fragmentation());
     }
 
+    /// Makes a request for `bytes` from the private pool `owner`, creating the pool if it does not
+    /// exist.
     #[cold]
     fn allocate_in(
         &mut self,

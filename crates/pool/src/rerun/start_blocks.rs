@@ -15,7 +15,7 @@ use super::history::History;
 use crate::settings::Settings;
 use crate::size::{self, MIN_BLOCK_BYTES, SMALL_REQUEST_BYTES};
 
-/// How many corrections are tried. Each reads the history again from the start.
+/// The most corrections of the start state to try. Each reads the history again from the start.
 const MAX_CORRECTIONS: usize = 64;
 
 /// Returns the history with the smallest enlargement of a start block under which the pool could

@@ -16,19 +16,20 @@ use super::reconstruct::Reconstructor;
 use super::segment_tracker::SegmentIndex;
 use crate::settings::Settings;
 
-/// The most private pools to assign. No known history needs more, and each number of pools is a
-/// search of its own.
+/// The most private pools to assign to segments. No known history needs more, and each number of
+/// pools is a search of its own.
 const MAX_POOLS: usize = 12;
-/// The cost limit of a search for one number of pools, in comparisons of segments.
+/// The most comparisons of segments in a search for one number of pools.
 const MAX_COMPARISONS: u64 = 1 << 18;
 /// How often a history may be read, as entries read per entry of the history; at least
-/// `MIN_READ_ENTRIES` may be read.
+/// [`MIN_READ_ENTRIES`] may be read.
 const MAX_READS: u64 = 8;
+/// Entries that may be read for any history, however short.
 const MIN_READ_ENTRIES: u64 = 50_000;
-/// The most assignments to try for each number of pools.
+/// The most assignments of segments to pools to try for each number of pools.
 const MAX_ASSIGNMENTS: usize = 4;
 
-/// A search for assignments of segments to pools.
+/// A search for private pools of the segments whose pool the recording does not name.
 struct AssignmentSearch<'e> {
     evidence: &'e PoolEvidence,
     /// The segments without a known pool, in the order of creation.
@@ -79,7 +80,8 @@ impl<'e> AssignmentSearch<'e> {
         Self { evidence, unknown, owners, named, comparisons: MAX_COMPARISONS }
     }
 
-    /// Returns assignments that use exactly `pools` unnamed private pools.
+    /// Returns assignments of segments to private pools that use exactly `pools` unnamed pools and
+    /// that the evidence does not exclude.
     fn assignments(&mut self, pools: usize) -> Vec<HashMap<SegmentIndex, MempoolId>> {
         let mut assignments = Vec::new();
         // For each segment up to the present one, the pools left to try (the next one last) and the
@@ -109,8 +111,8 @@ impl<'e> AssignmentSearch<'e> {
         assignments
     }
 
-    /// Assigns the next candidate pool to the last segment that has one. Returns the number of
-    /// unnamed pools then in use.
+    /// Tries the next candidate pool of the last segment that has one left. Returns the number of
+    /// unnamed pools then in use; `None` if no candidate is left.
     fn advance(&mut self, open: &mut Vec<(Vec<MempoolId>, usize)>) -> Option<usize> {
         loop {
             let segment = self.unknown[open.len().checked_sub(1)?];
@@ -132,8 +134,9 @@ impl<'e> AssignmentSearch<'e> {
         }
     }
 
-    /// Returns the pools to try for a segment, most likely last. The most likely ones are those
-    /// used by the requests of its stream before and after it.
+    /// Returns the pools to try for a segment, most likely last: with `used` of `pools` unnamed
+    /// pools in use. The most likely ones are those used by the requests of its stream before and
+    /// after it.
     fn candidates(&self, segment: SegmentIndex, used: usize, pools: usize) -> Vec<MempoolId> {
         let SegmentEvidence { before, after, .. } = self.evidence.segments[segment];
         let neighbors = [before, after].into_iter().flatten().filter_map(|neighbor| self.owners[neighbor]);
@@ -149,6 +152,8 @@ impl<'e> AssignmentSearch<'e> {
         candidates
     }
 
+    /// Returns true if the evidence allows that a segment belongs to the pool `owner`, given the
+    /// assignments so far.
     fn may_belong_to(&self, segment: SegmentIndex, owner: MempoolId) -> bool {
         let exclusion = if owner == MempoolId::default() { NOT_BOTH_DEFAULT } else { NOT_ONE_PRIVATE };
         let evidence = &self.evidence.segments[segment];
@@ -159,8 +164,8 @@ impl<'e> AssignmentSearch<'e> {
             && evidence.runs.iter().all(|&run| self.is_contiguous_in_run(&self.evidence.runs[run], segment, owner))
     }
 
-    /// Returns whether each pool's segments are consecutive in a run if `segment` belongs to
-    /// `owner`.
+    /// Returns true if each pool's segments are consecutive in a run of releases if `segment`
+    /// belongs to `owner`.
     fn is_contiguous_in_run(&self, run: &[SegmentIndex], segment: SegmentIndex, owner: MempoolId) -> bool {
         let Some(position) = run.iter().position(|&it| it == segment) else { return true };
         let (below, above) = (&run[..position], &run[position + 1..]);

@@ -24,7 +24,7 @@ pub(crate) fn read_pool(reader: &mut Reader<'_>) -> Result<PoolKey, PayloadError
     Ok(PoolKey { kind, owner })
 }
 
-/// Returns the byte that stands for a stage.
+/// Returns the byte that a recording stores for the stage of a mark or annotation.
 pub(crate) const fn stage_code(stage: AnnotationStage) -> u8 {
     match stage {
         AnnotationStage::Instant => 0,
@@ -33,7 +33,7 @@ pub(crate) const fn stage_code(stage: AnnotationStage) -> u8 {
     }
 }
 
-/// Reads a byte that [`stage_code`] returned.
+/// Reads a byte that [`stage_code`] returned; an error if it is unknown.
 pub(crate) fn read_stage(reader: &mut Reader<'_>) -> Result<AnnotationStage, PayloadError> {
     Ok(match reader.byte()? {
         0 => AnnotationStage::Instant,
@@ -43,7 +43,7 @@ pub(crate) fn read_stage(reader: &mut Reader<'_>) -> Result<AnnotationStage, Pay
     })
 }
 
-/// Reads a device number.
+/// Reads a device number, which must fit in 16 bits.
 pub(crate) fn read_device(reader: &mut Reader<'_>) -> Result<DeviceId, PayloadError> {
     let number = reader.u64()?;
     u16::try_from(number).map(DeviceId).map_err(|_| reader.payload_error("device number above 16 bits"))

@@ -7,20 +7,24 @@ pub(super) const MAX_EVENTS: u32 = 1 << 16;
 /// The most decompressed bytes that a reader accepts in the columns of one chunk of events.
 pub(super) const MAX_COLUMNS_LEN: usize = 4 << 20;
 
-/// Flag: some time is before the one that precedes it, so time differences are zigzag-encoded.
+/// Flag: the time of some event is before that of the event that precedes it, so time differences
+/// are zigzag-encoded.
 pub(super) const TIME_GOES_BACK: u8 = 1;
 /// Flag: no event of the chunk contradicts the memory state before it.
 pub(super) const CONSISTENT: u8 = 2;
 
-/// Number of columns.
+/// Number of columns of a chunk of events.
 pub(super) const COLUMNS: usize = 12;
 
 /// Codes of the operations.
 pub(super) mod operation {
+    /// A block was allocated.
     pub(crate) const ALLOCATED: u8 = 0;
-    /// A free requested and completed by two consecutive events.
+    /// A free was requested and completed by two consecutive events.
     pub(crate) const FREED: u8 = 1;
+    /// A free was requested; its completion is another operation.
     pub(crate) const FREE_REQUESTED: u8 = 2;
+    /// A free that an earlier operation requested was completed.
     pub(crate) const FREE_COMPLETED: u8 = 3;
     /// Any other event; its fields are in [`OTHER_EVENTS`](super::column::OTHER_EVENTS).
     pub(crate) const OTHER: u8 = 4;
@@ -28,20 +32,20 @@ pub(super) mod operation {
 
 /// Ids of the columns.
 pub(super) mod column {
-    /// One byte per operation.
+    /// Per operation: its code, one byte.
     pub(crate) const OPERATIONS: u8 = 0;
     /// Per operation: time since the previous event, in time units.
     pub(crate) const TIMES: u8 = 1;
     /// Per `FREED`: time from the free request to its completion, in time units.
     pub(crate) const COMPLETION_DELAYS: u8 = 2;
-    /// Per allocation: the number of its shape in the table.
+    /// Per allocation: the number (from 0) of its shape in [`SHAPE_TABLE`].
     pub(crate) const SHAPES: u8 = 3;
     /// Per allocation: how many candidates ago its address became a candidate (from 1); 0 if it is
     /// not one of the last 255 candidates.
     pub(crate) const ADDRESS_CANDIDATES: u8 = 4;
     /// Per allocation without a candidate: its address, as the difference to the previous value.
     pub(crate) const ADDRESSES: u8 = 5;
-    /// Per allocation: its site.
+    /// Per allocation: the number of its site.
     pub(crate) const SITES: u8 = 6;
     /// Per free: how many allocations ago the block was allocated (from 1); 0 if it was not
     /// allocated in this chunk.
@@ -49,7 +53,7 @@ pub(super) mod column {
     /// Per free of a block from before the chunk: its device, and its address as the difference to
     /// the previous value.
     pub(crate) const OLDER_BLOCKS: u8 = 8;
-    /// Per free: its site.
+    /// Per free: the number of its site.
     pub(crate) const FREE_SITES: u8 = 9;
     /// The table of shapes: device, stream, pool, requested size, size − requested size.
     pub(crate) const SHAPE_TABLE: u8 = 10;
@@ -57,7 +61,7 @@ pub(super) mod column {
     pub(crate) const OTHER_EVENTS: u8 = 11;
 }
 
-/// The fields that many allocations of a chunk share.
+/// The fields that many allocations of a chunk share: everything but time, address and site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct AllocationShape {
     pub(super) device: DeviceId,
@@ -67,7 +71,8 @@ pub(super) struct AllocationShape {
     pub(super) size: u64,
 }
 
-/// The last 255 likely addresses of the next allocation.
+/// The last 255 likely addresses of the next allocation: ends of allocated blocks, and addresses of
+/// freed ones.
 #[derive(Clone, Debug)]
 pub(super) struct AddressCandidates {
     ring: [u64; 256],
@@ -87,13 +92,15 @@ impl AddressCandidates {
         self.count = 0;
     }
 
+    /// Adds the newest candidate; only the last 255 can be found.
     #[inline]
     pub(super) fn push(&mut self, address: u64) {
         self.ring[self.count % 256] = address;
         self.count += 1;
     }
 
-    /// Returns the candidate added `ago` candidates ago; 1 is the newest.
+    /// Returns the candidate added `ago` candidates ago, 1 for the newest; `None` if fewer were
+    /// added.
     #[inline]
     pub(super) fn get(&self, ago: u8) -> Option<u64> {
         let index = self.count.checked_sub(usize::from(ago))?;

@@ -5,13 +5,21 @@ use crate::event::{DeviceId, Event, EventKind, StreamId};
 use crate::site::{SiteId, StringId};
 use crate::varint::{self, PayloadError, Reader};
 
+/// Code of [`EventKind::SegmentAllocated`].
 const SEGMENT_ALLOCATED: u8 = 0;
+/// Code of [`EventKind::SegmentMapped`].
 const SEGMENT_MAPPED: u8 = 1;
+/// Code of [`EventKind::SegmentFreed`].
 const SEGMENT_FREED: u8 = 2;
+/// Code of [`EventKind::SegmentUnmapped`].
 const SEGMENT_UNMAPPED: u8 = 3;
+/// Code of [`EventKind::OutOfMemory`].
 const OUT_OF_MEMORY: u8 = 4;
+/// Code of [`EventKind::MemorySample`].
 const MEMORY_SAMPLE: u8 = 5;
+/// Code of [`EventKind::Mark`].
 const MARK: u8 = 6;
+/// Code of [`EventKind::Gap`].
 const GAP: u8 = 7;
 
 /// Appends an event: its kind, its device and the fields of its kind.
@@ -72,6 +80,8 @@ pub(super) fn put_event(out: &mut Vec<u8>, last_address: &mut u64, event: &Event
     };
 }
 
+/// Appends the fields that all segment events have. The address is written as the difference to
+/// `last_address`, which is updated.
 fn put_segment(out: &mut Vec<u8>, last_address: &mut u64, address: u64, size: u64, site: SiteId) {
     varint::put_delta(out, *last_address, address);
     *last_address = address;
@@ -79,7 +89,7 @@ fn put_segment(out: &mut Vec<u8>, last_address: &mut u64, address: u64, size: u6
     varint::put(out, u64::from(site.0));
 }
 
-/// Reads what [`put_event`] wrote.
+/// Reads what [`put_event`] wrote, and updates `last_address` as it did.
 pub(super) fn read_event(
     reader: &mut Reader<'_>,
     last_address: &mut u64,

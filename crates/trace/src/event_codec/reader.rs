@@ -50,7 +50,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Returns the number of events.
+    /// Returns the number of events: 2 for a free that is requested and completed at once, else 1.
     #[inline]
     pub(crate) fn event_count(&self) -> u64 {
         if matches!(self, Self::Freed { .. }) { 2 } else { 1 }
@@ -80,7 +80,7 @@ impl Operation {
     }
 }
 
-/// A chunk's events, decompressed but not decoded.
+/// A chunk's events as decompressed columns, not decoded yet.
 #[derive(Clone, Debug)]
 pub(crate) struct EventColumns {
     start_ns: u64,
@@ -111,7 +111,8 @@ impl EventColumns {
         Ok(Self { start_ns, unit, time_goes_back, is_consistent, event_count, columns })
     }
 
-    /// Returns true if the writer marked the events as consistent.
+    /// Returns true if the writer marked the events as consistent: none contradicts the memory
+    /// state before it.
     pub(crate) fn is_consistent(&self) -> bool {
         self.is_consistent
     }
@@ -217,6 +218,7 @@ impl<'a> EventReader<'a> {
         }))
     }
 
+    /// Decodes the next allocation, which happened at `time_ns`.
     #[inline(always)]
     fn read_allocation(&mut self, time_ns: u64) -> Result<Operation, PayloadError> {
         let number = self.shape_numbers.u64()?;
@@ -241,6 +243,9 @@ impl<'a> EventReader<'a> {
         Ok(Operation::Allocated { allocated, time_ns })
     }
 
+    /// Decodes the next free. Returns the index (from 0) of the chunk's allocation that made the
+    /// block (`None` if the block is older than the chunk), the block's device and address, and the
+    /// site of the free.
     #[inline(always)]
     fn read_free(&mut self) -> Result<(Option<u32>, DeviceId, u64, SiteId), PayloadError> {
         let age = self.allocation_ages.u64()?;
@@ -257,6 +262,8 @@ impl<'a> EventReader<'a> {
         }
     }
 
+    /// Decodes the next event that is neither an allocation nor a free, which happened at
+    /// `time_ns`.
     #[inline(never)]
     fn read_other(&mut self, time_ns: u64) -> Result<Operation, PayloadError> {
         let (device, kind) = read_event(&mut self.other_events, &mut self.last_segment)?;
@@ -283,15 +290,18 @@ impl<'a> EventReader<'a> {
     }
 }
 
+/// The error for a chunk with more events than its header says.
 const TOO_MANY_EVENTS: PayloadError = PayloadError { position: 0, reason: "more events than the chunk's header says" };
 
-/// Returns the time of the next event in nanoseconds.
+/// Returns the time of the next event in nanoseconds: `before_ns` plus the next value of `units`,
+/// in steps of `unit` nanoseconds. With `time_goes_back`, values are signed.
 #[inline(always)]
 fn next_time(before_ns: u64, unit: u64, time_goes_back: bool, units: &mut Reader<'_>) -> Result<u64, PayloadError> {
     let units = if time_goes_back { units.delta(0)? } else { units.u64()? };
     Ok(before_ns.wrapping_add(units.wrapping_mul(unit)))
 }
 
+/// Reads the table of allocation shapes.
 fn read_shapes(mut reader: Reader<'_>) -> Result<Vec<AllocationShape>, PayloadError> {
     let mut shapes = Vec::new();
     while reader.remaining() > 0 {

@@ -11,7 +11,8 @@ use crate::event::{DeviceId, Event, EventKind};
 use crate::site::SiteId;
 use crate::varint::{self, gcd};
 
-/// A free that the previous event requested; the next event may complete it.
+/// A free that the previous event requested; if the next event completes it, the two become one
+/// operation.
 #[derive(Clone, Copy, Debug)]
 struct RequestedFree {
     device: DeviceId,
@@ -46,7 +47,7 @@ impl EventWriter {
         self.count
     }
 
-    /// Adds an event.
+    /// Adds the next event.
     ///
     /// For a free, `allocation_offset` is the index in this chunk of the event that allocated the
     /// block; `None` if the block is older than the chunk.
@@ -97,6 +98,7 @@ impl EventWriter {
         self.columns.column(column::OPERATIONS).push(operation);
     }
 
+    /// Appends the number of an allocation's shape, adding the shape to the table if it is new.
     fn put_shape(&mut self, shape: AllocationShape) {
         let number = match self.last_shape {
             Some((last, number)) if last == shape => number,
@@ -113,6 +115,8 @@ impl EventWriter {
         varint::put(self.columns.column(column::SHAPES), number);
     }
 
+    /// Appends the fields of a free. `allocation_offset` is the index (from 0) in this chunk of the
+    /// event that allocated the block; `None` if the block is older than the chunk.
     fn put_free(&mut self, device: DeviceId, address: u64, site: SiteId, allocation_offset: Option<u64>) {
         let index = allocation_offset.and_then(|event| self.allocated_before.get(usize::try_from(event).ok()?));
         let age = index.map_or(0, |&index| match self.allocated.get(index as usize) {
@@ -165,6 +169,8 @@ impl EventWriter {
         (self.last_address, self.last_older_block, self.last_segment) = (0, 0, 0);
     }
 
+    /// Appends the times of all events, as differences in steps of `unit` nanoseconds; the first to
+    /// `start` (nanoseconds). With `time_goes_back`, differences are signed.
     fn put_times(&mut self, start: u64, unit: u64, time_goes_back: bool) {
         let mut last = start;
         let mut times = self.times_ns.iter();
@@ -186,6 +192,7 @@ impl EventWriter {
     }
 }
 
+/// Appends one row of the table of allocation shapes.
 fn put_shape(out: &mut Vec<u8>, shape: &AllocationShape) {
     varint::put(out, u64::from(shape.device.0));
     varint::put(out, shape.stream.0);

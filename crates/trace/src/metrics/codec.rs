@@ -21,11 +21,6 @@ use crate::event::{MempoolId, PoolKey, PoolKind, StreamId};
 use crate::series_codec::{put_column, read_column, read_increasing};
 use crate::varint::{PayloadError, Reader, put};
 
-/// Average number of events per stored moment; a moment between two costs a replay of at most
-/// these.
-const EVENTS_PER_MOMENT: u64 = 4096;
-/// Least number of moments that a long enough series keeps.
-const MIN_MOMENTS: u64 = 16;
 /// Number of values in a row.
 const VALUES: usize = 12 + CLASSES;
 
@@ -73,11 +68,7 @@ fn put_differences(out: &mut Vec<u8>, values: impl Iterator<Item = u64>) {
 
 /// Appends a series, thinned to one moment per 4,096 events on average.
 pub(crate) fn put_metrics(out: &mut Vec<u8>, series: &MetricsSeries) {
-    let mut series = series.clone();
-    let span = series.moments.first().zip(series.moments.last()).map_or(0, |(first, last)| last.event - first.event);
-    while series.moments.len() as u64 > MIN_MOMENTS.max(span / EVENTS_PER_MOMENT) {
-        series.drop_every_second();
-    }
+    let series = series.thinned();
     let groups = series.groups();
     let mut rows = Vec::with_capacity(series.groups.len());
     let mut start = 0;
@@ -175,6 +166,7 @@ mod tests {
     use super::*;
     use crate::event::{DeviceId, Event, EventKind};
     use crate::memory_state::MemoryState;
+    use crate::metrics::series::MIN_STORED_MOMENTS;
     use crate::segment::Segment;
     use crate::site::SiteId;
 
@@ -237,7 +229,7 @@ mod tests {
             let before = series(&steps);
             let bytes = encode(&before);
             let after = decode(&bytes).unwrap();
-            prop_assert!(after.len() <= before.len().max(MIN_MOMENTS as usize));
+            prop_assert!(after.len() <= before.len().max(MIN_STORED_MOMENTS as usize));
             prop_assert!(after.is_empty() == before.is_empty());
             let all = |series: &MetricsSeries, stream: u64| {
                 series.between(0, u64::MAX, |_, of| of.0 == stream).collect::<Vec<_>>()

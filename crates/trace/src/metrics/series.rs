@@ -18,6 +18,12 @@ const INITIAL_CREDIT: u64 = 1 << 18;
 /// scan takes 12 ns per block or segment (`benches/analyses.rs`), so an event pays 1.5 ns.
 const EVENTS_PER_SCANNED: u64 = 8;
 
+/// Average number of events per moment that an index stores; a moment between two costs a replay of
+/// at most these.
+const EVENTS_PER_STORED_MOMENT: u64 = 4096;
+/// Least number of moments that an index stores of a long enough series.
+pub(super) const MIN_STORED_MOMENTS: u64 = 16;
+
 /// How much was allocated in a part of a recording, whether freed or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Churn {
@@ -176,8 +182,21 @@ impl MetricsSeries {
         }
     }
 
+    /// Returns the moments that an index stores: one per 4,096 events on average. Thinning twice
+    /// gives the same series.
+    #[must_use]
+    pub(crate) fn thinned(&self) -> Self {
+        let mut series = self.clone();
+        let (first, last) = (series.moments.first(), series.moments.last());
+        let span = first.zip(last).map_or(0, |(first, last)| last.event - first.event);
+        while series.moments.len() as u64 > MIN_STORED_MOMENTS.max(span / EVENTS_PER_STORED_MOMENT) {
+            series.drop_every_second();
+        }
+        series
+    }
+
     /// Drops every second moment, keeping the last one.
-    pub(super) fn drop_every_second(&mut self) {
+    fn drop_every_second(&mut self) {
         self.interval = self.interval.saturating_mul(2);
         let groups = std::mem::take(&mut self.groups);
         let mut start = 0;

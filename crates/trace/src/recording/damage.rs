@@ -18,7 +18,7 @@ pub struct Damage {
     pub events: u64,
 }
 
-/// Checks all chunks in order.
+/// The progress of checking all chunks of a recording in order.
 struct DamageScan {
     replay: Replay,
     /// Whether the memory state at the current chunk is known.
@@ -74,6 +74,8 @@ impl Recording {
 }
 
 impl DamageScan {
+    /// Checks the chunk at index `at` of the recording, and skips it if it is damaged or follows
+    /// damage without a full state in between.
     fn chunk(&mut self, recording: &Recording, at: usize) {
         let stored = &recording.chunks[at];
         let is_state = stored.kind == ChunkKind::State;

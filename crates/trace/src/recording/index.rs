@@ -27,36 +27,38 @@ use crate::series_codec::{put_series, read_series};
 use crate::state_codec::{is_readable, put_state};
 use crate::varint::{self, PayloadError, Reader};
 
+/// Number of columns of an index.
 const COLUMNS: usize = 9;
 /// The most decompressed bytes that a reader accepts in an index.
 const MAX_COLUMNS_LEN: usize = 64 << 20;
+/// Length of the end chunk's payload in bytes: two integers of 64 bits.
 const END_PAYLOAD_LEN: usize = 16;
-/// Length of the end chunk in bytes.
+/// Length of the whole end chunk in bytes.
 pub(super) const END_LEN: usize = HEADER_LEN + END_PAYLOAD_LEN;
 
 mod column {
-    /// Per chunk: its kind.
+    /// Per chunk: the code of its kind.
     pub(super) const KINDS: u8 = 0;
-    /// Per chunk: bytes between the previous chunk and it, and its length.
+    /// Per chunk: bytes between the end of the previous chunk and its start; its length in bytes.
     pub(super) const RANGES: u8 = 1;
     /// Per chunk: its first event, as the difference to the end of the previous chunk; its number
     /// of events.
     pub(super) const EVENTS: u8 = 2;
-    /// Per chunk: the time at its end, as the difference to the previous chunk.
+    /// Per chunk: the time at its end in nanoseconds, as the difference to the previous chunk.
     pub(super) const TIMES: u8 = 3;
     /// Per incident: device, moment and time (as differences), kind, and bytes or events.
     pub(super) const INCIDENTS: u8 = 4;
-    /// Per device: its number, and the lengths of its parts of the next two columns.
+    /// Per device: its number, and the lengths in bytes of its parts of [`SERIES`] and [`METRICS`].
     pub(super) const DEVICES: u8 = 5;
-    /// Counters over time.
+    /// Per device: its counters over time.
     pub(super) const SERIES: u8 = 6;
-    /// Metrics over time.
+    /// Per device: its metrics over time.
     pub(super) const METRICS: u8 = 7;
     /// Per full state: 1 if it differs from what the events before it lead to, else 0.
     pub(super) const CORRECTIONS: u8 = 8;
 }
 
-/// A decoded index.
+/// The decoded index of a recording.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) first_event: u64,
@@ -69,14 +71,15 @@ pub(super) struct Index {
     pub(super) device_histories: BTreeMap<DeviceId, DeviceHistory>,
 }
 
-/// Creates the end chunk.
+/// Creates the end chunk, for an index chunk of `index_len` bytes, a recording of `recording_len`
+/// bytes up to the end chunk, and its last moment.
 fn end_chunk(index_len: u64, recording_len: u64, end_event: u64) -> Chunk {
     let payload = [index_len.to_le_bytes(), recording_len.to_le_bytes()].concat();
     Chunk::uncompressed(ChunkKind::End, end_event, &payload)
 }
 
-/// Returns the byte range of the index if `bytes`, the last bytes of a file of `file_len` bytes,
-/// are an end chunk.
+/// Returns the byte range of the index chunk. `bytes` are the last [`END_LEN`] bytes of a file of
+/// `file_len` bytes; `None` if they are no end chunk that fits the file.
 pub(super) fn index_range(bytes: &[u8], file_len: u64) -> Option<Range<u64>> {
     let end_at = file_len.checked_sub(END_LEN as u64)?;
     let packed = PackedChunk::parse(bytes, end_at).ok()?;
@@ -177,7 +180,7 @@ impl Recording {
     }
 }
 
-/// Reads the index chunk `bytes`, which is at `range`.
+/// Decodes the index chunk `bytes`, which is at the byte range `range` of the file.
 pub(super) fn read_index(bytes: &[u8], range: Range<u64>) -> Result<Index, FormatError> {
     let packed = PackedChunk::parse(bytes, range.start)?;
     if packed.kind != ChunkKind::Index || packed.len() as u64 != range.end - range.start {
@@ -191,6 +194,7 @@ pub(super) fn read_index(bytes: &[u8], range: Range<u64>) -> Result<Index, Forma
     })
 }
 
+/// Decodes the payload of an index chunk, for a recording of `recording_len` bytes up to the index.
 fn parse_index(
     mut reader: Reader<'_>,
     decompressor: &mut Decompressor,
@@ -227,7 +231,8 @@ fn parse_index(
     Ok(Index { first_event, events, lost, start_ns, chunks, incidents, device_histories })
 }
 
-/// Reads a device's part of a column, which has `len` bytes.
+/// Reads one device's part of a column, the next `len` bytes, with `read`, which must read all of
+/// it.
 fn read_device_part<T>(
     all: &mut Reader<'_>,
     len: u64,
@@ -240,6 +245,7 @@ fn read_device_part<T>(
     Ok(part)
 }
 
+/// Decodes the table of chunks, which must be in order within `recording_len` bytes.
 fn read_chunks(
     columns: &Columns<COLUMNS>,
     recording_len: u64,
@@ -293,6 +299,7 @@ fn read_chunks(
     Ok(chunks)
 }
 
+/// Decodes the out-of-memory events and gaps, which must be in the order of their moments.
 fn read_incidents(mut reader: Reader<'_>) -> Result<Vec<Incident>, PayloadError> {
     let mut incidents = Vec::new();
     let (mut at_event, mut time_ns) = (0, 0);

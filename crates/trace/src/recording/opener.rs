@@ -11,9 +11,9 @@ use crate::compression::Decompressor;
 use crate::decoder::decompress_state;
 use crate::error::FormatError;
 
-/// Largest distance between two chunks that are requested together, in bytes.
+/// The largest distance in bytes between two chunks that one request covers together.
 const MAX_BRIDGED: u64 = 64 << 10;
-/// Largest request for more than one chunk, in bytes.
+/// The largest request in bytes that covers more than one chunk.
 const MAX_REQUEST: u64 = 4 << 20;
 
 /// Opens a recording by its index, without doing any input: it returns the byte range it needs next
@@ -45,7 +45,7 @@ pub struct RecordingOpener {
     step: OpenStep,
 }
 
-/// What an opener waits for.
+/// What an opener waits for next, or the result of opening.
 #[derive(Debug)]
 enum OpenStep {
     /// The end chunk.
@@ -113,7 +113,8 @@ impl RecordingOpener {
     }
 }
 
-/// Creates a recording from its index; the chunks of the overview are still needed.
+/// Creates a recording from its index. Returns the next step: to request the chunks that the
+/// overview needs.
 fn begin(index: Index) -> OpenStep {
     let mut recording = Recording { drops_chunks: true, is_indexed: true, ..Recording::default() };
     let mut wanted = Vec::new();
@@ -140,6 +141,8 @@ fn begin(index: Index) -> OpenStep {
     OpenStep::Overview { recording: Box::new(recording), wanted }
 }
 
+/// Adds those of the `wanted` chunks that `bytes` contains, which begin at byte `offset`. Returns
+/// the next step: to request the rest, or done.
 fn add_chunks(
     mut recording: Box<Recording>,
     wanted: Vec<StoredChunk>,
@@ -168,7 +171,8 @@ fn add_chunks(
     Ok(OpenStep::Overview { recording, wanted: Vec::new() })
 }
 
-/// Adds a chunk of the overview.
+/// Adds one of the chunks that opening by the index reads: `bytes` is the chunk, `stored` its entry
+/// in the index.
 fn add_chunk(recording: &mut Recording, stored: &StoredChunk, bytes: &[u8]) -> Result<(), FormatError> {
     let packed = stored.parse(bytes)?;
     if packed.kind == ChunkKind::State {
@@ -225,7 +229,7 @@ impl Recording {
         len: u64,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<(Self, Option<FormatError>), FormatError> {
-        /// Bytes read at once.
+        /// Bytes that reading a whole recording reads at once.
         const PIECE: u64 = 1 << 20;
         let mut recording = Self::overview_only(Some(Arc::clone(&source)));
         let mut at = 0;

@@ -59,14 +59,14 @@ impl DeviceHistory {
         Self { series, metrics, ..Self::default() }
     }
 
-    /// Counts events. Returns true if `metrics` needs a state now.
+    /// Counts events of the device. Returns true if `metrics` needs the memory state now.
     #[inline]
     fn count(&mut self, events: u64) -> bool {
         self.unreported_events += events;
         self.unreported_events >= self.metrics.events_until_next()
     }
 
-    /// Passes the counted events to `metrics`.
+    /// Passes the events counted since the last report, and the memory state, to `metrics`.
     fn report_metrics(&mut self, state: &MemoryState, device: DeviceId) {
         if let Some(device) = state.device(device) {
             let at = (state.event(), state.time_ns());
@@ -79,12 +79,14 @@ impl DeviceHistory {
         }
     }
 
+    /// Returns the memory it occupies, in bytes.
     fn size_in_memory(&self) -> usize {
         self.series.size_in_memory() + self.metrics.size_in_memory()
     }
 }
 
-/// The parts of a recording that grow with every chunk.
+/// The parts of a recording that grow with every chunk: end state, histories of the devices,
+/// annotations and incidents.
 #[derive(Debug, Default)]
 pub(super) struct Overview {
     pub(super) info: RecordingInfo,
@@ -108,7 +110,7 @@ pub(super) struct Overview {
     pub(super) state_is_correction: bool,
 }
 
-/// Returns the sort key of annotations.
+/// Returns the sort key of an annotation: by time, then by moment.
 fn annotation_order(annotation: &Annotation) -> (u64, u64) {
     (annotation.time_ns, annotation.at_event)
 }
@@ -121,7 +123,7 @@ impl Overview {
         }
     }
 
-    /// Returns the memory it takes, in bytes. Visits all devices.
+    /// Returns the memory it occupies, in bytes. Visits all devices.
     pub(super) fn size_in_memory(&self) -> usize {
         let state: usize = (self.state.devices())
             .map(|(_, device)| {
@@ -135,12 +137,14 @@ impl Overview {
         2 * state + device_histories + annotations + incidents + self.text_bytes
     }
 
+    /// Returns the byte counters of a device at the last moment; 0 for an unknown device.
     #[inline]
     fn counters(&self, device: DeviceId) -> Counters {
         self.state.device(device).map(|device| device.counters()).unwrap_or_default()
     }
 
-    /// Updates everything but the state by an event that was applied.
+    /// Adds an event to the histories, annotations and incidents, after it was applied to the
+    /// state.
     #[inline]
     fn record_applied(&mut self, event: &Event) {
         let &Event { device, time_ns, kind } = event;
@@ -160,7 +164,7 @@ impl Overview {
         }
     }
 
-    /// Updates the metrics of all devices for which it is time.
+    /// Updates the metrics of all devices that have had enough events since their last update.
     #[cold]
     fn report_due_metrics(&mut self) {
         for (&id, history) in self
@@ -172,6 +176,8 @@ impl Overview {
         }
     }
 
+    /// Adds a mark, gap, out-of-memory event or memory sample to the lists and histories; other
+    /// events change nothing. `counters` are the device's after the event.
     fn record_other(&mut self, event: &Event, counters: Counters) {
         let &Event { device, time_ns, kind } = event;
         let at_event = self.state.event() - 1;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::overview::{Incident, Overview};
 use super::stored_chunk::{ReadAt, Source, StoredChunk};
 use super::trim_progress::TrimProgress;
-use crate::chunk::{ChunkKind, ChunkReader, PackedChunk};
+use crate::chunk::{ChunkKind, PackedChunk};
+use crate::chunk_reader::ChunkReader;
 use crate::counter_series::CounterSeries;
 use crate::decoder::DecodeContext;
 use crate::error::FormatError;
@@ -17,9 +18,9 @@ use crate::memory_state::MemoryState;
 use crate::metrics::MetricsSeries;
 use crate::site::Definitions;
 
-/// The most memory, in bytes, that an open recording may take. Hostile files could need far more.
+/// The most bytes of memory that an open recording may occupy. Hostile files could need far more.
 const MEMORY_LIMIT: usize = if cfg!(target_arch = "wasm32") { 1 << 30 } else { 3 << 30 };
-/// Decompressed bytes after which the memory taken is computed again.
+/// Decompressed bytes after which the occupied memory is computed again.
 const CHECK_EVERY_BYTES: u64 = 4 << 20;
 /// The most memory, in bytes, for chunks that were [supplied](Recording::supply).
 const MAX_SUPPLIED_BYTES: usize = 256 << 20;
@@ -146,6 +147,7 @@ impl Recording {
         }
     }
 
+    /// Adds all chunks whose bytes are complete. The first error ends the reading.
     fn add_complete_chunks(&mut self) -> Result<(), FormatError> {
         while let Some(packed) = self.reader.next_chunk()? {
             self.add_chunk(packed)?;
@@ -153,7 +155,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Adds a chunk to the overview and to the lists of chunks.
+    /// Decodes a chunk, and adds its contents to the overview and the chunk itself to the lists of
+    /// chunks.
     fn add_chunk(&mut self, packed: PackedChunk) -> Result<(), FormatError> {
         if self.first_event.is_none() && matches!(packed.kind, ChunkKind::State | ChunkKind::Events) {
             self.first_event = Some(packed.first_event);
@@ -193,7 +196,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Checks the memory limit after `packed` was added.
+    /// Returns an error at `packed`, the chunk added last, if the recording exceeds
+    /// [`MEMORY_LIMIT`].
     pub(super) fn check_memory(&mut self, packed: &PackedChunk) -> Result<(), FormatError> {
         // Computing the size visits all devices, so it is only done every `CHECK_EVERY_BYTES`.
         let bytes = self.uncompressed_bytes + self.context.decompressed_bytes();
@@ -224,7 +228,7 @@ impl Recording {
         self.complete_bytes
     }
 
-    /// Returns a chunk, from memory or read from the source.
+    /// Returns the chunk that `stored` refers to, from memory or read from the source.
     pub(super) fn chunk<'a>(&self, stored: &'a StoredChunk) -> Result<Cow<'a, PackedChunk>, FormatError> {
         stored.chunk(&self.source)
     }

@@ -190,7 +190,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Decompresses a chunk of events, unless it was the last one.
+    /// Decompresses a chunk of events into `self`, unless it is the chunk that was loaded last.
     fn load_columns(&mut self, recording: &Recording, stored: &StoredChunk) -> Result<(), FormatError> {
         if self.columns.as_ref().is_none_or(|(first, _)| *first != stored.first_event) {
             let columns = decompress_events(&*recording.chunk(stored)?, &mut self.decompressor)?;
@@ -199,7 +199,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Returns the events of the chunk that contains the event with index `index`.
+    /// Decodes the chunk that contains the event with index `index` (from 0). Returns the index of
+    /// the chunk's first event, and its events; `None` if no chunk contains the event.
     fn load_events(&mut self, recording: &Recording, index: u64) -> Result<Option<(u64, &[Event])>, FormatError> {
         let holds = |first: u64, count: usize| index >= first && index - first < count as u64;
         if !self.events.as_ref().is_some_and(|(first, events)| holds(*first, events.len())) {
@@ -220,7 +221,8 @@ impl Replay {
     }
 }
 
-/// Applies the events of a chunk from the state's moment to the moment `until`.
+/// Applies the events of a chunk, whose first event has index `first`, from the state's moment to
+/// the moment `until`. `each` sees the state after every operation.
 fn advance_in_chunk<const EVERY_EVENT: bool>(
     columns: &EventColumns,
     first: u64,
@@ -259,7 +261,7 @@ fn advance_in_chunk<const EVERY_EVENT: bool>(
     Ok(())
 }
 
-/// Returns the chunk that contains the event with index `index`.
+/// Returns the chunk that contains the event with index `index` (from 0), or `None`.
 fn chunk_of_event(recording: &Recording, index: u64) -> Option<&StoredChunk> {
     let chunk = recording.event_chunks.partition_point(|stored| stored.first_event <= index).checked_sub(1)?;
     recording.event_chunks.get(chunk).filter(|stored| index < stored.end_event())

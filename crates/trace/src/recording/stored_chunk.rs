@@ -27,11 +27,13 @@ impl ReadAt for Vec<u8> {
         let range =
             usize::try_from(range.start).unwrap_or(usize::MAX)..usize::try_from(range.end).unwrap_or(usize::MAX);
         let bytes = self.get(range).map(<[u8]>::to_vec);
-        bytes.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the bytes end before this range"))
+        bytes.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::UnexpectedEof, "the recording ends before this range of bytes")
+        })
     }
 }
 
-/// The source of a recording's bytes, if it has one.
+/// The source of a recording's bytes; `None` if all chunks are in memory or supplied by the caller.
 #[derive(Clone, Default)]
 pub(super) struct Source(pub(super) Option<Arc<dyn ReadAt>>);
 
@@ -58,12 +60,12 @@ pub(super) struct StoredChunk {
 }
 
 impl StoredChunk {
-    /// Returns the moment after its last event.
+    /// Returns the moment after the chunk's last event.
     pub(super) fn end_event(&self) -> u64 {
         self.first_event.saturating_add(u64::from(self.events))
     }
 
-    /// Returns its byte offset in the recording.
+    /// Returns the chunk's byte offset in the recording.
     pub(super) fn offset(&self) -> u64 {
         self.range.start
     }
@@ -81,7 +83,7 @@ impl StoredChunk {
         self.parse(&bytes).map(Cow::Owned)
     }
 
-    /// Parses the chunk and checks that it is the expected one.
+    /// Parses `bytes`, the whole chunk, and checks that it is the expected one.
     pub(super) fn parse(&self, bytes: &[u8]) -> Result<PackedChunk, FormatError> {
         let packed = PackedChunk::parse(bytes, self.range.start)?;
         let is_expected =
@@ -89,7 +91,7 @@ impl StoredChunk {
         if is_expected {
             Ok(packed)
         } else {
-            Err(packed.error("the file changed: this chunk is not the one that was there before"))
+            Err(packed.error("the file has changed since it was opened: open it again"))
         }
     }
 }

@@ -12,15 +12,16 @@ use crate::event::DeviceId;
 use crate::memory_state::MemoryState;
 use crate::time_pyramid::TimeSlice;
 
-/// Columns are exact while the view has fewer events per column than this. With more, a bucket of
-/// the series is narrower than a column, at least in a recording that was read as a whole.
+/// Events per column up to which columns are exact. With more, a bucket of the series is narrower
+/// than a column, at least in a recording that was read as a whole.
 const EXACT_EVENTS_PER_COLUMN: u64 = 32;
-/// The number of long intervals without events that are corrected by a replay.
+/// The most long intervals without events in one view that are corrected by a replay.
 const MAX_CORRECTED_GAPS: usize = 8;
-/// The least length of such an interval is the width divided by this.
+/// The number of columns divided by this is the least length, in columns, of an interval without
+/// events that is corrected.
 const MIN_GAP_DIVISOR: usize = 256;
-/// The most events in view for exact columns if buckets are wider, as they are in an index.
-/// Replaying this many takes 4 ms.
+/// The most events in view for exact columns if there are more than [`EXACT_EVENTS_PER_COLUMN`] but
+/// fewer than a bucket has, as in a recording opened by its index. Replaying this many takes 4 ms.
 const EXACT_EVENTS: u64 = 150_000;
 
 impl Recording {
@@ -69,7 +70,7 @@ impl Recording {
     }
 
     /// Returns the first and the last moment of a time range if its events are few enough for exact
-    /// columns.
+    /// columns, else `None`.
     fn exact_between(&self, series: &CounterSeries, from_ns: u64, to_ns: u64, width: usize) -> Option<(u64, u64)> {
         let (first, last) = (self.event_at_time(from_ns), self.event_at_time(to_ns));
         let exact_up_to = EXACT_EVENTS_PER_COLUMN.saturating_mul(width as u64);
@@ -78,6 +79,8 @@ impl Recording {
         (last.checked_sub(first)? <= exact_up_to.max(in_buckets)).then_some((first, last))
     }
 
+    /// Computes `width` columns of `from_ns..to_ns` by applying every event from the moment `first`
+    /// to the moment `last`.
     fn exact_columns(
         &self,
         device: DeviceId,
@@ -123,7 +126,8 @@ impl Recording {
     }
 }
 
-/// Returns the longest ranges of columns without events, in order.
+/// Returns the longest ranges of column indices without events, at most [`MAX_CORRECTED_GAPS`], in
+/// order.
 fn longest_gaps(columns: &[CounterColumn]) -> Vec<Range<usize>> {
     let shortest = (columns.len() / MIN_GAP_DIVISOR).max(4);
     let mut at = 0;

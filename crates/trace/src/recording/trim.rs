@@ -15,14 +15,14 @@ use crate::decoder::DecodeContext;
 use crate::event::Annotation;
 use crate::memory_state::MemoryState;
 
-/// Returns true for chunks that stay although they are before the cut, because later chunks need
-/// them.
+/// Returns true for the kinds of chunks that a trim never drops, because later chunks need them.
 fn is_always_kept(kind: ChunkKind) -> bool {
     matches!(kind, ChunkKind::Header | ChunkKind::Definitions)
 }
 
 impl Recording {
-    /// Returns the memory it takes, in bytes, without the parts whose size is bounded anyway.
+    /// Returns the memory that the recording occupies, in bytes, without the parts whose size is
+    /// bounded: counter series, metrics and the last memory state.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.chunk_bytes
@@ -103,7 +103,7 @@ impl Recording {
         false
     }
 
-    /// Drops what is before the cut.
+    /// Drops every chunk before the cut that need not be kept, and adopts the overview of the rest.
     fn finish_trim(&mut self, trim: TrimProgress) {
         let TrimProgress { cut, first_event, mut overview, .. } = trim;
         let mut freed = 0;
@@ -134,7 +134,7 @@ impl Recording {
         self.first_event = Some(first_event);
     }
 
-    /// Returns a chunk if it is in memory.
+    /// Returns the chunk that `stored` refers to, or `None` if it is not in memory.
     fn chunk_in_memory(&self, stored: &StoredChunk) -> Option<&PackedChunk> {
         let from = stored.range.start;
         let list = match stored.kind {

@@ -13,13 +13,12 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
-use vramscope_trace::{DeviceId, EventKind, Recording, SiteId};
+use vramscope_trace::{DeviceId, EventKind, EventTime, Lifetime, Recording, SiteId};
 
 use super::proto::{INSTANT, MERGE_BY_KEY, SLICE_BEGIN, TrackDescriptor};
 use super::texts::{Argument, Text};
 use super::writer::{TraceWriter, get_or_create, rank};
 use crate::export::error::ExportError;
-use crate::export::lifetimes::{EventTime, Lifetime};
 use crate::export::walk::for_each_event;
 
 /// Maximum number of sites of a device with their own group: those that allocated the most bytes.

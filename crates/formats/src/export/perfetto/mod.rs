@@ -18,14 +18,14 @@ mod writer;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use vramscope_trace::{Counters, DeviceId, DeviceState, Event, EventKind, MemorySample, Recording, Replay};
+use vramscope_trace::{Counters, DeviceId, DeviceState, Event, EventKind, EventTime, MemorySample, Recording, Replay};
 
 use self::groups::Groups;
 use self::proto::{INSTANT, ORDER_EXPLICIT, ProcessDescriptor, TrackDescriptor};
 use self::texts::{Argument, Text};
 use self::writer::{TraceWriter, get_or_create, rank};
 use super::error::{ExportError, Progress};
-use super::lifetimes::{EventTime, Step, for_each_step};
+use super::steps::{Step, for_each_step};
 
 /// Writes a recording as a Perfetto trace.
 ///

@@ -1,6 +1,6 @@
 //! Reduces a scalar over time to few points and keeps its extremes.
 
-use crate::export::lifetimes::EventTime;
+use vramscope_trace::EventTime;
 
 /// Maximum number of points of a scalar. TensorBoard shows all points up to this number, and a
 /// random choice of more.

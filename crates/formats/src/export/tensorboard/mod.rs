@@ -16,12 +16,12 @@ mod file;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use vramscope_trace::{DeviceId, DeviceState, EventKind, MemorySample, Metrics, Recording, Replay};
+use vramscope_trace::{DeviceId, DeviceState, EventKind, EventTime, MemorySample, Metrics, Recording, Replay};
 
 use self::downsample::{DownsampledScalar, Point};
 use self::file::EventFile;
 use super::error::{ExportError, Progress};
-use super::lifetimes::{EventTime, Step, for_each_step};
+use super::steps::{Step, for_each_step};
 
 /// Returns the file name that TensorBoard expects for a recording's event file.
 #[must_use]

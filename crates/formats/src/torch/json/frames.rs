@@ -8,7 +8,7 @@ use crate::torch::builder::{Builder, is_unknown_file};
 use crate::torch::key::Key;
 use crate::torch::scalar::{FieldError, Scalar};
 
-/// Reads the list of frames that is the next value of `map`.
+/// Reads the list of frames that is the next value of `map` and interns it as a call stack.
 pub(super) fn next_stack<'de, A: MapAccess<'de>>(builder: &mut Builder, map: &mut A) -> Result<StackId, A::Error> {
     let mut frames = Frames { builder, list: Vec::new() };
     map.next_value_seed(ListSeed(&mut frames))?;
@@ -16,8 +16,10 @@ pub(super) fn next_stack<'de, A: MapAccess<'de>>(builder: &mut Builder, map: &mu
     builder.stack(&list).map_err(A::Error::custom)
 }
 
+/// Reads a list of frames and interns those that are complete.
 struct Frames<'a> {
     builder: &'a mut Builder,
+    /// The frames read so far, innermost first.
     list: Vec<FrameId>,
 }
 
@@ -33,6 +35,7 @@ impl ListReader for Frames<'_> {
     }
 }
 
+/// Reads one frame of a call stack: function, file and line, each `None` until its key is read.
 struct Frame<'a> {
     builder: &'a mut Builder,
     function: Option<StringId>,

@@ -25,13 +25,13 @@ use super::snapshot::{AnnotationRow, Snapshot};
 use crate::error::ReadError;
 use crate::limits::Limits;
 
-/// Bytes between two progress reports.
+/// Bytes of the input between two calls of the caller's progress function.
 const PROGRESS_BYTES: usize = 4 << 20;
 
-/// Reads a snapshot; `progress` receives the number of bytes read.
+/// Reads a snapshot; `progress` receives the number of bytes read so far.
 ///
-/// Invalid characters in texts are replaced, because a single wrong name is no reason to lose the
-/// rest.
+/// Text that is not valid Unicode is replaced and counted, because a single wrong name is no reason
+/// to lose the rest.
 pub(crate) fn read(bytes: &[u8], limits: &Limits, progress: &mut dyn FnMut(usize)) -> Result<Snapshot, ReadError> {
     let mut reached = 0;
     let mut progress = |offset| {
@@ -54,7 +54,8 @@ pub(crate) fn read(bytes: &[u8], limits: &Limits, progress: &mut dyn FnMut(usize
     Ok(builder.finish())
 }
 
-/// Reads a text that begins after `mark_len` bytes of the file.
+/// Reads a snapshot from `text`, which begins after the file's byte order mark of `mark_len` bytes.
+/// Returns the builder with all rows; fails if the text is not a snapshot.
 fn read_text(
     text: &[u8],
     mark_len: usize,
@@ -77,7 +78,8 @@ fn read_text(
     Ok(builder)
 }
 
-/// Converts an error of serde_json, which has a line and a column, and adds the offset.
+/// Converts an error of serde_json, which has a line and a column, and adds the offset in the file.
+/// `mark_len` is the length of the byte order mark before `text`.
 fn read_error(text: &[u8], mark_len: usize, error: serde_json::Error) -> ReadError {
     let (line, column) = (error.line(), error.column());
     if error.is_eof() {
@@ -92,15 +94,19 @@ fn read_error(text: &[u8], mark_len: usize, error: serde_json::Error) -> ReadErr
     ReadError::at(offset, message).with_line(line.max(1), column.max(1)).with_source(error)
 }
 
-/// Tracks the position in the text by the addresses of the strings that are parsed.
+/// Reports progress by the addresses that parsed strings have in the text, because serde_json does
+/// not tell its position.
 struct ProgressTracker<'a> {
     text: &'a [u8],
+    /// Offset from which on the next report is due.
     report_at: usize,
+    /// Receives the number of bytes read.
     report: &'a mut dyn FnMut(usize),
 }
 
 impl ProgressTracker<'_> {
-    /// Reports progress after `part` was parsed. A text with escapes is a copy and has no position.
+    /// Reports progress if `part`, a string that was just parsed, lies [`PROGRESS_BYTES`] after the
+    /// last report. A string with escapes is a copy and has no position.
     fn advance_to(&mut self, part: &str) {
         let offset = (part.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
         if offset >= self.report_at && offset < self.text.len() {
@@ -114,6 +120,7 @@ impl ProgressTracker<'_> {
 struct SnapshotReader<'a> {
     builder: &'a mut Builder,
     progress: ProgressTracker<'a>,
+    /// True once a key was read that only snapshots have.
     is_snapshot: bool,
 }
 
@@ -211,7 +218,8 @@ impl ListReader for DeviceTraces<'_, '_> {
     }
 }
 
-/// Returns the range of entries from number `first` on, as a list of at most one range.
+/// Returns the range of the entries that were added since there were `first`, as a list of at most
+/// one range of indices.
 fn whole_range(first: u32, builder: &Builder) -> Vec<Range<u32>> {
     let range = first..builder.snapshot.entries.len() as u32;
     if range.is_empty() { Vec::new() } else { vec![range] }
@@ -235,6 +243,7 @@ impl ListReader for HostEntries<'_, '_> {
     }
 }
 
+/// Reads one item of the host's history: an entry, or a list of entries.
 struct EntryOrListSeed<'w, 'a>(&'w mut SnapshotReader<'a>);
 
 impl<'de> DeserializeSeed<'de> for EntryOrListSeed<'_, '_> {
@@ -261,7 +270,8 @@ impl<'de> Visitor<'de> for EntryOrListSeed<'_, '_> {
     }
 }
 
-/// Reads one entry into a row.
+/// Reads the dictionary of one history entry and adds it to the snapshot. Fails if it has no
+/// action.
 struct EntrySeed<'w, 'a>(&'w mut SnapshotReader<'a>);
 
 impl<'de> DeserializeSeed<'de> for EntrySeed<'_, '_> {
@@ -291,6 +301,7 @@ impl<'de> Visitor<'de> for EntrySeed<'_, '_> {
     }
 }
 
+/// Reads the keys of one history entry into a draft.
 struct Entry<'w, 'a> {
     reader: &'w mut SnapshotReader<'a>,
     draft: EntryDraft,
@@ -315,6 +326,7 @@ impl DictReader for Entry<'_, '_> {
     }
 }
 
+/// Reads the list of annotations into the snapshot.
 struct Annotations<'a>(&'a mut Builder);
 
 impl ListReader for Annotations<'_> {
@@ -330,6 +342,7 @@ impl ListReader for Annotations<'_> {
     }
 }
 
+/// Reads the keys of one annotation into a row.
 struct Annotation<'a> {
     builder: &'a mut Builder,
     row: AnnotationRow,

@@ -1,7 +1,7 @@
 //! Replaces text that is not valid Unicode: file names from a disk with another encoding, and
 //! unpaired surrogates, which Python writes as JSON escapes.
 
-/// Replaces a byte that is not UTF-8.
+/// Replaces each byte that is not part of valid UTF-8.
 const REPLACEMENT_BYTE: u8 = b'?';
 /// Replaces the escape of an unpaired surrogate.
 const REPLACEMENT_ESCAPE: &[u8; 6] = br"\ufffd";
@@ -14,7 +14,8 @@ pub(super) fn repair(text: &[u8]) -> Option<(Vec<u8>, u64)> {
     (count > 0).then_some((copy, count))
 }
 
-/// Replaces bytes that are not UTF-8.
+/// Replaces each invalid UTF-8 sequence by question marks of the same length; returns the number of
+/// sequences.
 fn replace_bytes(text: &mut [u8]) -> u64 {
     let (mut from, mut count) = (0, 0);
     while let Err(error) = std::str::from_utf8(&text[from..]) {
@@ -26,7 +27,7 @@ fn replace_bytes(text: &mut [u8]) -> u64 {
     count
 }
 
-/// Replaces escapes of surrogates without their other half.
+/// Replaces escapes of surrogates without their other half; returns their number.
 fn replace_surrogates(text: &mut [u8]) -> u64 {
     let (mut at, mut count) = (0, 0);
     while let Some(distance) = text[at..].iter().position(|&byte| byte == b'\\') {
@@ -45,13 +46,15 @@ fn replace_surrogates(text: &mut [u8]) -> u64 {
     count
 }
 
-/// The half of a character that an escape stands for.
+/// Which half of a UTF-16 surrogate pair an escape encodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Surrogate {
     High,
     Low,
 }
 
+/// Returns which half of a surrogate pair the escape at the start of `text` encodes, `\ud800` to
+/// `\udfff`; `None` for any other text.
 fn surrogate_at(text: &[u8]) -> Option<Surrogate> {
     let &[b'\\', b'u', b'd' | b'D', digit, third, fourth, ..] = text else { return None };
     let is_escape = third.is_ascii_hexdigit() && fourth.is_ascii_hexdigit();

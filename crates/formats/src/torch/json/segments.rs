@@ -33,6 +33,7 @@ impl ListReader for Segments<'_> {
     }
 }
 
+/// Reads the keys and blocks of one segment into a row.
 struct Segment<'a> {
     builder: &'a mut Builder,
     row: SegmentRow,
@@ -59,6 +60,7 @@ impl DictReader for Segment<'_> {
     }
 }
 
+/// Reads the list of blocks of a segment into the snapshot.
 struct Blocks<'a>(&'a mut Builder);
 
 impl ListReader for Blocks<'_> {
@@ -73,6 +75,7 @@ impl ListReader for Blocks<'_> {
     }
 }
 
+/// Reads the keys of one block into a row.
 struct Block<'a> {
     builder: &'a mut Builder,
     row: BlockRow,
@@ -111,6 +114,7 @@ impl ListReader for BlockHistory<'_, '_> {
     }
 }
 
+/// Reads the newest allocation of a block's history: its frames and requested size.
 struct NewestAllocation<'b, 'a>(&'b mut Block<'a>);
 
 impl DictReader for NewestAllocation<'_, '_> {

@@ -8,25 +8,26 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use crate::torch::key::Key;
 use crate::torch::scalar::{FieldError, Scalar};
 
-/// Reads a dictionary.
+/// Receives the values of a dictionary by their keys. Unknown keys are skipped before.
 pub(super) trait DictReader {
-    /// Reads the value of a key. Values that are not a list or dictionary of interest go to
-    /// [`scalar`](Self::scalar).
+    /// Reads the value of `key`, which is next in `map`. By default it is read as a [`Scalar`] and
+    /// passed to [`scalar`](Self::scalar).
     fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
         map.next_value_seed(ScalarSeed(|value: Scalar<'_>| self.scalar(key, value)))
     }
 
-    /// Sets the value of a key.
+    /// Stores the value of `key`. A list or dictionary arrives as [`Scalar::Other`], a list of two
+    /// integers as a pair.
     fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), FieldError>;
 }
 
-/// Reads a list.
+/// Receives the items of a list.
 pub(super) trait ListReader {
-    /// Reads the next item; `None` at the end.
+    /// Reads the next item from `list`; returns `None` at its end.
     fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error>;
 }
 
-/// Deserializes a dictionary by passing its keys to a reader.
+/// Deserializes a dictionary by passing its known keys to a [`DictReader`].
 pub(super) struct DictSeed<'p, P>(pub(super) &'p mut P);
 
 impl<'de, P: DictReader> DeserializeSeed<'de> for DictSeed<'_, P> {
@@ -55,7 +56,7 @@ impl<'de, P: DictReader> Visitor<'de> for DictSeed<'_, P> {
     }
 }
 
-/// Deserializes a list by passing its items to a reader; `null` is an empty list.
+/// Deserializes a list by passing its items to a [`ListReader`]; `null` is an empty list.
 pub(super) struct ListSeed<'r, R>(pub(super) &'r mut R);
 
 impl<'de, R: ListReader> DeserializeSeed<'de> for ListSeed<'_, R> {
@@ -83,7 +84,7 @@ impl<'de, R: ListReader> Visitor<'de> for ListSeed<'_, R> {
     }
 }
 
-/// Deserializes a string and returns the result of a function of it.
+/// Deserializes a string and returns what the function makes of it, so that it need not be copied.
 pub(super) struct StringSeed<F>(pub(super) F);
 
 impl<'de, T, F: FnOnce(&str) -> T> DeserializeSeed<'de> for StringSeed<F> {
@@ -110,6 +111,7 @@ impl<T, F: FnOnce(&str) -> T> Visitor<'_> for StringSeed<F> {
 pub(super) struct ScalarSeed<F>(pub(super) F);
 
 impl<F: FnOnce(Scalar<'_>) -> Result<(), FieldError>> ScalarSeed<F> {
+    /// Passes a value to the function and converts its error to one of the deserializer.
     fn pass<E: Error>(self, value: Scalar<'_>) -> Result<(), E> {
         (self.0)(value).map_err(E::custom)
     }
@@ -175,10 +177,10 @@ impl<'de, F: FnOnce(Scalar<'_>) -> Result<(), FieldError>> Visitor<'de> for Scal
     }
 }
 
-/// A function that receives a scalar.
+/// A function that receives a scalar, as a trait object.
 type ScalarCallback<'t> = dyn FnMut(Scalar<'_>) -> Result<(), FieldError> + 't;
 
-/// Deserializes any value; returns it if it is a non-negative integer.
+/// Deserializes any value; returns it if it is a non-negative integer, otherwise `None`.
 struct IntegerSeed;
 
 impl<'de> DeserializeSeed<'de> for IntegerSeed {

@@ -16,14 +16,15 @@ use crate::torch::scalar::FieldError;
 use crate::torch::settings::{MAX_SETTINGS_BYTES, RecordedSettings, VALUE_BYTES};
 use crate::torch::snapshot::{AnnotationRow, BlockRow, SegmentRow};
 
-/// Lists that were already converted.
+/// Indices of the lists that were already converted to rows, to convert each only once.
 #[derive(Default)]
 struct ConvertedLists(HashSet<u32>);
 
 impl ConvertedLists {
-    /// Returns a list to convert. A list that was converted before is skipped and counted as
-    /// invalid: programs that assemble a snapshot by hand may use one list twice, and a small
-    /// pickle could repeat it until no memory suffices.
+    /// Returns the list to convert that `value` is; `None` for a null, and for a list that was
+    /// converted before, which counts as invalid: programs that assemble a snapshot by hand may use
+    /// one list twice, and a small pickle could repeat it until no memory suffices. Fails with
+    /// `problem` for any other value.
     fn list(
         &mut self,
         heap: &Heap<'_>,
@@ -44,7 +45,8 @@ impl ConvertedLists {
         Ok(None)
     }
 
-    /// Like [`list`](Self::list), but refuses lists of history entries.
+    /// Returns the list to convert like [`list`](Self::list), but fails with `problem` for a list
+    /// of history entries.
     fn list_without_entries(
         &mut self,
         heap: &Heap<'_>,
@@ -61,29 +63,33 @@ impl ConvertedLists {
     }
 }
 
-/// Returns the value of a key; the last one if it occurs twice, as in Python.
+/// Returns the value of the key `wanted`, the last one if it occurs twice, as in Python; `None` if
+/// it is missing.
 fn field(heap: &Heap<'_>, dict: DictId, wanted: Key) -> Option<Value> {
     let mut pairs = heap.pairs(dict).iter().rev();
     pairs.find(|(key, _)| key_of(heap, *key) == Some(wanted)).map(|&(_, value)| value)
 }
 
-/// Maximum number of keys of a row. Bounds the cost of a dictionary that is referred to many times.
+/// Maximum number of keys of a segment, block or entry. Bounds the cost of a dictionary that is
+/// referred to many times.
 const MAX_ROW_KEYS: usize = 256;
 
-/// Maximum nesting of the settings. PyTorch nests them twice.
+/// Maximum nesting depth of the allocator settings. PyTorch's have depth 2.
 const MAX_SETTINGS_DEPTH: u32 = 8;
 
-/// Returns the number of keys of a dictionary that describes one row.
+/// Returns the number of keys of a segment, block or entry; fails above [`MAX_ROW_KEYS`].
 fn row_keys(heap: &Heap<'_>, dict: DictId) -> Result<usize, FieldError> {
     let count = heap.pairs(dict).len();
     if count > MAX_ROW_KEYS { Err(FieldError::Invalid("a row of the snapshot has too many keys")) } else { Ok(count) }
 }
 
+/// Returns the meaning of a dictionary key; `None` if the reader does not use it.
 fn key_of(heap: &Heap<'_>, key: Value) -> Option<Key> {
     if let Value::Text(text) = key { heap.strings.key(text) } else { None }
 }
 
-/// Adds the rows of the snapshot that `top` describes to the builder.
+/// Adds the segments, entries, annotations and settings that `top`, the pickle's value, describes
+/// to the builder.
 pub(super) fn snapshot(top: Value, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), FieldError> {
     let mut converted = ConvertedLists::default();
     let top = match top {
@@ -136,6 +142,7 @@ fn is_segments(list: ListId, heap: &Heap<'_>) -> bool {
     !values.is_empty() && values.iter().all(is_segment)
 }
 
+/// Adds the segments of a list, with their blocks, to the snapshot.
 fn read_segments(
     list: Value,
     kind: MemoryKind,
@@ -166,6 +173,7 @@ fn read_segments(
     Ok(())
 }
 
+/// Adds the blocks of one segment to the snapshot.
 fn read_blocks(
     list: Value,
     converted: &mut ConvertedLists,
@@ -217,6 +225,7 @@ fn read_block_history(
     Ok(())
 }
 
+/// Adds the history of each device to the snapshot; `list` has one item a device.
 fn read_traces(
     list: Value,
     converted: &mut ConvertedLists,
@@ -234,7 +243,8 @@ fn read_traces(
     Ok(())
 }
 
-/// Reads the history of the host. It may be wrapped in a list like those of the devices.
+/// Reads the history of pinned host memory and returns its ranges of indices in the snapshot's
+/// entries. It may be wrapped in a list like those of the devices.
 fn read_host_traces(
     list: Value,
     converted: &mut ConvertedLists,
@@ -256,7 +266,7 @@ fn read_host_traces(
     Ok(all)
 }
 
-/// Reads the entries of one history and returns their ranges.
+/// Reads the entries of one history and returns their ranges of indices in the snapshot's entries.
 fn read_trace(
     list: Value,
     converted: &mut ConvertedLists,
@@ -297,6 +307,7 @@ fn read_unrecognized_entry(value: Value, heap: &mut Heap<'_>, builder: &mut Buil
     Ok(())
 }
 
+/// Adds the annotations of a list to the snapshot; items that are not dictionaries are skipped.
 fn read_annotations(
     list: Value,
     converted: &mut ConvertedLists,
@@ -322,7 +333,8 @@ fn read_annotations(
     Ok(())
 }
 
-/// Converts a value to JSON; `None` if it is deeper than `depth` or larger than what remains.
+/// Converts a value to JSON; `None` if it is nested deeper than `depth` or takes more than
+/// `remaining` bytes, which are subtracted.
 fn to_json(value: Value, heap: &Heap<'_>, depth: u32, remaining: &mut usize) -> Option<serde_json::Value> {
     let text_len = |value| if let Value::Text(text) = value { heap.strings.text(text).len() } else { 0 };
     *remaining = remaining.checked_sub(VALUE_BYTES.saturating_add(text_len(value)))?;
@@ -353,6 +365,7 @@ fn to_json(value: Value, heap: &Heap<'_>, depth: u32, remaining: &mut usize) -> 
     })
 }
 
+/// Stores the allocator settings; counts them as invalid if they are not a dictionary or too large.
 fn read_settings(settings: Value, heap: &Heap<'_>, builder: &mut Builder) {
     let mut remaining = MAX_SETTINGS_BYTES;
     match to_json(settings, heap, MAX_SETTINGS_DEPTH, &mut remaining).filter(serde_json::Value::is_object) {

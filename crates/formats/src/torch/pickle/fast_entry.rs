@@ -14,17 +14,19 @@ use crate::torch::key::Key;
 use crate::torch::scalar::FieldError;
 use crate::torch::snapshot::NO_TIME;
 
-/// Maximum number of values that an entry adds to the memo: itself, strings and pairs. PyTorch's
-/// entries add at most three.
+/// Maximum number of values that one entry may store in the memo: itself, strings and pairs.
+/// PyTorch's entries store at most three.
 const MAX_NEW_VALUES: usize = 5;
 
-/// Values that an entry will add to the memo.
+/// The values that an entry will add to the memo, kept apart until it is certain that it is an
+/// entry.
 struct NewMemoValues {
     values: [Value; MAX_NEW_VALUES],
     len: usize,
 }
 
 impl NewMemoValues {
+    /// Appends a value; `None` if there are already [`MAX_NEW_VALUES`].
     fn push(&mut self, value: Value) -> Option<()> {
         *self.values.get_mut(self.len)? = value;
         self.len += 1;
@@ -33,8 +35,8 @@ impl NewMemoValues {
 }
 
 impl Machine<'_> {
-    /// Parses an entry of the history whose dictionary has just begun. Returns false, and has no
-    /// effect, if it is not an entry as PyTorch writes them.
+    /// Parses a history entry whose EMPTY_DICT was just read, and adds it to the snapshot. Returns
+    /// false, and has no effect, if it is not an entry as PyTorch writes them.
     pub(super) fn try_fast_entry(&mut self) -> StepResult<bool> {
         let entry_start = self.input.offset();
         let mut draft = EntryDraft::default();
@@ -56,8 +58,8 @@ impl Machine<'_> {
         Ok(true)
     }
 
-    /// Parses up to the end of the dictionary and returns the list of frames; `None` if it is not
-    /// written as expected here.
+    /// Parses the keys and values of an entry into `draft` and returns the list of frames; `None`
+    /// if they are not written as expected here.
     fn parse_entry(&mut self, draft: &mut EntryDraft, new_values: &mut NewMemoValues) -> Option<Value> {
         self.memoize(Value::NewDict(None), new_values)?;
         if self.marks.len() >= self.max_depth || self.input.u8().ok()? != op::MARK {
@@ -84,7 +86,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Parses the instructions that produce the next value.
+    /// Parses the instructions that produce the next value; `None` if it is not a text, an integer,
+    /// a pair or a memo reference.
     #[inline]
     fn parse_value(&mut self, new_values: &mut NewMemoValues) -> Option<Value> {
         match self.input.u8().ok()? {
@@ -124,17 +127,20 @@ impl Machine<'_> {
         }
     }
 
+    /// Reads a text of `len` bytes, interns it, and executes the memo instruction that may follow.
     fn text(&mut self, len: usize, new_values: &mut NewMemoValues) -> Option<Value> {
         let bytes = self.input.take(len).ok()?;
         let text = Value::Text(self.heap.strings.intern(bytes, &mut self.builder.budget).ok()?);
         self.memoize(text, new_values)
     }
 
-    /// Returns a value of the memo, unless it is a dictionary that is not filled yet.
+    /// Returns the value in a memo slot; `None` if the slot is empty or has a dictionary that is
+    /// not filled yet.
     fn memo_value(&self, slot: u32) -> Option<Value> {
         self.memo.get(slot).filter(|value| !matches!(value, Value::NewDict(_)))
     }
 
+    /// Reads the integer that follows its opcode; `None` for an opcode of anything else.
     #[inline]
     fn number(&mut self, opcode: u8) -> Option<Value> {
         let number = match opcode {
@@ -150,8 +156,8 @@ impl Machine<'_> {
         Some(Value::Int(number))
     }
 
-    /// Adds a value to the memo if the next instruction says so. Python numbers memo slots
-    /// consecutively.
+    /// Adds a value to `new_values` if the next instruction stores it in the memo. Returns the
+    /// value; `None` for an unexpected slot, because Python numbers slots consecutively.
     #[inline]
     fn memoize(&mut self, value: Value, new_values: &mut NewMemoValues) -> Option<Value> {
         let slot = match *self.input.rest() {
@@ -176,8 +182,8 @@ impl Machine<'_> {
     }
 
     /// Sets a field like [`Builder::entry_field`](crate::torch::builder::Builder::entry_field), but
-    /// only in the simple cases and without side effects: the dictionary may turn out not to be an
-    /// entry.
+    /// without side effects, because the dictionary may turn out not to be an entry. Returns `None`
+    /// in all but the simple cases.
     #[inline]
     fn set_field(&mut self, draft: &mut EntryDraft, key: Key, value: Value) -> Option<()> {
         match (key, value) {

@@ -14,7 +14,7 @@ use crate::torch::key::Key;
 use crate::torch::scalar::{FieldError, Scalar};
 use crate::torch::snapshot::Action;
 
-/// A string of the pickle.
+/// A string of the pickle with its possible meanings, looked up once.
 #[derive(Debug)]
 struct StringRecord<'a> {
     text: Cow<'a, str>,
@@ -25,12 +25,12 @@ struct StringRecord<'a> {
     string: Option<StringId>,
 }
 
-/// Number of strings in the lookup table without hashing.
+/// Number of recently used short strings that are found without the hash table.
 const RECENT_STRINGS: usize = 64;
-/// Estimated bytes of a string: its row and its share of the hash table.
+/// Estimated bytes of memory for a string: its row and its share of the hash table.
 const STRING_BYTES: usize = 96;
 
-/// The strings of a pickle; equal strings have the same number.
+/// The distinct strings of a pickle, by index ([`StringRef`]).
 #[derive(Debug)]
 pub(super) struct Strings<'a> {
     list: Vec<StringRecord<'a>>,
@@ -39,7 +39,8 @@ pub(super) struct Strings<'a> {
     recent: Box<[(u64, u32); RECENT_STRINGS]>,
 }
 
-/// Encodes a string of up to 7 bytes as a number, with its length in the high bits.
+/// Encodes a string of up to 7 bytes as a unique number, with its length plus 1 in the highest
+/// byte; `None` for longer strings.
 fn short_code(bytes: &[u8]) -> Option<u64> {
     if bytes.len() > 7 {
         return None;
@@ -53,6 +54,7 @@ impl<'a> Strings<'a> {
         Self { list: Vec::new(), numbers: HashMap::new(), recent: Box::new([(0, 0); RECENT_STRINGS]) }
     }
 
+    /// Returns the reference of a string that equals `bytes`, and adds the string if it is new.
     pub(super) fn intern(&mut self, bytes: &'a [u8], budget: &mut MemoryBudget) -> Result<StringRef, LimitExceeded> {
         let Some(code) = short_code(bytes) else { return self.intern_by_hash(bytes, budget) };
         let slot = (code.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize;
@@ -64,6 +66,7 @@ impl<'a> Strings<'a> {
         Ok(id)
     }
 
+    /// Does the work of [`intern`](Self::intern) without the table of recent strings.
     fn intern_by_hash(&mut self, bytes: &'a [u8], budget: &mut MemoryBudget) -> Result<StringRef, LimitExceeded> {
         if let Some(&number) = self.numbers.get(bytes) {
             return Ok(StringRef(number));
@@ -78,27 +81,32 @@ impl<'a> Strings<'a> {
         Ok(StringRef(number))
     }
 
+    /// Returns the record of a string: its text and what it means as a key or action.
     fn entry(&self, StringRef(id): StringRef) -> &StringRecord<'a> {
         &self.list[id as usize]
     }
 
+    /// Returns the text; invalid Unicode is replaced.
     pub(super) fn text(&self, id: StringRef) -> &str {
         &self.entry(id).text
     }
 
+    /// Returns the string's meaning as a dictionary key; `None` if the reader does not use the key.
     pub(super) fn key(&self, id: StringRef) -> Option<Key> {
         self.entry(id).key
     }
 
+    /// Returns the string's meaning as the name of an entry's action; `None` if it is unknown.
     pub(super) fn action(&self, id: StringRef) -> Option<Action> {
         self.entry(id).action
     }
 
-    /// Interns the string in the recording; 0 if it is an empty text.
+    /// Interns the string in the recording and returns its number there; 0 if it is empty or `N/A`.
     pub(super) fn optional_string(&mut self, id: StringRef, builder: &mut Builder) -> Result<StringId, LimitExceeded> {
         if is_empty_text(self.text(id)) { Ok(StringId(0)) } else { self.string(id, builder) }
     }
 
+    /// Interns the string in the recording and returns its number there, which differs from `id`.
     fn string(&mut self, id: StringRef, builder: &mut Builder) -> Result<StringId, LimitExceeded> {
         let text = &mut self.list[id.0 as usize];
         match text.string {
@@ -108,10 +116,11 @@ impl<'a> Strings<'a> {
     }
 }
 
-/// Maximum number of keys of a frame. Bounds the search for the known ones.
+/// Maximum number of keys of a frame's dictionary; one with more is not taken for a frame. Bounds
+/// the search for the known keys.
 const MAX_FRAME_KEYS: usize = 16;
 
-/// The contents of a list.
+/// The items of a list, in the most compact form.
 #[derive(Debug)]
 enum Content {
     Values(Vec<Value>),
@@ -122,19 +131,22 @@ enum Content {
     Stack(StackId),
 }
 
+/// A list or tuple. `depth` is the nesting depth of its items when they were added.
 #[derive(Debug)]
 struct List {
     content: Content,
     depth: u32,
 }
 
+/// A dictionary as keys and values in the order of insertion. A later value of a key counts.
+/// `depth` is the nesting depth of the values when they were added.
 #[derive(Debug, Default)]
 struct Dict {
     pairs: Vec<(Value, Value)>,
     depth: u32,
 }
 
-/// All values that a pickle has created.
+/// The strings, lists and dictionaries that a pickle has created, by index.
 #[derive(Debug)]
 pub(super) struct Heap<'a> {
     pub(super) strings: Strings<'a>,
@@ -144,10 +156,12 @@ pub(super) struct Heap<'a> {
 }
 
 impl<'a> Heap<'a> {
+    /// Creates an empty heap that refuses containers nested deeper than `max_depth`.
     pub(super) fn new(max_depth: u32) -> Self {
         Self { strings: Strings::new(), lists: Vec::new(), dicts: Vec::new(), max_depth }
     }
 
+    /// Creates a list with these items; fails if it nests too deep or memory is short.
     pub(super) fn new_list(&mut self, items: &[Value], budget: &mut MemoryBudget) -> Result<Value, FieldError> {
         let id = ListId(u32::try_from(self.lists.len()).map_err(|_| LimitExceeded)?);
         budget.push(&mut self.lists, List { content: Content::Values(Vec::new()), depth: 0 })?;
@@ -155,13 +169,15 @@ impl<'a> Heap<'a> {
         Ok(Value::List(id))
     }
 
+    /// Creates an empty dictionary.
     pub(super) fn new_dict(&mut self, budget: &mut MemoryBudget) -> Result<DictId, LimitExceeded> {
         let id = DictId(u32::try_from(self.dicts.len()).map_err(|_| LimitExceeded)?);
         budget.push(&mut self.dicts, Dict::default())?;
         Ok(id)
     }
 
-    /// Returns the nesting depth of a value when it was last added to a container.
+    /// Returns the nesting depth of a list or dictionary, 0 for other values. Items that are added
+    /// later do not change the depth of outer containers.
     fn depth(&self, value: Value) -> u32 {
         match value {
             Value::List(ListId(id)) => self.lists[id as usize].depth,
@@ -170,6 +186,7 @@ impl<'a> Heap<'a> {
         }
     }
 
+    /// Returns the nesting depth of a container with these values; fails above the limit.
     fn depth_of_container(&self, values: impl Iterator<Item = Value>) -> Result<u32, FieldError> {
         let depth = values.map(|value| self.depth(value) + 1).max().unwrap_or(0);
         if depth > self.max_depth {
@@ -178,6 +195,8 @@ impl<'a> Heap<'a> {
         Ok(depth)
     }
 
+    /// Appends items to a list. A list that begins with history entries stores ranges and accepts
+    /// nothing else.
     pub(super) fn append(
         &mut self,
         ListId(id): ListId,
@@ -211,6 +230,7 @@ impl<'a> Heap<'a> {
         }
     }
 
+    /// Appends keys and values to a dictionary; equal keys stay, and the last one counts.
     pub(super) fn set(
         &mut self,
         DictId(id): DictId,
@@ -226,11 +246,13 @@ impl<'a> Heap<'a> {
         Ok(())
     }
 
+    /// Returns the keys and values of a dictionary in the order of insertion.
     pub(super) fn pairs(&self, DictId(id): DictId) -> &[(Value, Value)] {
         &self.dicts[id as usize].pairs
     }
 
-    /// Returns the values of a list; empty if it holds entries or is a call stack.
+    /// Returns the items of a list; none if they are history entries or were converted to a call
+    /// stack.
     pub(super) fn values(&self, ListId(id): ListId) -> &[Value] {
         match &self.lists[id as usize].content {
             Content::Values(values) => values,
@@ -247,7 +269,8 @@ impl<'a> Heap<'a> {
             .ok_or(FieldError::Invalid("a list is used as a list of frames and as something else"))
     }
 
-    /// Returns the entries that a list holds; `None` if it holds other values.
+    /// Returns the history entries of a list, as ranges of indices in the snapshot's entries;
+    /// `None` if it has other items.
     pub(super) fn entries(&self, ListId(id): ListId) -> Option<&[Range<u32>]> {
         match &self.lists[id as usize].content {
             Content::Entries(ranges) => Some(ranges),
@@ -256,7 +279,8 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// Converts a value to the scalar that the snapshot builder takes.
+    /// Converts a value to a [`Scalar`]; a list of two integers becomes a pair, other containers
+    /// [`Scalar::Other`].
     #[inline]
     pub(super) fn scalar(&self, value: Value) -> Scalar<'_> {
         match value {
@@ -278,6 +302,7 @@ impl<'a> Heap<'a> {
         }
     }
 
+    /// Returns a non-negative integer; `None` for other values.
     fn integer(&self, value: Value) -> Option<u64> {
         match value {
             Value::Int(number) => u64::try_from(number).ok(),
@@ -286,7 +311,8 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// Returns the frame that a dictionary's pairs describe, if they do.
+    /// Interns the frame that a dictionary's keys and values describe; `None` if its function, file
+    /// or line is missing.
     pub(super) fn frame(
         &mut self,
         pairs: impl Iterator<Item = (Value, Value)>,
@@ -309,8 +335,8 @@ impl<'a> Heap<'a> {
         Ok(Some(builder.frame(function, file, line)?))
     }
 
-    /// Returns the frame of a dictionary that received its keys one by one, which the machine does
-    /// not recognize.
+    /// Interns the frame that a dictionary describes which received its keys one by one, so that
+    /// the machine did not recognize it; `None` if it is not a frame.
     fn unrecognized_frame(&mut self, dict: DictId, builder: &mut Builder) -> Result<Option<FrameId>, FieldError> {
         let mut pairs = [(Value::None, Value::None); MAX_FRAME_KEYS];
         let known = self.pairs(dict);

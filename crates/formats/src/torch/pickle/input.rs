@@ -4,11 +4,12 @@ use super::value::Value;
 use crate::limits::LimitExceeded;
 use crate::torch::scalar::FieldError;
 
-/// Why an instruction failed; the machine adds the position. It has two words, so that a result
-/// without a value is returned in registers.
+/// The message of an instruction that failed; the machine adds the position. The type has two
+/// words, so that a result without a value is returned in registers.
 #[derive(Debug)]
 pub(super) struct StepError(pub(super) Box<str>);
 
+/// The result of an instruction, or of a part of one.
 pub(super) type StepResult<T> = Result<T, StepError>;
 
 impl From<FieldError> for StepError {
@@ -35,15 +36,17 @@ impl From<String> for StepError {
     }
 }
 
-/// The message of a pickle that ends inside an instruction.
+/// The message for a pickle that ends inside an instruction; the machine recognizes the error by
+/// it.
 pub(super) const TRUNCATED: &str = "the pickle is cut off";
 
+/// Returns the error for a pickle that ends inside an instruction.
 #[cold]
 fn cut_off() -> StepError {
     StepError(TRUNCATED.into())
 }
 
-/// The bytes of a pickle, and how far they are read.
+/// The bytes of a pickle, and the position of the next byte to read.
 #[derive(Debug)]
 pub(super) struct Input<'a> {
     bytes: &'a [u8],
@@ -51,10 +54,12 @@ pub(super) struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
+    /// Starts at the first byte.
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, offset: 0 }
     }
 
+    /// Returns the number of bytes read so far.
     pub(super) fn offset(&self) -> usize {
         self.offset
     }
@@ -64,7 +69,7 @@ impl<'a> Input<'a> {
         self.bytes.len()
     }
 
-    /// Moves back to an earlier offset.
+    /// Moves back to an `offset` that was read before.
     pub(super) fn rewind_to(&mut self, offset: usize) {
         debug_assert!(offset <= self.offset);
         self.offset = offset;
@@ -75,6 +80,7 @@ impl<'a> Input<'a> {
         &self.bytes[self.offset..]
     }
 
+    /// Reads the next `len` bytes; fails if fewer are left.
     #[inline]
     pub(super) fn take(&mut self, len: usize) -> StepResult<&'a [u8]> {
         let taken = self.rest().get(..len).ok_or_else(cut_off)?;
@@ -82,6 +88,7 @@ impl<'a> Input<'a> {
         Ok(taken)
     }
 
+    /// Reads the next `N` bytes; fails if fewer are left.
     #[inline]
     pub(super) fn array<const N: usize>(&mut self) -> StepResult<[u8; N]> {
         let array = *self.rest().first_chunk::<N>().ok_or_else(cut_off)?;
@@ -89,17 +96,19 @@ impl<'a> Input<'a> {
         Ok(array)
     }
 
+    /// Reads the next byte; fails at the end.
     #[inline]
     pub(super) fn u8(&mut self) -> StepResult<u8> {
         self.array().map(|[byte]| byte)
     }
 
+    /// Reads a little-endian integer of 4 bytes.
     #[inline]
     pub(super) fn u32(&mut self) -> StepResult<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// Reads a length of 8 bytes.
+    /// Reads a length: a little-endian integer of 8 bytes.
     pub(super) fn len64(&mut self) -> StepResult<usize> {
         usize::try_from(u64::from_le_bytes(self.array()?)).map_err(|_| cut_off())
     }

@@ -12,13 +12,14 @@ use crate::limits::Limits;
 use crate::torch::builder::{Builder, EntryDraft};
 use crate::torch::key::Key;
 
-/// Bytes between two progress reports.
+/// Bytes of the input between two calls of the caller's progress function.
 const PROGRESS_BYTES: usize = 4 << 20;
 
-/// Maximum length of a class name that is repeated in a message.
+/// Maximum number of characters of a class name in a message.
 const MAX_NAME_LEN: usize = 100;
 
-/// Reads a pickle.
+/// The pickle machine: executes the instructions of a pickle and adds its history entries to a
+/// snapshot.
 #[derive(Debug)]
 pub(super) struct Machine<'a> {
     pub(super) input: Input<'a>,
@@ -32,6 +33,7 @@ pub(super) struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
+    /// Starts at the first instruction of a pickle.
     pub(super) fn new(bytes: &'a [u8], limits: &Limits) -> Self {
         Self {
             input: Input::new(bytes),
@@ -44,12 +46,13 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Returns the offset of the next instruction.
+    /// Returns the byte offset of the next instruction.
     pub(super) fn offset(&self) -> usize {
         self.input.offset()
     }
 
-    /// Runs to the end of the pickle and returns its value.
+    /// Executes the pickle up to its STOP and returns its value; `progress` receives the number of
+    /// bytes read so far.
     pub(super) fn run(&mut self, progress: &mut dyn FnMut(usize)) -> Result<Value, ReadError> {
         let mut report_at = PROGRESS_BYTES;
         loop {
@@ -69,6 +72,7 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Executes an instruction whose opcode was read: the common ones, then the others.
     #[inline]
     fn step(&mut self, opcode: u8) -> StepResult<()> {
         match opcode {
@@ -120,6 +124,7 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Executes an instruction other than the ones that make up most of a snapshot.
     fn uncommon_step(&mut self, opcode: u8) -> StepResult<()> {
         match opcode {
             op::NONE => self.push(Value::None),
@@ -183,6 +188,7 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Executes an instruction that creates or fills a container; fails for unsupported ones.
     fn container_step(&mut self, opcode: u8) -> StepResult<()> {
         match opcode {
             op::EMPTY_LIST | op::EMPTY_TUPLE => {
@@ -244,7 +250,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Returns the error for an instruction that is not supported.
+    /// Returns the error for an unknown instruction, or one that would run code.
     #[cold]
     fn unsupported(&mut self, opcode: u8) -> StepError {
         let Some(action) = op::unsupported_action(opcode) else {
@@ -268,12 +274,14 @@ impl<'a> Machine<'a> {
         StepError::from(format!("this pickle is not plain data: it {action}{name}, which is not executed"))
     }
 
+    /// Reads a text of `len` bytes, interns it and pushes it.
     fn push_text(&mut self, len: usize) -> StepResult<()> {
         let bytes = self.input.take(len)?;
         let id = self.heap.strings.intern(bytes, &mut self.builder.budget)?;
         self.push(Value::Text(id))
     }
 
+    /// Reads an integer of `len` bytes and pushes it.
     fn push_long(&mut self, len: usize) -> StepResult<()> {
         let number = self.input.long(len)?;
         self.push(number)
@@ -281,27 +289,29 @@ impl<'a> Machine<'a> {
 
     // Stack operations.
 
+    /// Pushes a value on the stack; fails if memory is short.
     #[inline]
     pub(super) fn push(&mut self, value: Value) -> StepResult<()> {
         Ok(self.builder.budget.push(&mut self.stack, value)?)
     }
 
+    /// Subtracts the memory of `values` stack values from the budget.
     fn spend_values(&mut self, values: usize) -> StepResult<()> {
         Ok(self.builder.budget.spend(values * size_of::<Value>())?)
     }
 
-    /// Returns the height of the stack at the last mark.
+    /// Returns the stack's height at the last mark, the limit for instructions; 0 without marks.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
 
-    /// Returns the height of the stack without its top `count` values, which must be above the last
-    /// mark.
+    /// Returns the stack's height below its top `count` values; fails if one is below the last mark.
     fn below_top(&self, count: usize) -> StepResult<usize> {
         let height = self.stack.len().checked_sub(count).filter(|&height| height >= self.floor());
         height.ok_or_else(|| "an instruction needs more values than the stack has".into())
     }
 
+    /// Removes and returns the top value; fails if there is none above the last mark.
     fn pop(&mut self) -> StepResult<Value> {
         let height = self.below_top(1)?;
         let value = self.stack[height];
@@ -309,7 +319,7 @@ impl<'a> Machine<'a> {
         Ok(value)
     }
 
-    /// Pops a value. Python's POP also pops a mark if one is on top.
+    /// Executes POP: drops the top value, or the last mark if nothing is above it, as Python does.
     fn discard(&mut self) -> StepResult<()> {
         if self.marks.last() == Some(&self.stack.len()) {
             self.marks.pop();
@@ -318,6 +328,8 @@ impl<'a> Machine<'a> {
         self.pop().map(|_| ())
     }
 
+    /// Removes the last mark and returns the height of the stack when it was set; the values above
+    /// it stay.
     #[inline]
     fn pop_mark(&mut self) -> StepResult<usize> {
         self.marks.pop().ok_or_else(|| "an instruction needs a mark, but none is open".into())
@@ -325,6 +337,7 @@ impl<'a> Machine<'a> {
 
     // Memo operations.
 
+    /// Pushes the value of a memo slot; fails if the slot is empty.
     #[inline]
     fn get(&mut self, slot: u32) -> StepResult<()> {
         match self.memo.get(slot) {
@@ -333,6 +346,7 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Stores the top value in a memo slot; the value stays on the stack.
     fn put(&mut self, slot: usize) -> StepResult<()> {
         let height = self.below_top(1)?;
         // Python numbers slots consecutively from 0, so a slot's number is below the offset.
@@ -344,6 +358,7 @@ impl<'a> Machine<'a> {
         Ok(self.memo.put(slot, self.stack[height], &mut self.builder.budget)?)
     }
 
+    /// Returns the top value; a new dictionary is first created in the heap.
     fn materialized_top(&mut self) -> StepResult<Value> {
         let height = self.below_top(1)?;
         self.materialize(height, height + 1)?;
@@ -369,6 +384,7 @@ impl<'a> Machine<'a> {
 
     // Container operations.
 
+    /// Replaces the values from height `mark` on by one list of them.
     fn make_list(&mut self, mark: usize) -> StepResult<()> {
         self.materialize(mark, self.stack.len())?;
         let list = self.heap.new_list(&self.stack[mark..], &mut self.builder.budget)?;
@@ -376,7 +392,8 @@ impl<'a> Machine<'a> {
         self.push(list)
     }
 
-    /// Appends the values above `mark` to the list below it.
+    /// Appends the values from height `mark` on to the list directly below them, and drops them
+    /// from the stack.
     fn append(&mut self, mark: usize) -> StepResult<()> {
         self.materialize(mark, self.stack.len())?;
         match self.container(mark)? {
@@ -387,7 +404,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Returns the container below `mark`, which receives the values above it.
+    /// Returns the value directly below height `mark`, the container that receives the values
+    /// above. Fails if the last mark is between them.
     fn container(&self, mark: usize) -> StepResult<Value> {
         match mark.checked_sub(1).filter(|&height| height >= self.floor()) {
             Some(height) => Ok(self.memo.current(self.stack[height])),
@@ -395,7 +413,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Adds the keys and values above `mark` to the dictionary below it.
+    /// Adds the keys and values from height `mark` on to the dictionary directly below them, and
+    /// drops them from the stack.
     fn set_items(&mut self, mark: usize) -> StepResult<()> {
         if !(self.stack.len() - mark).is_multiple_of(2) {
             return Err("a dictionary key has no value".into());
@@ -449,6 +468,7 @@ impl<'a> Machine<'a> {
         Ok(Value::Dict(dict))
     }
 
+    /// Sets the fields of `draft` from the keys and values above `mark` and returns it.
     fn fill_entry(&mut self, mut draft: EntryDraft, mark: usize) -> StepResult<EntryDraft> {
         for (key, value) in pairs(&self.stack[mark..]) {
             let Value::Text(key) = key else { continue };
@@ -462,17 +482,19 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Returns a name of the pickle for a message: without control characters, and shortened.
+/// Returns a class name from the pickle for a message: without control characters, and at most
+/// [`MAX_NAME_LEN`] characters.
 fn display_name(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(MAX_NAME_LEN).collect()
 }
 
-/// Returns the keys and values of a part of the stack.
+/// Returns consecutive values in pairs of a key and its value.
 fn pairs(values: &[Value]) -> impl Iterator<Item = (Value, Value)> + Clone + '_ {
     values.chunks_exact(2).map(|pair| (pair[0], pair[1]))
 }
 
-/// Adds the position to the error of the instruction at `start`. `len` is the length of the pickle.
+/// Converts the `message` of the instruction at offset `start` to a read error. `len` is the length
+/// of the pickle, the position of a truncation.
 fn step_error(start: usize, len: usize, message: Box<str>) -> ReadError {
     if &*message == TRUNCATED { ReadError::truncated(len) } else { ReadError::at(start, message) }
 }

@@ -4,7 +4,7 @@ use super::value::{PackedValue, Value};
 use crate::limits::{LimitExceeded, MemoryBudget};
 use crate::torch::scalar::FieldError;
 
-/// The values of all slots.
+/// The memo of a pickle: values that instructions store and read by slot number.
 #[derive(Debug, Default)]
 pub(super) struct Memo {
     slots: Vec<PackedValue>,
@@ -13,11 +13,12 @@ pub(super) struct Memo {
 }
 
 impl Memo {
-    /// Returns the number of slots, which is the number of the next one.
+    /// Returns the number of slots, which is the number that the next new slot gets.
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
 
+    /// Returns the value of a slot; `None` if it was never stored.
     #[inline]
     pub(super) fn get(&self, slot: u32) -> Option<Value> {
         match self.slots.get(slot as usize)?.unpack() {
@@ -26,6 +27,8 @@ impl Memo {
         }
     }
 
+    /// Stores a value in a slot, and creates empty slots before it. Fails without memory, or if the
+    /// slot has a dictionary that is still new.
     #[inline]
     pub(super) fn put(&mut self, slot: u32, value: Value, budget: &mut MemoryBudget) -> Result<(), FieldError> {
         let packed = match PackedValue::pack(value) {
@@ -51,15 +54,16 @@ impl Memo {
         Ok(())
     }
 
-    /// Returns the current value: a new dictionary in the memo may have been filled through another
-    /// reference.
+    /// Returns what a new dictionary has become: it may have been filled through another reference
+    /// to its slot. Returns any other value unchanged.
     #[inline]
     pub(super) fn current(&self, value: Value) -> Value {
         let Value::NewDict(Some(slot)) = value else { return value };
         self.get(slot).unwrap_or(value)
     }
 
-    /// Replaces the new dictionary in a slot by the value that it became.
+    /// Replaces the new dictionary in a slot by the value that it became; does nothing without a
+    /// slot.
     #[inline]
     pub(super) fn remember(&mut self, slot: Option<u32>, value: Value) {
         if let Some(old) = slot.and_then(|slot| self.slots.get_mut(slot as usize))

@@ -18,7 +18,7 @@ use super::snapshot::Snapshot;
 use crate::error::ReadError;
 use crate::limits::Limits;
 
-/// Reads a snapshot; `progress` receives the number of bytes read.
+/// Reads a snapshot from a pickle; `progress` receives the number of bytes read so far.
 pub(crate) fn read(bytes: &[u8], limits: &Limits, progress: &mut dyn FnMut(usize)) -> Result<Snapshot, ReadError> {
     let mut machine = Machine::new(bytes, limits);
     let top = machine.run(progress)?;

@@ -3,7 +3,7 @@
 
 use vramscope_trace::FrameId;
 
-/// A value of 16 bytes.
+/// A value on the pickle machine's stack, in 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Value {
     None,
@@ -29,12 +29,15 @@ pub(super) enum Value {
     Opaque,
 }
 
+/// The index of a string in `Strings`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StringRef(pub(super) u32);
 
+/// The index of a dictionary in the `Heap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DictId(pub(super) u32);
 
+/// The index of a list or tuple in the `Heap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ListId(pub(super) u32);
 
@@ -43,17 +46,19 @@ pub(super) struct ListId(pub(super) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PackedValue(u64);
 
+/// Number of low bits of a packed value that hold its kind.
 const KIND_BITS: u32 = 4;
 
 impl PackedValue {
     /// An empty slot.
     pub(super) const EMPTY: Self = Self(0);
 
+    /// Combines a kind (1 to 11) with its payload, at most 60 bits.
     const fn new(kind: u64, payload: u64) -> Self {
         Self(payload << KIND_BITS | kind)
     }
 
-    /// Packs a value; `None` if it does not fit.
+    /// Packs a value into 8 bytes; `None` for a number or a pair, which go to a separate list.
     pub(super) fn pack(value: Value) -> Option<Self> {
         Some(match value {
             Value::None => Self::new(1, 0),
@@ -70,13 +75,14 @@ impl PackedValue {
         })
     }
 
-    /// Refers to the value at `index` of the separate list.
+    /// Creates a reference to the value at `index` of the separate list, for values that do not
+    /// fit.
     pub(super) fn overflow(index: u32) -> Self {
         Self::new(11, u64::from(index))
     }
 
-    /// Returns the value; `Err` with its index in the separate list, or `Err(None)` for an empty
-    /// slot.
+    /// Returns the value. Fails with its index if it is in the separate list, and with `None` if
+    /// the slot is empty.
     pub(super) fn unpack(self) -> Result<Value, Option<u32>> {
         let payload = (self.0 >> KIND_BITS) as u32;
         Ok(match self.0 & ((1 << KIND_BITS) - 1) {

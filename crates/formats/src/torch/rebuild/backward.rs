@@ -14,17 +14,18 @@ use super::size::SizeRules;
 use super::trace::DeviceTrace;
 use crate::torch::snapshot::{Action, BlockState, Entry, NO_TIME, Origin, SegmentRow, Snapshot};
 
-/// A live block during the backward walk.
+/// A live block at the entry that the backward walk has reached.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EarlierBlock {
-    /// The size, known for blocks that still exist at the end.
+    /// The size in bytes, known for blocks that still exist at the end.
     pub(super) size: Option<u64>,
     pub(super) requested: u64,
     pub(super) pending_free: bool,
     pub(super) origin: Origin,
 }
 
-/// A block that the history allocates and that still exists at its end.
+/// A block that an entry of the history allocates and that still exists at its end, where the
+/// snapshot has its exact size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SurvivingBlock {
     /// The index of the entry that allocates it.
@@ -33,16 +34,18 @@ pub(super) struct SurvivingBlock {
     pub(super) origin: Origin,
 }
 
-/// The state before the history, and facts that the walk found for the forward walk.
+/// The segments and blocks before the entry that the backward walk has reached, finally before the
+/// first one, and facts for the forward walk.
 #[derive(Debug, Default)]
 pub(super) struct BackwardWalk {
     pub(super) segments: Segments,
+    /// Live blocks by address.
     pub(super) blocks: HashMap<u64, EarlierBlock>,
     /// The pools of the segments that the history creates, the last one first.
     pub(super) pools: Vec<PartialPool>,
     /// The blocks that the history allocates and that still exist at its end, the last one first.
     pub(super) surviving_blocks: Vec<SurvivingBlock>,
-    /// Time of the earliest entry, if entries have times.
+    /// Time of the earliest entry in microseconds since 1970, if entries have times.
     pub(super) earliest_us: Option<i64>,
     /// Segments and blocks of the snapshot that are invalid or contradict others.
     pub(super) contradictions: u64,
@@ -55,7 +58,8 @@ pub(super) struct BackwardWalk {
 }
 
 impl BackwardWalk {
-    /// Walks the history of `device` back from the snapshot's segments.
+    /// Walks the history of `device` from its end, where the snapshot's segments are the exact
+    /// state, to its beginning.
     pub(super) fn new(snapshot: &Snapshot, device: u16, trace: &DeviceTrace<'_>, rules: &SizeRules) -> Self {
         let mut walk = Self::default();
         let mut earliest_us = i64::MAX;
@@ -82,6 +86,7 @@ impl BackwardWalk {
         self.segments.iter().len() == 0 && self.blocks.is_empty()
     }
 
+    /// Adds a segment and its live blocks as they are at the end of the history.
     fn add_segment(&mut self, snapshot: &Snapshot, row: &SegmentRow) {
         let is_valid = row.is_range() && self.segments.insert(row.address, segment_of_row(row));
         self.contradictions += u64::from(!is_valid);
@@ -105,6 +110,8 @@ impl BackwardWalk {
         }
     }
 
+    /// Changes the state from after an entry to before it. `entry_index` counts the entries of the
+    /// device from 0.
     fn undo(&mut self, snapshot: &Snapshot, entry: &Entry, entry_index: u64, rules: &SizeRules) {
         let address = entry.address;
         match entry.action() {
@@ -148,7 +155,8 @@ impl BackwardWalk {
         }
     }
 
-    /// Adds a segment that the history frees or unmaps.
+    /// Undoes an entry that frees or unmaps a segment: adds it again, with the pool that the entry
+    /// or an adjacent segment shows.
     fn restore_segment(&mut self, snapshot: &Snapshot, entry: &Entry, expandable: bool) {
         if !entry.is_range() {
             return;
@@ -164,7 +172,8 @@ impl BackwardWalk {
         self.has_unknown_pools |= pool.kind.is_none();
     }
 
-    /// Derives a segment's pool from a block that is allocated in it.
+    /// Completes the unknown pool of the segment in which `entry` allocates a block: small requests
+    /// come from small pools.
     fn learn_pool(&mut self, snapshot: &Snapshot, entry: &Entry, rules: &SizeRules) {
         let rounded = rules.rounded(entry.size);
         let recorded = PartialPool { kind: Some(size::pool_kind(rounded)), mempool: snapshot.context(entry).mempool };

@@ -6,7 +6,7 @@ use super::forward::ForwardWalk;
 use super::segments::{Segment, segment_of_row};
 use crate::torch::snapshot::{BlockState, Snapshot};
 
-/// Number of segments and blocks that differ.
+/// Number of segments and of blocks that differ between a rebuilt history's end and the snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Difference {
     pub(super) segments: u64,
@@ -20,12 +20,14 @@ fn count<V: PartialEq>(left: &BTreeMap<u64, V>, right: &BTreeMap<u64, V>) -> u64
     (different + missing) as u64
 }
 
-/// Returns the properties of a segment that both the snapshot and the history determine.
+/// Returns the end address, stream, `expandable` and pool kind of a segment, which both the
+/// snapshot and the history determine.
 fn properties(segment: &Segment) -> (u64, u64, bool, Option<vramscope_trace::PoolKind>) {
     (segment.end, segment.stream, segment.expandable, segment.pool.kind)
 }
 
-/// Compares the end of a device's history with its segments in the snapshot.
+/// Compares the state at the end of a device's rebuilt history with the device's segments and
+/// blocks in the snapshot.
 pub(super) fn difference(snapshot: &Snapshot, device: u16, end: &ForwardWalk) -> Difference {
     let rows = snapshot.segments_of(device).iter().filter(|row| row.is_range());
     let mut segments = BTreeMap::new();

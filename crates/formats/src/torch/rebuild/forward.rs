@@ -19,18 +19,21 @@ use super::segments::{PartialPool, Segment, Segments};
 use super::size::SizeRules;
 use crate::torch::snapshot::{Action, Context, Entry, Origin};
 
-/// A live block.
+/// A block that is allocated or pending free; its address is the key of the map that holds it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LiveBlock {
+    /// End address, exclusive.
     pub(super) end: u64,
+    /// Requested bytes.
     pub(super) requested: u64,
     pub(super) pending_free: bool,
 }
 
-/// The state of one device while its entries are processed.
+/// The segments and blocks of one device after the entries processed so far.
 #[derive(Debug)]
 pub(super) struct ForwardWalk {
     pub(super) segments: Segments,
+    /// Blocks by address.
     pub(super) blocks: BTreeMap<u64, LiveBlock>,
     rules: SizeRules,
     /// Pools found by the backward walk, of the segments that are still to be created; the next one
@@ -47,6 +50,8 @@ pub(super) struct ForwardWalk {
 }
 
 impl ForwardWalk {
+    /// Starts with the state before the first entry. `pools` and `surviving_blocks` come from the
+    /// backward walk, the next one last.
     pub(super) fn new(
         initial: &InitialState,
         pools: Vec<PartialPool>,
@@ -70,8 +75,9 @@ impl ForwardWalk {
         }
     }
 
-    /// Returns where the next entry came from. Under some settings PyTorch keeps call stacks of
-    /// live blocks only; the snapshot then has the origin of a block that still exists at the end.
+    /// Returns where the memory of the next entry was requested. Under some settings PyTorch keeps
+    /// call stacks of live blocks only; the snapshot then has the origin of a block that still
+    /// exists at the end.
     pub(super) fn origin(&self, entry: &Entry, context: &Context) -> Origin {
         let recorded = Origin { stack: entry.stack, scope: context.scope, compile_context: context.compile_context };
         match self.surviving_blocks.last() {
@@ -82,7 +88,8 @@ impl ForwardWalk {
         }
     }
 
-    /// Processes the next entry and returns the event.
+    /// Applies the next entry to the state and returns the event that it becomes. `site` is the
+    /// entry's site.
     pub(super) fn apply(&mut self, entry: &Entry, context: &Context, site: SiteId) -> EventKind {
         let address = entry.address;
         let size = entry.size;
@@ -137,7 +144,8 @@ impl ForwardWalk {
         kind
     }
 
-    /// Returns the size and the pool of the block that an entry allocates.
+    /// Adds the block that an entry allocates; returns its size in bytes and its pool. A block that
+    /// does not fit removes those that it overlaps and counts as a contradiction.
     fn allocate(&mut self, entry: &Entry, context: &Context) -> (u64, PoolKey) {
         let address = entry.address;
         let rounded = self.rules.rounded(entry.size);
@@ -173,6 +181,8 @@ impl ForwardWalk {
         (size, pool)
     }
 
+    /// Adds the segment that an entry allocates or maps, and returns its pool. Overlapped blocks
+    /// are removed and counted as a contradiction.
     fn make_segment(&mut self, entry: &Entry, context: &Context, expandable: bool) -> PoolKey {
         let learned = self.pools.pop().unwrap_or_default();
         let range = entry.address..entry.address.saturating_add(entry.size);
@@ -197,6 +207,8 @@ impl ForwardWalk {
         pool
     }
 
+    /// Removes the segment that an entry frees with its blocks. An unknown segment, another size or
+    /// remaining blocks are a contradiction.
     fn free_segment(&mut self, entry: &Entry) {
         let Some(segment) = self.segments.remove(entry.address) else {
             self.contradictions += 1;
@@ -207,7 +219,7 @@ impl ForwardWalk {
         self.contradictions += u64::from(!is_whole || !is_empty);
     }
 
-    /// Removes the blocks that overlap `range` and returns their number.
+    /// Removes the blocks that overlap an address range and returns how many they were.
     fn remove_blocks(&mut self, range: Range<u64>) -> u64 {
         let mut removed = 0;
         while let Some((&address, block)) = self.blocks.range(..range.end).next_back()
@@ -220,7 +232,8 @@ impl ForwardWalk {
     }
 }
 
-/// Adds the state before the first entry to a recording's state.
+/// Adds the segments and blocks before the first entry to a recording's state. `site_of` returns
+/// the number of an origin's site.
 pub(super) fn fill_state(initial: &InitialState, state: &mut DeviceState, mut site_of: impl FnMut(Origin) -> SiteId) {
     for (address, segment) in initial.segments.iter() {
         let size = segment.end - address;

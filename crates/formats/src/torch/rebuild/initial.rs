@@ -25,7 +25,7 @@ use super::size::SizeRules;
 use super::trace::DeviceTrace;
 use crate::torch::snapshot::{Action, Origin};
 
-/// A live block before the first entry.
+/// A block that was allocated or pending free before the first entry of the history.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InitialBlock {
     pub(super) address: u64,
@@ -38,12 +38,13 @@ pub(super) struct InitialBlock {
 }
 
 impl InitialBlock {
+    /// Returns the end address, exclusive.
     fn end(&self) -> u64 {
         self.address.saturating_add(self.size)
     }
 }
 
-/// The state before the first entry.
+/// A device's segments and blocks before the first entry of its history.
 #[derive(Debug, Default)]
 pub(super) struct InitialState {
     pub(super) segments: Segments,
@@ -57,26 +58,31 @@ pub(super) struct InitialState {
     pub(super) contradictions: u64,
 }
 
-/// Completes a partially known pool with the most likely values.
+/// Completes a partially known pool: a kind by the segment's size in bytes, and the default pool.
 pub(super) fn likely_pool(known: PartialPool, segment_size: u64) -> PoolKey {
     let by_size = if segment_size <= size::SMALL_SEGMENT_BYTES { PoolKind::Small } else { PoolKind::Large };
     let kind = known.kind.unwrap_or(by_size);
     PoolKey { kind, owner: known.mempool.unwrap_or(MempoolId(0, 0)) }
 }
 
-/// Converts a pool to one that is completely known.
+/// Converts a complete pool to a [`PartialPool`] with both parts known.
 pub(super) fn known_pool(pool: PoolKey) -> PartialPool {
     PartialPool { kind: Some(pool.kind), mempool: Some(pool.owner) }
 }
 
-/// A block whose tail is still unknown.
+/// A block that may be larger than its rounded request, by a tail of up to 1 MiB that no entry or
+/// block has revealed yet.
 struct UnknownTail {
+    /// Index of the block in [`InitialState::blocks`].
     index: usize,
+    /// End address of the block without a tail.
     rounded_end: u64,
+    /// End address of its segment.
     segment_end: u64,
 }
 
 impl InitialState {
+    /// Derives the state from the backward walk; `trace` is searched for facts about block sizes.
     pub(super) fn new(backward: &BackwardWalk, trace: &DeviceTrace<'_>, rules: &SizeRules) -> Self {
         let mut initial = Self::default();
         for (address, segment) in backward.segments.iter() {
@@ -94,6 +100,8 @@ impl InitialState {
         initial
     }
 
+    /// Adds the block at `address`, whose successor is at `next`. A block of uncertain size is also
+    /// added to `unknown_tails`, by address; see the module's documentation.
     fn add_block(
         &mut self,
         backward: &BackwardWalk,
@@ -145,7 +153,8 @@ impl InitialState {
         });
     }
 
-    /// Searches the history for blocks allocated directly behind those with an unknown tail.
+    /// Searches the history for blocks that are allocated directly behind those with an unknown
+    /// tail, and corrects their sizes. Counts the blocks that are freed before.
     fn find_tails(&mut self, mut unknown_tails: BTreeMap<u64, UnknownTail>, trace: &DeviceTrace<'_>) {
         for (number, entry) in (1..).zip(trace.entries()) {
             if unknown_tails.is_empty() {

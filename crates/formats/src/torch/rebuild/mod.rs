@@ -21,7 +21,8 @@ use self::size::SizeRules;
 use self::trace::{DeviceTrace, Entries};
 use super::snapshot::{Entry, Origin, Snapshot};
 
-/// Assigns site numbers. Caches the last one, because consecutive events usually share their site.
+/// Numbers sites: equal origins get the same number. Caches the last one, because consecutive
+/// events usually share their site.
 #[derive(Debug, Default)]
 pub(crate) struct SiteInterner {
     pub(crate) interner: Interner,
@@ -29,11 +30,12 @@ pub(crate) struct SiteInterner {
 }
 
 impl SiteInterner {
+    /// Continues to number sites after those that `interner` has.
     pub(crate) fn new(interner: Interner) -> Self {
         Self { interner, ..Self::default() }
     }
 
-    /// Returns the site of an origin.
+    /// Returns the number of the site for a call stack, scope and compile context.
     pub(crate) fn site(&mut self, origin: Origin) -> SiteId {
         if self.last.0 != origin {
             let Origin { stack, scope, compile_context } = origin;
@@ -43,7 +45,7 @@ impl SiteInterner {
     }
 }
 
-/// One device's history, which yields its events from the first entry on.
+/// The history of one device, which yields an event for each entry.
 #[derive(Debug)]
 pub(crate) struct DeviceHistory<'a> {
     pub(crate) device: u16,
@@ -51,7 +53,8 @@ pub(crate) struct DeviceHistory<'a> {
     pub(crate) len: u64,
     /// True if no memory was in use before the first entry and no entries are known to be missing.
     pub(crate) is_complete: bool,
-    /// Time of the earliest entry.
+    /// Time of the earliest entry in microseconds, 0 if entries have no times; `None` without
+    /// entries.
     pub(crate) earliest_us: Option<i64>,
     /// Number of the snapshot's segments and blocks that are invalid or contradict others.
     contradicting_rows: u64,
@@ -65,6 +68,7 @@ pub(crate) struct DeviceHistory<'a> {
 }
 
 impl<'a> DeviceHistory<'a> {
+    /// Finds the state before the device's first entry, by walking its whole history backwards.
     pub(crate) fn new(snapshot: &'a Snapshot, device: u16) -> Self {
         let trace = DeviceTrace::new(snapshot, device);
         let rules = SizeRules::new(snapshot.settings.effective(), DeviceId(device));
@@ -91,14 +95,14 @@ impl<'a> DeviceHistory<'a> {
         }
     }
 
-    /// Returns the time of the next entry in microseconds, or its index if the snapshot has no
-    /// times.
+    /// Returns the time of the next entry in microseconds since 1970, or its index if the snapshot
+    /// has no times; `None` after the last entry.
     pub(crate) fn next_time_us(&self) -> Option<i64> {
         let next = self.next?;
         Some(if self.snapshot.has_times { next.time_us } else { self.next_index })
     }
 
-    /// Returns the event of the next entry.
+    /// Processes the next entry and returns its event; `None` after the last entry.
     pub(crate) fn next_event(&mut self, sites: &mut SiteInterner) -> Option<EventKind> {
         let entry = self.next?;
         self.next = self.rest.next();
@@ -108,12 +112,14 @@ impl<'a> DeviceHistory<'a> {
         Some(self.forward.apply(entry, &context, site))
     }
 
-    /// Adds the segments and blocks from before the first entry to `state`.
+    /// Adds the segments and blocks from before the first entry to `state`, and numbers their
+    /// sites.
     pub(crate) fn fill_start(&self, state: &mut DeviceState, sites: &mut SiteInterner) {
         fill_state(&self.initial, state, |origin| sites.site(origin));
     }
 
-    /// Returns the number of entries before the state is certain.
+    /// Returns how many entries, from the first on, have blocks of uncertain size; 0 if all sizes
+    /// are known.
     pub(crate) fn uncertain_entries(&self) -> u64 {
         self.initial.uncertain_entries
     }
@@ -129,7 +135,8 @@ impl<'a> DeviceHistory<'a> {
         self.contradicting_rows + self.forward.contradictions
     }
 
-    /// Adds notes for the user about this device. Call this after the last entry.
+    /// Appends sentences for the user: what is missing, uncertain or contradictory about this
+    /// device. Call this after the last entry.
     pub(crate) fn add_notes(&self, notes: &mut Vec<String>) {
         let device = match DeviceId(self.device) {
             DeviceId::HOST => "Pinned host memory".to_owned(),

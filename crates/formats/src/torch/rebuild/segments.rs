@@ -7,7 +7,8 @@ use vramscope_trace::{MempoolId, PoolKind};
 
 use crate::torch::snapshot::{Origin, SegmentRow};
 
-/// A segment. Its pool is only known for certain if it still exists at the end.
+/// A segment; its address is the key in [`Segments`]. Its pool is only known for certain if it
+/// still exists at the end of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) end: u64,
@@ -17,7 +18,7 @@ pub(super) struct Segment {
     pub(super) origin: Origin,
 }
 
-/// The known part of a segment's pool.
+/// What is known of a segment's pool: size class and private pool, each `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PartialPool {
     pub(super) kind: Option<PoolKind>,
@@ -25,37 +26,39 @@ pub(super) struct PartialPool {
 }
 
 impl PartialPool {
-    /// Returns this pool, with unknown parts taken from `other`.
+    /// Returns this pool, with each unknown part taken from `other`.
     pub(super) fn or(self, other: Self) -> Self {
         Self { kind: self.kind.or(other.kind), mempool: self.mempool.or(other.mempool) }
     }
 }
 
-/// Segments by address. They never overlap.
+/// Segments by address. They never overlap. Mapped ranges of expandable segments count as segments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Segments {
     by_address: BTreeMap<u64, Segment>,
 }
 
 impl Segments {
+    /// Iterates over the segments with their addresses, in the order of addresses.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &Segment)> + '_ {
         self.by_address.iter().map(|(&address, segment)| (address, segment))
     }
 
-    /// Returns the segment that contains `address`, and its start.
+    /// Returns the segment that contains `address`, after the segment's own address; `None` if none
+    /// does.
     pub(super) fn containing(&self, address: u64) -> Option<(u64, &Segment)> {
         let (&start, segment) = self.by_address.range(..=address).next_back()?;
         (address < segment.end).then_some((start, segment))
     }
 
-    /// Returns the segments that overlap `range`.
+    /// Returns the segments that overlap an address range, lowest first.
     pub(super) fn overlapping_mut(&mut self, range: Range<u64>) -> impl Iterator<Item = &mut Segment> + '_ {
         let first = self.containing(range.start).map_or(range.start, |(start, _)| start);
         self.by_address.range_mut(first..range.end.max(first)).map(|(_, segment)| segment)
     }
 
     /// Adds a segment. A mapped range is merged with adjacent ranges of the same stream and pool.
-    /// Returns false if it replaced another segment.
+    /// Returns false if it overlapped other segments, which it replaces.
     pub(super) fn insert(&mut self, mut address: u64, mut segment: Segment) -> bool {
         let fits = self.cut(address..segment.end).0 == 0;
         if segment.expandable {
@@ -77,8 +80,8 @@ impl Segments {
         fits
     }
 
-    /// Returns the known pool of the mapped ranges next to `range` that serve `stream`: an address
-    /// range is reserved for one pool.
+    /// Returns what is known of the pool of the mapped ranges directly before and after `range`
+    /// that serve `stream`: an expandable segment's address range is reserved for one pool.
     pub(super) fn pool_of_adjacent(&self, range: &Range<u64>, stream: u64) -> PartialPool {
         let below = self.by_address.range(..range.start).next_back().map(|(_, segment)| segment);
         let below = below.filter(|segment| segment.end == range.start);
@@ -90,14 +93,15 @@ impl Segments {
             .fold(PartialPool::default(), |known, segment| known.or(segment.pool))
     }
 
-    /// Removes the segment that begins at `address`, unless it is expandable.
+    /// Removes and returns the segment that begins at `address`; `None`, without effect, if there
+    /// is none or it is expandable.
     pub(super) fn remove(&mut self, address: u64) -> Option<Segment> {
         self.by_address.get(&address).filter(|segment| !segment.expandable)?;
         self.by_address.remove(&address)
     }
 
-    /// Removes a range: the overlapping part of expandable segments, and other segments whole.
-    /// Returns the number of bytes removed and their known pool.
+    /// Removes an address range: the overlapping part of expandable segments, and other segments
+    /// whole. Returns the number of bytes removed and what is known of their pool.
     pub(super) fn cut(&mut self, range: Range<u64>) -> (u64, PartialPool) {
         let (mut removed, mut pool) = (0u64, PartialPool::default());
         while let Some((&start, &segment)) = self.by_address.range(..range.end).next_back()
@@ -122,7 +126,7 @@ impl Segments {
     }
 }
 
-/// Returns the segment that a row describes.
+/// Converts a segment as the snapshot lists it. A missing `expandable` flag means false.
 pub(super) fn segment_of_row(row: &SegmentRow) -> Segment {
     Segment {
         end: row.end(),

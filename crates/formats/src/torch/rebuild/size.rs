@@ -3,7 +3,7 @@
 use vramscope_pool::{MAX_REQUEST_BYTES, Settings, size};
 use vramscope_trace::{DeviceId, PoolKind};
 
-/// The rules by which a device's allocator sizes blocks.
+/// The rules by which a device's allocator determines the size of a block.
 #[derive(Clone, Debug)]
 pub(super) struct SizeRules {
     settings: Settings,
@@ -11,11 +11,13 @@ pub(super) struct SizeRules {
 }
 
 impl SizeRules {
+    /// Creates the rules of a device under these settings; the host has its own rules.
     pub(super) fn new(settings: Settings, device: DeviceId) -> Self {
         Self { settings, is_host: device == DeviceId::HOST }
     }
 
-    /// Returns the rounded size of a request. A request that no allocator accepts is not rounded.
+    /// Returns the size of a request after rounding, in bytes. A request that no allocator accepts
+    /// is not rounded.
     pub(super) fn rounded(&self, requested: u64) -> u64 {
         if requested > MAX_REQUEST_BYTES {
             requested
@@ -43,7 +45,8 @@ impl SizeRules {
         Some(if splits { rounded } else { free })
     }
 
-    /// Returns true if a block of a segment may be larger than its rounded request.
+    /// Returns true if a block of a segment may be larger than its rounded request, because the
+    /// rest of the free range was not worth splitting off.
     pub(super) fn may_keep_tail(&self, kind: PoolKind, expandable: bool) -> bool {
         self.is_host || (kind == PoolKind::Large && !expandable)
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::torch::snapshot::{Entry, Snapshot};
 
-/// The entries of one device, in order.
+/// The history of one device: its part of the snapshot's entries, in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceTrace<'a> {
     entries: &'a [Entry],
@@ -12,28 +12,33 @@ pub(super) struct DeviceTrace<'a> {
 }
 
 impl<'a> DeviceTrace<'a> {
+    /// Finds the entries of `device`; the trace is empty if the snapshot has none.
     pub(super) fn new(snapshot: &'a Snapshot, device: u16) -> Self {
         Self { entries: &snapshot.entries, ranges: snapshot.trace_of(device) }
     }
 
+    /// Returns the number of entries.
     pub(super) fn len(&self) -> u64 {
         self.ranges.iter().map(|range| range.len() as u64).sum()
     }
 
+    /// Returns the entries in a range of indices; empty if the range is not within the snapshot.
     fn slice(&self, range: &Range<u32>) -> &'a [Entry] {
         self.entries.get(range.start as usize..range.end as usize).unwrap_or_default()
     }
 
+    /// Iterates from the first entry to the last.
     pub(super) fn entries(self) -> Entries<'a> {
         Entries { trace: self, next_range: 0, current: [].iter() }
     }
 
+    /// Iterates from the last entry to the first.
     pub(super) fn entries_reversed(self) -> impl Iterator<Item = &'a Entry> + 'a {
         self.ranges.iter().rev().flat_map(move |range| self.slice(range).iter().rev())
     }
 }
 
-/// Iterates over the entries of a trace.
+/// Iterator over the entries of a device's history, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Entries<'a> {
     trace: DeviceTrace<'a>,

@@ -1,4 +1,4 @@
-//! A sink that tests can look into, and a pool that tells it.
+//! A pool whose events and definitions the tests can read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use vramscope_collector::{FreeError, HostDevice, HostPool, Settings};
 use vramscope_trace::{Definition, Definitions, Event, EventKind, MemorySink, MemoryState, Sink, SiteId, StringId};
 
-/// Keeps what a pool says; clones keep it in the same place.
+/// Keeps a pool's events and definitions. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Kept {
+pub(crate) struct TestSink {
     pub(crate) memory: Arc<Mutex<MemorySink>>,
-    pub(crate) defined: Arc<Mutex<Definitions>>,
+    pub(crate) definitions: Arc<Mutex<Definitions>>,
 }
 
-impl Sink for Kept {
+impl Sink for TestSink {
     fn event(&mut self, event: &Event) {
         let site = match event.kind {
             EventKind::SegmentAllocated { site, .. }
@@ -22,19 +22,22 @@ impl Sink for Kept {
             | EventKind::FreeCompleted { site, .. } => site,
             _ => SiteId(0),
         };
-        assert!(site.0 as usize <= self.defined.lock().unwrap().site_count(), "a site is defined before it is used");
+        assert!(
+            site.0 as usize <= self.definitions.lock().unwrap().site_count(),
+            "a site is defined before it is used"
+        );
         if let EventKind::Mark { name, .. } = event.kind {
-            assert_ne!(self.defined.lock().unwrap().string(name), "", "a name is defined before it is used");
+            assert_ne!(self.definitions.lock().unwrap().string(name), "", "a name is defined before it is used");
         }
         self.memory.lock().unwrap().event(event);
     }
 
     fn define(&mut self, definition: &Definition) {
-        self.defined.lock().unwrap().define(definition.clone());
+        self.definitions.lock().unwrap().define(definition.clone());
     }
 }
 
-impl Kept {
+impl TestSink {
     pub(crate) fn events(&self) -> Vec<Event> {
         self.memory.lock().unwrap().events.clone()
     }
@@ -46,22 +49,23 @@ impl Kept {
     }
 
     pub(crate) fn string(&self, id: StringId) -> String {
-        self.defined.lock().unwrap().string(id).to_owned()
+        self.definitions.lock().unwrap().string(id).to_owned()
     }
 }
 
-/// A pool over `capacity_bytes` of this machine's memory whose clock ticks with every event.
-pub(crate) fn recorded_pool(capacity_bytes: u64) -> (HostPool, Kept) {
-    let kept = Kept::default();
+/// Creates a pool over `capacity_bytes` of host memory. Its clock advances by 1 ns at each event.
+pub(crate) fn recorded_pool(capacity_bytes: u64) -> (HostPool, TestSink) {
+    let sink = TestSink::default();
     let ticks = AtomicU64::new(0);
-    let pool = HostPool::new(HostDevice::new(capacity_bytes), Settings::default(), kept.clone(), move || {
+    let pool = HostPool::new(HostDevice::new(capacity_bytes), Settings::default(), sink.clone(), move || {
         ticks.fetch_add(1, Ordering::Relaxed)
     });
-    (pool, kept)
+    (pool, sink)
 }
 
-/// Gives back memory that was asked for by its address alone.
+/// Frees memory by its address.
 pub(crate) fn delete(pool: &HostPool, address: u64) -> Result<(), FreeError> {
-    // SAFETY: No test uses such memory, or names that of a slice to a pool that would take it.
+    // SAFETY: No test uses memory after freeing it by address, or passes the address of a slice to
+    // the slice's own pool.
     unsafe { pool.caching_allocator_delete(address) }
 }

@@ -1,19 +1,19 @@
-//! How many chunks a recording has, and waiting for more.
+//! The number of published chunks, and waiting for more.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use event_listener::{Event, Listener};
 
-/// The end of a live recording: how many chunks it has, and whether more will come.
+/// The number of published chunks, and whether the recording has finished.
 #[derive(Debug, Default)]
-pub(super) struct Tip {
+pub(super) struct ChunkCount {
     chunks: AtomicU64,
     is_finished: AtomicBool,
     changed: Event,
 }
 
-impl Tip {
+impl ChunkCount {
     /// Sets the number of chunks published so far and wakes all waiting viewers.
     pub(super) fn advance(&self, chunks: u64) {
         self.chunks.store(chunks, Ordering::Release);
@@ -31,9 +31,10 @@ impl Tip {
         self.is_finished.load(Ordering::Acquire)
     }
 
-    /// Returns whether there are more than `seen` chunks; `None` if more may still come.
+    /// Returns true if there are more than `seen` chunks, false if the recording finished without
+    /// them, and `None` if they may still come.
     fn has_more(&self, seen: u64) -> Option<bool> {
-        // In this order: chunks published before the end are then never missed.
+        // Read before the count, so that chunks published before the end are never missed.
         let is_finished = self.is_finished();
         if self.chunks.load(Ordering::Acquire) > seen { Some(true) } else { is_finished.then_some(false) }
     }
@@ -45,7 +46,7 @@ impl Tip {
                 return has_more;
             }
             let changed = self.changed.listen();
-            // A change before `listen` wakes nobody: look again.
+            // A change before `listen` causes no wake-up, so check again.
             if let Some(has_more) = self.has_more(seen) {
                 return has_more;
             }
@@ -53,7 +54,8 @@ impl Tip {
         }
     }
 
-    /// Blocks as [`wait`](Self::wait), for at most `timeout`; returns `None` when that is over.
+    /// Blocks until there are more than `seen` chunks (returns true), the recording has finished
+    /// without them (false), or `timeout` has passed (`None`).
     pub(super) fn wait_timeout(&self, seen: u64, timeout: Duration) -> Option<bool> {
         let deadline = Instant::now() + timeout;
         loop {

@@ -1,21 +1,21 @@
-//! The hub itself: history, totals and file of a live recording.
+//! The hub's state: history, totals and file of a live recording.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vramscope_trace::Chunk;
 
+use super::chunk_count::ChunkCount;
 use super::file_sync::{FileHubSync, SyncPoint};
 use super::history::History;
 use super::position::Identity;
-use super::tip::Tip;
 use crate::figures::Figures;
 use crate::file::FileView;
 
-/// Default limit of the history. An event takes four to ten bytes.
+/// Default limit of the history, in bytes: 256 MiB. An event takes four to ten bytes.
 const DEFAULT_HISTORY_BYTES: u64 = 256 << 20;
-/// Default limit for a viewer's lag, above its smallest lag so far: about a minute of a busy
-/// program.
+/// Default limit for a viewer's lag, above its smallest lag so far, in bytes: 8 MiB, about a minute
+/// of a busy program.
 const DEFAULT_LAG_BYTES: u64 = 8 << 20;
 
 /// Limits of a [`Hub`].
@@ -34,19 +34,22 @@ impl Default for HubLimits {
     }
 }
 
-pub(super) struct Shared {
+/// What clones of a hub share.
+pub(super) struct HubState {
     pub(super) identity: Identity,
     pub(super) limits: HubLimits,
     pub(super) history: Mutex<History>,
-    pub(super) tip: Tip,
+    pub(super) published: ChunkCount,
     pub(super) figures: Mutex<Arc<Figures>>,
+    /// Events that slow viewers skipped.
     pub(super) missed: AtomicU64,
     pub(super) viewers: AtomicUsize,
 }
 
-impl Shared {
+impl HubState {
+    /// Locks the history, also after a thread that held the lock has panicked.
     pub(super) fn lock(&self) -> MutexGuard<'_, History> {
-        // Pushing a chunk is the last thing done under the lock, so a panic leaves whole chunks.
+        // Chunks are pushed last under the lock, so the history is consistent after a panic.
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -67,7 +70,7 @@ impl Shared {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Hub(pub(super) Arc<Shared>);
+pub struct Hub(pub(super) Arc<HubState>);
 
 impl Default for Hub {
     fn default() -> Self {
@@ -86,9 +89,9 @@ impl Hub {
     /// Creates a hub for a new recording.
     #[must_use]
     pub fn new(limits: HubLimits) -> Self {
-        let (history, tip, figures) = (Mutex::default(), Tip::default(), Mutex::default());
+        let (history, published, figures) = (Mutex::default(), ChunkCount::default(), Mutex::default());
         let (identity, missed, viewers) = (Identity::random(), AtomicU64::new(0), AtomicUsize::new(0));
-        Self(Arc::new(Shared { identity, limits, history, tip, figures, missed, viewers }))
+        Self(Arc::new(HubState { identity, limits, history, published, figures, missed, viewers }))
     }
 
     /// Returns the recording's identity.
@@ -107,16 +110,17 @@ impl Hub {
         history.trim(self.0.limits.history_bytes, needed);
         let end = history.end;
         drop(history);
-        self.0.tip.advance(end);
+        self.0.published.advance(end);
     }
 
-    /// Sets the file that the whole recording is also written to.
+    /// Sets the file to which the whole recording is also written, so that viewers can read what
+    /// the hub has dropped.
     pub(crate) fn set_file(&self, view: FileView) {
         self.0.lock().file_sync = Some(FileHubSync::new(view));
     }
 
-    /// Records how far the file is written. `offset` is the file's size if it now contains the same
-    /// events as all published chunks.
+    /// Notes that the recorder has written more to the file. `offset` is the file's size in bytes
+    /// if it now contains the same events as all published chunks, otherwise `None`.
     pub(crate) fn sync_file(&self, offset: Option<u64>) {
         let mut history = self.0.lock();
         let chunk = history.end;
@@ -125,7 +129,8 @@ impl Hub {
         }
     }
 
-    /// Records that the file has ended before the recording.
+    /// Notes that the file has ended before the recording, for example because it could not be
+    /// written.
     pub(crate) fn file_ended(&self) {
         if let Some(file_sync) = &mut self.0.lock().file_sync {
             file_sync.has_ended = true;
@@ -138,7 +143,8 @@ impl Hub {
         self.0.lock().file_sync = None;
     }
 
-    /// Returns a reader of the file with the whole recording so far, if there is one.
+    /// Returns a reader of the file with the whole recording so far; `None` if there is no such
+    /// file.
     #[cfg(feature = "server")]
     pub(crate) fn file(&self) -> Option<FileView> {
         let history = self.0.lock();
@@ -147,13 +153,13 @@ impl Hub {
 
     /// Marks the recording as ended.
     pub fn end(&self) {
-        self.0.tip.finish();
+        self.0.published.finish();
     }
 
     /// Returns true if the recording has ended.
     #[must_use]
     pub fn is_ended(&self) -> bool {
-        self.0.tip.is_finished()
+        self.0.published.is_finished()
     }
 
     /// Returns true if there is a viewer.
@@ -174,6 +180,7 @@ impl Hub {
         self.0.missed.load(Ordering::Relaxed)
     }
 
+    /// Adds events that a slow viewer has skipped to [`missed_events`](Self::missed_events).
     pub(super) fn add_missed(&self, events: u64) {
         self.0.missed.fetch_add(events, Ordering::Relaxed);
     }

@@ -1,0 +1,72 @@
+//! The hub's history as the bytes of one recording, for downloads with ranges.
+
+use std::sync::Arc;
+
+use vramscope_trace::Chunk;
+
+use super::state::Hub;
+
+/// A byte view of the history at one moment. It keeps no chunks alive, so a slow reader costs
+/// nothing; chunks dropped meanwhile cannot be read.
+#[derive(Clone, Debug)]
+pub(crate) struct HistoryView {
+    hub: Hub,
+    /// Number of header and definition chunks at the start.
+    permanent: usize,
+    /// Bytes of those chunks.
+    permanent_bytes: u64,
+    /// Start of the other chunks, in bytes of all chunks ever published.
+    begin: u64,
+    /// Size of the view in bytes.
+    len: u64,
+    /// Number of the first of the other chunks.
+    first: u64,
+    /// Number of the chunk after the last.
+    end: u64,
+}
+
+impl HistoryView {
+    pub(super) fn new(hub: &Hub, version: Option<(u64, u64)>) -> Option<Self> {
+        let history = hub.0.lock();
+        let first = history.first();
+        let (requested_first, end) = version.unwrap_or((first, history.end));
+        if requested_first != first || !(first..=history.end).contains(&end) {
+            return None;
+        }
+        let (permanent, permanent_bytes) = history.permanent();
+        let (begin, until) = (history.bytes_before(first), history.bytes_before(end));
+        drop(history);
+        let len = permanent_bytes + until - begin;
+        Some(Self { hub: hub.clone(), permanent, permanent_bytes, begin, len, first, end })
+    }
+
+    /// Returns the size in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns the view's version, which differs between views with different bytes.
+    pub(crate) fn version(&self) -> (u64, u64) {
+        (self.first, self.end)
+    }
+
+    /// Returns the chunk with the byte at `at`, and the byte's offset in it. `None` if the chunk
+    /// has been dropped.
+    pub(crate) fn chunk_at(&self, at: u64) -> Option<(Arc<Chunk>, usize)> {
+        let history = self.hub.0.lock();
+        let (entry, before) = if at < self.permanent_bytes {
+            history.permanent_at(at, self.permanent)?
+        } else {
+            history.chunk_at(self.begin + (at - self.permanent_bytes))?
+        };
+        Some((Arc::clone(&entry.chunk), usize::try_from(before).ok()?))
+    }
+}
+
+impl Hub {
+    /// Returns a byte view of the history: the current one, or an earlier
+    /// [version](HistoryView::version). `None` if part of that version has been dropped.
+    pub(crate) fn history_view(&self, version: Option<(u64, u64)>) -> Option<HistoryView> {
+        HistoryView::new(self, version)
+    }
+}

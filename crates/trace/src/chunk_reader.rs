@@ -1,0 +1,114 @@
+//! Splits a stream of bytes into chunks.
+
+use crate::chunk::{ChunkKind, HEADER_LEN, Header, MAGIC, PREAMBLE_LEN, PackedChunk, check_preamble};
+use crate::error::FormatError;
+
+/// Splits a stream of bytes into chunks. The bytes may be split anywhere.
+#[derive(Debug, Default)]
+pub(crate) struct ChunkReader {
+    buffer: Vec<u8>,
+    /// Number of leading bytes of `buffer` that were returned as chunks.
+    used: usize,
+    /// Byte offset of `buffer[used]` in the stream.
+    offset: u64,
+    /// Whether the preamble was read.
+    has_preamble: bool,
+    /// Whether the header chunk was read.
+    has_header: bool,
+    failed: Option<FormatError>,
+}
+
+impl ChunkReader {
+    /// Appends the next bytes of the stream, for later calls of [`next_chunk`](Self::next_chunk).
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if self.failed.is_none() {
+            // Used bytes are only removed once they are the greater part, so that many small pushes
+            // do not move the rest each time.
+            if self.used > self.buffer.len() / 2 {
+                self.buffer.drain(..self.used);
+                self.used = 0;
+            }
+            self.buffer.extend_from_slice(bytes);
+        }
+    }
+
+    /// Returns the next complete chunk of a known kind, or `None` if more bytes are needed. After
+    /// an error, returns that error forever.
+    pub(crate) fn next_chunk(&mut self) -> Result<Option<PackedChunk>, FormatError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let result = self.scan();
+        if let Err(error) = &result {
+            self.fail(error.clone());
+        }
+        result
+    }
+
+    /// Makes every later call of [`next_chunk`](Self::next_chunk) return `error`.
+    pub(crate) fn fail(&mut self, error: FormatError) {
+        self.failed = Some(error);
+        self.buffer = Vec::new();
+        self.used = 0;
+    }
+
+    /// Does the work of [`next_chunk`](Self::next_chunk), without remembering an error.
+    fn scan(&mut self) -> Result<Option<PackedChunk>, FormatError> {
+        loop {
+            let rest = &self.buffer[self.used..];
+            if !self.has_preamble || rest.first() == Some(&MAGIC[0]) {
+                if !check_preamble(rest, self.offset)? {
+                    return Ok(None);
+                }
+                self.has_preamble = true;
+                self.advance(PREAMBLE_LEN);
+                continue;
+            }
+            let Some(header_bytes) = rest.first_chunk::<HEADER_LEN>() else { return Ok(None) };
+            let offset = self.offset;
+            let header = Header::parse(header_bytes, offset)?;
+            let length = HEADER_LEN + header.stored;
+            let Some(chunk) = rest.get(..length) else { return Ok(None) };
+            header.check(chunk, offset)?;
+            let packed = header
+                .kind
+                .zip(header.compression)
+                .map(|(kind, compression)| header.packed(kind, compression, chunk, offset));
+            if !self.has_header && header.kind != Some(ChunkKind::Header) {
+                return Err(FormatError::new(offset, "the first chunk is not a header chunk"));
+            }
+            self.has_header = true;
+            self.advance(length);
+            if packed.is_some() {
+                return Ok(packed);
+            }
+        }
+    }
+
+    /// Marks the next `by` bytes of the buffer as read.
+    fn advance(&mut self, by: usize) {
+        self.used += by;
+        self.offset += by as u64;
+    }
+
+    /// Returns an error if the bytes so far end inside the preamble or a chunk.
+    pub(crate) fn finish(&self) -> Result<(), FormatError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let rest = self.buffer.len() - self.used;
+        if !self.has_header {
+            return Err(FormatError::new(
+                self.offset + rest as u64,
+                "the recording ends before its first chunk: nothing in it can be shown",
+            ));
+        }
+        if rest > 0 {
+            let reason = format!(
+                "the recording ends inside a chunk, {rest} bytes after its start; everything before it is complete"
+            );
+            return Err(FormatError::new(self.offset, reason));
+        }
+        Ok(())
+    }
+}

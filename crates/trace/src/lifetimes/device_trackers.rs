@@ -1,0 +1,211 @@
+//! The rules by which allocations begin and end, independent of what is stored of them.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use super::lifetime::EventTime;
+use crate::device_state::DeviceState;
+use crate::event::{DeviceId, Event, EventKind, PoolKey, StreamId};
+use crate::memory_state::MemoryState;
+use crate::segment::{Block, is_range};
+use crate::site::SiteId;
+
+/// What shows that an allocation began or ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Evidence {
+    /// Its own event.
+    Event,
+    /// The full state at the recording's beginning.
+    FirstState,
+    /// A full state after missing events, or the state that a contradictory event led to.
+    State,
+}
+
+/// The moment of a change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChangeTime {
+    /// The first moment after the change.
+    pub(super) moment: u64,
+    /// The event of the change; for a full state, the event that follows it.
+    pub(super) time: EventTime,
+    pub(super) evidence: Evidence,
+}
+
+/// An open allocation, for comparison with the block at its address in a full state.
+#[derive(Clone, Debug)]
+pub(super) struct OpenAllocation {
+    pub(super) size: u64,
+    pub(super) requested: u64,
+    pub(super) stream: StreamId,
+    pub(super) pool: PoolKey,
+    pub(super) site: SiteId,
+    /// Whether the program has freed it.
+    pub(super) is_freed: bool,
+    /// Possible indexes of its allocating event.
+    pub(super) since_event: RangeInclusive<u64>,
+}
+
+impl OpenAllocation {
+    /// Returns true if `block` is this allocation.
+    fn is_same(&self, block: &Block) -> bool {
+        (self.size, self.requested, self.stream, self.pool, self.site)
+            == (block.size, block.requested, block.stream, block.pool, block.site)
+            && (!self.is_freed || block.pending_free)
+            && self.since_event.contains(&block.since_event)
+    }
+}
+
+/// The open allocations of one device. `V` receives the changes.
+///
+/// The two implementations differ in what they store, and in one rule: see
+/// [`start`](Self::start).
+pub(super) trait AllocationStore<V> {
+    /// An error of `V`.
+    type Error;
+
+    /// Returns the open allocation that begins at `address`.
+    fn open_at(&self, address: u64) -> Option<OpenAllocation>;
+
+    /// Returns the addresses of all open allocations.
+    fn addresses(&self) -> impl Iterator<Item = u64>;
+
+    /// Adds an allocation. Ends the one at its address, if any, as not observed.
+    ///
+    /// A store ordered by address also ends allocations that overlap it otherwise; in a hash table
+    /// they stay open until the next full state. Finding them takes a search for every allocation,
+    /// and only contradictory histories have any.
+    fn start(&mut self, device: DeviceId, block: &Block, at: ChangeTime, visit: &mut V) -> Result<(), Self::Error>;
+
+    /// Records that the program freed the allocation at `address`, if there is one that it has not
+    /// freed yet.
+    fn free(&mut self, address: u64, at: ChangeTime);
+
+    /// Ends the allocation at `address`, if there is one.
+    fn end(&mut self, address: u64, at: ChangeTime, visit: &mut V) -> Result<(), Self::Error>;
+}
+
+/// Follows the allocations of all devices, each in a store `S`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DeviceTrackers<S> {
+    stores: Vec<S>,
+    /// Index in `stores`.
+    by_id: BTreeMap<DeviceId, usize>,
+    /// The device of the last event and its index in `stores`.
+    last: Option<(DeviceId, usize)>,
+}
+
+impl<S> DeviceTrackers<S> {
+    /// Returns the store of a device.
+    pub(super) fn device(&self, id: DeviceId) -> Option<&S> {
+        Some(&self.stores[*self.by_id.get(&id)?])
+    }
+
+    /// Returns the stores in the order of the devices' ids.
+    pub(super) fn into_devices(self) -> impl Iterator<Item = (DeviceId, S)> {
+        let mut stores: Vec<Option<S>> = self.stores.into_iter().map(Some).collect();
+        self.by_id.into_iter().filter_map(move |(id, index)| Some((id, stores[index].take()?)))
+    }
+}
+
+impl<S: Default> DeviceTrackers<S> {
+    /// Returns the store of a device, adding it if needed.
+    #[inline]
+    fn device_mut(&mut self, id: DeviceId) -> &mut S {
+        let index = match self.last {
+            Some((last, index)) if last == id => index,
+            _ => self.find_or_add(id),
+        };
+        &mut self.stores[index]
+    }
+
+    fn find_or_add(&mut self, id: DeviceId) -> usize {
+        let next = self.stores.len();
+        let index = *self.by_id.entry(id).or_insert(next);
+        if index == next {
+            self.stores.push(S::default());
+        }
+        self.last = Some((id, index));
+        index
+    }
+
+    /// Applies the event at `time`.
+    #[inline]
+    pub(super) fn event<V>(&mut self, time: EventTime, event: &Event, visit: &mut V) -> Result<(), S::Error>
+    where
+        S: AllocationStore<V>,
+    {
+        let at = ChangeTime { moment: time.event.saturating_add(1), time, evidence: Evidence::Event };
+        match event.kind {
+            EventKind::BlockAllocated { address, size, requested, stream, pool, site } => {
+                if !is_range(address, size) {
+                    return Ok(());
+                }
+                let block = Block {
+                    address,
+                    size,
+                    requested: requested.min(size),
+                    stream,
+                    pool,
+                    site,
+                    pending_free: false,
+                    since_event: time.event,
+                    since_ns: event.time_ns,
+                };
+                self.device_mut(event.device).start(event.device, &block, at, visit)
+            }
+            EventKind::FreeRequested { address, .. } => {
+                self.device_mut(event.device).free(address, at);
+                Ok(())
+            }
+            EventKind::FreeCompleted { address, .. } => self.device_mut(event.device).end(address, at, visit),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adopts a full state of all devices. A device that it lacks has no blocks.
+    pub(super) fn full_state<V>(
+        &mut self,
+        state: &MemoryState,
+        evidence: Evidence,
+        visit: &mut V,
+    ) -> Result<(), S::Error>
+    where
+        S: AllocationStore<V>,
+    {
+        let time = EventTime { event: state.event(), time_ns: state.time_ns() };
+        let at = ChangeTime { moment: state.event(), time, evidence };
+        let empty = DeviceState::default();
+        let absent: Vec<DeviceId> = self.by_id.keys().copied().filter(|&id| state.device(id).is_none()).collect();
+        absent.into_iter().try_for_each(|id| self.device_state(id, &empty, at, visit))?;
+        state.devices().try_for_each(|(id, device)| self.device_state(id, device, at, visit))
+    }
+
+    /// Adopts the state of one device: ends the open allocations that it lacks and begins those
+    /// that only it has.
+    pub(super) fn device_state<V>(
+        &mut self,
+        id: DeviceId,
+        state: &DeviceState,
+        at: ChangeTime,
+        visit: &mut V,
+    ) -> Result<(), S::Error>
+    where
+        S: AllocationStore<V>,
+    {
+        let store = self.device_mut(id);
+        let is_open = |address: u64| {
+            let block = state.block_at(address).filter(|block| block.address == address);
+            block.is_some_and(|block| store.open_at(address).is_some_and(|open| open.is_same(block)))
+        };
+        let absent: Vec<u64> = store.addresses().filter(|&address| !is_open(address)).collect();
+        absent.into_iter().try_for_each(|address| store.end(address, at, visit))?;
+        for block in state.blocks() {
+            if store.open_at(block.address).is_none() {
+                store.start(id, block, at, visit)?;
+            } else if block.pending_free {
+                store.free(block.address, at);
+            }
+        }
+        Ok(())
+    }
+}

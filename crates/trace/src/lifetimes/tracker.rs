@@ -1,0 +1,187 @@
+//! Follows allocations while a recording is read, and keeps only the open ones.
+
+use std::collections::BTreeMap;
+
+use super::device_trackers::{AllocationStore, ChangeTime, DeviceTrackers, Evidence, OpenAllocation};
+use super::lifetime::{EventTime, Lifetime, LifetimeChange, LifetimeEnding};
+use crate::device_state::DeviceState;
+use crate::event::{DeviceId, Event};
+use crate::memory_state::MemoryState;
+use crate::segment::Block;
+
+/// Follows the allocations of a recording from start to end, in the order of its events.
+///
+/// Keeps only the allocations that are open, at about 150 bytes each, and reports each as it begins
+/// and ends. [`Lifetimes`](crate::Lifetimes) follows from the same rules and can be queried
+/// afterwards; it takes 23 bytes for every allocation and has no times.
+///
+/// The lifetimes add up to the counters of the [`MemoryState`] at every event, also in a history
+/// that contradicts itself, if [`verify`](Self::verify) is called after every event.
+///
+/// ```
+/// use vramscope_trace::{
+///     DeviceId, Event, EventKind, EventTime, LifetimeChange, LifetimeEnding, LifetimeTracker,
+///     PoolKey, SiteId, StreamId,
+/// };
+///
+/// let (stream, pool, site) = (StreamId(0), PoolKey::default(), SiteId(0));
+/// let mut tracker = LifetimeTracker::new(0);
+/// let mut ends = Vec::new();
+/// for (index, kind) in [
+///     EventKind::BlockAllocated { address: 0, size: 512, requested: 400, stream, pool, site },
+///     EventKind::FreeRequested { address: 0, site },
+///     EventKind::FreeCompleted { address: 0, site },
+/// ].into_iter().enumerate() {
+///     let time = EventTime { event: index as u64, time_ns: 10 * index as u64 };
+///     let event = Event { device: DeviceId(0), time_ns: time.time_ns, kind };
+///     tracker.event(time, &event, &mut |change| {
+///         if let LifetimeChange::Ended(lifetime, ending) = change {
+///             ends.push((lifetime.freed.map(|time| time.time_ns), ending));
+///         }
+///         Ok::<(), std::convert::Infallible>(())
+///     })?;
+/// }
+/// assert_eq!(ends, [(Some(10), LifetimeEnding::Freed)]);
+/// # Ok::<(), std::convert::Infallible>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct LifetimeTracker {
+    first_event: u64,
+    devices: DeviceTrackers<OrderedAllocations>,
+}
+
+/// The open allocations of one device, by address.
+#[derive(Clone, Debug, Default)]
+struct OrderedAllocations(BTreeMap<u64, Lifetime>);
+
+impl LifetimeTracker {
+    /// Creates a tracker for a recording whose first event has the index `first_event`. Blocks of
+    /// a full state at that moment are older than the recording.
+    #[must_use]
+    pub fn new(first_event: u64) -> Self {
+        Self { first_event, devices: DeviceTrackers::default() }
+    }
+
+    /// Returns the open allocation that begins at `address`.
+    #[must_use]
+    pub fn open_at(&self, device: DeviceId, address: u64) -> Option<&Lifetime> {
+        self.devices.device(device)?.0.get(&address)
+    }
+
+    /// Applies the next event and calls `visit` for the allocations that it begins and ends.
+    ///
+    /// # Errors
+    /// Any error of `visit`.
+    pub fn event<E>(
+        &mut self,
+        time: EventTime,
+        event: &Event,
+        visit: &mut impl FnMut(LifetimeChange<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.devices.event(time, event, visit)
+    }
+
+    /// Adopts a full state at the beginning or after missing events. Allocations that it lacks are
+    /// lost; blocks that only it has began without a recorded event.
+    ///
+    /// # Errors
+    /// Any error of `visit`.
+    pub fn full_state<E>(
+        &mut self,
+        state: &MemoryState,
+        visit: &mut impl FnMut(LifetimeChange<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let evidence = if state.event() == self.first_event { Evidence::FirstState } else { Evidence::State };
+        self.devices.full_state(state, evidence, visit)
+    }
+
+    /// Adopts the state of a device after the event at `time`, if the number of its blocks shows
+    /// that the event contradicted the history. Comparing numbers is cheap, and they differ only if
+    /// a segment disappeared while it had live blocks.
+    ///
+    /// # Errors
+    /// Any error of `visit`.
+    pub fn verify<E>(
+        &mut self,
+        time: EventTime,
+        device: DeviceId,
+        after: &DeviceState,
+        visit: &mut impl FnMut(LifetimeChange<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.devices.device(device).map_or(0, |open| open.0.len()) == after.blocks().len() {
+            return Ok(());
+        }
+        let at = ChangeTime { moment: time.event.saturating_add(1), time, evidence: Evidence::State };
+        self.devices.device_state(device, after, at, visit)
+    }
+
+    /// Ends the open allocations at the end of the recording.
+    ///
+    /// # Errors
+    /// Any error of `visit`.
+    pub fn finish<E>(self, visit: &mut impl FnMut(LifetimeChange<'_>) -> Result<(), E>) -> Result<(), E> {
+        let open = self.devices.into_devices().flat_map(|(_, open)| open.0.into_values());
+        open.into_iter().try_for_each(|lifetime| {
+            let ending = if lifetime.freed.is_some() { LifetimeEnding::Pending } else { LifetimeEnding::Alive };
+            visit(LifetimeChange::Ended(&lifetime, ending))
+        })
+    }
+}
+
+impl<E, F: FnMut(LifetimeChange<'_>) -> Result<(), E>> AllocationStore<F> for OrderedAllocations {
+    type Error = E;
+
+    fn open_at(&self, address: u64) -> Option<OpenAllocation> {
+        self.0.get(&address).map(|Lifetime { block, freed, .. }| OpenAllocation {
+            size: block.size,
+            requested: block.requested,
+            stream: block.stream,
+            pool: block.pool,
+            site: block.site,
+            is_freed: freed.is_some(),
+            since_event: block.since_event..=block.since_event,
+        })
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = u64> {
+        self.0.keys().copied()
+    }
+
+    fn start(&mut self, device: DeviceId, block: &Block, at: ChangeTime, visit: &mut F) -> Result<(), E> {
+        let lost = ChangeTime { evidence: Evidence::State, ..at };
+        while let Some((&below, overlapped)) = self.0.range(..block.end()).next_back()
+            && overlapped.block.end() > block.address
+        {
+            self.end(below, lost, visit)?;
+        }
+        let lifetime = Lifetime {
+            device,
+            block: *block,
+            allocated: match at.evidence {
+                Evidence::Event => Some(at.time),
+                Evidence::FirstState => None,
+                Evidence::State => Some(EventTime { event: block.since_event, time_ns: block.since_ns }),
+            },
+            freed: block.pending_free.then_some(at.time),
+            completed: None,
+            start_observed: at.evidence == Evidence::Event,
+        };
+        visit(LifetimeChange::Began(&lifetime))?;
+        self.0.insert(block.address, lifetime);
+        Ok(())
+    }
+
+    fn free(&mut self, address: u64, at: ChangeTime) {
+        if let Some(lifetime) = self.0.get_mut(&address) {
+            lifetime.freed.get_or_insert(at.time);
+        }
+    }
+
+    fn end(&mut self, address: u64, at: ChangeTime, visit: &mut F) -> Result<(), E> {
+        let Some(mut lifetime) = self.0.remove(&address) else { return Ok(()) };
+        lifetime.freed.get_or_insert(at.time);
+        lifetime.completed = Some(at.time);
+        let ending = if at.evidence == Evidence::Event { LifetimeEnding::Freed } else { LifetimeEnding::Lost };
+        visit(LifetimeChange::Ended(&lifetime, ending))
+    }
+}

@@ -1,0 +1,119 @@
+//! The metrics of a device over a whole recording, from its series and, where that is sparse, from
+//! a replay.
+
+use std::collections::BTreeSet;
+
+use crate::error::FormatError;
+use crate::event::DeviceId;
+use crate::metrics::Metrics;
+use crate::recording::{Recording, Replay};
+
+/// Number of moments of a series below which others are replayed: a chart 1,000 units wide has one
+/// every four units.
+const MIN_SAMPLES: u64 = 256;
+
+/// The metrics of one device over a recording, exact at every sample.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MetricsOverTime {
+    samples: Vec<Sample>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sample {
+    event: u64,
+    time_ns: u64,
+    metrics: Metrics,
+}
+
+/// The highest value and the mean of a metric over a recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MetricSummary {
+    /// The highest value of the samples.
+    pub highest: f64,
+    /// The first moment of the highest value.
+    pub highest_event: u64,
+    /// The time of that moment, in nanoseconds since the recording's time 0.
+    pub highest_ns: u64,
+    /// The mean over time, with every value until the next sample.
+    pub mean: f64,
+}
+
+/// Returns the metrics of all pools and streams of a device over a recording.
+///
+/// The samples are those that an index keeps of [`Recording::metrics`], whether the recording has
+/// an index or not, and the beginning, the end and the peak of the allocated bytes. If the series
+/// has fewer than 256 moments, because the recording is short, the ends of 256 equal ranges of time
+/// are replayed in addition.
+///
+/// # Errors
+/// If a chunk cannot be read.
+pub fn metrics_over_time(recording: &Recording, device: DeviceId) -> Result<MetricsOverTime, FormatError> {
+    let series = recording.metrics(device).map(|series| series.thinned());
+    let mut samples = Vec::new();
+    for sample in series.iter().flat_map(|series| series.between(0, u64::MAX, |_, _| true)) {
+        samples.push(Sample { event: sample.event, time_ns: sample.time_ns, metrics: sample.metrics });
+    }
+    let mut moments = BTreeSet::from([recording.first_event(), recording.end_event()]);
+    moments.extend(recording.series(device).map(|series| series.peak_allocated().event));
+    if (samples.len() as u64) < MIN_SAMPLES {
+        let (start_ns, length_ns) = (recording.start_ns(), recording.end_ns().saturating_sub(recording.start_ns()));
+        let end_of = |range: u64| u128::from(length_ns) * u128::from(range) / u128::from(MIN_SAMPLES);
+        moments.extend((1..MIN_SAMPLES).map(|range| recording.event_at_time(start_ns + end_of(range) as u64)));
+    }
+    let known: BTreeSet<u64> = samples.iter().map(|sample| sample.event).collect();
+    let mut replay = Replay::new();
+    for moment in moments.difference(&known) {
+        let state = replay.seek(recording, *moment)?;
+        let metrics = state.device(device).map(|state| Metrics::at(state, |_, _| true)).unwrap_or_default();
+        let time_ns = state.time_ns().max(recording.start_ns());
+        samples.push(Sample { event: state.event(), time_ns, metrics });
+    }
+    samples.sort_by_key(|sample| sample.event);
+    samples.dedup_by_key(|sample| sample.event);
+    Ok(MetricsOverTime { samples })
+}
+
+impl MetricsOverTime {
+    /// Returns the number of samples.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Returns true if there are no samples.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.samples.is_empty()
+    }
+
+    /// Returns the samples' moments, times in nanoseconds and metrics, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64, &Metrics)> + '_ {
+        self.samples.iter().map(|sample| (sample.event, sample.time_ns, &sample.metrics))
+    }
+
+    /// Returns the highest value and the mean over time of a metric; zeros if there are no samples.
+    #[must_use]
+    pub fn summary(&self, metric: impl Fn(&Metrics) -> f64) -> MetricSummary {
+        let mut summary = MetricSummary::default();
+        let mut weighted_sum = 0.0;
+        for (index, (event, time_ns, metrics)) in self.iter().enumerate() {
+            let value = metric(metrics);
+            if index == 0 || value > summary.highest {
+                summary = MetricSummary { highest: value, highest_event: event, highest_ns: time_ns, mean: 0.0 };
+            }
+            let until_ns = self.samples.get(index + 1).map_or(time_ns, |next| next.time_ns);
+            weighted_sum += value * until_ns.saturating_sub(time_ns) as f64;
+        }
+        let duration_ns = self
+            .samples
+            .first()
+            .zip(self.samples.last())
+            .map_or(0, |(first, last)| last.time_ns.saturating_sub(first.time_ns));
+        summary.mean = if duration_ns > 0 {
+            weighted_sum / duration_ns as f64
+        } else {
+            self.iter().map(|(_, _, metrics)| metric(metrics)).sum::<f64>() / self.len().max(1) as f64
+        };
+        summary
+    }
+}

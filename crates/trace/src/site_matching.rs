@@ -1,0 +1,126 @@
+//! Matches the sites of two recordings by their content.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::compare::PerRecording;
+use crate::site::{Definitions, Frame, Interner, Site, SiteId, Stack, StackId};
+
+/// Which parts of a call stack must be equal for two sites to match, besides the functions.
+#[derive(Clone, Copy)]
+struct FrameMatch {
+    files: bool,
+    lines: bool,
+    /// Whether the frames that started the script are compared, too.
+    launcher: bool,
+}
+
+/// Requires every part of a call stack to be equal.
+const EXACT_MATCH: FrameMatch = FrameMatch { files: true, lines: true, launcher: true };
+/// Comparisons for sites without an exact match in the other recording, tried in this order.
+const LOOSER_MATCHES: [FrameMatch; 3] = [
+    FrameMatch { files: false, lines: true, launcher: false },
+    FrameMatch { files: true, lines: false, launcher: false },
+    FrameMatch { files: false, lines: false, launcher: false },
+];
+/// Python's function name for the top level of a file. Its callers are what started the script.
+pub(crate) const TOP_LEVEL: &str = "<module>";
+
+/// Returns, for each site number of both recordings, a shared number: equal for sites that match.
+pub(crate) fn shared_site_numbers(a: &Definitions, b: &Definitions) -> PerRecording<Vec<SiteId>> {
+    let numbered = |frame_match: FrameMatch| {
+        let mut shared = Interner::default();
+        let mut of = |definitions: &Definitions| SharedNumbering::new(&mut shared, definitions, frame_match).sites();
+        PerRecording { a: of(a), b: of(b) }
+    };
+    let mut keys = numbered(EXACT_MATCH);
+    for frame_match in LOOSER_MATCHES {
+        match_remaining(&mut keys, &numbered(frame_match));
+    }
+    keys
+}
+
+/// Gives sites without a match in `keys` a common key if their numbers in `loose` are equal.
+fn match_remaining(keys: &mut PerRecording<Vec<SiteId>>, loose: &PerRecording<Vec<SiteId>>) {
+    let in_a: HashSet<SiteId> = keys.a.iter().copied().collect();
+    let in_b: HashSet<SiteId> = keys.b.iter().copied().collect();
+    // If several match, the first stands for all.
+    let mut key_in_b: HashMap<SiteId, SiteId> = HashMap::new();
+    for (key, loose) in keys.b.iter().zip(&loose.b).filter(|(key, _)| !in_a.contains(key)) {
+        key_in_b.entry(*loose).or_insert(*key);
+    }
+    let mut matched = HashSet::new();
+    for (key, loose) in keys.a.iter_mut().zip(&loose.a) {
+        if !in_b.contains(key)
+            && let Some(&to) = key_in_b.get(loose)
+        {
+            *key = to;
+            matched.insert(*loose);
+        }
+    }
+    for (key, loose) in keys.b.iter_mut().zip(&loose.b) {
+        if !in_a.contains(key) && matched.contains(loose) {
+            *key = key_in_b[loose];
+        }
+    }
+}
+
+/// Gives the sites, stacks and strings of a recording numbers that another recording shares: equal
+/// content gets the same number. Each stack is visited once.
+struct SharedNumbering<'a> {
+    interner: &'a mut Interner,
+    definitions: &'a Definitions,
+    frame_match: FrameMatch,
+    stacks: HashMap<StackId, StackId>,
+}
+
+impl<'a> SharedNumbering<'a> {
+    fn new(interner: &'a mut Interner, definitions: &'a Definitions, frame_match: FrameMatch) -> Self {
+        Self { interner, definitions, frame_match, stacks: HashMap::from([(StackId(0), StackId(0))]) }
+    }
+
+    /// Returns the shared number of every site, indexed by site number; the first is the unknown
+    /// site.
+    fn sites(mut self) -> Vec<SiteId> {
+        let count = u32::try_from(self.definitions.site_count()).unwrap_or(u32::MAX);
+        (0..=count).map(|id| self.site(SiteId(id))).collect()
+    }
+
+    /// Returns the shared number of the site with number `id` in this recording.
+    fn site(&mut self, id: SiteId) -> SiteId {
+        let Site { stack, scope, category, compile_context } = self.definitions.site(id);
+        let stack = self.stack(stack);
+        let scope = self.interner.string(self.definitions.string(scope));
+        let compile_context = self.interner.string(self.definitions.string(compile_context));
+        self.interner.site(Site { stack, scope, category, compile_context })
+    }
+
+    /// Returns the shared number of the stack with number `id` in this recording.
+    fn stack(&mut self, id: StackId) -> StackId {
+        // Walk outwards to the first numbered caller, then number the stacks on the way back.
+        let mut links: Vec<(StackId, Stack)> = Vec::new();
+        let mut at = id;
+        let mut caller = loop {
+            if let Some(&known) = self.stacks.get(&at) {
+                break known;
+            }
+            let Some(link) = self.definitions.stack_definition(at) else { break StackId(0) };
+            links.push((at, link));
+            at = link.caller;
+        };
+        while let Some((id, link)) = links.pop() {
+            let frame = self.definitions.frame(link.frame).unwrap_or_default();
+            let function = self.definitions.string(frame.function);
+            if !self.frame_match.launcher && function == TOP_LEVEL {
+                caller = StackId(0);
+            }
+            let function = self.interner.string(function);
+            let file = if self.frame_match.files { self.definitions.string(frame.file) } else { "" };
+            let file = self.interner.string(file);
+            let line = if self.frame_match.lines { frame.line } else { 0 };
+            let frame = self.interner.frame(Frame { function, file, line });
+            caller = self.interner.stack(frame, caller);
+            self.stacks.insert(id, caller);
+        }
+        caller
+    }
+}

@@ -1,0 +1,490 @@
+//! The live connection as a state machine: events in, effects out; the client side of
+//! `docs/live.md`.
+//!
+//! [`Connection::handle`] decides what to do about an event of the socket, the user or a timer; the
+//! `web` module executes the returned [`Effect`]s. Nothing here depends on a browser.
+
+mod position;
+#[cfg(test)]
+mod tests;
+
+use vramscope_trace::RecordingInfo;
+
+pub use position::{History, ResumeOutcome, ServerNote, StreamPosition};
+
+use crate::link::Link;
+use crate::model::{Model, Origin};
+
+/// How long a resumed stream of an ended recording may be silent before it counts as live: a
+/// server closes the stream of an ended recording at once.
+const SILENCE_MS: i32 = 700;
+
+/// WebSocket close code of a recording that has ended.
+const CLOSE_ENDED: u16 = 1000;
+/// WebSocket close code of a server with too many viewers.
+const CLOSE_TOO_MANY_VIEWERS: u16 = 1013;
+/// WebSocket close code of a server that requires a token.
+const CLOSE_TOKEN_REQUIRED: u16 = 4401;
+
+/// Message after a reconnection that found another recording than the page's.
+const NEW_RUN: &str = "A new run has started here. Press L to watch it.";
+/// Message after a reconnection to the page's recording at another position, while the user looks
+/// at an earlier moment.
+const CANNOT_RESUME: &str = "Reconnected, but cannot resume where the connection ended. This page keeps what it has; \
+     press L to show what the server holds now.";
+/// Message after the user asked to watch the program and the connection attempt failed.
+const NO_PROGRAM: &str = "No program is running here. This page keeps the last recording.";
+/// Message after the server closed the connection because the page's address lacks the token.
+const TOKEN_REQUIRED: &str = "This server needs a token. Open the full address that the program printed.";
+/// Message after the server closed the connection because too many viewers are connected.
+const TOO_MANY_VIEWERS: &str = "The server has reached its limit of viewers; trying again.";
+/// Message after the page reconnected because it could not decode events as fast as they arrived.
+const TOO_SLOW: &str =
+    "This page could not keep up with the program. It continues with the newest events and counts the missed ones.";
+
+/// The state of the connection, shown in the page's header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConnectionState {
+    /// There has been no connection.
+    #[default]
+    None,
+    /// Events arrive.
+    Live,
+    /// The connection was lost and is being restored.
+    Reconnecting,
+    /// The recording has ended.
+    Ended,
+    /// The connection was lost; only the user reconnects.
+    Disconnected,
+}
+
+impl ConnectionState {
+    /// Returns the state's name in the scripting interface (`window.vramscope`).
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Live => "live",
+            Self::Reconnecting => "reconnecting",
+            Self::Ended => "ended",
+            Self::Disconnected => "disconnected",
+        }
+    }
+}
+
+/// Number of a connection attempt, counted from 1; identifies timers of attempts that are over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttemptId(u64);
+
+/// An input of the connection's state machine, from the socket, the user or a timer.
+#[derive(Clone, Debug)]
+pub enum ConnectionEvent {
+    /// Show the running program, at the view of a link.
+    ShowRequested {
+        /// The view to go to.
+        link: Link,
+        /// The part of the recording to load.
+        history: History,
+    },
+    /// The user wants to watch the running program.
+    WatchRequested,
+    /// The socket is open.
+    Opened,
+    /// A text message arrived.
+    NoteReceived(ServerNote),
+    /// A binary message arrived. The head is needed if
+    /// [`needs_stream_info`](Connection::needs_stream_info).
+    BytesReceived {
+        /// Description of the program, decoded from the message.
+        info: Option<RecordingInfo>,
+    },
+    /// The socket has closed and all its bytes are decoded.
+    Closed {
+        /// The WebSocket close code.
+        code: u16,
+        /// A random number from 0 to 1 for the reconnection delay.
+        random: f64,
+    },
+    /// More bytes arrive than can be decoded or held.
+    FellBehind,
+    /// The received bytes are invalid.
+    DecodingFailed,
+    /// The time of an [`Effect::StartTimer`] has passed.
+    TimerExpired(Timer),
+    /// A file is shown instead.
+    Replaced,
+}
+
+/// What to do when the timer of an attempt expires; ignored if another attempt has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timer {
+    /// The resumed stream of an ended recording has been silent: it is live.
+    Silence(AttemptId),
+    /// Reconnect.
+    Retry(AttemptId),
+}
+
+/// An action that the connection's state machine asks the page to execute, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Close the socket, and open a new one with this query string.
+    OpenSocket {
+        /// Query string of the URL.
+        query: String,
+    },
+    /// Close the socket.
+    CloseSocket,
+    /// Show the stream from its start, at the view of a link.
+    ShowStream {
+        /// The view to go to.
+        link: Link,
+        /// The requested part of the recording, which sets the memory limit.
+        history: History,
+    },
+    /// Show the same recording again from the start of the stream, at the current view.
+    RestartStream {
+        /// The requested part of the recording.
+        history: History,
+    },
+    /// Continue with the recording on the page.
+    ResumeStream {
+        /// Whether to go to the newest event.
+        following: bool,
+    },
+    /// Decode the message; its last byte is before chunk `next`, if the server said so.
+    DecodeMessage {
+        /// Number of the chunk after the message.
+        next: Option<u64>,
+    },
+    /// Discard messages that have not been decoded.
+    DiscardMessages,
+    /// Mark the model as disconnected.
+    DisconnectModel,
+    /// The attempt's result is known: whether there is a program, and whether it is the expected
+    /// one.
+    AttemptSettled,
+    /// Send [`ConnectionEvent::TimerExpired`] after a delay.
+    StartTimer {
+        /// Delay in milliseconds.
+        delay_ms: i32,
+        /// The timer.
+        timer: Timer,
+    },
+    /// Show a message.
+    ShowMessage(&'static str),
+    /// Show the start page: nothing has been received.
+    ShowStartPage,
+    /// The connection state has changed.
+    StateChanged,
+}
+
+/// What a socket was opened for.
+#[derive(Clone, Debug, PartialEq)]
+enum Purpose {
+    /// To show any program, at the view of a link.
+    Show { link: Link, history: History },
+    /// To resume the recording on the page. Another program may have taken its place.
+    Resume,
+}
+
+/// Why a connection attempt was made; decides which message the user sees once its result is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    Retry,
+    UserRequest,
+    FellBehind,
+}
+
+/// A connection attempt, from opening its socket until that is closed or replaced.
+#[derive(Clone, Debug)]
+struct Attempt {
+    id: AttemptId,
+    purpose: Purpose,
+    reason: Reason,
+    /// Whether its stream is shown.
+    is_shown: bool,
+    is_settled: bool,
+    /// The note that identified the recording before the first bytes.
+    first_note: Option<ServerNote>,
+    /// Number of the chunk after the next message.
+    next: Option<u64>,
+}
+
+/// The live connection of a page.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    state: ConnectionState,
+    position: StreamPosition,
+    attempt: Option<Attempt>,
+    attempts: u64,
+    /// Whether the newest event was followed when the connection ended.
+    was_following: bool,
+}
+
+impl Default for Connection {
+    fn default() -> Self {
+        Self {
+            state: ConnectionState::None,
+            position: StreamPosition::default(),
+            attempt: None,
+            attempts: 0,
+            was_following: true,
+        }
+    }
+}
+
+impl Connection {
+    /// Returns the state shown in the page's header.
+    #[must_use]
+    pub fn state(&self) -> ConnectionState {
+        self.state
+    }
+
+    /// Returns true if the next binary message must be decoded to find out which program it is of.
+    #[must_use]
+    pub fn needs_stream_info(&self) -> bool {
+        self.attempt.as_ref().is_some_and(|attempt| {
+            let outcome = self.position.resume_outcome(attempt.first_note.as_ref());
+            !attempt.is_shown && attempt.purpose == Purpose::Resume && outcome != ResumeOutcome::Resumed
+        })
+    }
+
+    /// Notes that everything before chunk `next` has been decoded.
+    pub fn decoded_up_to(&mut self, next: u64) {
+        self.position.decoded_up_to(next);
+    }
+
+    /// Reacts to an event. `model` is the page's model before the effects are executed.
+    pub fn handle(&mut self, event: ConnectionEvent, model: &Model) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match event {
+            ConnectionEvent::ShowRequested { link, history } => {
+                self.open(Purpose::Show { link, history }, Reason::Retry, &mut effects);
+            }
+            ConnectionEvent::WatchRequested => {
+                self.was_following = true;
+                let purpose = match self.position.is_identified() {
+                    true => Purpose::Resume,
+                    false => Purpose::Show { link: Link::default(), history: History::Recent },
+                };
+                self.open(purpose, Reason::UserRequest, &mut effects);
+            }
+            ConnectionEvent::Opened => self.opened(&mut effects),
+            ConnectionEvent::NoteReceived(note) => self.note_received(note, model, &mut effects),
+            ConnectionEvent::BytesReceived { info } => self.bytes_received(info.as_ref(), model, &mut effects),
+            ConnectionEvent::Closed { code, random } => self.closed(code, random, model, &mut effects),
+            ConnectionEvent::FellBehind => {
+                self.was_following = model.is_following();
+                self.state = ConnectionState::Reconnecting;
+                self.position.skip_ahead();
+                effects.extend([Effect::CloseSocket, Effect::DiscardMessages, Effect::DisconnectModel]);
+                effects.push(Effect::StateChanged);
+                self.open(Purpose::Resume, Reason::FellBehind, &mut effects);
+            }
+            ConnectionEvent::DecodingFailed => {
+                self.attempt = None;
+                self.state = ConnectionState::Disconnected;
+                effects.extend([Effect::CloseSocket, Effect::DiscardMessages, Effect::DisconnectModel]);
+                effects.push(Effect::StateChanged);
+            }
+            ConnectionEvent::TimerExpired(timer) => self.timer_expired(timer, model, &mut effects),
+            ConnectionEvent::Replaced => {
+                self.attempt = None;
+                self.state = ConnectionState::None;
+                effects.push(Effect::CloseSocket);
+            }
+        }
+        effects
+    }
+
+    /// Starts a new attempt, which replaces the current one, and opens its socket.
+    fn open(&mut self, purpose: Purpose, reason: Reason, effects: &mut Vec<Effect>) {
+        let query = match &purpose {
+            Purpose::Show { history, .. } => StreamPosition::new(*history).query(),
+            Purpose::Resume => self.position.query(),
+        };
+        self.attempts += 1;
+        self.attempt = Some(Attempt {
+            id: AttemptId(self.attempts),
+            purpose,
+            reason,
+            is_shown: false,
+            is_settled: false,
+            first_note: None,
+            next: None,
+        });
+        effects.push(Effect::OpenSocket { query });
+    }
+
+    /// Reacts to an open socket: a new stream is shown at once, a resumed one after its first
+    /// message.
+    fn opened(&mut self, effects: &mut Vec<Effect>) {
+        let Some(attempt) = &self.attempt else { return };
+        // A resumed connection waits for the first message, which identifies the recording.
+        if let Purpose::Show { link, history } = attempt.purpose.clone() {
+            self.position = StreamPosition::new(history);
+            effects.push(Effect::ShowStream { link, history });
+            self.stream_is_shown(effects);
+            self.settle(effects);
+        }
+    }
+
+    /// Reacts to a note of the server: the first one decides whether the page's recording
+    /// continues.
+    fn note_received(&mut self, note: ServerNote, model: &Model, effects: &mut Vec<Effect>) {
+        let Some(attempt) = &mut self.attempt else { return };
+        if note.next.is_some() {
+            attempt.next = note.next;
+        }
+        if note.recording.is_none() {
+            return;
+        }
+        if attempt.is_shown {
+            self.position.identify(&note);
+            return;
+        }
+        let outcome = self.position.resume_outcome(Some(&note));
+        attempt.first_note = Some(note);
+        match outcome {
+            // An ended recording closes the stream at once, and must not appear live until then.
+            ResumeOutcome::Resumed if self.state == ConnectionState::Ended => {
+                let timer = Timer::Silence(attempt.id);
+                effects.push(Effect::StartTimer { delay_ms: SILENCE_MS, timer });
+                return;
+            }
+            ResumeOutcome::Resumed => self.resume(effects),
+            ResumeOutcome::Restarted => self.restart(model, effects),
+            ResumeOutcome::OtherRecording => self.refuse(NEW_RUN, effects),
+            ResumeOutcome::Unknown => {}
+        }
+        self.settle(effects);
+    }
+
+    /// Reacts to a binary message: decodes it if its stream is shown. `info` describes the program,
+    /// for streams that no note has identified.
+    fn bytes_received(&mut self, info: Option<&RecordingInfo>, model: &Model, effects: &mut Vec<Effect>) {
+        let Some(attempt) = &self.attempt else { return };
+        if !attempt.is_shown && attempt.purpose == Purpose::Resume {
+            if self.position.resume_outcome(attempt.first_note.as_ref()) == ResumeOutcome::Resumed {
+                self.resume(effects);
+            } else {
+                // The server did not identify the recording, so its description has to.
+                match info == Some(model.recording().info()) {
+                    true => self.restart(model, effects),
+                    false => self.refuse(NEW_RUN, effects),
+                }
+            }
+            self.settle(effects);
+        }
+        if let Some(attempt) = self.attempt.as_mut().filter(|attempt| attempt.is_shown) {
+            effects.push(Effect::DecodeMessage { next: attempt.next.take() });
+        }
+    }
+
+    /// Continues where the previous connection ended.
+    fn resume(&mut self, effects: &mut Vec<Effect>) {
+        effects.push(Effect::ResumeStream { following: self.was_following });
+        self.stream_is_shown(effects);
+    }
+
+    /// Replaces the page's recording by the stream from its start; refuses if the user looks at an
+    /// earlier moment, which would be lost.
+    fn restart(&mut self, model: &Model, effects: &mut Vec<Effect>) {
+        let has_events = model.recording().end_event() > 0;
+        if has_events && !self.was_following {
+            self.refuse(CANNOT_RESUME, effects);
+            return;
+        }
+        let history = self.position.history;
+        self.position = StreamPosition::new(history);
+        if let Some(note) = self.attempt.as_ref().and_then(|attempt| attempt.first_note.as_ref()) {
+            self.position.identify(note);
+        }
+        effects.push(Effect::RestartStream { history });
+        self.stream_is_shown(effects);
+    }
+
+    /// Notes that the attempt's stream is on the page, so that its messages are decoded.
+    fn stream_is_shown(&mut self, effects: &mut Vec<Effect>) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.is_shown = true;
+        }
+        self.state = ConnectionState::Live;
+        self.position.connected();
+        effects.push(Effect::StateChanged);
+    }
+
+    /// Ends the attempt, keeps the recording on the page and shows `message`. The user's next
+    /// request to watch shows any program that runs.
+    fn refuse(&mut self, message: &'static str, effects: &mut Vec<Effect>) {
+        self.settle(effects);
+        self.attempt = None;
+        self.state = ConnectionState::Disconnected;
+        self.position = StreamPosition::default();
+        effects.extend([Effect::CloseSocket, Effect::ShowMessage(message), Effect::StateChanged]);
+    }
+
+    /// Reports that the attempt's result is known; later calls for the same attempt do nothing.
+    fn settle(&mut self, effects: &mut Vec<Effect>) {
+        let Some(attempt) = self.attempt.as_mut().filter(|attempt| !attempt.is_settled) else { return };
+        attempt.is_settled = true;
+        effects.push(Effect::AttemptSettled);
+        if attempt.reason == Reason::FellBehind {
+            effects.push(Effect::ShowMessage(TOO_SLOW));
+        }
+    }
+
+    /// Reacts to the socket's end: decides by the close code whether the recording has ended, and
+    /// whether to reconnect.
+    fn closed(&mut self, code: u16, random: f64, model: &Model, effects: &mut Vec<Effect>) {
+        let found_no_program =
+            self.attempt.as_ref().is_some_and(|attempt| attempt.reason == Reason::UserRequest && !attempt.is_settled);
+        self.settle(effects);
+        if !matches!(model.origin(), Origin::Live | Origin::Disconnected) {
+            return;
+        }
+        if model.origin() == Origin::Live {
+            self.was_following = model.is_following();
+        }
+        effects.push(Effect::DisconnectModel);
+        let has_ended = code == CLOSE_ENDED || self.state == ConnectionState::Ended;
+        // Without the recording's identity a reconnection restarts the stream, which would replace
+        // an earlier moment that the user looks at.
+        let retries =
+            code != CLOSE_TOKEN_REQUIRED && (self.position.is_identified() || (self.was_following && !has_ended));
+        self.state = match has_ended && code != CLOSE_TOKEN_REQUIRED {
+            true => ConnectionState::Ended,
+            false if retries => ConnectionState::Reconnecting,
+            false => ConnectionState::Disconnected,
+        };
+        let message = match code {
+            CLOSE_TOKEN_REQUIRED => Some(TOKEN_REQUIRED),
+            CLOSE_TOO_MANY_VIEWERS => Some(TOO_MANY_VIEWERS),
+            _ => found_no_program.then_some(NO_PROGRAM),
+        };
+        effects.extend(message.map(Effect::ShowMessage));
+        if model.recording().end_event() == 0 && !retries {
+            effects.push(Effect::ShowStartPage);
+        }
+        effects.push(Effect::StateChanged);
+        if let Some(attempt) = self.attempt.as_ref().filter(|_| retries) {
+            let delay_ms = self.position.next_retry_ms(random);
+            effects.push(Effect::StartTimer { delay_ms, timer: Timer::Retry(attempt.id) });
+        }
+    }
+
+    /// Reacts to a timer: treats a silent stream as live, or reconnects.
+    fn timer_expired(&mut self, timer: Timer, model: &Model, effects: &mut Vec<Effect>) {
+        let Some(attempt) = &self.attempt else { return };
+        match timer {
+            Timer::Silence(id) if attempt.id == id && !attempt.is_shown && !attempt.is_settled => {
+                self.resume(effects);
+                self.settle(effects);
+            }
+            Timer::Retry(id) if attempt.id == id && model.origin() == Origin::Disconnected => {
+                self.open(Purpose::Resume, Reason::Retry, effects);
+            }
+            Timer::Silence(_) | Timer::Retry(_) => {}
+        }
+    }
+}
