@@ -18,7 +18,7 @@ use crate::metrics::Metrics;
 use crate::metrics_over_time::{MetricSummary, metrics_over_time};
 use crate::recording::{Recording, Replay};
 use crate::site::{Category, Definitions, SiteId};
-use crate::site_matching::shared_site_numbers;
+use crate::site_matching::{PerRecording, shared_site_numbers};
 
 /// Size of the request for which [`DeviceTotals`] has the unusable share: 16 MiB, the first power
 /// of two above 10 MiB. Larger requests that fit no free block make PyTorch's allocator reserve a
@@ -27,15 +27,6 @@ pub const UNUSABLE_REQUEST_BYTES: u64 = 16 << 20;
 
 /// Most frames of a call stack in a [`SiteChange`]. Matching compares whole stacks.
 const SHOWN_FRAMES: usize = 64;
-
-/// A value of the first recording and the corresponding value of the second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PerRecording<T> {
-    /// The value in the first recording.
-    pub a: T,
-    /// The value in the second recording.
-    pub b: T,
-}
 
 /// The totals of one device in one recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -96,9 +96,7 @@ mod time_pyramid;
 mod varint;
 
 pub use chunk::{Chunk, ChunkKind, FORMAT_NAME, FORMAT_VERSION, MAGIC};
-pub use compare::{
-    BlockTotals, Comparison, DeviceChange, DeviceTotals, PerRecording, SiteChange, UNUSABLE_REQUEST_BYTES, compare,
-};
+pub use compare::{BlockTotals, Comparison, DeviceChange, DeviceTotals, SiteChange, UNUSABLE_REQUEST_BYTES, compare};
 pub use counter_series::{CounterColumn, CounterSeries, Peak, SampleColumn, UsedMemoryPeaks};
 pub use counters::{Counters, FreeSpace, MemorySample};
 pub use decoder::{DecodedItem, Decoder};
@@ -120,4 +118,5 @@ pub use recording::{Damage, Incident, IncidentKind, ReadAt, Recording, Recording
 pub use segment::{Block, Extent, Segment};
 pub use sink::{MemorySink, NullSink, Sink};
 pub use site::{Category, Definition, Definitions, Frame, FrameId, Interner, Site, SiteId, Stack, StackId, StringId};
+pub use site_matching::PerRecording;
 pub use state_codec::digest;

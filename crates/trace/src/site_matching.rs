@@ -2,8 +2,16 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::compare::PerRecording;
 use crate::site::{Definitions, Frame, Interner, Site, SiteId, Stack, StackId};
+
+/// A value of the first recording and the corresponding value of the second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PerRecording<T> {
+    /// The value in the first recording.
+    pub a: T,
+    /// The value in the second recording.
+    pub b: T,
+}
 
 /// Which parts of a call stack must be equal for two sites to match, besides the functions.
 #[derive(Clone, Copy)]

@@ -305,7 +305,7 @@ impl<'a> Machine<'a> {
         self.marks.last().copied().unwrap_or(0)
     }
 
-    /// Returns the stack's height below its top `count` values; fails if one is below the last mark.
+    /// Returns the stack height below the top `count` values; fails below the last mark.
     fn below_top(&self, count: usize) -> StepResult<usize> {
         let height = self.stack.len().checked_sub(count).filter(|&height| height >= self.floor());
         height.ok_or_else(|| "an instruction needs more values than the stack has".into())
