@@ -45,7 +45,7 @@ struct Options {
 fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Box<dyn Error>> {
     // The program writes to almost none of this memory, so the operating system provides hardly
     // any of it.
-    let mut monitor = Monitor::builder(HostDevice::new(64 << 30)).program("load").overflow(Overflow::Wait);
+    let mut monitor = MonitorBuilder::from_env(HostDevice::new(64 << 30))?.program("load").overflow(Overflow::Wait);
     let mut rate = 100_000;
     monitor = monitor.listen(SocketAddr::from(([127, 0, 0, 1], 0)));
     while let Some(option) = arguments.next() {

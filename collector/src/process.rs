@@ -69,6 +69,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// Describes this process. `identity` is that of its recording, `program` its name to show.
+    #[cfg(feature = "push")]
     pub(crate) fn this(identity: String, program: &str, rank: Rank) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Self {
@@ -137,7 +138,7 @@ mod tests {
         check(&[("LOCAL_RANK", "1")], None, None);
     }
 
-    #[cfg(feature = "server")]
+    #[cfg(all(feature = "push", feature = "server"))]
     #[test]
     fn descriptions_are_validated_and_made_safe_to_show() {
         let identity = "0123456789abcdef0123456789abcdef".to_owned();

@@ -162,12 +162,14 @@ impl Socket {
     }
 
     /// Sets how long the server may receive nothing before sending fails.
+    #[cfg(feature = "push")]
     pub(crate) fn set_send_timeout(&mut self, timeout: Duration) {
         // If setting it fails, the previous timeout stays in effect.
         let _ = self.inner.get_ref().set_write_timeout(timeout.max(Duration::from_millis(1)));
     }
 
     /// Closes the socket, and waits for the server's close frame, at most for `timeout`.
+    #[cfg(feature = "push")]
     pub(crate) fn close(mut self, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         if self.inner.close(None).is_err() || self.inner.flush().is_err() {

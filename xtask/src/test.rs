@@ -43,7 +43,7 @@ pub(crate) fn run() -> Result<ExitCode> {
         plan.skip("clippy, fuzz targets", "no C++ compiler");
     }
     plan.step("clippy, wasm32", &[clippy, wasm_target], clippy_wasm);
-    plan.step("features of the collector", &[], check_features);
+    plan.step("features of the collector", &[clippy], check_features);
     plan.step("Windows", &[windows_target, mingw], || {
         shell::run(cargo().args(["check", "--package", "vramscope", "--target", tools::WINDOWS_TARGET]))
     });
@@ -109,8 +109,8 @@ const COLLECTOR_FEATURES: [&str; 11] = [
 /// Checks each feature of the collector alone, and that a recorder without any stays small.
 fn check_features() -> Result<()> {
     for features in COLLECTOR_FEATURES {
-        let check = ["check", "--package", "vramscope-collector", "--no-default-features", "--features", features];
-        shell::run(cargo().args(check))?;
+        let clippy = ["clippy", "--package", "vramscope-collector", "--no-default-features", "--features", features];
+        shell::run(cargo().args(clippy).args(["--", "--deny", "warnings"]))?;
     }
     let tree = ["tree", "--package", "vramscope-collector", "--no-default-features", "--edges", "normal"];
     let tree = shell::output(cargo().args(tree).args(["--prefix", "none"])).ok_or("`cargo tree` failed")?;

@@ -36,7 +36,7 @@ struct History {
 
 fn history(is_whole: bool) -> History {
     let shared = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/snapshots/big.pickle.zst");
-    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/streams.pickle.gz");
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/streams.pickle.gz");
     let path = if is_whole && shared.exists() { shared } else { own };
     let wanted = if is_whole { 4_000_000 } else { 200_000 };
     let packed = std::fs::read(&path).expect("the snapshot can be read");
