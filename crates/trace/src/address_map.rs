@@ -8,18 +8,19 @@
 
 use std::fmt;
 
-/// Addresses in a full group. Larger groups shift more, smaller ones make more groups to search.
+/// Most addresses in one group of an [`AddressMap`]; a full group is split in two. Larger groups
+/// shift more addresses at an insertion, smaller ones make more groups to search.
 const GROUP_CAPACITY: usize = 64;
 
-/// A memory range, identified by its first address.
+/// A range of addresses that an [`AddressMap`] stores, identified by its first address.
 pub(crate) trait MemoryRange: Copy {
-    /// Returns the address of the first byte.
+    /// Returns the address of the range's first byte.
     fn address(&self) -> u64;
-    /// Returns the address after the last byte.
+    /// Returns the address after the range's last byte.
     fn end(&self) -> u64;
 }
 
-/// Up to [`GROUP_CAPACITY`] consecutive addresses of the map, sorted.
+/// Up to [`GROUP_CAPACITY`] addresses that follow each other in an [`AddressMap`], sorted.
 #[derive(Clone)]
 struct Group {
     len: usize,
@@ -29,10 +30,10 @@ struct Group {
 }
 
 impl Group {
-    /// A group without addresses, to initialize a new one.
+    /// A group without addresses.
     const EMPTY: Self = Self { len: 0, addresses: [0; GROUP_CAPACITY], slots: [0; GROUP_CAPACITY] };
 
-    /// Returns the addresses in use, sorted.
+    /// Returns the addresses in the group, sorted.
     fn addresses(&self) -> &[u64] {
         &self.addresses[..self.len.min(GROUP_CAPACITY)]
     }
@@ -43,8 +44,8 @@ impl Group {
         self.addresses().partition_point(|&other| other <= address)
     }
 
-    /// Inserts an address, whose range is `values[slot]`, at index `at`. The group must not be
-    /// full.
+    /// Inserts `address` at index `at` of the group, which must not be full. `slot` is the index of
+    /// the address's range in `AddressMap::values`.
     fn insert(&mut self, at: usize, address: u64, slot: u32) {
         let len = self.len;
         self.addresses.copy_within(at..len, at + 1);
@@ -54,7 +55,8 @@ impl Group {
         self.len += 1;
     }
 
-    /// Removes the address at index `at` and returns its slot: the index in `values` of its range.
+    /// Removes the address at index `at` of the group and returns its slot: the index of its range
+    /// in `AddressMap::values`.
     fn remove(&mut self, at: usize) -> u32 {
         let slot = self.slots[at];
         self.addresses.copy_within(at + 1..self.len, at);
@@ -64,14 +66,15 @@ impl Group {
     }
 }
 
-/// The position of an address in the map: index in `order`, and index in that group.
+/// The position of an address in an [`AddressMap`]: the index of its group in address order, and
+/// its index in that group.
 #[derive(Clone, Copy)]
 struct Position {
     group: usize,
     at: usize,
 }
 
-/// A map of disjoint ranges, sorted by their first address.
+/// A map of memory ranges that do not overlap, sorted by address and looked up by first address.
 #[derive(Clone)]
 pub(crate) struct AddressMap<T> {
     /// The first address of every group, in address order. No group is empty.
@@ -100,22 +103,23 @@ impl<T> Default for AddressMap<T> {
 }
 
 impl<T: MemoryRange> AddressMap<T> {
-    /// Returns the number of ranges.
+    /// Returns the number of ranges in the map.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns the group at `index` in address order.
+    /// Returns the group at `index` (from 0) in address order.
     fn group(&self, index: usize) -> &Group {
         &self.groups[self.order[index] as usize]
     }
 
-    /// Returns the range whose address is at `position`.
+    /// Returns the range that begins with the address at `position`.
     fn value(&self, position: Position) -> &T {
         &self.values[self.group(position.group).slots[position.at] as usize]
     }
 
-    /// Returns the position of the last address that is at most `address`; `None` if all are above.
+    /// Returns the position of the last range that begins at or before `address`; `None` if all
+    /// begin later. The range may end before `address`.
     #[inline]
     fn floor(&self, address: u64) -> Option<Position> {
         let group = self.firsts.partition_point(|&first| first <= address).checked_sub(1)?;
@@ -124,7 +128,8 @@ impl<T: MemoryRange> AddressMap<T> {
         Some(Position { group, at })
     }
 
-    /// Returns the position after `position`, or the first one for `None`; `None` at the end.
+    /// Returns the position that follows `position` in address order, or the first one for `None`.
+    /// Returns `None` at the end of the map.
     fn after(&self, position: Option<Position>) -> Option<Position> {
         let next = match position {
             None => Position { group: 0, at: 0 },
@@ -134,7 +139,8 @@ impl<T: MemoryRange> AddressMap<T> {
         (next.group < self.order.len()).then_some(next)
     }
 
-    /// Returns the position of exactly this address; `None` if no range begins there.
+    /// Returns the position of the range that begins at exactly `address`; `None` if no range
+    /// begins there.
     #[inline]
     fn find(&self, address: u64) -> Option<Position> {
         self.floor(address).filter(|position| self.group(position.group).addresses[position.at] == address)
@@ -168,7 +174,8 @@ impl<T: MemoryRange> AddressMap<T> {
         self.at_or_before(address.checked_sub(1)?)
     }
 
-    /// Inserts a range. Returns false, changing nothing, if it overlaps another range.
+    /// Inserts a range and returns true. Returns false, changing nothing, if it overlaps a range of
+    /// the map.
     #[inline]
     pub(crate) fn insert_disjoint(&mut self, value: T) -> bool {
         let position = self.floor(value.address());
@@ -184,7 +191,8 @@ impl<T: MemoryRange> AddressMap<T> {
         true
     }
 
-    /// Inserts a range that comes right after `position` in address order.
+    /// Inserts a range right after `position` in address order, or as the first one for `None`. The
+    /// caller ensures that the order is kept and no range is overlapped.
     fn insert_after(&mut self, position: Option<Position>, value: T) {
         let slot = match self.unused_values.pop() {
             Some(slot) => {
@@ -209,8 +217,8 @@ impl<T: MemoryRange> AddressMap<T> {
         self.put(position, address, slot);
     }
 
-    /// Inserts an address, whose range is `values[slot]`, at `position`; splits the group if it is
-    /// full.
+    /// Inserts `address` at `position`, splitting its group if that is full. `slot` is the index of
+    /// the address's range in `AddressMap::values`.
     fn put(&mut self, mut position: Position, address: u64, slot: u32) {
         let index = self.order[position.group] as usize;
         if self.groups[index].len == GROUP_CAPACITY {
@@ -230,7 +238,7 @@ impl<T: MemoryRange> AddressMap<T> {
         self.groups[index].insert(position.at, address, slot);
     }
 
-    /// Inserts `group`, whose first address is `first`, as the group at index `at` in address
+    /// Inserts `group`, whose first address is `first`, before the group at index `at` in address
     /// order.
     fn add_group(&mut self, at: usize, first: u64, group: Group) {
         let index = match self.unused_groups.pop() {
@@ -247,7 +255,8 @@ impl<T: MemoryRange> AddressMap<T> {
         self.order.insert(at, index);
     }
 
-    /// Merges a group that has few addresses left into a neighbour with room, or drops it if empty.
+    /// Merges the group at index `group` (in address order) into a neighbour if both together fill
+    /// at most half a group. Drops an empty group; otherwise changes nothing.
     fn merge_sparse_group(&mut self, group: usize) {
         let len = self.group(group).len;
         let has_room = |other: usize| other < self.order.len() && self.group(other).len + len <= GROUP_CAPACITY / 2;
@@ -291,7 +300,7 @@ impl<T: MemoryRange> AddressMap<T> {
         Some(self.values[slot as usize])
     }
 
-    /// Returns all ranges in address order.
+    /// Returns all ranges of the map in address order.
     pub(crate) fn iter(&self) -> Iter<'_, T> {
         Iter { map: self, next: self.after(None), left: self.len }
     }

@@ -46,19 +46,23 @@ pub const FORMAT_NAME: &str = "vramscope";
 /// They are a byte that no text file contains, the name, and line ends that a text-mode transfer
 /// would change.
 pub const MAGIC: [u8; 8] = *b"\x89VRAM\r\n\x1a";
-/// Length of the preamble in bytes.
+/// Length in bytes of the preamble, with which a recording begins: the magic number, the format
+/// version and two zeros.
 pub(crate) const PREAMBLE_LEN: usize = 12;
-/// Length of a chunk's header in bytes; the payload follows.
+/// Length in bytes of a chunk's header, which precedes the payload.
 pub(crate) const HEADER_LEN: usize = 32;
 
-/// The largest payload of any chunk, in bytes.
+/// The largest payload that a reader accepts in a chunk of any kind, in bytes. A chunk that claims
+/// more is an error.
 pub(crate) const MAX_CHUNK_LEN: usize = 64 << 20;
 
-/// First code of a chunk kind that a reader may skip if it does not know it. No kind has the first
-/// byte of [`MAGIC`] as its code, because that byte begins a preamble.
+/// Lowest code of the chunk kinds that a reader skips if it does not know them; an unknown kind
+/// with a lower code is an error. No kind has the first byte of [`MAGIC`] as its code, because that
+/// byte begins a preamble.
 const OPTIONAL_FROM: u8 = 0x40;
 
-/// The kind of a [`Chunk`].
+/// What a [`Chunk`] contains: metadata, definitions, events, a full state, annotations, or a part
+/// of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChunkKind {
     /// The header chunk: the preamble, and [`RecordingInfo`](crate::RecordingInfo) as JSON.
@@ -78,7 +82,7 @@ pub enum ChunkKind {
 }
 
 impl ChunkKind {
-    /// Returns the code that a chunk's header stores.
+    /// Returns the byte that stands for this kind in a chunk's header.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Header => 1,
@@ -91,13 +95,15 @@ impl ChunkKind {
         }
     }
 
-    /// Returns the kind with a code, or `None` if it is unknown.
+    /// Returns the kind for which `code` stands in a chunk's header, or `None` if no kind has this
+    /// code.
     pub(crate) fn from_code(code: u8) -> Option<Self> {
         use ChunkKind::{Annotations, Definitions, End, Events, Header, Index, State};
         [Header, Definitions, Events, State, Annotations, Index, End].into_iter().find(|kind| kind.code() == code)
     }
 
-    /// Returns the largest decompressed payload that a reader accepts, in bytes.
+    /// Returns the largest payload, as stored or decompressed, that a reader accepts in a chunk of
+    /// this kind, in bytes.
     ///
     /// Writers stay far below. The bound keeps a few hostile bytes from becoming gigabytes.
     pub(crate) const fn max_payload_len(self) -> usize {
@@ -140,8 +146,9 @@ pub(crate) fn preamble() -> [u8; PREAMBLE_LEN] {
     bytes
 }
 
-/// Checks the preamble at the start of `rest`, at byte `offset` of the stream. Returns false if
-/// more bytes are needed.
+/// Checks the preamble at the start of `rest`, which is at byte `offset` of the stream. Returns
+/// true if it is complete, false if more bytes are needed, and an error for another magic number or
+/// format version.
 pub(crate) fn check_preamble(rest: &[u8], offset: u64) -> Result<bool, FormatError> {
     let known = rest.len().min(MAGIC.len());
     if rest[..known] != MAGIC[..known] {
@@ -177,12 +184,13 @@ impl Chunk {
         Self::from_stored(kind, compression, (first_event, events), raw.len(), stored)
     }
 
-    /// Creates a chunk at the moment `moment`, without events and without compression.
+    /// Creates an uncompressed chunk without events. `moment` is the number of events before it.
     pub(crate) fn uncompressed(kind: ChunkKind, moment: u64, payload: &[u8]) -> Self {
         Self::from_stored(kind, Compression::Uncompressed, (moment, 0), payload.len(), payload)
     }
 
-    /// Reads the chunk at the start of `bytes`, which are at `offset` in the recording.
+    /// Reads the chunk at the start of `bytes`. `offset` is the byte offset of `bytes` in the
+    /// recording, which errors report.
     ///
     /// A preamble before the chunk belongs to it. Bytes after the chunk are ignored. Returns `None`
     /// if `bytes` end inside the chunk.
@@ -204,8 +212,8 @@ impl Chunk {
         Ok(Some(Self { kind, first_event: header.first_event, events: u64::from(header.events), bytes }))
     }
 
-    /// Creates a chunk from its payload as stored: compressed by `compression` from `raw_len`
-    /// bytes. Its first event has index `first_event`, and it has `events` events.
+    /// Creates a chunk from its payload as stored: `raw_len` bytes compressed by `compression`. Its
+    /// first event has index `first_event` (from 0) in the recording, and it has `events` events.
     fn from_stored(
         kind: ChunkKind,
         compression: Compression,
@@ -226,22 +234,23 @@ impl Chunk {
     }
 }
 
-/// The decompressed payload of a chunk; borrowed if it was not compressed as a whole.
+/// The decompressed payload of a chunk; borrowed from the chunk if that is not compressed as a
+/// whole.
 pub(crate) struct Payload<'a>(Cow<'a, [u8]>);
 
 impl Payload<'_> {
-    /// Returns the decompressed bytes.
+    /// Returns all bytes of the payload, decompressed if the chunk is compressed as a whole.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Returns a reader that starts at the first byte.
+    /// Returns a reader that starts at the payload's first byte.
     pub(crate) fn reader(&self) -> Reader<'_> {
         Reader::of_payload(&self.0, matches!(self.0, Cow::Owned(_)))
     }
 }
 
-/// A chunk whose checksum was verified and whose payload is still compressed.
+/// A chunk whose checksum was verified, with its payload as stored: usually compressed.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedChunk {
     pub(crate) kind: ChunkKind,
@@ -255,8 +264,9 @@ pub(crate) struct PackedChunk {
 }
 
 impl PackedChunk {
-    /// Parses the chunk at the start of `bytes`, which are at byte `offset` in the recording, and
-    /// verifies its checksum.
+    /// Parses the chunk at the start of `bytes`, which are at byte `offset` in the recording.
+    /// Returns an error if the chunk is cut off, of an unknown kind, or does not match its
+    /// checksum.
     pub(crate) fn parse(bytes: &[u8], offset: u64) -> Result<Self, FormatError> {
         let cut_off = || FormatError::new(offset, "the recording ends inside a chunk");
         let header = Header::parse(bytes.first_chunk().ok_or_else(cut_off)?, offset)?;
@@ -268,7 +278,7 @@ impl PackedChunk {
         Ok(header.packed(kind, compression, chunk, offset))
     }
 
-    /// Returns the bytes of the chunk as stored in the recording.
+    /// Returns the bytes of the chunk as stored in the recording, header included.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         Chunk::from_stored(
             self.kind,
@@ -280,12 +290,12 @@ impl PackedChunk {
         .bytes
     }
 
-    /// Returns the length of the chunk in the recording, in bytes.
+    /// Returns the length of the chunk in the recording, header included, in bytes.
     pub(crate) fn len(&self) -> usize {
         HEADER_LEN + self.stored.len()
     }
 
-    /// Decompresses the payload.
+    /// Returns the payload, decompressed if the chunk is compressed as a whole.
     pub(crate) fn payload(&self, decompressor: &mut Decompressor) -> Result<Payload<'_>, FormatError> {
         if self.compression == Compression::Uncompressed {
             return Ok(Payload(Cow::Borrowed(&self.stored)));
@@ -296,23 +306,25 @@ impl PackedChunk {
         Ok(Payload(Cow::Owned(raw)))
     }
 
-    /// Returns an error at this chunk's byte offset, with `reason` as its message.
+    /// Returns an error with the message `reason` at the byte offset at which this chunk begins.
     pub(crate) fn error(&self, reason: impl Into<String>) -> FormatError {
         FormatError::new(self.offset, reason)
     }
 
-    /// Returns the memory it occupies, in bytes.
+    /// Returns the memory that this chunk occupies as stored, in bytes.
     pub(crate) fn size_in_memory(&self) -> usize {
         size_of::<Self>() + self.stored.len()
     }
 
-    /// Returns the length of the chunk before compression, in bytes.
+    /// Returns the length of the chunk if it were not compressed as a whole, header included, in
+    /// bytes.
     pub(crate) fn uncompressed_len(&self) -> usize {
         HEADER_LEN + self.raw_len as usize
     }
 }
 
-/// The parsed header of a chunk. Unknown kinds and compressions are `None`.
+/// The parsed header of a chunk. Its kind and compression are `None` if this version of the program
+/// does not know the stored codes.
 pub(crate) struct Header {
     pub(crate) kind: Option<ChunkKind>,
     pub(crate) compression: Option<Compression>,
@@ -323,14 +335,15 @@ pub(crate) struct Header {
     pub(crate) checksum: u64,
 }
 
-/// Returns the `N` bytes at index `at`, to convert them to an integer.
+/// Returns the `N` bytes of `bytes` from index `at` on, for `from_le_bytes`.
 fn le<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     std::array::from_fn(|i| bytes[at + i])
 }
 
 impl Header {
-    /// Parses a header at byte `offset` of the recording. Fails for a kind that a reader may not
-    /// skip and does not know, and for lengths above the limits; does not verify the checksum.
+    /// Parses the header of a chunk at byte `offset` of the recording, without verifying the
+    /// checksum. Returns an error for an unknown kind that may not be skipped, and for lengths
+    /// above the limits.
     pub(crate) fn parse(bytes: &[u8; HEADER_LEN], offset: u64) -> Result<Self, FormatError> {
         let code = bytes[0];
         let kind = ChunkKind::from_code(code);
@@ -380,8 +393,8 @@ impl Header {
         Ok(header)
     }
 
-    /// Verifies the checksum of `chunk`, which is the whole chunk, at byte `offset` of the
-    /// recording.
+    /// Returns an error unless `chunk`, the whole chunk, matches the checksum in this header. The
+    /// error reports `offset`, the chunk's byte offset in the recording.
     pub(crate) fn check(&self, chunk: &[u8], offset: u64) -> Result<(), FormatError> {
         if checksum(&chunk[..24], &chunk[HEADER_LEN..]) == self.checksum {
             return Ok(());
@@ -389,8 +402,8 @@ impl Header {
         Err(FormatError::new(offset, "the chunk's checksum does not match: the bytes were changed"))
     }
 
-    /// Returns the chunk with this header, from the bytes of the whole chunk, at byte `offset` of
-    /// the recording.
+    /// Returns the chunk that this header belongs to. `chunk` is the whole chunk with its header,
+    /// `offset` its byte offset in the recording.
     pub(crate) fn packed(&self, kind: ChunkKind, compression: Compression, chunk: &[u8], offset: u64) -> PackedChunk {
         PackedChunk {
             kind,

@@ -12,10 +12,10 @@ use crate::event_codec::Operation;
 use crate::memory_state::MemoryState;
 use crate::segment::Block;
 
-/// Where a block that the current chunk allocated is at the moment: here, in the memory state, or
-/// freed.
+/// Where a block that the current chunk allocated is: only in [`ChunkLocalBlocks`], in the memory
+/// state, or nowhere because it was freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Location {
+enum BlockLocation {
     /// In [`ChunkLocalBlocks`] only.
     ChunkLocal,
     /// In the memory state.
@@ -24,18 +24,18 @@ enum Location {
     Freed,
 }
 
-/// A block that the current chunk allocated.
+/// A block that the current chunk allocated, with when that was and where the block is now.
 #[derive(Clone, Copy, Debug)]
 struct LocalBlock {
     allocated: AllocatedBlock,
     event: u64,
     time_ns: u64,
     pending_free: bool,
-    location: Location,
+    location: BlockLocation,
 }
 
-/// The blocks that the operations of the current chunk have allocated so far. Those that the chunk
-/// frees again never enter the memory state.
+/// The blocks that the current chunk has allocated, in the order of their allocations. They enter
+/// the memory state only if they outlive the chunk, because most are freed before it ends.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChunkLocalBlocks {
     blocks: Vec<LocalBlock>,
@@ -45,8 +45,8 @@ pub(crate) struct ChunkLocalBlocks {
     is_consistent: bool,
 }
 
-/// The error for an event that contradicts the memory state, in a chunk that its writer marked as
-/// consistent.
+/// The error for an event that contradicts the memory state although the writer marked its chunk as
+/// consistent (free of contradictions).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InconsistentEvent;
 
@@ -59,14 +59,16 @@ enum FreeStep {
 }
 
 impl ChunkLocalBlocks {
-    /// Starts a new chunk, which its writer marked as consistent or not.
+    /// Starts a new chunk and forgets the blocks of the previous one. `is_consistent` is true if
+    /// the writer marked the chunk as free of contradictions; if false, all events go straight to
+    /// the state.
     pub(crate) fn begin(&mut self, is_consistent: bool) {
         self.blocks.clear();
         (self.flushed, self.is_consistent) = (0, is_consistent);
     }
 
-    /// Skips an operation whose effect the state already contains, but keeps the number of the
-    /// block that it allocates.
+    /// Skips an operation whose effect the state already contains. A skipped allocation still
+    /// counts, because later frees refer to the chunk's allocations by index.
     pub(crate) fn skip(&mut self, operation: &Operation) {
         if let (true, &Operation::Allocated { allocated, time_ns }) = (self.is_consistent, operation) {
             self.blocks.push(LocalBlock {
@@ -74,12 +76,13 @@ impl ChunkLocalBlocks {
                 event: 0,
                 time_ns,
                 pending_free: false,
-                location: Location::InState,
+                location: BlockLocation::InState,
             });
         }
     }
 
-    /// Applies all events of an operation to `state` and to the chunk's blocks.
+    /// Applies all events of an operation to `state`; blocks that a consistent chunk allocates stay
+    /// here until [`flush`](Self::flush).
     #[inline(always)]
     pub(crate) fn apply(&mut self, state: &mut MemoryState, operation: &Operation) -> Result<(), InconsistentEvent> {
         if !self.is_consistent {
@@ -99,7 +102,7 @@ impl ChunkLocalBlocks {
                     event: state.event,
                     time_ns,
                     pending_free: false,
-                    location: Location::ChunkLocal,
+                    location: BlockLocation::ChunkLocal,
                 });
                 state.advance(1, time_ns);
                 Ok(())
@@ -123,7 +126,8 @@ impl ChunkLocalBlocks {
         }
     }
 
-    /// Applies only the free request of an operation that requests and completes a free.
+    /// Applies only the free request of an operation that requests and completes a free; applies
+    /// any other operation completely.
     pub(crate) fn apply_free_request(
         &mut self,
         state: &mut MemoryState,
@@ -137,7 +141,8 @@ impl ChunkLocalBlocks {
         }
     }
 
-    /// Applies only the completion of an operation that requests and completes a free.
+    /// Applies only the completion of an operation that requests and completes a free; applies any
+    /// other operation completely.
     pub(crate) fn apply_free_completion(
         &mut self,
         state: &mut MemoryState,
@@ -167,7 +172,7 @@ impl ChunkLocalBlocks {
         device.count_events(if step == FreeStep::Both { 2 } else { 1 });
         let block = allocation.and_then(|index| self.blocks.get_mut(index as usize));
         match block {
-            Some(block) if block.location == Location::ChunkLocal => {
+            Some(block) if block.location == BlockLocation::ChunkLocal => {
                 if step != FreeStep::Completed {
                     if block.pending_free {
                         return Err(InconsistentEvent);
@@ -179,16 +184,16 @@ impl ChunkLocalBlocks {
                 } else {
                     let free_requested = step == FreeStep::Both || block.pending_free;
                     device.subtract_from_counters(&block.allocated, free_requested);
-                    block.location = Location::Freed;
+                    block.location = BlockLocation::Freed;
                 }
                 Ok(())
             }
-            Some(block) if block.location == Location::Freed => Err(InconsistentEvent),
+            Some(block) if block.location == BlockLocation::Freed => Err(InconsistentEvent),
             block => {
                 if let Some(block) = block
                     && step != FreeStep::Requested
                 {
-                    block.location = Location::Freed;
+                    block.location = BlockLocation::Freed;
                 }
                 free_in_state(device, step, address)
             }
@@ -215,17 +220,18 @@ impl ChunkLocalBlocks {
         if inconsistencies(state) == before { Ok(()) } else { Err(InconsistentEvent) }
     }
 
-    /// Inserts the blocks that are still active into `state`, so that it is complete.
+    /// Inserts the chunk's blocks that are still active into `state`, so that it is complete.
+    /// Returns an error if one overlaps another block or is outside of every segment.
     pub(crate) fn flush(&mut self, state: &mut MemoryState) -> Result<(), InconsistentEvent> {
         for local in &mut self.blocks[self.flushed..] {
-            if local.location == Location::ChunkLocal {
+            if local.location == BlockLocation::ChunkLocal {
                 let AllocatedBlock { device, address, size, requested, stream, pool, site } = local.allocated;
                 let (pending_free, since_event, since_ns) = (local.pending_free, local.event, local.time_ns);
                 let block = Block { address, size, requested, stream, pool, site, pending_free, since_event, since_ns };
                 if !state.device_mut(device).insert_counted_block(block) {
                     return Err(InconsistentEvent);
                 }
-                local.location = Location::InState;
+                local.location = BlockLocation::InState;
             }
         }
         self.flushed = self.blocks.len();
@@ -233,7 +239,8 @@ impl ChunkLocalBlocks {
     }
 }
 
-/// Applies one step, or both, of the free of a block that the device's state contains.
+/// Applies one step, or both, of the free of the block at `address`, which must be in the device's
+/// state: otherwise an error.
 fn free_in_state(device: &mut DeviceState, step: FreeStep, address: u64) -> Result<(), InconsistentEvent> {
     if step != FreeStep::Completed {
         let block = device.blocks.get_mut(address).filter(|block| !block.pending_free).ok_or(InconsistentEvent)?;

@@ -3,7 +3,7 @@
 use crate::chunk::{ChunkKind, HEADER_LEN, Header, MAGIC, PREAMBLE_LEN, PackedChunk, check_preamble};
 use crate::error::FormatError;
 
-/// Splits a stream of bytes into chunks. The bytes may be split anywhere.
+/// Splits a stream of bytes into the chunks of a recording. The bytes may arrive in any pieces.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkReader {
     buffer: Vec<u8>,
@@ -32,8 +32,8 @@ impl ChunkReader {
         }
     }
 
-    /// Returns the next complete chunk of a known kind, or `None` if more bytes are needed. After
-    /// an error, returns that error forever.
+    /// Returns the next complete chunk, or `None` if more bytes are needed. Skips chunks of unknown
+    /// kinds that may be skipped. After an error, every call returns that error.
     pub(crate) fn next_chunk(&mut self) -> Result<Option<PackedChunk>, FormatError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -85,13 +85,14 @@ impl ChunkReader {
         }
     }
 
-    /// Marks the next `by` bytes of the buffer as read.
+    /// Marks the next `by` bytes of the stream as read.
     fn advance(&mut self, by: usize) {
         self.used += by;
         self.offset += by as u64;
     }
 
-    /// Returns an error if the bytes so far end inside the preamble or a chunk.
+    /// Returns an error if the bytes so far end inside the preamble or a chunk, or before the first
+    /// chunk.
     pub(crate) fn finish(&self) -> Result<(), FormatError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());

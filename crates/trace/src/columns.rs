@@ -15,23 +15,27 @@
 use crate::compression::{Compression, Compressor, Decompressor};
 use crate::varint::{self, PayloadError, Reader};
 
-/// Largest uncompressed size of a chunk that is compressed as a whole. Compressed one by one, the
-/// frame headers of nine columns make smaller chunks larger.
+/// Most bytes in all columns of a chunk that is compressed as a whole. In larger chunks each column
+/// is compressed on its own; in smaller ones the frame headers of nine columns would cost too much.
 const COMPRESS_WHOLE_UP_TO: usize = 4 << 10;
-/// First column id that a reader may skip if it does not know it.
+/// Lowest id of the columns that a reader skips if it does not know them; an unknown column with a
+/// lower id is an error.
 const OPTIONAL_FROM: u8 = 0x40;
-/// Decompressed bytes that a reader accepts however few bytes are stored.
+/// Decompressed bytes that a reader accepts from any input, however short: the constant part of
+/// [`max_decompressed_len`].
 const ALWAYS_ACCEPTED: usize = 64 << 10;
-/// Decompressed bytes that a reader accepts for each stored byte, beyond [`ALWAYS_ACCEPTED`].
-/// Recordings of real programs compress to a twentieth at best.
+/// Decompressed bytes that a reader accepts for each stored byte, in addition to
+/// [`ALWAYS_ACCEPTED`]. Recordings of real programs compress to a twentieth at best.
 const MAX_RATIO: usize = 128;
 
-/// Returns the most decompressed bytes that a reader accepts for `stored` bytes.
+/// Returns the most bytes to which a reader lets `stored` compressed bytes decompress; more is an
+/// error.
 pub(crate) const fn max_decompressed_len(stored: usize) -> usize {
     ALWAYS_ACCEPTED.saturating_add(stored.saturating_mul(MAX_RATIO))
 }
 
-/// The columns of a chunk that is being written; their ids are 0 to `N` − 1.
+/// Collects the columns of a chunk that is being written; their ids are 0 to `N` − 1. A column
+/// holds the values of one field for all events or blocks of the chunk.
 #[derive(Clone, Debug)]
 pub(crate) struct ColumnsWriter<const N: usize> {
     columns: [Vec<u8>; N],
@@ -44,20 +48,22 @@ impl<const N: usize> Default for ColumnsWriter<N> {
 }
 
 impl<const N: usize> ColumnsWriter<N> {
-    /// Returns the column with an id, to append to.
+    /// Returns the column with an id (below `N`), to append to.
     #[inline]
     pub(crate) fn column(&mut self, id: u8) -> &mut Vec<u8> {
         &mut self.columns[usize::from(id)]
     }
 
-    /// Returns the uncompressed bytes in all columns.
+    /// Returns the number of uncompressed bytes in all columns.
     pub(crate) fn len(&self) -> usize {
         self.columns.iter().map(Vec::len).sum()
     }
 
     /// Appends all columns to `out` and clears them.
     ///
-    /// With a compressor, the columns of a large chunk are compressed one by one.
+    /// With a compressor, each column is compressed on its own if the columns together exceed
+    /// [`COMPRESS_WHOLE_UP_TO`]. Smaller ones stay uncompressed, for the chunk to be compressed as
+    /// a whole.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>, compressor: Option<&mut Compressor>) {
         let len = self.len();
         let start = out.len();
@@ -74,8 +80,8 @@ impl<const N: usize> ColumnsWriter<N> {
         self.columns.iter_mut().for_each(Vec::clear);
     }
 
-    /// Appends every column that is not empty to `out`, compressed if there is a compressor: id,
-    /// compression, lengths and bytes.
+    /// Appends every column that is not empty to `out`: id, compression, lengths and bytes. Columns
+    /// are compressed if there is a compressor.
     fn put(&self, out: &mut Vec<u8>, mut compressor: Option<&mut Compressor>) {
         for (id, column) in self.columns.iter().enumerate().filter(|(_, column)| !column.is_empty()) {
             let (compression, bytes) = match &mut compressor {
@@ -92,7 +98,7 @@ impl<const N: usize> ColumnsWriter<N> {
     }
 }
 
-/// A column as the payload stores it, perhaps compressed.
+/// A column as a chunk's payload stores it, perhaps compressed.
 #[derive(Clone, Copy, Debug)]
 struct StoredColumn<'a> {
     compression: Compression,
@@ -102,7 +108,7 @@ struct StoredColumn<'a> {
     at: usize,
 }
 
-/// The decompressed columns of a chunk; their ids are 0 to `N` − 1.
+/// The decompressed columns of a chunk that is being read; their ids are 0 to `N` − 1.
 #[derive(Clone, Debug)]
 pub(crate) struct Columns<const N: usize> {
     bytes: Vec<u8>,
@@ -111,7 +117,8 @@ pub(crate) struct Columns<const N: usize> {
 }
 
 impl<const N: usize> Columns<N> {
-    /// Reads the rest of a payload as columns, of at most `max_len` decompressed bytes in total.
+    /// Reads the rest of a payload as columns. More than `max_len` decompressed bytes in total are
+    /// an error.
     pub(crate) fn read(
         reader: &mut Reader<'_>,
         decompressor: &mut Decompressor,

@@ -1,5 +1,5 @@
-//! The difference between two recordings: totals of each device, and memory of each site, at the
-//! peak and at the end.
+//! The difference between two recordings: totals of each device; memory of each site, at the peak
+//! and at the end; and allocations of each site, from beginning to end.
 //!
 //! Site numbers are only valid within one recording, so sites are matched by content: scope,
 //! category and whole call stack. Between two runs code changes, lines move, and files are in other
@@ -12,23 +12,26 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::device_state::DeviceState;
 use crate::error::FormatError;
 use crate::event::DeviceId;
+use crate::lifetimes::Lifetimes;
 use crate::live_bytes_by_site::{SiteBytes, frame_name, live_bytes_by_site, site_name};
 use crate::memory_state::MemoryState;
-use crate::metrics::Metrics;
+use crate::metrics::{Churn, Metrics};
 use crate::metrics_over_time::{MetricSummary, metrics_over_time};
 use crate::recording::{Recording, Replay};
 use crate::site::{Category, Definitions, SiteId};
 use crate::site_matching::{PerRecording, shared_site_numbers};
 
-/// Size of the request for which [`DeviceTotals`] has the unusable share: 16 MiB, the first power
-/// of two above 10 MiB. Larger requests that fit no free block make PyTorch's allocator reserve a
-/// segment of their own size.
+/// Size in bytes of the request for which [`DeviceTotals`] says what share of the free bytes is too
+/// fragmented to serve it: 16 MiB, the first power of two above 10 MiB. Larger requests that fit no
+/// free block make PyTorch's allocator reserve a segment of their own size.
 pub const UNUSABLE_REQUEST_BYTES: u64 = 16 << 20;
 
-/// Most frames of a call stack in a [`SiteChange`]. Matching compares whole stacks.
+/// Most frames of a call stack that a [`SiteChange`] lists; outer frames beyond are left out. Sites
+/// are matched by their whole stacks.
 const SHOWN_FRAMES: usize = 64;
 
-/// The totals of one device in one recording.
+/// The figures of one device that two recordings are compared by: events, failed requests, bytes
+/// and fragmentation at the end and at the peak.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DeviceTotals {
     /// Number of events on the device.
@@ -53,9 +56,11 @@ pub struct DeviceTotals {
     /// Highest [unusable share](crate::Metrics::unusable_share) of the free bytes for a request of
     /// [`UNUSABLE_REQUEST_BYTES`], and its mean over time.
     pub unusable_share_over_time: MetricSummary,
+    /// The recorded allocations, freed ones included.
+    pub churn: Churn,
 }
 
-/// The allocated blocks of one site at one moment.
+/// The number and bytes of the allocated blocks of one site at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockTotals {
     /// Bytes of the blocks, after rounding.
@@ -64,7 +69,7 @@ pub struct BlockTotals {
     pub blocks: u64,
 }
 
-/// A device's totals in both recordings.
+/// The figures of one device in each of two compared recordings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceChange {
     /// The device.
@@ -73,7 +78,8 @@ pub struct DeviceChange {
     pub totals: PerRecording<Option<DeviceTotals>>,
 }
 
-/// The memory of one site on one device in both recordings.
+/// The memory of one site on one device in each of two compared recordings: its allocated blocks at
+/// the peak and at the end, and its allocations in all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteChange {
     /// The device.
@@ -90,11 +96,13 @@ pub struct SiteChange {
     pub peak: PerRecording<BlockTotals>,
     /// Allocated blocks at the end.
     pub end: PerRecording<BlockTotals>,
+    /// The recorded allocations, freed ones included.
+    pub churn: PerRecording<Churn>,
 }
 
 impl SiteChange {
-    /// Returns the growth in bytes from the first to the second recording, at the peak and at the
-    /// end.
+    /// Returns by how many bytes the second recording has more than the first, at the peak and at
+    /// the end; negative if it has less.
     #[must_use]
     pub fn growth(&self) -> (i128, i128) {
         let grown = |bytes: &PerRecording<BlockTotals>| i128::from(bytes.b.bytes) - i128::from(bytes.a.bytes);
@@ -102,13 +110,14 @@ impl SiteChange {
     }
 }
 
-/// The difference between two recordings, from [`compare`](fn@compare).
+/// The difference between two recordings, device by device and site by site, from
+/// [`compare`](fn@compare).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Comparison {
     /// The devices of both recordings, by number.
     pub devices: Vec<DeviceChange>,
-    /// The sites with memory at the peak or the end of either recording, by device, then by growth
-    /// at the peak, largest first.
+    /// The sites with memory at the peak or the end of either recording, or with a recorded
+    /// allocation, by device, then by growth at the peak, largest first.
     pub sites: Vec<SiteChange>,
 }
 
@@ -148,71 +157,106 @@ pub struct Comparison {
 /// ```
 pub fn compare(a: &Recording, b: &Recording) -> Result<Comparison, FormatError> {
     let keys = shared_site_numbers(a.definitions(), b.definitions());
-    let peak_and_end = PerRecording { a: peak_and_end(a)?, b: peak_and_end(b)? };
+    let figures = PerRecording { a: device_figures(a)?, b: device_figures(b)? };
     let mut comparison = Comparison::default();
-    let devices: BTreeSet<DeviceId> = peak_and_end.a.keys().chain(peak_and_end.b.keys()).copied().collect();
+    let devices: BTreeSet<DeviceId> = figures.a.keys().chain(figures.b.keys()).copied().collect();
     for device in devices {
-        let of = |peak_and_end: &BTreeMap<DeviceId, PeakAndEnd>| {
-            peak_and_end.get(&device).map(|peak_and_end| peak_and_end.totals)
-        };
-        comparison
-            .devices
-            .push(DeviceChange { device, totals: PerRecording { a: of(&peak_and_end.a), b: of(&peak_and_end.b) } });
+        let totals = |figures: &BTreeMap<DeviceId, DeviceFigures>| figures.get(&device).map(|figures| figures.totals);
+        let totals = PerRecording { a: totals(&figures.a), b: totals(&figures.b) };
+        comparison.devices.push(DeviceChange { device, totals });
         let mut changes: HashMap<SiteId, SiteChange> = HashMap::new();
         // The second recording comes first, so that a site of both is described as in the second.
-        for (recording, peak_and_end, keys, second) in
-            [(b, &peak_and_end.b, &keys.b, true), (a, &peak_and_end.a, &keys.a, false)]
-        {
-            let Some(peak_and_end) = peak_and_end.get(&device) else { continue };
-            for (sites, at_peak) in [(&peak_and_end.peak, true), (&peak_and_end.end, false)] {
-                for (&site, totals) in sites {
-                    let key = keys.get(site.0 as usize).copied().unwrap_or_default();
-                    let change =
-                        changes.entry(key).or_insert_with(|| new_site_change(device, recording.definitions(), site));
-                    let totals_of_both = if at_peak { &mut change.peak } else { &mut change.end };
-                    let sum = if second { &mut totals_of_both.b } else { &mut totals_of_both.a };
-                    sum.bytes = sum.bytes.saturating_add(totals.bytes);
-                    sum.blocks += totals.blocks;
-                }
+        for (recording, figures, keys, second) in [(b, &figures.b, &keys.b, true), (a, &figures.a, &keys.a, false)] {
+            let Some(figures) = figures.get(&device) else { continue };
+            for (&site, of_site) in &figures.sites {
+                let key = keys.get(site.0 as usize).copied().unwrap_or_default();
+                let change =
+                    changes.entry(key).or_insert_with(|| new_site_change(device, recording.definitions(), site));
+                side_of(&mut change.peak, second).add(of_site.peak);
+                side_of(&mut change.end, second).add(of_site.end);
+                add_churn(side_of(&mut change.churn, second), of_site.churn);
             }
         }
         let mut changes: Vec<SiteChange> = changes.into_values().collect();
         changes.sort_by(|a, b| {
             let rank = |change: &SiteChange| (change.growth(), change.peak.b.bytes);
             // The rest only makes the order deterministic.
-            let rest = |change: &SiteChange| (change.name.clone(), change.stack.clone(), change.end.b.bytes);
-            rank(b).cmp(&rank(a)).then_with(|| rest(a).cmp(&rest(b)))
+            let rest = |change: &SiteChange| (change.end.b.bytes, change.churn.b.allocations);
+            let by_name = || a.name.cmp(&b.name).then_with(|| a.stack.cmp(&b.stack));
+            rank(b).cmp(&rank(a)).then_with(by_name).then_with(|| rest(a).cmp(&rest(b)))
         });
         comparison.sites.extend(changes);
     }
     Ok(comparison)
 }
 
-/// A device of one recording at its peak of allocated bytes and at the end: totals, and the
-/// allocated blocks by site.
-struct PeakAndEnd {
+/// The figures of one device of a recording: totals, and those of each site.
+struct DeviceFigures {
     totals: DeviceTotals,
-    peak: BTreeMap<SiteId, BlockTotals>,
-    end: BTreeMap<SiteId, BlockTotals>,
+    sites: BTreeMap<SiteId, SiteFigures>,
 }
 
-/// Returns the allocated blocks of every site with memory at this moment.
-fn block_totals_by_site(device: &DeviceState) -> BTreeMap<SiteId, BlockTotals> {
+/// The allocated blocks of one site of a recording at the device's peak of allocated bytes and at
+/// the end, and its recorded allocations.
+#[derive(Clone, Copy, Default)]
+struct SiteFigures {
+    peak: BlockTotals,
+    end: BlockTotals,
+    churn: Churn,
+}
+
+impl BlockTotals {
+    /// Adds the blocks of another site.
+    fn add(&mut self, other: Self) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.blocks += other.blocks;
+    }
+}
+
+/// Adds the allocations of another site to `sum`.
+fn add_churn(sum: &mut Churn, other: Churn) {
+    sum.bytes = sum.bytes.saturating_add(other.bytes);
+    sum.allocations += other.allocations;
+}
+
+/// Returns the value of the second recording if `second` is true, else that of the first.
+fn side_of<T>(values: &mut PerRecording<T>, second: bool) -> &mut T {
+    if second { &mut values.b } else { &mut values.a }
+}
+
+/// Returns the allocated blocks of each site; sites without one are absent.
+fn block_totals_by_site(device: &DeviceState) -> impl Iterator<Item = (SiteId, BlockTotals)> {
     let totals = |site: SiteBytes| (site.site, BlockTotals { bytes: site.bytes, blocks: site.blocks });
-    live_bytes_by_site(device).into_iter().map(totals).collect()
+    live_bytes_by_site(device).into_iter().map(totals)
 }
 
-/// Returns what to compare of every device of a recording; devices without a counter series are
-/// left out.
-fn peak_and_end(recording: &Recording) -> Result<BTreeMap<DeviceId, PeakAndEnd>, FormatError> {
+/// Returns the recorded allocations of a recording, by device and site.
+fn churn_by_site(recording: &Recording) -> Result<BTreeMap<DeviceId, BTreeMap<SiteId, Churn>>, FormatError> {
+    let lifetimes = Lifetimes::from_recording(recording)?;
+    let by_site = lifetimes.devices().map(|(id, device)| (id, device.churn_by(0..u64::MAX, |one| one.site)));
+    Ok(by_site.collect())
+}
+
+/// Returns the figures to compare of every device of a recording; devices without a counter series
+/// are left out.
+fn device_figures(recording: &Recording) -> Result<BTreeMap<DeviceId, DeviceFigures>, FormatError> {
     let mut replay = Replay::new();
-    let mut peak_and_end = BTreeMap::new();
+    let mut churn_by_site = churn_by_site(recording)?;
+    let mut figures = BTreeMap::new();
     let nothing = DeviceState::default();
     for (id, end) in recording.end_state().devices() {
         let Some(series) = recording.series(id) else { continue };
         let state: &MemoryState = replay.seek(recording, series.peak_allocated().event)?;
         let peak = state.device(id).unwrap_or(&nothing);
         let metrics = metrics_over_time(recording, id)?;
+        let mut sites: BTreeMap<SiteId, SiteFigures> = BTreeMap::new();
+        block_totals_by_site(peak).for_each(|(site, totals)| sites.entry(site).or_default().peak = totals);
+        block_totals_by_site(end).for_each(|(site, totals)| sites.entry(site).or_default().end = totals);
+        let mut churn = Churn::default();
+        for (site, of_site) in churn_by_site.remove(&id).unwrap_or_default() {
+            sites.entry(site).or_default().churn = of_site;
+            add_churn(&mut churn, of_site);
+        }
         let totals = DeviceTotals {
             events: end.events(),
             allocated_bytes: end.counters().allocated,
@@ -224,11 +268,11 @@ fn peak_and_end(recording: &Recording) -> Result<BTreeMap<DeviceId, PeakAndEnd>,
             fragmentation: end.free_space().fragmentation(),
             fragmentation_over_time: metrics.summary(Metrics::fragmentation),
             unusable_share_over_time: metrics.summary(|metrics| metrics.unusable_share(UNUSABLE_REQUEST_BYTES)),
+            churn,
         };
-        peak_and_end
-            .insert(id, PeakAndEnd { totals, peak: block_totals_by_site(peak), end: block_totals_by_site(end) });
+        figures.insert(id, DeviceFigures { totals, sites });
     }
-    Ok(peak_and_end)
+    Ok(figures)
 }
 
 /// Creates the change of one site, described by `definitions`, with totals of 0 in both recordings.
@@ -243,6 +287,7 @@ fn new_site_change(device: DeviceId, definitions: &Definitions, id: SiteId) -> S
         stack: stack.map(|frame| frame_name(definitions, frame, false)).collect(),
         peak: PerRecording::default(),
         end: PerRecording::default(),
+        churn: PerRecording::default(),
     }
 }
 
@@ -263,6 +308,11 @@ mod tests {
     /// Returns a recording with one block for each of `sites` (function, line, bytes) in `file`,
     /// the last of which is freed. If `started`, another program started the script.
     fn recording_of(file: &str, started: bool, sites: &[(&str, u32, u64)]) -> Recording {
+        recording_with(file, started, sites, None)
+    }
+
+    /// As [`recording_of`]; then the unknown site allocates a block of `later` bytes.
+    fn recording_with(file: &str, started: bool, sites: &[(&str, u32, u64)], later: Option<u64>) -> Recording {
         let (mut encoder, mut interner) = (Encoder::new(&RecordingInfo::default()), Interner::default());
         let (stream, pool) = (StreamId(0), PoolKey::default());
         let event = |encoder: &mut Encoder, kind| encoder.event(&Event { device: DeviceId(0), time_ns: 1, kind });
@@ -287,6 +337,10 @@ mod tests {
         }
         if let Some((_, _, size)) = sites.last() {
             event(&mut encoder, EventKind::FreeCompleted { address: address - size, site: SiteId(0) });
+        }
+        if let Some(size) = later {
+            let (address, site) = (1 << 20, SiteId(0));
+            event(&mut encoder, EventKind::BlockAllocated { address, size, requested: size, stream, pool, site });
         }
         encoder.flush();
         let mut recording = Recording::new();
@@ -358,6 +412,33 @@ mod tests {
             assert!(comparison.sites.iter().all(|site| site.growth() == (0, 0)), "{comparison:?}");
             assert!(comparison.sites.iter().all(|site| site.name.starts_with("run.py")), "{comparison:?}");
         }
+    }
+
+    #[test]
+    fn freed_blocks_count_as_allocations() {
+        let (f, last) = (("f", 3, 1024), ("last", 9, 512));
+        let comparison =
+            compare(&recording(&[f, last]), &recording(&[f, f, last])).expect("both recordings can be read");
+        let churn = |allocations, bytes| Churn { allocations, bytes };
+        let of_sites: Vec<_> = comparison.sites.iter().map(|site| (site.name.as_str(), site.churn)).collect();
+        let expected = [
+            ("train.py:3 f", PerRecording { a: churn(1, 1024), b: churn(2, 2048) }),
+            ("train.py:9 last", PerRecording { a: churn(1, 512), b: churn(1, 512) }),
+        ];
+        assert_eq!(of_sites, expected);
+        let totals = comparison.devices[0].totals;
+        assert_eq!(totals.a.map(|totals| totals.churn), Some(churn(2, 1536)));
+        assert_eq!(totals.b.map(|totals| totals.churn), Some(churn(3, 2560)));
+    }
+
+    #[test]
+    fn site_without_memory_at_peak_and_end_is_listed() {
+        // The block of `last` is freed, and the next is larger: the peak comes later.
+        let (a, b) = (recording(&[]), recording_with("train.py", false, &[("last", 9, 512)], Some(4096)));
+        let comparison = compare(&a, &b).expect("both recordings can be read");
+        let last = comparison.sites.iter().find(|site| site.name == "train.py:9 last").expect("it allocates");
+        assert_eq!((last.peak, last.end), (PerRecording::default(), PerRecording::default()));
+        assert_eq!(last.churn.b, Churn { allocations: 1, bytes: 512 });
     }
 
     #[test]

@@ -3,14 +3,15 @@
 //! Native builds write Zstandard. Browser builds, which lack its C library, write LZ4. Both builds
 //! read both.
 
-/// Zstandard's compression level. On columns of events, level 1 makes 4 % more bytes in half the
-/// time, level 9 makes 2 % fewer in three times the time.
+/// Zstandard's compression level. On columns of events, level 1 makes 4% more bytes in half the
+/// time, level 9 makes 2% fewer in three times the time.
 #[cfg(not(target_arch = "wasm32"))]
 const ZSTD_LEVEL: i32 = 3;
-/// The shortest input to compress, in bytes: a frame header alone takes about 12 bytes.
+/// The shortest input to compress, in bytes; shorter ones are stored as they are, because a frame
+/// header alone takes about 12 bytes.
 const MIN_COMPRESSED_INPUT: usize = 24;
 
-/// How stored bytes are compressed.
+/// How a chunk's payload or a column is stored: uncompressed, or compressed with LZ4 or Zstandard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compression {
     /// Not compressed.
@@ -22,7 +23,7 @@ pub(crate) enum Compression {
 }
 
 impl Compression {
-    /// Returns the code that a recording stores.
+    /// Returns the byte that stands for this compression in a recording.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Uncompressed => 0,
@@ -31,7 +32,8 @@ impl Compression {
         }
     }
 
-    /// Returns the compression with a code, or `None` if it is unknown.
+    /// Returns the compression for which `code` stands in a recording, or `None` if no compression
+    /// has this code.
     pub(crate) const fn from_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::Uncompressed),
@@ -42,8 +44,8 @@ impl Compression {
     }
 }
 
-/// Compresses bytes: with Zstandard, in browsers with LZ4. Reused, because its context is costly to
-/// create.
+/// Compresses payloads and columns: with Zstandard, in browsers with LZ4. Reused, because its
+/// context is costly to create.
 #[derive(Default)]
 pub(crate) struct Compressor {
     #[cfg(not(target_arch = "wasm32"))]
@@ -67,8 +69,8 @@ impl Clone for Compressor {
 }
 
 impl Compressor {
-    /// Compresses `raw`. Returns how, and the stored bytes; `raw` itself if compression does not
-    /// shorten it.
+    /// Compresses `raw`. Returns the compression used and the bytes to store: `raw` itself,
+    /// uncompressed, if compression does not shorten it.
     pub(crate) fn compress<'a>(&'a mut self, raw: &'a [u8]) -> (Compression, &'a [u8]) {
         if raw.len() < MIN_COMPRESSED_INPUT {
             return (Compression::Uncompressed, raw);
@@ -100,7 +102,7 @@ impl Compressor {
     }
 }
 
-/// Decompresses bytes and counts them.
+/// Decompresses payloads and columns, and counts the decompressed bytes.
 #[derive(Default)]
 pub(crate) struct Decompressor {
     #[cfg(not(target_arch = "wasm32"))]
@@ -124,13 +126,14 @@ impl Clone for Decompressor {
 }
 
 impl Decompressor {
-    /// Returns the number of bytes decompressed so far.
+    /// Returns how many bytes this decompressor has returned so far, those stored uncompressed
+    /// included.
     pub(crate) fn decompressed_bytes(&self) -> u64 {
         self.decompressed_bytes
     }
 
-    /// Appends the decompressed bytes of `stored` to `out`; they must be exactly `raw_len` bytes.
-    /// The error is a message.
+    /// Appends the decompressed bytes of `stored` to `out`. Returns a message as the error if
+    /// decompression fails or does not give exactly `raw_len` bytes.
     pub(crate) fn decompress(
         &mut self,
         compression: Compression,
@@ -156,8 +159,8 @@ impl Decompressor {
         if len == raw_len { Ok(()) } else { Err(format!("it decompresses to {len} bytes instead of {raw_len}")) }
     }
 
-    /// Decompresses a Zstandard frame into `into` and returns the number of bytes; the error is a
-    /// message.
+    /// Decompresses a Zstandard frame into `into` and returns the number of decompressed bytes; the
+    /// error is a message.
     #[cfg(not(target_arch = "wasm32"))]
     fn decompress_zstd(&mut self, stored: &[u8], into: &mut [u8]) -> Result<usize, String> {
         let failed = |error: std::io::Error| format!("decompression failed: {error}");
@@ -168,8 +171,8 @@ impl Decompressor {
         zstd.decompress_to_buffer(stored, into).map_err(failed)
     }
 
-    /// Decompresses a Zstandard frame into `into` and returns the number of bytes; the error is a
-    /// message.
+    /// Decompresses a Zstandard frame into `into` and returns the number of decompressed bytes; the
+    /// error is a message.
     #[cfg(target_arch = "wasm32")]
     fn decompress_zstd(&mut self, stored: &[u8], into: &mut [u8]) -> Result<usize, String> {
         self.zstd.decode_all(stored, into).map_err(|error| format!("decompression failed: {error}"))

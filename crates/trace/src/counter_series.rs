@@ -9,11 +9,12 @@
 use crate::counters::{Counters, MemorySample};
 use crate::time_pyramid::{TimePyramid, TimeSlice};
 
-/// Events in the smallest bucket of a short recording. At a closer zoom, timelines replay the
-/// events.
+/// Number of a device's events in the smallest bucket of a new [`CounterSeries`]; it doubles
+/// whenever there are too many buckets. At a closer zoom, timelines replay the events.
 const BUCKET_EVENTS: u64 = 16;
 
-/// The byte counters of a device over one time slice, for example one pixel column of a timeline.
+/// The last, lowest and highest value of each byte counter of a device in one time slice, for
+/// example one pixel column of a timeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CounterColumn {
     /// The moment at the slice's end (the number of events before it).
@@ -26,7 +27,8 @@ pub struct CounterColumn {
     pub max: Counters,
 }
 
-/// The driver's memory samples of a device over one time slice.
+/// The driver's memory samples of a device over one time slice: the last, and the minimum and
+/// maximum of each value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampleColumn {
     /// The last sample at the slice's end.
@@ -37,7 +39,7 @@ pub struct SampleColumn {
     pub max: MemorySample,
 }
 
-/// The maximum of a counter over a recording.
+/// The highest value of a byte counter in a recording, and its first moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
     /// The first moment with this value (the number of events before it).
@@ -47,7 +49,8 @@ pub struct Peak {
 }
 
 impl Peak {
-    /// Moves the peak to the moment `event` if `bytes` exceeds it.
+    /// Moves the peak to the moment `event` if `bytes` is larger. An equal value keeps the earlier
+    /// moment.
     #[inline]
     fn raise(&mut self, event: u64, bytes: u64) {
         if bytes > self.bytes {
@@ -67,7 +70,8 @@ pub struct UsedMemoryPeaks {
     pub by_all_processes: u64,
 }
 
-/// Combines two sets of counters: each counter is `pick` (minimum or maximum) of the two values.
+/// Combines two sets of counters: each counter of the result is `pick` (minimum or maximum) of its
+/// two values.
 #[inline]
 fn combine(a: Counters, b: Counters, pick: impl Fn(u64, u64) -> u64) -> Counters {
     Counters {
@@ -96,7 +100,8 @@ impl TimeSlice for CounterColumn {
     }
 }
 
-/// Combines two memory samples: each value is `pick` (minimum or maximum) of the two values.
+/// Combines two memory samples: each value of the result is `pick` (minimum or maximum) of its two
+/// values.
 fn combine_samples(a: MemorySample, b: MemorySample, pick: fn(u64, u64) -> u64) -> MemorySample {
     MemorySample {
         used_by_context: pick(a.used_by_context, b.used_by_context),
@@ -147,7 +152,8 @@ impl Default for CounterSeries {
     }
 }
 
-/// The parts of a [`CounterSeries`] that the index of a recording stores.
+/// The parts of a [`CounterSeries`] that the index of a recording stores; the rest follows from
+/// them.
 #[derive(Debug)]
 pub(crate) struct SeriesParts<'a> {
     pub(crate) start: &'a CounterColumn,
@@ -175,7 +181,7 @@ impl CounterSeries {
         }
     }
 
-    /// Returns the parts that the index of a recording stores.
+    /// Returns the parts of this series that the index of a recording stores.
     pub(crate) fn parts(&self) -> SeriesParts<'_> {
         SeriesParts {
             start: &self.start,
@@ -186,7 +192,8 @@ impl CounterSeries {
         }
     }
 
-    /// Creates a series from the parts that an index stored. The bytes of the peaks follow from the
+    /// Creates a series from the parts that an index stored. `peak_events` are the moments of the
+    /// peaks of allocated, active and reserved bytes; the bytes of the peaks follow from the
     /// buckets.
     pub(crate) fn from_parts(
         start: CounterColumn,
@@ -236,15 +243,16 @@ impl CounterSeries {
         }
     }
 
-    /// Adds the counters at the moment `event`, after one more event. Times must not decrease.
+    /// Adds the counters after one more event of the device. `event` is the moment after that
+    /// event, `time_ns` its time in nanoseconds; times must not decrease.
     #[inline]
     pub(crate) fn push(&mut self, event: u64, time_ns: u64, counters: Counters) {
         self.raise_peaks(event, &counters);
         self.buckets.push(time_ns, CounterColumn::constant(event, counters));
     }
 
-    /// Adds a memory sample taken at the moment `event`, with the counters of that moment. Times
-    /// must not decrease.
+    /// Adds a memory sample taken at the moment `event`, with the counters of that moment; a sample
+    /// equal to the last one is ignored. Times (nanoseconds) must not decrease.
     pub(crate) fn push_sample(&mut self, event: u64, time_ns: u64, counters: Counters, sample: MemorySample) {
         if self.sample.replace(sample) != Some(sample) {
             self.samples.push(time_ns, SampleColumn::constant(sample));
@@ -253,8 +261,8 @@ impl CounterSeries {
         }
     }
 
-    /// Returns the number of the device's events in the smallest bucket: a power of two, at least
-    /// 16.
+    /// Returns the number of the device's events that one smallest bucket combines: a power of two,
+    /// at least 16.
     ///
     /// [`columns`](Self::columns) is exact to within such a bucket.
     #[must_use]
@@ -262,7 +270,8 @@ impl CounterSeries {
         self.buckets.bucket_values()
     }
 
-    /// Returns the counters over `width` equal slices of the time from `from_ns` to `to_ns`.
+    /// Returns the counters over `width` equal slices of the time from `from_ns` to `to_ns`, in
+    /// nanoseconds since the recording's time 0.
     ///
     /// Values are exact to within a bucket of [`bucket_events`](Self::bucket_events) events, which
     /// counts in the slice in which it ends. A slice without events repeats the slice before it.
@@ -284,7 +293,10 @@ impl CounterSeries {
     }
 
     /// Returns the driver's memory samples over `width` equal slices of the time from `from_ns` to
-    /// `to_ns`; `None` for slices before the first sample. Exact up to 262,144 samples.
+    /// `to_ns`, in nanoseconds since the recording's time 0; `None` for slices before the first
+    /// sample.
+    ///
+    /// Exact up to 262,144 samples; of more, pairs of neighbours are combined.
     #[must_use]
     pub fn samples(&self, from_ns: u64, to_ns: u64, width: usize) -> Vec<Option<SampleColumn>> {
         let mut at = self.samples.ends_by(from_ns);
@@ -300,38 +312,42 @@ impl CounterSeries {
             .collect()
     }
 
-    /// Returns the peaks of used device memory, or `None` without memory samples.
+    /// Returns the most device memory that was used over the whole series, in bytes, by this
+    /// process and by all processes; `None` if the recording has no memory samples of the driver.
     #[must_use]
     pub fn used_memory_peaks(&self) -> Option<UsedMemoryPeaks> {
         self.sample.map(|_| self.used_memory_peaks)
     }
 
-    /// Returns the peak of allocated bytes.
+    /// Returns the most allocated bytes of the device in the recording, and the first moment that
+    /// had them.
     #[must_use]
     pub fn peak_allocated(&self) -> Peak {
         self.peak_allocated
     }
 
-    /// Returns the peak of active bytes.
+    /// Returns the most active bytes of the device in the recording, and the first moment that had
+    /// them.
     #[must_use]
     pub fn peak_active(&self) -> Peak {
         self.peak_active
     }
 
-    /// Returns the peak of reserved bytes.
+    /// Returns the most reserved bytes of the device in the recording, and the first moment that
+    /// had them.
     #[must_use]
     pub fn peak_reserved(&self) -> Peak {
         self.peak_reserved
     }
 
-    /// Returns the memory it occupies, in bytes.
+    /// Returns the memory that the series occupies, in bytes.
     pub(crate) fn size_in_memory(&self) -> usize {
         self.buckets.size_in_memory() + self.samples.size_in_memory()
     }
 }
 
-/// Returns the end, in nanoseconds, of slice `index` (from 0) of `width` equal slices of
-/// `from_ns..to_ns`.
+/// Returns the time, in nanoseconds, at which slice `index` (from 0) ends if `from_ns..to_ns` is
+/// divided into `width` equal slices.
 pub(crate) fn slice_end(from_ns: u64, to_ns: u64, width: usize, index: usize) -> u64 {
     let span = u128::from(to_ns.saturating_sub(from_ns));
     from_ns + (span * (index as u128 + 1) / width as u128) as u64

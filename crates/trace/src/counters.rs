@@ -1,6 +1,9 @@
 //! Byte counters of one device at one moment.
 
-/// The allocator's byte counters for one device at one moment (PyTorch's `memory_stats`).
+use crate::metrics::{fragmentation, rounding_waste_bytes};
+
+/// The allocator's byte counters for one device at one moment (PyTorch's `memory_stats`):
+/// allocated, active, reserved and requested bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Bytes of blocks that the program holds, after rounding (`allocated_bytes`).
@@ -11,6 +14,14 @@ pub struct Counters {
     pub reserved: u64,
     /// Bytes that the program requested for the active blocks (`requested_bytes`).
     pub requested: u64,
+}
+
+impl Counters {
+    /// Returns the bytes that rounding adds to the requested bytes of active blocks.
+    #[must_use]
+    pub fn rounding_waste_bytes(&self) -> u64 {
+        rounding_waste_bytes(self.active, self.requested)
+    }
 }
 
 /// The driver's report on a device's whole memory, in bytes.
@@ -26,7 +37,7 @@ pub struct MemorySample {
     pub free: u64,
 }
 
-/// The free blocks in a device's segments at one moment.
+/// The number, total size and largest size of the free blocks in a device's segments at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeSpace {
     /// Bytes of all free blocks.
@@ -43,6 +54,6 @@ impl FreeSpace {
     /// It is 1 − largest free block ÷ free bytes in segments, and 0 if nothing is free.
     #[must_use]
     pub fn fragmentation(&self) -> f64 {
-        if self.total == 0 { 0.0 } else { 1.0 - self.largest as f64 / self.total as f64 }
+        fragmentation(self.largest, self.total)
     }
 }

@@ -32,20 +32,22 @@ pub enum DecodedItem {
     Annotation(Annotation),
 }
 
-/// Receives the contents of chunks, in order, as they are decoded.
+/// A receiver of the contents of chunks as they are decoded, in the order of the recording.
 pub(crate) trait ChunkVisitor {
-    /// Receives the metadata of a header chunk, which replaces earlier metadata.
+    /// Receives the metadata of a header chunk. It replaces the metadata of an earlier header
+    /// chunk.
     fn info(&mut self, info: RecordingInfo);
-    /// Receives a new definition (string, frame, stack or site).
+    /// Receives a definition (string, frame, stack or site) that no earlier chunk had.
     fn define(&mut self, definition: &Definition);
     /// Receives a full state, which replaces the memory state that the events led to.
     fn full_state(&mut self, state: MemoryState);
-    /// Receives one event.
+    /// Receives the next event of the recording.
     fn event(&mut self, event: Event);
-    /// Receives the events of a chunk, which its writer may have marked as consistent.
+    /// Receives the events of a chunk; by default passes each to [`event`](Self::event).
+    /// `is_consistent` is true if the writer marked the chunk as free of events that contradict the
+    /// memory state.
     ///
-    /// # Errors
-    /// If the events cannot be decoded, or the visitor finds that the mark is wrong.
+    /// # Errors If the events cannot be decoded, or the visitor finds that the mark is wrong.
     fn events(&mut self, is_consistent: bool, operations: &mut EventReader<'_>) -> Result<(), EventsError> {
         let _ = is_consistent;
         while let Some(operation) = operations.next_operation()? {
@@ -53,11 +55,12 @@ pub(crate) trait ChunkVisitor {
         }
         Ok(())
     }
-    /// Receives an annotation; it is no event.
+    /// Receives an annotation: a named moment that is not an event.
     fn annotation(&mut self, annotation: Annotation);
 }
 
-/// What decoding a chunk needs from the chunks before it.
+/// What decoding a chunk needs from the chunks before it: definitions, and the index of the next
+/// event.
 #[derive(Debug, Default)]
 pub(crate) struct DecodeContext {
     pub(crate) definitions: Definitions,
@@ -67,17 +70,19 @@ pub(crate) struct DecodeContext {
     pub(crate) next_event: Option<u64>,
 }
 
-/// Returns the error to report for an invalid payload of the chunk at byte `offset`.
+/// Returns the error for users about an invalid payload of the chunk at byte `offset` of the
+/// recording. The position in `error` is relative to the payload.
 pub(crate) fn payload_error_at(offset: u64, error: &PayloadError) -> FormatError {
     FormatError::new(offset, format!("invalid chunk, {} bytes into its payload: {}", error.position, error.reason))
 }
 
-/// Returns the error to report for an invalid payload of this chunk.
+/// Returns the error for users about an invalid payload of the chunk `packed`. The position in
+/// `error` is relative to the payload.
 fn chunk_error(packed: &PackedChunk, error: &PayloadError) -> FormatError {
     payload_error_at(packed.offset, error)
 }
 
-/// Decompresses a chunk of events without decoding them.
+/// Decompresses the columns of a chunk of events, which are decoded later.
 pub(crate) fn decompress_events(
     packed: &PackedChunk,
     decompressor: &mut Decompressor,
@@ -86,7 +91,8 @@ pub(crate) fn decompress_events(
     EventColumns::read(payload.reader(), packed.events, decompressor).map_err(|error| chunk_error(packed, &error))
 }
 
-/// Why the events of a chunk are invalid.
+/// Why the events of a chunk are invalid: they cannot be decoded, or contradict a chunk's mark as
+/// consistent.
 #[derive(Debug)]
 pub(crate) enum EventsError {
     Payload(PayloadError),
@@ -107,7 +113,7 @@ impl From<InconsistentEvent> for EventsError {
 }
 
 impl EventsError {
-    /// Returns the error to report for the chunk at byte `offset`.
+    /// Returns this error for users, about the chunk at byte `offset` of the recording.
     pub(crate) fn in_chunk_at(&self, offset: u64) -> FormatError {
         match self {
             Self::Payload(error) => payload_error_at(offset, error),
@@ -119,7 +125,7 @@ impl EventsError {
     }
 }
 
-/// Decodes a chunk of events and calls `each` with every event.
+/// Decodes a chunk of events and calls `each` with every event, in order.
 pub(crate) fn each_event(
     packed: &PackedChunk,
     decompressor: &mut Decompressor,
@@ -148,7 +154,8 @@ pub(crate) fn decompress_state(
 }
 
 impl DecodeContext {
-    /// Decodes one chunk and passes its contents to `visitor`.
+    /// Decodes one chunk and passes its contents to `visitor`. Returns an error if the chunk is
+    /// damaged or does not follow the chunks before it.
     pub(crate) fn read(&mut self, packed: &PackedChunk, visitor: &mut impl ChunkVisitor) -> Result<(), FormatError> {
         let in_chunk = |error| chunk_error(packed, &error);
         match packed.kind {
@@ -190,13 +197,13 @@ impl DecodeContext {
         Ok(())
     }
 
-    /// Returns the number of bytes decompressed so far.
+    /// Returns how many bytes this context has decompressed so far.
     pub(crate) fn decompressed_bytes(&self) -> u64 {
         self.decompressor.decompressed_bytes()
     }
 
-    /// Checks that a chunk continues where the events so far end; with `may_skip` (full states), it
-    /// may also be ahead.
+    /// Returns an error unless the chunk begins with the event that follows the chunks decoded so
+    /// far. If `may_skip` is true (for full states), it may also begin with a later event.
     fn check_order(&self, packed: &PackedChunk, may_skip: bool) -> Result<(), FormatError> {
         let next = self.next_event.unwrap_or(if may_skip { packed.first_event } else { 0 });
         let first = packed.first_event;
@@ -263,12 +270,12 @@ impl Decoder {
         Self::default()
     }
 
-    /// Appends the next bytes of the recording.
+    /// Appends the next bytes of the recording, for later calls of [`next_item`](Self::next_item).
     pub fn push(&mut self, bytes: &[u8]) {
         self.chunks.push(bytes);
     }
 
-    /// Returns the next item, or `None` if more bytes are needed.
+    /// Returns the next item of the recording, or `None` if more bytes are needed.
     ///
     /// # Errors
     /// If the bytes are not a recording. All items before the error are returned first; every later

@@ -21,50 +21,54 @@ use crate::varint::{self, PayloadError, Reader, gcd};
 const DEFINITION_COLUMNS: usize = 11;
 /// Number of columns of a chunk of annotations.
 const ANNOTATION_COLUMNS: usize = 5;
-/// The most decompressed bytes that a reader accepts in a chunk of definitions or annotations.
+/// The most decompressed bytes that a reader accepts in a chunk of definitions or annotations; more
+/// is an error.
 const MAX_COLUMNS_LEN: usize = 4 << 20;
 
 mod column {
-    /// Per string: its length in bytes.
+    /// Column id in a chunk of definitions. Per string: its length in bytes.
     pub(super) const LENGTHS: u8 = 0;
-    /// Per string: its bytes in UTF-8.
+    /// Column id in a chunk of definitions. Per string: its bytes in UTF-8.
     pub(super) const TEXTS: u8 = 1;
-    /// Per frame: the number of the string with its function.
+    /// Column id in a chunk of definitions. Per frame: the number of the string with its function.
     pub(super) const FUNCTIONS: u8 = 2;
-    /// Per frame: the number of the string with its file.
+    /// Column id in a chunk of definitions. Per frame: the number of the string with its file.
     pub(super) const FILES: u8 = 3;
-    /// Per frame: its line.
+    /// Column id in a chunk of definitions. Per frame: its line.
     pub(super) const LINES: u8 = 4;
-    /// Per stack: the number of its innermost frame.
+    /// Column id in a chunk of definitions. Per stack: the number of its innermost frame.
     pub(super) const FRAMES: u8 = 5;
-    /// Per stack: the number of its caller's stack.
+    /// Column id in a chunk of definitions. Per stack: the number of its caller's stack.
     pub(super) const CALLERS: u8 = 6;
-    /// Per site: the number of its stack.
+    /// Column id in a chunk of definitions. Per site: the number of its stack.
     pub(super) const STACKS: u8 = 7;
-    /// Per site: the number of the string with its scope path.
+    /// Column id in a chunk of definitions. Per site: the number of the string with its scope path.
     pub(super) const SCOPES: u8 = 8;
-    /// Per site: the code of its category.
+    /// Column id in a chunk of definitions. Per site: the code of its category.
     pub(super) const CATEGORIES: u8 = 9;
-    /// Per site: the number of the string with its compile context.
+    /// Column id in a chunk of definitions. Per site: the number of the string with its compile
+    /// context.
     pub(super) const COMPILE_CONTEXTS: u8 = 10;
 
-    /// Per annotation: its device.
+    /// Column id in a chunk of annotations. Per annotation: its device.
     pub(super) const DEVICES: u8 = 0;
-    /// Per annotation: its time in units, as the difference to the previous one.
+    /// Column id in a chunk of annotations. Per annotation: its time in the unit that the chunk
+    /// states, as the difference to that of the previous annotation.
     pub(super) const TIMES: u8 = 1;
-    /// Per annotation: its moment, as the difference to the previous one.
+    /// Column id in a chunk of annotations. Per annotation: its moment, as the difference to that
+    /// of the previous annotation.
     pub(super) const EVENTS: u8 = 2;
-    /// Per annotation: the code of its stage.
+    /// Column id in a chunk of annotations. Per annotation: the code of its stage.
     pub(super) const STAGES: u8 = 3;
-    /// Per annotation: the number of the string with its name.
+    /// Column id in a chunk of annotations. Per annotation: the number of the string with its name.
     pub(super) const NAMES: u8 = 4;
 }
 
-/// The number of definitions of each kind: strings, frames, stacks, sites.
+/// How many strings, frames, stacks and sites are defined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DefinitionCounts([u64; 4]);
 
-/// Returns the index in [`DefinitionCounts`] of a definition's kind.
+/// Returns the index (0 to 3) of a definition's kind in [`DefinitionCounts`].
 const fn kind_of(definition: &Definition) -> usize {
     match definition {
         Definition::String(_) => 0,
@@ -75,13 +79,13 @@ const fn kind_of(definition: &Definition) -> usize {
 }
 
 impl DefinitionCounts {
-    /// Counts a definition.
+    /// Adds 1 to the count of the definition's kind.
     fn add(&mut self, definition: &Definition) {
         self.0[kind_of(definition)] += 1;
     }
 }
 
-/// Collects definitions in the columns of a chunk.
+/// Collects definitions as the columns of a chunk, until [`finish`](Self::finish) writes them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DefinitionWriter {
     columns: ColumnsWriter<DEFINITION_COLUMNS>,
@@ -94,13 +98,14 @@ pub(crate) struct DefinitionWriter {
 }
 
 impl DefinitionWriter {
-    /// Appends `number` to the column `id`, as the difference to the previous number there.
+    /// Appends `number` to the column with the id `id`, as the difference to that column's previous
+    /// number.
     fn put_number(&mut self, id: u8, number: u32) {
         let last = std::mem::replace(&mut self.last[usize::from(id)], u64::from(number));
         varint::put_delta(self.columns.column(id), last, u64::from(number));
     }
 
-    /// Adds a definition.
+    /// Adds a definition to the columns.
     pub(crate) fn put(&mut self, definition: &Definition) {
         match definition {
             Definition::String(text) => {
@@ -143,7 +148,7 @@ impl DefinitionWriter {
     }
 }
 
-/// Reads a column of numbers, each written as the difference to the one before it.
+/// Reads a column of numbers that are each stored as the difference to the number before it.
 struct DeltaReader<'a> {
     reader: Reader<'a>,
     last: u64,
@@ -154,20 +159,21 @@ impl<'a> DeltaReader<'a> {
         Self { reader, last: 0 }
     }
 
-    /// Returns true once all numbers were read.
+    /// Returns true once all numbers of the column were read.
     fn is_empty(&self) -> bool {
         self.reader.remaining() == 0
     }
 
-    /// Reads the next number; an error if it does not fit in 32 bits or the column has ended.
+    /// Reads the next number of the column; an error if it does not fit in 32 bits or the column
+    /// has ended.
     fn next(&mut self) -> Result<u32, PayloadError> {
         self.last = self.reader.delta(self.last)?;
         u32::try_from(self.last).map_err(|_| self.reader.payload_error("number above 32 bits"))
     }
 }
 
-/// Adds a chunk's definitions to `definitions`. A chunk may repeat definitions that precede it:
-/// `known` counts the definitions that were read before, and `each` receives the new ones.
+/// Adds a chunk's definitions to `definitions`, except those that repeat earlier ones. `known`
+/// counts the definitions read so far and is updated; `each` receives the new ones.
 pub(crate) fn read_definitions(
     mut reader: Reader<'_>,
     decompressor: &mut Decompressor,
@@ -221,7 +227,7 @@ pub(crate) fn read_definitions(
     Ok(())
 }
 
-/// Appends the payload of a chunk of annotations.
+/// Appends annotations to `out` as the payload of a chunk.
 pub(crate) fn put_annotations(out: &mut Vec<u8>, annotations: &[Annotation], compressor: &mut Compressor) {
     let unit = annotations.iter().fold(0, |unit, annotation| gcd(unit, annotation.time_ns)).max(1);
     varint::put(out, unit);
@@ -238,7 +244,7 @@ pub(crate) fn put_annotations(out: &mut Vec<u8>, annotations: &[Annotation], com
     columns.finish(out, Some(compressor));
 }
 
-/// Reads what [`put_annotations`] wrote; calls `each` for every annotation.
+/// Reads the payload that [`put_annotations`] wrote, and calls `each` for every annotation.
 pub(crate) fn read_annotations(
     mut reader: Reader<'_>,
     decompressor: &mut Decompressor,

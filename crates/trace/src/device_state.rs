@@ -25,30 +25,30 @@ pub struct DeviceState {
 }
 
 impl DeviceState {
-    /// Returns the segments in address order.
+    /// Returns the device's segments in address order.
     pub fn segments(&self) -> impl ExactSizeIterator<Item = &Segment> + '_ {
         self.segments.iter()
     }
 
-    /// Returns the active blocks (allocated or pending free) in address order.
+    /// Returns the device's active blocks (allocated or pending free) in address order.
     pub fn blocks(&self) -> impl ExactSizeIterator<Item = &Block> + '_ {
         self.blocks.iter()
     }
 
-    /// Returns the active block that begins at `address`.
+    /// Returns the active block that begins at exactly `address`, or `None`.
     #[must_use]
     #[inline]
     pub fn block(&self, address: u64) -> Option<&Block> {
         self.blocks.get(address)
     }
 
-    /// Returns the active block that contains `address`.
+    /// Returns the active block that contains the byte at `address`, or `None`.
     #[must_use]
     pub fn block_at(&self, address: u64) -> Option<&Block> {
         self.blocks.at_or_before(address).filter(|block| address < block.end())
     }
 
-    /// Returns the segment that contains `address`.
+    /// Returns the segment that contains the byte at `address`, or `None`.
     #[must_use]
     pub fn segment_at(&self, address: u64) -> Option<&Segment> {
         self.segments.at_or_before(address).filter(|segment| address < segment.end())
@@ -78,7 +78,7 @@ impl DeviceState {
         })
     }
 
-    /// Returns the free space in all segments.
+    /// Returns the number, total size and largest size of the free blocks in all segments.
     ///
     /// The cost is linear in the number of segments and blocks.
     #[must_use]
@@ -93,37 +93,39 @@ impl DeviceState {
         free
     }
 
-    /// Returns the byte counters.
+    /// Returns the device's allocated, active, reserved and requested bytes.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Returns the number of events on this device.
+    /// Returns the number of this device's events up to the state's moment.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// Returns the number of out-of-memory events.
+    /// Returns the number of this device's out-of-memory events up to the state's moment.
     #[must_use]
     pub fn ooms(&self) -> u64 {
         self.ooms
     }
 
-    /// Returns how often an event contradicted the state before it.
+    /// Returns how many contradictions to the state before them the device's events had, up to the
+    /// state's moment.
     #[must_use]
     pub fn inconsistencies(&self) -> u64 {
         self.inconsistencies
     }
 
-    /// Returns the driver's last report, or `None` if none was recorded.
+    /// Returns the driver's last report on the device's whole memory, or `None` if none was
+    /// recorded.
     #[must_use]
     pub fn sample(&self) -> Option<MemorySample> {
         self.sample
     }
 
-    /// Adds a segment, or a range mapped into an expandable segment.
+    /// Adds a segment, or a range of memory that was mapped into an expandable segment.
     ///
     /// Adjacent expandable segments of the same stream and pool become one. Segments that overlap
     /// the new one are removed and counted as an inconsistency; an empty range is only counted.
@@ -230,18 +232,19 @@ impl DeviceState {
         Self { segments, blocks, ..*self }
     }
 
-    /// Counts one event that contradicts the state.
+    /// Adds 1 to the number of contradictions between events and state.
     fn count_inconsistency(&mut self) {
         self.inconsistencies = self.inconsistencies.saturating_add(1);
     }
 
-    /// Adds to the number of events, for events that change only the counters.
+    /// Adds `events` to the number of the device's events; nothing else changes.
     #[inline]
     pub(crate) fn count_events(&mut self, events: u64) {
         self.events = self.events.saturating_add(events);
     }
 
-    /// Adds an allocated block to the byte counters, without storing the block.
+    /// Adds an allocated block to the allocated, active and requested bytes, without storing the
+    /// block.
     #[inline]
     pub(crate) fn add_to_counters(&mut self, block: &AllocatedBlock) {
         let counters = &mut self.counters;
@@ -250,8 +253,8 @@ impl DeviceState {
         counters.allocated = counters.allocated.saturating_add(block.size);
     }
 
-    /// Removes a block from the byte counters only. `free_requested`: a free was requested before,
-    /// so that `allocated` no longer contains it.
+    /// Removes a block from the byte counters only. `free_requested` is true if a requested free
+    /// has taken the block from the allocated bytes before; if false, that is done here, too.
     #[inline]
     pub(crate) fn subtract_from_counters(&mut self, block: &AllocatedBlock, free_requested: bool) {
         let counters = &mut self.counters;
@@ -262,14 +265,15 @@ impl DeviceState {
         }
     }
 
-    /// Removes `size` bytes from the allocated bytes, for a free that was requested.
+    /// Removes `size` bytes from the allocated bytes, because the program freed a block. Active
+    /// bytes stay until the free is completed.
     #[inline]
     pub(crate) fn subtract_allocated(&mut self, size: u64) {
         self.counters.allocated = self.counters.allocated.saturating_sub(size);
     }
 
-    /// Inserts a block that the counters already contain. Returns false, changing nothing, if the
-    /// block is outside of every segment or overlaps another block.
+    /// Inserts a block that the counters already contain, and returns true. Returns false, changing
+    /// nothing, if the block is invalid, outside of every segment, or overlaps another block.
     pub(crate) fn insert_counted_block(&mut self, block: Block) -> bool {
         is_range(block.address, block.size)
             && block.requested <= block.size
@@ -277,7 +281,8 @@ impl DeviceState {
             && self.blocks.insert_disjoint(block)
     }
 
-    /// Removes the block at `address` from the blocks and counters. Returns false if there is none.
+    /// Removes the block that begins at `address` from the blocks and counters. Returns true if
+    /// there was one.
     pub(crate) fn remove_block(&mut self, address: u64) -> bool {
         let Some(block) = self.blocks.remove(address) else { return false };
         let counters = &mut self.counters;
@@ -289,7 +294,7 @@ impl DeviceState {
         true
     }
 
-    /// Removes all blocks that overlap the addresses in `range`, each counted as an inconsistency.
+    /// Removes all blocks that overlap the addresses in `range`; each counts as an inconsistency.
     fn evict_blocks(&mut self, range: Range<u64>) {
         while let Some(block) = self.blocks.before(range.end).copied()
             && block.end() > range.start
@@ -299,8 +304,9 @@ impl DeviceState {
         }
     }
 
-    /// Removes the addresses in `range` from the segments: from expandable segments the overlap,
-    /// and overlapping other segments as a whole. Returns the bytes removed.
+    /// Removes the addresses in `range` from the segments, with the blocks there, and returns the
+    /// number of bytes removed: from expandable segments the overlap only, other segments as a
+    /// whole.
     fn cut_segments(&mut self, range: Range<u64>) -> u64 {
         let mut removed = 0u64;
         while let Some(segment) = self.segments.before(range.end).copied()
@@ -325,15 +331,16 @@ impl DeviceState {
         removed
     }
 
-    /// Removes the segments that overlap the addresses in `range`, counted as one inconsistency.
+    /// Removes the memory of segments that overlap the addresses in `range`, counted as one
+    /// inconsistency however many there are.
     fn evict_segments(&mut self, range: Range<u64>) {
         if self.cut_segments(range) > 0 {
             self.count_inconsistency();
         }
     }
 
-    /// Removes the ordinary segment at `address`; counts an inconsistency if there is none or its
-    /// size is not `size`.
+    /// Removes the segment at `address`, which is not expandable. Counts an inconsistency if there
+    /// is none or its size is not `size` bytes.
     fn free_segment(&mut self, address: u64, size: u64) {
         match self.segments.get(address) {
             Some(segment) if !segment.expandable => {
@@ -347,15 +354,16 @@ impl DeviceState {
         }
     }
 
-    /// Removes the mapped range of `size` bytes at `address`; counts an inconsistency if not all of
-    /// it was mapped.
+    /// Removes the `size` bytes at `address` from an expandable segment. Counts an inconsistency if
+    /// not all of them were mapped.
     fn unmap(&mut self, address: u64, size: u64) {
         if !is_range(address, size) || self.cut_segments(address..address + size) != size {
             self.count_inconsistency();
         }
     }
 
-    /// Applies an event; `index` (from 0) is its index in the recording.
+    /// Applies an event of this device to its state; `index` (from 0) is the event's index in the
+    /// recording.
     #[inline]
     pub(crate) fn apply(&mut self, index: u64, event: &Event) {
         self.events = self.events.saturating_add(1);

@@ -11,19 +11,21 @@ use crate::sink::Sink;
 use crate::site::Definition;
 use crate::state_codec::{is_readable, put_state};
 
-/// Events in a full chunk. Seeking decodes part of a chunk, so fewer events make seeking faster and
-/// files larger.
+/// Number of events at which the encoder completes a chunk. Seeking decodes part of a chunk, so
+/// fewer events make seeking faster and files larger.
 pub(crate) const EVENTS_PER_CHUNK: u32 = 16_384;
-/// Least number of events between two full states, so that seeking applies no more than about
-/// these. States with many blocks are written less often, so that they stay a small share of the
-/// bytes.
+/// Least number of events between two full states that the encoder writes; seeking applies about
+/// this many at most. States with many blocks are written less often, so that they stay a small
+/// share of the bytes.
 pub(crate) const EVENTS_PER_STATE: u64 = 16_384;
-/// Bytes of definitions in a full chunk, far below what a reader accepts.
+/// Uncompressed bytes of definitions at which the encoder completes their chunk, far below what a
+/// reader accepts.
 const DEFINITION_BYTES_PER_CHUNK: usize = 256 << 10;
-/// Annotations in a full chunk, far below what a reader accepts.
+/// Number of annotations at which the encoder completes their chunk, far below what a reader
+/// accepts.
 const ANNOTATIONS_PER_CHUNK: usize = 16_384;
-/// Longest text that is stored, in bytes. Longer texts are truncated, so that a reader accepts
-/// their chunk.
+/// Longest text that the encoder stores, in bytes. Longer texts are truncated, so that a reader
+/// accepts their chunk.
 const MAX_TEXT_LEN: usize = 64 << 10;
 
 /// Encodes events, definitions and annotations into the [`Chunk`]s of a recording.
@@ -48,8 +50,8 @@ pub struct Encoder {
     payload: Vec<u8>,
 }
 
-/// Creates a header chunk at the moment `moment`, with the preamble before it. Long texts are
-/// truncated.
+/// Creates a header chunk with the preamble before it; `moment` is the number of events before the
+/// chunk. Texts longer than [`MAX_TEXT_LEN`] are truncated.
 fn header_chunk(info: &RecordingInfo, moment: u64, compressor: &mut Compressor) -> Chunk {
     let mut info = info.clone();
     let names = info.devices.iter_mut().flat_map(|device| [&mut device.name, &mut device.process]);
@@ -64,7 +66,7 @@ fn header_chunk(info: &RecordingInfo, moment: u64, compressor: &mut Compressor) 
     chunk
 }
 
-/// Returns the start of a text, at most [`MAX_TEXT_LEN`] bytes.
+/// Returns the start of a text, up to the last whole character within [`MAX_TEXT_LEN`] bytes.
 fn truncated(text: &str) -> &str {
     let mut end = text.len().min(MAX_TEXT_LEN);
     while !text.is_char_boundary(end) {
@@ -92,7 +94,7 @@ impl Encoder {
         }
     }
 
-    /// Writes another header chunk, for example because a device was added.
+    /// Writes another header chunk with new metadata, for example because a device was added.
     ///
     /// It replaces the earlier one for the whole recording.
     pub fn update_info(&mut self, info: &RecordingInfo) {
@@ -114,7 +116,8 @@ impl Encoder {
         std::mem::take(&mut self.output)
     }
 
-    /// Continues with the event of index `event` if that is ahead: the events between are lost.
+    /// Marks the events before the one with index `event` (from 0) as lost, so that this event
+    /// comes next. Does nothing if the encoder is already there or ahead.
     ///
     /// A [full state](Sink::full_state) must come next.
     pub fn skip_to(&mut self, event: u64) {
@@ -129,8 +132,8 @@ impl Encoder {
         &self.state
     }
 
-    /// Turns the pending payload into a chunk of the output. The chunk has `events` events, the
-    /// first with index `first_event`.
+    /// Turns the pending payload into a chunk of the given kind and appends that to the output. The
+    /// chunk has `events` events, the first with index `first_event` (from 0) in the recording.
     fn output(&mut self, kind: ChunkKind, first_event: u64, events: u32) {
         self.output.push(Chunk::new(kind, first_event, events, &self.payload, &mut self.compressor));
         self.payload.clear();
@@ -147,7 +150,8 @@ impl Encoder {
         self.output(ChunkKind::State, self.state.event, 0);
     }
 
-    /// Writes the pending definitions as a chunk, if there are any.
+    /// Writes the definitions received since the last chunk of definitions as a chunk, if there are
+    /// any.
     fn close_definitions(&mut self) {
         if self.definitions.len() > 0 {
             self.definitions.finish(&mut self.payload, &mut self.compressor);
@@ -155,7 +159,8 @@ impl Encoder {
         }
     }
 
-    /// Writes the pending annotations as a chunk, if there are any, after the pending definitions.
+    /// Writes the annotations received since the last chunk of annotations as a chunk, if there are
+    /// any, after the definitions that they refer to.
     fn close_annotations(&mut self) {
         if !self.annotations.is_empty() {
             // Annotations refer to strings, which must be defined before.
@@ -166,8 +171,8 @@ impl Encoder {
         }
     }
 
-    /// Writes the pending events as a chunk, if there are any, and then a full state if the last
-    /// one is long ago.
+    /// Writes the pending events as a chunk, if there are any. A full state follows if the last one
+    /// was at least [`EVENTS_PER_STATE`] events ago.
     fn close_events(&mut self) {
         let count = self.events.count();
         if count > 0 {
@@ -185,7 +190,7 @@ impl Encoder {
         }
     }
 
-    /// Returns the number of inconsistencies of all devices.
+    /// Returns how many contradictions between events and memory state all devices have counted.
     fn inconsistencies(&self) -> u64 {
         self.state.devices().fold(0, |sum, (_, device)| sum.saturating_add(device.inconsistencies()))
     }

@@ -20,18 +20,21 @@ pub struct FormatError {
 }
 
 impl FormatError {
-    /// Creates an error at byte `offset` without a cause.
+    /// Creates an error at byte `offset` of the recording with the message `reason`, without a
+    /// cause.
     pub fn new(offset: u64, reason: impl Into<String>) -> Self {
         Self { offset, reason: reason.into(), cause: None }
     }
 
-    /// Creates the error for bytes at `offset` that could not be read because of `cause`.
+    /// Creates the error for the bytes at `offset` of the recording, which could not be read
+    /// because of `cause`.
     #[must_use]
     pub fn read_failed(offset: u64, cause: io::Error) -> Self {
         Self::caused_by(offset, format!("cannot read the recording: {cause}"), cause)
     }
 
-    /// Creates an error at byte `offset` whose source is an I/O error.
+    /// Creates an error at byte `offset` of the recording with the message `reason`;
+    /// [`source`](std::error::Error::source) returns `cause`.
     pub(crate) fn caused_by(offset: u64, reason: String, cause: io::Error) -> Self {
         Self { offset, reason, cause: Some(Arc::new(cause)) }
     }

@@ -3,9 +3,12 @@
 //! Addresses, sizes and times are unsigned 64-bit integers; sizes are in bytes, times in
 //! nanoseconds.
 
+use std::fmt;
+
 use crate::site::{SiteId, StringId};
 
-/// A GPU, identified by the index that the recorded program used for it.
+/// A device: a GPU, identified by the index (from 0) that the recorded program used for it, or
+/// pinned host memory. It is displayed as `device 0` or `pinned host memory`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub u16);
 
@@ -14,11 +17,21 @@ impl DeviceId {
     pub const HOST: Self = Self(u16::MAX);
 }
 
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::HOST => f.pad("pinned host memory"),
+            Self(number) => f.pad(&format!("device {number}")),
+        }
+    }
+}
+
 /// A CUDA stream, identified by its handle in the recorded program (0 is the default stream).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
-/// The size class of a pool: the allocator keeps small and large blocks in separate segments.
+/// The size class of a pool: small (requests of up to 1 MiB) or large. The allocator keeps small
+/// and large blocks in separate segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PoolKind {
     /// Requests of up to 1 MiB, served from segments of 2 MiB (PyTorch's `small_pool`).
@@ -46,7 +59,8 @@ pub struct PoolKey {
 }
 
 impl PoolKey {
-    /// Returns the key of the default pool with size class `kind`.
+    /// Returns the key of the pool that serves requests of size class `kind` outside of private
+    /// pools.
     #[must_use]
     pub const fn default_of(kind: PoolKind) -> Self {
         Self { kind, owner: MempoolId(0, 0) }
@@ -65,7 +79,7 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// What an [`Event`] did. `site` is where in the program it was requested.
+/// What happened in an [`Event`]. The field `site` is the place in the program that caused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// The allocator obtained a segment from the driver (`segment_alloc`).
@@ -212,7 +226,8 @@ pub struct Annotation {
     pub name: StringId,
 }
 
-/// A block as a [`BlockAllocated`](EventKind::BlockAllocated) event describes it, with its device.
+/// A block as the event [`BlockAllocated`](EventKind::BlockAllocated) describes it, with its
+/// device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllocatedBlock {
     pub(crate) device: DeviceId,

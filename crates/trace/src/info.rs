@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::event::DeviceId;
+
 /// Metadata of a recording: program, writer, clock, settings and devices.
 ///
 /// Readers ignore unknown fields and use the default for missing ones.
@@ -26,7 +28,33 @@ pub struct RecordingInfo {
     pub devices: Vec<DeviceInfo>,
 }
 
-/// Metadata of one device of a recording.
+impl RecordingInfo {
+    /// Returns the text that shows a device to the user: its number and, if the recording has one,
+    /// its name, as in `device 0: NVIDIA H200`.
+    ///
+    /// Pinned host memory is `pinned host memory`, whatever name an importer gave it.
+    ///
+    /// ```
+    /// use vramscope_trace::{DeviceId, DeviceInfo, RecordingInfo};
+    ///
+    /// let gpu = DeviceInfo { device: 0, name: "NVIDIA H200".to_owned(), ..DeviceInfo::default() };
+    /// let info = RecordingInfo { devices: vec![gpu], ..RecordingInfo::default() };
+    /// assert_eq!(info.device_label(DeviceId(0)), "device 0: NVIDIA H200");
+    /// assert_eq!(info.device_label(DeviceId(1)), "device 1");
+    /// assert_eq!(info.device_label(DeviceId::HOST), "pinned host memory");
+    /// ```
+    #[must_use]
+    pub fn device_label(&self, id: DeviceId) -> String {
+        let info = self.devices.iter().find(|info| info.device == id.0);
+        match info.map_or("", |info| info.name.trim()) {
+            name if !name.is_empty() && id != DeviceId::HOST => format!("{id}: {name}"),
+            _ => id.to_string(),
+        }
+    }
+}
+
+/// Metadata of one device of a recording: name, memory size, process, and whether its history is
+/// complete.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeviceInfo {

@@ -22,7 +22,8 @@
 //! - [`Metrics`]: fragmentation and other figures at one moment; [`MetricsSeries`]: over time.
 //! - [`live_bytes_by_site`]: which sites hold the memory; [`compare`](fn@compare): how two
 //!   recordings differ.
-//! - [`ByteSize`], [`Count`], [`DurationNs`]: how sizes, counts and durations are shown.
+//! - [`ByteSize`], [`Count`], [`Percent`], [`DurationNs`]: how sizes, counts, percentages and
+//!   durations are shown.
 //!
 //! # Event numbers
 //!
@@ -84,6 +85,7 @@ mod live_bytes_by_site;
 mod memory_state;
 mod metrics;
 mod metrics_over_time;
+mod number_column;
 mod quantity;
 mod recording;
 mod segment;
@@ -106,14 +108,16 @@ pub use error::FormatError;
 pub use event::{Annotation, AnnotationStage, DeviceId, Event, EventKind, MempoolId, PoolKey, PoolKind, StreamId};
 pub use info::{DeviceInfo, RecordingInfo};
 pub use lifetimes::{
-    Allocation, AllocationSums, DeviceLifetimes, EventTime, Lifetime, LifetimeChange, LifetimeEnding, LifetimeTracker,
-    Lifetimes, LifetimesBuilder,
+    Allocation, AllocationSums, DeviceLifetimes, EventTime, Lifetime, LifetimeChange, LifetimeEnding, LifetimeSummary,
+    LifetimeTracker, Lifetimes, LifetimesBuilder, lifetime_summaries,
 };
 pub use live_bytes_by_site::{SiteBytes, frame_name, live_bytes_by_site, site_name};
 pub use memory_state::MemoryState;
-pub use metrics::{Churn, Metrics, MetricsSample, MetricsSeries, metrics_by_group, peak_utilization, unusable_share};
+pub use metrics::{
+    Churn, Metrics, MetricsSample, MetricsSeries, fragmentation, metrics_by_group, peak_utilization, unusable_share,
+};
 pub use metrics_over_time::{MetricSummary, MetricsOverTime, metrics_over_time};
-pub use quantity::{ByteSize, Count, DurationNs, ParseByteSizeError};
+pub use quantity::{ByteSize, Count, DurationNs, ParseByteSizeError, Percent};
 pub use recording::{Damage, Incident, IncidentKind, ReadAt, Recording, RecordingOpener, Replay};
 pub use segment::{Block, Extent, Segment};
 pub use sink::{MemorySink, NullSink, Sink};

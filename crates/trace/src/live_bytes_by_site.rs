@@ -5,20 +5,21 @@ use std::collections::HashMap;
 use crate::device_state::DeviceState;
 use crate::site::{Category, Definitions, Frame, SiteId};
 
-/// The text shown for a site without scope, stack and category.
+/// The text shown for a site that has no scope, no stack and no category.
 const UNKNOWN_SITE: &str = "unknown site";
-/// Parts of paths that contain library code. Files elsewhere belong to the program.
+/// Parts of the paths of files that belong to libraries. Files elsewhere belong to the recorded
+/// program.
 const LIBRARY_DIRECTORIES: [&str; 5] =
     ["site-packages/", "dist-packages/", "lib/python", ".cargo/registry/", "rustlib/"];
-/// Beginnings of the innermost function names of every C++ stack: unwinding and the allocator
-/// itself.
+/// Beginnings of the names of C++ functions that end every stack and are not shown: unwinding and
+/// the allocator itself.
 const ALLOCATOR_FUNCTIONS: [&str; 4] =
     ["torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::", "c10::cuda::CUDACachingAllocator::"];
 
-/// A part of the names of the C++ functions that run a backward pass.
+/// A part of the names of those C++ functions that run a backward pass.
 const BACKWARD_FUNCTIONS: &str = "autograd::generated::";
 
-/// The allocated memory of one site at one moment.
+/// The number, bytes and requested bytes of the allocated blocks of one site at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SiteBytes {
     /// The site.
@@ -75,10 +76,10 @@ fn without_arguments(function: &str) -> &str {
     begin.map_or(function, |(at, _)| &function[..at])
 }
 
-/// Returns a frame as one line, for example `train.py:66 gpt_step`.
+/// Returns a stack frame as one line, for example `train.py:66 gpt_step`.
 ///
-/// If `short`, the file is shown without its directory and a C++ function without its argument
-/// types.
+/// If `short` is true, the file is shown without its directory and a C++ function without its
+/// argument types; if false, both are shown completely.
 #[must_use]
 pub fn frame_name(definitions: &Definitions, frame: Frame, short: bool) -> String {
     let (function, path) = (definitions.string(frame.function), definitions.string(frame.file));

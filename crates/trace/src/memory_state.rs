@@ -34,13 +34,15 @@ pub struct MemoryState {
 }
 
 impl MemoryState {
-    /// Returns this state's moment: the number of events before it, lost ones included.
+    /// Returns this state's moment: the number of the recording's events before it, lost ones
+    /// included.
     #[must_use]
     pub fn event(&self) -> u64 {
         self.event
     }
 
-    /// Returns the latest time of those events, in nanoseconds since the recording's time 0.
+    /// Returns the latest time of the events before this state's moment, in nanoseconds since the
+    /// recording's time 0.
     #[must_use]
     pub fn time_ns(&self) -> u64 {
         self.time_ns
@@ -67,15 +69,15 @@ impl MemoryState {
         self.devices.entry(id).or_default()
     }
 
-    /// Advances the moment by `events` events, already applied to the devices, the last at
-    /// `time_ns`.
+    /// Moves the state's moment on by `events` events that the devices already contain, and its
+    /// time to `time_ns` if that is later.
     #[inline]
     pub(crate) fn advance(&mut self, events: u64, time_ns: u64) {
         self.event += events;
         self.time_ns = self.time_ns.max(time_ns);
     }
 
-    /// Applies the next event.
+    /// Applies the next event of the recording.
     ///
     /// An event that contradicts the state replaces what it contradicts, and is counted in
     /// [`DeviceState::inconsistencies`]. A time before the current one leaves the time unchanged.

@@ -8,16 +8,19 @@ use crate::event::DeviceId;
 use crate::metrics::Metrics;
 use crate::recording::{Recording, Replay};
 
-/// Number of moments of a series below which others are replayed: a chart 1,000 units wide has one
-/// every four units.
+/// Least number of moments of a series for which [`metrics_over_time`] does not replay the
+/// recording. For fewer, the ends of this many equal ranges of time are replayed: a chart 1,000
+/// units wide then has one every four units.
 const MIN_SAMPLES: u64 = 256;
 
-/// The metrics of one device over a recording, exact at every sample.
+/// Samples of one device's metrics over a recording, each exact at its moment. From
+/// [`metrics_over_time`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetricsOverTime {
     samples: Vec<Sample>,
 }
 
+/// A moment of the recording, its time in nanoseconds, and the device's metrics then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sample {
     event: u64,
@@ -25,7 +28,7 @@ struct Sample {
     metrics: Metrics,
 }
 
-/// The highest value and the mean of a metric over a recording.
+/// The highest value of a metric over a recording, with its moment and time, and the metric's mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MetricSummary {
     /// The highest value of the samples.
@@ -86,12 +89,13 @@ impl MetricsOverTime {
         self.samples.is_empty()
     }
 
-    /// Returns the samples' moments, times in nanoseconds and metrics, in order.
+    /// Returns the moment, the time in nanoseconds and the metrics of each sample, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64, &Metrics)> + '_ {
         self.samples.iter().map(|sample| (sample.event, sample.time_ns, &sample.metrics))
     }
 
-    /// Returns the highest value and the mean over time of a metric; zeros if there are no samples.
+    /// Returns the highest value of a metric and its mean over time; zeros if there are no samples.
+    /// `metric` computes the value, for example [`Metrics::fragmentation`].
     #[must_use]
     pub fn summary(&self, metric: impl Fn(&Metrics) -> f64) -> MetricSummary {
         let mut summary = MetricSummary::default();

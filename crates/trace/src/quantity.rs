@@ -1,12 +1,12 @@
-//! Sizes, counts and durations as text.
+//! Sizes, counts, percentages and durations as text.
 //!
-//! Every size and count that a command, the page, a report or a message shows is formatted here, so
-//! that they read the same everywhere.
+//! Every size, count and percentage that a command, the page, a report or a message shows is
+//! formatted here, so that they read the same everywhere.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Names of the binary units, each 1024 times the one before it.
+/// Names of the binary units of bytes, each 1024 times the one before it.
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 /// A number of bytes that is displayed with a binary unit and parsed from text such as `40GiB`.
@@ -82,7 +82,8 @@ impl FromStr for ByteSize {
 pub struct Count(pub u64);
 
 impl Count {
-    /// Returns the count with its noun in the right number: `1 event`, `44,854 events`.
+    /// Returns the count followed by its noun: `singular` for 1, else `plural`, as in `44,854
+    /// events`.
     #[must_use]
     pub fn of(self, singular: &str, plural: &str) -> String {
         format!("{self} {}", if self.0 == 1 { singular } else { plural })
@@ -100,6 +101,32 @@ impl fmt::Display for Count {
             text.push(digit);
         }
         f.pad(&text)
+    }
+}
+
+/// A share of a whole, 1.0 being all of it, that is displayed as a percentage with one decimal:
+/// `65.6%`.
+///
+/// ```
+/// use vramscope_trace::Percent;
+///
+/// assert_eq!(Percent(0.656).to_string(), "65.6%");
+/// assert_eq!(Percent::of(1, 4).to_string(), "25.0%");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub struct Percent(pub f64);
+
+impl Percent {
+    /// Returns the share that `part` is of `whole`; `0.0%` if `whole` is 0.
+    #[must_use]
+    pub fn of(part: u64, whole: u64) -> Self {
+        Self(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{:.1}%", self.0 * 100.0))
     }
 }
 
@@ -184,6 +211,15 @@ mod tests {
         }
         assert_eq!(Count(1).of("event", "events"), "1 event");
         assert_eq!(Count(0).of("event", "events"), "0 events");
+    }
+
+    #[test]
+    fn percentages_have_one_decimal_and_no_space() {
+        for (share, text) in [(0.0, "0.0%"), (0.656, "65.6%"), (1.0, "100.0%"), (-0.0039, "-0.4%")] {
+            assert_eq!(Percent(share).to_string(), text);
+        }
+        assert_eq!((Percent::of(1, 3).to_string().as_str(), Percent::of(5, 0)), ("33.3%", Percent(0.0)));
+        assert_eq!(format!("{:>8}", Percent(0.5)), "   50.0%");
     }
 
     #[test]

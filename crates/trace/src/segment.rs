@@ -25,7 +25,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Returns the address after the last byte.
+    /// Returns the address after the segment's last byte.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.address + self.size
@@ -57,7 +57,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// Returns the address after the last byte.
+    /// Returns the address after the block's last byte.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.address + self.size
@@ -93,7 +93,8 @@ pub struct Extent<'a> {
     pub block: Option<&'a Block>,
 }
 
-/// Returns true if the range is not empty and ends below 2⁶⁴.
+/// Returns true if `size` bytes from `address` on are a valid range: not empty, and ending below
+/// 2⁶⁴.
 pub(crate) const fn is_range(address: u64, size: u64) -> bool {
     size > 0 && address.checked_add(size).is_some()
 }

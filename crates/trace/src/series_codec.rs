@@ -7,7 +7,7 @@
 //! peaks                    events of the allocated, active, reserved peak | used by the process | by all
 //! counter buckets          values per bucket | buckets | values in the last bucket | columns
 //! sample buckets           likewise; a series without samples has 0 buckets
-//! column                   unit | for each bucket its value ÷ unit (signed)
+//! column                   see `number_column`
 //! ```
 //!
 //! The columns of a kind of bucket are the end time and the moment, each as the difference to the
@@ -18,38 +18,41 @@
 
 use crate::counter_series::{CounterColumn, CounterSeries, SampleColumn, UsedMemoryPeaks};
 use crate::counters::{Counters, MemorySample};
+use crate::number_column::{put_column, put_differences, read_column, read_differences, read_increasing};
 use crate::time_pyramid::{Bucket, MAX_BUCKETS, TimePyramid, TimeSlice};
-use crate::varint::{PayloadError, Reader, gcd, put, put_delta};
+use crate::varint::{PayloadError, Reader, put};
 
-/// Least number of events in a stored bucket. In a real program's recording of 4,000,000 events a
-/// bucket takes 17 bytes after Zstandard, or 0.034 bytes an event. Timelines at a closer zoom
-/// replay the events.
+/// Least number of events in a bucket of the counters that the index stores. In a real program's
+/// recording of 4,000,000 events a bucket takes 17 bytes after Zstandard, or 0.034 bytes an event.
+/// Timelines at a closer zoom replay the events.
 const MIN_STORED_EVENTS: u64 = 512;
-/// The most values per bucket that a reader accepts.
+/// The most events or samples per bucket that a reader accepts; more is an error.
 const MAX_BUCKET_VALUES: u64 = 1 << 48;
 
-/// A kind of bucket that the index stores, with `N` counters.
+/// A time slice of `N` numbers that the index stores: counters or memory samples.
 trait BucketCounters<const N: usize>: TimeSlice {
-    /// For each counter, the index of the earlier counter to which it is stored as a difference, if
-    /// any.
+    /// For each of the `N` numbers, the index of an earlier number: the difference to that is
+    /// stored. `None` stores the number itself.
     const RELATIVE_TO: [Option<usize>; N];
-    /// Whether buckets of this kind have a moment.
+    /// Whether the moment at the end of the time slice is stored, too.
     const HAS_EVENT: bool;
 
-    /// Returns the moment at the bucket's end, or 0 if [`HAS_EVENT`](Self::HAS_EVENT) is false.
+    /// Returns the moment at the end of the time slice, or 0 if [`HAS_EVENT`](Self::HAS_EVENT) is
+    /// false.
     fn event(&self) -> u64;
-    /// Returns three rows, the last value, the minimum and the maximum, of one number per counter.
+    /// Returns the last value, the minimum and the maximum of each number, as three rows.
     fn numbers(&self) -> [[u64; N]; 3];
-    /// Creates the bucket from what [`event`](Self::event) and [`numbers`](Self::numbers) returned.
+    /// Creates a time slice from `event`, the moment at its end, and `numbers`: the last value, the
+    /// minimum and the maximum of each number, as three rows.
     fn from_numbers(event: u64, numbers: [[u64; N]; 3]) -> Self;
 }
 
-/// Returns the counters in the order in which they are stored.
+/// Returns the counters in the order in which the index stores them.
 fn counters_to_array(counters: Counters) -> [u64; 4] {
     [counters.allocated, counters.active, counters.reserved, counters.requested]
 }
 
-/// Reverses [`counters_to_array`].
+/// Returns the counters that [`counters_to_array`] put in this order.
 fn counters_from_array([allocated, active, reserved, requested]: [u64; 4]) -> Counters {
     Counters { allocated, active, reserved, requested }
 }
@@ -72,7 +75,7 @@ impl BucketCounters<4> for CounterColumn {
     }
 }
 
-/// Returns the values of a memory sample in the order in which they are stored.
+/// Returns the values of a memory sample in the order in which the index stores them.
 fn sample_to_array(sample: MemorySample) -> [u64; 3] {
     [sample.used_by_context, sample.used_by_others, sample.free]
 }
@@ -99,61 +102,34 @@ impl BucketCounters<3> for SampleColumn {
     }
 }
 
-/// Appends differences as multiples of their greatest common divisor: sizes are multiples of 512,
-/// and some clocks count microseconds.
-pub(crate) fn put_column(out: &mut Vec<u8>, differences: &[u64]) {
-    let unit = differences.iter().fold(0, |unit, &difference| gcd(unit, (difference as i64).unsigned_abs()));
-    // 2⁶³ does not fit in an i64.
-    let unit = if unit > i64::MAX as u64 { 1 } else { unit.max(1) };
-    put(out, unit);
-    for &difference in differences {
-        put_delta(out, 0, (difference as i64 / unit as i64) as u64);
-    }
-}
-
-/// Reads `count` differences that [`put_column`] wrote. The caller must have checked `count`
-/// against the remaining bytes.
-pub(crate) fn read_column(reader: &mut Reader<'_>, count: usize) -> Result<Vec<u64>, PayloadError> {
-    let unit = reader.u64()?;
-    (0..count).map(|_| Ok(reader.delta(0)?.wrapping_mul(unit))).collect()
-}
-
-/// Appends the smallest buckets of a pyramid, every `group` of them merged into one.
+/// Appends the smallest buckets of a pyramid to `out`, each `group` neighbours merged into one.
 fn put_buckets<const N: usize, S: BucketCounters<N>>(out: &mut Vec<u8>, buckets: &TimePyramid<S>, group: usize) {
     let (rows, values): (Vec<Bucket<S>>, Vec<u64>) = buckets.grouped(group).unzip();
     put(out, buckets.bucket_values().saturating_mul(group as u64));
     put(out, rows.len() as u64);
     put(out, values.last().copied().unwrap_or(0));
-    let mut column = |value: &dyn Fn(&Bucket<S>) -> u64, as_difference: bool| {
-        let mut before = 0;
-        let differences: Vec<u64> = rows
-            .iter()
-            .map(|row| {
-                let value = value(row);
-                let from = std::mem::replace(&mut before, if as_difference { value } else { 0 });
-                value.wrapping_sub(from)
-            })
-            .collect();
-        put_column(out, &differences);
-    };
-    column(&|row| row.end_ns, true);
+    put_differences(out, rows.iter().map(|row| row.end_ns));
     if S::HAS_EVENT {
-        column(&|row| row.slice.event(), true);
+        put_differences(out, rows.iter().map(|row| row.slice.event()));
     }
     for (number, relative_to) in S::RELATIVE_TO.into_iter().enumerate() {
         let relative = |of: &dyn Fn(usize) -> u64| of(number).wrapping_sub(relative_to.map_or(0, of));
-        column(&|row| relative(&|number| row.slice.numbers()[0][number]), true);
+        let last_of = |row: &Bucket<S>| {
+            let [last, ..] = row.slice.numbers();
+            relative(&|counter| last[counter])
+        };
+        put_differences(out, rows.iter().map(last_of));
         for bound in [1, 2] {
-            let distance_from_last = |row: &Bucket<S>, number: usize| {
+            let distance_from_last = |row: &Bucket<S>| {
                 let numbers = row.slice.numbers();
-                numbers[0][number].abs_diff(numbers[bound][number])
+                relative(&|counter| numbers[0][counter].abs_diff(numbers[bound][counter]))
             };
-            column(&|row| relative(&|number| distance_from_last(row, number)), false);
+            put_column(out, &rows.iter().map(distance_from_last).collect::<Vec<u64>>());
         }
     }
 }
 
-/// Reads what [`put_buckets`] wrote.
+/// Reads the buckets that [`put_buckets`] wrote, as the smallest buckets of a new pyramid.
 fn read_buckets<const N: usize, S: BucketCounters<N>>(reader: &mut Reader<'_>) -> Result<TimePyramid<S>, PayloadError> {
     let bucket_values = reader.u64()?;
     if !bucket_values.is_power_of_two() || bucket_values > MAX_BUCKET_VALUES {
@@ -172,10 +148,8 @@ fn read_buckets<const N: usize, S: BucketCounters<N>>(reader: &mut Reader<'_>) -
     let events = if S::HAS_EVENT { read_increasing(reader, count, "moment decreases")? } else { vec![0; count] };
     let mut rows = vec![[[0; N]; 3]; count];
     for (number, relative_to) in S::RELATIVE_TO.into_iter().enumerate() {
-        let mut lasts = 0u64;
-        for (row, difference) in rows.iter_mut().zip(read_column(reader, count)?) {
-            lasts = lasts.wrapping_add(difference);
-            row[0][number] = lasts.wrapping_add(relative_to.map_or(0, |other| row[0][other]));
+        for (row, last) in rows.iter_mut().zip(read_differences(reader, count)?) {
+            row[0][number] = last.wrapping_add(relative_to.map_or(0, |other| row[0][other]));
         }
         for bound in [1, 2] {
             for (row, relative) in rows.iter_mut().zip(read_column(reader, count)?) {
@@ -195,25 +169,8 @@ fn read_buckets<const N: usize, S: BucketCounters<N>>(reader: &mut Reader<'_>) -
     Ok(buckets)
 }
 
-/// Reads `count` values that must not decrease, written as differences by [`put_column`]; `reason`
-/// is the error if they do.
-pub(crate) fn read_increasing(
-    reader: &mut Reader<'_>,
-    count: usize,
-    reason: &'static str,
-) -> Result<Vec<u64>, PayloadError> {
-    let mut at = 0u64;
-    let differences = read_column(reader, count)?;
-    differences
-        .into_iter()
-        .map(|difference| {
-            at = at.checked_add(difference).ok_or_else(|| reader.payload_error(reason))?;
-            Ok(at)
-        })
-        .collect()
-}
-
-/// Appends a series with buckets of at least 512 events, and all its memory samples.
+/// Appends a device's counters over time to `out`, in buckets of at least 512 events, and all its
+/// memory samples.
 pub(crate) fn put_series(out: &mut Vec<u8>, series: &CounterSeries) {
     let parts = series.parts();
     put(out, parts.start.event);
@@ -226,7 +183,8 @@ pub(crate) fn put_series(out: &mut Vec<u8>, series: &CounterSeries) {
     put_buckets(out, parts.samples, 1);
 }
 
-/// Reads what [`put_series`] wrote. It allocates at most ten times the bytes read.
+/// Reads the counters over time that [`put_series`] wrote. Allocates at most ten times the bytes
+/// read.
 pub(crate) fn read_series(reader: &mut Reader<'_>) -> Result<CounterSeries, PayloadError> {
     let event = reader.u64()?;
     let mut number = || reader.u64();
@@ -243,6 +201,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::number_column::damage;
 
     fn encode(series: &CounterSeries) -> Vec<u8> {
         let mut out = Vec::new();
@@ -322,13 +281,7 @@ mod tests {
             end in any::<usize>(),
         ) {
             let mut bytes = encode(&series([1; 4], &steps));
-            bytes.truncate(end % (bytes.len() * 2));
-            for (at, byte) in hits {
-                if !bytes.is_empty() {
-                    let at = at % bytes.len();
-                    bytes[at] = byte;
-                }
-            }
+            damage(&mut bytes, &hits, end);
             if let Ok(series) = decode(&bytes) {
                 prop_assert!(series.size_in_memory() <= 40 * bytes.len() + 4096);
                 for column in series.columns(0, u64::MAX, 9) {

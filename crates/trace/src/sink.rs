@@ -9,17 +9,18 @@ use crate::site::Definition;
 /// Implemented by [`NullSink`], [`MemorySink`], [`Encoder`](crate::Encoder) and the collector's
 /// ring buffer. Only [`event`](Self::event) is required; the others ignore their argument.
 pub trait Sink {
-    /// Receives the next event.
+    /// Receives the next event of the recorded program.
     fn event(&mut self, event: &Event);
-    /// Receives a definition, before the first event that refers to it.
+    /// Receives a definition (string, frame, stack or site), before the first event that refers to
+    /// it.
     fn define(&mut self, definition: &Definition) {
         let _ = definition;
     }
-    /// Receives an annotation that follows the events received so far.
+    /// Receives an annotation, which belongs after the events received so far.
     fn annotation(&mut self, annotation: &Annotation) {
         let _ = annotation;
     }
-    /// Receives a full state, which replaces what the events led to.
+    /// Receives a full state, which replaces the memory state that the events led to.
     ///
     /// It comes before the first event if memory was in use by then, and after a gap.
     fn full_state(&mut self, state: &MemoryState) {

@@ -6,20 +6,20 @@
 
 use std::collections::HashMap;
 
-/// The number of a defined string; 0 is the empty string.
+/// The number of a string that a recording defines, from 1; 0 is the empty string.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StringId(pub u32);
 
-/// The number of a defined stack frame; 0 is none.
+/// The number of a stack frame that a recording defines, from 1; 0 means no frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(pub u32);
 
-/// The number of a defined call stack; 0 is the empty stack.
+/// The number of a call stack that a recording defines, from 1; 0 is the empty stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StackId(pub u32);
 
-/// The number of a defined site (where memory was requested: call stack, scope path and category);
-/// 0 is the unknown site.
+/// The number of a site that a recording defines, from 1; 0 is the unknown site. A site is where
+/// memory was requested: call stack, scope path and category.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiteId(pub u32);
 
@@ -59,7 +59,7 @@ impl Category {
         Self::Workspace,
     ];
 
-    /// Returns the name shown to users, in lower case.
+    /// Returns the category's name for users, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -108,7 +108,8 @@ pub struct Site {
     pub compile_context: StringId,
 }
 
-/// A definition in a recording. Its number is the next one of its kind.
+/// A string, frame, stack or site that a recording defines. Its number is not stored: each
+/// definition gets the next number of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Definition {
     /// Defines the next [`StringId`].
@@ -133,13 +134,14 @@ pub struct Definitions {
     sites: Vec<Site>,
 }
 
-/// Returns the item with number `id`, counted from 1; `None` for 0 ("none") and unknown numbers.
+/// Returns the item of `list` with number `id`, counted from 1; `None` for 0 ("none") and unknown
+/// numbers.
 fn nth<T>(list: &[T], id: u32) -> Option<&T> {
     list.get((id as usize).checked_sub(1)?)
 }
 
 impl Definitions {
-    /// Adds the next definition of its kind.
+    /// Adds a definition, which gets the next number of its kind.
     pub fn define(&mut self, definition: Definition) {
         match definition {
             Definition::String(text) => self.strings.push(text),
@@ -149,25 +151,26 @@ impl Definitions {
         }
     }
 
-    /// Returns the string with number `id`.
+    /// Returns the string with number `id`; empty if the number is undefined.
     #[must_use]
     pub fn string(&self, id: StringId) -> &str {
         nth(&self.strings, id.0).map_or("", String::as_str)
     }
 
-    /// Returns the frame with number `id`.
+    /// Returns the frame with number `id`, or `None` if the number is 0 or undefined.
     #[must_use]
     pub fn frame(&self, id: FrameId) -> Option<Frame> {
         nth(&self.frames, id.0).copied()
     }
 
-    /// Returns the site with number `id`.
+    /// Returns the site with number `id`; the unknown site if the number is undefined.
     #[must_use]
     pub fn site(&self, id: SiteId) -> Site {
         nth(&self.sites, id.0).copied().unwrap_or_default()
     }
 
-    /// Returns the frames of the stack with number `id`, innermost first.
+    /// Returns the frames of the stack with number `id`, innermost first; none if the number is
+    /// undefined.
     pub fn stack(&self, id: StackId) -> impl Iterator<Item = Frame> + '_ {
         let mut next = id;
         std::iter::from_fn(move || {
@@ -178,7 +181,8 @@ impl Definitions {
         })
     }
 
-    /// Returns the definition of the stack with number `id`, or `None` for the empty stack.
+    /// Returns the innermost frame and the caller's stack of the stack with number `id`, or `None`
+    /// for the empty stack.
     #[must_use]
     pub fn stack_definition(&self, id: StackId) -> Option<Stack> {
         let stack = nth(&self.stacks, id.0).copied()?;
@@ -215,14 +219,14 @@ pub struct Interner {
     new_definitions: Vec<Definition>,
 }
 
-/// Returns the number of the next definition of a kind that has `count` so far, or 0 ("none") once
-/// 32 bits are exhausted.
+/// Returns the number for the next definition of a kind of which there are `count`, or 0 ("none")
+/// once 32 bits are exhausted.
 fn next_id(count: usize) -> u32 {
     u32::try_from(count + 1).unwrap_or(0)
 }
 
 impl Interner {
-    /// Returns the number of `text`, defining it if needed.
+    /// Returns the number of the string `text`, defining it if it is new.
     pub fn string(&mut self, text: &str) -> StringId {
         if text.is_empty() {
             return StringId(0);
@@ -236,13 +240,13 @@ impl Interner {
         id
     }
 
-    /// Returns the number of `text`, or `None` if it is not defined.
+    /// Returns the number of the string `text`, or `None` if it is not defined.
     #[must_use]
     pub fn find(&self, text: &str) -> Option<StringId> {
         if text.is_empty() { Some(StringId(0)) } else { self.strings.get(text).copied() }
     }
 
-    /// Returns the number of a frame, defining it if needed.
+    /// Returns the number of a frame, defining it if it is new.
     pub fn frame(&mut self, frame: Frame) -> FrameId {
         let id = FrameId(next_id(self.frames.len()));
         *self.frames.entry(frame).or_insert_with(|| {
@@ -251,7 +255,7 @@ impl Interner {
         })
     }
 
-    /// Returns the number of the stack with `frame` called from `caller`, defining it if needed.
+    /// Returns the number of the stack with `frame` called from `caller`, defining it if it is new.
     pub fn stack(&mut self, frame: FrameId, caller: StackId) -> StackId {
         let stack = Stack { frame, caller };
         let id = StackId(next_id(self.stacks.len()));
@@ -261,7 +265,7 @@ impl Interner {
         })
     }
 
-    /// Returns the number of a site, defining it if needed; the default site is 0.
+    /// Returns the number of a site, defining it if it is new; the default site has number 0.
     pub fn site(&mut self, site: Site) -> SiteId {
         if site == Site::default() {
             return SiteId(0);
@@ -273,7 +277,7 @@ impl Interner {
         })
     }
 
-    /// Returns the definitions since the last call, in order.
+    /// Returns the definitions made since the last call, in the order of their numbers.
     pub fn take_new(&mut self) -> Vec<Definition> {
         std::mem::take(&mut self.new_definitions)
     }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::site::{Definitions, Frame, Interner, Site, SiteId, Stack, StackId};
 
-/// A value of the first recording and the corresponding value of the second.
+/// A value of the first of two compared recordings, and the corresponding value of the second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerRecording<T> {
     /// The value in the first recording.
@@ -13,7 +13,8 @@ pub struct PerRecording<T> {
     pub b: T,
 }
 
-/// Which parts of a call stack must be equal for two sites to match, besides the functions.
+/// Which parts of two call stacks must be equal for their sites to match, besides the functions'
+/// names.
 #[derive(Clone, Copy)]
 struct FrameMatch {
     files: bool,
@@ -22,18 +23,21 @@ struct FrameMatch {
     launcher: bool,
 }
 
-/// Requires every part of a call stack to be equal.
+/// The comparison for which every part of two call stacks must be equal.
 const EXACT_MATCH: FrameMatch = FrameMatch { files: true, lines: true, launcher: true };
-/// Comparisons for sites without an exact match in the other recording, tried in this order.
+/// The comparisons for sites without an exact match in the other recording, tried in this order:
+/// without file paths, without line numbers, without both.
 const LOOSER_MATCHES: [FrameMatch; 3] = [
     FrameMatch { files: false, lines: true, launcher: false },
     FrameMatch { files: true, lines: false, launcher: false },
     FrameMatch { files: false, lines: false, launcher: false },
 ];
-/// Python's function name for the top level of a file. Its callers are what started the script.
+/// The name that Python gives to the top level of a file as a function. The frames outside of it
+/// started the script.
 pub(crate) const TOP_LEVEL: &str = "<module>";
 
-/// Returns, for each site number of both recordings, a shared number: equal for sites that match.
+/// Returns a number for each site of both recordings, indexed by site number: sites that match have
+/// equal numbers.
 pub(crate) fn shared_site_numbers(a: &Definitions, b: &Definitions) -> PerRecording<Vec<SiteId>> {
     let numbered = |frame_match: FrameMatch| {
         let mut shared = Interner::default();
@@ -47,7 +51,8 @@ pub(crate) fn shared_site_numbers(a: &Definitions, b: &Definitions) -> PerRecord
     keys
 }
 
-/// Gives sites without a match in `keys` a common key if their numbers in `loose` are equal.
+/// Gives sites that only one recording has in `keys` a key of the other recording, if their numbers
+/// in `loose` are equal. `loose` has the numbers by a less strict comparison.
 fn match_remaining(keys: &mut PerRecording<Vec<SiteId>>, loose: &PerRecording<Vec<SiteId>>) {
     let in_a: HashSet<SiteId> = keys.a.iter().copied().collect();
     let in_b: HashSet<SiteId> = keys.b.iter().copied().collect();
@@ -72,8 +77,8 @@ fn match_remaining(keys: &mut PerRecording<Vec<SiteId>>, loose: &PerRecording<Ve
     }
 }
 
-/// Gives the sites, stacks and strings of a recording numbers that another recording shares: equal
-/// content gets the same number. Each stack is visited once.
+/// Numbers the sites, stacks and strings of a recording together with those of the other recording:
+/// equal content gets equal numbers. Each stack is visited once.
 struct SharedNumbering<'a> {
     interner: &'a mut Interner,
     definitions: &'a Definitions,
@@ -86,14 +91,15 @@ impl<'a> SharedNumbering<'a> {
         Self { interner, definitions, frame_match, stacks: HashMap::from([(StackId(0), StackId(0))]) }
     }
 
-    /// Returns the shared number of every site, indexed by site number; the first is the unknown
-    /// site.
+    /// Returns the shared number of every site of this recording, indexed by site number; index 0
+    /// is the unknown site.
     fn sites(mut self) -> Vec<SiteId> {
         let count = u32::try_from(self.definitions.site_count()).unwrap_or(u32::MAX);
         (0..=count).map(|id| self.site(SiteId(id))).collect()
     }
 
-    /// Returns the shared number of the site with number `id` in this recording.
+    /// Returns the number, shared by both recordings, of the site with number `id` in this
+    /// recording.
     fn site(&mut self, id: SiteId) -> SiteId {
         let Site { stack, scope, category, compile_context } = self.definitions.site(id);
         let stack = self.stack(stack);
@@ -102,7 +108,8 @@ impl<'a> SharedNumbering<'a> {
         self.interner.site(Site { stack, scope, category, compile_context })
     }
 
-    /// Returns the shared number of the stack with number `id` in this recording.
+    /// Returns the number, shared by both recordings, of the stack with number `id` in this
+    /// recording.
     fn stack(&mut self, id: StackId) -> StackId {
         // Walk outwards to the first numbered caller, then number the stacks on the way back.
         let mut links: Vec<(StackId, Stack)> = Vec::new();

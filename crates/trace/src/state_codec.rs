@@ -25,41 +25,47 @@ use crate::varint::{self, PayloadError, Reader, gcd};
 
 /// Number of columns of a full state.
 const COLUMNS: usize = 8;
-/// The most decompressed bytes that a reader accepts in the columns of a full state.
+/// The most decompressed bytes that a reader accepts in the columns of a full state; more is an
+/// error.
 const MAX_COLUMNS_LEN: usize = 32 << 20;
-/// The most segments and blocks that a reader accepts in a state; they take 100 MB of memory. Real
-/// programs have some thousands. A GPU of 140 GB could have this many of 140 KB.
+/// The most segments and blocks in a full state that a reader accepts; more is an error. They take
+/// 100 MB of memory. Real programs have some thousands.
 const MAX_RANGES: u64 = 1 << 20;
 
-/// Returns true if a reader accepts the state: it has at most [`MAX_RANGES`] segments and blocks.
+/// Returns true if readers accept the state: it has at most [`MAX_RANGES`] segments and blocks.
+/// Larger states are not written.
 pub(crate) fn is_readable(state: &MemoryState) -> bool {
     let ranges = |device: &DeviceState| (device.blocks.len() + device.segments.len()) as u64;
     state.devices.values().map(ranges).sum::<u64>() <= MAX_RANGES
 }
 
 mod column {
-    /// Per device: its number, the numbers of events, failed requests and inconsistencies, whether
-    /// it has a memory sample, the sample, and the numbers of segments and blocks.
+    /// Column id in a full state. Per device: its number, the numbers of events, failed requests
+    /// and inconsistencies, whether it has a memory sample, the sample, and the numbers of segments
+    /// and blocks.
     pub(super) const DEVICES: u8 = 0;
-    /// Per segment: distance from the end of the previous one in bytes, size, stream, pool, whether
-    /// it is expandable, site, and events since it was created.
+    /// Column id in a full state. Per segment: distance from the end of the previous one in bytes,
+    /// size, stream, pool, whether it is expandable, site, and events since it was created.
     pub(super) const SEGMENTS: u8 = 1;
-    /// Per block: bytes from the end of the previous block to its address.
+    /// Column id in a full state. Per block: bytes from the end of the previous block to its
+    /// address.
     pub(super) const DISTANCES: u8 = 2;
-    /// Per block: the number (from 0) of its shape in [`SHAPE_TABLE`].
+    /// Column id in a full state. Per block: the number (from 0) of its shape in [`SHAPE_TABLE`].
     pub(super) const SHAPES: u8 = 3;
-    /// Per block: the number of its site.
+    /// Column id in a full state. Per block: the number of its site.
     pub(super) const SITES: u8 = 4;
-    /// Per block: events since it was allocated.
+    /// Column id in a full state. Per block: events since it was allocated.
     pub(super) const EVENTS_SINCE: u8 = 5;
-    /// Per block: time units since it was allocated.
+    /// Column id in a full state. Per block: time since it was allocated, in the unit that the
+    /// state begins with.
     pub(super) const TIMES_SINCE: u8 = 6;
-    /// The table of shapes: stream, pool, requested size, size − requested size, pending free.
+    /// Column id in a full state. The table of shapes: stream, pool, requested size, size −
+    /// requested size, pending free.
     pub(super) const SHAPE_TABLE: u8 = 7;
 }
 
-/// The fields that many blocks of a full state share: everything but address, site, moment and
-/// time.
+/// The fields that many blocks of a full state have in common, stored once in a table: everything
+/// but address, site, moment and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct BlockShape {
     stream: StreamId,
@@ -69,7 +75,8 @@ struct BlockShape {
     pending_free: bool,
 }
 
-/// Appends the payload of a full state; its columns are compressed if there is a compressor.
+/// Appends the payload of a full state to `out`; its columns are compressed if there is a
+/// compressor.
 pub(crate) fn put_state(out: &mut Vec<u8>, state: &MemoryState, compressor: Option<&mut Compressor>) {
     let mut columns = ColumnsWriter::<COLUMNS>::default();
     let blocks = || state.devices.values().flat_map(|device| device.blocks.iter());
@@ -86,8 +93,8 @@ pub(crate) fn put_state(out: &mut Vec<u8>, state: &MemoryState, compressor: Opti
     columns.finish(out, compressor);
 }
 
-/// Appends a device's counts and last memory sample, followed by the numbers of its segments and
-/// blocks.
+/// Appends the event counts of the device with id `number`, its last memory sample, and its numbers
+/// of segments and blocks.
 fn put_device(out: &mut Vec<u8>, number: u16, device: &DeviceState) {
     varint::put(out, u64::from(number));
     for count in [device.events, device.ooms, device.inconsistencies] {
@@ -103,7 +110,7 @@ fn put_device(out: &mut Vec<u8>, number: u16, device: &DeviceState) {
     varint::put(out, device.blocks.len() as u64);
 }
 
-/// Appends a device's segments in address order; moments are stored as differences to that of
+/// Appends a device's segments in address order; moments are stored as differences to the moment of
 /// `state`.
 fn put_segments(out: &mut Vec<u8>, state: &MemoryState, device: &DeviceState) {
     let mut end = 0;
@@ -119,8 +126,8 @@ fn put_segments(out: &mut Vec<u8>, state: &MemoryState, device: &DeviceState) {
     }
 }
 
-/// Appends a device's blocks in address order, adding new shapes to the table. Times are stored in
-/// steps of `unit` nanoseconds before the time of `state`.
+/// Appends a device's blocks in address order. A new shape gets the next number in `shapes`; times
+/// are stored as steps of `unit` nanoseconds before the time of `state`.
 fn put_blocks(
     columns: &mut ColumnsWriter<COLUMNS>,
     shapes: &mut HashMap<BlockShape, u64>,
@@ -150,7 +157,7 @@ fn put_blocks(
     }
 }
 
-/// Reads what [`put_state`] wrote.
+/// Reads the payload of a full state, which [`put_state`] wrote.
 pub(crate) fn read_state(mut reader: Reader<'_>, decompressor: &mut Decompressor) -> Result<MemoryState, PayloadError> {
     let mut state = MemoryState { event: reader.u64()?, time_ns: reader.u64()?, devices: BTreeMap::new() };
     let unit = reader.u64()?;
@@ -198,7 +205,7 @@ pub(crate) fn read_state(mut reader: Reader<'_>, decompressor: &mut Decompressor
     Ok(state)
 }
 
-/// Reads a byte that must be 0 (false) or 1 (true).
+/// Reads a byte that must be 0 (returns false) or 1 (returns true).
 fn read_flag(reader: &mut Reader<'_>) -> Result<bool, PayloadError> {
     match reader.byte()? {
         0 => Ok(false),
@@ -207,7 +214,7 @@ fn read_flag(reader: &mut Reader<'_>) -> Result<bool, PayloadError> {
     }
 }
 
-/// Reads the table of block shapes.
+/// Reads the table of block shapes of a full state.
 fn read_shapes(mut reader: Reader<'_>) -> Result<Vec<BlockShape>, PayloadError> {
     let mut shapes = Vec::new();
     while reader.remaining() > 0 {
@@ -221,8 +228,8 @@ fn read_shapes(mut reader: Reader<'_>) -> Result<Vec<BlockShape>, PayloadError> 
     Ok(shapes)
 }
 
-/// Returns the address of a range of `size` bytes that begins `distance` bytes after `end`; an
-/// error if it exceeds the address space.
+/// Returns the address of a range of `size` bytes that begins `distance` bytes after `end`. Returns
+/// an error at the position of `reader` if the range exceeds the address space.
 fn range_address(reader: &mut Reader<'_>, end: u64, distance: u64, size: u64) -> Result<u64, PayloadError> {
     let address = end.checked_add(distance).filter(|&address| is_range(address, size));
     address.ok_or_else(|| reader.payload_error("empty memory range, or one that ends above 2⁶⁴"))
@@ -233,8 +240,8 @@ fn add(sum: &mut u64, bytes: u64) {
     *sum = sum.saturating_add(bytes);
 }
 
-/// Reads `count` segments that [`put_segments`] wrote, and adds their sizes to the reserved bytes
-/// in `counters`.
+/// Reads `count` segments of one device, which [`put_segments`] wrote, and adds their sizes to the
+/// reserved bytes in `counters`.
 fn read_segments(
     reader: &mut Reader<'_>,
     count: u64,
@@ -273,7 +280,8 @@ struct BlockReader<'a> {
 }
 
 impl BlockReader<'_> {
-    /// Reads the next `count` blocks, those of one device, and adds their sizes to `counters`.
+    /// Reads the next `count` blocks, which are those of one device, and adds their sizes to
+    /// `counters`.
     fn read(
         &mut self,
         count: u64,
@@ -295,7 +303,7 @@ impl BlockReader<'_> {
             .collect()
     }
 
-    /// Reads the next block; `end` is the end address of the one before it.
+    /// Reads the next block; `end` is the address after the last byte of the block before it.
     fn block(&mut self, end: u64, state: &MemoryState) -> Result<Block, PayloadError> {
         let distance = self.distances.size()?;
         let number = self.shape_numbers.u64()?;
@@ -316,7 +324,7 @@ impl BlockReader<'_> {
         })
     }
 
-    /// Checks that every column was read to its end.
+    /// Returns an error unless every column of the full state was read to its end.
     fn end(&self) -> Result<(), PayloadError> {
         [&self.distances, &self.shape_numbers, &self.sites, &self.events_since, &self.times_since]
             .into_iter()

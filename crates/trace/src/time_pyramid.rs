@@ -1,19 +1,20 @@
 //! A pyramid of aggregates over time: any time range is a combination of few buckets, and memory
 //! use is bounded however many values are added.
 
-/// Number of buckets that form one bucket of the next level.
+/// Number of neighbouring buckets of a [`TimePyramid`] that form one bucket of the next level.
 const BUCKETS_PER_PARENT: usize = 8;
-/// Number of smallest buckets at which every two of them are merged, so that a device's counters
-/// take at most 34 MB. The 4,000,000 events of a long snapshot still have buckets of 16 events.
+/// Number of smallest buckets at which a [`TimePyramid`] merges every two of them, so that a
+/// device's counters take at most 34 MB. The 4,000,000 events of a long snapshot still have buckets
+/// of 16 events.
 pub(crate) const MAX_BUCKETS: usize = 1 << 18;
 
-/// An aggregate over a time slice that can be extended by the slice after it.
+/// Values combined over a time slice, for example minimum and maximum.
 pub(crate) trait TimeSlice: Copy {
-    /// Extends this slice by the one that follows it.
+    /// Extends this slice by `next`, the slice that follows it in time.
     fn extend(&mut self, next: &Self);
 }
 
-/// An aggregate over a time slice, and the time at which the slice ends.
+/// The combined values of a time slice, and the time at which the slice ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket<S> {
     pub(crate) end_ns: u64,
@@ -21,7 +22,7 @@ pub(crate) struct Bucket<S> {
 }
 
 impl<S: TimeSlice> Bucket<S> {
-    /// Extends the bucket by the one that follows it.
+    /// Extends the bucket by `next`, the bucket that follows it in time.
     #[inline]
     pub(crate) fn extend(&mut self, next: &Self) {
         self.end_ns = next.end_ns;
@@ -29,7 +30,8 @@ impl<S: TimeSlice> Bucket<S> {
     }
 }
 
-/// Buckets in time order; every 8 of them form a larger bucket, and so on.
+/// Values combined into buckets in time order; every 8 buckets form a bucket of the next level, and
+/// so on. Any time range is a combination of few buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TimePyramid<S> {
     levels: Vec<Vec<Bucket<S>>>,
@@ -55,7 +57,8 @@ impl<S: TimeSlice> TimePyramid<S> {
         self.push_bucket(Bucket { end_ns, slice }, 1);
     }
 
-    /// Adds a bucket that combines `values` values. The open bucket must have room for all of them.
+    /// Adds a bucket that combines `values` values. The last smallest bucket, if not full, must
+    /// have room for all of them.
     #[inline]
     pub(crate) fn push_bucket(&mut self, bucket: Bucket<S>, values: u64) {
         match &mut self.open {
@@ -68,7 +71,7 @@ impl<S: TimeSlice> TimePyramid<S> {
         }
     }
 
-    /// Closes the open bucket, which is full.
+    /// Moves the last smallest bucket, which is full, to the levels.
     #[inline(never)]
     fn close(&mut self) {
         self.open_values = 0;
@@ -80,7 +83,8 @@ impl<S: TimeSlice> TimePyramid<S> {
         }
     }
 
-    /// Adds a full bucket to the smallest level, and to each level that it completes.
+    /// Adds a full bucket to the smallest level. Each level that then has 8 more buckets adds their
+    /// combination to the next level.
     fn push_full(&mut self, bucket: Bucket<S>) {
         let mut bucket = bucket;
         for level in 0.. {
@@ -96,7 +100,8 @@ impl<S: TimeSlice> TimePyramid<S> {
         }
     }
 
-    /// Merges every two of the smallest buckets. Their number is even, and none is open.
+    /// Merges every two of the smallest buckets into one, so that they hold twice as many values.
+    /// All must be full and their number even.
     fn merge_pairs(&mut self) {
         self.bucket_values = self.bucket_values.saturating_mul(2);
         let mut smallest = std::mem::take(&mut self.levels).swap_remove(0);
@@ -107,29 +112,30 @@ impl<S: TimeSlice> TimePyramid<S> {
         smallest.into_iter().for_each(|bucket| self.push_full(bucket));
     }
 
-    /// Returns the number of values in a bucket of the smallest level.
+    /// Returns the number of values in a full bucket of the smallest level.
     pub(crate) fn bucket_values(&self) -> u64 {
         self.bucket_values
     }
 
-    /// Returns the full buckets of the smallest level.
+    /// Returns the smallest buckets that are full, in time order.
     fn smallest(&self) -> &[Bucket<S>] {
         self.levels.first().map_or(&[][..], Vec::as_slice)
     }
 
-    /// Returns the number of smallest buckets, including the open one.
+    /// Returns the number of smallest buckets, including a last one that is not full.
     pub(crate) fn len(&self) -> usize {
         self.smallest().len() + usize::from(self.open.is_some())
     }
 
-    /// Returns the smallest bucket at `index` in time order, or `None`. The last may be open.
+    /// Returns the smallest bucket at `index` (from 0) in time order, or `None`. The last may not
+    /// be full.
     pub(crate) fn get(&self, index: usize) -> Option<&Bucket<S>> {
         let smallest = self.smallest();
         if index == smallest.len() { self.open.as_ref() } else { smallest.get(index) }
     }
 
-    /// Merges every `size` smallest buckets and returns them with the number of their values. The
-    /// last one may have fewer.
+    /// Merges each `size` neighbouring smallest buckets and returns them with the number of their
+    /// values. The last one may have fewer.
     pub(crate) fn grouped(&self, size: usize) -> impl Iterator<Item = (Bucket<S>, u64)> + '_ {
         let open = self.open.as_slice();
         let full = self.smallest();
@@ -154,8 +160,8 @@ impl<S: TimeSlice> TimePyramid<S> {
         by + usize::from(by == full.len() && self.open.as_ref().is_some_and(|open| open.end_ns <= time_ns))
     }
 
-    /// Calls `each` with as few buckets as possible that cover the smallest buckets `from..to`, in
-    /// order.
+    /// Calls `each` with as few buckets of any level as possible that cover the smallest buckets
+    /// with the indexes `from..to` (from 0, `to` excluded), in time order.
     pub(crate) fn for_each_bucket(&self, from: usize, to: usize, mut each: impl FnMut(&S)) {
         let full = to.min(self.smallest().len());
         let mut at = from;
@@ -176,13 +182,13 @@ impl<S: TimeSlice> TimePyramid<S> {
         }
     }
 
-    /// Returns the memory it occupies, in bytes.
+    /// Returns the memory that the pyramid occupies, in bytes.
     pub(crate) fn size_in_memory(&self) -> usize {
         self.levels.iter().map(|level| level.capacity() * size_of::<Bucket<S>>()).sum()
     }
 }
 
-/// Merges consecutive buckets into one. There must be at least one.
+/// Merges consecutive buckets, at least one, into one bucket.
 fn merged<S: TimeSlice>(buckets: &[Bucket<S>]) -> Bucket<S> {
     let (first, rest) = buckets.split_first().expect("a group has at least one bucket");
     let mut merged = *first;

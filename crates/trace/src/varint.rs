@@ -3,7 +3,7 @@
 //! Seven bits per byte, lowest first; the top bit is set on all bytes but the last. Signed values
 //! are zigzag-encoded, so that small magnitudes stay short.
 
-/// Appends an unsigned integer in LEB128: 1 byte below 128, at most 10.
+/// Appends an unsigned integer in LEB128 (7 bits a byte): 1 byte below 128, at most 10.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -12,7 +12,7 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends the signed difference `to - from`, zigzag-encoded.
+/// Appends the signed difference `to - from`, zigzag-encoded, as an integer in LEB128.
 pub(crate) fn put_delta(out: &mut Vec<u8>, from: u64, to: u64) {
     let delta = to.wrapping_sub(from) as i64;
     put(out, ((delta << 1) ^ (delta >> 63)) as u64);
@@ -40,7 +40,7 @@ fn put_u65(out: &mut Vec<u8>, size: u64) {
     }
 }
 
-/// Returns the greatest common divisor; `gcd(0, a)` is `a`.
+/// Returns the greatest common divisor of two numbers; `gcd(0, a)` is `a`.
 pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     let (mut a, mut b) = (a, b);
     while b != 0 {
@@ -49,7 +49,7 @@ pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     a
 }
 
-/// The error for invalid bytes in the payload of a chunk.
+/// The error for invalid bytes in the payload of a chunk, with their position in the payload.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PayloadError {
     /// Byte offset in the payload.
@@ -57,7 +57,7 @@ pub(crate) struct PayloadError {
     pub(crate) reason: &'static str,
 }
 
-/// Reads values one after the other from a payload or a column.
+/// Reads values one after the other from the payload or a column of a chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
@@ -73,35 +73,36 @@ impl<'a> Reader<'a> {
         Self { bytes, position: 0, error_position: None, is_decompressed: false }
     }
 
-    /// Creates a reader of a chunk's payload. `is_decompressed` if the payload was compressed as a
-    /// whole, so that its columns are not compressed again.
+    /// Creates a reader of a chunk's payload. `is_decompressed` is true if the payload was
+    /// compressed as a whole, so that its columns must not be compressed.
     pub(crate) fn of_payload(payload: &'a [u8], is_decompressed: bool) -> Self {
         Self { is_decompressed, ..Self::new(payload) }
     }
 
-    /// Returns true if the bytes were decompressed as a whole.
+    /// Returns true if the payload was compressed as a whole; false if its columns may be
+    /// compressed.
     pub(crate) fn is_decompressed(&self) -> bool {
         self.is_decompressed
     }
 
     /// Creates a reader of bytes that were decompressed from position `at` of a payload; errors
-    /// report that position.
+    /// report that position of the payload.
     pub(crate) fn within(bytes: &'a [u8], at: usize) -> Self {
         Self { bytes, position: 0, error_position: Some(at), is_decompressed: true }
     }
 
-    /// Returns an error with this reason at the current position.
+    /// Returns an error with the message `reason` at the reader's current position.
     #[cold]
     pub(crate) fn payload_error(&self, reason: &'static str) -> PayloadError {
         PayloadError { position: self.error_position.unwrap_or(self.position), reason }
     }
 
-    /// Returns the offset of the next byte to read, from the start of this reader's bytes.
+    /// Returns the offset of the next byte to read, counted from the start of this reader's bytes.
     pub(crate) fn position(&self) -> usize {
         self.position
     }
 
-    /// Reads the next `len` bytes; an error if fewer are left.
+    /// Returns the next `len` bytes and moves behind them; an error if fewer are left.
     pub(crate) fn bytes(&mut self, len: u64) -> Result<&'a [u8], PayloadError> {
         let end = usize::try_from(len).ok().and_then(|len| self.position.checked_add(len));
         let bytes = end.and_then(|end| self.bytes.get(self.position..end));
@@ -110,12 +111,12 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Returns the number of bytes not read yet.
+    /// Returns the number of bytes that are not read yet.
     pub(crate) fn remaining(&self) -> usize {
         self.bytes.len() - self.position
     }
 
-    /// Reads one byte.
+    /// Reads one byte; an error if no byte is left.
     #[inline(always)]
     pub(crate) fn byte(&mut self) -> Result<u8, PayloadError> {
         match self.bytes.get(self.position) {
@@ -144,7 +145,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads an integer of any length, for [`u64`](Self::u64).
+    /// Reads an integer of 1 to 10 bytes that [`put`] wrote; the slow path of [`u64`](Self::u64).
     #[inline(never)]
     fn long_u64(&mut self) -> Result<u64, PayloadError> {
         let mut value = 0u64;
@@ -162,13 +163,14 @@ impl<'a> Reader<'a> {
         Err(self.payload_error("integer above 64 bits"))
     }
 
-    /// Reads an integer that must fit in 32 bits.
+    /// Reads an integer that [`put`] wrote; an error if it does not fit in 32 bits.
     pub(crate) fn u32(&mut self) -> Result<u32, PayloadError> {
         let value = self.u64()?;
         u32::try_from(value).map_err(|_| self.payload_error("number above 32 bits"))
     }
 
-    /// Reads a count of items of at least `item_bytes` bytes each, all of which must follow.
+    /// Reads a count of items of at least `item_bytes` bytes each; an error if fewer bytes are left
+    /// than these items need.
     pub(crate) fn count(&mut self, item_bytes: usize) -> Result<usize, PayloadError> {
         let count = self.u64()?;
         match usize::try_from(count) {
@@ -177,14 +179,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads what [`put_delta`] wrote and adds it to `from`.
+    /// Reads a difference that [`put_delta`] wrote and returns `from` plus the difference.
     pub(crate) fn delta(&mut self, from: u64) -> Result<u64, PayloadError> {
         let folded = self.u64()?;
         let delta = (folded >> 1) as i64 ^ -((folded & 1) as i64);
         Ok(from.wrapping_add(delta as u64))
     }
 
-    /// Reads what [`put_size`] wrote.
+    /// Reads a size in bytes that [`put_size`] wrote.
     pub(crate) fn size(&mut self) -> Result<u64, PayloadError> {
         let start = self.position;
         let first = self.byte()?;
@@ -201,7 +203,7 @@ impl<'a> Reader<'a> {
         if rest >> 58 != 0 { Err(self.payload_error("size above 64 bits")) } else { Ok(rest << 6 | low) }
     }
 
-    /// Reads `length` bytes as UTF-8 text.
+    /// Reads `length` bytes as text; an error if they are not UTF-8.
     pub(crate) fn text(&mut self, length: u64) -> Result<&'a str, PayloadError> {
         let start = self.position;
         let bytes = self.bytes(length)?;
@@ -211,7 +213,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Checks that all bytes were read.
+    /// Returns an error unless all bytes were read.
     pub(crate) fn end(&self) -> Result<(), PayloadError> {
         if self.remaining() == 0 { Ok(()) } else { Err(self.payload_error("bytes after the last value")) }
     }

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use common::{Random, any_event, program};
 use proptest::prelude::*;
 use vramscope_trace::{
-    Allocation, AllocationSums, Block, DeviceId, DeviceLifetimes, Event, EventKind, EventTime, LifetimeChange,
-    LifetimeEnding, LifetimeTracker, LifetimesBuilder, MemoryState, MempoolId, PoolKey, PoolKind, SiteId, StreamId,
+    Allocation, AllocationSums, Block, DeviceId, DeviceLifetimes, Encoder, Event, EventKind, EventTime, LifetimeChange,
+    LifetimeEnding, LifetimeSummary, LifetimeTracker, Lifetimes, LifetimesBuilder, MemoryState, MempoolId, PoolKey,
+    PoolKind, Recording, RecordingInfo, Sink, SiteId, StreamId, lifetime_summaries,
 };
 
 const DEVICE: DeviceId = DeviceId(1);
@@ -351,6 +352,66 @@ fn lifetime_has_start_free_request_and_completion() {
     );
     assert!(!one.is_active_at(1) && one.is_allocated_at(2) && !one.is_allocated_at(3));
     assert!(one.is_active_at(4) && !one.is_active_at(5));
+}
+
+#[test]
+fn summary_has_the_number_and_the_median_lifetime() {
+    let free = |address| EventKind::FreeRequested { address, site: SiteId(0) };
+    let completed = |address| EventKind::FreeCompleted { address, site: SiteId(0) };
+    // The event with index i is at i² ns.
+    let check = |kinds: &[EventKind], allocations: u64, median_ns: Option<u64>| {
+        let events: Vec<Event> = kinds.iter().map(|&kind| Event { device: DEVICE, time_ns: 0, kind }).collect();
+        let lifetimes = build(&MemoryState::default(), &events);
+        let summary = lifetimes.device(DEVICE).expect("the device has events").summary(|event| event * event);
+        assert_eq!(summary, LifetimeSummary { allocations, median_ns }, "{kinds:?}");
+    };
+    let (a, b, c) = (512, 1024, 2048);
+    check(&[free(a)], 0, None);
+    check(&[allocated(a, 512)], 1, None);
+    check(&[allocated(a, 512), free(a)], 1, Some(1));
+    // The program is done with it at the free request, not at the completion.
+    check(&[allocated(a, 512), free(a), completed(a)], 1, Some(1));
+    // Half of an even number: the shorter one.
+    check(&[allocated(a, 512), completed(a), allocated(b, 512), completed(b)], 2, Some(1));
+    check(&[allocated(a, 512), allocated(b, 512), completed(b)], 2, Some(3));
+    check(&[allocated(a, 512), allocated(b, 512), allocated(c, 512), completed(b)], 3, None);
+    check(&[allocated(a, 512), allocated(b, 512), allocated(c, 512), completed(b), completed(a)], 3, Some(16));
+    // The end of the first is not recorded.
+    check(&[allocated(a, 512), allocated(a, 512)], 2, None);
+}
+
+/// A recording with a gap gives the lifetimes of its events and full states.
+#[test]
+fn lifetimes_of_a_recording_are_those_of_its_events() {
+    let events = program(20_000, 7);
+    let lost = 9_000..9_500;
+    let mut encoder = Encoder::new(&RecordingInfo::default());
+    let (mut state, mut builder) = (MemoryState::default(), LifetimesBuilder::new());
+    for (index, event) in events.iter().enumerate() {
+        if index == lost.end {
+            encoder.skip_to(state.event());
+            encoder.full_state(&state);
+            builder.full_state(&state);
+        }
+        if !lost.contains(&index) {
+            encoder.event(event);
+            builder.event(state.event(), event);
+        }
+        state.apply(event);
+    }
+    encoder.flush();
+    let mut recording = Recording::new();
+    encoder.take_output().iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a valid recording"));
+    let actual = Lifetimes::from_recording(&recording).expect("the recording can be read");
+    let summaries = lifetime_summaries(&recording).expect("the recording can be read");
+    let known = |index: usize| if lost.contains(&index) { lost.start - 1 } else { index };
+    let time_ns = |index: u64| events[known(index as usize)].time_ns;
+    for (id, expected) in builder.finish().devices() {
+        let actual = actual.device(id).expect("the device has events");
+        assert_eq!(sorted(actual.iter()), sorted(expected.iter()));
+        assert_eq!(summaries[&id], expected.summary(time_ns));
+        assert!(summaries[&id].allocations > 1_000 && summaries[&id].median_ns > Some(0), "{summaries:?}");
+    }
 }
 
 #[test]

@@ -11,8 +11,8 @@ use common::Random;
 use program::{ProgramShape, program};
 use proptest::prelude::*;
 use vramscope_trace::{
-    Annotation, AnnotationStage, DeviceId, DeviceInfo, Encoder, Event, EventKind, IncidentKind, Interner, MemoryState,
-    Recording, RecordingInfo, RecordingOpener, Replay, Sink, Site, StringId,
+    Annotation, AnnotationStage, DeviceId, DeviceInfo, Encoder, Event, EventKind, FORMAT_VERSION, IncidentKind,
+    Interner, MAGIC, MemoryState, Recording, RecordingInfo, RecordingOpener, Replay, Sink, Site, StringId,
 };
 
 /// Encodes `events` with some definitions and annotations, in chunks of at most `flush_every`
@@ -203,6 +203,22 @@ fn index_of_another_recording_is_rejected() {
     let mut recording = recording;
     let error = recording.supply(events_at as u64, &changed[events_at..events_at + 60]).unwrap_err();
     assert_eq!(error.offset, events_at as u64);
+}
+
+/// The index does not hide that another version of the format wrote the recording.
+#[test]
+fn other_format_version_is_rejected_despite_an_index() {
+    let shape = ProgramShape { devices: 1, inconsistent_per_1000: 0, expandable: false, live: 10 };
+    let mut indexed = with_index(&encode(&program(1000, 7, &shape), 100));
+    assert!(by_index(&indexed).is_some());
+    let newer = FORMAT_VERSION + 1;
+    indexed[MAGIC.len()..MAGIC.len() + 2].copy_from_slice(&newer.to_le_bytes());
+    assert!(by_index(&indexed).is_none());
+    let sequential = Recording::new().push(&indexed).unwrap_err();
+    let opened = Recording::open(Arc::new(indexed.clone()), indexed.len() as u64, |_, _| {}).unwrap_err();
+    assert_eq!(opened, sequential);
+    let message = format!("recording format version {newer}, but this vramscope reads version {FORMAT_VERSION}");
+    assert!(opened.to_string().starts_with(&format!("at byte 8: {message}")), "{opened}");
 }
 
 #[test]

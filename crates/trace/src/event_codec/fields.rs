@@ -3,7 +3,8 @@
 use crate::event::{AnnotationStage, DeviceId, MempoolId, PoolKey, PoolKind};
 use crate::varint::{self, PayloadError, Reader};
 
-/// Appends a pool: one byte of flags, then the private pool's id if it has one.
+/// Appends a pool's key: one byte with its size class and whether it is private, then the private
+/// pool's id if it is.
 pub(crate) fn put_pool(out: &mut Vec<u8>, pool: PoolKey) {
     let private = pool.owner != MempoolId::default();
     out.push(u8::from(pool.kind == PoolKind::Large) | u8::from(private) << 1);
@@ -13,7 +14,7 @@ pub(crate) fn put_pool(out: &mut Vec<u8>, pool: PoolKey) {
     }
 }
 
-/// Reads what [`put_pool`] wrote.
+/// Reads the pool's key that [`put_pool`] wrote.
 pub(crate) fn read_pool(reader: &mut Reader<'_>) -> Result<PoolKey, PayloadError> {
     let bits = reader.byte()?;
     if bits > 3 {
@@ -33,7 +34,8 @@ pub(crate) const fn stage_code(stage: AnnotationStage) -> u8 {
     }
 }
 
-/// Reads a byte that [`stage_code`] returned; an error if it is unknown.
+/// Reads the stage of a mark or annotation that [`stage_code`] encoded; an error if the byte is
+/// unknown.
 pub(crate) fn read_stage(reader: &mut Reader<'_>) -> Result<AnnotationStage, PayloadError> {
     Ok(match reader.byte()? {
         0 => AnnotationStage::Instant,
@@ -43,7 +45,7 @@ pub(crate) fn read_stage(reader: &mut Reader<'_>) -> Result<AnnotationStage, Pay
     })
 }
 
-/// Reads a device number, which must fit in 16 bits.
+/// Reads a device's number; an error if it does not fit in 16 bits.
 pub(crate) fn read_device(reader: &mut Reader<'_>) -> Result<DeviceId, PayloadError> {
     let number = reader.u64()?;
     u16::try_from(number).map(DeviceId).map_err(|_| reader.payload_error("device number above 16 bits"))

@@ -2,15 +2,16 @@
 
 use crate::event::{DeviceId, PoolKey, StreamId};
 
-/// The most events that a reader accepts in one chunk.
+/// The most events that a reader accepts in one chunk; more is an error.
 pub(super) const MAX_EVENTS: u32 = 1 << 16;
-/// The most decompressed bytes that a reader accepts in the columns of one chunk of events.
+/// The most decompressed bytes that a reader accepts in the columns of one chunk of events; more is
+/// an error.
 pub(super) const MAX_COLUMNS_LEN: usize = 4 << 20;
 
-/// Flag: the time of some event is before that of the event that precedes it, so time differences
-/// are zigzag-encoded.
+/// Flag of a chunk of events: some event has an earlier time than the event before it. Time
+/// differences are then signed (zigzag-encoded).
 pub(super) const TIME_GOES_BACK: u8 = 1;
-/// Flag: no event of the chunk contradicts the memory state before it.
+/// Flag of a chunk of events: no event contradicts the memory state before it.
 pub(super) const CONSISTENT: u8 = 2;
 
 /// Number of columns of a chunk of events.
@@ -18,50 +19,60 @@ pub(super) const COLUMNS: usize = 12;
 
 /// Codes of the operations.
 pub(super) mod operation {
-    /// A block was allocated.
+    /// Code of an operation of a chunk of events: a block was allocated.
     pub(crate) const ALLOCATED: u8 = 0;
-    /// A free was requested and completed by two consecutive events.
+    /// Code of an operation of a chunk of events: a free was requested and completed by two
+    /// consecutive events.
     pub(crate) const FREED: u8 = 1;
-    /// A free was requested; its completion is another operation.
+    /// Code of an operation of a chunk of events: a free was requested; its completion is another
+    /// operation.
     pub(crate) const FREE_REQUESTED: u8 = 2;
-    /// A free that an earlier operation requested was completed.
+    /// Code of an operation of a chunk of events: a free that an earlier operation requested was
+    /// completed.
     pub(crate) const FREE_COMPLETED: u8 = 3;
-    /// Any other event; its fields are in [`OTHER_EVENTS`](super::column::OTHER_EVENTS).
+    /// Code of an operation of a chunk of events: any other event; its fields are in
+    /// [`OTHER_EVENTS`](super::column::OTHER_EVENTS).
     pub(crate) const OTHER: u8 = 4;
 }
 
 /// Ids of the columns.
 pub(super) mod column {
-    /// Per operation: its code, one byte.
+    /// Column id in a chunk of events. Per operation: its code, one byte.
     pub(crate) const OPERATIONS: u8 = 0;
-    /// Per operation: time since the previous event, in time units.
+    /// Column id in a chunk of events. Per operation: time since the previous event, in the unit
+    /// that the chunk begins with.
     pub(crate) const TIMES: u8 = 1;
-    /// Per `FREED`: time from the free request to its completion, in time units.
+    /// Column id in a chunk of events. Per `FREED`: time from the free request to its completion,
+    /// in the unit that the chunk begins with.
     pub(crate) const COMPLETION_DELAYS: u8 = 2;
-    /// Per allocation: the number (from 0) of its shape in [`SHAPE_TABLE`].
+    /// Column id in a chunk of events. Per allocation: the number (from 0) of its shape in
+    /// [`SHAPE_TABLE`].
     pub(crate) const SHAPES: u8 = 3;
-    /// Per allocation: how many candidates ago its address became a candidate (from 1); 0 if it is
-    /// not one of the last 255 candidates.
+    /// Column id in a chunk of events. Per allocation: how many candidates ago its address became a
+    /// candidate (from 1); 0 if it is not one of the last 255 candidates.
     pub(crate) const ADDRESS_CANDIDATES: u8 = 4;
-    /// Per allocation without a candidate: its address, as the difference to the previous value.
+    /// Column id in a chunk of events. Per allocation without a candidate: its address, as the
+    /// difference to the previous value.
     pub(crate) const ADDRESSES: u8 = 5;
-    /// Per allocation: the number of its site.
+    /// Column id in a chunk of events. Per allocation: the number of its site.
     pub(crate) const SITES: u8 = 6;
-    /// Per free: how many allocations ago the block was allocated (from 1); 0 if it was not
-    /// allocated in this chunk.
+    /// Column id in a chunk of events. Per free: how many allocations ago the block was allocated
+    /// (from 1); 0 if it was not allocated in this chunk.
     pub(crate) const ALLOCATION_AGES: u8 = 7;
-    /// Per free of a block from before the chunk: its device, and its address as the difference to
-    /// the previous value.
+    /// Column id in a chunk of events. Per free of a block from before the chunk: its device, and
+    /// its address as the difference to the previous value.
     pub(crate) const OLDER_BLOCKS: u8 = 8;
-    /// Per free: the number of its site.
+    /// Column id in a chunk of events. Per free: the number of its site.
     pub(crate) const FREE_SITES: u8 = 9;
-    /// The table of shapes: device, stream, pool, requested size, size − requested size.
+    /// Column id in a chunk of events. The table of shapes: device, stream, pool, requested size,
+    /// size − requested size.
     pub(crate) const SHAPE_TABLE: u8 = 10;
-    /// All fields of all other events.
+    /// Column id in a chunk of events. All fields of all other events.
     pub(crate) const OTHER_EVENTS: u8 = 11;
 }
 
-/// The fields that many allocations of a chunk share: everything but time, address and site.
+/// The fields that many allocations of a chunk have in common, stored once in a table: everything
+/// but time, address and site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct AllocationShape {
     pub(super) device: DeviceId,
@@ -72,7 +83,7 @@ pub(super) struct AllocationShape {
 }
 
 /// The last 255 likely addresses of the next allocation: ends of allocated blocks, and addresses of
-/// freed ones.
+/// freed blocks. An allocation at one of them stores one byte instead of an address.
 #[derive(Clone, Debug)]
 pub(super) struct AddressCandidates {
     ring: [u64; 256],
@@ -87,27 +98,28 @@ impl Default for AddressCandidates {
 }
 
 impl AddressCandidates {
-    /// Removes all candidates, for the next chunk.
+    /// Removes all candidates, because every chunk starts without candidates.
     pub(super) fn clear(&mut self) {
         self.count = 0;
     }
 
-    /// Adds the newest candidate; only the last 255 can be found.
+    /// Adds an address as the newest candidate. Only the last 255 can be found.
     #[inline]
     pub(super) fn push(&mut self, address: u64) {
         self.ring[self.count % 256] = address;
         self.count += 1;
     }
 
-    /// Returns the candidate added `ago` candidates ago, 1 for the newest; `None` if fewer were
-    /// added.
+    /// Returns the candidate that was added `ago` candidates ago (1 is the newest); `None` if fewer
+    /// were added.
     #[inline]
     pub(super) fn get(&self, ago: u8) -> Option<u64> {
         let index = self.count.checked_sub(usize::from(ago))?;
         Some(self.ring[index % 256])
     }
 
-    /// Returns how many candidates ago `address` was added; 0 if not among the last 255.
+    /// Returns how many candidates ago `address` was last added (1 is the newest); 0 if it is not
+    /// among the last 255.
     #[inline]
     pub(super) fn find(&self, address: u64) -> u8 {
         let newest = self.count % 256;

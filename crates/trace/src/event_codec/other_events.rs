@@ -5,24 +5,25 @@ use crate::event::{DeviceId, Event, EventKind, StreamId};
 use crate::site::{SiteId, StringId};
 use crate::varint::{self, PayloadError, Reader};
 
-/// Code of [`EventKind::SegmentAllocated`].
+/// The byte that a recording stores for [`EventKind::SegmentAllocated`].
 const SEGMENT_ALLOCATED: u8 = 0;
-/// Code of [`EventKind::SegmentMapped`].
+/// The byte that a recording stores for [`EventKind::SegmentMapped`].
 const SEGMENT_MAPPED: u8 = 1;
-/// Code of [`EventKind::SegmentFreed`].
+/// The byte that a recording stores for [`EventKind::SegmentFreed`].
 const SEGMENT_FREED: u8 = 2;
-/// Code of [`EventKind::SegmentUnmapped`].
+/// The byte that a recording stores for [`EventKind::SegmentUnmapped`].
 const SEGMENT_UNMAPPED: u8 = 3;
-/// Code of [`EventKind::OutOfMemory`].
+/// The byte that a recording stores for [`EventKind::OutOfMemory`].
 const OUT_OF_MEMORY: u8 = 4;
-/// Code of [`EventKind::MemorySample`].
+/// The byte that a recording stores for [`EventKind::MemorySample`].
 const MEMORY_SAMPLE: u8 = 5;
-/// Code of [`EventKind::Mark`].
+/// The byte that a recording stores for [`EventKind::Mark`].
 const MARK: u8 = 6;
-/// Code of [`EventKind::Gap`].
+/// The byte that a recording stores for [`EventKind::Gap`].
 const GAP: u8 = 7;
 
-/// Appends an event: its kind, its device and the fields of its kind.
+/// Appends an event that is neither an allocation nor a free: its kind, its device and the fields
+/// of its kind.
 ///
 /// A segment's address is written as the difference to `last_address`, which is updated.
 pub(super) fn put_event(out: &mut Vec<u8>, last_address: &mut u64, event: &Event) {
@@ -81,7 +82,7 @@ pub(super) fn put_event(out: &mut Vec<u8>, last_address: &mut u64, event: &Event
 }
 
 /// Appends the fields that all segment events have. The address is written as the difference to
-/// `last_address`, which is updated.
+/// `last_address`, which becomes `address`.
 fn put_segment(out: &mut Vec<u8>, last_address: &mut u64, address: u64, size: u64, site: SiteId) {
     varint::put_delta(out, *last_address, address);
     *last_address = address;
@@ -89,7 +90,8 @@ fn put_segment(out: &mut Vec<u8>, last_address: &mut u64, address: u64, size: u6
     varint::put(out, u64::from(site.0));
 }
 
-/// Reads what [`put_event`] wrote, and updates `last_address` as it did.
+/// Reads the event that [`put_event`] wrote. `last_address` is the address of the previous segment
+/// event of the chunk, and is updated.
 pub(super) fn read_event(
     reader: &mut Reader<'_>,
     last_address: &mut u64,

@@ -12,7 +12,8 @@ use crate::event::{AllocatedBlock, DeviceId, Event, EventKind, StreamId};
 use crate::site::SiteId;
 use crate::varint::{PayloadError, Reader};
 
-/// One or two events of a chunk.
+/// An entry of a chunk of events: one event, or a free's request and completion that follow each
+/// other.
 ///
 /// `allocation` of a free is the index (from 0) of the chunk's allocation that made the block;
 /// `None` if the block is older than the chunk.
@@ -50,13 +51,14 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Returns the number of events: 2 for a free that is requested and completed at once, else 1.
+    /// Returns the number of the operation's events: 2 for a free that is requested and completed
+    /// at once, else 1.
     #[inline]
     pub(crate) fn event_count(&self) -> u64 {
         if matches!(self, Self::Freed { .. }) { 2 } else { 1 }
     }
 
-    /// Calls `each` with every event.
+    /// Calls `each` with each of the operation's one or two events, in order.
     #[inline]
     pub(crate) fn for_each_event(&self, mut each: impl FnMut(Event)) {
         match *self {
@@ -80,7 +82,7 @@ impl Operation {
     }
 }
 
-/// A chunk's events as decompressed columns, not decoded yet.
+/// The events of a chunk as decompressed columns that are not decoded yet.
 #[derive(Clone, Debug)]
 pub(crate) struct EventColumns {
     start_ns: u64,
@@ -92,7 +94,8 @@ pub(crate) struct EventColumns {
 }
 
 impl EventColumns {
-    /// Reads the payload of a chunk that should hold `event_count` events.
+    /// Reads the payload of a chunk of events, whose header says that it has `event_count` events.
+    /// Returns an error if that is above [`MAX_EVENTS`] or the columns are damaged.
     pub(crate) fn read(
         mut reader: Reader<'_>,
         event_count: u32,
@@ -111,19 +114,19 @@ impl EventColumns {
         Ok(Self { start_ns, unit, time_goes_back, is_consistent, event_count, columns })
     }
 
-    /// Returns true if the writer marked the events as consistent: none contradicts the memory
-    /// state before it.
+    /// Returns true if the writer marked the events as consistent: no event contradicts the memory
+    /// state before it. If false, some may.
     pub(crate) fn is_consistent(&self) -> bool {
         self.is_consistent
     }
 
-    /// Returns a reader that starts at the first event.
+    /// Returns a reader that starts at the first operation of the chunk.
     pub(crate) fn operations(&self) -> Result<EventReader<'_>, PayloadError> {
         EventReader::new(self)
     }
 }
 
-/// Decodes the operations of a chunk in order.
+/// Decodes the operations of one chunk of events in order.
 pub(crate) struct EventReader<'a> {
     unit: u64,
     time_goes_back: bool,
@@ -178,7 +181,7 @@ impl<'a> EventReader<'a> {
         })
     }
 
-    /// Returns the next operation, or `None` after the last.
+    /// Returns the next operation of the chunk, or `None` after the last.
     #[inline(always)]
     pub(crate) fn next_operation(&mut self) -> Result<Option<Operation>, PayloadError> {
         if self.events_left == 0 {
@@ -270,7 +273,7 @@ impl<'a> EventReader<'a> {
         Ok(Operation::Other(Event { device, time_ns, kind }))
     }
 
-    /// Checks that every column was read to its end.
+    /// Returns an error unless every column of the chunk was read to its end.
     #[cold]
     fn end(&self) -> Result<(), PayloadError> {
         let columns = [
@@ -290,18 +293,18 @@ impl<'a> EventReader<'a> {
     }
 }
 
-/// The error for a chunk with more events than its header says.
+/// The error for a chunk that has more events than its header says.
 const TOO_MANY_EVENTS: PayloadError = PayloadError { position: 0, reason: "more events than the chunk's header says" };
 
 /// Returns the time of the next event in nanoseconds: `before_ns` plus the next value of `units`,
-/// in steps of `unit` nanoseconds. With `time_goes_back`, values are signed.
+/// which counts steps of `unit` nanoseconds. Values are signed if `time_goes_back` is true.
 #[inline(always)]
 fn next_time(before_ns: u64, unit: u64, time_goes_back: bool, units: &mut Reader<'_>) -> Result<u64, PayloadError> {
     let units = if time_goes_back { units.delta(0)? } else { units.u64()? };
     Ok(before_ns.wrapping_add(units.wrapping_mul(unit)))
 }
 
-/// Reads the table of allocation shapes.
+/// Reads the table of allocation shapes of a chunk of events.
 fn read_shapes(mut reader: Reader<'_>) -> Result<Vec<AllocationShape>, PayloadError> {
     let mut shapes = Vec::new();
     while reader.remaining() > 0 {

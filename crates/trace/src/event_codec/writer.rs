@@ -11,7 +11,7 @@ use crate::event::{DeviceId, Event, EventKind};
 use crate::site::SiteId;
 use crate::varint::{self, gcd};
 
-/// A free that the previous event requested; if the next event completes it, the two become one
+/// A free that the previous event requested; if the next event completes it, both events become one
 /// operation.
 #[derive(Clone, Copy, Debug)]
 struct RequestedFree {
@@ -20,7 +20,7 @@ struct RequestedFree {
     site: SiteId,
 }
 
-/// Collects the events of a chunk in columns.
+/// Collects the events of a chunk in columns, until [`finish`](Self::finish) writes them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EventWriter {
     columns: ColumnsWriter<COLUMNS>,
@@ -47,7 +47,7 @@ impl EventWriter {
         self.count
     }
 
-    /// Adds the next event.
+    /// Adds the next event of the chunk.
     ///
     /// For a free, `allocation_offset` is the index in this chunk of the event that allocated the
     /// block; `None` if the block is older than the chunk.
@@ -98,7 +98,8 @@ impl EventWriter {
         self.columns.column(column::OPERATIONS).push(operation);
     }
 
-    /// Appends the number of an allocation's shape, adding the shape to the table if it is new.
+    /// Appends the number of an allocation's shape, after adding the shape to the chunk's table if
+    /// it is new.
     fn put_shape(&mut self, shape: AllocationShape) {
         let number = match self.last_shape {
             Some((last, number)) if last == shape => number,
@@ -135,7 +136,8 @@ impl EventWriter {
         varint::put(self.columns.column(column::FREE_SITES), u64::from(site.0));
     }
 
-    /// Appends the payload and clears the writer. `is_consistent` marks the events as consistent.
+    /// Appends the payload of the chunk to `out` and clears the writer. `is_consistent` is true if
+    /// no event contradicts the memory state before it.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>, is_consistent: bool, compressor: &mut Compressor) {
         let start = self.times_ns.first().copied().unwrap_or(0);
         let mut unit = 0;
@@ -192,7 +194,7 @@ impl EventWriter {
     }
 }
 
-/// Appends one row of the table of allocation shapes.
+/// Appends one row of a chunk's table of allocation shapes.
 fn put_shape(out: &mut Vec<u8>, shape: &AllocationShape) {
     varint::put(out, u64::from(shape.device.0));
     varint::put(out, shape.stream.0);

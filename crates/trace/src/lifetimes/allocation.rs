@@ -60,13 +60,15 @@ impl Allocation {
         self.active_until.filter(|_| self.end_observed).map(|moment| moment.saturating_sub(1))
     }
 
-    /// Returns true if it is active at a moment: allocated or pending free.
+    /// Returns true if the block is active at a moment: allocated or pending free. False before its
+    /// allocation and once the free is completed.
     #[must_use]
     pub fn is_active_at(&self, moment: u64) -> bool {
         self.first_moment <= moment && self.active_until.is_none_or(|until| until > moment)
     }
 
-    /// Returns true if it is allocated at a moment: the program has not freed it.
+    /// Returns true if the block is allocated at a moment: allocated by then, and not freed by the
+    /// program.
     #[must_use]
     pub fn is_allocated_at(&self, moment: u64) -> bool {
         self.first_moment <= moment && self.allocated_until.is_none_or(|until| until > moment)

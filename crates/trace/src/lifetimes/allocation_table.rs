@@ -24,33 +24,45 @@ use super::dictionary::{CoarseHash, Dictionary};
 use crate::event::{PoolKey, StreamId};
 use crate::site::SiteId;
 
-/// The most rows of a group. A row number is group × this + index in the group.
+/// The most rows in a group of an [`AllocationTable`]. The number of a row is its group's index ×
+/// this + the row's index in the group.
 pub(super) const GROUP_ROWS: usize = 1024;
-/// The most groups, so that row numbers are below `u32::MAX`.
+/// The most groups in an [`AllocationTable`], so that row numbers are below `u32::MAX`. Allocations
+/// beyond are counted but not stored.
 const MAX_GROUPS: usize = (u32::MAX as usize) / GROUP_ROWS;
 
-/// Most addresses and sizes are multiples of this: RMM aligns to 256 bytes, PyTorch to 512.
+/// Bytes in a unit of the columns `address` and `size`. Most addresses and sizes are multiples: RMM
+/// aligns to 256 bytes, PyTorch to 512.
 const UNIT: u64 = 256;
-/// Base-2 logarithm of the bytes in a region, the range of the address column.
+/// Base-2 logarithm of the size of a region, 1 TiB. The column `address` holds the address within a
+/// region.
 const REGION_BITS: u32 = 40;
-/// The region of addresses that are not multiples of `UNIT`; the address column holds their index
-/// in `unaligned_addresses`.
+/// Region number of addresses that are not multiples of [`UNIT`]; the column `address` then holds
+/// an index in `AllocationTable::unaligned_addresses`.
 const UNALIGNED: u32 = u32::MAX;
 
-/// Special values of the column "allocated for".
+/// Value of the column `allocated_for`: the program has not freed the allocation.
 const NOT_FREED: u32 = u32::MAX;
+/// Value of the column `allocated_for`: the number of moments does not fit and is in
+/// `AllocationTable::long_allocated`.
 const TOO_LONG: u32 = u32::MAX - 1;
-/// Special values of the column "pending for".
+/// Value of the column `pending_for`: no free of the allocation was completed.
 const NOT_COMPLETED: u16 = u16::MAX;
+/// Value of the column `pending_for`: the number of moments does not fit and is in
+/// `AllocationTable::long_pending`.
 const PENDING_TOO_LONG: u16 = u16::MAX - 1;
-/// Ended when it stopped being allocated, but the free was not recorded.
+/// Value of the column `pending_for`: the allocation's block was found missing, without an event
+/// that completed the free, when it stopped being allocated.
 const END_UNOBSERVED: u16 = u16::MAX - 2;
 
-/// Special values of the column "rounding".
+/// Value of the column `rounding`: the column `size` holds a number in `AllocationTable::sizes`,
+/// which has the size and the requested size.
 const IN_DICTIONARY: u16 = u16::MAX;
+/// Value of the column `rounding`: the column `size` is in bytes, and the requested size equals it.
 const IN_BYTES: u16 = u16::MAX - 1;
 
-/// Values that many allocations share.
+/// The site, stream, pool and address region of an allocation, stored once for all allocations that
+/// have them in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Origin {
     site: SiteId,
@@ -68,7 +80,7 @@ impl CoarseHash for Origin {
     }
 }
 
-/// A size and requested size that do not fit in the columns.
+/// A size and a requested size, in bytes, that do not fit in the columns of an [`AllocationTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SizePair {
     size: u64,
@@ -82,7 +94,7 @@ impl CoarseHash for SizePair {
     }
 }
 
-/// Up to 1,024 consecutive rows.
+/// Up to 1,024 consecutive rows of an [`AllocationTable`], stored as columns.
 #[derive(Clone, Debug)]
 pub(super) struct RowGroup {
     /// The first moment of the first row.
@@ -113,30 +125,36 @@ impl RowGroup {
         }
     }
 
+    /// Returns the number of rows in the group.
     pub(super) fn len(&self) -> usize {
         self.first_moment.len()
     }
 
+    /// Returns true if the rows come from a full state, without a recorded allocating event; false
+    /// if they come from events.
     pub(super) fn start_unobserved(&self) -> bool {
         self.start_unobserved
     }
 
-    /// Returns the first moment of the first row.
+    /// Returns the first moment of the group's first row; no row of the group starts earlier.
     pub(super) fn base(&self) -> u64 {
         self.base
     }
 
+    /// Returns the first moment at which the allocation of row `index` (in the group) is known to
+    /// exist.
     #[inline]
     pub(super) fn first_moment(&self, index: usize) -> u64 {
         self.base + u64::from(self.first_moment[index])
     }
 
-    /// Returns the number of rows whose first moment is at most `moment`.
+    /// Returns how many rows of the group have a first moment of at most `moment`.
     pub(super) fn started_by(&self, moment: u64) -> usize {
         let Some(since) = moment.checked_sub(self.base) else { return 0 };
         self.first_moment.partition_point(|&first| u64::from(first) <= since)
     }
 
+    /// Frees the columns' spare memory once no row will be added.
     fn shrink(&mut self) {
         self.first_moment.shrink_to_fit();
         self.allocated_for.shrink_to_fit();
@@ -147,6 +165,7 @@ impl RowGroup {
         self.origin.shrink_to_fit();
     }
 
+    /// Returns the memory that the group occupies, in bytes.
     fn size_in_memory(&self) -> usize {
         let wide = [&self.allocated_for, &self.address, &self.size, &self.origin].map(Vec::capacity);
         let narrow = [&self.first_moment, &self.pending_for, &self.rounding].map(Vec::capacity);
@@ -154,14 +173,14 @@ impl RowGroup {
     }
 }
 
-/// A completion that does not fit in the column "pending for".
+/// When a free was completed, if that does not fit in the column `pending_for`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LateCompletion {
     pending_for: u64,
     end_unobserved: bool,
 }
 
-/// All rows of a device, in the order of their first moments.
+/// A table with a row for each allocation of a device, in the order of their first moments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AllocationTable {
     groups: Vec<RowGroup>,
@@ -175,7 +194,7 @@ pub(super) struct AllocationTable {
     long_pending: HashMap<u32, LateCompletion>,
 }
 
-/// The values of a new row.
+/// The values of a row to add to an [`AllocationTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NewRow {
     pub(super) first_moment: u64,
@@ -190,17 +209,18 @@ pub(super) struct NewRow {
 }
 
 impl AllocationTable {
-    /// Returns the number of rows.
+    /// Returns the number of rows in the table.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
+    /// Returns the groups of rows, in order.
     pub(super) fn groups(&self) -> &[RowGroup] {
         &self.groups
     }
 
-    /// Adds a row and returns its number, or `None` if row numbers are exhausted. First moments
-    /// must not decrease.
+    /// Adds a row and returns its number, or `None` if all row numbers are used. First moments must
+    /// not decrease.
     #[inline]
     pub(super) fn push(&mut self, new: NewRow) -> Option<u32> {
         let fits = self.groups.last().is_some_and(|group| {
@@ -233,6 +253,9 @@ impl AllocationTable {
         Some((group_index * GROUP_ROWS + group.len() - 1) as u32)
     }
 
+    /// Adds an empty group whose rows have first moments from `base` on; `None` if there are
+    /// [`MAX_GROUPS`] groups. `start_unobserved` is true for rows without a recorded allocating
+    /// event.
     #[inline(never)]
     fn begin_group(&mut self, base: u64, start_unobserved: bool) -> Option<()> {
         if self.groups.len() == MAX_GROUPS {
@@ -245,7 +268,8 @@ impl AllocationTable {
         Some(())
     }
 
-    /// Returns the values of the columns "size" and "rounding".
+    /// Returns the values of the columns `size` and `rounding` for a size and a requested size in
+    /// bytes.
     #[inline]
     fn encode_sizes(&mut self, size: u64, requested: u64) -> (u32, u16) {
         let units = size / UNIT;
@@ -262,7 +286,7 @@ impl AllocationTable {
         }
     }
 
-    /// Returns the size and the requested size of a row.
+    /// Returns the size and the requested size, in bytes, of the row at `index` in `group`.
     #[inline]
     pub(super) fn sizes(&self, group: &RowGroup, index: usize) -> (u64, u64) {
         let size = group.size[index];
@@ -279,7 +303,7 @@ impl AllocationTable {
         }
     }
 
-    /// Returns the address of a row.
+    /// Returns the address of the block of the row at `index` in `group`.
     #[inline]
     pub(super) fn address(&self, group: &RowGroup, index: usize) -> u64 {
         let address = group.address[index];
@@ -289,7 +313,8 @@ impl AllocationTable {
         }
     }
 
-    /// Returns the first moment after the program freed it; `None` if that is after the end.
+    /// Returns the first moment after the program freed the allocation; `None` if it was not freed
+    /// by the end. The row is at `index` in `group`, which has index `group_index`.
     #[inline]
     pub(super) fn allocated_until(&self, group_index: usize, group: &RowGroup, index: usize) -> Option<u64> {
         let allocated_for = match group.allocated_for[index] {
@@ -300,7 +325,8 @@ impl AllocationTable {
         Some(group.first_moment(index) + allocated_for)
     }
 
-    /// Returns the first moment at which it is no longer active; `None` if that is after the end.
+    /// Returns the first moment at which the block is no longer active; `None` if it is active at
+    /// the end. The row is at `index` in `group`, which has index `group_index`.
     #[inline]
     pub(super) fn active_until(&self, group_index: usize, group: &RowGroup, index: usize) -> Option<u64> {
         let allocated_until = self.allocated_until(group_index, group, index)?;
@@ -314,7 +340,7 @@ impl AllocationTable {
         }
     }
 
-    /// Returns the allocation of a row.
+    /// Returns the allocation whose row is at `index` in the group with index `group_index`.
     pub(super) fn get(&self, group_index: usize, index: usize) -> Allocation {
         let group = &self.groups[group_index];
         let (size, requested) = self.sizes(group, index);
@@ -340,12 +366,14 @@ impl AllocationTable {
         }
     }
 
-    /// Returns the position (group, index) of a row.
+    /// Returns the position of the row with number `row`: the index of its group, and its index in
+    /// that group.
     pub(super) fn position(row: u32) -> (usize, usize) {
         (row as usize / GROUP_ROWS, row as usize % GROUP_ROWS)
     }
 
-    /// Sets the moment at which the program freed a row; does nothing if it is set.
+    /// Sets `moment` as the first after the program freed the allocation of a row; does nothing if
+    /// that is set.
     #[inline]
     pub(super) fn free(&mut self, row: u32, moment: u64) {
         let (group_index, index) = Self::position(row);
@@ -362,8 +390,8 @@ impl AllocationTable {
         };
     }
 
-    /// Sets the moment at which a row ends, and that of the free if it is not set. `end_unobserved`
-    /// if no event recorded the end.
+    /// Sets `moment` as the first at which the block of a row is no longer active, and as that of
+    /// the free if none is set. `end_unobserved` is true if no event recorded the end.
     #[inline]
     pub(super) fn end(&mut self, row: u32, moment: u64, end_unobserved: bool) {
         let (group_index, index) = Self::position(row);
@@ -384,7 +412,7 @@ impl AllocationTable {
         };
     }
 
-    /// Frees what only adding rows needs.
+    /// Frees the memory that only adding rows needs.
     pub(super) fn finish(&mut self) {
         if let Some(last) = self.groups.last_mut() {
             last.shrink();
@@ -395,7 +423,7 @@ impl AllocationTable {
         self.unaligned_addresses.shrink_to_fit();
     }
 
-    /// Returns the memory it occupies, in bytes, approximately.
+    /// Returns the memory that the table occupies, in bytes, approximately.
     pub(super) fn size_in_memory(&self) -> usize {
         let spare = (self.groups.capacity() - self.groups.len()) * size_of::<RowGroup>();
         let maps = self.unaligned_addresses.capacity() * 8
@@ -406,6 +434,7 @@ impl AllocationTable {
     }
 }
 
+/// Returns the number of the row at `index` in the group with index `group`.
 fn row_number(group: usize, index: usize) -> u32 {
     (group * GROUP_ROWS + index) as u32
 }

@@ -12,7 +12,7 @@ use crate::event::{DeviceId, Event};
 use crate::memory_state::MemoryState;
 use crate::segment::Block;
 
-/// Least number of rows between two stored live sets.
+/// Least number of new allocations between two stored sets of active allocations ([`LiveSets`]).
 const LIVE_SET_ROWS: usize = 4096;
 
 /// Builds [`Lifetimes`] from the events of a recording in order, at 20 million events a second and
@@ -26,7 +26,7 @@ pub struct LifetimesBuilder {
     devices: DeviceTrackers<IndexedAllocations>,
 }
 
-/// All allocations of one device, and which of them are open.
+/// All allocations of one device, and which of them have not ended (are open).
 #[derive(Clone, Debug, Default)]
 struct IndexedAllocations {
     rows: AllocationTable,
@@ -44,7 +44,7 @@ impl LifetimesBuilder {
         Self::default()
     }
 
-    /// Adds the event with index `index` (from 0). Indexes must not decrease.
+    /// Adds the event with index `index` (from 0) in the recording. Indexes must not decrease.
     #[inline]
     pub fn event(&mut self, index: u64, event: &Event) {
         let time = EventTime { event: index, time_ns: event.time_ns };
@@ -61,7 +61,7 @@ impl LifetimesBuilder {
         let Ok(()) = self.devices.full_state(state, Evidence::State, &mut ());
     }
 
-    /// Returns all lifetimes.
+    /// Returns the lifetimes of all allocations added, by device.
     #[must_use]
     pub fn finish(self) -> Lifetimes {
         let devices = self.devices.into_devices().map(|(id, device)| {
@@ -76,7 +76,7 @@ impl LifetimesBuilder {
 }
 
 impl IndexedAllocations {
-    /// Returns the moment of a change, which is never before that of an earlier change.
+    /// Returns the moment of the change `at`, but never an earlier one than for a previous change.
     #[inline]
     fn advance(&mut self, at: ChangeTime) -> u64 {
         self.moment = self.moment.max(at.moment);

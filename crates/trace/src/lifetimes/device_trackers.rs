@@ -10,7 +10,7 @@ use crate::memory_state::MemoryState;
 use crate::segment::{Block, is_range};
 use crate::site::SiteId;
 
-/// What shows that an allocation began or ended.
+/// What shows that an allocation began or ended: its own event, or a full state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
     /// Its own event.
@@ -21,7 +21,7 @@ pub(super) enum Evidence {
     State,
 }
 
-/// The moment of a change.
+/// When an allocation began, was freed or ended, and what shows that.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChangeTime {
     /// The first moment after the change.
@@ -31,7 +31,8 @@ pub(super) struct ChangeTime {
     pub(super) evidence: Evidence,
 }
 
-/// An open allocation, for comparison with the block at its address in a full state.
+/// An allocation that has not ended (is open), for comparison with the block at its address in a
+/// full state.
 #[derive(Clone, Debug)]
 pub(super) struct OpenAllocation {
     pub(super) size: u64,
@@ -46,7 +47,8 @@ pub(super) struct OpenAllocation {
 }
 
 impl OpenAllocation {
-    /// Returns true if `block` is this allocation.
+    /// Returns true if `block`, which a full state has at the same address, is this allocation;
+    /// false if it is a later one.
     fn is_same(&self, block: &Block) -> bool {
         (self.size, self.requested, self.stream, self.pool, self.site)
             == (block.size, block.requested, block.stream, block.pool, block.site)
@@ -55,36 +57,39 @@ impl OpenAllocation {
     }
 }
 
-/// The open allocations of one device. `V` receives the changes.
+/// The allocations of one device that have not ended (are open). A visitor `V` is told when each
+/// begins and ends.
 ///
 /// The two implementations differ in what they store, and in one rule: see
 /// [`start`](Self::start).
 pub(super) trait AllocationStore<V> {
-    /// An error of `V`.
+    /// The error that the visitor `V` may return.
     type Error;
 
-    /// Returns the open allocation that begins at `address`.
+    /// Returns the open allocation that begins at exactly `address`, or `None`.
     fn open_at(&self, address: u64) -> Option<OpenAllocation>;
 
-    /// Returns the addresses of all open allocations.
+    /// Returns the addresses of all allocations that have not ended.
     fn addresses(&self) -> impl Iterator<Item = u64>;
 
-    /// Adds an allocation. Ends the one at its address, if any, as not observed.
+    /// Adds an allocation of `block` that begins at `at`. An open allocation at its address ends,
+    /// without a recorded end.
     ///
     /// A store ordered by address also ends allocations that overlap it otherwise; in a hash table
     /// they stay open until the next full state. Finding them takes a search for every allocation,
     /// and only contradictory histories have any.
     fn start(&mut self, device: DeviceId, block: &Block, at: ChangeTime, visit: &mut V) -> Result<(), Self::Error>;
 
-    /// Records that the program freed the allocation at `address`, if there is one that it has not
-    /// freed yet.
+    /// Records that the program freed the open allocation at `address` at `at`; does nothing if
+    /// there is none or it was freed before.
     fn free(&mut self, address: u64, at: ChangeTime);
 
-    /// Ends the allocation at `address`, if there is one.
+    /// Ends the open allocation at `address` at `at`; does nothing if there is none.
     fn end(&mut self, address: u64, at: ChangeTime, visit: &mut V) -> Result<(), Self::Error>;
 }
 
-/// Follows the allocations of all devices, each in a store `S`.
+/// Follows the allocations of all devices by their events; the allocations of each device are in a
+/// store `S`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceTrackers<S> {
     stores: Vec<S>,
@@ -95,7 +100,7 @@ pub(super) struct DeviceTrackers<S> {
 }
 
 impl<S> DeviceTrackers<S> {
-    /// Returns the store of a device.
+    /// Returns the store of a device, or `None` if nothing has happened on it.
     pub(super) fn device(&self, id: DeviceId) -> Option<&S> {
         Some(&self.stores[*self.by_id.get(&id)?])
     }
@@ -118,6 +123,7 @@ impl<S: Default> DeviceTrackers<S> {
         &mut self.stores[index]
     }
 
+    /// Returns the index of a device's store in `stores`, adding the store if needed.
     fn find_or_add(&mut self, id: DeviceId) -> usize {
         let next = self.stores.len();
         let index = *self.by_id.entry(id).or_insert(next);
@@ -128,7 +134,7 @@ impl<S: Default> DeviceTrackers<S> {
         index
     }
 
-    /// Applies the event at `time`.
+    /// Applies `event`, whose index and time are `time`, to the allocations of its device.
     #[inline]
     pub(super) fn event<V>(&mut self, time: EventTime, event: &Event, visit: &mut V) -> Result<(), S::Error>
     where
@@ -162,7 +168,8 @@ impl<S: Default> DeviceTrackers<S> {
         }
     }
 
-    /// Adopts a full state of all devices. A device that it lacks has no blocks.
+    /// Adopts a full state of all devices. Allocations that it lacks end and blocks that only it
+    /// has begin; a device that it lacks has no blocks.
     pub(super) fn full_state<V>(
         &mut self,
         state: &MemoryState,

@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Number of slots of the lookup cache.
+/// Number of slots in the cache of recent lookups of a [`Dictionary`].
 const CACHE_SLOTS: usize = 4096;
 
-/// A value with a fast, coarse hash.
+/// A value with a fast, coarse hash, to be looked up in a [`Dictionary`].
 pub(super) trait CoarseHash: Copy + Eq + Hash {
     /// Returns bits that mostly differ for different values; the high bits are used.
     fn coarse_hash(&self) -> u64;
 }
 
-/// Distinct values, numbered from 0 in the order of their first use.
+/// A list of distinct values, numbered from 0 in the order in which they were added.
 #[derive(Clone, Debug)]
 pub(super) struct Dictionary<T> {
     values: Vec<T>,
@@ -29,7 +29,7 @@ impl<T> Default for Dictionary<T> {
 }
 
 impl<T: CoarseHash> Dictionary<T> {
-    /// Returns the number of a value, adding it if needed.
+    /// Returns the number of a value, adding the value if it is new.
     #[inline]
     pub(super) fn number(&mut self, value: T) -> u32 {
         let cached = (value.coarse_hash() >> (64 - CACHE_SLOTS.ilog2())) as usize;
@@ -41,6 +41,8 @@ impl<T: CoarseHash> Dictionary<T> {
         self.look_up(value, cached)
     }
 
+    /// Returns the number of `value`, adding it if needed, and stores it at index `cached` of the
+    /// cache.
     #[inline(never)]
     fn look_up(&mut self, value: T, cached: usize) -> u32 {
         let number = *self.numbers.entry(value).or_insert_with(|| {
@@ -54,20 +56,20 @@ impl<T: CoarseHash> Dictionary<T> {
         number
     }
 
-    /// Returns the value with a number that [`number`](Self::number) returned.
+    /// Returns the value with the number `number`, which [`number`](Self::number) returned.
     #[inline]
     pub(super) fn value(&self, number: u32) -> &T {
         &self.values[number as usize]
     }
 
-    /// Frees what only adding values needs.
+    /// Frees the memory that only adding values needs.
     pub(super) fn finish(&mut self) {
         self.numbers = HashMap::new();
         self.cache = Vec::new();
         self.values.shrink_to_fit();
     }
 
-    /// Returns the memory it occupies, in bytes, approximately.
+    /// Returns the memory that the dictionary occupies, in bytes, approximately.
     pub(super) fn size_in_memory(&self) -> usize {
         self.values.capacity() * size_of::<T>()
             + self.numbers.capacity() * (size_of::<(T, u32)>() + 1)

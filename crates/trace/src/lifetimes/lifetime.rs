@@ -3,7 +3,7 @@
 use crate::event::DeviceId;
 use crate::segment::Block;
 
-/// The number and time of an event.
+/// The index (from 0) and the time of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventTime {
     /// Index of the event, from 0.
@@ -12,7 +12,7 @@ pub struct EventTime {
     pub time_ns: u64,
 }
 
-/// An allocation, as far as the recording has been read.
+/// An allocation and the events that began and ended it, as far as the recording has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
     /// Device of the block.
@@ -30,7 +30,8 @@ pub struct Lifetime {
     pub start_observed: bool,
 }
 
-/// How an allocation ended.
+/// How an allocation ended: freed, still in use at the end of the recording, or without a recorded
+/// end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifetimeEnding {
     /// Freed, and its block returned to its pool.
@@ -44,7 +45,7 @@ pub enum LifetimeEnding {
 }
 
 impl LifetimeEnding {
-    /// Returns the name used in tables.
+    /// Returns the word for this ending in tables, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,7 +57,8 @@ impl LifetimeEnding {
     }
 }
 
-/// The start or end of an allocation.
+/// The start or the end of an allocation, as a [`LifetimeTracker`](crate::LifetimeTracker) reports
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifetimeChange<'a> {
     /// An allocation began.

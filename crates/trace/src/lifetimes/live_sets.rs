@@ -2,7 +2,8 @@
 
 use super::allocation_table::AllocationTable;
 
-/// The sets of active rows at some moments, from which the set of any moment is derived.
+/// The active allocations (as row numbers) at some moments, from which those of any moment are
+/// derived.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LiveSets {
     sets: Vec<StoredSet>,
@@ -10,7 +11,7 @@ pub(super) struct LiveSets {
     live_rows: Vec<u32>,
 }
 
-/// One set; its rows are a range of [`LiveSets::live_rows`].
+/// The active allocations at one moment; their row numbers are a range of [`LiveSets::live_rows`].
 #[derive(Clone, Copy, Debug)]
 struct StoredSet {
     moment: u64,
@@ -23,12 +24,13 @@ struct StoredSet {
 }
 
 impl LiveSets {
-    /// Returns the number of rows in the table when the last set was stored.
+    /// Returns how many rows the table of allocations had when the last set was stored; 0 if no set
+    /// was.
     pub(super) fn rows(&self) -> usize {
         self.sets.last().map_or(0, |set| set.rows)
     }
 
-    /// Stores the set `live` of the rows of `rows` that are active at `moment`.
+    /// Stores `live`, the numbers of those rows of the table `rows` that are active at `moment`.
     #[inline(never)]
     pub(super) fn store(&mut self, moment: u64, rows: &AllocationTable, live: impl Iterator<Item = u32>) {
         self.live_rows.extend(live);
@@ -37,14 +39,15 @@ impl LiveSets {
         self.sets.push(StoredSet { moment, rows: rows.len(), next_row, end: self.live_rows.len() });
     }
 
-    /// Frees spare capacity.
+    /// Frees spare memory once no set will be added.
     pub(super) fn finish(&mut self) {
         self.sets.shrink_to_fit();
         self.live_rows.shrink_to_fit();
     }
 
-    /// Returns the last set stored at or before a moment, and the position of the first row after
-    /// it.
+    /// Returns the row numbers of the last set stored at or before a moment, and the position
+    /// (group, index) of the first row added after it. Without a set, no rows and the first
+    /// position.
     pub(super) fn at_or_before(&self, moment: u64) -> (&[u32], (usize, usize)) {
         let Some(set) = self.sets.partition_point(|set| set.moment <= moment).checked_sub(1) else {
             return (&[], (0, 0));
@@ -53,7 +56,7 @@ impl LiveSets {
         (&self.live_rows[start..self.sets[set].end], self.sets[set].next_row)
     }
 
-    /// Returns the memory they occupy, in bytes.
+    /// Returns the memory that the sets occupy, in bytes.
     pub(super) fn size_in_memory(&self) -> usize {
         self.sets.capacity() * size_of::<StoredSet>() + self.live_rows.capacity() * size_of::<u32>()
     }

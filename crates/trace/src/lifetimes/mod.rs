@@ -7,7 +7,8 @@
 //! - [`LifetimesBuilder`] builds the index [`Lifetimes`] in one pass over the events; it takes 23
 //!   bytes per allocation. Every query documents its cost. n, the number of allocations, is 13
 //!   million in a recording of 40 million events; scanning one column of all of them takes about
-//!   10 ms.
+//!   10 ms. [`compare`](fn@crate::compare) counts the allocations of each site with it, and
+//!   [`lifetime_summaries`] finds their median lifetime for reports.
 //!
 //! An allocation has two ends: once the program frees it, it is no longer *allocated*; once the
 //! last stream has finished with it, it is no longer *active* and its memory can be reused.
@@ -24,6 +25,8 @@ mod allocation_table;
 mod builder;
 mod device_trackers;
 mod dictionary;
+mod event_times;
+mod from_recording;
 mod lifetime;
 mod live_sets;
 mod open_allocations;
@@ -32,6 +35,7 @@ mod tracker;
 
 pub use allocation::Allocation;
 pub use builder::LifetimesBuilder;
+pub use from_recording::lifetime_summaries;
 pub use lifetime::{EventTime, Lifetime, LifetimeChange, LifetimeEnding};
-pub use queries::{AllocationSums, DeviceLifetimes, Lifetimes};
+pub use queries::{AllocationSums, DeviceLifetimes, LifetimeSummary, Lifetimes};
 pub use tracker::LifetimeTracker;

@@ -2,24 +2,28 @@
 
 use std::collections::BTreeMap;
 
-/// The row number of an empty slot.
+/// The row number that marks a [`Slot`] as empty.
 const NO_ROW: u32 = u32::MAX;
-/// Slots per bucket, which fill two cache lines.
+/// Number of slots in a [`Bucket`], which fill two cache lines.
 const SLOTS_PER_BUCKET: usize = 8;
+/// Number of buckets of an empty table.
 const MIN_BUCKETS: usize = 32;
-/// 2⁶⁴ ÷ golden ratio (Fibonacci hashing): multiples of a power of two differ in the high bits.
+/// The factor by which an address is multiplied to select its bucket: 2⁶⁴ ÷ golden ratio (Fibonacci
+/// hashing). It makes multiples of a power of two differ in the high bits.
 const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// An open allocation, or an empty slot.
+/// A slot of the hash table [`OpenAllocations`]: the address and row of an open allocation, or
+/// empty.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     address: u64,
     row: u32,
 }
 
+/// A slot without an allocation.
 const EMPTY_SLOT: Slot = Slot { address: 0, row: NO_ROW };
 
-/// A bucket of the hash table; its used slots come first.
+/// A bucket of the hash table [`OpenAllocations`]; its used slots come first.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     slots: [Slot; SLOTS_PER_BUCKET],
@@ -27,7 +31,8 @@ struct Bucket {
     overflow_count: u32,
 }
 
-/// A hash table from addresses to row numbers.
+/// A hash table from the addresses of allocations that have not ended (are open) to their row
+/// numbers.
 ///
 /// A full bucket overflows into a tree, so that crafted addresses that share a bucket cost no more
 /// than in a tree. Otherwise one address of a hundred overflows.
@@ -50,18 +55,18 @@ impl Default for OpenAllocations {
 }
 
 impl OpenAllocations {
-    /// Returns the index of the bucket of an address.
+    /// Returns the index of the bucket in which an address is stored.
     #[inline]
     fn bucket_index(&self, address: u64) -> usize {
         (address.wrapping_mul(HASH_MULTIPLIER) >> (64 - self.buckets.len().ilog2())) as usize
     }
 
-    /// Returns the number of slots, which [`iter`](Self::iter) scans.
+    /// Returns the number of slots, used and empty, all of which [`iter`](Self::iter) visits.
     pub(super) fn slot_count(&self) -> usize {
         self.buckets.len() * SLOTS_PER_BUCKET
     }
 
-    /// Returns the row of the open allocation at an address.
+    /// Returns the row number of the open allocation at exactly `address`, or `None`.
     #[inline]
     pub(super) fn get(&self, address: u64) -> Option<u32> {
         let bucket = &self.buckets[self.bucket_index(address)];
@@ -76,7 +81,8 @@ impl OpenAllocations {
         if bucket.overflow_count > 0 { self.overflow.get(&address).copied() } else { None }
     }
 
-    /// Adds an allocation; returns the row of the one it replaces at its address.
+    /// Adds an open allocation at `address`. Returns the row number of the allocation that it
+    /// replaces there, if any.
     #[inline]
     pub(super) fn insert(&mut self, address: u64, row: u32) -> Option<u32> {
         debug_assert!(row != NO_ROW, "row numbers are below NO_ROW");
@@ -103,7 +109,8 @@ impl OpenAllocations {
         None
     }
 
-    /// Counts an added allocation and grows the table if it is half full.
+    /// Counts an allocation that was added, and grows the table if more than half of the slots are
+    /// used.
     #[inline]
     fn added(&mut self) {
         self.len += 1;
@@ -112,6 +119,7 @@ impl OpenAllocations {
         }
     }
 
+    /// Doubles the number of buckets and distributes the allocations again.
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {
@@ -127,7 +135,8 @@ impl OpenAllocations {
         }
     }
 
-    /// Removes the allocation at an address and returns its row.
+    /// Removes the open allocation at `address` and returns its row number; `None` if there is
+    /// none.
     #[inline]
     pub(super) fn remove(&mut self, address: u64) -> Option<u32> {
         let bucket_index = self.bucket_index(address);
@@ -149,7 +158,7 @@ impl OpenAllocations {
         Some(row)
     }
 
-    /// Returns all addresses and rows, in no particular order.
+    /// Returns the addresses and row numbers of all open allocations, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         let slots = self.buckets.iter().flat_map(|bucket| &bucket.slots).filter(|slot| slot.row != NO_ROW);
         slots.map(|slot| (slot.address, slot.row)).chain(self.overflow.iter().map(|(&address, &row)| (address, row)))

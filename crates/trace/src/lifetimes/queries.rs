@@ -9,7 +9,7 @@ use super::live_sets::LiveSets;
 use crate::event::DeviceId;
 use crate::metrics::Churn;
 
-/// Bounds of the rows of a group, which let queries skip groups.
+/// Bounds of the moments and addresses of a group of rows, which let a query skip the group.
 #[derive(Clone, Copy, Debug)]
 struct GroupSummary {
     /// The first moment of the last row.
@@ -23,6 +23,7 @@ struct GroupSummary {
 }
 
 impl GroupSummary {
+    /// Computes the summary of `group`, the group with index `group_index` of `rows`.
     fn of(rows: &AllocationTable, group_index: usize, group: &RowGroup) -> Self {
         let mut summary =
             Self { last_first_moment: group.base(), active_until: 0, first_address: u64::MAX, end_address: 0 };
@@ -38,7 +39,8 @@ impl GroupSummary {
     }
 }
 
-/// Sums over a set of allocations at one moment.
+/// The number of active allocations in a set at one moment, and the sums of their allocated, active
+/// and requested bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllocationSums {
     /// Number of active allocations.
@@ -52,6 +54,8 @@ pub struct AllocationSums {
 }
 
 impl AllocationSums {
+    /// Adds an allocation that is active at `moment`; its bytes count as allocated only if the
+    /// program has not freed it by then.
     fn add(&mut self, one: &Allocation, moment: u64) {
         self.count += 1;
         self.active = self.active.saturating_add(one.size);
@@ -62,7 +66,17 @@ impl AllocationSums {
     }
 }
 
-/// The lifetimes of one device's allocations, in the order of their starts.
+/// The number of a device's allocations and their median lifetime.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LifetimeSummary {
+    /// Number of allocations made by recorded events.
+    pub allocations: u64,
+    /// The shortest time within which the program freed at least half of the allocations, in
+    /// nanoseconds; `None` if it freed fewer than half of them.
+    pub median_ns: Option<u64>,
+}
+
+/// The lifetimes of all allocations of one device, in the order of their starts.
 #[derive(Clone, Debug)]
 pub struct DeviceLifetimes {
     rows: AllocationTable,
@@ -79,26 +93,26 @@ impl DeviceLifetimes {
         Self { rows, summaries, live_sets, omitted_allocations }
     }
 
-    /// Returns the number of allocations.
+    /// Returns the number of the device's allocations, without omitted ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Returns true if there is no allocation.
+    /// Returns true if the device has no allocation.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the number of allocations beyond the index's limit of about four billion, which it
-    /// lacks.
+    /// Returns how many allocations are missing here because the device has more than about four
+    /// billion.
     #[must_use]
     pub fn omitted_allocations(&self) -> u64 {
         self.omitted_allocations
     }
 
-    /// Returns the memory the index occupies, in bytes, approximately.
+    /// Returns the memory that the device's lifetimes occupy, in bytes, approximately.
     #[must_use]
     pub fn size_in_memory(&self) -> usize {
         self.rows.size_in_memory()
@@ -106,7 +120,7 @@ impl DeviceLifetimes {
             + self.live_sets.size_in_memory()
     }
 
-    /// Returns all allocations in the order of their starts.
+    /// Returns all allocations of the device in the order of their starts.
     pub fn iter(&self) -> impl Iterator<Item = Allocation> + '_ {
         let groups = self.rows.groups().iter().enumerate();
         groups
@@ -114,7 +128,7 @@ impl DeviceLifetimes {
     }
 
     /// Returns the positions (group, index) of the rows whose first moment is after `after` and at
-    /// most `to`, in the groups for which `wanted` returns true.
+    /// most `to`. Groups for which `wanted` returns false are skipped.
     fn started_in<'a>(
         &'a self,
         after: Option<u64>,
@@ -137,12 +151,15 @@ impl DeviceLifetimes {
             })
     }
 
+    /// Returns true if the block of the row at a position (group, index), which has started by
+    /// `moment`, is still active then.
     fn is_active_at(&self, (group_index, index): (usize, usize), moment: u64) -> bool {
         let group = &self.rows.groups()[group_index];
         self.rows.active_until(group_index, group, index).is_none_or(|until| until > moment)
     }
 
-    /// Returns the allocations that are active at a moment, in no particular order.
+    /// Returns the allocations that are active (allocated or pending free) at a moment, in no
+    /// particular order.
     ///
     /// Costs the number of allocations active then and at a stored moment shortly before.
     pub fn live_at(&self, moment: u64) -> impl Iterator<Item = Allocation> + '_ {
@@ -168,7 +185,8 @@ impl DeviceLifetimes {
         self.live_at(from).chain(started)
     }
 
-    /// Returns the `count` largest allocations at a moment, largest first, then by address.
+    /// Returns the `count` largest of the allocations that are active at a moment, largest first,
+    /// then by address. Fewer if fewer are active.
     ///
     /// Costs [`live_at`](Self::live_at) and a partial sort.
     #[must_use]
@@ -183,7 +201,8 @@ impl DeviceLifetimes {
         live
     }
 
-    /// Returns the sums at a moment, grouped by `key`: site, stream, pool, or category (through
+    /// Returns the number and bytes of the allocations that are active at a moment, grouped by
+    /// `key`: site, stream, pool, or category (through
     /// [`Definitions::site`](crate::Definitions::site)).
     ///
     /// Costs [`live_at`](Self::live_at).
@@ -195,7 +214,8 @@ impl DeviceLifetimes {
         sums
     }
 
-    /// Returns every allocation that contained the byte at `address`, in the order of their starts.
+    /// Returns every allocation whose block contained the byte at `address`, in the order of their
+    /// starts.
     ///
     /// Costs one check per 1,024 allocations, and a scan of those groups whose address range
     /// contains `address`: all n if the program uses all of its memory all the time.
@@ -215,16 +235,16 @@ impl DeviceLifetimes {
             })
     }
 
-    /// Returns the allocations made by a range of event indexes that are still allocated at the
-    /// moment `at`: leaks, if that is the end of the recording (or `u64::MAX`).
+    /// Returns the allocations made by events with an index in `made_by` that are still allocated
+    /// at the moment `at`: leaks, if that is the end of the recording (or `u64::MAX`).
     ///
     /// Costs the allocations made in the range, except groups of 1,024 without such an allocation.
     pub fn survivors(&self, made_by: Range<u64>, at: u64) -> impl Iterator<Item = Allocation> + '_ {
         self.made_by(made_by, move |summary| summary.active_until >= at).filter(move |one| one.is_allocated_at(at))
     }
 
-    /// Returns the allocations made by a range of event indexes that the program freed within
-    /// `within_events` events; 1 if the free is the very next event.
+    /// Returns the allocations made by events with an index in `made_by` that the program freed
+    /// within `within_events` events (1 is the very next event).
     ///
     /// Costs the allocations made in the range.
     pub fn temporaries(&self, made_by: Range<u64>, within_events: u64) -> impl Iterator<Item = Allocation> + '_ {
@@ -235,8 +255,8 @@ impl DeviceLifetimes {
         })
     }
 
-    /// Returns sums over [`temporaries`](Self::temporaries), grouped by `key`, each counted as
-    /// allocated.
+    /// Returns the number and bytes of the [`temporaries`](Self::temporaries), grouped by `key`.
+    /// All of them count as allocated, although they were freed.
     ///
     /// Costs the allocations made in the range.
     pub fn temporaries_by<K: Ord>(
@@ -252,7 +272,8 @@ impl DeviceLifetimes {
         sums
     }
 
-    /// Returns how much a range of event indexes allocated, grouped by `key`.
+    /// Returns the number and bytes of the allocations made by events with an index in `made_by`,
+    /// grouped by `key`.
     ///
     /// Costs the allocations made in the range.
     pub fn churn_by<K: Ord>(&self, made_by: Range<u64>, key: impl Fn(&Allocation) -> K) -> BTreeMap<K, Churn> {
@@ -263,7 +284,27 @@ impl DeviceLifetimes {
         churn
     }
 
-    /// Returns the allocations whose allocating event is in a range of event indexes.
+    /// Returns the number and the median lifetime of the allocations made by recorded events.
+    /// `time_ns` returns the time of the event with an index (from 0), in nanoseconds.
+    ///
+    /// A lifetime ends when the program frees the block, although a stream may still use it. An
+    /// allocation without a recorded free counts as longer than all others. Costs n, and 8 bytes of
+    /// memory an allocation.
+    #[must_use]
+    pub fn summary(&self, time_ns: impl Fn(u64) -> u64) -> LifetimeSummary {
+        const NOT_FREED: u64 = u64::MAX;
+        let lifetime_ns = |one: Allocation| match (one.allocating_event(), one.free_requested_event()) {
+            (Some(allocated), Some(freed)) => time_ns(freed).saturating_sub(time_ns(allocated)),
+            _ => NOT_FREED,
+        };
+        let mut lifetimes_ns: Vec<u64> = self.made_by(0..u64::MAX, |_| true).map(lifetime_ns).collect();
+        let allocations = lifetimes_ns.len() as u64;
+        let median_ns = lifetimes_ns.len().checked_sub(1).map(|last| *lifetimes_ns.select_nth_unstable(last / 2).1);
+        LifetimeSummary { allocations, median_ns: median_ns.filter(|&median_ns| median_ns != NOT_FREED) }
+    }
+
+    /// Returns the allocations whose allocating event is in a range of event indexes. Groups of
+    /// rows for which `wanted` returns false are skipped.
     fn made_by<'a>(
         &'a self,
         events: Range<u64>,
@@ -320,7 +361,7 @@ impl Lifetimes {
         self.devices.get(&id)
     }
 
-    /// Returns the memory the index occupies, in bytes, approximately.
+    /// Returns the memory that all lifetimes occupy, in bytes, approximately.
     #[must_use]
     pub fn size_in_memory(&self) -> usize {
         self.devices.values().map(DeviceLifetimes::size_in_memory).sum()

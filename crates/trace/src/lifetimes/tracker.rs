@@ -50,7 +50,7 @@ pub struct LifetimeTracker {
     devices: DeviceTrackers<OrderedAllocations>,
 }
 
-/// The open allocations of one device, by address.
+/// The allocations of one device that have not ended (are open), by address.
 #[derive(Clone, Debug, Default)]
 struct OrderedAllocations(BTreeMap<u64, Lifetime>);
 
@@ -62,13 +62,14 @@ impl LifetimeTracker {
         Self { first_event, devices: DeviceTrackers::default() }
     }
 
-    /// Returns the open allocation that begins at `address`.
+    /// Returns the allocation that begins at exactly `address` and has not ended, or `None`.
     #[must_use]
     pub fn open_at(&self, device: DeviceId, address: u64) -> Option<&Lifetime> {
         self.devices.device(device)?.0.get(&address)
     }
 
-    /// Applies the next event and calls `visit` for the allocations that it begins and ends.
+    /// Applies the next event, whose index and time are `time`, and calls `visit` for the
+    /// allocations that it begins and ends.
     ///
     /// # Errors
     /// Any error of `visit`.
@@ -115,7 +116,8 @@ impl LifetimeTracker {
         self.devices.device_state(device, after, at, visit)
     }
 
-    /// Ends the open allocations at the end of the recording.
+    /// Ends the allocations that are still open, because the recording has ended: `visit` receives
+    /// each as pending or alive.
     ///
     /// # Errors
     /// Any error of `visit`.

@@ -12,19 +12,19 @@
 //! ```
 //!
 //! A row holds the metrics of one group at one moment. Rows are sorted by group, so that each
-//! resembles the previous one. Columns are encoded as in `series_codec`.
+//! resembles the previous one. `number_column` describes a column.
 
 use super::metric_values::{CLASSES, Metrics};
 use super::series::{Churn, MAX_GROUPS, MAX_SAMPLES, MetricsSeries, Moment};
 use crate::counters::{Counters, FreeSpace};
 use crate::event::{MempoolId, PoolKey, PoolKind, StreamId};
-use crate::series_codec::{put_column, read_column, read_increasing};
+use crate::number_column::{put_differences, read_differences, read_increasing};
 use crate::varint::{PayloadError, Reader, put};
 
-/// Number of values in a row.
+/// Number of values that the index stores for the metrics of one pool and stream at one moment.
 const VALUES: usize = 12 + CLASSES;
 
-/// Returns the values of a row.
+/// Returns the values of `metrics` in the order in which the index stores them.
 fn row_values(metrics: &Metrics) -> [u64; VALUES] {
     let Metrics { segments, counters, free, free_squares, inactive_split, inactive_split_bytes, free_by_class } =
         *metrics;
@@ -38,8 +38,8 @@ fn row_values(metrics: &Metrics) -> [u64; VALUES] {
     numbers
 }
 
-/// Returns the metrics of a row, or `None` if they contradict each other so that a share would not
-/// be between 0 and 1.
+/// Reverses [`row_values`]. Returns `None` if the values contradict each other so that a share
+/// would not be between 0 and 1.
 fn metrics_from_values(numbers: &[u64; VALUES]) -> Option<Metrics> {
     let [segments, allocated, active, reserved, requested, total, largest, blocks, low, high, splits, split_bytes, ..] =
         *numbers;
@@ -59,14 +59,8 @@ fn metrics_from_values(numbers: &[u64; VALUES]) -> Option<Metrics> {
     })
 }
 
-/// Appends a column of differences to the previous value.
-fn put_differences(out: &mut Vec<u8>, values: impl Iterator<Item = u64>) {
-    let mut before = 0;
-    let differences: Vec<u64> = values.map(|value| value.wrapping_sub(std::mem::replace(&mut before, value))).collect();
-    put_column(out, &differences);
-}
-
-/// Appends a series, thinned to one moment per 4,096 events on average.
+/// Appends a device's metrics over time to `out`, for the index: one moment per 4,096 events on
+/// average.
 pub(crate) fn put_metrics(out: &mut Vec<u8>, series: &MetricsSeries) {
     let series = series.thinned();
     let groups = series.groups();
@@ -98,7 +92,8 @@ pub(crate) fn put_metrics(out: &mut Vec<u8>, series: &MetricsSeries) {
     }
 }
 
-/// Reads what [`put_metrics`] wrote. It allocates at most ten times the bytes read.
+/// Reads the metrics over time that [`put_metrics`] wrote. Allocates at most ten times the bytes
+/// read.
 pub(crate) fn read_metrics(reader: &mut Reader<'_>) -> Result<MetricsSeries, PayloadError> {
     let (moments, groups, rows) = (reader.count(4)?, reader.count(4)?, reader.count(2 + VALUES)?);
     if moments > MAX_SAMPLES || rows > MAX_GROUPS.max(groups) {
@@ -110,21 +105,15 @@ pub(crate) fn read_metrics(reader: &mut Reader<'_>) -> Result<MetricsSeries, Pay
     let (allocations, bytes) =
         (increasing("allocation count above 64 bits")?, increasing("allocated bytes above 64 bits")?);
     let groups = (0..groups).map(|_| read_group(reader)).collect::<Result<Vec<_>, _>>()?;
-    let wrapping = |differences: Vec<u64>| {
-        differences.into_iter().scan(0u64, |at, difference| {
-            *at = at.wrapping_add(difference);
-            Some(*at)
-        })
-    };
     let mut table = Vec::with_capacity(rows);
-    let keys = wrapping(read_column(reader, rows)?).zip(wrapping(read_column(reader, rows)?));
-    for (group, moment) in keys {
+    let (groups_of_rows, moments_of_rows) = (read_differences(reader, rows)?, read_differences(reader, rows)?);
+    for (group, moment) in groups_of_rows.into_iter().zip(moments_of_rows) {
         let group = usize::try_from(group).ok().and_then(|group| groups.get(group));
         let group = group.ok_or_else(|| reader.payload_error("row of an unknown group"))?;
         table.push((moment, *group, [0; VALUES]));
     }
     for number in 0..VALUES {
-        let column = wrapping(read_column(reader, rows)?);
+        let column = read_differences(reader, rows)?;
         table.iter_mut().zip(column).for_each(|(row, value)| row.2[number] = value);
     }
     table.sort_by_key(|&(moment, group, _)| (moment, group));
@@ -149,6 +138,7 @@ pub(crate) fn read_metrics(reader: &mut Reader<'_>) -> Result<MetricsSeries, Pay
     Ok(series)
 }
 
+/// Reads the pool and stream of a row of metrics.
 fn read_group(reader: &mut Reader<'_>) -> Result<(PoolKey, StreamId), PayloadError> {
     let kind = match reader.u64()? {
         0 => PoolKind::Small,
@@ -167,6 +157,7 @@ mod tests {
     use crate::event::{DeviceId, Event, EventKind};
     use crate::memory_state::MemoryState;
     use crate::metrics::series::MIN_STORED_MOMENTS;
+    use crate::number_column::damage;
     use crate::segment::Segment;
     use crate::site::SiteId;
 
@@ -249,13 +240,7 @@ mod tests {
             end in any::<usize>(),
         ) {
             let mut bytes = encode(&series(&steps));
-            bytes.truncate(end % (bytes.len() * 2));
-            for (at, byte) in hits {
-                if !bytes.is_empty() {
-                    let at = at % bytes.len();
-                    bytes[at] = byte;
-                }
-            }
+            damage(&mut bytes, &hits, end);
             if let Ok(series) = decode(&bytes) {
                 prop_assert!(series.size_in_memory() <= 100 * bytes.len() + 4096);
                 for sample in series.between(0, u64::MAX, |_, _| true) {

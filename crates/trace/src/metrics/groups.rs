@@ -6,14 +6,14 @@ use super::metric_values::Metrics;
 use crate::device_state::DeviceState;
 use crate::event::{PoolKey, StreamId};
 
-/// Returns the metrics of a device by pool and stream.
+/// Returns the metrics of each pool and stream of a device.
 ///
 /// Reserved and free bytes count for the segment's pool and stream, allocated bytes for the
 /// block's; in a consistent recording these are the same. The cost is linear in the number of
 /// segments and blocks.
 #[must_use]
 pub fn metrics_by_group(device: &DeviceState) -> BTreeMap<(PoolKey, StreamId), Metrics> {
-    let mut groups = Groups::default();
+    let mut groups = MetricsByGroup::default();
     let mut blocks = device.blocks().peekable();
     for segment in device.segments() {
         // Blocks outside of every segment.
@@ -48,9 +48,9 @@ impl Metrics {
     }
 }
 
-/// Metrics by pool and stream, while they are computed.
+/// The metrics of a device by pool and stream, while they are computed.
 #[derive(Default)]
-struct Groups {
+struct MetricsByGroup {
     list: Vec<((PoolKey, StreamId), Metrics)>,
     /// Indexes in `list`.
     index_of: BTreeMap<(PoolKey, StreamId), usize>,
@@ -58,8 +58,8 @@ struct Groups {
     last: usize,
 }
 
-impl Groups {
-    /// Returns the metrics of a pool and stream, creating them if needed.
+impl MetricsByGroup {
+    /// Returns the metrics of a pool and stream, adding empty ones if the pair is new.
     fn entry(&mut self, pool: PoolKey, stream: StreamId) -> &mut Metrics {
         let key = (pool, stream);
         if self.list.get(self.last).is_none_or(|(known, _)| *known != key) {

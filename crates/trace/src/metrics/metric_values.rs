@@ -7,9 +7,11 @@ use crate::device_state::DeviceState;
 use crate::event::{PoolKey, StreamId};
 use crate::segment::{Block, Segment};
 
-/// Number of size classes of free blocks: below 1 KiB, then powers of two, the last from 4 GiB on.
+/// Number of classes into which [`Metrics`] sorts free blocks by size: below 1 KiB, then a class
+/// for each power of two, the last from 4 GiB on.
 pub(super) const CLASSES: usize = 24;
-/// Base-2 logarithm of the sizes in the first size class.
+/// Base-2 logarithm of the first size class of free blocks: 512 to 1,023 bytes. Smaller blocks
+/// belong to that class, too.
 const FIRST_CLASS_LOG2: u32 = 9;
 
 /// How well memory is used at one moment: fragmentation, rounding waste and related figures.
@@ -56,7 +58,7 @@ pub struct Metrics {
     pub(super) free_by_class: [u64; CLASSES],
 }
 
-/// Returns the size class of a free block.
+/// Returns the index (from 0) of the size class of a free block of `size` bytes.
 const fn size_class(size: u64) -> usize {
     let log2 = if size == 0 { 0 } else { size.ilog2() };
     let size_class = log2.saturating_sub(FIRST_CLASS_LOG2) as usize;
@@ -97,7 +99,7 @@ impl Metrics {
     /// fragmentation).
     #[must_use]
     pub fn rounding_waste_bytes(&self) -> u64 {
-        self.counters.active.saturating_sub(self.counters.requested)
+        self.counters.rounding_waste_bytes()
     }
 
     /// Returns the bytes added by rounding as a share of the active bytes; 0 if nothing is active.
@@ -113,7 +115,7 @@ impl Metrics {
         self.counters.reserved.saturating_sub(self.counters.allocated)
     }
 
-    /// Adds an active block.
+    /// Adds the size and requested size of an active block to the counters.
     pub(super) fn add_block(&mut self, block: &Block) {
         let counters = &mut self.counters;
         counters.active = counters.active.saturating_add(block.size);
@@ -139,8 +141,8 @@ impl Metrics {
         }
     }
 
-    /// Adds the metrics of other pools and streams at the same moment. No free block spans two
-    /// pools.
+    /// Adds the metrics of other pools and streams at the same moment. The result is exact, because
+    /// no free block spans two pools.
     pub(crate) fn merge(&mut self, other: &Self) {
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         add(&mut self.segments, other.segments);

@@ -5,26 +5,28 @@ use super::metric_values::Metrics;
 use crate::device_state::DeviceState;
 use crate::event::{Event, EventKind, PoolKey, StreamId};
 
-/// The most moments kept per device. Beyond, every second is dropped, and later ones are taken half
-/// as often.
+/// The most moments in a [`MetricsSeries`]. At this number every second is dropped, and later ones
+/// are taken half as often.
 pub(super) const MAX_SAMPLES: usize = 4096;
-/// The most metrics of pools and streams kept, over all moments.
+/// The most metrics of single pools and streams in a [`MetricsSeries`], over all moments. Above
+/// this number every second moment is dropped.
 pub(super) const MAX_GROUPS: usize = 4 * MAX_SAMPLES;
-/// Events between two moments at first.
+/// Least number of events between two moments of a new [`MetricsSeries`].
 const FIRST_INTERVAL: u64 = 16;
-/// Initial scan credit, so that a short recording has many moments; spending it takes 3 ms.
+/// Number of blocks and segments that a new [`MetricsSeries`] may scan at once, so that a short
+/// recording has many moments. Scanning them takes 3 ms.
 const INITIAL_CREDIT: u64 = 1 << 18;
-/// Events that add one to the scan credit, the number of blocks and segments that may be scanned. A
-/// scan takes 12 ns per block or segment (`benches/analyses.rs`), so an event pays 1.5 ns.
+/// Number of events after which a [`MetricsSeries`] may scan one more block or segment. A scan
+/// takes 12 ns per block or segment (`benches/analyses.rs`), so an event pays 1.5 ns.
 const EVENTS_PER_SCANNED: u64 = 8;
 
-/// Average number of events per moment that an index stores; a moment between two costs a replay of
-/// at most these.
+/// Average number of events between two moments of the metrics that an index stores; the metrics of
+/// a moment in between cost a replay of at most these.
 const EVENTS_PER_STORED_MOMENT: u64 = 4096;
-/// Least number of moments that an index stores of a long enough series.
+/// Least number of moments of the metrics that an index stores, if the series has as many.
 pub(super) const MIN_STORED_MOMENTS: u64 = 16;
 
-/// How much was allocated in a part of a recording, whether freed or not.
+/// The number and bytes of the allocations in a part of a recording, whether freed or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Churn {
     /// Number of allocations.
@@ -34,34 +36,35 @@ pub struct Churn {
 }
 
 impl Churn {
-    /// Counts one allocation of `bytes` bytes.
+    /// Adds one allocation of `bytes` bytes.
     #[inline]
     pub fn add(&mut self, bytes: u64) {
         self.allocations += 1;
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Returns the difference to an earlier value counted from the same start.
+    /// Returns the allocations that were added after `earlier`, a previous value of this count.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let allocations = self.allocations.saturating_sub(earlier.allocations);
         Self { allocations, bytes: self.bytes.saturating_sub(earlier.bytes) }
     }
 
-    /// Returns the bytes allocated per second over `duration_ns` nanoseconds; 0 if that is 0.
+    /// Returns the bytes allocated per second over `duration_ns` nanoseconds; 0 for a duration of
+    /// 0.
     #[must_use]
     pub fn bytes_per_second(&self, duration_ns: u64) -> f64 {
         if duration_ns == 0 { 0.0 } else { self.bytes as f64 * 1e9 / duration_ns as f64 }
     }
 
-    /// Returns the allocations per second over `duration_ns` nanoseconds; 0 if that is 0.
+    /// Returns the allocations per second over `duration_ns` nanoseconds; 0 for a duration of 0.
     #[must_use]
     pub fn allocations_per_second(&self, duration_ns: u64) -> f64 {
         if duration_ns == 0 { 0.0 } else { self.allocations as f64 * 1e9 / duration_ns as f64 }
     }
 }
 
-/// The metrics at one moment of a [`MetricsSeries`].
+/// The metrics of the selected pools and streams at one moment of a [`MetricsSeries`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricsSample {
     /// The moment (the number of events before it).
@@ -74,7 +77,7 @@ pub struct MetricsSample {
     pub churn: Churn,
 }
 
-/// A moment of the series; its metrics are a range of `MetricsSeries::groups`.
+/// A moment of a [`MetricsSeries`]; its metrics are a range of `MetricsSeries::groups`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     pub(super) event: u64,
@@ -117,7 +120,7 @@ impl MetricsSeries {
         Self::default()
     }
 
-    /// Creates an empty series whose first moment comes after `interval` events.
+    /// Creates an empty series that takes a moment after every `interval` events, at first.
     pub(super) fn with_interval(interval: u64) -> Self {
         Self {
             moments: Vec::new(),
@@ -130,7 +133,8 @@ impl MetricsSeries {
         }
     }
 
-    /// Adds the device's next event; `state` is the device after it, at the moment `moment`.
+    /// Adds the device's next event; `state` is the device's state after it, at the moment
+    /// `moment`.
     ///
     /// Neither moments nor times may decrease.
     #[inline]
@@ -142,11 +146,11 @@ impl MetricsSeries {
         self.events(1, allocated, (moment, event.time_ns), state);
     }
 
-    /// Adds the device's next `count` events at once, which allocated `allocated`.
+    /// Adds the device's next `count` events at once; `allocated` counts their allocations.
     ///
-    /// `state` is the device after them; `at` is that moment and its time in nanoseconds. No moment
-    /// between these events is sampled, so that a reader of chunks need not compute states within
-    /// one.
+    /// `state` is the device's state after them; `at` is that moment and its time in nanoseconds.
+    /// No moment between these events is sampled, so that a reader of chunks need not compute
+    /// states within one.
     #[inline]
     pub fn events(&mut self, count: u64, allocated: Churn, at: (u64, u64), state: &DeviceState) {
         self.churn.allocations = self.churn.allocations.saturating_add(allocated.allocations);
@@ -157,13 +161,14 @@ impl MetricsSeries {
         }
     }
 
-    /// Returns the number of events until the next moment; no state is needed before.
+    /// Returns after how many events of the device the next moment is sampled; no state is needed
+    /// before.
     #[inline]
     pub(crate) fn events_until_next(&self) -> u64 {
         self.events_until_next
     }
 
-    /// Adds a moment.
+    /// Adds `moment` to the series, with the metrics of `state`.
     #[cold]
     #[inline(never)]
     fn sample(&mut self, moment: u64, time_ns: u64, state: &DeviceState) {
@@ -182,8 +187,8 @@ impl MetricsSeries {
         }
     }
 
-    /// Returns the moments that an index stores: one per 4,096 events on average. Thinning twice
-    /// gives the same series.
+    /// Returns the part of the series that an index stores: one moment per 4,096 events on average.
+    /// Thinning twice gives the same series.
     #[must_use]
     pub(crate) fn thinned(&self) -> Self {
         let mut series = self.clone();
@@ -195,7 +200,7 @@ impl MetricsSeries {
         series
     }
 
-    /// Drops every second moment, keeping the last one.
+    /// Drops every second moment, keeping the last one; later ones are taken half as often.
     fn drop_every_second(&mut self) {
         self.interval = self.interval.saturating_mul(2);
         let groups = std::mem::take(&mut self.groups);
@@ -213,20 +218,20 @@ impl MetricsSeries {
         self.moments = kept;
     }
 
-    /// Returns the number of moments.
+    /// Returns the number of moments in the series.
     #[must_use]
     pub fn len(&self) -> usize {
         self.moments.len()
     }
 
-    /// Returns true if there is no moment.
+    /// Returns true if the series has no moment.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.moments.is_empty()
     }
 
-    /// Returns the samples whose times are from `from_ns` to `to_ns`, both included, with the
-    /// metrics of the pools and streams for which `select` returns true.
+    /// Returns the samples whose times (in nanoseconds) are from `from_ns` to `to_ns`, both
+    /// included. They cover the pools and streams for which `select` returns true.
     pub fn between<'a>(
         &'a self,
         from_ns: u64,
@@ -248,7 +253,7 @@ impl MetricsSeries {
         })
     }
 
-    /// Returns the pools and streams that have metrics at any moment, sorted.
+    /// Returns the pools and streams that have metrics at some moment of the series, sorted.
     #[must_use]
     pub fn groups(&self) -> Vec<(PoolKey, StreamId)> {
         let mut groups: Vec<_> = self.groups.iter().map(|(group, _)| *group).collect();
@@ -257,7 +262,7 @@ impl MetricsSeries {
         groups
     }
 
-    /// Returns the memory it occupies, in bytes.
+    /// Returns the memory that the series occupies, in bytes.
     #[must_use]
     pub fn size_in_memory(&self) -> usize {
         self.moments.capacity() * size_of::<Moment>()

@@ -9,7 +9,7 @@ use super::replay::Replay;
 use crate::chunk::ChunkKind;
 use crate::error::FormatError;
 
-/// The damaged part of a recording that [`Recording::skip_damaged`] skipped.
+/// What [`Recording::skip_damaged`] skipped: the first error, and the number of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The first error.
@@ -18,7 +18,7 @@ pub struct Damage {
     pub events: u64,
 }
 
-/// The progress of checking all chunks of a recording in order.
+/// The progress of [`Recording::skip_damaged`], which checks all chunks in order.
 struct DamageScan {
     replay: Replay,
     /// Whether the memory state at the current chunk is known.

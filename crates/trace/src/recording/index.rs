@@ -27,38 +27,46 @@ use crate::series_codec::{put_series, read_series};
 use crate::state_codec::{is_readable, put_state};
 use crate::varint::{self, PayloadError, Reader};
 
-/// Number of columns of an index.
+/// Number of columns of the index.
 const COLUMNS: usize = 9;
-/// The most decompressed bytes that a reader accepts in an index.
+/// The most decompressed bytes that a reader accepts in the columns of an index; more is an error.
 const MAX_COLUMNS_LEN: usize = 64 << 20;
-/// Length of the end chunk's payload in bytes: two integers of 64 bits.
+/// Length in bytes of the payload of the end chunk, which points to the index: two integers of 64
+/// bits.
 const END_PAYLOAD_LEN: usize = 16;
-/// Length of the whole end chunk in bytes.
+/// Length in bytes of the end chunk, header included. The end chunk is the last of a file with an
+/// index and points to the index.
 pub(super) const END_LEN: usize = HEADER_LEN + END_PAYLOAD_LEN;
 
 mod column {
-    /// Per chunk: the code of its kind.
+    /// Column id in the index. Per chunk: the code of its kind.
     pub(super) const KINDS: u8 = 0;
-    /// Per chunk: bytes between the end of the previous chunk and its start; its length in bytes.
+    /// Column id in the index. Per chunk: bytes between the end of the previous chunk and its
+    /// start; its length in bytes.
     pub(super) const RANGES: u8 = 1;
-    /// Per chunk: its first event, as the difference to the end of the previous chunk; its number
-    /// of events.
+    /// Column id in the index. Per chunk: its first event, as the difference to the end of the
+    /// previous chunk; its number of events.
     pub(super) const EVENTS: u8 = 2;
-    /// Per chunk: the time at its end in nanoseconds, as the difference to the previous chunk.
+    /// Column id in the index. Per chunk: the time at its end in nanoseconds, as the difference to
+    /// the previous chunk.
     pub(super) const TIMES: u8 = 3;
-    /// Per incident: device, moment and time (as differences), kind, and bytes or events.
+    /// Column id in the index. Per incident: device, moment and time (as differences), kind, and
+    /// bytes or events.
     pub(super) const INCIDENTS: u8 = 4;
-    /// Per device: its number, and the lengths in bytes of its parts of [`SERIES`] and [`METRICS`].
+    /// Column id in the index. Per device: its number, and the lengths in bytes of its parts of
+    /// [`SERIES`] and [`METRICS`].
     pub(super) const DEVICES: u8 = 5;
-    /// Per device: its counters over time.
+    /// Column id in the index. Per device: its counters over time.
     pub(super) const SERIES: u8 = 6;
-    /// Per device: its metrics over time.
+    /// Column id in the index. Per device: its metrics over time.
     pub(super) const METRICS: u8 = 7;
-    /// Per full state: 1 if it differs from what the events before it lead to, else 0.
+    /// Column id in the index. Per full state: 1 if it differs from what the events before it lead
+    /// to, else 0.
     pub(super) const CORRECTIONS: u8 = 8;
 }
 
-/// The decoded index of a recording.
+/// The decoded index of a recording: the positions of its chunks, and counters, metrics and
+/// incidents over time.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) first_event: u64,
@@ -71,15 +79,15 @@ pub(super) struct Index {
     pub(super) device_histories: BTreeMap<DeviceId, DeviceHistory>,
 }
 
-/// Creates the end chunk, for an index chunk of `index_len` bytes, a recording of `recording_len`
-/// bytes up to the end chunk, and its last moment.
+/// Creates the end chunk, which points to the index before it: an index chunk of `index_len` bytes,
+/// at the end of `recording_len` bytes. `end_event` is the recording's last moment.
 fn end_chunk(index_len: u64, recording_len: u64, end_event: u64) -> Chunk {
     let payload = [index_len.to_le_bytes(), recording_len.to_le_bytes()].concat();
     Chunk::uncompressed(ChunkKind::End, end_event, &payload)
 }
 
-/// Returns the byte range of the index chunk. `bytes` are the last [`END_LEN`] bytes of a file of
-/// `file_len` bytes; `None` if they are no end chunk that fits the file.
+/// Returns the byte range of the index chunk in a file of `file_len` bytes, of which `bytes` are
+/// the last [`END_LEN`]. `None` if they are not an end chunk that fits the file.
 pub(super) fn index_range(bytes: &[u8], file_len: u64) -> Option<Range<u64>> {
     let end_at = file_len.checked_sub(END_LEN as u64)?;
     let packed = PackedChunk::parse(bytes, end_at).ok()?;
@@ -130,7 +138,7 @@ impl Recording {
         chunks
     }
 
-    /// Appends the payload of the index chunk.
+    /// Appends the payload of the index chunk to `out`; `chunks` are all chunks before the index.
     fn put_index(&self, out: &mut Vec<u8>, chunks: &[StoredChunk], compressor: &mut Compressor) {
         let start = self.start_ns();
         for number in [self.first_event(), self.end_event(), self.events(), self.lost_events(), start] {
@@ -231,8 +239,8 @@ fn parse_index(
     Ok(Index { first_event, events, lost, start_ns, chunks, incidents, device_histories })
 }
 
-/// Reads one device's part of a column, the next `len` bytes, with `read`, which must read all of
-/// it.
+/// Reads the next `len` bytes of a column, the part of one device, with `read`. An error if `read`
+/// leaves some of them.
 fn read_device_part<T>(
     all: &mut Reader<'_>,
     len: u64,
@@ -245,7 +253,8 @@ fn read_device_part<T>(
     Ok(part)
 }
 
-/// Decodes the table of chunks, which must be in order within `recording_len` bytes.
+/// Decodes the index's table of chunks. They must be in order within the first `recording_len`
+/// bytes; times are relative to `start_ns`, in nanoseconds.
 fn read_chunks(
     columns: &Columns<COLUMNS>,
     recording_len: u64,
@@ -299,7 +308,7 @@ fn read_chunks(
     Ok(chunks)
 }
 
-/// Decodes the out-of-memory events and gaps, which must be in the order of their moments.
+/// Decodes the index's out-of-memory events and gaps, which must be in the order of their moments.
 fn read_incidents(mut reader: Reader<'_>) -> Result<Vec<Incident>, PayloadError> {
     let mut incidents = Vec::new();
     let (mut at_event, mut time_ns) = (0, 0);

@@ -6,18 +6,19 @@ use std::sync::Arc;
 use super::index::{END_LEN, Index, index_range, read_index};
 use super::recording_data::Recording;
 use super::stored_chunk::{ReadAt, Source, StoredChunk};
-use crate::chunk::{ChunkKind, MAX_CHUNK_LEN};
+use crate::chunk::{ChunkKind, MAX_CHUNK_LEN, check_preamble};
 use crate::compression::Decompressor;
 use crate::decoder::decompress_state;
 use crate::error::FormatError;
 
-/// The largest distance in bytes between two chunks that one request covers together.
+/// The largest distance in bytes between two chunks that a [`RecordingOpener`] requests together,
+/// with the bytes between them.
 const MAX_BRIDGED: u64 = 64 << 10;
-/// The largest request in bytes that covers more than one chunk.
+/// The largest range in bytes that a [`RecordingOpener`] requests for more than one chunk.
 const MAX_REQUEST: u64 = 4 << 20;
 
-/// Opens a recording by its index, without doing any input: it returns the byte range it needs next
-/// and receives the bytes.
+/// Opens a recording by its index, without doing any input: it returns the byte range that it needs
+/// next and receives the bytes.
 ///
 /// For callers that fetch bytes asynchronously; [`Recording::open`] does the same for a [`ReadAt`].
 ///
@@ -45,16 +46,17 @@ pub struct RecordingOpener {
     step: OpenStep,
 }
 
-/// What an opener waits for next, or the result of opening.
+/// What a [`RecordingOpener`] waits for next, or the result of opening.
 #[derive(Debug)]
 enum OpenStep {
     /// The end chunk.
     End,
     /// The index.
     Index(Range<u64>),
-    /// The chunks of the overview: header, definitions, annotations and the last full state.
-    Overview { recording: Box<Recording>, wanted: Vec<StoredChunk> },
-    /// Nothing: there is no index, or it is damaged.
+    /// The preamble until it is checked, and those chunks of the overview (header, definitions,
+    /// annotations and the last full state) that are still missing.
+    Overview { recording: Box<Recording>, wanted: Vec<StoredChunk>, preamble_checked: bool },
+    /// Nothing: there is no index, it is damaged, or the recording has another format version.
     NoIndex,
 }
 
@@ -65,16 +67,16 @@ impl RecordingOpener {
         Self { len, step: if len < END_LEN as u64 { OpenStep::NoIndex } else { OpenStep::End } }
     }
 
-    /// Returns the byte range to [`supply`](Self::supply) next, or `None` once nothing more is
-    /// needed.
+    /// Returns the byte range of the file to [`supply`](Self::supply) next, or `None` once no more
+    /// bytes are needed.
     #[must_use]
     pub fn wanted_range(&self) -> Option<Range<u64>> {
         match &self.step {
             OpenStep::End => Some(self.len - END_LEN as u64..self.len),
             OpenStep::Index(range) => Some(range.clone()),
-            OpenStep::Overview { wanted, .. } => {
+            OpenStep::Overview { wanted, preamble_checked, .. } => {
                 let first = wanted.first()?;
-                let mut range = first.range.clone();
+                let mut range = if *preamble_checked { first.range.clone() } else { 0..first.range.end };
                 for next in &wanted[1..] {
                     if next.range.start - range.end > MAX_BRIDGED || next.range.end - range.start > MAX_REQUEST {
                         break;
@@ -94,28 +96,32 @@ impl RecordingOpener {
             OpenStep::End => index_range(bytes, self.len)
                 .filter(|range| range.end - range.start <= MAX_CHUNK_LEN as u64)
                 .map(OpenStep::Index),
-            OpenStep::Index(range) => read_index(bytes, range).ok().map(begin),
-            OpenStep::Overview { recording, wanted } => add_chunks(recording, wanted, offset, bytes).ok(),
+            OpenStep::Index(range) => read_index(bytes, range).ok().and_then(begin),
+            OpenStep::Overview { recording, wanted, preamble_checked } => {
+                let is_readable = preamble_checked || (offset == 0 && matches!(check_preamble(bytes, 0), Ok(true)));
+                if is_readable { add_chunks(recording, wanted, offset, bytes).ok() } else { None }
+            }
             OpenStep::NoIndex => None,
         };
         self.step = next.unwrap_or(OpenStep::NoIndex);
     }
 
-    /// Returns the recording, or `None` if it has no usable index and must be pushed as a whole.
+    /// Returns the recording, or `None` if it has no usable index or another format version. Push
+    /// all bytes to a new [`Recording`] then: that succeeds or returns the error.
     ///
     /// Its chunks of events and full states are not in memory: see [`Recording::missing`].
     #[must_use]
     pub fn finish(self) -> Option<Recording> {
         match self.step {
-            OpenStep::Overview { recording, wanted } if wanted.is_empty() => Some(*recording),
+            OpenStep::Overview { recording, wanted, .. } if wanted.is_empty() => Some(*recording),
             _ => None,
         }
     }
 }
 
-/// Creates a recording from its index. Returns the next step: to request the chunks that the
-/// overview needs.
-fn begin(index: Index) -> OpenStep {
+/// Creates a recording from its index. Returns the next step, which is to request the preamble and
+/// the chunks of the overview; `None` if the first of these is not near the start.
+fn begin(index: Index) -> Option<OpenStep> {
     let mut recording = Recording { drops_chunks: true, is_indexed: true, ..Recording::default() };
     let mut wanted = Vec::new();
     let last = index.chunks.len() - 1;
@@ -130,6 +136,8 @@ fn begin(index: Index) -> OpenStep {
             wanted.push(stored.clone());
         }
     }
+    // The first request reaches from the preamble to this chunk.
+    wanted.first().filter(|first| first.range.start <= MAX_BRIDGED)?;
     recording.chunks = index.chunks;
     recording.first_event = Some(index.first_event);
     let overview = &mut recording.overview;
@@ -138,11 +146,12 @@ fn begin(index: Index) -> OpenStep {
     overview.start_ns = Some(index.start_ns);
     overview.incidents = index.incidents;
     overview.device_histories = index.device_histories;
-    OpenStep::Overview { recording: Box::new(recording), wanted }
+    Some(OpenStep::Overview { recording: Box::new(recording), wanted, preamble_checked: false })
 }
 
-/// Adds those of the `wanted` chunks that `bytes` contains, which begin at byte `offset`. Returns
-/// the next step: to request the rest, or done.
+/// Adds those of the `wanted` chunks that are in `bytes`, which begin at byte `offset` of the
+/// recording. Returns the next step, whose list of wanted chunks has the others; if empty, opening
+/// is done.
 fn add_chunks(
     mut recording: Box<Recording>,
     wanted: Vec<StoredChunk>,
@@ -163,16 +172,16 @@ fn add_chunks(
             if wanted.len() == count {
                 return Err(FormatError::new(offset, "fewer bytes were supplied than needed"));
             }
-            return Ok(OpenStep::Overview { recording, wanted });
+            return Ok(OpenStep::Overview { recording, wanted, preamble_checked: true });
         };
         add_chunk(&mut recording, &stored, chunk)?;
     }
     recording.overview.sort_annotations();
-    Ok(OpenStep::Overview { recording, wanted: Vec::new() })
+    Ok(OpenStep::Overview { recording, wanted: Vec::new(), preamble_checked: true })
 }
 
-/// Adds one of the chunks that opening by the index reads: `bytes` is the chunk, `stored` its entry
-/// in the index.
+/// Adds one of the chunks that a recording opened by its index needs at once. `stored` is the
+/// chunk's entry in the index, `bytes` are the chunk.
 fn add_chunk(recording: &mut Recording, stored: &StoredChunk, bytes: &[u8]) -> Result<(), FormatError> {
     let packed = stored.parse(bytes)?;
     if packed.kind == ChunkKind::State {
@@ -203,7 +212,9 @@ impl Recording {
         }
     }
 
-    /// Opens a recording of `len` bytes by its index. Returns `None` if it has no usable index.
+    /// Opens a recording of `len` bytes by its index. Returns `None` if it has no usable index or
+    /// another format version; [`read_through`](Self::read_through) then succeeds or returns the
+    /// error.
     ///
     /// # Errors
     /// If the bytes cannot be read.
@@ -229,7 +240,7 @@ impl Recording {
         len: u64,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<(Self, Option<FormatError>), FormatError> {
-        /// Bytes that reading a whole recording reads at once.
+        /// Number of bytes that [`Recording::read_through`] requests at a time.
         const PIECE: u64 = 1 << 20;
         let mut recording = Self::overview_only(Some(Arc::clone(&source)));
         let mut at = 0;

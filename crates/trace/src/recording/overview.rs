@@ -15,7 +15,7 @@ use crate::metrics::{Churn, MetricsSeries};
 use crate::segment::{Block, Segment};
 use crate::site::Definition;
 
-/// An out-of-memory event, or a gap in a recording.
+/// An out-of-memory event or a gap, with its moment and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incident {
     /// The device; of a gap that concerns all devices, the first one.
@@ -28,7 +28,7 @@ pub struct Incident {
     pub kind: IncidentKind,
 }
 
-/// The kind of an [`Incident`].
+/// Whether an [`Incident`] is an out-of-memory event or a gap, with the number of bytes or events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IncidentKind {
     /// A request failed after every retry.
@@ -43,7 +43,7 @@ pub enum IncidentKind {
     },
 }
 
-/// Counters and metrics of one device over time.
+/// The counters and metrics of one device over the whole recording.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceHistory {
     pub(super) series: CounterSeries,
@@ -54,19 +54,21 @@ pub(super) struct DeviceHistory {
 }
 
 impl DeviceHistory {
-    /// Creates the history that an index stored.
+    /// Creates the history of a device from the parts that an index stored.
     pub(super) fn from_index(series: CounterSeries, metrics: MetricsSeries) -> Self {
         Self { series, metrics, ..Self::default() }
     }
 
-    /// Counts events of the device. Returns true if `metrics` needs the memory state now.
+    /// Adds `events` to the device's events that `metrics` has not received. Returns true if
+    /// `metrics` needs the memory state at this moment; false if it can wait for more events.
     #[inline]
     fn count(&mut self, events: u64) -> bool {
         self.unreported_events += events;
         self.unreported_events >= self.metrics.events_until_next()
     }
 
-    /// Passes the events counted since the last report, and the memory state, to `metrics`.
+    /// Passes the events counted since the last report, and the memory state after them, to
+    /// `metrics`.
     fn report_metrics(&mut self, state: &MemoryState, device: DeviceId) {
         if let Some(device) = state.device(device) {
             let at = (state.event(), state.time_ns());
@@ -79,14 +81,14 @@ impl DeviceHistory {
         }
     }
 
-    /// Returns the memory it occupies, in bytes.
+    /// Returns the memory that the history occupies, in bytes.
     fn size_in_memory(&self) -> usize {
         self.series.size_in_memory() + self.metrics.size_in_memory()
     }
 }
 
-/// The parts of a recording that grow with every chunk: end state, histories of the devices,
-/// annotations and incidents.
+/// What an open recording knows without reading chunks again: metadata, end state, histories of the
+/// devices, annotations and incidents.
 #[derive(Debug, Default)]
 pub(super) struct Overview {
     pub(super) info: RecordingInfo,
@@ -116,14 +118,15 @@ fn annotation_order(annotation: &Annotation) -> (u64, u64) {
 }
 
 impl Overview {
-    /// Sorts the annotations, once for many chunks, because they may be many in the worst order.
+    /// Sorts the annotations by time. Called once after many chunks, because the worst order is
+    /// slow.
     pub(super) fn sort_annotations(&mut self) {
         if std::mem::take(&mut self.needs_sorting) {
             self.annotations.sort_by_key(annotation_order);
         }
     }
 
-    /// Returns the memory it occupies, in bytes. Visits all devices.
+    /// Returns the memory that the overview occupies, in bytes. Visits all devices.
     pub(super) fn size_in_memory(&self) -> usize {
         let state: usize = (self.state.devices())
             .map(|(_, device)| {
@@ -143,8 +146,8 @@ impl Overview {
         self.state.device(device).map(|device| device.counters()).unwrap_or_default()
     }
 
-    /// Adds an event to the histories, annotations and incidents, after it was applied to the
-    /// state.
+    /// Adds an event to the histories, annotations and incidents, after the event was applied to
+    /// the end state.
     #[inline]
     fn record_applied(&mut self, event: &Event) {
         let &Event { device, time_ns, kind } = event;

@@ -18,11 +18,14 @@ use crate::memory_state::MemoryState;
 use crate::metrics::MetricsSeries;
 use crate::site::Definitions;
 
-/// The most bytes of memory that an open recording may occupy. Hostile files could need far more.
+/// The most bytes of memory that an open recording may occupy; a chunk beyond is an error. Hostile
+/// files could need far more.
 const MEMORY_LIMIT: usize = if cfg!(target_arch = "wasm32") { 1 << 30 } else { 3 << 30 };
-/// Decompressed bytes after which the occupied memory is computed again.
+/// Number of bytes that a recording decompresses before it computes its memory again, to compare it
+/// with [`MEMORY_LIMIT`].
 const CHECK_EVERY_BYTES: u64 = 4 << 20;
-/// The most memory, in bytes, for chunks that were [supplied](Recording::supply).
+/// The most bytes of memory for chunks that the caller [supplied](Recording::supply). Beyond, all
+/// of them are dropped before the next is added, and are missing again.
 const MAX_SUPPLIED_BYTES: usize = 256 << 20;
 
 /// An opened recording: its chunks, and an overview for immediate use.
@@ -95,7 +98,8 @@ impl Recording {
         Self::default()
     }
 
-    /// Creates an empty recording that keeps only the overview and the positions of its chunks.
+    /// Creates an empty recording that keeps only the overview and the positions of its chunks, not
+    /// the chunks of events and full states.
     ///
     /// Chunks are read again from `source`, which reads the whole recording. Without a source,
     /// seeking to a moment other than the end is an error.
@@ -120,8 +124,8 @@ impl Recording {
         result
     }
 
-    /// Removes the effect of a chunk that turned out to be damaged, by adding the chunks before it
-    /// again to a fresh overview.
+    /// Removes the effect of a chunk that turned out to be damaged: creates the overview again from
+    /// the chunks before it.
     fn rebuild(&mut self) {
         let (mut fresh, reader) = (Self { source: self.source.clone(), ..Self::default() }, &mut self.reader);
         std::mem::swap(&mut fresh.reader, reader);
@@ -147,7 +151,7 @@ impl Recording {
         }
     }
 
-    /// Adds all chunks whose bytes are complete. The first error ends the reading.
+    /// Adds all chunks whose bytes have been pushed completely; stops at the first error.
     fn add_complete_chunks(&mut self) -> Result<(), FormatError> {
         while let Some(packed) = self.reader.next_chunk()? {
             self.add_chunk(packed)?;
@@ -155,7 +159,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Decodes a chunk, and adds its contents to the overview and the chunk itself to the lists of
+    /// Decodes a chunk, and adds its contents to the overview and its position to the lists of
     /// chunks.
     fn add_chunk(&mut self, packed: PackedChunk) -> Result<(), FormatError> {
         if self.first_event.is_none() && matches!(packed.kind, ChunkKind::State | ChunkKind::Events) {
@@ -280,13 +284,13 @@ impl Recording {
         Err(FormatError::new(offset, "no chunk begins at this offset"))
     }
 
-    /// Returns the metadata of the header chunk.
+    /// Returns the recording's metadata, from its last header chunk.
     #[must_use]
     pub fn info(&self) -> &RecordingInfo {
         &self.overview.info
     }
 
-    /// Returns all definitions.
+    /// Returns all strings, frames, stacks and sites that the recording defines.
     #[must_use]
     pub fn definitions(&self) -> &Definitions {
         &self.context.definitions
@@ -298,7 +302,7 @@ impl Recording {
         &self.overview.annotations
     }
 
-    /// Returns the out-of-memory events and gaps, in order.
+    /// Returns the out-of-memory events and gaps, in the order of their moments.
     #[must_use]
     pub fn incidents(&self) -> &[Incident] {
         &self.overview.incidents
@@ -311,22 +315,22 @@ impl Recording {
         self.first_event.unwrap_or(0)
     }
 
-    /// Returns the last moment: the number of events, lost ones included.
+    /// Returns the last moment of the recording: the number of its events, lost ones included.
     #[must_use]
     pub fn end_event(&self) -> u64 {
         self.overview.state.event()
     }
 
-    /// Returns the index of the first recorded event at or after index `index`, or `None` if there
-    /// is none. The events between are missing.
+    /// Returns the index (from 0) of the first recorded event at or after index `index`, or `None`
+    /// if no event follows. The events between are missing.
     #[must_use]
     pub fn next_event(&self, index: u64) -> Option<u64> {
         let chunk = self.event_chunks.partition_point(|stored| stored.end_event() <= index);
         self.event_chunks.get(chunk).map(|stored| stored.first_event.max(index))
     }
 
-    /// Returns true if a full state at the moment `moment` differs from what the events before it
-    /// lead to.
+    /// Returns true if the recording has a full state at the moment `moment` that differs from what
+    /// the events before it lead to.
     ///
     /// A caller that applies events one by one must continue from that state.
     #[must_use]
@@ -342,49 +346,50 @@ impl Recording {
         self.overview.events
     }
 
-    /// Returns the number of lost events.
+    /// Returns the number of events that are missing in the recording.
     #[must_use]
     pub fn lost_events(&self) -> u64 {
         self.overview.lost
     }
 
-    /// Returns how many of the lost events were recorded but skipped on the way here, because a
-    /// later full state was sent instead. The other lost events were never recorded.
+    /// Returns how many of the lost events were recorded but not sent to this reader, because it
+    /// was sent a later full state instead. The other lost events were never recorded.
     #[must_use]
     pub fn skipped_events(&self) -> u64 {
         self.overview.skipped
     }
 
-    /// Returns the time of the first event or full state, in nanoseconds.
+    /// Returns the time of the first event or full state, in nanoseconds since the recording's time
+    /// 0.
     #[must_use]
     pub fn start_ns(&self) -> u64 {
         self.overview.start_ns.unwrap_or(0)
     }
 
-    /// Returns the time of the last moment, in nanoseconds.
+    /// Returns the time of the last moment, in nanoseconds since the recording's time 0.
     #[must_use]
     pub fn end_ns(&self) -> u64 {
         self.overview.state.time_ns()
     }
 
-    /// Returns the memory state at the last moment.
+    /// Returns the memory state at the recording's last moment.
     #[must_use]
     pub fn end_state(&self) -> &MemoryState {
         &self.overview.state
     }
 
-    /// Returns the devices in the order of their ids.
+    /// Returns the ids of all devices in the recording, in ascending order.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.overview.state.devices().map(|(id, _)| id)
     }
 
-    /// Returns a device's byte counters over time.
+    /// Returns a device's byte counters over time, or `None` if the recording lacks the device.
     #[must_use]
     pub fn series(&self, device: DeviceId) -> Option<&CounterSeries> {
         self.overview.device_histories.get(&device).map(|history| &history.series)
     }
 
-    /// Returns a device's metrics over time.
+    /// Returns a device's metrics over time, or `None` if the recording lacks the device.
     #[must_use]
     pub fn metrics(&self, device: DeviceId) -> Option<&MetricsSeries> {
         self.overview.device_histories.get(&device).map(|history| &history.metrics)

@@ -56,7 +56,7 @@ pub struct Replay {
     decompressor: Decompressor,
 }
 
-/// The state of a replay that has not moved yet.
+/// The state that a replay returns before its first seek: no memory, at moment 0.
 static EMPTY_STATE: MemoryState = MemoryState { event: 0, time_ns: 0, devices: BTreeMap::new() };
 
 impl Replay {
@@ -66,7 +66,8 @@ impl Replay {
         Self::default()
     }
 
-    /// Returns the state at the current moment; empty before the first seek.
+    /// Returns the memory state at the replay's current moment; an empty state before the first
+    /// seek.
     #[must_use]
     pub fn state(&self) -> &MemoryState {
         self.state.as_ref().unwrap_or(&EMPTY_STATE)
@@ -112,7 +113,7 @@ impl Replay {
         Ok(self.state())
     }
 
-    /// Applies the events up to `target` and adopts the full states on the way.
+    /// Applies the events up to the moment `target` and adopts the full states on the way.
     ///
     /// `each` sees the state after every operation; with `EVERY_EVENT`, also between the two events
     /// of a free that is requested and completed at once. Only its counters are complete:
@@ -158,8 +159,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Applies the chunk of events or full state that follows the current moment, read from its
-    /// bytes. After an error in a chunk of events, the replay has no position.
+    /// Applies the chunk of events or the full state that follows the current moment. After an
+    /// error in a chunk of events, the replay has no position.
     ///
     /// # Errors
     /// If the chunk cannot be read (see [`seek`](Self::seek)), or its events contradict the state.
@@ -190,7 +191,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Decompresses a chunk of events into `self`, unless it is the chunk that was loaded last.
+    /// Decompresses a chunk of events and keeps it in `self.columns`, unless it is there already.
     fn load_columns(&mut self, recording: &Recording, stored: &StoredChunk) -> Result<(), FormatError> {
         if self.columns.as_ref().is_none_or(|(first, _)| *first != stored.first_event) {
             let columns = decompress_events(&*recording.chunk(stored)?, &mut self.decompressor)?;
@@ -199,9 +200,13 @@ impl Replay {
         Ok(())
     }
 
-    /// Decodes the chunk that contains the event with index `index` (from 0). Returns the index of
-    /// the chunk's first event, and its events; `None` if no chunk contains the event.
-    fn load_events(&mut self, recording: &Recording, index: u64) -> Result<Option<(u64, &[Event])>, FormatError> {
+    /// Returns the events of the chunk that contains the event with index `index` (from 0), and the
+    /// index of the first of them; `None` if no chunk contains the event.
+    pub(crate) fn load_events(
+        &mut self,
+        recording: &Recording,
+        index: u64,
+    ) -> Result<Option<(u64, &[Event])>, FormatError> {
         let holds = |first: u64, count: usize| index >= first && index - first < count as u64;
         if !self.events.as_ref().is_some_and(|(first, events)| holds(*first, events.len())) {
             let Some(stored) = chunk_of_event(recording, index) else { return Ok(None) };
@@ -212,7 +217,7 @@ impl Replay {
         Ok(self.events.as_ref().map(|(first, events)| (*first, events.as_slice())))
     }
 
-    /// Returns the event with an index (from 0), or `None` if the recording does not have it.
+    /// Returns the event with index `index` (from 0), or `None` if the recording lacks it.
     ///
     /// # Errors
     /// If a chunk cannot be read, see [`seek`](Self::seek).
@@ -221,8 +226,8 @@ impl Replay {
     }
 }
 
-/// Applies the events of a chunk, whose first event has index `first`, from the state's moment to
-/// the moment `until`. `each` sees the state after every operation.
+/// Applies the events of a chunk from the state's moment to the moment `until`. The chunk's first
+/// event has index `first` in the recording; `each` sees the state after every operation.
 fn advance_in_chunk<const EVERY_EVENT: bool>(
     columns: &EventColumns,
     first: u64,
@@ -261,7 +266,8 @@ fn advance_in_chunk<const EVERY_EVENT: bool>(
     Ok(())
 }
 
-/// Returns the chunk that contains the event with index `index` (from 0), or `None`.
+/// Returns the chunk that contains the event with index `index` (from 0), or `None` if the event is
+/// missing.
 fn chunk_of_event(recording: &Recording, index: u64) -> Option<&StoredChunk> {
     let chunk = recording.event_chunks.partition_point(|stored| stored.first_event <= index).checked_sub(1)?;
     recording.event_chunks.get(chunk).filter(|stored| index < stored.end_event())

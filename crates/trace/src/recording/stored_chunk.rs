@@ -14,10 +14,9 @@ use crate::error::FormatError;
 /// Implement it for a file to open recordings that are larger than memory; `Vec<u8>` implements it
 /// for bytes in memory.
 pub trait ReadAt: Send + Sync {
-    /// Returns exactly the bytes of `range`.
+    /// Returns exactly the bytes of `range`, counted from the start of the recording.
     ///
-    /// # Errors
-    /// If the bytes cannot be read, or there are fewer
+    /// # Errors If the bytes cannot be read, or there are fewer
     /// ([`UnexpectedEof`](io::ErrorKind::UnexpectedEof)).
     fn read_at(&self, range: Range<u64>) -> io::Result<Vec<u8>>;
 }
@@ -33,7 +32,8 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-/// The source of a recording's bytes; `None` if all chunks are in memory or supplied by the caller.
+/// Where chunks that are not in memory are read from; `None` if the caller supplies them or all are
+/// in memory.
 #[derive(Clone, Default)]
 pub(super) struct Source(pub(super) Option<Arc<dyn ReadAt>>);
 
@@ -43,7 +43,8 @@ impl fmt::Debug for Source {
     }
 }
 
-/// The position of a chunk in a recording and, if it is in memory, the chunk itself.
+/// The position and event numbers of a chunk of a recording and, if it is in memory, the chunk
+/// itself.
 #[derive(Clone, Debug)]
 pub(super) struct StoredChunk {
     pub(super) kind: ChunkKind,
@@ -60,17 +61,17 @@ pub(super) struct StoredChunk {
 }
 
 impl StoredChunk {
-    /// Returns the moment after the chunk's last event.
+    /// Returns the moment after the chunk's last event; without events, the moment it describes.
     pub(super) fn end_event(&self) -> u64 {
         self.first_event.saturating_add(u64::from(self.events))
     }
 
-    /// Returns the chunk's byte offset in the recording.
+    /// Returns the byte offset in the recording at which the chunk begins.
     pub(super) fn offset(&self) -> u64 {
         self.range.start
     }
 
-    /// Returns the chunk, from memory or read from `source`.
+    /// Returns the chunk itself, from memory or read from `source`; an error if neither has it.
     pub(super) fn chunk(&self, source: &Source) -> Result<Cow<'_, PackedChunk>, FormatError> {
         if let Some(packed) = &self.packed {
             return Ok(Cow::Borrowed(packed));
@@ -83,7 +84,8 @@ impl StoredChunk {
         self.parse(&bytes).map(Cow::Owned)
     }
 
-    /// Parses `bytes`, the whole chunk, and checks that it is the expected one.
+    /// Parses `bytes`, the whole chunk. Returns an error if they are damaged or another chunk,
+    /// because the file changed.
     pub(super) fn parse(&self, bytes: &[u8]) -> Result<PackedChunk, FormatError> {
         let packed = PackedChunk::parse(bytes, self.range.start)?;
         let is_expected =

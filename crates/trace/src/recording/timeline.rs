@@ -12,20 +12,24 @@ use crate::event::DeviceId;
 use crate::memory_state::MemoryState;
 use crate::time_pyramid::TimeSlice;
 
-/// Events per column up to which columns are exact. With more, a bucket of the series is narrower
-/// than a column, at least in a recording that was read as a whole.
+/// Average number of events per column up to which [`Recording::columns`] replays the events and is
+/// exact. With more, a bucket of the series is narrower than a column, at least in a recording that
+/// was read as a whole.
 const EXACT_EVENTS_PER_COLUMN: u64 = 32;
-/// The most long intervals without events in one view that are corrected by a replay.
+/// The most intervals without events in one view that [`Recording::columns`] makes exact by a
+/// replay; the longest are chosen.
 const MAX_CORRECTED_GAPS: usize = 8;
-/// The number of columns divided by this is the least length, in columns, of an interval without
-/// events that is corrected.
+/// Divides the number of columns in view: the quotient (at least 4) is the least length, in
+/// columns, of an interval without events that is made exact.
 const MIN_GAP_DIVISOR: usize = 256;
-/// The most events in view for exact columns if there are more than [`EXACT_EVENTS_PER_COLUMN`] but
-/// fewer than a bucket has, as in a recording opened by its index. Replaying this many takes 4 ms.
+/// The most events that [`Recording::columns`] replays to be exact if they are more than
+/// [`EXACT_EVENTS_PER_COLUMN`] allows but fewer than a bucket per column, as in a recording opened
+/// by its index. Replaying this many takes 4 ms.
 const EXACT_EVENTS: u64 = 150_000;
 
 impl Recording {
-    /// Returns a device's counters over `width` equal slices of the time from `from_ns` to `to_ns`.
+    /// Returns a device's counters over `width` equal slices of the time from `from_ns` to `to_ns`,
+    /// in nanoseconds since the recording's time 0.
     ///
     /// Exact if few events are in view; else exact to within a bucket of the device's
     /// [`CounterSeries`]. A device without events has zeros.
@@ -42,7 +46,7 @@ impl Recording {
             })
     }
 
-    /// Replaces the values in long intervals without events by exact ones.
+    /// Replaces the columns of long intervals without events by exact ones.
     ///
     /// A bucket counts where it ends. If nothing happens for long in the middle of one, its first
     /// events would appear only after that, which is visible in long intervals.
@@ -61,16 +65,16 @@ impl Recording {
         }
     }
 
-    /// Returns the byte ranges that [`columns`](Self::columns) needs to be exact and that are not
-    /// in memory. Empty if so many events are in view that it is not exact anyway.
+    /// Returns the byte ranges that are not in memory and that [`columns`](Self::columns) needs to
+    /// be exact. Empty if so many events are in view that the result is not exact anyway.
     #[must_use]
     pub fn missing_for_columns(&self, device: DeviceId, from_ns: u64, to_ns: u64, width: usize) -> Vec<Range<u64>> {
         let between = self.series(device).and_then(|series| self.exact_between(series, from_ns, to_ns, width));
         between.map_or_else(Vec::new, |(first, last)| self.missing_between(first, last))
     }
 
-    /// Returns the first and the last moment of a time range if its events are few enough for exact
-    /// columns, else `None`.
+    /// Returns the first and the last moment of a time range (in nanoseconds) if its events are few
+    /// enough for `width` exact columns, else `None`.
     fn exact_between(&self, series: &CounterSeries, from_ns: u64, to_ns: u64, width: usize) -> Option<(u64, u64)> {
         let (first, last) = (self.event_at_time(from_ns), self.event_at_time(to_ns));
         let exact_up_to = EXACT_EVENTS_PER_COLUMN.saturating_mul(width as u64);
@@ -108,7 +112,8 @@ impl Recording {
     }
 
     /// Returns the last moment whose time is at most `time_ns` nanoseconds, or the first moment if
-    /// all are later. If the chunk with that time is not loaded, returns its first moment.
+    /// all are later. If the chunk of events at that time is not loaded, returns the chunk's first
+    /// moment.
     #[must_use]
     pub fn event_at_time(&self, time_ns: u64) -> u64 {
         let chunk = self.event_chunks.partition_point(|stored| stored.end_ns <= time_ns);
@@ -126,8 +131,8 @@ impl Recording {
     }
 }
 
-/// Returns the longest ranges of column indices without events, at most [`MAX_CORRECTED_GAPS`], in
-/// order.
+/// Returns the longest ranges of column indexes in which no event happens, at most
+/// [`MAX_CORRECTED_GAPS`], from left to right.
 fn longest_gaps(columns: &[CounterColumn]) -> Vec<Range<usize>> {
     let shortest = (columns.len() / MIN_GAP_DIVISOR).max(4);
     let mut at = 0;

@@ -15,7 +15,8 @@ use crate::decoder::DecodeContext;
 use crate::event::Annotation;
 use crate::memory_state::MemoryState;
 
-/// Returns true for the kinds of chunks that a trim never drops, because later chunks need them.
+/// Returns true for the kinds of chunks that a trim never drops, because later chunks need them:
+/// headers and definitions.
 fn is_always_kept(kind: ChunkKind) -> bool {
     matches!(kind, ChunkKind::Header | ChunkKind::Definitions)
 }
@@ -30,15 +31,16 @@ impl Recording {
             + self.overview.incidents.len() * size_of::<Incident>()
     }
 
-    /// Returns true between [`start_trim`](Self::start_trim) and the end of the trim.
+    /// Returns true from [`start_trim`](Self::start_trim) until
+    /// [`continue_trim`](Self::continue_trim) has dropped the oldest part.
     #[must_use]
     pub fn is_trimming(&self) -> bool {
         self.trim.is_some()
     }
 
     /// Starts to drop the oldest part, so that about `keep_bytes` of
-    /// [`memory_bytes`](Self::memory_bytes) stay; [`continue_trim`](Self::continue_trim) does the
-    /// work.
+    /// [`memory_bytes`](Self::memory_bytes) stay, and returns true;
+    /// [`continue_trim`](Self::continue_trim) does the work.
     ///
     /// What stays begins with a full state; the last one always stays. Returns false, changing
     /// nothing, if there is nothing to drop, or if the chunks are not in memory.
@@ -77,8 +79,9 @@ impl Recording {
         true
     }
 
-    /// Decodes about `events` more events of the part that stays. Returns true once the oldest part
-    /// was dropped.
+    /// Decodes about `events` more events of the part that stays, after
+    /// [`start_trim`](Self::start_trim). Returns true once the oldest part was dropped; false if
+    /// more calls are needed or no trim is in progress.
     pub fn continue_trim(&mut self, events: u64) -> bool {
         let Some(mut trim) = self.trim.take() else { return false };
         let mut decoded = 0;
@@ -103,7 +106,8 @@ impl Recording {
         false
     }
 
-    /// Drops every chunk before the cut that need not be kept, and adopts the overview of the rest.
+    /// Drops every chunk before the first full state that stays, except those that are always kept,
+    /// and adopts the overview of the rest.
     fn finish_trim(&mut self, trim: TrimProgress) {
         let TrimProgress { cut, first_event, mut overview, .. } = trim;
         let mut freed = 0;
@@ -134,7 +138,7 @@ impl Recording {
         self.first_event = Some(first_event);
     }
 
-    /// Returns the chunk that `stored` refers to, or `None` if it is not in memory.
+    /// Returns the chunk that `stored` describes, or `None` if it is not in memory.
     fn chunk_in_memory(&self, stored: &StoredChunk) -> Option<&PackedChunk> {
         let from = stored.range.start;
         let list = match stored.kind {

@@ -3,8 +3,8 @@
 use super::overview::Overview;
 use crate::decoder::DecodeContext;
 
-/// The part of a recording that stays when the oldest part is dropped, as far as it was decoded
-/// again.
+/// How far the part of a recording that stays has been decoded again, while the oldest part is
+/// being dropped.
 #[derive(Debug)]
 pub(super) struct TrimProgress {
     /// Byte offset of the first full state that stays.

@@ -130,7 +130,8 @@ pub(crate) fn replay_calls(sink: &mut impl Sink, calls: &[SinkCall]) {
     }
 }
 
-/// A small deterministic random number generator (xorshift).
+/// A small deterministic random number generator (xorshift). The cases saved in
+/// `*.proptest-regressions` depend on its numbers.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
