@@ -35,7 +35,8 @@ impl Sink for Queue {
     }
 }
 
-/// A deterministic random number generator.
+/// A deterministic random number generator. Its cost is part of the measured time, so another
+/// generator would change the results.
 struct Random(u64);
 
 impl Random {

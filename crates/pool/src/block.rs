@@ -7,7 +7,8 @@ use vramscope_trace::SiteId;
 
 use crate::index::{BlockIndex, StreamPoolIndex};
 
-/// The state of a block.
+/// The state of a block (a contiguous part of a segment): free, held by the program, or freed while
+/// another stream still uses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlockState {
     /// Free: a request may be served from it. PyTorch calls this state `inactive`.
@@ -20,7 +21,8 @@ pub enum BlockState {
     PendingFree,
 }
 
-/// A contiguous part of a segment: allocated, pending free, free, or unmapped.
+/// A contiguous part of a segment: allocated, pending free, free, or without physical memory
+/// (unmapped).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Block {
     pub(crate) address: u64,
@@ -47,7 +49,8 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Returns true if its segment has other blocks.
+    /// Returns true if the block's segment also has other blocks; false if the block spans its
+    /// segment.
     #[inline]
     pub(crate) fn is_split(&self) -> bool {
         self.prev.is_some() || self.next.is_some()
@@ -59,15 +62,16 @@ impl Block {
         self.address + self.size
     }
 
-    /// Returns true for free memory, which can be allocated or released. False for unmapped ranges.
+    /// Returns true if the block can be allocated or released; false if it is allocated, pending
+    /// free, or has no physical memory (unmapped).
     #[inline]
     pub(crate) fn is_free(&self) -> bool {
         self.mapped && self.state == BlockState::Free
     }
 }
 
-/// The arena of all blocks of a pool, with every block linked to its neighbors in the segment.
-/// Indices of removed blocks are reused.
+/// The arena of all blocks of a pool, with every block linked to its neighbors in the segment. A
+/// new block may get the index of a removed one.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocks {
     /// Element 0 is unused, because a [`BlockIndex`] is never 0.
@@ -109,14 +113,16 @@ impl Blocks {
         index.expect("2^32 blocks of 64 bytes do not fit in a process's memory")
     }
 
-    /// Makes an index vacant, for the next block; does not unlink its block from others.
+    /// Removes the block at `index`, which the next inserted block may get. Does not change the
+    /// links of the removed block's neighbors.
     #[inline]
     pub(crate) fn remove(&mut self, index: BlockIndex) {
         self.vacant.push(index);
     }
 
-    /// Splits a block after its first `size` bytes and returns the index of the upper part. The
-    /// lower part keeps the index, so that the index of a segment's first block never changes.
+    /// Splits a block after its first `size` bytes, fewer than it has, and returns the index of the
+    /// upper part. The lower part keeps the index, so that the index of a segment's first block
+    /// never changes.
     #[inline]
     pub(crate) fn split(&mut self, index: BlockIndex, size: u64) -> BlockIndex {
         // Fields are copied one by one: copying a whole block right after its fields were written
@@ -166,7 +172,8 @@ impl Blocks {
         block.next = after;
     }
 
-    /// Iterates over a block and all blocks above it in its segment.
+    /// Iterates over the indices of the block `first` and of all blocks above it in its segment, in
+    /// address order.
     pub(crate) fn iter_from(&self, first: BlockIndex) -> impl Iterator<Item = BlockIndex> + '_ {
         std::iter::successors(Some(first), |&index| self[index].next)
     }

@@ -14,20 +14,23 @@
 use crate::settings::Settings;
 use crate::size::MIN_DEDICATED_SEGMENT_BYTES;
 
-/// The environment variables that hold settings. As in PyTorch, the first that is set applies and
-/// the other is ignored. (PyTorch's documentation calls the second the newer one, but its code
-/// reads the first one first.)
+/// The environment variables that hold the allocator's settings. As in PyTorch, the first that is
+/// set applies and the other is ignored. (PyTorch's documentation calls the second the newer one,
+/// but its code reads the first one first.)
 ///
 /// This crate does not read the environment.
 pub const CONF_VARIABLES: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
 const MIB: u64 = 1 << 20;
-/// The smallest `large_segment_size_mb`: such a segment must exceed the requests it serves.
+/// The smallest valid `large_segment_size_mb`, in MiB: these segments serve requests below 10 MiB
+/// and must be larger than that.
 const MIN_LARGE_SEGMENT_MIB: u64 = MIN_DEDICATED_SEGMENT_BYTES / MIB + 1;
-/// The longest piece of the input that an error quotes, in characters.
+/// The longest piece of the settings' text that an error quotes, in characters. Longer pieces are
+/// cut and end in `…`.
 const MAX_QUOTE_CHARS: usize = 60;
 
-/// What a key of `PYTORCH_CUDA_ALLOC_CONF` sets, and thereby the form of its value.
+/// The setting that a key of `PYTORCH_CUDA_ALLOC_CONF` stands for. It determines which values are
+/// valid; values of ignored keys are checked and have no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
     MaxSplitSize,
@@ -44,9 +47,9 @@ enum Key {
     IgnoredSize,
 }
 
-/// Every key that PyTorch accepts. The ignored ones concern pinned host memory, the lock that is
-/// held during driver calls, and a reuse of blocks within a graph capture that this pool does not
-/// implement.
+/// Every key of `PYTORCH_CUDA_ALLOC_CONF` that PyTorch accepts, with its setting. The ignored keys
+/// concern pinned host memory, the lock that is held during driver calls, and a reuse of blocks
+/// within a graph capture that this pool does not implement.
 const KEYS: [(&str, Key); 16] = [
     ("max_split_size_mb", Key::MaxSplitSize),
     ("max_non_split_rounding_mb", Key::MaxNonSplitRounding),
@@ -66,7 +69,7 @@ const KEYS: [(&str, Key); 16] = [
     ("pinned_reserve_segment_size_mb", Key::IgnoredSize),
 ];
 
-/// Text that [`Settings::parse`] cannot read.
+/// The error of [`Settings::parse`] for invalid settings: its position in the text and its kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("character {}: {kind}", .position + 1)]
 pub struct ConfError {
@@ -76,7 +79,8 @@ pub struct ConfError {
     pub kind: ConfErrorKind,
 }
 
-/// The kind of a [`ConfError`].
+/// The kind of a [`ConfError`]: an unknown key, wrong syntax, a value out of range, or an allocator
+/// that this crate does not implement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfErrorKind {
     /// The key does not exist.
@@ -113,12 +117,13 @@ pub enum ConfErrorKind {
     },
 }
 
-/// Describes the input where something else was expected; `None` is the end of the text.
+/// Returns the text that was found where the syntax requires something else, in quotes, for an
+/// error message. `None` gives "the end of the text".
 fn describe_found(found: Option<&str>) -> String {
     found.map_or_else(|| "the end of the text".to_owned(), |text| format!("{text:?}"))
 }
 
-/// A word of the settings' text, or one of `, : [ ]`.
+/// A word of the settings' text, or one of `, : [ ]`, with its position.
 #[derive(Debug)]
 struct Token {
     text: String,
@@ -126,7 +131,8 @@ struct Token {
 }
 
 impl Token {
-    /// Returns the token's text for an error, truncated to [`MAX_QUOTE_CHARS`].
+    /// Returns the token's text for an error message, cut to [`MAX_QUOTE_CHARS`] characters and
+    /// `…`.
     fn quote(&self) -> String {
         match self.text.char_indices().nth(MAX_QUOTE_CHARS) {
             Some((cut, _)) => format!("{}…", &self.text[..cut]),
@@ -139,25 +145,27 @@ impl Token {
         ConfError { position: self.position, kind }
     }
 
-    /// Returns the error that `expected` was expected instead of this token.
+    /// Returns the syntax error for this token; `expected` describes what the syntax requires
+    /// instead.
     fn expected(&self, expected: &'static str) -> ConfError {
         self.error(ConfErrorKind::Expected { expected, found: Some(self.quote()) })
     }
 
-    /// Returns the error that this token is no valid value of `key`; `allowed` describes the valid
-    /// ones.
+    /// Returns the error that this token is not a valid value of the setting `key`; `allowed`
+    /// describes the valid values.
     fn out_of_range(&self, key: &'static str, allowed: impl Into<String>) -> ConfError {
         self.error(ConfErrorKind::OutOfRange { key, value: self.quote(), allowed: allowed.into() })
     }
 
-    /// Parses a whole number that is not negative.
+    /// Parses the token as a whole number from 0 on; any other text is an error.
     fn whole_number(&self) -> Result<u64, ConfError> {
         self.text.parse().map_err(|_| self.expected("a whole number"))
     }
 
-    /// Parses the value of `key`, a size of at least `min_mib` MiB, and returns bytes. Sizes beyond
-    /// the address space become the largest multiple of a MiB.
-    fn mib(&self, key: &'static str, min_mib: u64) -> Result<u64, ConfError> {
+    /// Parses the token as a size in MiB, the value of the setting `key`, and returns it in bytes.
+    /// A size below `min_mib` is an error. A size beyond the address space becomes the largest
+    /// multiple of a MiB.
+    fn bytes_from_mib(&self, key: &'static str, min_mib: u64) -> Result<u64, ConfError> {
         let mib: u64 = self.text.parse().map_err(|_| self.expected("a whole number of MiB"))?;
         match mib {
             mib if mib < min_mib => Err(self.out_of_range(key, format!("at least {min_mib}"))),
@@ -165,14 +173,14 @@ impl Token {
         }
     }
 
-    /// Parses the value of `key`, a number that `is_allowed` accepts; `allowed` describes these
-    /// numbers in the error.
+    /// Parses the token as a number, the value of the setting `key`. It is an error if `is_allowed`
+    /// returns false; `allowed` describes the valid numbers for the message.
     fn number(&self, key: &'static str, allowed: &str, is_allowed: impl FnOnce(f64) -> bool) -> Result<f64, ConfError> {
         let number: f64 = self.text.parse().map_err(|_| self.expected("a number"))?;
         if is_allowed(number) { Ok(number) } else { Err(self.out_of_range(key, allowed)) }
     }
 
-    /// Parses `True` or `False`, in this spelling only.
+    /// Parses the token as `True` or `False`; any other text or spelling is an error.
     fn flag(&self) -> Result<bool, ConfError> {
         match self.text.as_str() {
             "True" => Ok(true),
@@ -195,15 +203,16 @@ impl<'a> Tokens<'a> {
         Self { text, position: 0, rest: text.chars().peekable() }
     }
 
-    /// Removes and returns the next character if `accepts` returns true for it.
+    /// Removes and returns the next character of the text if `accepts` returns true for it.
+    /// Otherwise, and at the end of the text, removes nothing and returns `None`.
     fn next_char_if(&mut self, accepts: impl FnOnce(char) -> bool) -> Option<char> {
         let char = self.rest.next_if(|&char| accepts(char))?;
         self.position += 1;
         Some(char)
     }
 
-    /// Removes and returns the next token; `None` at the end of the text. Spaces are skipped,
-    /// within words too.
+    /// Removes and returns the next token; `None` at the end of the text. White space is skipped,
+    /// even within a word.
     fn next(&mut self) -> Option<Token> {
         let is_space = |char: char| matches!(char, ' ' | '\t'..='\r');
         let is_separator = |char| matches!(char, ',' | ':' | '[' | ']');
@@ -221,7 +230,8 @@ impl<'a> Tokens<'a> {
         (!text.is_empty()).then_some(Token { text, position })
     }
 
-    /// Returns the next token, or at the end of the text the error that `expected` was expected.
+    /// Removes and returns the next token. The end of the text is an error; `expected` describes
+    /// what is missing.
     fn expect(&mut self, expected: &'static str) -> Result<Token, ConfError> {
         let end = || ConfError {
             position: self.text.chars().count(),
@@ -230,8 +240,8 @@ impl<'a> Tokens<'a> {
         self.next().ok_or_else(end)
     }
 
-    /// Removes the next token, which must be a colon.
-    fn colon(&mut self) -> Result<(), ConfError> {
+    /// Removes the next token; it is an error if that is not a colon.
+    fn expect_colon(&mut self) -> Result<(), ConfError> {
         let token = self.expect("a colon")?;
         if token.text == ":" { Ok(()) } else { Err(token.expected("a colon")) }
     }
@@ -270,7 +280,7 @@ impl Settings {
         let mut after_large_segment_size = Vec::new();
         while let Some(key) = tokens.next() {
             let &(name, rule) = KEYS.iter().find(|(name, _)| *name == key.text).ok_or_else(|| unknown_key(&key))?;
-            tokens.colon()?;
+            tokens.expect_colon()?;
             let value = tokens.expect("a value")?;
             match rule {
                 Key::MaxSplitSize | Key::MaxNonSplitRounding => after_large_segment_size.push((name, rule, value)),
@@ -289,14 +299,19 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Sets what `rule` says from the `value` of `key`. If the value is a list, `value` is its
-    /// opening bracket and the rest comes from `tokens`.
+    /// Parses `value` and stores it in the setting that `rule` stands for; `key` is the setting's
+    /// name for errors. If the value is a list, `value` is its opening bracket and the rest comes
+    /// from `tokens`.
     fn set(&mut self, key: &'static str, rule: Key, value: &Token, tokens: &mut Tokens<'_>) -> Result<(), ConfError> {
         let large_segment_mib = self.large_segment_size_bytes / MIB;
         match rule {
-            Key::MaxSplitSize => self.max_split_size_bytes = Some(value.mib(key, large_segment_mib)?),
-            Key::MaxNonSplitRounding => self.max_non_split_rounding_bytes = Some(value.mib(key, large_segment_mib)?),
-            Key::LargeSegmentSize => self.large_segment_size_bytes = value.mib(key, MIN_LARGE_SEGMENT_MIB)?,
+            Key::MaxSplitSize => self.max_split_size_bytes = Some(value.bytes_from_mib(key, large_segment_mib)?),
+            Key::MaxNonSplitRounding => {
+                self.max_non_split_rounding_bytes = Some(value.bytes_from_mib(key, large_segment_mib)?)
+            }
+            Key::LargeSegmentSize => {
+                self.large_segment_size_bytes = value.bytes_from_mib(key, MIN_LARGE_SEGMENT_MIB)?
+            }
             Key::GarbageCollectionThreshold => {
                 self.garbage_collection_threshold =
                     value.number(key, "above 0 and below 1", |threshold| threshold > 0.0 && threshold < 1.0)?;
@@ -325,7 +340,7 @@ impl Settings {
                 threads if threads.is_power_of_two() && threads <= 128 => {}
                 _ => return Err(value.out_of_range(key, "a power of two up to 128")),
             },
-            Key::IgnoredSize => drop(value.mib(key, 1)?),
+            Key::IgnoredSize => drop(value.bytes_from_mib(key, 1)?),
         }
         Ok(())
     }
@@ -362,9 +377,10 @@ impl Settings {
     }
 }
 
-/// Parses the list of size and divisions pairs that is the value of `key`, after its opening
-/// bracket, into `table`. The first pair also applies to all smaller sizes, any other pair only to
-/// its own size, and `>` to all sizes above that of the pair before it.
+/// Parses a list of pairs `size in MiB:divisions`, the value of `key` after its opening bracket,
+/// into `table`, which has an element for each power of two from 1 MiB on. The first pair also
+/// applies to all smaller sizes, any other pair only to its own size, and `>` to all sizes above
+/// that of the pair before it.
 fn parse_division_list(key: &'static str, table: &mut [u64; 16], tokens: &mut Tokens<'_>) -> Result<(), ConfError> {
     let mut last_row = None;
     loop {
@@ -372,7 +388,7 @@ fn parse_division_list(key: &'static str, table: &mut [u64; 16], tokens: &mut To
         if size.text == "]" {
             return Ok(());
         }
-        tokens.colon()?;
+        tokens.expect_colon()?;
         let value = tokens.expect("a number of divisions")?;
         let divisions = value.whole_number()?;
         if divisions != 0 && !divisions.is_power_of_two() {
@@ -399,7 +415,8 @@ fn parse_division_list(key: &'static str, table: &mut [u64; 16], tokens: &mut To
     }
 }
 
-/// Returns the text of a table of divisions: one number, or a list without its zeros.
+/// Returns the text of `table`, the numbers of divisions for each power of two from 1 MiB on: one
+/// number if all are equal, else a list of pairs without its zeros.
 fn divisions_to_conf(table: &[u64; 16]) -> String {
     let [first, .., last] = *table;
     let leading = table.iter().take_while(|&&divisions| divisions == first).count();
@@ -421,8 +438,8 @@ fn divisions_to_conf(table: &[u64; 16]) -> String {
     format!("[{}]", pairs.join(","))
 }
 
-/// Returns the error for an unknown key. Suggests the most similar key if at most a third of its
-/// characters differ.
+/// Returns the error for a key that does not exist. It suggests the most similar existing key if at
+/// most a third of the characters differ, otherwise none.
 fn unknown_key(key: &Token) -> ConfError {
     let quote = key.quote();
     let distances = KEYS.iter().map(|&(name, _)| (edit_distance(name, &quote), name));

@@ -1,5 +1,9 @@
 //! The interface to a device, from which the pool obtains its memory.
 
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
 use vramscope_trace::StreamId;
 
 /// A source of device memory: a GPU driver, host memory, or a [simulation](crate::SimulatedDevice).
@@ -25,11 +29,11 @@ pub trait Device {
     /// [`DeviceError`] if the device fails. The range then stays reserved.
     fn release(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError>;
 
-    /// Returns the free and the total memory of the device, in bytes.
+    /// Returns the device's free memory, at this moment, and its total memory, in bytes.
     fn memory(&self) -> DeviceMemory;
 
-    /// Reserves an address range of `bytes` without memory and returns its first address. `bytes`
-    /// is a multiple of the page size later passed to [`map`](Self::map).
+    /// Reserves an address range of `bytes` without physical memory and returns its first address.
+    /// `bytes` is a multiple of the page size later passed to [`map`](Self::map).
     ///
     /// # Errors
     /// [`DeviceError`] if the device has no such range or does not support mapping.
@@ -48,8 +52,8 @@ pub trait Device {
         Err(DeviceError::Failed(format!("no address range of {bytes} bytes is reserved at {address:#x}")))
     }
 
-    /// Maps memory into `bytes` of a reserved address range from `address` on, in whole pages of
-    /// `page_bytes`. Maps all of the pages or none.
+    /// Maps physical memory to the `bytes` addresses from `address` on, which are part of a
+    /// reserved range, in whole pages of `page_bytes`. Maps all of the pages or none.
     ///
     /// # Errors
     /// [`DeviceError::OutOfMemory`] if there is not enough memory.
@@ -58,8 +62,8 @@ pub trait Device {
         Err(DeviceError::Failed(format!("no address range of {bytes} bytes is reserved at {address:#x}")))
     }
 
-    /// Unmaps whole pages, of `page_bytes` each, and releases their memory, after the work queued
-    /// on `stream` has finished.
+    /// Unmaps the `bytes` addresses from `address` on, whole pages of `page_bytes` each, and
+    /// releases their memory, after the work queued on `stream` has finished.
     ///
     /// # Errors
     /// [`DeviceError`] if the device fails. The pages then stay mapped.
@@ -68,8 +72,9 @@ pub trait Device {
         Err(DeviceError::Failed(format!("no pages of {bytes} bytes are mapped at {address:#x}")))
     }
 
-    /// Records an event after all work queued on `stream`. The device may forget the event once
-    /// [`has_passed`](Self::has_passed) returned true or [`wait_for`](Self::wait_for) returned.
+    /// Adds an event to the queue of `stream`; it passes when all work queued before it has
+    /// finished. The device may forget the event once [`has_passed`](Self::has_passed) returned
+    /// true or [`wait_for`](Self::wait_for) returned.
     ///
     /// # Errors
     /// [`DeviceError`] if the device has no such stream.
@@ -78,7 +83,7 @@ pub trait Device {
         Ok(StreamEvent(0))
     }
 
-    /// Returns whether all work before an event has finished.
+    /// Returns true if all work queued before the event has finished, false if some has not.
     ///
     /// # Errors
     /// [`DeviceError`] if the work failed.
@@ -87,7 +92,7 @@ pub trait Device {
         Ok(true)
     }
 
-    /// Blocks until all work before an event has finished.
+    /// Blocks the calling thread until all work queued before the event has finished.
     ///
     /// # Errors
     /// [`DeviceError`] if the work failed.
@@ -101,7 +106,7 @@ pub trait Device {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamEvent(pub u64);
 
-/// The size of a device's memory.
+/// A device's free and total memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceMemory {
     /// Free bytes, available to any process.
@@ -110,13 +115,62 @@ pub struct DeviceMemory {
     pub total_bytes: u64,
 }
 
-/// An error of a [`Device`].
+/// The error of a failed call to a [`Device`]: out of memory, or any other failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// The device has not enough free memory.
     #[error("the device is out of memory")]
     OutOfMemory,
-    /// The device failed in another way, described by the text.
+    /// The device refused the call or failed in another way, described by the text.
     #[error("the device failed: {0}")]
     Failed(String),
+    /// The device's driver or the operating system returned an error, which is the `source()`.
+    #[error(transparent)]
+    Driver(DriverFailure),
 }
+
+impl DeviceError {
+    /// Creates the error for a failed call of the device's driver or of the operating system.
+    ///
+    /// `description` is the text of the message, which names the call and the reason; `source` is
+    /// the error that the call returned.
+    #[cold]
+    pub fn driver(description: impl Into<String>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Driver(DriverFailure(Arc::new(FailedCall { description: description.into(), source: source.into() })))
+    }
+}
+
+/// A failed call of a device's driver or of the operating system. Created by
+/// [`DeviceError::driver`].
+///
+/// `source()` is the error that the call returned. Two failures are equal if their messages are.
+// A pointer, so that results of hits stay small.
+#[derive(Clone, Debug)]
+pub struct DriverFailure(Arc<FailedCall>);
+
+/// The content of a [`DriverFailure`].
+#[derive(Debug)]
+struct FailedCall {
+    description: String,
+    source: Box<dyn Error + Send + Sync>,
+}
+
+impl fmt::Display for DriverFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the device failed: {}", self.0.description)
+    }
+}
+
+impl Error for DriverFailure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0.source)
+    }
+}
+
+impl PartialEq for DriverFailure {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.description == other.0.description
+    }
+}
+
+impl Eq for DriverFailure {}

@@ -10,7 +10,7 @@ use vramscope_trace::{DeviceId, MempoolId, StreamId};
 use crate::device::DeviceError;
 use crate::settings::Settings;
 
-/// An error of a request.
+/// The reason why a request for memory failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum AllocateError {
     /// There is not enough memory, even after all cached segments were released.
@@ -69,7 +69,7 @@ pub struct OutOfMemory {
     pub settings: Settings,
 }
 
-/// An error of a free, or of recording a stream use.
+/// The reason why a block could not be freed, or a stream's use of it not be recorded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FreeError {
     /// The address is in free memory of the pool: it was freed before, or never allocated.
@@ -97,7 +97,7 @@ pub enum FreeError {
     Device(#[from] DeviceError),
 }
 
-/// An error of a private pool operation.
+/// The reason why a private pool could not be created, selected, deselected, used or released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MempoolError {
     /// No private pool has this id.
@@ -117,12 +117,13 @@ pub enum MempoolError {
     Released(MempoolId),
 }
 
-/// Displays bytes as PyTorch's messages do: a unit is used above one whole unit, with two decimals.
+/// Displays a number of bytes as PyTorch's messages do: with two decimals in the largest of GiB,
+/// MiB and KiB that the number exceeds, otherwise in bytes.
 struct PyTorchSize(u64);
 
 impl fmt::Display for PyTorchSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// The size of each unit in bytes and its name, largest first.
+        /// The size of each unit in bytes and the unit's name, largest first.
         const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         match UNITS.into_iter().find(|&(unit, _)| self.0 > unit) {
             Some((unit, name)) => write!(f, "{:.2} {name}", self.0 as f64 / unit as f64),
@@ -132,7 +133,8 @@ impl fmt::Display for PyTorchSize {
 }
 
 impl OutOfMemory {
-    /// Returns the reserved bytes that are neither allocated nor free in a private pool.
+    /// Returns the bytes of the pool's segments that are not allocated, without the free blocks of
+    /// private pools.
     #[must_use]
     pub fn unallocated_bytes(&self) -> u64 {
         self.reserved_bytes.saturating_sub(self.allocated_bytes).saturating_sub(self.private_pool_bytes)

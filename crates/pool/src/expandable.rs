@@ -14,13 +14,13 @@ use crate::pool::{Origin, Pool};
 use crate::request::Request;
 use crate::size::SMALL_SEGMENT_BYTES;
 
-/// The most memory, in bytes, that a device is taken to have; no device has more. The bound keeps
-/// 9/8 of it from overflowing.
+/// The most memory, in bytes, that the pool assumes a device to have; a device that reports more
+/// counts as having this much. The bound keeps 9/8 of it from overflowing.
 const MAX_DEVICE_BYTES: u64 = 1 << 50;
 
 impl<D: Device> Pool<D> {
-    /// Continues a best-fit search at `fit`, the first free block that is large enough for
-    /// `request`, if that block belongs to an expandable segment.
+    /// Returns the free block to use for `request` if the smallest one that is large enough, `fit`,
+    /// belongs to an expandable segment; `None` if every block that is large enough is skipped.
     ///
     /// With `expandable_segments` on, a block counts with the unmapped bytes after it, and larger
     /// blocks are preferred as long as each can grow to less than the one before. With it off,
@@ -43,8 +43,8 @@ impl<D: Device> Pool<D> {
         Some(fit)
     }
 
-    /// Returns the size in bytes of a block plus that of the unmapped block after it, if there is
-    /// one.
+    /// Returns the size in bytes to which a free block can grow: its own size plus that of the
+    /// unmapped block directly above it, if there is one.
     fn growable_size(&self, index: BlockIndex) -> u64 {
         let block = &self.blocks[index];
         let above = block.next.map(|next| &self.blocks[next]).filter(|next| !next.mapped);
@@ -52,8 +52,8 @@ impl<D: Device> Pool<D> {
     }
 
     /// Returns a block for `request` from an expandable segment, mapping the pages that are
-    /// missing. The block is in no stream pool. `None` if no address range has room for the
-    /// request.
+    /// missing. The block is removed from its stream pool's free blocks. `None` if the segment's
+    /// address range ends before the request fits.
     ///
     /// # Errors
     /// If the device is out of memory. Pages mapped by then stay mapped, as free memory.
@@ -81,8 +81,9 @@ impl<D: Device> Pool<D> {
         Ok(Some(candidate))
     }
 
-    /// Returns the lowest block from which enough bytes are free, mapped or not, with at least one
-    /// unmapped block among them.
+    /// Returns the lowest block of the request's stream pool from which on adjacent free and
+    /// unmapped blocks are large enough together, at least one of them unmapped; `None` if there is
+    /// none.
     fn find_growable_block(&self, request: &Request) -> Option<BlockIndex> {
         let is_free = |&index: &BlockIndex| self.blocks[index].state == BlockState::Free;
         self.pools[request.stream_pool].unmapped.values().find_map(|&unmapped| {
@@ -99,8 +100,8 @@ impl<D: Device> Pool<D> {
         })
     }
 
-    /// Reserves the address range of a new expandable segment and returns the unmapped block that
-    /// spans it.
+    /// Reserves the address range of a new expandable segment for the request's stream pool, and
+    /// returns the unmapped block that spans it.
     fn reserve_addresses(&mut self, request: &Request, origin: Origin) -> Result<BlockIndex, DeviceError> {
         let (bytes, page_bytes) = self.expandable_range(self.kind_of(request.block_pool), request.size);
         let address = self.device.reserve_addresses(bytes)?;
@@ -113,8 +114,8 @@ impl<D: Device> Pool<D> {
         Ok(first)
     }
 
-    /// Returns the size of a new expandable segment's address range, at least `min_bytes`, and the
-    /// page size, both in bytes.
+    /// Returns the size of the address range of a new expandable segment of size class `kind`, at
+    /// least `min_bytes`, and the segment's page size, both in bytes.
     pub(crate) fn expandable_range(&self, kind: PoolKind, min_bytes: u64) -> (u64, u64) {
         let page_bytes = match kind {
             PoolKind::Small => SMALL_SEGMENT_BYTES,
@@ -126,16 +127,17 @@ impl<D: Device> Pool<D> {
         (bytes.checked_next_multiple_of(page_bytes).unwrap_or(u64::MAX / page_bytes * page_bytes), page_bytes)
     }
 
-    /// Returns the first address and the page size, in bytes, of the expandable segment that
-    /// contains a block.
-    fn page_bytes(&self, block: &Block) -> (u64, u64) {
+    /// Returns the first address of the expandable segment that contains `block`, and the segment's
+    /// page size in bytes.
+    fn segment_start_and_page_bytes(&self, block: &Block) -> (u64, u64) {
         let segment = self.segment_containing(block.address);
         let (start, page_bytes) = segment.and_then(|(start, segment)| Some((start, segment.page_bytes?))).unzip();
         (start.unwrap_or(block.address), page_bytes.unwrap_or(SMALL_SEGMENT_BYTES))
     }
 
-    /// Maps the first `bytes` of an unmapped block, rounded up to whole pages, or all of it.
-    /// Returns the free block, in its stream pool, that contains them.
+    /// Maps memory to the first `bytes` of the unmapped block `index`, rounded up to whole pages
+    /// but at most to the whole block. Returns the free block that contains them, merged with its
+    /// free neighbors and inserted in its stream pool.
     fn map_block(
         &mut self,
         index: BlockIndex,
@@ -144,7 +146,7 @@ impl<D: Device> Pool<D> {
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<BlockIndex, DeviceError> {
         let Block { address, size, stream_pool, .. } = self.blocks[index];
-        let (_, page_bytes) = self.page_bytes(&self.blocks[index]);
+        let (_, page_bytes) = self.segment_start_and_page_bytes(&self.blocks[index]);
         let bytes = bytes.min(size).next_multiple_of(page_bytes).min(size);
         self.device.map(address, bytes, page_bytes)?;
         self.pools[stream_pool].unmapped.remove(&address);
@@ -163,7 +165,8 @@ impl<D: Device> Pool<D> {
         Ok(index)
     }
 
-    /// Unmaps the whole pages of a free block, which is in its stream pool. Releases the address
+    /// Unmaps the whole pages of the free block `index`, which is in its stream pool; the rest of
+    /// the block stays free. Does nothing if the block has no whole page. Releases the address
     /// range if nothing in the segment is mapped any more.
     pub(crate) fn unmap(
         &mut self,
@@ -172,7 +175,7 @@ impl<D: Device> Pool<D> {
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<(), DeviceError> {
         let block = self.blocks[index];
-        let (start, page_bytes) = self.page_bytes(&block);
+        let (start, page_bytes) = self.segment_start_and_page_bytes(&block);
         let start_page = start + (block.address - start).next_multiple_of(page_bytes);
         let end_page = start + (block.end() - start) / page_bytes * page_bytes;
         if start_page >= end_page {
@@ -201,8 +204,9 @@ impl<D: Device> Pool<D> {
         if self.blocks[unmapped].is_split() { Ok(()) } else { self.release_addresses(unmapped) }
     }
 
-    /// Merges an unmapped block, not yet in the table of unmapped blocks, with its unmapped
-    /// neighbors, which are removed from the table. Returns the merged block.
+    /// Merges an unmapped block with the unmapped blocks directly below and above, which are
+    /// removed from the stream pool's table of unmapped blocks. Returns the merged block, not yet
+    /// in the table.
     fn merge_unmapped(&mut self, index: BlockIndex) -> BlockIndex {
         let Block { stream_pool, prev, next, .. } = self.blocks[index];
         if let Some(next) = next.filter(|&next| !self.blocks[next].mapped) {
@@ -217,7 +221,8 @@ impl<D: Device> Pool<D> {
         index
     }
 
-    /// Releases the address range of a segment that is spanned by one unmapped block.
+    /// Returns the address range of an expandable segment to the device. The unmapped block `index`
+    /// must span the segment.
     fn release_addresses(&mut self, index: BlockIndex) -> Result<(), DeviceError> {
         let Block { address, size, stream_pool, .. } = self.blocks[index];
         self.device.release_addresses(address, size)?;

@@ -36,7 +36,8 @@ impl<D: Device> Pool<D> {
         Ok(())
     }
 
-    /// Returns a block that no stream uses to its stream pool, merged with its free neighbors.
+    /// Makes a freed block that no stream uses any more reusable: merges it with its free neighbors
+    /// and inserts it in its stream pool.
     #[inline]
     pub(crate) fn complete_free(&mut self, index: BlockIndex, origin: Origin, sink: &mut (impl Sink + ?Sized)) {
         let &Block { address, size, requested, stream_pool, expandable, .. } = &self.blocks[index];
@@ -56,8 +57,9 @@ impl<D: Device> Pool<D> {
         counters.free_completed(kind, size, requested);
     }
 
-    /// Merges a block that is in no stream pool with its free neighbors, removing those from the
-    /// stream pool. Returns the merged block, the number of neighbors and their bytes.
+    /// Merges a block with the free blocks directly below and above, which are removed from their
+    /// stream pool; the block itself is not in it. Returns the merged block, how many neighbors it
+    /// absorbed (0 to 2), and their bytes.
     // Always inlined, because every free runs it.
     #[inline(always)]
     pub(crate) fn merge_free(&mut self, mut index: BlockIndex) -> (BlockIndex, u64, u64) {
@@ -79,7 +81,8 @@ impl<D: Device> Pool<D> {
         (index, merged, merged_bytes)
     }
 
-    /// Inserts a free block into a stream pool, which must be its own.
+    /// Inserts a free block into `stream_pool`, the one that it belongs to, and notes since when it
+    /// is free if ages are tracked.
     #[inline]
     pub(crate) fn insert_free(&mut self, stream_pool: StreamPoolIndex, index: BlockIndex) {
         let block = &mut self.blocks[index];
@@ -89,7 +92,8 @@ impl<D: Device> Pool<D> {
         self.pools[stream_pool].insert(block, index);
     }
 
-    /// Returns the error for `address`, which is not the first address of an allocated block.
+    /// Returns the error for `address`, which is not the first address of an allocated block: it is
+    /// inside a block, in free memory, or outside of the pool.
     #[cold]
     pub(crate) fn invalid_address_error(&self, address: u64) -> FreeError {
         let Some((_, segment)) = self.segment_containing(address) else {

@@ -10,31 +10,35 @@ use std::collections::BTreeMap;
 use crate::index::BlockIndex;
 use crate::size::MIN_BLOCK_BYTES;
 
-/// The sort key of a best-fit search: size, then address.
+/// The sort key of a free block in best-fit order: its size in bytes, then its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FitKey {
     pub(crate) size: u64,
     pub(crate) address: u64,
 }
 
-/// A free block with its sort key.
+/// A free block: its size and address as the sort key, and its index in the arena of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fit {
     pub(crate) key: FitKey,
     pub(crate) index: BlockIndex,
 }
 
-/// The binary logarithm of the number of bins per power of two.
+/// The binary logarithm of the number of bins for each power of two of block sizes (32 bins).
 const STEP_BITS: u32 = 5;
-/// Number of bins: enough for sizes below 2^61 bytes; the pool refuses larger requests.
+/// Number of bins, each for free blocks of similar size: enough for sizes below 2^61 bytes; the
+/// pool refuses larger requests.
 const BINS: usize = 48 << STEP_BITS;
-/// The most blocks of a list; a longer list becomes a tree. The gap to [`TREE_MIN`] avoids frequent
-/// conversions. Moving half of 64 entries of 24 bytes takes less time than a tree operation.
+/// The most free blocks that a bin keeps in a sorted list, besides its first; a longer list becomes
+/// a tree. The gap to [`TREE_MIN`] avoids frequent conversions. Moving half of 64 entries of 24
+/// bytes takes less time than a tree operation.
 const LIST_MAX: usize = 64;
-/// The fewest blocks of a tree; a shorter tree becomes a list.
+/// The fewest free blocks that a bin keeps in a tree, besides its first; a smaller tree becomes a
+/// list.
 const TREE_MIN: usize = 16;
 
-/// Returns the bin of a size in bytes. Bins are ordered by size.
+/// Returns the index of the bin for free blocks of `size` bytes. A larger size never has a lower
+/// index.
 #[inline]
 fn bin_of(size: u64) -> usize {
     let units = size / MIN_BLOCK_BYTES;
@@ -62,7 +66,8 @@ struct Bin {
     rest: Rest,
 }
 
-/// The blocks of a bin without the first, in best-fit order.
+/// The free blocks of a bin without the first, in best-fit order (by size, then address): a list if
+/// they are few, a tree if they are many.
 #[derive(Clone, Debug)]
 enum Rest {
     /// In reverse order, so that the first block is removed from the end.
@@ -77,7 +82,7 @@ impl Default for Rest {
 }
 
 impl Rest {
-    /// Inserts a block; a list that becomes too long is converted to a tree.
+    /// Inserts a block; a list that then has more than [`LIST_MAX`] blocks becomes a tree.
     #[inline(never)]
     fn insert(&mut self, key: FitKey, index: BlockIndex) {
         match self {
@@ -94,7 +99,7 @@ impl Rest {
         }
     }
 
-    /// Removes the block with this key, which must be present.
+    /// Removes the block with this size and address, which must be present.
     #[inline(never)]
     fn remove(&mut self, key: FitKey) {
         match self {
@@ -115,7 +120,8 @@ impl Rest {
         }
     }
 
-    /// Removes and returns the first block in best-fit order; `None` if empty.
+    /// Removes and returns the smallest block, of equal sizes the one at the lowest address; `None`
+    /// if there are no blocks.
     fn pop_first(&mut self) -> Option<Fit> {
         match self {
             Self::List(list) => list.pop(),
@@ -136,13 +142,15 @@ impl Rest {
         }
     }
 
-    /// Returns the smallest block of at least `size` bytes, the lowest of several, or `None`.
+    /// Returns the smallest block of at least `size` bytes, of equal sizes the one at the lowest
+    /// address; `None` if all blocks are smaller.
     #[inline(never)]
     fn best_fit(&self, size: u64) -> Option<BlockIndex> {
         self.at_or_after(FitKey { size, address: 0 }).map(|fit| fit.index)
     }
 
-    /// Returns the first block whose key is at least `key`, or `None`.
+    /// Returns the block with the lowest key (size, then address) that is at least `key`, or
+    /// `None`.
     fn at_or_after(&self, key: FitKey) -> Option<Fit> {
         match self {
             Self::List(list) => list[..list.partition_point(|other| other.key >= key)].last().copied(),
@@ -150,7 +158,8 @@ impl Rest {
         }
     }
 
-    /// Returns the last block whose key is less than `key`, or `None`.
+    /// Returns the block with the highest key (size, then address) that is less than `key`, or
+    /// `None`.
     fn before(&self, key: FitKey) -> Option<Fit> {
         match self {
             Self::List(list) => list.get(list.partition_point(|other| other.key >= key)).copied(),
@@ -160,19 +169,22 @@ impl Rest {
 }
 
 impl Bin {
-    /// Returns the bin's first block in best-fit order; `None` if the bin is empty.
+    /// Returns the bin's smallest block, of equal sizes the one at the lowest address; `None` if
+    /// the bin is empty.
     fn first(&self) -> Option<Fit> {
         let &Self { size, address, .. } = self;
         self.index.map(|index| Fit { key: FitKey { size, address }, index })
     }
 
-    /// Makes a block the bin's first block, replacing the one before it.
+    /// Overwrites the fields that hold the bin's first block in best-fit order. The block in them
+    /// before is lost.
     #[inline]
     fn set_first(&mut self, size: u64, address: u64, index: BlockIndex) {
         (self.size, self.address, self.index) = (size, address, Some(index));
     }
 
-    /// Inserts a block, as the first one if it precedes that in best-fit order.
+    /// Inserts a free block of `size` bytes at `address`. If its key (size, then address) is the
+    /// lowest of the bin, it becomes the bin's first block.
     #[inline]
     fn insert(&mut self, size: u64, address: u64, index: BlockIndex) {
         match self.index {
@@ -187,7 +199,7 @@ impl Bin {
         }
     }
 
-    /// Removes a block. Returns true if the bin is empty afterwards.
+    /// Removes a free block, which must be in the bin. Returns true if the bin is empty afterwards.
     #[inline]
     fn remove(&mut self, size: u64, address: u64, index: BlockIndex) -> bool {
         if self.index != Some(index) {
@@ -202,7 +214,8 @@ impl Bin {
         false
     }
 
-    /// Makes the first block of `rest` the bin's first block. `rest` must not be empty.
+    /// Makes the bin's second block in best-fit order its first, which was removed. There must be a
+    /// second block.
     #[inline(never)]
     fn promote_next(&mut self) {
         if let Some(Fit { key, index }) = self.rest.pop_first() {
@@ -210,13 +223,15 @@ impl Bin {
         }
     }
 
-    /// Returns the smallest block of at least `size` bytes, the lowest of several, or `None`.
+    /// Returns the smallest block of at least `size` bytes, of equal sizes the one at the lowest
+    /// address; `None` if all blocks of the bin are smaller.
     #[inline]
     fn best_fit(&self, size: u64) -> Option<BlockIndex> {
         if self.size >= size { self.index } else { self.rest.best_fit(size) }
     }
 
-    /// Returns the first block whose key is at least `key`, or `None`.
+    /// Returns the block of the bin with the lowest key (size, then address) that is at least
+    /// `key`, or `None`.
     fn at_or_after(&self, key: FitKey) -> Option<Fit> {
         match self.first() {
             Some(first) if first.key < key => self.rest.at_or_after(key),
@@ -224,12 +239,13 @@ impl Bin {
         }
     }
 
-    /// Returns the last block whose key is less than `key`, or `None`.
+    /// Returns the block of the bin with the highest key (size, then address) that is less than
+    /// `key`, or `None`.
     fn before(&self, key: FitKey) -> Option<Fit> {
         self.rest.before(key).or(self.first().filter(|first| first.key < key))
     }
 
-    /// Iterates over all blocks in best-fit order.
+    /// Iterates over all blocks of the bin by size, then address.
     fn iter(&self) -> impl Iterator<Item = Fit> + '_ {
         let (list, tree) = match &self.rest {
             Rest::List(list) => (Some(list), None),
@@ -241,7 +257,8 @@ impl Bin {
     }
 }
 
-/// A set of free blocks in best-fit order; see the module documentation.
+/// The free blocks of one stream in one pool, in best-fit order: by size, then address. Blocks of
+/// similar size share a bin, so that most searches end at a bin's first block.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FreeBlocks {
     /// Grows to the largest bin ever used.
@@ -253,7 +270,7 @@ pub(crate) struct FreeBlocks {
 }
 
 impl FreeBlocks {
-    /// Inserts a free block of `size` bytes at `address`, which must not be present.
+    /// Inserts a free block of `size` bytes at `address`. No block at this address may be present.
     #[inline]
     pub(crate) fn insert(&mut self, size: u64, address: u64, index: BlockIndex) {
         let bin = bin_of(size);
@@ -265,7 +282,7 @@ impl FreeBlocks {
         self.occupied_words |= 1 << (bin / 64);
     }
 
-    /// Adds empty bins up to the bin with index `bin`.
+    /// Adds empty bins until the bin with index `bin` exists.
     #[cold]
     #[inline(never)]
     fn grow(&mut self, bin: usize) {
@@ -278,7 +295,8 @@ impl FreeBlocks {
         self.remove_from_bin(bin_of(size), size, address, index);
     }
 
-    /// Removes a free block from the bin with index `bin`, which must contain it.
+    /// Removes a free block of `size` bytes at `address` from the bin with index `bin`, which must
+    /// contain it.
     #[inline]
     pub(crate) fn remove_from_bin(&mut self, bin: usize, size: u64, address: u64, index: BlockIndex) {
         if self.bins[bin].remove(size, address, index) {
@@ -290,8 +308,8 @@ impl FreeBlocks {
         }
     }
 
-    /// Returns the smallest block of at least `size` bytes, the lowest of several, and the index of
-    /// its bin; `None` if all are smaller.
+    /// Returns the smallest block of at least `size` bytes, of equal sizes the one at the lowest
+    /// address, as the index of its bin and its own; `None` if all blocks are smaller.
     #[inline]
     pub(crate) fn best_fit(&self, size: u64) -> Option<(usize, BlockIndex)> {
         let bin = self.first_occupied(bin_of(size))?;
@@ -302,8 +320,8 @@ impl FreeBlocks {
         self.bins[bin].index.map(|index| (bin, index))
     }
 
-    /// Returns the index of the first bin that is not empty, at or after `bin`; `None` if all are
-    /// empty.
+    /// Returns the index of the first bin, from `bin` on, that is not empty; `None` if all of these
+    /// are empty.
     #[inline]
     fn first_occupied(&self, bin: usize) -> Option<usize> {
         if bin >= BINS {
@@ -321,8 +339,8 @@ impl FreeBlocks {
         })
     }
 
-    /// Returns the index of the last bin that is not empty, at or before `bin`; `None` if all are
-    /// empty.
+    /// Returns the index of the last bin, up to and including `bin`, that is not empty; `None` if
+    /// all of these are empty.
     fn last_occupied(&self, bin: usize) -> Option<usize> {
         let word = bin / 64;
         let bits = self.occupied[word] & (!0 >> (63 - bin % 64));
@@ -336,13 +354,15 @@ impl FreeBlocks {
         })
     }
 
-    /// Returns the first block whose key is at least `key`, or `None`.
+    /// Returns the free block with the lowest key (size, then address) that is at least `key`, or
+    /// `None`.
     pub(crate) fn at_or_after(&self, key: FitKey) -> Option<Fit> {
         let bin = self.first_occupied(bin_of(key.size))?;
         self.bins[bin].at_or_after(key).or_else(|| self.bins[self.first_occupied(bin + 1)?].first())
     }
 
-    /// Returns the last block whose key is less than `key`, or `None`.
+    /// Returns the free block with the highest key (size, then address) that is less than `key`, or
+    /// `None`.
     pub(crate) fn before(&self, key: FitKey) -> Option<Fit> {
         let bin = self.last_occupied(bin_of(key.size))?;
         if let Some(fit) = self.bins[bin].before(key) {
@@ -351,12 +371,13 @@ impl FreeBlocks {
         self.bins[self.last_occupied(bin.checked_sub(1)?)?].before(key)
     }
 
-    /// Returns the last block in best-fit order, the largest; `None` if the set is empty.
+    /// Returns the largest free block, of equal sizes the one at the highest address; `None` if
+    /// there are no free blocks.
     pub(crate) fn last(&self) -> Option<Fit> {
         self.before(FitKey { size: u64::MAX, address: u64::MAX })
     }
 
-    /// Iterates over all blocks in best-fit order.
+    /// Iterates over all free blocks by size, then address.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Fit> + '_ {
         self.bins.iter().flat_map(Bin::iter)
     }

@@ -12,7 +12,8 @@ use crate::pool::Pool;
 use crate::private_pools::CaptureFilter;
 
 impl<D: Device> Pool<D> {
-    /// Creates a private pool with one user, or adds a user to the private pool if it exists.
+    /// Creates a private pool with one user (a graph or a part of the program that holds the pool),
+    /// or adds a user to the private pool if it exists.
     ///
     /// # Errors
     /// [`MempoolError::DefaultPool`] for the default pool's id, and [`MempoolError::Released`] if
@@ -29,7 +30,7 @@ impl<D: Device> Pool<D> {
 
     /// Selects a private pool: until [`end_allocate_to_pool`](Self::end_allocate_to_pool), requests
     /// that `filter` accepts are served from it. The pool is created if it does not exist, and gets
-    /// one more user.
+    /// one more user, as from [`create_pool`](Self::create_pool).
     ///
     /// While any pool is selected, frees that wait for other streams are not completed and the
     /// default pool's cache is not released, because a graph capture permits neither.
@@ -46,8 +47,9 @@ impl<D: Device> Pool<D> {
         Ok(())
     }
 
-    /// Ends the selection that [`begin_allocate_to_pool`](Self::begin_allocate_to_pool) began. The
-    /// user that it added stays.
+    /// Deselects a private pool that [`begin_allocate_to_pool`](Self::begin_allocate_to_pool)
+    /// selected. The user that the selection added to the pool stays until
+    /// [`release_pool`](Self::release_pool).
     ///
     /// # Errors
     /// [`MempoolError::NotSelected`] if the pool is not selected.
@@ -56,8 +58,8 @@ impl<D: Device> Pool<D> {
     }
 
     /// Removes one user from a private pool. Once it has none, the next
-    /// [`empty_cache`](Self::empty_cache) releases its unused segments, and the pool is removed
-    /// together with its last segment.
+    /// [`empty_cache`](Self::empty_cache) releases its segments without allocated blocks, and the
+    /// pool is removed together with its last segment.
     ///
     /// # Errors
     /// [`MempoolError::Unknown`] if there is no such pool, and [`MempoolError::Released`] if it has
@@ -66,18 +68,20 @@ impl<D: Device> Pool<D> {
         self.private_pools.remove_user(mempool)
     }
 
-    /// Disables splitting for a private pool: each request gets a whole free block.
+    /// Disables splitting for a private pool, existing or not, permanently: each request gets a
+    /// whole free block.
     pub fn set_no_split(&mut self, mempool: MempoolId) {
         self.private_pools.set_no_split(mempool);
     }
 
-    /// Sets whether free blocks of a private pool may serve requests of the default pool when the
-    /// device is out of memory.
+    /// Sets whether free blocks of a private pool, existing or not, may serve requests of the
+    /// default pool when the device is out of memory. They may not unless this is set.
     pub fn set_use_on_oom(&mut self, mempool: MempoolId, use_on_oom: bool) {
         self.private_pools.set_use_on_oom(mempool, use_on_oom);
     }
 
-    /// Removes private pools that have neither users nor segments.
+    /// Removes the private pools that have neither users nor segments from the table of private
+    /// pools.
     pub(crate) fn remove_empty_private_pools(&mut self) {
         for (id, block_pools) in self.private_pools.unused() {
             if self.private_pools.remove_if_empty(id) {

@@ -11,8 +11,8 @@ use crate::request::{AllocatedBlock, Request};
 use crate::size;
 
 impl<D: Device> Pool<D> {
-    /// Removes the free block that fits the request best from its stream pool and returns it;
-    /// `None` if no block fits.
+    /// Removes the smallest free block that is large enough for `request` from the request's stream
+    /// pool and returns it; `None` if no block is large enough or the settings forbid its use.
     #[inline]
     pub(crate) fn take_best_fit(&mut self, request: &Request) -> Option<BlockIndex> {
         if self.counts_lookups {
@@ -27,9 +27,9 @@ impl<D: Device> Pool<D> {
         Some(index)
     }
 
-    /// Does the rest of [`take_best_fit`](Self::take_best_fit) where size and address alone do not
-    /// decide: for expandable segments and under `max_split_size`. `fit` is the first free block
-    /// that is large enough.
+    /// Does the rest of [`take_best_fit`](Self::take_best_fit) for expandable segments and under
+    /// `max_split_size`: removes the first block, from `fit` on, that suits the request and returns
+    /// it; `None` if the settings forbid its use. `fit` is the smallest block that is large enough.
     #[inline(never)]
     fn take_unless_refused(&mut self, mut fit: Fit, request: &Request) -> Option<BlockIndex> {
         if self.blocks[fit.index].expandable {
@@ -47,8 +47,8 @@ impl<D: Device> Pool<D> {
         Some(index)
     }
 
-    /// Marks a free block, already removed from its stream pool, as allocated. Splits off the bytes
-    /// that the request does not need and returns them to the stream pool.
+    /// Marks the free block `index`, already removed from its stream pool, as allocated. Splits off
+    /// the bytes that the request does not need and returns them to the stream pool.
     #[inline]
     pub(crate) fn allocate_block(
         &mut self,

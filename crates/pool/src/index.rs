@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 
 use vramscope_trace::PoolKind;
 
-/// A block's index in the block arena; constant while the block exists.
+/// A block's index in the arena of all blocks; constant while the block exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BlockIndex(NonZeroU32);
 
@@ -17,20 +17,20 @@ impl BlockIndex {
         u32::try_from(index).ok().and_then(NonZeroU32::new).map(Self)
     }
 
-    /// Returns the index in the arena of blocks.
+    /// Returns the position in the arena of all blocks; at least 1.
     #[inline]
     pub(crate) fn get(self) -> usize {
         self.0.get() as usize
     }
 }
 
-/// A block pool's index among all block pools.
+/// The index of a block pool (one size class of the default pool or of a private pool) in the list
+/// of all block pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockPoolIndex(u32);
 
 impl BlockPoolIndex {
-    /// Returns the default pool of a size class. The default pools are created first, in the order
-    /// of [`PoolKind`].
+    /// Returns the index of the default pool's block pool for the size class `kind`.
     #[inline]
     pub(crate) fn default_of(kind: PoolKind) -> Self {
         Self(kind as u32)
@@ -40,14 +40,15 @@ impl BlockPoolIndex {
         Self(u32::try_from(index).expect("2^32 pools do not fit in a process's memory"))
     }
 
-    /// Returns the index in the list of block pools.
+    /// Returns the position in the list of all block pools, from 0.
     #[inline]
     pub(crate) fn get(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A stream pool's index among all stream pools.
+/// The index of a stream pool (the free blocks of one stream in one block pool) in the list of all
+/// stream pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamPoolIndex(u32);
 
@@ -56,7 +57,7 @@ impl StreamPoolIndex {
         Self(u32::try_from(index).expect("2^32 stream pools do not fit in a process's memory"))
     }
 
-    /// Returns the index in the list of stream pools.
+    /// Returns the position in the list of all stream pools, from 0.
     #[inline]
     pub(crate) fn get(self) -> usize {
         self.0 as usize

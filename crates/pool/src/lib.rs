@@ -72,7 +72,7 @@ mod view;
 
 pub use block::BlockState;
 pub use conf::{CONF_VARIABLES, ConfError, ConfErrorKind};
-pub use device::{Device, DeviceError, DeviceMemory, StreamEvent};
+pub use device::{Device, DeviceError, DeviceMemory, DriverFailure, StreamEvent};
 pub use error::{AllocateError, FreeError, MempoolError, OutOfMemory};
 pub use memory_stats::MemoryStats;
 pub use pool::{Origin, Pool};

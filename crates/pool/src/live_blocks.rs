@@ -2,7 +2,7 @@
 
 use crate::index::BlockIndex;
 
-/// Maps the address of each allocated block to the block.
+/// Maps the first address of each allocated block to the block's index.
 ///
 /// A hash table with linear probing. Removal moves displaced entries back, so that there are no
 /// tombstones and probes stay short. An allocation and its free need one insertion and one removal;
@@ -16,7 +16,8 @@ pub(crate) struct LiveBlocks {
     len: usize,
 }
 
-/// A slot of the hash table: a block with its address; address 0 and `None` if vacant.
+/// A slot of the hash table of allocated blocks: a block's first address and index; address 0 and
+/// `None` if the slot is vacant.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     address: u64,
@@ -25,18 +26,20 @@ struct Slot {
 
 /// 2^64 divided by the golden ratio. It makes multiples of a power of two differ in the high bits.
 const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Number of slots of the smallest table that is not empty; a power of two.
+/// Number of slots that the hash table of allocated blocks gets with its first entry; a power of
+/// two.
 const MIN_SLOTS: usize = 64;
 
 impl LiveBlocks {
-    /// Returns the index of the slot that an address has if there is no collision.
+    /// Returns the index of the hash table's slot in which an address is stored unless another
+    /// address occupies it.
     #[inline]
     fn preferred_slot(&self, address: u64) -> usize {
         (address.wrapping_mul(HASH_MULTIPLIER) >> (64 - self.slots.len().ilog2())) as usize
     }
 
-    /// Returns the index of the slot of an address or, if the address is absent, of the vacant slot
-    /// where it belongs. The table must not be empty.
+    /// Returns the index of the hash table's slot that holds `address` or, if the address is
+    /// absent, of the vacant slot where it belongs. The table must not be empty.
     #[inline]
     fn find(&self, address: u64) -> usize {
         let mask = self.slots.len() - 1;
@@ -47,7 +50,7 @@ impl LiveBlocks {
         position
     }
 
-    /// Returns the allocated block that begins at exactly `address`, or `None`.
+    /// Returns the index of the allocated block that begins at exactly `address`, or `None`.
     pub(crate) fn get(&self, address: u64) -> Option<BlockIndex> {
         if self.slots.is_empty() || address == 0 {
             return None;
@@ -55,7 +58,7 @@ impl LiveBlocks {
         self.slots[self.find(address)].index
     }
 
-    /// Inserts a block. The address must be absent and not 0.
+    /// Inserts the block that begins at `address`. The address must be absent and not 0.
     #[inline]
     pub(crate) fn insert(&mut self, address: u64, index: BlockIndex) {
         debug_assert!(address != 0, "the pool refuses segments at address 0");
@@ -68,7 +71,8 @@ impl LiveBlocks {
         self.len += 1;
     }
 
-    /// Doubles the number of slots, at least to [`MIN_SLOTS`].
+    /// Doubles the number of slots of the hash table, at least to [`MIN_SLOTS`], and moves all
+    /// entries to their new slots.
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {
@@ -80,7 +84,8 @@ impl LiveBlocks {
         }
     }
 
-    /// Removes and returns the block that begins at exactly `address`, or `None`.
+    /// Removes the allocated block that begins at exactly `address` and returns its index; `None`,
+    /// changing nothing, if there is none.
     #[inline]
     pub(crate) fn remove(&mut self, address: u64) -> Option<BlockIndex> {
         if self.slots.is_empty() || address == 0 {

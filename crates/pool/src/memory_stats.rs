@@ -65,8 +65,8 @@ impl MemoryStats {
     }
 }
 
-/// Appends the four entries of a quantity: `prefix` followed by `.allocated`, `.current`, `.freed`
-/// and `.peak`.
+/// Appends the four values of `stat` to `entries`, under the keys `prefix` followed by
+/// `.allocated`, `.current`, `.freed` and `.peak`.
 fn push_stat(entries: &mut Vec<(String, i64)>, prefix: &str, stat: &Stat) {
     let Stat { current, peak, allocated, freed } = *stat;
     let parts = [("allocated", allocated), ("current", current), ("freed", freed), ("peak", peak)];

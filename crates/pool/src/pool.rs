@@ -14,7 +14,8 @@ use crate::stats::{Counters, Stats};
 use crate::stream_pool::BlockPools;
 use crate::stream_uses::StreamUses;
 
-/// Where in the program and when a call to the pool was made; copied into the events it causes.
+/// The allocation site and the time of a call to the pool; copied into the events that the call
+/// causes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The allocation site; `SiteId(0)` if unknown.
@@ -126,7 +127,7 @@ impl<D: Device> Pool<D> {
         &self.settings
     }
 
-    /// Changes the settings for later calls. Existing blocks and segments stay as they are.
+    /// Replaces the settings for later calls. Existing blocks and segments stay as they are.
     pub fn set_settings(&mut self, settings: Settings) {
         let fraction = settings.per_process_memory_fraction;
         let share_bytes = (fraction < 1.0).then(|| (fraction * self.device.memory().total_bytes as f64) as u64);
@@ -142,7 +143,7 @@ impl<D: Device> Pool<D> {
         self.limit_bytes
     }
 
-    /// Returns the statistics of `torch.cuda.memory_stats`.
+    /// Returns the pool's counters: the statistics of `torch.cuda.memory_stats`.
     pub fn stats(&self) -> Stats {
         self.counters.stats()
     }
@@ -159,7 +160,8 @@ impl<D: Device> Pool<D> {
         self.counters.reset_sums();
     }
 
-    /// Returns the bytes that the pool holds from the device.
+    /// Returns the bytes that the pool holds from the device: all segments, of expandable ones the
+    /// mapped pages.
     pub(crate) fn reserved_bytes(&self) -> u64 {
         self.counters.reserved_bytes.current()
     }
@@ -170,12 +172,13 @@ impl<D: Device> Pool<D> {
         sink.event(&Event { device: self.id, time_ns: origin.time_ns, kind });
     }
 
-    /// Returns the size class and owner of the pool that a block belongs to.
+    /// Returns the size class (small or large) and the owner (the default pool or a private pool)
+    /// of the pool that a block belongs to.
     pub(crate) fn key_of(&self, block: &Block) -> PoolKey {
         self.pools[block.stream_pool].key
     }
 
-    /// Returns the size class of a block pool.
+    /// Returns the size class of a block pool: small or large.
     pub(crate) fn kind_of(&self, pool: BlockPoolIndex) -> PoolKind {
         self.pools.block_pool(pool).key.kind
     }

@@ -7,7 +7,7 @@ use vramscope_trace::{MempoolId, PoolKind, StreamId};
 use crate::error::MempoolError;
 use crate::index::BlockPoolIndex;
 
-/// Which requests are served from a selected private pool.
+/// Which requests are served from a selected private pool: all, or those on one stream.
 ///
 /// See [`Pool::begin_allocate_to_pool`](crate::Pool::begin_allocate_to_pool). PyTorch passes a
 /// function from stream to `bool` instead.
@@ -20,7 +20,8 @@ pub enum CaptureFilter {
 }
 
 impl CaptureFilter {
-    /// Returns true if requests on `stream` are served from the selected pool.
+    /// Returns true if requests on `stream` are served from the private pool that is selected with
+    /// this filter; false if the filter leaves them to other pools.
     fn accepts(self, stream: StreamId) -> bool {
         match self {
             Self::AllStreams => true,
@@ -29,7 +30,8 @@ impl CaptureFilter {
     }
 }
 
-/// A private pool that exists: its users, its segments and its two block pools.
+/// A private pool that exists: its number of users and of segments, and its block pools for small
+/// and large requests.
 #[derive(Clone, Debug)]
 struct PrivatePool {
     /// How many graphs or parts of the program hold the pool.
@@ -40,7 +42,8 @@ struct PrivatePool {
     block_pools: [BlockPoolIndex; 2],
 }
 
-/// All private pools.
+/// The private pools that exist, by id; which of them are selected for requests; and the options
+/// that the program set for private pools.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PrivatePools {
     by_id: BTreeMap<MempoolId, PrivatePool>,
@@ -54,21 +57,21 @@ pub(crate) struct PrivatePools {
 }
 
 impl PrivatePools {
-    /// Returns true while any private pool is selected.
+    /// Returns true while any private pool is selected for requests, as during a graph capture.
     #[inline]
     pub(crate) fn is_capturing(&self) -> bool {
         !self.captures.is_empty()
     }
 
-    /// Returns the private block pool that serves requests of size class `kind` on `stream` at the
-    /// moment; `None` if the default pool does.
+    /// Returns the block pool of the private pool that is selected at the moment for requests of
+    /// size class `kind` on `stream`; `None` if the default pool serves them.
     pub(crate) fn selected_block_pool(&self, stream: StreamId, kind: PoolKind) -> Option<BlockPoolIndex> {
         let (mempool, _) = self.captures.iter().rev().find(|(_, filter)| filter.accepts(stream))?;
         self.by_id.get(mempool).map(|pool| pool.block_pools[kind as usize])
     }
 
-    /// Returns the block pool of size class `kind` of a private pool; an error if the pool does not
-    /// exist.
+    /// Returns the block pool of size class `kind` of a private pool; an error if the private pool
+    /// does not exist or has no users.
     pub(crate) fn block_pool(&self, mempool: MempoolId, kind: PoolKind) -> Result<BlockPoolIndex, MempoolError> {
         match self.by_id.get(&mempool) {
             None => Err(MempoolError::Unknown(mempool)),
@@ -77,44 +80,49 @@ impl PrivatePools {
         }
     }
 
-    /// Returns false for pools whose blocks are never split.
+    /// Returns true if blocks of the pool `owner` may be split; false if the program disabled that
+    /// with [`set_no_split`](Self::set_no_split).
     #[inline]
     pub(crate) fn may_split(&self, owner: MempoolId) -> bool {
         self.no_split.is_empty() || !self.no_split.contains(&owner)
     }
 
-    /// Iterates over both block pools of every private pool.
+    /// Iterates over the block pools of every private pool, the small one and the large one.
     pub(crate) fn block_pools(&self) -> impl Iterator<Item = BlockPoolIndex> + '_ {
         self.by_id.values().flat_map(|pool| pool.block_pools)
     }
 
-    /// Returns the block pools of one size class that may serve requests of the default pool when
-    /// the device is out of memory.
+    /// Returns the block pools, of one size class of private pools, whose free blocks may serve
+    /// requests of the default pool when the device is out of memory.
     pub(crate) fn use_on_oom_pools(&self, kind: PoolKind) -> Vec<BlockPoolIndex> {
         let pools = self.use_on_oom.iter().filter_map(|mempool| self.by_id.get(mempool));
         pools.map(|pool| pool.block_pools[kind as usize]).collect()
     }
 
-    /// Returns the pools without users, each with its small and its large block pool.
+    /// Returns the private pools without users, each with its block pools for small and large
+    /// requests, in the order in which they lost their last user.
     pub(crate) fn unused(&self) -> Vec<(MempoolId, [BlockPoolIndex; 2])> {
         self.unused.iter().filter_map(|id| self.by_id.get(id).map(|pool| (*id, pool.block_pools))).collect()
     }
 
-    /// Counts a new segment. Does nothing for the default pool.
+    /// Adds 1 to the number of segments of the private pool `owner`. Does nothing for the default
+    /// pool.
     pub(crate) fn add_segment(&mut self, owner: MempoolId) {
         if let Some(pool) = self.by_id.get_mut(&owner) {
             pool.segments += 1;
         }
     }
 
-    /// Counts a released segment. Does nothing for the default pool.
+    /// Subtracts 1 from the number of segments of the private pool `owner`. Does nothing for the
+    /// default pool.
     pub(crate) fn remove_segment(&mut self, owner: MempoolId) {
         if let Some(pool) = self.by_id.get_mut(&owner) {
             pool.segments -= 1;
         }
     }
 
-    /// Adds a user to a pool if the pool exists. Returns whether it does.
+    /// Adds a user to a private pool and returns true; false, changing nothing, if the pool does
+    /// not exist. An error for the default pool and for a pool that has lost its last user.
     pub(crate) fn add_user(&mut self, mempool: MempoolId) -> Result<bool, MempoolError> {
         if mempool == MempoolId::default() {
             return Err(MempoolError::DefaultPool);
@@ -127,12 +135,13 @@ impl PrivatePools {
         Ok(true)
     }
 
-    /// Adds a new pool with one user.
+    /// Adds a new private pool, with one user and no segments, that consists of the two block pools
+    /// for small and large requests.
     pub(crate) fn insert(&mut self, mempool: MempoolId, block_pools: [BlockPoolIndex; 2]) {
         self.by_id.insert(mempool, PrivatePool { use_count: 1, segments: 0, block_pools });
     }
 
-    /// Removes a user from a pool; an error if the pool does not exist or has no user.
+    /// Removes a user from a private pool; an error if the pool does not exist or has no user.
     pub(crate) fn remove_user(&mut self, mempool: MempoolId) -> Result<(), MempoolError> {
         let pool = self.by_id.get_mut(&mempool).ok_or(MempoolError::Unknown(mempool))?;
         pool.use_count = pool.use_count.checked_sub(1).ok_or(MempoolError::Released(mempool))?;
@@ -142,7 +151,8 @@ impl PrivatePools {
         Ok(())
     }
 
-    /// Removes a pool if it has no segments, and returns whether it did. The pool must be unused.
+    /// Removes a private pool that has no users from the table and returns true; false, changing
+    /// nothing, if it still has segments.
     pub(crate) fn remove_if_empty(&mut self, mempool: MempoolId) -> bool {
         let is_empty = self.by_id[&mempool].segments == 0;
         if is_empty {
@@ -152,18 +162,19 @@ impl PrivatePools {
         is_empty
     }
 
-    /// Returns true if the pool is selected, by any filter.
+    /// Returns true if the private pool is selected for requests at the moment, whatever its
+    /// filter.
     pub(crate) fn is_selected(&self, mempool: MempoolId) -> bool {
         self.captures.iter().any(|&(selected, _)| selected == mempool)
     }
 
-    /// Selects a pool: requests that `filter` accepts are served from it until
+    /// Selects a private pool: requests that `filter` accepts are served from it until
     /// [`deselect`](Self::deselect).
     pub(crate) fn select(&mut self, mempool: MempoolId, filter: CaptureFilter) {
         self.captures.push((mempool, filter));
     }
 
-    /// Ends the oldest selection of a pool; an error if it is not selected.
+    /// Ends the selection of a private pool for requests; an error if it is not selected.
     pub(crate) fn deselect(&mut self, mempool: MempoolId) -> Result<(), MempoolError> {
         let position = self.captures.iter().position(|&(selected, _)| selected == mempool);
         self.captures.remove(position.ok_or(MempoolError::NotSelected(mempool))?);
@@ -175,8 +186,8 @@ impl PrivatePools {
         self.no_split.insert(mempool);
     }
 
-    /// Marks a private pool, existing or not, or unmarks it: free blocks of a marked pool may serve
-    /// requests of the default pool when the device is out of memory.
+    /// Marks (true) or unmarks (false) a private pool, existing or not: free blocks of a marked
+    /// pool may serve requests of the default pool when the device is out of memory.
     pub(crate) fn set_use_on_oom(&mut self, mempool: MempoolId, use_on_oom: bool) {
         if use_on_oom {
             self.use_on_oom.insert(mempool);

@@ -15,10 +15,11 @@ impl<D: Device> Pool<D> {
     /// free page of expandable segments, as `torch.cuda.empty_cache` does.
     ///
     /// Large segments are released first, in best-fit order, then small ones, then those of private
-    /// pools without users. While a private pool is selected, only the last are released.
+    /// pools without users; private pools with users keep theirs. While a private pool is selected,
+    /// only segments of private pools without users are released, and nothing is waited for.
     ///
     /// # Errors
-    /// [`DeviceError`] if the device fails. What has not been released by then stays cached.
+    /// [`DeviceError`] if the device fails. Memory that has not been released by then stays cached.
     pub fn empty_cache(&mut self, origin: Origin, sink: &mut (impl Sink + ?Sized)) -> Result<(), DeviceError> {
         if !self.private_pools.is_capturing() {
             self.wait_for_events(None, origin, sink)?;
@@ -35,9 +36,10 @@ impl<D: Device> Pool<D> {
         Ok(())
     }
 
-    /// Releases the unused segments of one private pool if it has no users, as PyTorch does when a
-    /// `torch.cuda.MemPool` is destroyed. Does not wait for other streams while a private pool is
-    /// selected.
+    /// Releases the free segments of one private pool, as PyTorch does when a `torch.cuda.MemPool`
+    /// is destroyed. Does nothing while the pool has users.
+    ///
+    /// Waits for the pool's pending frees first, unless a private pool is selected.
     ///
     /// # Errors
     /// As [`empty_cache`](Self::empty_cache).
@@ -59,7 +61,8 @@ impl<D: Device> Pool<D> {
         Ok(())
     }
 
-    /// Releases what is free in one block pool: whole segments, then pages of expandable segments.
+    /// Returns the free memory of one block pool to the device: segments that have no other block,
+    /// then the whole pages of free blocks in expandable segments.
     fn release_free(
         &mut self,
         block_pool: BlockPoolIndex,
@@ -75,12 +78,13 @@ impl<D: Device> Pool<D> {
         expandable.into_iter().try_for_each(|index| self.unmap(index, origin, sink))
     }
 
-    /// Releases old cached segments if the pool holds more than the garbage collection threshold of
-    /// its limit.
+    /// Releases old cached segments if the pool holds more bytes than
+    /// `garbage_collection_threshold` times its limit. Does nothing without a limit or threshold.
     ///
-    /// Candidates are the unsplit free blocks of the large default pool. Each round releases those
-    /// whose age is at least the average, until the bytes above the threshold are released or none
-    /// is left.
+    /// Candidates are the free blocks of the large default pool that span their segment. A block's
+    /// age is the number of searches in its pool since it became free. Each round releases the
+    /// candidates whose age is at least the average, until the bytes above the threshold are
+    /// released or none is left.
     pub(crate) fn collect_garbage(
         &mut self,
         origin: Origin,
@@ -117,9 +121,9 @@ impl<D: Device> Pool<D> {
         Ok(())
     }
 
-    /// Releases cached blocks that `max_split_size` keeps a request from using: the smallest that
+    /// Releases cached blocks that `max_split_size` keeps `request` from using: the smallest that
     /// is large enough for the request or, without one, as many as needed, largest first. Returns
-    /// whether enough bytes were released.
+    /// true if enough bytes were released; false if not, or if `max_split_size` is not set.
     pub(crate) fn release_oversize(
         &mut self,
         request: &Request,
@@ -149,8 +153,9 @@ impl<D: Device> Pool<D> {
         Ok(released_bytes >= key.size)
     }
 
-    /// Releases the segment of a free block unless the block is split. Blocks of `max_split_size`
-    /// and more are split only if the setting was changed after the split.
+    /// Releases the segment of the free block `index` if the block spans it; otherwise does
+    /// nothing. Blocks of `max_split_size` and more are split only if the setting was changed after
+    /// the split.
     fn release_unsplit(
         &mut self,
         index: BlockIndex,
@@ -160,7 +165,8 @@ impl<D: Device> Pool<D> {
         if self.blocks[index].is_split() { Ok(()) } else { self.release_segment(index, origin, sink) }
     }
 
-    /// Releases an ordinary segment that is spanned by one free block.
+    /// Returns an ordinary (not expandable) segment to the device. The free block `index` must span
+    /// it.
     fn release_segment(
         &mut self,
         index: BlockIndex,

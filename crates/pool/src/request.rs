@@ -9,7 +9,7 @@ use crate::index::{BlockPoolIndex, StreamPoolIndex};
 use crate::pool::{Origin, Pool};
 use crate::size::{self, MAX_REQUEST_BYTES};
 
-/// A block that the pool handed to the program.
+/// The address and size of a block that the pool handed to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocatedBlock {
     /// First address; [`Pool::free`] takes it.
@@ -20,12 +20,12 @@ pub struct AllocatedBlock {
 }
 
 /// A callback that asks the program for memory it can spare: it returns the addresses of blocks
-/// that the pool then frees, or `None` for no blocks.
+/// that the pool then frees, or `None` if the program needs all of its blocks.
 ///
 /// See [`Pool::allocate_with_callback`]. PyTorch calls its counterparts `FreeMemoryCallback`.
 pub type FreeMemoryCallback<'a> = &'a mut dyn FnMut() -> Option<Vec<u64>>;
 
-/// A request for memory after its size was rounded and its pool chosen.
+/// A request for memory with its rounded size and the pool that serves it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     /// Bytes that the program requested.
@@ -98,7 +98,7 @@ impl<D: Device> Pool<D> {
     }
 
     /// Does the work of all methods that allocate. `mempool` is the private pool to use; `None` for
-    /// the one that is selected for `stream`, or the default pool.
+    /// the one that is selected for `stream`, or the default pool if none is selected.
     #[inline]
     fn allocate_from(
         &mut self,

@@ -65,8 +65,8 @@ impl<D: Device> Pool<D> {
         self.pools.stream_pool(block_pool.unwrap_or(BlockPoolIndex::default_of(segment.pool.kind)), segment.stream)
     }
 
-    /// Restores one expandable segment from its recorded mapped `ranges`, all in its stream pool;
-    /// the address range ends before `end`, the address of the next segment, if there is one.
+    /// Restores one expandable segment from its recorded mapped `ranges`. Its address range ends at
+    /// the latest at `end`, the address of the next segment; `None` if there is no next segment.
     fn restore_expandable(
         &mut self,
         state: &DeviceState,
@@ -109,7 +109,8 @@ impl<D: Device> Pool<D> {
         Ok(())
     }
 
-    /// Splits a mapped block, which spans a recorded segment, into that segment's blocks.
+    /// Splits the mapped block `first`, which spans the recorded `segment`, into the blocks that
+    /// the segment has in `state`.
     fn restore_blocks(&mut self, state: &DeviceState, segment: &RecordedSegment, first: BlockIndex) {
         self.counters.reserved_bytes.increase(segment.pool.kind, segment.size);
         let mut index = first;
@@ -132,7 +133,8 @@ impl<D: Device> Pool<D> {
         }
     }
 
-    /// Gives the block `index` the recorded state of `extent`: allocated, pending free, or free.
+    /// Gives the block `index` the state of the recorded block or free range `extent`: allocated,
+    /// pending free, or free.
     fn restore_block(&mut self, extent: &Extent<'_>, index: BlockIndex) {
         let stream_pool = self.blocks[index].stream_pool;
         let Some(recorded) = extent.block else {

@@ -1,6 +1,6 @@
 //! The settings of the allocator.
 
-/// The default size, in bytes, of the large pool's segments.
+/// The default size, in bytes, of segments for requests over 1 MiB and under 10 MiB.
 pub(crate) const DEFAULT_LARGE_SEGMENT_BYTES: u64 = 20 << 20;
 
 /// The allocator's options. The default is PyTorch's.

@@ -33,9 +33,10 @@ pub struct SimulatedDevice {
 }
 
 impl SimulatedDevice {
-    /// The first address that is assigned without scripted addresses; later ranges follow it.
+    /// The address of the first range that the device reserves without scripted addresses; each
+    /// later range follows the one before.
     const FIRST_ADDRESS: u64 = 0x7f00_0000_0000;
-    /// Addresses that are not scripted are multiples of this many bytes, as on a GPU.
+    /// Alignment, in bytes, of the addresses that are not scripted; as on a GPU.
     const ADDRESS_STEP: u64 = 2 << 20;
 
     /// Creates a device of `capacity_bytes` on which queued work finishes at once.
@@ -53,15 +54,16 @@ impl SimulatedDevice {
         }
     }
 
-    /// Scripts the addresses of the next ranges, both of memory and of address ranges.
+    /// Scripts the first addresses of the next ranges that are reserved, with memory or without.
+    /// After the last scripted address, the device chooses addresses again.
     #[must_use]
     pub fn with_addresses(mut self, addresses: impl IntoIterator<Item = u64>) -> Self {
         self.scripted_addresses.extend(addresses);
         self
     }
 
-    /// Makes one call fail with `error`. Calls of all fallible [`Device`] methods are counted
-    /// together, from 0.
+    /// Makes the call with number `call` fail with `error`, once. Calls of all fallible [`Device`]
+    /// methods are counted together, from 0.
     #[must_use]
     pub fn with_fault(mut self, call: u64, error: DeviceError) -> Self {
         self.faults.insert(call, error);
@@ -76,12 +78,13 @@ impl SimulatedDevice {
         self
     }
 
-    /// Lets the `count` oldest unfinished events pass.
+    /// Lets the `count` oldest stream events that have not passed pass, or all if there are fewer.
     pub fn complete_events(&mut self, count: u64) {
         self.passed_events = self.passed_events.saturating_add(count).min(self.next_event);
     }
 
-    /// Counts a call, and returns the error that was set for it, if any.
+    /// Counts a call of the device, and returns the error that was set for the call's number, if
+    /// any.
     fn next_call(&mut self) -> Result<(), DeviceError> {
         let call = self.calls;
         self.calls += 1;
@@ -91,14 +94,16 @@ impl SimulatedDevice {
         self.faults.remove(&call).map_or(Ok(()), Err)
     }
 
-    /// Counts memory as used; an error, changing nothing, if the capacity does not suffice.
+    /// Adds `bytes` to the used memory; out of memory, changing nothing, if the capacity would be
+    /// exceeded.
     fn use_bytes(&mut self, bytes: u64) -> Result<(), DeviceError> {
         let used = self.used_bytes.checked_add(bytes).filter(|&used| used <= self.capacity_bytes);
         self.used_bytes = used.ok_or(DeviceError::OutOfMemory)?;
         Ok(())
     }
 
-    /// Returns the first address of the next range of `bytes`: a scripted one while there are any.
+    /// Returns the first address for a new range of `bytes`: the next scripted address or, after
+    /// the last one, an address above all ranges that were not scripted.
     fn next_range(&mut self, bytes: u64) -> u64 {
         if let Some(address) = self.scripted_addresses.pop_front() {
             return address;

@@ -51,14 +51,14 @@ pub fn block_size(settings: &Settings, bytes: u64) -> u64 {
     }
 }
 
-/// Returns the block size in bytes for a recorded request of `bytes`, which is unchecked and may
-/// exceed [`MAX_REQUEST_BYTES`].
+/// Returns the block size in bytes for a recorded request of `bytes`. More than
+/// [`MAX_REQUEST_BYTES`], which a damaged recording may contain, counts as that many.
 pub(crate) fn recorded_block_size(settings: &Settings, bytes: u64) -> u64 {
     block_size(settings, bytes.min(MAX_REQUEST_BYTES))
 }
 
-/// Rounds up to the next of `divisions` equal steps between two powers of two. If `divisions` is
-/// not a power of two, the next lower power of two is used.
+/// Rounds `bytes` up to the next of `divisions` equal steps between the powers of two below and
+/// above. If `divisions` is not a power of two, the next lower power of two is used.
 #[cold]
 fn next_division(bytes: u64, divisions: u64) -> u64 {
     // The caller ensured more than 512 bytes per division, so a step is at least 512 bytes.
@@ -86,8 +86,8 @@ pub fn segment_size(settings: &Settings, size: u64) -> u64 {
     }
 }
 
-/// Returns whether the `remaining` bytes after a block of `size` bytes become a free block of their
-/// own. PyTorch's `should_split`.
+/// Returns true if the `remaining` bytes after a block of `size` bytes become a free block of their
+/// own, false if they stay with the block. PyTorch's `should_split`.
 ///
 /// In the small pool, and with expandable segments on (`expandable`), any remainder of at least
 /// [`MIN_BLOCK_BYTES`] does. In the large pool, a remainder that only the small pool could use

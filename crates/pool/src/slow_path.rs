@@ -19,8 +19,9 @@ use crate::request::{FreeMemoryCallback, Request};
 use crate::size;
 
 impl<D: Device> Pool<D> {
-    /// Returns a free block for `request`, which no free block of its stream pool fits; the block
-    /// is in no stream pool. If a private pool helps out, updates `request` to that pool.
+    /// Returns a free block for `request`, which no free block of its stream pool fits, by
+    /// releasing and obtaining memory. The block is in no stream pool. If a private pool marked for
+    /// use on out-of-memory provides it, changes the pool in `request` to that pool.
     #[cold]
     #[inline(never)]
     pub(crate) fn slow_path(
@@ -62,7 +63,7 @@ impl<D: Device> Pool<D> {
     }
 
     /// Obtains memory for a request from the device: a new segment, or more pages of an expandable
-    /// one. Returns `None` if the limit or the device does not permit it.
+    /// one. Returns `None` if the pool's limit or the device's free memory is too small.
     fn obtain_memory(
         &mut self,
         request: &Request,
@@ -86,7 +87,8 @@ impl<D: Device> Pool<D> {
         }
     }
 
-    /// Reserves a segment of `bytes` on the device. Returns the block that spans it.
+    /// Reserves a segment of `bytes` on the device for `request`. Returns the free block that spans
+    /// it.
     fn new_segment(
         &mut self,
         request: &Request,
@@ -143,8 +145,8 @@ impl<D: Device> Pool<D> {
         first
     }
 
-    /// Checks that a range from the device is valid and overlaps no segment. Segments must never
-    /// overlap, and a device's addresses may come from a file.
+    /// Returns an error if a range from the device is no valid address range or overlaps a segment.
+    /// A device's addresses may come from a file, so they are checked.
     pub(crate) fn check_range(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
         let end = address.checked_add(bytes).filter(|_| address != 0);
         let Some(end) = end else {
@@ -160,10 +162,10 @@ impl<D: Device> Pool<D> {
         }
     }
 
-    /// Takes a free block from a private pool that is marked for use on out-of-memory, for a
-    /// request of the default pool, which it changes to that pool; `None` if no block fits. As in
-    /// PyTorch, blocks of expandable segments are skipped, and the block is split by the rule for
-    /// ordinary segments.
+    /// Takes a free block for a request of the default pool from a private pool that is marked for
+    /// use on out-of-memory, and changes the pool in `request` to that pool; `None`, changing
+    /// nothing, if no block fits. As in PyTorch, blocks of expandable segments are skipped, and the
+    /// block is split by the rule for ordinary segments.
     fn take_from_use_on_oom_pool(&mut self, request: &mut Request) -> Option<BlockIndex> {
         let key = self.pools.block_pool(request.block_pool).key;
         if key.owner != MempoolId::default() {
@@ -178,7 +180,8 @@ impl<D: Device> Pool<D> {
         })
     }
 
-    /// Emits the out-of-memory event and collects the details for the error.
+    /// Counts the failed request, emits its out-of-memory event, and returns the error with the
+    /// pool's state.
     fn out_of_memory(&mut self, request: &Request, origin: Origin, sink: &mut (impl Sink + ?Sized)) -> OutOfMemory {
         self.counters.num_ooms += 1;
         let memory = self.device.memory();

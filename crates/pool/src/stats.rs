@@ -2,7 +2,8 @@
 
 use vramscope_trace::PoolKind;
 
-/// One quantity over time.
+/// One quantity of a pool, in bytes or as a number of blocks or segments: its current value, its
+/// peak, and the sums of its increases and decreases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// The current value.
@@ -15,7 +16,7 @@ pub struct Stat {
     pub freed: u64,
 }
 
-/// One quantity by size class.
+/// One quantity of a pool by size class: the small pool, the large pool, and both together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatBySize {
     /// Both size classes together.
@@ -26,7 +27,8 @@ pub struct StatBySize {
     pub large_pool: Stat,
 }
 
-/// The statistics of a pool. Field names are those of `torch.cuda.memory_stats`.
+/// The counters of a pool, in bytes where the name says so and otherwise as numbers of blocks,
+/// segments or calls. Field names are those of `torch.cuda.memory_stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Number of allocated blocks.
@@ -67,8 +69,8 @@ pub struct Stats {
     pub max_split_size: Option<u64>,
 }
 
-/// The internal form of a [`Stat`]. A decrease changes one number only, because `freed` follows
-/// from the others.
+/// The internal form of a [`Stat`]. A decrease changes one number only, because the sum of
+/// decreases follows from the other numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counter {
     current: u64,
@@ -87,20 +89,21 @@ impl Counter {
         self.peak = self.peak.max(self.current);
     }
 
-    /// Subtracts `amount`, at most the current value.
+    /// Subtracts `amount`, which must not exceed the current value.
     #[inline]
     pub(crate) fn decrease(&mut self, amount: u64) {
         debug_assert!(amount <= self.current, "a decrease does not exceed the current value");
         self.current -= amount;
     }
 
-    /// Decreases by one, but not below 0: a block may be oversize under the present settings and
-    /// not have been counted under earlier ones.
+    /// Subtracts 1 from the current value, but not below 0: a block may be oversize under the
+    /// present settings and not have been counted under earlier ones.
     pub(crate) fn decrease_by_one(&mut self) {
         self.current = self.current.saturating_sub(1);
     }
 
-    /// Starts with `amount` as the current value and peak, and sums of 0.
+    /// Sets the current value and the peak to `amount`, and the sums of increases and decreases to
+    /// 0.
     fn start_at(&mut self, amount: u64) {
         *self = Self { current: amount, peak: amount, allocated: 0, level_at_reset: amount };
     }
@@ -116,15 +119,15 @@ impl Counter {
         self.level_at_reset = self.current;
     }
 
-    /// Returns the public form of the counter.
+    /// Returns the counter's values as a [`Stat`].
     pub(crate) fn stat(&self) -> Stat {
         let Self { current, peak, allocated, level_at_reset } = *self;
         Stat { current, peak, allocated, freed: level_at_reset + allocated - current }
     }
 }
 
-/// The internal form of a [`StatBySize`]. The sums of both classes follow from the two, but the
-/// common peak does not.
+/// The internal form of a [`StatBySize`]. The sums for both size classes together follow from each
+/// class, but the common peak does not, so it is stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CounterBySize {
     kinds: [Counter; 2],
@@ -182,7 +185,7 @@ impl CounterBySize {
         self.kinds.iter_mut().for_each(Counter::reset_sums);
     }
 
-    /// Returns the public form of the counter.
+    /// Returns the counter's values as a [`StatBySize`].
     fn stat(&self) -> StatBySize {
         let [small_pool, large_pool] = self.kinds.map(|kind| kind.stat());
         let all = Stat {
@@ -195,7 +198,7 @@ impl CounterBySize {
     }
 }
 
-/// The internal form of [`Stats`].
+/// All counters of a pool; [`Stats`] is their public form.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     allocation: CounterBySize,
@@ -244,7 +247,8 @@ impl Counters {
         self.allocated_bytes.decrease(kind, size);
     }
 
-    /// Counts a block whose memory became reusable.
+    /// Counts that the memory of a freed block became reusable: a block of `size` bytes that was
+    /// allocated for a request of `requested` bytes.
     #[inline]
     pub(crate) fn free_completed(&mut self, kind: PoolKind, size: u64, requested: u64) {
         self.requested_bytes.decrease(kind, requested);
@@ -278,7 +282,7 @@ impl Counters {
         if self.active_is_separate { &self.active_bytes } else { &self.allocated_bytes }.current()
     }
 
-    /// Returns all counters that are kept by size class.
+    /// Returns the nine counters that are kept by size class, to change all of them.
     fn by_size(&mut self) -> [&mut CounterBySize; 9] {
         [
             &mut self.allocation,
@@ -320,7 +324,7 @@ impl Counters {
         self.num_device_free = 0;
     }
 
-    /// Returns the public form of the statistics.
+    /// Returns all counters in their public form.
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             allocation: self.allocation.stat(),

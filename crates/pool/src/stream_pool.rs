@@ -11,7 +11,8 @@ use crate::block::Block;
 use crate::free_blocks::FreeBlocks;
 use crate::index::{BlockIndex, BlockPoolIndex, StreamPoolIndex};
 
-/// The free blocks, and the unmapped blocks, of one stream in one block pool.
+/// The free blocks, and the unmapped blocks, of one stream in one block pool (a size class of the
+/// default pool or of a private pool). A request searches one stream pool.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamPool {
     pub(crate) key: PoolKey,
@@ -23,20 +24,21 @@ pub(crate) struct StreamPool {
 }
 
 impl StreamPool {
-    /// Adds a free block.
+    /// Adds the free block `block`, whose index is `index`, to the stream pool's free blocks.
     #[inline]
     pub(crate) fn insert(&mut self, block: &Block, index: BlockIndex) {
         self.free.insert(block.size, block.address, index);
     }
 
-    /// Removes a free block, which must be in the pool.
+    /// Removes the free block `block`, whose index is `index`, from the stream pool's free blocks;
+    /// it must be one of them.
     #[inline]
     pub(crate) fn remove(&mut self, block: &Block, index: BlockIndex) {
         self.free.remove(block.size, block.address, index);
     }
 }
 
-/// The stream pools of one size class of the default pool or of a private pool.
+/// One size class of the default pool or of a private pool: its stream pools, one for each stream.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockPool {
     pub(crate) key: PoolKey,
@@ -47,13 +49,14 @@ pub(crate) struct BlockPool {
 }
 
 impl BlockPool {
-    /// Iterates over the stream pools in the order of their streams.
+    /// Iterates over the block pool's stream pools in the order of their streams' ids.
     pub(crate) fn stream_pools(&self) -> impl DoubleEndedIterator<Item = StreamPoolIndex> + '_ {
         self.stream_pools.iter().map(|&(_, stream_pool)| stream_pool)
     }
 }
 
-/// All block pools and their stream pools. The first two block pools are the default ones.
+/// All block pools (a size class of the default pool or of a private pool each) and their stream
+/// pools. The first two block pools are the small and large default ones.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockPools {
     block_pools: Vec<BlockPool>,
@@ -76,7 +79,8 @@ impl BlockPools {
         pools
     }
 
-    /// Adds an empty block pool and returns its index, which may be one of a removed pool.
+    /// Adds an empty block pool and returns its index, which may be that of a block pool removed
+    /// before.
     pub(crate) fn insert_block_pool(&mut self, key: PoolKey) -> BlockPoolIndex {
         let block_pool = BlockPool { key, lookups: 0, stream_pools: Vec::new() };
         if let Some(index) = self.vacant_block_pools.pop() {
@@ -87,7 +91,7 @@ impl BlockPools {
         BlockPoolIndex::new(self.block_pools.len() - 1)
     }
 
-    /// Removes a block pool that has no blocks.
+    /// Removes a block pool that has no blocks. New block pools may get its index.
     pub(crate) fn remove_block_pool(&mut self, pool: BlockPoolIndex) {
         for (_, stream_pool) in std::mem::take(&mut self.block_pools[pool.get()].stream_pools) {
             self[stream_pool].free = FreeBlocks::default();
@@ -103,13 +107,14 @@ impl BlockPools {
         &self.block_pools[pool.get()]
     }
 
-    /// Returns the block pool with this index mutably.
+    /// Returns the block pool with this index for changes.
     #[inline]
     pub(crate) fn block_pool_mut(&mut self, pool: BlockPoolIndex) -> &mut BlockPool {
         &mut self.block_pools[pool.get()]
     }
 
-    /// Returns the stream pool of `stream` in `pool`, creating it if necessary.
+    /// Returns the index of the stream pool of `stream` in the block pool `pool`, creating the
+    /// stream pool if necessary.
     #[inline]
     pub(crate) fn stream_pool(&mut self, pool: BlockPoolIndex, stream: StreamId) -> StreamPoolIndex {
         match self.block_pools[pool.get()].stream_pools.first() {
@@ -119,8 +124,8 @@ impl BlockPools {
         }
     }
 
-    /// Does the work of [`stream_pool`](Self::stream_pool) for a stream other than that of the last
-    /// call.
+    /// Does the work of [`stream_pool`](Self::stream_pool) for a stream that is not the first in
+    /// the block pool's list.
     fn find_or_create(&mut self, pool: BlockPoolIndex, stream: StreamId) -> StreamPoolIndex {
         let stream_pools = &self.block_pools[pool.get()].stream_pools;
         match stream_pools.binary_search_by_key(&stream, |&(stream, _)| stream) {
@@ -129,7 +134,8 @@ impl BlockPools {
         }
     }
 
-    /// Adds an empty stream pool for `stream` to `pool`, at index `position` of its list.
+    /// Adds an empty stream pool for `stream` to the block pool `pool` and returns its index.
+    /// `position` is where it belongs in the block pool's list, which is sorted by stream.
     #[cold]
     #[inline(never)]
     fn create(&mut self, pool: BlockPoolIndex, position: usize, stream: StreamId) -> StreamPoolIndex {
@@ -150,7 +156,7 @@ impl BlockPools {
         index
     }
 
-    /// Iterates over a block pool's free blocks by stream, size and address.
+    /// Iterates over the free blocks of a block pool by stream, then size, then address.
     pub(crate) fn free_blocks(&self, pool: BlockPoolIndex) -> impl Iterator<Item = BlockIndex> + '_ {
         let stream_pools = self.block_pool(pool).stream_pools();
         stream_pools.flat_map(|stream_pool| self[stream_pool].free.iter()).map(|fit| fit.index)

@@ -10,7 +10,8 @@ use vramscope_trace::{SiteId, StreamId};
 use crate::device::StreamEvent;
 use crate::index::BlockIndex;
 
-/// A freed block whose memory a stream may still use.
+/// The free of a block whose memory streams may still use: how many of their events have not
+/// passed, and the site of the free.
 #[derive(Clone, Copy, Debug)]
 struct PendingFree {
     /// The number of stream events that have not passed.
@@ -19,7 +20,8 @@ struct PendingFree {
     site: SiteId,
 }
 
-/// The streams other than their own that use allocated blocks, and the frees that wait for streams.
+/// Which streams other than its own have used each allocated block, and the frees that wait until
+/// these streams have finished.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamUses {
     /// The streams that used a block since it was allocated.
@@ -35,13 +37,15 @@ pub(crate) struct StreamUses {
 }
 
 impl StreamUses {
-    /// Returns true if any free waits for a stream or for the end of a capture.
+    /// Returns true if any free waits for a stream or for the end of a graph capture; false if all
+    /// frees are completed.
     #[inline]
     pub(crate) fn any_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Records that `stream` uses a block; `in_capture` if the use is part of a graph capture.
+    /// Records that `stream` uses an allocated block; `in_capture` is true if the use is part of a
+    /// graph capture.
     pub(crate) fn record(&mut self, index: BlockIndex, stream: StreamId, in_capture: bool) {
         self.streams.entry(index).or_default().insert(stream);
         if in_capture {
@@ -49,12 +53,13 @@ impl StreamUses {
         }
     }
 
-    /// Returns the streams that used a block.
+    /// Returns the streams, other than its own, that used a block since it was allocated.
     pub(crate) fn streams(&self, index: BlockIndex) -> BTreeSet<StreamId> {
         self.streams.get(&index).cloned().unwrap_or_default()
     }
 
-    /// Returns the streams that used a block outside of graph captures.
+    /// Returns the streams, other than its own, that used a block since it was allocated, without
+    /// those that used it in a graph capture.
     pub(crate) fn uncaptured_streams(&self, index: BlockIndex) -> BTreeSet<StreamId> {
         let mut streams = self.streams(index);
         if let Some(captured) = self.captured.get(&index) {
@@ -63,7 +68,8 @@ impl StreamUses {
         streams
     }
 
-    /// Defers a free, made at `site`, until the end of the graph capture.
+    /// Defers the free of the block `index`, made at `site`, until the end of the present graph
+    /// capture.
     pub(crate) fn defer_until_capture_ends(&mut self, index: BlockIndex, site: SiteId) {
         self.freed_in_capture.push(index);
         self.pending.insert(index, PendingFree { events: 0, site });
@@ -74,12 +80,14 @@ impl StreamUses {
         mem::take(&mut self.freed_in_capture)
     }
 
-    /// Puts blocks back that [`take_freed_in_capture`](Self::take_freed_in_capture) returned.
+    /// Puts blocks back that [`take_freed_in_capture`](Self::take_freed_in_capture) returned, as
+    /// the only blocks whose frees wait for the end of a graph capture.
     pub(crate) fn restore_freed_in_capture(&mut self, blocks: Vec<BlockIndex>) {
         self.freed_in_capture = blocks;
     }
 
-    /// Defers a free, made at `site`, until all `events` have passed, each on its stream.
+    /// Defers the free of the block `index`, made at `site`, until all `events` have passed, each
+    /// on its stream.
     pub(crate) fn defer_until(&mut self, index: BlockIndex, events: Vec<(StreamId, StreamEvent)>, site: SiteId) {
         self.streams.remove(&index);
         self.captured.remove(&index);
@@ -89,30 +97,32 @@ impl StreamUses {
         }
     }
 
-    /// Returns the site of the pending free of a block; `None` if its free is not pending.
+    /// Returns the site where a block was freed whose free is still pending; `None` if its free is
+    /// not pending.
     pub(crate) fn pending_site(&self, index: BlockIndex) -> Option<SiteId> {
         self.pending.get(&index).map(|pending| pending.site)
     }
 
-    /// Removes a pending free that waits for no event.
+    /// Removes a block's pending free, which waits for no stream event.
     pub(crate) fn remove_pending(&mut self, index: BlockIndex) {
         self.pending.remove(&index);
     }
 
-    /// Returns the next stream after `stream`, by number, that has events to wait for; the first
-    /// one for `None`.
-    pub(crate) fn queue_after(&self, stream: Option<StreamId>) -> Option<StreamId> {
+    /// Returns the lowest stream id above `stream`, or of all for `None`, that has events which
+    /// have not passed; `None` if there is none.
+    pub(crate) fn next_waiting_stream(&self, stream: Option<StreamId>) -> Option<StreamId> {
         let from = stream.map_or(Bound::Unbounded, Bound::Excluded);
         self.queues.range((from, Bound::Unbounded)).next().map(|(&stream, _)| stream)
     }
 
-    /// Returns the oldest event of a stream that has not passed, and the block that waits for it.
+    /// Returns the oldest event of a stream that has not passed, and the block whose free waits for
+    /// it; `None` if the stream has no event.
     pub(crate) fn front(&self, stream: StreamId) -> Option<(StreamEvent, BlockIndex)> {
         self.queues.get(&stream)?.front().copied()
     }
 
-    /// Returns the oldest event of a stream whose waiting block `accepts` allows, after its index
-    /// in the stream's queue; `None` if there is none.
+    /// Returns the oldest event of `stream` for whose block `accepts` returns true, as its index in
+    /// the stream's queue and the event itself; `None` if there is none.
     pub(crate) fn first_matching(
         &self,
         stream: StreamId,

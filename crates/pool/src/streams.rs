@@ -46,8 +46,8 @@ impl<D: Device> Pool<D> {
         Ok(())
     }
 
-    /// Records an event on each stream and defers the free of a block until all have passed.
-    /// Changes nothing if the device fails.
+    /// Records an event on each of `streams` and defers the free of the block `index`, made at
+    /// `site`, until all of them have passed. Changes nothing if the device fails.
     fn record_events(
         &mut self,
         index: BlockIndex,
@@ -69,7 +69,7 @@ impl<D: Device> Pool<D> {
         Ok(())
     }
 
-    /// Records events for the blocks that were freed during a capture, now that it has ended.
+    /// Records events for the blocks that were freed during a graph capture, now that it has ended.
     /// Blocks that only captured work used are freed at once.
     fn record_deferred_events(&mut self, origin: Origin, sink: &mut (impl Sink + ?Sized)) -> Result<(), DeviceError> {
         let mut freed = self.stream_uses.take_freed_in_capture().into_iter();
@@ -103,20 +103,20 @@ impl<D: Device> Pool<D> {
             return Ok(());
         }
         self.record_deferred_events(origin, sink)?;
-        let mut next = self.stream_uses.queue_after(None);
+        let mut next = self.stream_uses.next_waiting_stream(None);
         while let Some(stream) = next {
             while let Some((event, _)) = self.stream_uses.front(stream)
                 && self.device.has_passed(event)?
             {
                 self.event_passed(stream, 0, origin, sink);
             }
-            next = self.stream_uses.queue_after(Some(stream));
+            next = self.stream_uses.next_waiting_stream(Some(stream));
         }
         Ok(())
     }
 
-    /// Waits for all stream events, or for those of one private pool's blocks, and completes the
-    /// frees that waited for them.
+    /// Waits until all stream events have passed, or those of one private pool's blocks if
+    /// `mempool` is given, and completes the frees that waited for them.
     pub(crate) fn wait_for_events(
         &mut self,
         mempool: Option<MempoolId>,
@@ -125,28 +125,29 @@ impl<D: Device> Pool<D> {
     ) -> Result<(), DeviceError> {
         self.counters.num_sync_all_streams += 1;
         self.record_deferred_events(origin, sink)?;
-        let mut next = self.stream_uses.queue_after(None);
+        let mut next = self.stream_uses.next_waiting_stream(None);
         while let Some(stream) = next {
             let is_in_pool = |index| mempool.is_none_or(|id| self.key_of(&self.blocks[index]).owner == id);
             if let Some((position, event)) = self.stream_uses.first_matching(stream, is_in_pool) {
                 self.device.wait_for(event)?;
                 self.event_passed(stream, position, origin, sink);
             } else {
-                next = self.stream_uses.queue_after(Some(stream));
+                next = self.stream_uses.next_waiting_stream(Some(stream));
             }
         }
         Ok(())
     }
 
     /// Removes the event at index `position` of a stream's queue, because it has passed, and
-    /// completes the free that waited for it alone.
+    /// completes the free of its block if the free waits for no other event.
     fn event_passed(&mut self, stream: StreamId, position: usize, origin: Origin, sink: &mut (impl Sink + ?Sized)) {
         if let Some((index, site)) = self.stream_uses.remove_event(stream, position) {
             self.complete_free(index, Origin { site, ..origin }, sink);
         }
     }
 
-    /// Restores a pending free that a recording begins with. It waits for `event` on `stream`.
+    /// Restores the pending free of a block of a recording's first memory state. The free waits for
+    /// `event` on `stream`.
     pub(crate) fn restore_pending(&mut self, index: BlockIndex, stream: StreamId, event: StreamEvent) {
         let site = self.blocks[index].site;
         self.stream_uses.defer_until(index, vec![(stream, event)], site);

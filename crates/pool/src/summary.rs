@@ -6,11 +6,12 @@ use vramscope_trace::DeviceId;
 
 use crate::stats::{Stat, StatBySize, Stats};
 
-/// Width of the table between its outer bars, in characters.
+/// Width of the memory summary's table between its outer bars, in characters.
 const WIDTH: usize = 75;
 
-/// The units of a column of the table. Each unit is `step` times the one before it, and is used
-/// from `from` of the one before it on. A number is padded to `digits` digits.
+/// The units in which the memory summary shows a quantity. Each unit is `step` times the one
+/// before, and is used if the number in the unit before would be `from` or more. Numbers are padded
+/// to `digits` characters.
 struct Units {
     step: u64,
     from: u64,
@@ -18,14 +19,15 @@ struct Units {
     names: &'static [&'static str],
 }
 
-/// Units of the rows in bytes.
+/// The units of the memory summary's rows that show bytes: B to PiB.
 const BYTES: Units =
     Units { step: 1024, from: 768 * 1024, digits: 6, names: &["B  ", "KiB", "MiB", "GiB", "TiB", "PiB"] };
-/// Units of the rows that count blocks and segments.
+/// The units of the memory summary's rows that count blocks or segments: ones, thousands and
+/// millions.
 const COUNTS: Units = Units { step: 1000, from: 750 * 1000, digits: 7, names: &["  ", "K ", "M "] };
 
 impl Units {
-    /// Returns `value`, rounded down, in the unit that fits the number `unit_from`.
+    /// Returns `value`, rounded down, in the unit in which the number `unit_from` would be shown.
     fn format(&self, mut value: u64, mut unit_from: u64) -> String {
         let mut names = self.names.iter();
         let mut name = names.next().copied().unwrap_or_default();
@@ -38,8 +40,8 @@ impl Units {
         format!("{value:digits$} {name}", digits = self.digits)
     }
 
-    /// Returns a row of the table: its name, and four cells, each in the unit that fits the same
-    /// cell of `units_from`.
+    /// Returns a row of the memory summary: its name, and the current, peak, allocated and freed
+    /// values of `stat`, each in the unit in which that value of `units_from` would be shown.
     fn row(&self, name: &str, stat: &Stat, units_from: &Stat) -> String {
         let cells = [
             (stat.current, units_from.current),

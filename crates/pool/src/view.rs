@@ -7,7 +7,8 @@ use crate::device::Device;
 use crate::index::BlockIndex;
 use crate::pool::Pool;
 
-/// A segment and its blocks, as [`Pool::segments`] returns them.
+/// A segment of the pool, or a mapped range of an expandable one, and its blocks, as
+/// [`Pool::segments`] returns them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentView {
     /// First address.
@@ -27,7 +28,7 @@ pub struct SegmentView {
     pub blocks: Vec<BlockView>,
 }
 
-/// A block of a [`SegmentView`].
+/// A block of a [`SegmentView`]: its address, size, state, request and site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockView {
     /// First address.
@@ -43,7 +44,8 @@ pub struct BlockView {
 }
 
 impl<D: Device> Pool<D> {
-    /// Returns all segments with their blocks, in address order.
+    /// Returns a copy of all segments with their blocks, in address order; of expandable segments,
+    /// each contiguous mapped range by itself.
     pub fn segments(&self) -> Vec<SegmentView> {
         let mut views: Vec<SegmentView> = Vec::with_capacity(self.segments.len());
         for segment in self.segments.values() {
@@ -76,7 +78,7 @@ impl<D: Device> Pool<D> {
         views
     }
 
-    /// Returns the public view of a block; a free block has no requested size and no site.
+    /// Returns a copy of a block's public data; a free block has no requested size and no site.
     fn block_view(&self, index: BlockIndex) -> BlockView {
         let block = &self.blocks[index];
         let (requested, site) = match block.state {

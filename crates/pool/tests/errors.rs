@@ -2,6 +2,9 @@
 
 #![allow(missing_docs)]
 
+use std::error::Error;
+use std::io;
+
 use vramscope_pool::{
     AllocateError, AllocatedBlock, DeviceError, FreeError, MAX_REQUEST_BYTES, Origin, Pool, SegmentView, Settings,
     SimulatedDevice,
@@ -96,6 +99,27 @@ fn pool_works_after_a_device_failure() {
     let mut pool = pool_on(SimulatedDevice::new(100 * MIB).with_fault(0, fault.clone()));
     assert_eq!(allocate(&mut pool, 1), Err(AllocateError::Device(fault)));
     assert!(allocate(&mut pool, 1).is_ok());
+}
+
+#[test]
+fn driver_failure_has_the_drivers_error_as_source() {
+    let refused = io::Error::from(io::ErrorKind::PermissionDenied);
+    let fault = DeviceError::driver("mmap: permission denied", refused);
+    assert_eq!(fault.to_string(), "the device failed: mmap: permission denied");
+    let mut pool = pool_on(SimulatedDevice::new(100 * MIB).with_fault(0, fault.clone()));
+    let error = allocate(&mut pool, 1).unwrap_err();
+    assert_eq!(error, AllocateError::Device(fault.clone()));
+    for error in [&error as &dyn Error, &fault, &FreeError::Device(fault.clone())] {
+        let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        assert_eq!(source.map(io::Error::kind), Some(io::ErrorKind::PermissionDenied));
+    }
+    assert!(DeviceError::Failed("the cable was pulled".to_owned()).source().is_none());
+}
+
+#[test]
+fn result_of_an_allocation_stays_small() {
+    assert!(size_of::<Result<Option<AllocatedBlock>, AllocateError>>() <= 32);
+    assert!(size_of::<Result<(), FreeError>>() <= 24);
 }
 
 #[test]

@@ -7,12 +7,14 @@
 
 #![allow(missing_docs)]
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 
+use common::{Recount, check_event_counters, check_stats};
 use vramscope_pool::{
-    AllocateError, BlockState, CaptureFilter, Device, DeviceError, Origin, Pool, SegmentView, Settings,
-    SimulatedDevice, Stat, StatBySize, Stats,
+    AllocateError, BlockState, CaptureFilter, Device, DeviceError, Origin, Pool, SegmentView, Settings, SimulatedDevice,
 };
 use vramscope_trace::{DeviceId, EventKind, MemorySink, MemoryState, MempoolId, PoolKind, SiteId, StreamId};
 
@@ -204,7 +206,7 @@ impl Program {
     fn check(&self) {
         let segments = self.pool.segments();
         self.check_layout(&segments);
-        check_counters(&self.pool.stats(), &segments);
+        check_stats(&self.pool.stats(), |kind| recount(&segments, kind));
         self.check_events(&segments);
         let memory = self.pool.device().memory();
         assert_eq!(memory.total_bytes - memory.free_bytes, self.pool.stats().reserved_bytes.all.current);
@@ -240,14 +242,7 @@ impl Program {
             assert!(segments.is_empty());
             return;
         };
-        assert_eq!(device.inconsistencies(), 0, "events are consistent");
-        let counters = device.counters();
-        let stats = self.pool.stats();
-        assert_eq!(counters.allocated, stats.allocated_bytes.all.current);
-        assert_eq!(counters.active, stats.active_bytes.all.current);
-        assert_eq!(counters.reserved, stats.reserved_bytes.all.current);
-        assert_eq!(counters.requested, stats.requested_bytes.all.current);
-        assert_eq!(device.ooms(), stats.num_ooms);
+        check_event_counters(device, &self.pool.stats());
         let recorded: BTreeSet<(u64, u64, bool)> =
             device.blocks().map(|block| (block.address, block.size, block.pending_free)).collect();
         let blocks = segments.iter().flat_map(|segment| &segment.blocks);
@@ -259,58 +254,26 @@ impl Program {
     }
 }
 
-fn check_counters(stats: &Stats, segments: &[SegmentView]) {
-    for kind in [PoolKind::Small, PoolKind::Large] {
-        let of = |stat: &StatBySize| match kind {
-            PoolKind::Small => stat.small_pool.current,
-            PoolKind::Large => stat.large_pool.current,
-        };
-        let of_kind = || segments.iter().filter(|segment| segment.pool.kind == kind);
-        let ordinary = || of_kind().filter(|segment| !segment.expandable);
-        let active = || of_kind().flat_map(|it| &it.blocks).filter(|block| block.state != BlockState::Free);
-        let allocated = || active().filter(|block| block.state == BlockState::Allocated);
-        let split = || {
-            let shared = ordinary().filter(|segment| segment.blocks.len() > 1).flat_map(|segment| &segment.blocks);
-            shared.filter(|block| block.state == BlockState::Free)
-        };
-        assert_eq!(of(&stats.segment), ordinary().count() as u64, "segment {kind:?}");
-        assert_eq!(of(&stats.reserved_bytes), of_kind().map(|it| it.size).sum::<u64>(), "reserved_bytes {kind:?}");
-        assert_eq!(of(&stats.allocation), allocated().count() as u64, "allocation {kind:?}");
-        assert_eq!(of(&stats.allocated_bytes), allocated().map(|it| it.size).sum::<u64>(), "allocated_bytes {kind:?}");
-        assert_eq!(of(&stats.active), active().count() as u64, "active {kind:?}");
-        assert_eq!(of(&stats.active_bytes), active().map(|it| it.size).sum::<u64>(), "active_bytes {kind:?}");
-        assert_eq!(
-            of(&stats.requested_bytes),
-            active().map(|it| it.requested).sum::<u64>(),
-            "requested_bytes {kind:?}"
-        );
-        assert_eq!(of(&stats.inactive_split), split().count() as u64, "inactive_split {kind:?}");
-        assert_eq!(
-            of(&stats.inactive_split_bytes),
-            split().map(|it| it.size).sum::<u64>(),
-            "inactive_split_bytes {kind:?}"
-        );
-    }
-    let every = [
-        &stats.allocation,
-        &stats.segment,
-        &stats.active,
-        &stats.inactive_split,
-        &stats.allocated_bytes,
-        &stats.reserved_bytes,
-        &stats.active_bytes,
-        &stats.inactive_split_bytes,
-        &stats.requested_bytes,
-    ];
-    for stat in every {
-        let StatBySize { all, small_pool, large_pool } = *stat;
-        assert_eq!(all.current, small_pool.current + large_pool.current);
-        assert_eq!(all.allocated, small_pool.allocated + large_pool.allocated);
-        assert_eq!(all.freed, small_pool.freed + large_pool.freed);
-        for Stat { current, peak, allocated, freed } in [all, small_pool, large_pool] {
-            assert_eq!(allocated - freed, current);
-            assert!(peak >= current);
-        }
+/// Counts what the statistics of the size class `kind` must be.
+fn recount(segments: &[SegmentView], kind: PoolKind) -> Recount {
+    let of_kind = || segments.iter().filter(|segment| segment.pool.kind == kind);
+    let ordinary = || of_kind().filter(|segment| !segment.expandable);
+    let active = || of_kind().flat_map(|it| &it.blocks).filter(|block| block.state != BlockState::Free);
+    let allocated = || active().filter(|block| block.state == BlockState::Allocated);
+    let split = || {
+        let shared = ordinary().filter(|segment| segment.blocks.len() > 1).flat_map(|segment| &segment.blocks);
+        shared.filter(|block| block.state == BlockState::Free)
+    };
+    Recount {
+        segment: ordinary().count() as u64,
+        reserved_bytes: of_kind().map(|it| it.size).sum(),
+        allocation: allocated().count() as u64,
+        allocated_bytes: allocated().map(|it| it.size).sum(),
+        active: active().count() as u64,
+        active_bytes: active().map(|it| it.size).sum(),
+        requested_bytes: active().map(|it| it.requested).sum(),
+        inactive_split: split().count() as u64,
+        inactive_split_bytes: split().map(|it| it.size).sum(),
     }
 }
 

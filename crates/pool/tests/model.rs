@@ -3,9 +3,12 @@
 
 #![allow(missing_docs)]
 
+mod common;
+
+use common::{Recount, check_event_counters, check_stats};
 use proptest::prelude::*;
 use vramscope_pool::{
-    AllocateError, BlockState, Device, DeviceError, Origin, Pool, SegmentView, Settings, SimulatedDevice, Stats,
+    AllocateError, BlockState, Device, DeviceError, Origin, Pool, SegmentView, Settings, SimulatedDevice,
 };
 use vramscope_trace::{DeviceId, EventKind, MemorySink, MemoryState, PoolKind, SiteId, StreamId};
 
@@ -124,45 +127,23 @@ fn pool_layout<D: Device>(pool: &Pool<D>) -> Vec<SegmentLayout> {
     pool.segments().iter().map(|it| (it.address, it.size, it.stream.0, it.pool.kind, blocks(it))).collect()
 }
 
-fn check_stats(stats: &Stats, model: &Model) {
-    for kind in [PoolKind::Small, PoolKind::Large] {
-        let of = |stat: &vramscope_pool::StatBySize| match kind {
-            PoolKind::Small => stat.small_pool.current,
-            PoolKind::Large => stat.large_pool.current,
-        };
-        let live = |it: &ModelSegment| it.blocks.iter().filter(|block| block.1.is_some()).count() as u64;
-        let live_bytes =
-            |it: &ModelSegment| it.blocks.iter().filter(|block| block.1.is_some()).map(|block| block.0).sum();
-        let requested = |it: &ModelSegment| it.blocks.iter().filter_map(|block| block.1).sum();
-        let split = |it: &ModelSegment| if it.blocks.len() > 1 { it.blocks.len() as u64 - live(it) } else { 0 };
-        let split_bytes = |it: &ModelSegment| if it.blocks.len() > 1 { it.size - live_bytes(it) } else { 0 };
-        assert_eq!(of(&stats.segment), model.sum(kind, |_| 1), "segment {kind:?}");
-        assert_eq!(of(&stats.reserved_bytes), model.sum(kind, |it| it.size), "reserved_bytes {kind:?}");
-        assert_eq!(of(&stats.allocation), model.sum(kind, live), "allocation {kind:?}");
-        assert_eq!(of(&stats.active), model.sum(kind, live), "active {kind:?}");
-        assert_eq!(of(&stats.allocated_bytes), model.sum(kind, live_bytes), "allocated_bytes {kind:?}");
-        assert_eq!(of(&stats.active_bytes), model.sum(kind, live_bytes), "active_bytes {kind:?}");
-        assert_eq!(of(&stats.requested_bytes), model.sum(kind, requested), "requested_bytes {kind:?}");
-        assert_eq!(of(&stats.inactive_split), model.sum(kind, split), "inactive_split {kind:?}");
-        assert_eq!(of(&stats.inactive_split_bytes), model.sum(kind, split_bytes), "inactive_split_bytes {kind:?}");
-    }
-    let every = [
-        &stats.allocation,
-        &stats.segment,
-        &stats.active,
-        &stats.inactive_split,
-        &stats.allocated_bytes,
-        &stats.reserved_bytes,
-        &stats.active_bytes,
-        &stats.inactive_split_bytes,
-        &stats.requested_bytes,
-    ];
-    for stat in every {
-        assert_eq!(stat.all.current, stat.small_pool.current + stat.large_pool.current);
-        for one in [stat.all, stat.small_pool, stat.large_pool] {
-            assert_eq!(one.allocated - one.freed, one.current);
-            assert!(one.peak >= one.current);
-        }
+/// Counts what the statistics of the size class `kind` must be.
+fn recount(model: &Model, kind: PoolKind) -> Recount {
+    let live = |it: &ModelSegment| it.blocks.iter().filter(|block| block.1.is_some()).count() as u64;
+    let live_bytes = |it: &ModelSegment| it.blocks.iter().filter(|block| block.1.is_some()).map(|block| block.0).sum();
+    let requested = |it: &ModelSegment| it.blocks.iter().filter_map(|block| block.1).sum();
+    let split = |it: &ModelSegment| if it.blocks.len() > 1 { it.blocks.len() as u64 - live(it) } else { 0 };
+    let split_bytes = |it: &ModelSegment| if it.blocks.len() > 1 { it.size - live_bytes(it) } else { 0 };
+    Recount {
+        segment: model.sum(kind, |_| 1),
+        reserved_bytes: model.sum(kind, |it| it.size),
+        allocation: model.sum(kind, live),
+        allocated_bytes: model.sum(kind, live_bytes),
+        active: model.sum(kind, live),
+        active_bytes: model.sum(kind, live_bytes),
+        requested_bytes: model.sum(kind, requested),
+        inactive_split: model.sum(kind, split),
+        inactive_split_bytes: model.sum(kind, split_bytes),
     }
 }
 
@@ -172,7 +153,7 @@ fn check_events<D: Device>(state: &MemoryState, pool: &Pool<D>) {
         assert_eq!(pool.segments().len(), 0);
         return;
     };
-    assert_eq!(device.inconsistencies(), 0, "events are consistent");
+    check_event_counters(device, &pool.stats());
     let mut segments = device.segments();
     for view in pool.segments() {
         let recorded = segments.next().expect("the events contain every segment");
@@ -190,12 +171,6 @@ fn check_events<D: Device>(state: &MemoryState, pool: &Pool<D>) {
         assert_eq!(extents.collect::<Vec<_>>(), blocks.collect::<Vec<_>>());
     }
     assert!(segments.next().is_none(), "the events contain no other segment");
-    let (counters, stats) = (device.counters(), pool.stats());
-    assert_eq!(counters.allocated, stats.allocated_bytes.all.current);
-    assert_eq!(counters.active, stats.active_bytes.all.current);
-    assert_eq!(counters.reserved, stats.reserved_bytes.all.current);
-    assert_eq!(counters.requested, stats.requested_bytes.all.current);
-    assert_eq!(device.ooms(), stats.num_ooms);
 }
 
 #[derive(Clone, Debug)]
@@ -204,7 +179,7 @@ enum Operation {
         bytes: u64,
         stream: u64,
     },
-    /// Frees one of the allocated blocks, by a number taken_size modulo their count.
+    /// Frees one of the allocated blocks, by a number modulo how many they are.
     Free(usize),
     FreeAgain(usize),
     EmptyCache,
@@ -279,7 +254,7 @@ fn check(operations: &[Operation], settings: Settings, device: SimulatedDevice) 
         }
         sink.events.iter().for_each(|event| state.apply(event));
         assert_eq!(pool_layout(&pool), model_layout(&model), "after operation {number}");
-        check_stats(&pool.stats(), &model);
+        check_stats(&pool.stats(), |kind| recount(&model, kind));
         check_events(&state, &pool);
         let memory = pool.device().memory();
         assert_eq!(memory.total_bytes - memory.free_bytes, pool.stats().reserved_bytes.all.current);

@@ -6,7 +6,8 @@ use super::history::History;
 use crate::device::{Device, DeviceError, DeviceMemory, StreamEvent};
 use crate::settings::Settings;
 
-/// A recorded driver call that provided or took back memory.
+/// A recorded driver call that provided or took back memory: its first address and, where needed,
+/// its size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DriverCall {
     Reserved { address: u64, bytes: u64 },
@@ -15,11 +16,11 @@ enum DriverCall {
     Unmapped { address: u64, bytes: u64 },
 }
 
-/// A simulated device with a given capacity and unlimited addresses.
+/// The device of a simulation, with a given capacity and unlimited addresses.
 ///
-/// Best fit chooses the lower of two free blocks of the same size, so addresses can affect
-/// decisions. As long as the calls are the recorded ones, memory gets the recorded addresses; after
-/// the first difference it gets unused addresses.
+/// As long as the simulated allocator makes the recorded driver calls, memory gets the recorded
+/// addresses; after the first difference it gets unused addresses. Addresses affect which block is
+/// used, because best fit chooses the lower of two free blocks of equal size.
 #[derive(Clone, Debug)]
 pub(super) struct AddressReplayDevice {
     capacity_bytes: u64,
@@ -32,7 +33,8 @@ pub(super) struct AddressReplayDevice {
 }
 
 impl AddressReplayDevice {
-    /// Unused addresses are multiples of this many bytes, as on a GPU.
+    /// Alignment, in bytes, of the addresses that the device assigns once its calls differ from the
+    /// recorded ones; as on a GPU.
     const ADDRESS_STEP: u64 = 2 << 20;
 
     pub(super) fn new(history: &History, settings: &Settings, capacity_bytes: Option<u64>) -> Self {
@@ -57,13 +59,14 @@ impl AddressReplayDevice {
         }
     }
 
-    /// Lets all events pass up to that of `stream`.
+    /// Marks the event of `stream`, and those of all streams with lower ids, as passed.
     pub(super) fn pass_events_up_to(&mut self, stream: StreamId) {
         self.passed_up_to = Some(StreamEvent(stream.0));
     }
 
-    /// Returns the next recorded call if it matches. If not, recorded addresses are not used from
-    /// then on.
+    /// Removes and returns the next recorded driver call if `is_same` returns true for it.
+    /// Otherwise returns `None` and drops all remaining recorded calls, so that no more recorded
+    /// addresses are used.
     fn next_if(&mut self, is_same: impl Fn(&DriverCall) -> bool) -> Option<DriverCall> {
         match self.recorded_calls.next() {
             Some(call) if is_same(&call) => Some(call),
@@ -74,20 +77,21 @@ impl AddressReplayDevice {
         }
     }
 
-    /// Counts memory as used; an error, changing nothing, if the capacity does not suffice.
+    /// Adds `bytes` to the used memory; out of memory, changing nothing, if the capacity would be
+    /// exceeded.
     fn use_bytes(&mut self, bytes: u64) -> Result<(), DeviceError> {
         let used = self.used_bytes.checked_add(bytes).filter(|&used| used <= self.capacity_bytes);
         self.used_bytes = used.ok_or(DeviceError::OutOfMemory)?;
         Ok(())
     }
 
-    /// Counts memory as no longer used.
+    /// Subtracts `bytes` from the used memory, down to 0 at most.
     fn release_bytes(&mut self, bytes: u64) {
         self.used_bytes = self.used_bytes.saturating_sub(bytes);
     }
 
     /// Returns the first address of a range of `bytes` that neither the recording nor this device
-    /// has used.
+    /// has used; out of memory if no addresses are left.
     fn fresh_range(&mut self, bytes: u64) -> Result<u64, DeviceError> {
         let address = self.next_address;
         let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(Self::ADDRESS_STEP));
@@ -96,7 +100,8 @@ impl AddressReplayDevice {
     }
 }
 
-/// Returns the driver call that the event records; `None` if the event is another decision.
+/// Returns the driver call that an event records; `None` if the event records no driver call, such
+/// as an allocated block.
 fn driver_call(kind: &EventKind) -> Option<DriverCall> {
     match *kind {
         EventKind::SegmentAllocated { address, size, .. } => Some(DriverCall::Reserved { address, bytes: size }),

@@ -5,7 +5,8 @@ use vramscope_trace::{EventKind, MempoolId};
 use super::entry_group::EntryGroup;
 use super::history::History;
 
-/// A call of the program to the allocator. Numbers are positions of entries in the history.
+/// A call of the recorded program to the allocator. Numbers are indices of entries (recorded
+/// allocator events) in the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     /// A request.
@@ -29,15 +30,16 @@ pub(super) enum Call {
     ReleasePool(MempoolId),
 }
 
-/// The calls of a program, each with the position after its last entry in the history.
+/// The calls of the recorded program in order, each with the index after its last entry in the
+/// history.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallLog {
     pub(super) calls: Vec<(Call, usize)>,
 }
 
 impl CallLog {
-    /// Returns the calls under the most likely interpretation of each entry, without checking it
-    /// against a pool.
+    /// Returns the calls that most likely led to the entries of a history, without checking on a
+    /// pool that the calls lead to these entries.
     pub(super) fn most_likely(history: &History) -> Self {
         let (entries, mut log, mut at) = (history.entries.as_slice(), Self::default(), 0);
         while at < entries.len() {
@@ -53,8 +55,8 @@ impl CallLog {
         log
     }
 
-    /// Adds the calls of a group under its most likely interpretation: emptied caches and processed
-    /// events, then the request.
+    /// Adds the calls that most likely led to a group of entries: emptied caches and processed
+    /// stream events, then the request.
     fn push_group(&mut self, group: &EntryGroup, history: &History) {
         let entries = history.entries.as_slice();
         let (mut start, request_start) = (group.start, group.request_starts(entries)[0]);
@@ -73,17 +75,17 @@ impl CallLog {
         }
     }
 
-    /// Adds a call whose last entry precedes the position `end`.
+    /// Adds a call; `end` is the index after its last entry in the history.
     pub(super) fn push(&mut self, call: Call, end: usize) {
         self.calls.push((call, end));
     }
 
-    /// Returns the number of calls.
+    /// Returns the number of calls in the log.
     pub(super) fn len(&self) -> usize {
         self.calls.len()
     }
 
-    /// Removes all calls but the first `len`.
+    /// Removes the last calls, so that the first `len` calls remain.
     pub(super) fn truncate(&mut self, len: usize) {
         self.calls.truncate(len);
     }

@@ -7,8 +7,9 @@ use vramscope_trace::{EventKind, MempoolId, StreamId};
 use super::call_log::{Call, CallLog};
 use super::history::History;
 
-/// One call of a [`CallSequence`]. Blocks are identified by slots (numbers that are reused after a
-/// free), and pending frees by their rank in the order of completion.
+/// One step of a simulation: a call of the program, or the passing of stream events. A block is
+/// identified by its slot (a number that is reused after the block is freed), and a pending free by
+/// its rank, from 0, in the order of completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Allocate {
@@ -41,11 +42,10 @@ pub(super) enum Step {
     },
 }
 
-/// The stream of a request and the private pool that it uses.
+/// The stream of a request and the private pool that serves it; (0, 0) is the default pool.
 pub(super) type RequestTarget = (StreamId, MempoolId);
 
-/// The calls of a history in a form that does not depend on addresses, to run them under other
-/// settings.
+/// The calls of a recorded program without addresses, so that they can be run under other settings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallSequence {
     pub(super) steps: Vec<Step>,
@@ -56,7 +56,8 @@ pub(super) struct CallSequence {
     pub(super) calls: u64,
 }
 
-/// Builds a [`CallSequence`] from a [`CallLog`].
+/// Builds a [`CallSequence`] (calls without addresses) from a [`CallLog`] (calls with indices of
+/// recorded entries).
 struct SequenceBuilder<'h> {
     history: &'h History,
     sequence: CallSequence,
@@ -91,13 +92,13 @@ impl CallSequence {
 }
 
 impl SequenceBuilder<'_> {
-    /// Appends a step.
+    /// Appends a step to the sequence.
     fn push(&mut self, step: Step) {
         self.sequence.steps.push(step);
     }
 
-    /// Appends the steps of a call, whose entries are those at the positions `from..end` of the
-    /// history.
+    /// Appends the steps of a call. The entries that the call led to have the indices `from..end`
+    /// in the history.
     fn add_call(&mut self, call: Call, from: usize, end: usize) {
         let completed_in_wait = matches!(call, Call::Request { events_pass: false, .. });
         if !completed_in_wait {
@@ -146,8 +147,8 @@ impl SequenceBuilder<'_> {
         }
     }
 
-    /// Appends the step that lets the frees be completed whose completions are at the positions
-    /// `from..end`.
+    /// Appends a step that lets the pending frees complete whose recorded completions are among the
+    /// entries `from..end` of the history. Appends nothing if there are none.
     fn add_passed_events(&mut self, from: usize, end: usize) {
         if self.completion_ranks.is_empty() {
             return;
@@ -157,8 +158,8 @@ impl SequenceBuilder<'_> {
         }
     }
 
-    /// Appends a request for `bytes`. `address` is that of the recorded block; `None` if the
-    /// recorded request failed.
+    /// Appends a request for `bytes`. `address` is that of the block that the recorded request got;
+    /// `None` if the recorded request failed.
     fn allocate(&mut self, address: Option<u64>, bytes: u64, target: RequestTarget) {
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.sequence.slot_count += 1;
@@ -176,8 +177,8 @@ impl SequenceBuilder<'_> {
         self.push(Step::Allocate { bytes, slot, target, failed: address.is_none() });
     }
 
-    /// Removes and returns the slot of the block that the entry at the position `at` frees; `None`
-    /// if no block is known at that address.
+    /// Removes and returns the slot of the block that the history's entry with index `at` frees;
+    /// `None` if no block is known at the entry's address.
     fn freed_slot(&mut self, at: usize) -> Option<u32> {
         let (EventKind::FreeRequested { address, .. } | EventKind::FreeCompleted { address, .. }) =
             self.history.entries[at].kind
@@ -187,8 +188,8 @@ impl SequenceBuilder<'_> {
         self.slots.remove(&address)
     }
 
-    /// Returns the index of a target in `targets`, adding it if it is new. Targets from the
-    /// 65,535th on share an index, which no real program reaches.
+    /// Returns the index of `target` among the sequence's targets, adding it if it is new. At most
+    /// 65,536 targets are kept; further ones share the last index, which no real program reaches.
     fn target_index(&mut self, target: RequestTarget) -> u16 {
         let next = u16::try_from(self.sequence.targets.len()).unwrap_or(u16::MAX);
         *self.targets.entry(target).or_insert_with(|| {

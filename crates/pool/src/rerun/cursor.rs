@@ -11,37 +11,42 @@ use vramscope_trace::{EventKind, MempoolId, PoolKey, Sink, StreamId};
 use super::history::History;
 use crate::private_pools::CaptureFilter;
 
-/// Streams from this number on stand for the use that a pending free waits for, one stream for each
-/// such free: this number plus the position of the completion. The pool processes streams in order,
-/// so it completes the frees in the recorded order.
+/// The first id of streams that no program has. Each stands for the unknown streams that one
+/// pending free waits for; its id is this number plus the index of the free's completion in the
+/// history. The pool processes streams in order of id, so it completes the frees in the recorded
+/// order.
 const FIRST_COMPLETION_STREAM: u64 = 1 << 62;
-/// Private pools that the recording does not name are numbered downward from here.
-const LAST_UNNAMED_POOL: u64 = u64::MAX;
+/// The id of the first assumed private pool, one whose id the recording lacks; further ones are
+/// numbered downward.
+const MAX_ASSUMED_POOL_ID: u64 = u64::MAX;
 
-/// Returns the stream that stands for the use that a pending free waits for, if the free is
-/// completed at `position`.
+/// Returns the stream that a pending free waits for in place of the unknown recorded streams.
+/// `position` is the index of the free's completion in the history.
 pub(super) fn completion_stream(position: usize) -> StreamId {
     StreamId(FIRST_COMPLETION_STREAM + position as u64)
 }
 
-/// Returns the id of the `n`th private pool that the recording does not name.
-pub(super) fn unnamed_pool(n: usize) -> MempoolId {
-    MempoolId(LAST_UNNAMED_POOL - n as u64, 0)
+/// Returns the id given to the `n`th, from 0, of the private pools whose ids the recording lacks.
+pub(super) fn assumed_private_pool_id(n: usize) -> MempoolId {
+    MempoolId(MAX_ASSUMED_POOL_ID - n as u64, 0)
 }
 
-/// Returns a private pool, and the filter to select it with, that stand for a concurrent capture of
-/// another stream.
-pub(super) fn placeholder_capture() -> (MempoolId, CaptureFilter) {
+/// Returns a private pool that no program has, and a filter that accepts no request. While it is
+/// selected, the allocator behaves as during a graph capture of another stream: it releases no
+/// cached memory.
+pub(super) fn capture_of_another_stream() -> (MempoolId, CaptureFilter) {
     let stream = StreamId(FIRST_COMPLETION_STREAM - 1);
-    (MempoolId(LAST_UNNAMED_POOL, LAST_UNNAMED_POOL), CaptureFilter::Stream(stream))
+    (MempoolId(MAX_ASSUMED_POOL_ID, MAX_ASSUMED_POOL_ID), CaptureFilter::Stream(stream))
 }
 
-/// Returns true for the ids of private pools that the recording does not name.
-pub(super) fn is_unnamed(pool: MempoolId) -> bool {
-    pool.0 > LAST_UNNAMED_POOL / 2
+/// Returns true for the id of an assumed private pool, one whose id the recording lacks; false for
+/// recorded ids.
+pub(super) fn is_assumed_private_pool(pool: MempoolId) -> bool {
+    pool.0 > MAX_ASSUMED_POOL_ID / 2
 }
 
-/// A difference between a recorded decision and what the pool did instead.
+/// The first difference between a recorded allocator event and what the pool did: the event's index
+/// in the history, and what the pool did.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Mismatch {
     /// The position in the history.
@@ -50,7 +55,8 @@ pub(super) struct Mismatch {
     pub(super) outcome: Outcome,
 }
 
-/// What the pool did instead of the recorded decision.
+/// What the pool did instead of making the next recorded decision: another decision, a failed call,
+/// or nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outcome {
     /// It made another decision.
@@ -61,7 +67,8 @@ pub(super) enum Outcome {
     Nothing,
 }
 
-/// What is assumed about a call, because the history does not contain it.
+/// What is assumed about a call because no recorded event shows it: the driver's refusals, the
+/// passing of stream events, and a graph capture of another stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Assumptions {
     /// The driver may have refused memory. If false, every refusal must be the pool's own.
@@ -73,11 +80,13 @@ pub(super) struct Assumptions {
 }
 
 impl Assumptions {
-    /// The weakest assumptions: any answer of the driver, and finished work is noticed.
+    /// The assumptions to try first: the driver may refuse memory, stream events pass before they
+    /// are waited for, and no other stream is captured.
     pub(super) const DEFAULT: Self = Self { driver_may_refuse: true, events_pass: true, other_capture: false };
 }
 
-/// A history and the position of the next recorded decision to compare with the pool's.
+/// The position in a history up to which a pool has made the recorded decisions, and the first
+/// mismatch after it.
 #[derive(Debug)]
 pub(super) struct HistoryCursor<'h> {
     history: &'h History,
@@ -98,22 +107,25 @@ impl<'h> HistoryCursor<'h> {
         })
     }
 
-    /// Returns the history.
+    /// Returns the history whose events are compared with the pool's.
     pub(super) fn history(&self) -> &'h History {
         self.history
     }
 
-    /// Returns the position of the next entry to compare.
+    /// Returns the index, in the history, of the next recorded event to compare with the pool's;
+    /// the number of events at the end.
     pub(super) fn position(&self) -> usize {
         self.position.get()
     }
 
-    /// Returns the assumptions about the present call.
+    /// Returns the assumptions about the call being made to the pool, as given to
+    /// [`seek`](Self::seek).
     pub(super) fn assumptions(&self) -> Assumptions {
         self.assumptions.get()
     }
 
-    /// Moves to a position and clears the mismatch and the driver's refusal.
+    /// Moves the cursor to the history's entry with index `position`, replaces the assumptions
+    /// about the next call, and clears the mismatch and the note of a refusal by the driver.
     pub(super) fn seek(&self, position: usize, assumptions: Assumptions) {
         self.position.set(position);
         self.assumptions.set(assumptions);
@@ -121,38 +133,43 @@ impl<'h> HistoryCursor<'h> {
         *self.mismatch.borrow_mut() = None;
     }
 
-    /// Returns whether the driver refused memory since the last [`seek`](Self::seek).
+    /// Returns true if the recorded driver refused memory since the last [`seek`](Self::seek);
+    /// false if it was not asked or provided all.
     pub(super) fn driver_refused(&self) -> bool {
         self.driver_refused.get()
     }
 
-    /// Notes that the driver refused memory, for [`driver_refused`](Self::driver_refused).
+    /// Notes that the recorded driver refused memory; [`driver_refused`](Self::driver_refused)
+    /// returns true until the next [`seek`](Self::seek).
     pub(super) fn set_driver_refused(&self) {
         self.driver_refused.set(true);
     }
 
-    /// Returns true if there was a mismatch since the last [`seek`](Self::seek).
+    /// Returns true if the pool's events differed from the recorded ones since the last
+    /// [`seek`](Self::seek); false if all were equal.
     pub(super) fn has_mismatch(&self) -> bool {
         self.mismatch.borrow().is_some()
     }
 
-    /// Returns the first mismatch since the last [`seek`](Self::seek), or `None`.
+    /// Returns the first difference between the pool's events and the recorded ones since the last
+    /// [`seek`](Self::seek); `None` if all were equal.
     pub(super) fn mismatch(&self) -> Option<Mismatch> {
         self.mismatch.borrow().clone()
     }
 
-    /// Records a mismatch at the present position, unless there already is one.
+    /// Records a mismatch at the cursor's position, unless a mismatch is already recorded.
     pub(super) fn record_mismatch(&self, outcome: Outcome) {
         self.mismatch.borrow_mut().get_or_insert(Mismatch { at: self.position.get(), outcome });
     }
 
-    /// Returns the recorded decision at the present position; `None` at the end of the history.
-    pub(super) fn next_decision(&self) -> Option<&'h EventKind> {
+    /// Returns the recorded event at the cursor, not yet compared with the pool's: a segment,
+    /// block, free or out-of-memory event. `None` at the end of the history.
+    pub(super) fn next_recorded_event(&self) -> Option<&'h EventKind> {
         self.history.entries.get(self.position.get()).map(|entry| &entry.kind)
     }
 
-    /// Compares a decision of the pool with the recorded one. Advances if they are the same, and
-    /// records a mismatch if not.
+    /// Compares an event of the pool with the recorded event at the cursor. Advances the cursor if
+    /// they are equal, and records a mismatch if not. Does nothing after a mismatch.
     fn compare(&self, decision: &EventKind) {
         if self.has_mismatch() {
             return;
@@ -160,16 +177,16 @@ impl<'h> HistoryCursor<'h> {
         if !self.history.has_free_requests && matches!(decision, EventKind::FreeRequested { .. }) {
             return;
         }
-        match self.next_decision() {
+        match self.next_recorded_event() {
             Some(recorded) if is_same_decision(recorded, decision) => self.position.set(self.position.get() + 1),
             _ => self.record_mismatch(Outcome::Decision(*decision)),
         }
     }
 }
 
-/// Returns whether the pool made the recorded decision. Sites and the device's free bytes are not
-/// decisions, and neither is the private pool, which is part of the request. A recording that names
-/// none does not exclude one (see `private_pool_tracker`).
+/// Returns true if an event of the pool equals the recorded one in all that the allocator decides:
+/// addresses, sizes, stream and size class. Sites, free device memory, and a private pool that the
+/// recording lacks are not compared.
 fn is_same_decision(recorded: &EventKind, decision: &EventKind) -> bool {
     use EventKind as Kind;
     let same_pool = |recorded: &PoolKey, actual: &PoolKey| {
@@ -201,7 +218,7 @@ fn is_same_decision(recorded: &EventKind, decision: &EventKind) -> bool {
     }
 }
 
-/// A sink that compares the pool's decisions with the history.
+/// A sink that compares each event of the pool with the next recorded event of a history.
 #[derive(Clone, Debug)]
 pub(super) struct DecisionChecker<'h>(pub(super) Rc<HistoryCursor<'h>>);
 

@@ -2,24 +2,25 @@
 
 use vramscope_trace::{EventKind, MempoolId, PoolKey, PoolKind};
 
-use super::cursor::{Outcome, is_unnamed};
+use super::cursor::{Outcome, is_assumed_private_pool};
 use super::entry::Entry;
 
-/// Returns a recorded decision in words, for users; `None` is the end of the history.
+/// Describes a recorded allocator event in words, for users; `None` gives "the end of the history".
 pub(super) fn describe_entry(entry: Option<&Entry>) -> String {
-    entry.map_or_else(|| "the end of the history".to_owned(), |entry| describe_kind(&entry.kind))
+    entry.map_or_else(|| "the end of the history".to_owned(), |entry| describe_event(&entry.kind))
 }
 
-/// Returns in words, for users, what the pool did instead of the recorded decision.
+/// Describes in words, for users, what the pool did instead of the recorded decision.
 pub(super) fn describe_outcome(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Decision(kind) => describe_kind(kind),
+        Outcome::Decision(kind) => describe_event(kind),
         Outcome::Failure(reason) => reason.clone(),
         Outcome::Nothing => "nothing".to_owned(),
     }
 }
 
-/// Returns a pool in words, for example `the large pool`.
+/// Describes a pool in words, for example `the large pool`, or `the small pool of private pool (0,
+/// 1)`.
 fn describe_pool(pool: &PoolKey) -> String {
     let kind = match pool.kind {
         PoolKind::Small => "small",
@@ -27,13 +28,14 @@ fn describe_pool(pool: &PoolKey) -> String {
     };
     match pool.owner {
         MempoolId(0, 0) => format!("the {kind} pool"),
-        owner if is_unnamed(owner) => format!("the {kind} pool of an unnamed private pool"),
+        owner if is_assumed_private_pool(owner) => format!("the {kind} pool of an unnamed private pool"),
         MempoolId(a, b) => format!("the {kind} pool of private pool ({a}, {b})"),
     }
 }
 
-/// Returns a decision of the allocator in words, for users.
-fn describe_kind(kind: &EventKind) -> String {
+/// Describes an allocator event in words, for users, for example `the block at 0x7f00 becomes
+/// free`.
+fn describe_event(kind: &EventKind) -> String {
     match kind {
         EventKind::SegmentAllocated { address, size, stream, pool, .. } => {
             let pool = describe_pool(pool);

@@ -2,7 +2,8 @@
 
 use vramscope_trace::{EventKind, SiteId};
 
-/// A recorded decision of the allocator; the trace entries of PyTorch.
+/// A recorded event of the allocator (segment, block, free or out of memory) with its event number.
+/// PyTorch calls it a trace entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     /// The event's number in the recording.
@@ -10,8 +11,8 @@ pub(super) struct Entry {
     pub(super) kind: EventKind,
 }
 
-/// Returns the address of the block that a requested or completed free is about; `None` for other
-/// events.
+/// Returns the address of the block that a requested or completed free is about; `None` for all
+/// other events.
 pub(super) fn freed_address(kind: &EventKind) -> Option<u64> {
     match *kind {
         EventKind::FreeRequested { address, .. } | EventKind::FreeCompleted { address, .. } => Some(address),
@@ -34,12 +35,24 @@ pub(super) fn site_of(kind: &EventKind) -> SiteId {
     }
 }
 
-/// Returns true if the event returns memory to the driver.
+/// Returns true if the event returns memory to the driver: a segment is freed or a range unmapped.
+/// False for all other events.
 pub(super) fn is_release(kind: &EventKind) -> bool {
     matches!(kind, EventKind::SegmentFreed { .. } | EventKind::SegmentUnmapped { .. })
 }
 
-/// Returns true if the event completes a free.
+/// Returns true if the event makes a freed block reusable; false for all other events, including
+/// the request of a free.
 pub(super) fn is_completed_free(kind: &EventKind) -> bool {
     matches!(kind, EventKind::FreeCompleted { .. })
+}
+
+/// Returns true if the event allocated a segment or mapped a range that contains the address `at`.
+pub(super) fn provides_memory(kind: &EventKind, at: u64) -> bool {
+    match *kind {
+        EventKind::SegmentAllocated { address, size, .. } | EventKind::SegmentMapped { address, size, .. } => {
+            at.checked_sub(address).is_some_and(|offset| offset < size)
+        }
+        _ => false,
+    }
 }

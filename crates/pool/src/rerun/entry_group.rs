@@ -11,8 +11,8 @@ use vramscope_trace::{EventKind, MempoolId, SiteId};
 use super::cursor::Assumptions;
 use super::entry::{Entry, is_completed_free, is_release, site_of};
 
-/// Consecutive entries that may belong to one request: releases and completed frees, new memory,
-/// and the block or failure that ends the request.
+/// Consecutive recorded events that may belong to one request: releases and completed frees, new
+/// memory, and the block or failure that ends the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EntryGroup {
     pub(super) start: usize,
@@ -27,7 +27,8 @@ pub(super) struct EntryGroup {
     pub(super) end: usize,
 }
 
-/// One possible explanation of a group: where its request starts, and what it used.
+/// One possible explanation of a group of recorded events: the index of the event at which its
+/// request starts, the pool that serves the request, and what is assumed about the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Interpretation {
     /// The position where the request starts. Earlier entries of the group come from other calls.
@@ -38,7 +39,7 @@ pub(super) struct Interpretation {
 }
 
 impl EntryGroup {
-    /// Returns the group that starts at the position `start`. It has at least one entry.
+    /// Returns the group whose first event is `entries[start]`. It has at least one event.
     pub(super) fn at(entries: &[Entry], start: usize) -> Self {
         let kinds = || entries[start..].iter().map(|entry| &entry.kind);
         let latest_request_start =
@@ -65,11 +66,11 @@ impl EntryGroup {
         }
     }
 
-    /// Returns the group that starts with the free at the position `free`, completed by the next
-    /// entry; `None` if the entries after it do not show that a request waited.
+    /// Returns the group that starts with the free requested at `entries[free]` and completed by
+    /// the next entry; `None` if the entries after it do not show that a request waited.
     ///
-    /// Such a free looks immediate, but another stream may have used the block, and the request
-    /// after it may have waited for that stream. Only requests that found no memory wait.
+    /// The free looks immediate, but another stream may have used the block, and the request after
+    /// it may have waited for that stream. Only requests that found no memory wait.
     pub(super) fn with_leading_free(entries: &[Entry], free: usize) -> Option<Self> {
         if !matches!(entries.get(free + 2)?.kind, EventKind::OutOfMemory { .. })
             && !is_release(&entries[free + 2].kind)
@@ -83,13 +84,14 @@ impl EntryGroup {
         waited.then_some(Self { start: free, has_leading_free: true, ..group })
     }
 
-    /// Returns the position of the first call, after the leading free.
+    /// Returns the index of the group's first entry that may come from its request or a call just
+    /// before it: the group's first, or its second if the first only requests a free.
     pub(super) fn calls_start(&self) -> usize {
         self.start + usize::from(self.has_leading_free)
     }
 
-    /// Returns the interpretations of a group with a leading free, in which the request waits for
-    /// it and uses one of the pools `owners`.
+    /// Returns the interpretations, most likely first, in which the group's request waits for the
+    /// free that the group starts with, and uses one of the pools `owners`.
     pub(super) fn waiting_interpretations(&self, entries: &[Entry], owners: &[MempoolId]) -> Vec<Interpretation> {
         let mut interpretations = self.interpretations(entries, owners);
         interpretations.retain(|interpretation| {
@@ -98,7 +100,8 @@ impl EntryGroup {
         interpretations
     }
 
-    /// Returns the positions where the request may start, most likely first.
+    /// Returns the indices of the entries at which the group's request may start, most likely
+    /// first; only the group's end if it has no request.
     ///
     /// A request releases segments at its own site, other calls at theirs. Without recorded sites,
     /// first all releases are assumed to belong to the request, then none.
@@ -126,12 +129,13 @@ impl EntryGroup {
         starts
     }
 
-    /// The most positions at which to start the request. Each costs a run of the pool; no known
-    /// history needs more.
+    /// The most entries within a group that are tried as the start of its request, besides the most
+    /// likely ones; others are not tried. Each costs a run of the pool; no known history needs
+    /// more.
     const MAX_STARTS: usize = 16;
 
-    /// Returns all interpretations in which the request uses one of the pools `owners`, most likely
-    /// first.
+    /// Returns all interpretations of the group in which its request uses one of the pools
+    /// `owners`, most likely first.
     pub(super) fn interpretations(&self, entries: &[Entry], owners: &[MempoolId]) -> Vec<Interpretation> {
         let is_plain =
             |position: usize| !is_release(&entries[position].kind) && !is_completed_free(&entries[position].kind);
@@ -174,17 +178,17 @@ impl EntryGroup {
         interpretations
     }
 
-    /// Returns the interpretation that a failed request was made during the capture of another
-    /// stream; `None` if the request did not fail.
+    /// Returns the interpretation that the group's request failed because another stream was being
+    /// captured, so that no cached memory could be released; `None` if the request did not fail.
     fn during_capture(&self, entries: &[Entry], request_start: usize) -> Option<Interpretation> {
         let failed = matches!(entries[self.request?].kind, EventKind::OutOfMemory { .. });
         let assumptions = Assumptions { other_capture: true, ..Assumptions::DEFAULT };
         failed.then_some(Interpretation { request_start, owner: MempoolId::default(), assumptions })
     }
 
-    /// Returns the position after the first run of releases in the positions `from..until`, which
-    /// comes from emptying the cache; `None` if there are only completed frees, which come from
-    /// processing events.
+    /// Returns the index after the first run of releases at one site in `entries[from..until]`;
+    /// emptying the cache causes such a run. `None` if these entries have no release, only frees
+    /// completed by processing stream events.
     pub(super) fn cache_release_end(entries: &[Entry], from: usize, until: usize) -> Option<usize> {
         let released = (from..until).find(|&position| is_release(&entries[position].kind))?;
         let site = site_of(&entries[released].kind);

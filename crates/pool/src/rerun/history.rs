@@ -5,9 +5,17 @@ use std::collections::{BTreeMap, HashMap};
 use vramscope_trace::{DeviceId, DeviceState, EventKind, FormatError, MempoolId, PoolKey, Recording, Replay, StreamId};
 
 use super::entry::Entry;
-use super::segment_tracker::{SegmentIndex, SegmentTracker, name_owners};
+use super::segment_tracker::{SegmentIndex, SegmentTracker, write_owners};
+use crate::device::DeviceError;
 
-/// The recorded decisions of one device's allocator, and the memory state before the first.
+/// The error for a history whose memory state before the first event is not one that the allocator
+/// can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the recording begins with an impossible memory state: {0}")]
+pub struct StartStateError(#[source] pub(super) DeviceError);
+
+/// The recorded events of one device's allocator (segments, blocks, frees and out of memory), and
+/// the memory state before the first.
 ///
 /// [`verify`](super::verify()) checks a history; [`Workload`](super::Workload) simulates its
 /// requests under other settings.
@@ -30,16 +38,16 @@ pub struct History {
     /// Whether requests of frees were recorded. The oldest versions of PyTorch recorded only
     /// completed frees.
     pub(super) has_free_requests: bool,
-    /// Whether the recording names any private pool.
+    /// Whether the recording contains the id of any private pool.
     pub(super) has_private_pools: bool,
-    /// The named private pools of allocated blocks: the last position of consecutive requests on a
-    /// stream that use the same pool.
-    named_pools: Vec<(usize, StreamId, MempoolId)>,
-    /// Whether the recording also names the private pools of segments that do not exist at the end.
-    /// A snapshot names only those of existing segments.
-    pub(super) names_pools_of_freed_segments: bool,
-    /// The number of private pools with ids from `unnamed_pool`.
-    pub(super) unnamed_pools: usize,
+    /// The recorded private pools of allocated blocks: the last position of consecutive requests,
+    /// the stream, and the pool that all of them use.
+    recorded_pools: Vec<(usize, StreamId, MempoolId)>,
+    /// Whether the recording also contains the private pools of segments that do not exist at the
+    /// end. A snapshot contains only those of existing segments.
+    pub(super) has_pools_of_freed_segments: bool,
+    /// The number of private pools that were assumed because the recording lacks their ids.
+    pub(super) assumed_private_pools: usize,
     /// If the start state is uncertain: the position from which on the state is certain, and that
     /// state.
     pub(super) certain_start: Option<(usize, Box<DeviceState>)>,
@@ -47,7 +55,8 @@ pub struct History {
     pub(super) start_corrections: usize,
 }
 
-/// Builds the histories of one device: one, or several if events are missing in between.
+/// Builds the histories of one device: one, or one for each part of the recording between gaps
+/// (missing events).
 struct HistoryBuilder {
     device: DeviceId,
     total_bytes: u64,
@@ -59,8 +68,9 @@ struct HistoryBuilder {
 }
 
 impl History {
-    /// Extracts the histories of all devices. A device has one history, or several if events are
-    /// missing in between; each begins with the first state that is known again.
+    /// Extracts the histories of all devices. A device has one history or, if events are missing,
+    /// one for each part of the recording between these gaps; each begins with the memory state
+    /// after a gap.
     ///
     /// Pinned host memory is skipped, because its allocator has other rules.
     ///
@@ -117,33 +127,35 @@ impl History {
         Ok(histories)
     }
 
-    /// Returns the device number.
+    /// Returns the number of the device whose allocator was recorded.
     #[must_use]
     pub fn device(&self) -> DeviceId {
         self.device
     }
 
-    /// Returns the number of recorded decisions.
+    /// Returns the number of recorded allocator events: segments, blocks, frees and out of memory,
+    /// but not marks and samples of device memory.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.entries.len() as u64
     }
 
-    /// Returns true if the history begins with an empty allocator.
+    /// Returns true if the allocator had no segments before the first event, false if it had some.
     #[must_use]
     pub fn starts_empty(&self) -> bool {
         self.start.segments().len() == 0
     }
 
-    /// Returns the history from the position where the state becomes certain; `None` if that is not
-    /// after the position `at`.
+    /// Returns the part of the history from the entry on at which the memory state becomes certain.
+    /// `None` if that entry's index is not greater than `at`, or the state was certain from the
+    /// start.
     pub(super) fn after_uncertain_start(&self, at: usize) -> Option<Self> {
         let (position, state) = self.certain_start.as_ref().filter(|&&(position, _)| at < position)?;
         Some(Self::new(self.device, self.total_bytes, (**state).clone(), self.entries[*position..].to_vec()))
     }
 
-    /// Returns the history up to and including the `count`th allocated block, or all of it if it
-    /// has fewer.
+    /// Returns the history up to and including its `count`th allocated block, from 1; without
+    /// entries for 0; all of the history if it has fewer blocks.
     #[must_use]
     pub fn up_to_allocation(&self, count: usize) -> Self {
         let is_allocation = |entry: &Entry| matches!(entry.kind, EventKind::BlockAllocated { .. });
@@ -154,7 +166,8 @@ impl History {
         Self::new(self.device, self.total_bytes, self.start.clone(), entries)
     }
 
-    /// Returns the number of blocks allocated before the first request that failed.
+    /// Returns the number of blocks allocated before the first out of memory; all if no request
+    /// failed.
     #[must_use]
     pub fn allocations_before_oom(&self) -> usize {
         let before = self.entries.iter().take_while(|entry| !matches!(entry.kind, EventKind::OutOfMemory { .. }));
@@ -164,7 +177,7 @@ impl History {
     fn new(device: DeviceId, total_bytes: u64, start: DeviceState, mut entries: Vec<Entry>) -> Self {
         let is_private = |pool: &PoolKey| pool.owner != MempoolId::default();
         let (tracker, short_lived) = SegmentTracker::from_entries(&start, &entries);
-        let names_pools_of_freed_segments =
+        let has_pools_of_freed_segments =
             tracker.segments.iter().any(|segment| !segment.is_live && is_private(&segment.pool));
         // A snapshot names the pool of an expandable segment only for the ranges that exist at the
         // end. The other ranges belong to the same pool.
@@ -176,7 +189,7 @@ impl History {
         let owners: HashMap<SegmentIndex, MempoolId> =
             expandable.map(|(index, segment)| (index, segment.pool.owner)).collect();
         if !owners.is_empty() {
-            name_owners(&start, &mut entries, &owners);
+            write_owners(&start, &mut entries, &owners);
         }
         let has_private_pools = start.segments().any(|segment| is_private(&segment.pool))
             || entries.iter().any(|entry| match &entry.kind {
@@ -190,14 +203,14 @@ impl History {
             deferred_frees: deferred_frees(&entries),
             short_lived,
             tracker,
-            unnamed_pools: 0,
+            assumed_private_pools: 0,
             certain_start: None,
             start_corrections: 0,
             total_bytes,
             has_free_requests: entries.iter().any(|entry| matches!(entry.kind, EventKind::FreeRequested { .. })),
             has_private_pools,
-            named_pools: named_pools(&entries),
-            names_pools_of_freed_segments,
+            recorded_pools: recorded_pools(&entries),
+            has_pools_of_freed_segments,
             start,
             entries,
         }
@@ -205,8 +218,8 @@ impl History {
 }
 
 impl HistoryBuilder {
-    /// Appends an entry to the present part, unless it is a memory sample or a mark, which are no
-    /// decisions of the allocator.
+    /// Appends an entry to the newest part of the recording (after the last gap), unless it is a
+    /// memory sample or a mark, which the allocator does not decide.
     fn add(&mut self, entry: Entry) {
         let is_decision = !matches!(entry.kind, EventKind::MemorySample { .. } | EventKind::Mark { .. });
         if let (true, Some((_, entries))) = (is_decision, self.parts.last_mut()) {
@@ -220,7 +233,8 @@ impl HistoryBuilder {
         }
     }
 
-    /// Returns the history of each part; empty parts are left out unless there is only one.
+    /// Returns a history for each part of the recording between gaps; parts without entries are
+    /// left out unless there is only one.
     fn into_histories(self) -> impl Iterator<Item = History> {
         let Self { device, total_bytes, mut parts, .. } = self;
         if parts.len() > 1 {
@@ -230,8 +244,9 @@ impl HistoryBuilder {
     }
 }
 
-/// Returns the frees that the next entry does not complete: the position of the request, and that
-/// of the completion (a unique number past the last entry if there is none).
+/// Returns the frees that the next entry does not complete, as the index of the entry that requests
+/// the free and that of the entry that completes it (a unique index past the last entry if none
+/// does).
 fn deferred_frees(entries: &[Entry]) -> HashMap<usize, usize> {
     let mut pending: HashMap<u64, usize> = HashMap::new();
     let mut deferred = HashMap::new();
@@ -259,15 +274,15 @@ fn deferred_frees(entries: &[Entry]) -> HashMap<usize, usize> {
     deferred
 }
 
-/// Returns the private pools that allocated blocks name: the last position of consecutive requests
-/// on a stream that use the same pool, the stream, and the pool.
-fn named_pools(entries: &[Entry]) -> Vec<(usize, StreamId, MempoolId)> {
+/// Returns which private pools the recording shows requests to use, as entry index, stream and
+/// pool. Of items in a row with equal stream and pool, only that with the last index is listed.
+fn recorded_pools(entries: &[Entry]) -> Vec<(usize, StreamId, MempoolId)> {
     let mut named: Vec<(usize, StreamId, MempoolId)> = Vec::new();
     for (position, entry) in entries.iter().enumerate() {
         if let EventKind::BlockAllocated { stream, pool, .. } = entry.kind
             && pool.owner != MempoolId::default()
         {
-            // Of consecutive requests to the same pool, only the last position is needed.
+            // Of consecutive requests to one pool, only the last position is needed.
             if let Some(last) = named.last_mut().filter(|last| (last.1, last.2) == (stream, pool.owner)) {
                 last.0 = position;
             } else {
@@ -279,31 +294,33 @@ fn named_pools(entries: &[Entry]) -> Vec<(usize, StreamId, MempoolId)> {
 }
 
 impl History {
-    /// Returns the history with the private pools `owners` assigned to segments whose pool the
-    /// recording does not name; `unnamed_pools` of the private pools are named nowhere in the
+    /// Returns the history with the private pools `owners` written into the entries of segments
+    /// whose pool the recording lacks. `assumed_private_pools` of these pools occur nowhere in the
     /// recording.
-    pub(super) fn with_owners(&self, owners: &HashMap<SegmentIndex, MempoolId>, unnamed_pools: usize) -> Self {
+    pub(super) fn with_owners(&self, owners: &HashMap<SegmentIndex, MempoolId>, assumed_private_pools: usize) -> Self {
         let mut entries = self.entries.clone();
-        name_owners(&self.start, &mut entries, owners);
+        write_owners(&self.start, &mut entries, owners);
         let named = Self::new(self.device, self.total_bytes, self.start.clone(), entries);
-        Self { unnamed_pools, names_pools_of_freed_segments: true, ..named }
+        Self { assumed_private_pools, has_pools_of_freed_segments: true, ..named }
     }
 
-    /// Returns the private pool named by the next request on `stream` after `position` that names
-    /// one, or `None`.
-    pub(super) fn next_named_pool(&self, position: usize, stream: StreamId) -> Option<MempoolId> {
-        let from = self.named_pools.partition_point(|&(last, ..)| last <= position);
-        let next = self.named_pools[from..].iter().find(|&&(_, named_on, _)| named_on == stream);
+    /// Returns the private pool of the first request on `stream` after the entry with index
+    /// `position` whose private pool is recorded; `None` without one.
+    pub(super) fn next_recorded_pool(&self, position: usize, stream: StreamId) -> Option<MempoolId> {
+        let from = self.recorded_pools.partition_point(|&(last, ..)| last <= position);
+        let next = self.recorded_pools[from..].iter().find(|&&(_, named_on, _)| named_on == stream);
         next.map(|&(_, _, owner)| owner)
     }
 
-    /// Estimates the size of an expandable segment's address range with pages of `page_bytes`: at
-    /// most the distance between two such segments, at least the largest span of one.
+    /// Estimates the size, in bytes, of the address range of an expandable segment with pages of
+    /// `page_bytes`: at most the distance between two of these segments, at least the largest range
+    /// that one of them has mapped.
     ///
     /// The address space above the highest page decides which of two free blocks can grow further,
     /// so the estimate should be close.
     pub(super) fn address_bytes(&self, page_bytes: u64) -> u64 {
-        /// The address range in bytes if no two expandable segments show a limit.
+        /// The estimated size of an expandable segment's address range, in bytes, if no two
+        /// expandable segments are close enough to show a limit.
         const UNLIMITED: u64 = 1 << 40;
         let &SegmentTracker { min_spacing_bytes, max_span_bytes, .. } = &self.tracker;
         let limit = min_spacing_bytes.unwrap_or(UNLIMITED).min(UNLIMITED);

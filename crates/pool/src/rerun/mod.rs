@@ -7,16 +7,17 @@
 //! A history contains decisions, not the calls that led to them, so the calls are reconstructed
 //! first. Most follow from one entry. Calls that leave no entry of their own are found by trying:
 //! see `entry_group` for emptied caches and refusals of the driver, and `private_pool_tracker` and
-//! `unnamed_pools` for private pools. What follows from no entry is taken as an input: when, and in
-//! which order, streams finished with freed blocks.
+//! `assumed_private_pools` for private pools. What follows from no entry is taken as an input:
+//! when, and in which order, streams finished with freed blocks.
 //!
 //! Reading order: `entry`, `segment_tracker` and `history` (what was recorded), `cursor`,
 //! `recorded_device` and `describe` (the comparison), `entry_group`, `private_pool_tracker`,
-//! `call_log` and `reconstruct` (the search for the calls), `pool_evidence`, `unnamed_pools` and
-//! `start_blocks` (corrections of a history), `verify`; then `call_sequence`, `address_replay`,
-//! `fragmentation` and `simulate`.
+//! `call_log` and `reconstruct` (the search for the calls), `pool_evidence`,
+//! `assumed_private_pools` and `start_blocks` (corrections of a history), `verify`; then
+//! `call_sequence`, `address_replay`, `fragmentation` and `simulate`.
 
 mod address_replay;
+mod assumed_private_pools;
 mod call_log;
 mod call_sequence;
 mod cursor;
@@ -33,10 +34,8 @@ mod search_state;
 mod segment_tracker;
 mod simulate;
 mod start_blocks;
-mod unnamed_pools;
 mod verify;
 
-pub use history::History;
-pub use reconstruct::StartStateError;
+pub use history::{History, StartStateError};
 pub use simulate::{RunSummary, Workload};
 pub use verify::{Divergence, Verification, verify};

@@ -14,14 +14,15 @@ use super::segment_tracker::{SegmentIndex, SegmentTracker};
 use crate::settings::Settings;
 use crate::size;
 
-/// Flag: two segments cannot both belong to the default pool.
+/// Flag for a pair of segments that cannot both belong to the default pool.
 pub(super) const NOT_BOTH_DEFAULT: u8 = 1;
-/// Flag: two segments cannot both belong to the same private pool.
+/// Flag for a pair of segments that cannot both belong to the same private pool.
 pub(super) const NOT_ONE_PRIVATE: u8 = 2;
-/// Flags: two segments cannot belong to the same pool, whichever it is.
+/// Flags for a pair of segments that cannot belong to the same pool, default or private.
 const DIFFERENT: u8 = NOT_BOTH_DEFAULT | NOT_ONE_PRIVATE;
 
-/// What the history shows about the pool of one segment.
+/// What the history shows about the pool of one segment: the recorded pool, segments of other
+/// pools, and the segments used before and after.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SegmentEvidence {
     /// Its pool, if the recording names it.
@@ -36,7 +37,8 @@ pub(super) struct SegmentEvidence {
     pub(super) runs: Vec<usize>,
 }
 
-/// What the history shows about the pools of all segments.
+/// What the history shows about the pools of all segments: evidence for each, and which were
+/// released together.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PoolEvidence {
     /// Indexed by segment.
@@ -45,7 +47,8 @@ pub(super) struct PoolEvidence {
     pub(super) runs: Vec<Vec<SegmentIndex>>,
 }
 
-/// A free block of an ordinary (not expandable) segment.
+/// A free block of an ordinary (not expandable) segment: its size in bytes, its segment, and the
+/// index of the entry since which it is free.
 #[derive(Clone, Copy, Debug)]
 struct FreeBlock {
     size: u64,
@@ -54,7 +57,7 @@ struct FreeBlock {
     since: usize,
 }
 
-/// A range of memory that a segment returned to the driver.
+/// A range of memory that returned to the driver: its segment, first address, and size in bytes.
 #[derive(Clone, Copy, Debug)]
 struct ReleasedRange {
     segment: SegmentIndex,
@@ -62,7 +65,8 @@ struct ReleasedRange {
     size: u64,
 }
 
-/// Follows the memory of a history and collects evidence on which segments belong to the same pool.
+/// Follows segments and blocks through a history and collects evidence about which segments belong
+/// to different pools.
 struct EvidenceCollector<'h> {
     settings: &'h Settings,
     tracker: SegmentTracker,
@@ -108,14 +112,16 @@ impl PoolEvidence {
     }
 }
 
-/// The most better-fitting free blocks to compare for one request. Exceeding the limit only loses
-/// evidence.
+/// The most free blocks to compare for one request that fit it better than the block that was used.
+/// Exceeding the limit only loses evidence.
 const MAX_BETTER_FITS: usize = 64;
-/// The most released segments to compare in one run. Exceeding the limit only loses evidence.
+/// The most segments, of those that consecutive entries released, to compare with each other.
+/// Exceeding the limit only loses evidence.
 const MAX_RELEASED: usize = 256;
 
 impl EvidenceCollector<'_> {
-    /// Adds the blocks and free blocks of the ordinary segments before the first entry.
+    /// Adds the allocated and the free blocks that ordinary (not expandable) segments have before
+    /// the first entry.
     fn add_start_state(&mut self, history: &History) {
         for recorded in history.start.segments().filter(|recorded| !recorded.expandable) {
             let Some(segment) = self.tracker.containing(recorded.address) else { continue };
@@ -183,13 +189,13 @@ impl EvidenceCollector<'_> {
         self.end_run(&run);
     }
 
-    /// Records which segment served the requests of the stream before this one was created.
+    /// Records which segment served the stream's last request before `segment` was created.
     fn segment_created(&mut self, segment: SegmentIndex) {
         let stream = self.tracker.segments[segment].stream;
         self.segments[segment].before = self.last_used.get(&stream).copied();
     }
 
-    /// Adds a free block, which begins at `address`.
+    /// Adds a free block that begins at `address` to the known free blocks.
     fn insert(&mut self, address: u64, free: FreeBlock) {
         let segment = &self.tracker.segments[free.segment];
         self.by_fit.entry((segment.stream, segment.pool.kind)).or_default().insert((free.size, address));
@@ -199,7 +205,7 @@ impl EvidenceCollector<'_> {
         self.free.insert(address, free);
     }
 
-    /// Removes and returns the free block that begins at `address`; `None` if there is none.
+    /// Removes and returns the known free block that begins at `address`; `None` if there is none.
     fn remove(&mut self, address: u64) -> Option<FreeBlock> {
         let free = self.free.remove(&address)?;
         self.spanning.remove(&address);
@@ -211,8 +217,8 @@ impl EvidenceCollector<'_> {
     }
 
     /// Records that a block was allocated for a request of `requested` bytes. The request started
-    /// at the position `call_start` at the earliest; `waited` if blocks may have become free while
-    /// it waited.
+    /// at the entry with index `call_start` at the earliest; `waited` is true if blocks may have
+    /// become free while it waited.
     fn block_allocated(
         &mut self,
         address: u64,
@@ -247,10 +253,11 @@ impl EvidenceCollector<'_> {
         self.live.insert(address, size);
     }
 
-    /// Records that free blocks which fit the request better belong to other pools than the segment
-    /// `index`. `chosen` is size and address of the free block that was used, `is_new` if its
-    /// segment was created for the request, `size` the block size to find, and blocks are
-    /// considered that have been free since before the position `seen_until`.
+    /// Records which free blocks cannot belong to the pool of segment `index`: the allocator takes
+    /// the best fit, so a free block that fits the request better than the block taken, `chosen`
+    /// (size and address), is in another pool. `is_new` is true if the segment was created for the
+    /// request; `size` is the rounded request. Only blocks free before the history's entry
+    /// `seen_until` count.
     fn compare_better_fits(
         &mut self,
         index: SegmentIndex,
@@ -278,8 +285,8 @@ impl EvidenceCollector<'_> {
         better.into_iter().for_each(|other| self.add_difference(index, other, DIFFERENT));
     }
 
-    /// Records that other expandable segments of the stream and size class of segment `index`
-    /// belong to other pools: a pool has one such segment as long as it has addresses left.
+    /// Records that other expandable segments with the stream and size class of segment `index`
+    /// belong to other pools: a pool has one such segment as long as addresses are left in it.
     fn compare_expandable(&mut self, index: SegmentIndex) {
         let segment = self.tracker.segments[index];
         let is_same_kind = |other: &&SegmentIndex| {
@@ -291,8 +298,8 @@ impl EvidenceCollector<'_> {
         others.into_iter().for_each(|other| self.add_difference(index, other, DIFFERENT));
     }
 
-    /// Records that two segments belong to different pools; `exclusion` are the flags that say in
-    /// which sense. Does nothing if the recording names the pools of both.
+    /// Records that two segments belong to different pools; `exclusion` has the flags
+    /// [`NOT_BOTH_DEFAULT`] and [`NOT_ONE_PRIVATE`]. Does nothing if the pools of both are known.
     fn add_difference(&mut self, one: SegmentIndex, other: SegmentIndex, exclusion: u8) {
         let is_known = |index: SegmentIndex| self.segments[index].owner.is_some();
         if one == other || (is_known(one) && is_known(other)) {
@@ -304,8 +311,8 @@ impl EvidenceCollector<'_> {
         }
     }
 
-    /// Makes the block at `address`, whose free the entry at `position` completes, a free block,
-    /// merged with its free neighbors.
+    /// Makes the allocated block at `address` a free block, merged with its free neighbors.
+    /// `position` is the index of the entry that completes its free.
     fn free_completed(&mut self, address: u64, position: usize) {
         let Some(mut size) = self.live.remove(&address) else { return };
         let Some(segment) = self.tracker.containing(address) else { return };
@@ -325,8 +332,9 @@ impl EvidenceCollector<'_> {
         self.insert(start, FreeBlock { size, segment, since: position });
     }
 
-    /// Collects the evidence from ranges that consecutive entries released: the pools' order of
-    /// release, and which free segments they kept.
+    /// Collects the evidence from `run`, the ranges that consecutive entries released: segments
+    /// released in another order than one pool would, or not released with them, belong to other
+    /// pools.
     fn end_run(&mut self, run: &[ReleasedRange]) {
         for released in run {
             self.remove(released.address);
@@ -357,8 +365,9 @@ impl EvidenceCollector<'_> {
         self.runs.push(order);
     }
 
-    /// Returns true if one pool would release `one` before `other`. `is_default` if it is the
-    /// default pool, whose order differs from that of private pools.
+    /// Returns true if a pool with both ranges would release `one` before `other`, false if after
+    /// it. `is_default` is true for the default pool, whose order differs from that of private
+    /// pools.
     fn is_release_order(&self, one: &ReleasedRange, other: &ReleasedRange, is_default: bool) -> bool {
         let key = |released: &ReleasedRange| {
             let segment = &self.tracker.segments[released.segment];

@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use vramscope_trace::{EventKind, MempoolId, StreamId};
 
-use super::cursor::{is_unnamed, unnamed_pool};
+use super::cursor::{assumed_private_pool_id, is_assumed_private_pool};
 use super::entry::Entry;
 use super::history::History;
 
-/// The private pools and their segments at a position of a history.
+/// The private pools, recorded or inferred, that exist at one entry of a history, and their
+/// segments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PrivatePoolTracker {
     /// The end and owner of the segments of private pools, by first address.
@@ -22,12 +23,12 @@ pub(super) struct PrivatePoolTracker {
     pub(super) created: BTreeSet<MempoolId>,
     /// The pool that each stream's last request used; kept only if there are private pools.
     last_by_stream: HashMap<StreamId, MempoolId>,
-    /// The number of unnamed pools.
-    pub(super) unnamed_pools: usize,
-    /// The number of unnamed pools that were assigned before the history was read; nothing is
+    /// The number of assumed private pools: those whose ids the recording lacks.
+    pub(super) assumed_private_pools: usize,
+    /// The number of private pools that were assumed before the history was read; nothing is
     /// inferred from requests to these.
-    initial_unnamed_pools: usize,
-    /// Unnamed pools whose capture has ended.
+    initial_assumed_private_pools: usize,
+    /// Inferred private pools whose capture has ended: their stream has used another pool since.
     finished: BTreeSet<MempoolId>,
     /// Whether there are private pools, recorded or inferred.
     has_private_pools: bool,
@@ -43,31 +44,33 @@ impl PrivatePoolTracker {
             .map(|segment| (segment.address, (segment.end(), segment.pool.owner)))
             .collect();
         let created = segments.values().map(|&(_, owner)| owner).collect();
-        let (has_private_pools, unnamed_pools) = (history.has_private_pools, history.unnamed_pools);
+        let (has_private_pools, assumed_private_pools) = (history.has_private_pools, history.assumed_private_pools);
         Self {
             segments,
             created,
             has_private_pools,
-            unnamed_pools,
-            initial_unnamed_pools: unnamed_pools,
+            assumed_private_pools,
+            initial_assumed_private_pools: assumed_private_pools,
             ..Self::default()
         }
     }
 
-    /// Returns whether there are private pools, recorded or inferred.
+    /// Returns true if a private pool was recorded or has been inferred; false if the default pool
+    /// served all requests so far.
     pub(super) fn has_private_pools(&self) -> bool {
         self.has_private_pools
     }
 
-    /// Returns the private pool that owns the segment that contains `address`; `None` for the
-    /// default pool and outside of segments.
+    /// Returns the private pool that owns the segment that contains `address`; `None` if the
+    /// segment is the default pool's or no segment contains the address.
     pub(super) fn owner_of_segment(&self, address: u64) -> Option<MempoolId> {
         let (_, &(end, owner)) = self.segments.range(..=address).next_back()?;
         (address < end).then_some(owner)
     }
 
-    /// Returns the owner of the segment that contains a block, or `recorded`, the owner in its
-    /// entry, which may lack the private pool.
+    /// Returns the pool that owns the block at `address`: `recorded`, the pool in the block's
+    /// entry, unless that is the default pool and the block's segment is known to belong to a
+    /// private pool.
     pub(super) fn owner_of_block(&self, address: u64, recorded: MempoolId) -> MempoolId {
         if !self.has_private_pools || recorded != MempoolId::default() {
             return recorded;
@@ -75,13 +78,14 @@ impl PrivatePoolTracker {
         self.owner_of_segment(address).unwrap_or(recorded)
     }
 
-    /// Returns the pools that a request may have used if none is recorded, most likely first: the
-    /// pool of the stream's last request, the default pool, a new unnamed pool, and `next`, the
-    /// next named pool on the stream.
+    /// Returns the pools that may have served a request on `stream` whose pool is not recorded,
+    /// most likely first: the pool of the stream's last request, the default pool, a new assumed
+    /// private pool, and `next`, the next private pool recorded on the stream.
     pub(super) fn candidates(&self, stream: StreamId, next: Option<MempoolId>) -> Vec<MempoolId> {
         let last = self.last_by_stream.get(&stream).copied().filter(|last| !self.finished.contains(last));
         let mut candidates = Vec::from_iter(last);
-        for other in [MempoolId::default(), unnamed_pool(self.unnamed_pools)].into_iter().chain(next) {
+        for other in [MempoolId::default(), assumed_private_pool_id(self.assumed_private_pools)].into_iter().chain(next)
+        {
             if !candidates.contains(&other) {
                 candidates.push(other);
             }
@@ -89,8 +93,9 @@ impl PrivatePoolTracker {
         candidates
     }
 
-    /// Records that a request on `stream` uses the pool `owner`. Returns false if it cannot,
-    /// because the pool's capture has ended.
+    /// Records that the pool `owner` serves a request on `stream`, and returns true. Returns false
+    /// if it cannot, because `owner` was inferred and a request on its stream has used another pool
+    /// since.
     pub(super) fn record_request(&mut self, stream: StreamId, owner: MempoolId) -> bool {
         if owner != MempoolId::default() {
             self.has_private_pools = true;
@@ -102,8 +107,8 @@ impl PrivatePoolTracker {
             if self.finished.contains(&owner) {
                 return false;
             }
-            if owner == unnamed_pool(self.unnamed_pools) {
-                self.unnamed_pools += 1;
+            if owner == assumed_private_pool_id(self.assumed_private_pools) {
+                self.assumed_private_pools += 1;
             }
         }
         if let Some(last) = self.last_by_stream.insert(stream, owner).filter(|&last| last != owner)
@@ -114,13 +119,14 @@ impl PrivatePoolTracker {
         true
     }
 
-    /// Returns true for a private pool that the recording does not name and that was inferred while
-    /// reading.
+    /// Returns true for a private pool that reading the entries inferred, or the next one that it
+    /// would infer. False for recorded pools and those assumed before reading.
     fn is_inferred(&self, owner: MempoolId) -> bool {
-        is_unnamed(owner) && owner <= unnamed_pool(self.initial_unnamed_pools)
+        is_assumed_private_pool(owner) && owner <= assumed_private_pool_id(self.initial_assumed_private_pools)
     }
 
-    /// Applies the segments that entries allocated, for the pool `owner`, and released.
+    /// Adds the segments that `entries` allocated or mapped, as segments of the pool `owner`, and
+    /// removes those that they released.
     pub(super) fn apply(&mut self, entries: &[Entry], owner: MempoolId) {
         if !self.has_private_pools {
             return;
@@ -140,7 +146,8 @@ impl PrivatePoolTracker {
         }
     }
 
-    /// Removes the addresses `from..until` from the segments of private pools.
+    /// Removes the addresses `from..until` from the segments of private pools; a segment that
+    /// reaches further keeps the rest.
     fn remove_range(&mut self, from: u64, until: u64) {
         while let Some((&start, &(end, owner))) = self.segments.range(..until).next_back()
             && end > from
@@ -155,8 +162,8 @@ impl PrivatePoolTracker {
         }
     }
 
-    /// Returns the private pools of segments that these entries released, if the pools still have a
-    /// user.
+    /// Returns the private pools, each once, that still have a user and own a segment that
+    /// `entries` release.
     pub(super) fn pools_released_by(&self, entries: &[Entry]) -> Vec<MempoolId> {
         let mut released = Vec::new();
         if !self.has_private_pools {
@@ -174,8 +181,8 @@ impl PrivatePoolTracker {
         released
     }
 
-    /// Returns the private pool of the first segment that these entries released; `None` if that is
-    /// the default pool's, or none was released.
+    /// Returns the private pool that owns the first segment that `entries` release; `None` if the
+    /// default pool owns it, or nothing is released.
     pub(super) fn first_released_pool(&self, entries: &[Entry]) -> Option<MempoolId> {
         if !self.has_private_pools {
             return None;
@@ -187,8 +194,8 @@ impl PrivatePoolTracker {
         self.owner_of_segment(first?)
     }
 
-    /// Returns how many of these entries, from the first on, one call that emptied the cache can
-    /// have caused: first segments of the default pool, then of private pools.
+    /// Returns how many of `entries`, from the first on, a single emptying of the cache can have
+    /// caused: it releases segments of the default pool first, then those of private pools.
     pub(super) fn single_empty_cache_len(&self, entries: &[Entry]) -> usize {
         if !self.has_private_pools {
             return entries.len();

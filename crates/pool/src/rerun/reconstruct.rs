@@ -8,37 +8,37 @@ use vramscope_trace::{EventKind, MempoolId, StreamId};
 
 use super::call_log::{Call, CallLog};
 use super::cursor::{
-    Assumptions, DecisionChecker, HistoryCursor, Mismatch, Outcome, completion_stream, placeholder_capture,
+    Assumptions, DecisionChecker, HistoryCursor, Mismatch, Outcome, capture_of_another_stream, completion_stream,
 };
-use super::entry::{Entry, freed_address};
+use super::entry::{Entry, freed_address, provides_memory};
 use super::entry_group::{EntryGroup, Interpretation};
-use super::history::History;
+use super::history::{History, StartStateError};
 use super::private_pool_tracker::PrivatePoolTracker;
 use super::recorded_device::RecordedDevice;
 use super::search_state::{BranchPoint, COPY_COST, SearchState};
-use crate::device::DeviceError;
 use crate::error::AllocateError;
 use crate::pool::{Origin, Pool};
 use crate::private_pools::CaptureFilter;
 use crate::settings::Settings;
 
-/// The most blocks in all copies of the pool together that are saved for backtracking.
+/// The most blocks that all copies of the pool saved for backtracking may have together; the oldest
+/// copies are dropped to stay below.
 const MAX_SAVED_BLOCKS: u64 = 4 << 20;
-/// Limit of backtracking: each entry of the history may be read again this often on average.
+/// How often each entry of a history may be read again, on average, to try other interpretations.
+/// Then the search ends with the best one found.
 const MAX_RETRIES_PER_ENTRY: u64 = 4;
-/// Entries that may be read again in any history, however short.
+/// The number of entries that may be read again, to try other interpretations, however short the
+/// history is.
 const MIN_RETRIED_ENTRIES: u64 = 100_000;
-/// The initial budget for copies of an empty pool, in copies.
+/// How many copies of an empty pool the initial budget for optional copies allows. A copy is
+/// optional if it is unlikely to be needed for backtracking.
 const FIRST_COPIES: u64 = 256;
-/// What each entry read adds to the budget for copies, in blocks.
+/// How many blocks each entry read adds to the budget for optional copies of the pool, those
+/// unlikely to be needed for backtracking.
 const BLOCKS_PER_ENTRY: u64 = 16;
 
-/// The error for a history whose first memory state is not one that the allocator can have.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the recording begins with an impossible memory state: {0}")]
-pub struct StartStateError(#[source] DeviceError);
-
-/// Reconstructs the calls of one history.
+/// Reconstructs the calls of one history: makes them to a pool, and searches for those under which
+/// the pool's events are the recorded ones.
 #[derive(Debug)]
 pub(super) struct Reconstructor<'h> {
     entries: &'h [Entry],
@@ -102,7 +102,8 @@ impl<'h> Reconstructor<'h> {
         })
     }
 
-    /// Reads entries to the end, or until no interpretation is left to try.
+    /// Reads the history's entries to the end, or until no interpretation is left to try or the
+    /// budget for trying is spent.
     pub(super) fn run(&mut self) {
         while self.cursor.position() < self.entries.len() {
             let before = self.cursor.position();
@@ -116,49 +117,54 @@ impl<'h> Reconstructor<'h> {
         self.furthest_mismatch = None;
     }
 
-    /// Returns the number of entries that the best interpretation explains.
+    /// Returns how many entries, from the first on, the pool's events equal under the best
+    /// interpretation found.
     pub(super) fn matched(&self) -> usize {
         self.furthest_mismatch.as_ref().map_or(self.entries.len(), |mismatch| mismatch.at)
     }
 
-    /// Returns the number of entries read, counting those read again.
+    /// Returns how many of the history's entries were read; an entry that was read again counts
+    /// each time.
     pub(super) fn entries_read(&self) -> u64 {
         retry_budget_of(self.history) - self.retry_budget + self.cursor.position() as u64 + 1
     }
 
-    /// Returns the mismatch that ended the interpretation which explained most entries; `None` if
-    /// all entries were explained.
+    /// Returns the first difference between the recorded events and the pool's under the best
+    /// interpretation found; `None` if all are equal.
     pub(super) fn mismatch(&self) -> Option<&Mismatch> {
         self.furthest_mismatch.as_ref()
     }
 
-    /// Returns the number of calls so far.
+    /// Returns the number of calls made to the pool for the entries read so far: requests, frees
+    /// and emptied caches.
     pub(super) fn calls(&self) -> u64 {
         self.state.calls
     }
 
-    /// Returns the number of private pools that the recording does not name.
-    pub(super) fn unnamed_pools(&self) -> usize {
-        self.state.private_pools.unnamed_pools
+    /// Returns the number of private pools that had to be assumed because the recording does not
+    /// contain their ids.
+    pub(super) fn assumed_private_pools(&self) -> usize {
+        self.state.private_pools.assumed_private_pools
     }
 
-    /// Returns the pool as it is at the present position.
+    /// Returns the pool in its state after the entries read so far.
     pub(super) fn pool(&self) -> &Pool<RecordedDevice<'h>> {
         &self.state.pool
     }
 
-    /// Returns the largest fragmentation after any call; only measured if calls are logged.
+    /// Returns the largest fragmentation, from 0 to 1, that the pool had after any call; 0 if calls
+    /// are not logged.
     pub(super) fn peak_fragmentation(&self) -> f64 {
         self.state.peak_fragmentation
     }
 
-    /// Returns the calls; empty if they are not logged.
+    /// Returns the reconstructed calls; empty if the reconstructor was created without logging.
     pub(super) fn into_log(self) -> CallLog {
         self.log.unwrap_or_default()
     }
 
-    /// Reads the entries that start at the position `at`, under their most likely interpretation.
-    /// Returns whether the pool made the recorded decisions.
+    /// Makes the calls that most likely led to the entries from index `at` on. Returns true if the
+    /// pool's events equal the recorded ones, false after a mismatch.
     fn read_at(&mut self, at: usize) -> bool {
         self.cursor.seek(at, Assumptions::DEFAULT);
         match self.entries[at].kind {
@@ -184,8 +190,9 @@ impl<'h> Reconstructor<'h> {
         self.check_decisions(None)
     }
 
-    /// Returns true if the pool made the recorded decisions, up to the position `end` if that is
-    /// known.
+    /// Returns true if the pool's events equal the recorded ones and, if `end` is given, continue
+    /// exactly up to that entry index. Returns false after a mismatch, and stores it if no earlier
+    /// one was further.
     fn check_decisions(&mut self, end: Option<usize>) -> bool {
         if end.is_some_and(|end| self.cursor.position() != end) {
             self.cursor.record_mismatch(Outcome::Nothing);
@@ -197,8 +204,9 @@ impl<'h> Reconstructor<'h> {
         false
     }
 
-    /// Reads the group that starts at the position `at` under its most likely interpretation,
-    /// saving the others for later. Returns whether the pool made the recorded decisions.
+    /// Makes the calls of the entry group at index `at` under its most likely interpretation, and
+    /// saves the others for backtracking. Returns true if the pool's events equal the recorded
+    /// ones.
     fn read_group(&mut self, at: usize) -> bool {
         let group = EntryGroup::at(self.entries, at);
         let owners = self.candidate_owners(&group);
@@ -216,7 +224,8 @@ impl<'h> Reconstructor<'h> {
         self.attempt(&group, &first)
     }
 
-    /// Saves a branch point, here, to try the given interpretations (most likely first) later.
+    /// Saves the present state with `interpretations` (most likely first) of the entry group that
+    /// comes next, to try them if the present interpretation fails later.
     fn save_interpretations(&mut self, group: EntryGroup, mut interpretations: Vec<Interpretation>) {
         interpretations.reverse();
         if !interpretations.is_empty() {
@@ -224,7 +233,8 @@ impl<'h> Reconstructor<'h> {
         }
     }
 
-    /// Adds a branch point, dropping the oldest ones if all copies together have too many blocks.
+    /// Adds a state to return to, and drops the oldest ones until all have at most
+    /// [`MAX_SAVED_BLOCKS`] blocks together.
     fn save(&mut self, branch: BranchPoint<'h>) {
         self.saved_blocks += branch.state.copy_cost();
         self.branch_points.push_back(branch);
@@ -235,15 +245,15 @@ impl<'h> Reconstructor<'h> {
         }
     }
 
-    /// Takes the cost of a copy of the present state from the budget. Returns false, changing
-    /// nothing, if the budget does not suffice.
+    /// Takes the cost of a copy of the present state from the budget for optional copies and
+    /// returns true. Returns false, changing nothing, if the budget does not suffice.
     fn spend_copy_budget(&mut self) -> bool {
         let left = self.copy_budget.checked_sub(self.state.copy_cost());
         self.copy_budget = left.unwrap_or(self.copy_budget);
         left.is_some()
     }
 
-    /// Returns the pools (the default one or private ones) that a group's request may have used,
+    /// Returns the pools, default or private, that may have served the request of an entry group,
     /// most likely first.
     fn candidate_owners(&self, group: &EntryGroup) -> Vec<MempoolId> {
         let private_pools = &self.state.private_pools;
@@ -251,18 +261,18 @@ impl<'h> Reconstructor<'h> {
         match self.entries[request].kind {
             EventKind::BlockAllocated { address, stream, pool, .. } => {
                 let known = private_pools.owner_of_block(address, pool.owner);
-                if known != MempoolId::default() || self.history.names_pools_of_freed_segments {
+                if known != MempoolId::default() || self.history.has_pools_of_freed_segments {
                     return vec![known];
                 }
                 let created_at =
                     (group.start..request).rfind(|&position| provides_memory(&self.entries[position].kind, address));
                 match created_at.filter(|position| self.history.short_lived.binary_search(position).is_ok()) {
-                    Some(_) => private_pools.candidates(stream, self.history.next_named_pool(request, stream)),
+                    Some(_) => private_pools.candidates(stream, self.history.next_recorded_pool(request, stream)),
                     None => vec![known],
                 }
             }
             EventKind::OutOfMemory { stream, .. } => {
-                let mut candidates = private_pools.candidates(stream, self.history.next_named_pool(request, stream));
+                let mut candidates = private_pools.candidates(stream, self.history.next_recorded_pool(request, stream));
                 // A failed request to an otherwise unknown pool is considered only if there are
                 // private pools.
                 if !private_pools.has_private_pools() {
@@ -274,8 +284,8 @@ impl<'h> Reconstructor<'h> {
         }
     }
 
-    /// Reads a group under one interpretation. Returns whether the pool made the recorded
-    /// decisions.
+    /// Makes the calls of an entry group under one interpretation. Returns true if the pool's
+    /// events equal the recorded ones, false after a mismatch.
     fn attempt(&mut self, group: &EntryGroup, interpretation: &Interpretation) -> bool {
         let mut owner = MempoolId::default();
         self.cursor.seek(group.start, Assumptions::DEFAULT);
@@ -312,8 +322,9 @@ impl<'h> Reconstructor<'h> {
         matches
     }
 
-    /// Returns to the last branch point with an untried interpretation that matches the recorded
-    /// decisions. Returns false if there is none.
+    /// Returns to the newest saved state with an untried interpretation under which the pool's
+    /// events equal the recorded ones, and returns true. Returns false if none is left or the
+    /// budget is spent.
     fn backtrack(&mut self) -> bool {
         while let Some(mut branch) = self.branch_points.pop_back() {
             self.saved_blocks -= branch.state.copy_cost();
@@ -338,8 +349,9 @@ impl<'h> Reconstructor<'h> {
         false
     }
 
-    /// Makes the call before a request that the entries from the position `from` on, before
-    /// `until`, show: emptying the cache or processing events.
+    /// Makes a call that came before a group's request and led to the entries from index `from` on,
+    /// but not from `until` on: emptying the cache if they release memory, else processing stream
+    /// events.
     fn read_earlier_call(&mut self, from: usize, until: usize) {
         let sink = &mut DecisionChecker(Rc::clone(&self.cursor));
         match EntryGroup::cache_release_end(self.entries, from, until) {
@@ -373,7 +385,8 @@ impl<'h> Reconstructor<'h> {
         }
     }
 
-    /// Releases the cached memory of a private pool, as when the program destroys a `MemPool`.
+    /// Releases the cached memory of the private pool `owner`, as when the program destroys a
+    /// `MemPool`.
     fn empty_pool(&mut self, owner: MempoolId) {
         let sink = &mut DecisionChecker(Rc::clone(&self.cursor));
         if let Err(error) = self.state.pool.empty_private_pool(owner, Origin::default(), sink) {
@@ -382,8 +395,8 @@ impl<'h> Reconstructor<'h> {
         self.log_call(Call::EmptyPool(owner));
     }
 
-    /// Removes the last user of the private pools whose segments the entries at the positions
-    /// `from..until` release: the program must have done so before, which leaves no entry.
+    /// Removes the last user of each private pool with a segment that the entries `from..until`
+    /// release: the program must have done so before, which no entry shows.
     fn release_pools(&mut self, from: usize, until: usize) {
         for owner in self.state.private_pools.pools_released_by(&self.entries[from..until]) {
             self.state.private_pools.created.remove(&owner);
@@ -394,8 +407,8 @@ impl<'h> Reconstructor<'h> {
         }
     }
 
-    /// Frees the block at `address`, as the entry at the position `at` says; the free is completed
-    /// at once, or at the position `completion`.
+    /// Frees the block at `address`, as the entry with index `at` shows. The free completes at once
+    /// or, if `completion` is given, at the entry with that index.
     fn free(&mut self, at: usize, address: u64, completion: Option<usize>) {
         let sink = &mut DecisionChecker(Rc::clone(&self.cursor));
         let pool = &mut self.state.pool;
@@ -411,7 +424,8 @@ impl<'h> Reconstructor<'h> {
         });
     }
 
-    /// Makes the request that the entry at the position `at` ends, from the pool `owner`.
+    /// Makes the request whose block or failure is the entry with index `at`, from the pool
+    /// `owner`.
     fn request(&mut self, at: usize, owner: MempoolId, assumptions: Assumptions) {
         let (bytes, stream) = match self.entries[at].kind {
             EventKind::BlockAllocated { requested, stream, .. } | EventKind::OutOfMemory { requested, stream, .. } => {
@@ -434,8 +448,8 @@ impl<'h> Reconstructor<'h> {
         self.log_call(Call::Request { at, owner, events_pass: assumptions.events_pass });
     }
 
-    /// Makes a request for `bytes` from the pool `owner`; with `other_capture`, while another
-    /// stream is being captured.
+    /// Makes a request for `bytes` on `stream` from the pool `owner`. With `other_capture`, does so
+    /// while another stream seems to be captured, so that no cached memory is released.
     fn allocate(
         &mut self,
         bytes: u64,
@@ -448,7 +462,8 @@ impl<'h> Reconstructor<'h> {
         if owner == MempoolId::default() && !other_capture {
             return pool.allocate(bytes, stream, Origin::default(), sink).map(drop);
         }
-        let (selected, filter) = if other_capture { placeholder_capture() } else { (owner, CaptureFilter::AllStreams) };
+        let (selected, filter) =
+            if other_capture { capture_of_another_stream() } else { (owner, CaptureFilter::AllStreams) };
         if other_capture || private_pools.created.insert(owner) {
             pool.create_pool(selected)?;
         }
@@ -463,8 +478,8 @@ impl<'h> Reconstructor<'h> {
         allocated.map(drop)
     }
 
-    /// Adds a call to the log, ending at the present position, and measures the fragmentation after
-    /// it. Does nothing if calls are not logged.
+    /// Adds a call to the log, as leading to the entries up to the cursor, and measures the pool's
+    /// fragmentation after it. Does nothing if calls are not logged.
     fn log_call(&mut self, call: Call) {
         if let Some(log) = &mut self.log {
             log.push(call, self.cursor.position());
@@ -475,19 +490,9 @@ impl<'h> Reconstructor<'h> {
     }
 }
 
-/// Returns the number of entries of a history that may be read again. It is smaller for histories
-/// with assigned private pools, of which many are tried.
+/// Returns how many entries of a history may be read again to try other interpretations. Histories
+/// with assumed private pools get less, because many of them are tried.
 fn retry_budget_of(history: &History) -> u64 {
-    let share = if history.unnamed_pools > 0 { 8 } else { 1 };
+    let share = if history.assumed_private_pools > 0 { 8 } else { 1 };
     (history.events().saturating_mul(MAX_RETRIES_PER_ENTRY)).max(MIN_RETRIED_ENTRIES) / share
-}
-
-/// Returns whether an entry allocated or mapped the memory at `at`.
-fn provides_memory(kind: &EventKind, at: u64) -> bool {
-    match *kind {
-        EventKind::SegmentAllocated { address, size, .. } | EventKind::SegmentMapped { address, size, .. } => {
-            at.checked_sub(address).is_some_and(|offset| offset < size)
-        }
-        _ => false,
-    }
 }

@@ -8,8 +8,8 @@ use super::cursor::{HistoryCursor, completion_stream};
 use crate::device::{Device, DeviceError, DeviceMemory, StreamEvent};
 use crate::settings::Settings;
 
-/// A device that answers as the recorded driver did. A refusal leaves no entry, so memory is
-/// refused unless the next entry shows that it was provided.
+/// A device that answers as the recorded driver did. It refuses memory unless the next recorded
+/// event shows that the driver provided it, because a refusal leaves no event.
 #[derive(Clone, Debug)]
 pub(super) struct RecordedDevice<'h> {
     cursor: Rc<HistoryCursor<'h>>,
@@ -28,19 +28,19 @@ impl<'h> RecordedDevice<'h> {
         Self { cursor, address_bytes, used_bytes, refused_bytes: None }
     }
 
-    /// Returns the largest capacity, in bytes, with which the device would still refuse everything
-    /// that it refused; `None` without refusals.
+    /// Returns the largest memory size, in bytes, at which the driver would have refused all that
+    /// it refused so far; `None` if it refused nothing.
     pub(super) fn capacity_bytes(&self) -> Option<u64> {
         self.refused_bytes.map(|bytes| bytes.saturating_sub(1))
     }
 
-    /// Counts memory as used.
+    /// Adds `bytes` to the memory that the driver has provided.
     fn use_bytes(&mut self, bytes: u64) {
         self.used_bytes = self.used_bytes.saturating_add(bytes);
     }
 
-    /// Returns the error for a refusal of `bytes`, and remembers how much memory would have been
-    /// used.
+    /// Returns the error for a refusal of `bytes`, and notes how much memory would have been used
+    /// with them.
     fn refuse(&mut self, bytes: u64) -> DeviceError {
         let total = self.used_bytes.saturating_add(bytes);
         self.refused_bytes = Some(self.refused_bytes.map_or(total, |before| before.min(total)));
@@ -49,14 +49,14 @@ impl<'h> RecordedDevice<'h> {
     }
 }
 
-/// Returns the event that stands for all work on `stream`; each stream has only one.
+/// Returns the only event of `stream`, which stands for all of the stream's work.
 fn event_of(stream: StreamId) -> StreamEvent {
     StreamEvent(stream.0)
 }
 
 impl Device for RecordedDevice<'_> {
     fn reserve(&mut self, bytes: u64) -> Result<u64, DeviceError> {
-        match self.cursor.next_decision() {
+        match self.cursor.next_recorded_event() {
             Some(&EventKind::SegmentAllocated { address, size, .. }) if size == bytes => {
                 self.use_bytes(bytes);
                 Ok(address)
@@ -71,7 +71,7 @@ impl Device for RecordedDevice<'_> {
     }
 
     fn memory(&self) -> DeviceMemory {
-        let free_bytes = match self.cursor.next_decision() {
+        let free_bytes = match self.cursor.next_recorded_event() {
             Some(&EventKind::OutOfMemory { device_free, .. }) => device_free,
             _ => 0,
         };
@@ -83,7 +83,7 @@ impl Device for RecordedDevice<'_> {
     }
 
     fn reserve_addresses(&mut self, _: u64) -> Result<u64, DeviceError> {
-        match self.cursor.next_decision() {
+        match self.cursor.next_recorded_event() {
             Some(&EventKind::SegmentMapped { address, .. }) => Ok(address),
             // The bytes to be mapped are unknown here, so the refusal does not bound the capacity.
             _ => {
@@ -98,7 +98,7 @@ impl Device for RecordedDevice<'_> {
     }
 
     fn map(&mut self, at: u64, bytes: u64, _: u64) -> Result<(), DeviceError> {
-        match self.cursor.next_decision() {
+        match self.cursor.next_recorded_event() {
             Some(&EventKind::SegmentMapped { address, size, .. }) if (address, size) == (at, bytes) => {
                 self.use_bytes(bytes);
                 Ok(())
@@ -118,7 +118,7 @@ impl Device for RecordedDevice<'_> {
 
     fn has_passed(&mut self, event: StreamEvent) -> Result<bool, DeviceError> {
         let cursor = &self.cursor;
-        let is_next = match cursor.next_decision() {
+        let is_next = match cursor.next_recorded_event() {
             // A block that was freed before the history begins has its address as its event.
             Some(&EventKind::FreeCompleted { address, .. }) => {
                 event == event_of(completion_stream(cursor.position())) || event == StreamEvent(address)

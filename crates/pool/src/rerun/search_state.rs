@@ -5,10 +5,11 @@ use super::private_pool_tracker::PrivatePoolTracker;
 use super::recorded_device::RecordedDevice;
 use crate::pool::Pool;
 
-/// The fixed cost of copying a pool, expressed in blocks; each block adds to it.
+/// The fixed part of the cost of copying a pool, as a number of blocks; each block of the pool adds
+/// to it.
 pub(super) const COPY_COST: u64 = 2_000;
 
-/// The pool at one position of the history, with everything else needed to continue from there.
+/// The pool after some entry of a history, with everything else needed to continue reading there.
 #[derive(Clone, Debug)]
 pub(super) struct SearchState<'h> {
     pub(super) pool: Pool<RecordedDevice<'h>>,
@@ -20,13 +21,15 @@ pub(super) struct SearchState<'h> {
 }
 
 impl SearchState<'_> {
-    /// Returns the cost of copying this state, in blocks.
+    /// Returns the cost of copying this state, as a number of blocks: a fixed part and two for each
+    /// active block.
     pub(super) fn copy_cost(&self) -> u64 {
         2 * self.pool.counters.active() + COPY_COST
     }
 }
 
-/// A position to return to if the present interpretation fails.
+/// A saved state to return to if the present interpretation of recorded events fails, with the
+/// interpretations of the next entry group that are still untried.
 #[derive(Debug)]
 pub(super) struct BranchPoint<'h> {
     pub(super) state: SearchState<'h>,

@@ -10,10 +10,11 @@ use vramscope_trace::{DeviceState, EventKind, MempoolId, PoolKey, StreamId};
 
 use super::entry::Entry;
 
-/// A segment's number in a history, in the order of creation.
+/// A segment's number in a history, from 0, in the order of creation.
 pub(super) type SegmentIndex = usize;
 
-/// A segment of a history.
+/// A segment that exists or existed in a history: its stream, pool and addresses, and whether it
+/// still exists.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TrackedSegment {
     pub(super) stream: StreamId,
@@ -31,7 +32,7 @@ pub(super) struct TrackedSegment {
     mapped_bytes: u64,
 }
 
-/// All segments of a history up to a position, and which of them exist there.
+/// All segments of a history up to some entry, and which of them exist after that entry.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SegmentTracker {
     pub(super) segments: Vec<TrackedSegment>,
@@ -68,8 +69,8 @@ impl SegmentTracker {
         tracker
     }
 
-    /// Tracks a whole history. Also returns the positions of the entries that allocated or mapped
-    /// memory of segments that do not exist at the end.
+    /// Creates a tracker for a whole history. Also returns the indices of the entries that
+    /// allocated or mapped memory of segments that do not exist at the end.
     pub(super) fn from_entries(start: &DeviceState, entries: &[Entry]) -> (Self, Vec<usize>) {
         let mut tracker = Self::new(start);
         let mut created = Vec::new();
@@ -83,15 +84,15 @@ impl SegmentTracker {
         (tracker, created.into_iter().map(|(position, _)| position).collect())
     }
 
-    /// Applies the entry at `position`. Returns the segment that it allocated, freed, mapped or
-    /// unmapped.
+    /// Applies the event with index `position` in the history. Returns the segment that it
+    /// allocated, freed, mapped or unmapped; `None` for other events and unknown segments.
     pub(super) fn apply(&mut self, position: usize, kind: &EventKind) -> Option<SegmentIndex> {
         match *kind {
             EventKind::SegmentAllocated { address, size, stream, pool, .. } => {
                 Some(self.insert((stream, pool), address, size, false, Some(position)))
             }
             EventKind::SegmentMapped { address, size, stream, pool, .. } => {
-                let known = self.touching(address).filter(|&index| self.segments[index].may_belong_to(stream, pool));
+                let known = self.touching(address).filter(|&index| self.segments[index].accepts_range(stream, pool));
                 if let Some(index) = known {
                     self.grow(index, address, size);
                     if self.segments[index].pool.owner == MempoolId::default() {
@@ -115,24 +116,25 @@ impl SegmentTracker {
         }
     }
 
-    /// Iterates over the existing segments.
+    /// Iterates over the segments that exist after the events applied so far, by address.
     pub(super) fn live_segments(&self) -> impl Iterator<Item = SegmentIndex> + '_ {
         self.live.values().copied()
     }
 
-    /// Returns the existing segment that contains `address`, or `None`.
+    /// Returns the existing segment that contains `address`; `None` if no existing segment does.
     pub(super) fn containing(&self, address: u64) -> Option<SegmentIndex> {
         self.touching(address).filter(|&index| address < self.segments[index].end)
     }
 
-    /// Returns the existing segment that contains `address` or ends there, or `None`.
+    /// Returns the existing segment that contains `address` or ends directly below it; `None` if no
+    /// existing segment does.
     fn touching(&self, address: u64) -> Option<SegmentIndex> {
         let (_, &index) = self.live.range(..=address).next_back()?;
         (address <= self.segments[index].end).then_some(index)
     }
 
-    /// Adds a segment of `size` bytes at `start`, which the entry at the position `created_at`
-    /// created; `None` if it existed before the history.
+    /// Adds a segment of `size` bytes at `start` and returns its number. `created_at` is the index
+    /// of the entry that created it; `None` if it existed before the history.
     fn insert(
         &mut self,
         (stream, pool): (StreamId, PoolKey),
@@ -177,24 +179,25 @@ impl SegmentTracker {
 }
 
 impl TrackedSegment {
-    /// Returns the bytes from the first address to the end of the highest range that was ever
-    /// mapped.
+    /// Returns the bytes from the segment's first address to the end of the highest range that was
+    /// ever mapped.
     pub(super) fn span_bytes(&self) -> u64 {
         self.end - self.start
     }
 
-    /// Returns true for an expandable segment into which memory may be mapped for requests on
-    /// `stream` from `pool`; an owner that is not recorded matches any.
-    fn may_belong_to(&self, stream: StreamId, pool: PoolKey) -> bool {
+    /// Returns true if a range that is mapped for requests on `stream` from `pool` may belong to
+    /// this segment: it is expandable, and stream and pool match. A private pool that is not
+    /// recorded matches any. False otherwise.
+    fn accepts_range(&self, stream: StreamId, pool: PoolKey) -> bool {
         let default = MempoolId::default();
         let same_owner = self.pool.owner == pool.owner || self.pool.owner == default || pool.owner == default;
         self.is_expandable && self.stream == stream && self.pool.kind == pool.kind && same_owner
     }
 }
 
-/// Writes the owners of segments into the entries of their blocks and memory, where an entry names
-/// no private pool.
-pub(super) fn name_owners(start: &DeviceState, entries: &mut [Entry], owners: &HashMap<SegmentIndex, MempoolId>) {
+/// Writes the private pool of each segment in `owners` into the entries of the segment's blocks and
+/// memory that contain no private pool.
+pub(super) fn write_owners(start: &DeviceState, entries: &mut [Entry], owners: &HashMap<SegmentIndex, MempoolId>) {
     let mut tracker = SegmentTracker::new(start);
     for (position, entry) in entries.iter_mut().enumerate() {
         let changed = tracker.apply(position, &entry.kind);

@@ -3,19 +3,20 @@
 use vramscope_trace::{Event, EventKind, MemoryState, MempoolId, NullSink, PoolKind, StreamId};
 
 use super::address_replay::AddressReplayDevice;
+use super::assumed_private_pools::with_assumed_private_pools;
 use super::call_log::CallLog;
 use super::call_sequence::{CallSequence, Step};
 use super::cursor::completion_stream;
-use super::history::History;
-use super::reconstruct::{Reconstructor, StartStateError};
-use super::unnamed_pools::with_unnamed_pools;
+use super::history::{History, StartStateError};
+use super::reconstruct::Reconstructor;
 use crate::error::AllocateError;
 use crate::pool::{Origin, Pool};
 use crate::private_pools::CaptureFilter;
 use crate::request::AllocatedBlock;
 use crate::settings::Settings;
 
-/// Peak memory and failure counts of one run of a program's requests, recorded or simulated.
+/// Peaks of memory and fragmentation, and failure counts, of one run of a program's requests,
+/// recorded or simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RunSummary {
     /// Peak of the bytes in allocated blocks.
@@ -33,7 +34,8 @@ pub struct RunSummary {
     pub peak_fragmentation: f64,
 }
 
-/// The calls of one device's history, ready to be simulated.
+/// The calls of a recorded program to one device's allocator, reconstructed to simulate them under
+/// other settings.
 ///
 /// ```
 /// use vramscope_pool::rerun::{History, Workload};
@@ -87,7 +89,7 @@ impl Workload {
         let mut reconstructor = Reconstructor::new(&history, settings, true)?;
         reconstructor.run();
         if reconstructor.mismatch().is_some()
-            && let Some(named) = with_unnamed_pools(&history, settings, reconstructor.matched())
+            && let Some(named) = with_assumed_private_pools(&history, settings, reconstructor.matched())
         {
             return Self::new(named, settings);
         }
@@ -107,7 +109,8 @@ impl Workload {
         Ok(Self { sequence, recorded, recorded_capacity_bytes, unverified_from, history })
     }
 
-    /// Returns the number of calls: requests, frees and emptied caches.
+    /// Returns the number of calls of the recorded program to the allocator: requests, frees and
+    /// emptied caches.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.sequence.calls
@@ -148,7 +151,8 @@ impl Workload {
     }
 }
 
-/// Computes the summary of the recorded run from its events.
+/// Computes the summary of the recorded run from its events; retries and fragmentation stay 0,
+/// because no event shows them.
 fn recorded_summary(history: &History) -> RunSummary {
     let mut state = MemoryState::default();
     let device = history.device();
@@ -182,7 +186,8 @@ struct SimulationRun<'s> {
 }
 
 impl SimulationRun<'_> {
-    /// Makes the call that a step describes.
+    /// Makes the call that a step describes to the pool, and measures the pool's fragmentation
+    /// after it.
     #[inline]
     fn execute(&mut self, step: Step) {
         let (origin, sink) = (Origin::default(), &mut NullSink);

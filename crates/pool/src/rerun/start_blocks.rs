@@ -15,11 +15,13 @@ use super::history::History;
 use crate::settings::Settings;
 use crate::size::{self, MIN_BLOCK_BYTES, SMALL_REQUEST_BYTES};
 
-/// The most corrections of the start state to try. Each reads the history again from the start.
+/// The most times that a block of the first memory state is enlarged to explain a mismatch; then
+/// the mismatch stays. Each reads the history again from the start.
 const MAX_CORRECTIONS: usize = 64;
 
-/// Returns the history with the smallest enlargement of a start block under which the pool could
-/// not have made `decision`; `None` if no enlargement explains the mismatch.
+/// Returns the history with one block of its first memory state enlarged, just enough that the pool
+/// cannot make `decision`, which the recorded allocator did not make. `None` if no enlargement
+/// achieves that.
 pub(super) fn with_larger_start_block(history: &History, settings: &Settings, decision: &EventKind) -> Option<History> {
     let &EventKind::BlockAllocated { address, size: found, requested, pool, .. } = decision else { return None };
     if history.certain_start.is_none() || history.start_corrections >= MAX_CORRECTIONS || pool.kind != PoolKind::Large {

@@ -1,29 +1,30 @@
 //! Checks that the pool decides as the recorded allocator did.
 
+use super::assumed_private_pools::with_assumed_private_pools;
 use super::cursor::Outcome;
 use super::describe::{describe_entry, describe_outcome};
 use super::history::History;
 use super::reconstruct::Reconstructor;
 use super::start_blocks::with_larger_start_block;
-use super::unnamed_pools::with_unnamed_pools;
 use crate::settings::Settings;
 use crate::stats::Stats;
 
-/// The result of [`verify`].
+/// The result of [`verify`]: how many recorded decisions the pool made identically, the first that
+/// it did not, and its statistics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verification {
     /// Number of calls made to the pool: requests, frees and emptied caches.
     pub requests: u64,
     /// Number of recorded decisions.
     pub events: u64,
-    /// Number of decisions, from the first on, that the pool made identically.
+    /// Number of recorded decisions, from the first on, that the pool made identically.
     pub matched: u64,
     /// The first decision that differs; `None` if all are the same.
     pub divergence: Option<Divergence>,
     /// The pool's statistics after the last identical decision.
     pub stats: Stats,
-    /// Number of private pools that had to be inferred because the recording does not name them.
-    pub unnamed_pools: u64,
+    /// Number of private pools that had to be assumed because the recording lacks their ids.
+    pub assumed_private_pools: u64,
 }
 
 /// The first recorded decision that the pool did not make.
@@ -37,8 +38,8 @@ pub struct Divergence {
     pub got: String,
 }
 
-/// Runs the calls of a history through a pool under `settings` and compares every decision with the
-/// recorded one. The device answers as the recorded driver did.
+/// Makes the calls of a history to a pool under `settings` and compares every event of the pool
+/// with the recorded one. The device answers as the recorded driver did.
 ///
 /// If the state at the start of the history is uncertain and causes a mismatch, the comparison
 /// restarts where the state is certain.
@@ -81,13 +82,13 @@ pub fn verify(history: &History, settings: &Settings) -> Verification {
                 matched: 0,
                 divergence,
                 stats: Stats::default(),
-                unnamed_pools: 0,
+                assumed_private_pools: 0,
             };
         }
     };
     reconstructor.run();
     if reconstructor.mismatch().is_some()
-        && let Some(named) = with_unnamed_pools(history, settings, reconstructor.matched())
+        && let Some(named) = with_assumed_private_pools(history, settings, reconstructor.matched())
     {
         return verify(&named, settings);
     }
@@ -115,6 +116,6 @@ pub fn verify(history: &History, settings: &Settings) -> Verification {
         matched: reconstructor.matched() as u64,
         divergence,
         stats: reconstructor.pool().stats(),
-        unnamed_pools: reconstructor.unnamed_pools() as u64,
+        assumed_private_pools: reconstructor.assumed_private_pools() as u64,
     }
 }

@@ -1,5 +1,5 @@
-//! Assigns private pools to segments for which the recording names none, from the evidence about
-//! which segments belong to different pools.
+//! Assigns private pools to segments whose pool the recording lacks, from the evidence about which
+//! segments belong to different pools.
 //!
 //! Segments that do not exist at the end are assigned to as few private pools as possible. Among
 //! several assignments, those in which consecutive requests use the same pool are tried first.
@@ -9,27 +9,30 @@ use std::collections::HashMap;
 
 use vramscope_trace::MempoolId;
 
-use super::cursor::unnamed_pool;
+use super::cursor::assumed_private_pool_id;
 use super::history::History;
 use super::pool_evidence::{NOT_BOTH_DEFAULT, NOT_ONE_PRIVATE, PoolEvidence, SegmentEvidence};
 use super::reconstruct::Reconstructor;
 use super::segment_tracker::SegmentIndex;
 use crate::settings::Settings;
 
-/// The most private pools to assign to segments. No known history needs more, and each number of
-/// pools is a search of its own.
+/// The most private pools that are assumed for segments whose pool the recording lacks. Each number
+/// up to it is a search of its own; no known history needs more.
 const MAX_POOLS: usize = 12;
-/// The most comparisons of segments in a search for one number of pools.
+/// The most comparisons of segments in the search for one number of assumed private pools; the
+/// search then ends with the assignments found.
 const MAX_COMPARISONS: u64 = 1 << 18;
-/// How often a history may be read, as entries read per entry of the history; at least
-/// [`MIN_READ_ENTRIES`] may be read.
+/// How often a history may be read to check assumed private pools: the entries read, divided by the
+/// history's entries. Then the best assignment found is used.
 const MAX_READS: u64 = 8;
-/// Entries that may be read for any history, however short.
+/// The number of entries that may be read to check assumed private pools, however short the history
+/// is.
 const MIN_READ_ENTRIES: u64 = 50_000;
-/// The most assignments of segments to pools to try for each number of pools.
+/// The most assignments of segments to pools to try for each number of assumed private pools;
+/// others are not tried.
 const MAX_ASSIGNMENTS: usize = 4;
 
-/// A search for private pools of the segments whose pool the recording does not name.
+/// A search for the private pools of the segments whose pool the recording lacks.
 struct AssignmentSearch<'e> {
     evidence: &'e PoolEvidence,
     /// The segments without a known pool, in the order of creation.
@@ -41,10 +44,11 @@ struct AssignmentSearch<'e> {
     comparisons: u64,
 }
 
-/// Returns the history with private pools assigned so that all of it can be reconstructed, or else
-/// more than `matched` entries; `None` if no assignment achieves that.
-pub(super) fn with_unnamed_pools(history: &History, settings: &Settings, matched: usize) -> Option<History> {
-    if history.names_pools_of_freed_segments || history.short_lived.is_empty() {
+/// Returns the history with private pools assigned to segments so that all of it can be
+/// reconstructed, or else more than its first `matched` entries; `None` if no assignment achieves
+/// that.
+pub(super) fn with_assumed_private_pools(history: &History, settings: &Settings, matched: usize) -> Option<History> {
+    if history.has_pools_of_freed_segments || history.short_lived.is_empty() {
         return None;
     }
     let evidence = PoolEvidence::new(history, settings);
@@ -80,12 +84,12 @@ impl<'e> AssignmentSearch<'e> {
         Self { evidence, unknown, owners, named, comparisons: MAX_COMPARISONS }
     }
 
-    /// Returns assignments of segments to private pools that use exactly `pools` unnamed pools and
-    /// that the evidence does not exclude.
+    /// Returns the assignments of segments to pools that use exactly `pools` assumed private pools
+    /// and that the evidence does not exclude, at most [`MAX_ASSIGNMENTS`].
     fn assignments(&mut self, pools: usize) -> Vec<HashMap<SegmentIndex, MempoolId>> {
         let mut assignments = Vec::new();
         // For each segment up to the present one, the pools left to try (the next one last) and the
-        // number of unnamed pools in use before it.
+        // number of assumed private pools in use before it.
         let mut open: Vec<(Vec<MempoolId>, usize)> = Vec::new();
         let mut used = 0;
         self.comparisons = MAX_COMPARISONS;
@@ -111,8 +115,9 @@ impl<'e> AssignmentSearch<'e> {
         assignments
     }
 
-    /// Tries the next candidate pool of the last segment that has one left. Returns the number of
-    /// unnamed pools then in use; `None` if no candidate is left.
+    /// Assigns the next candidate pool to the last segment in `open` that has one left. Returns how
+    /// many assumed private pools are then in use; `None` if no candidate is left or the limit of
+    /// comparisons is reached.
     fn advance(&mut self, open: &mut Vec<(Vec<MempoolId>, usize)>) -> Option<usize> {
         loop {
             let segment = self.unknown[open.len().checked_sub(1)?];
@@ -126,7 +131,7 @@ impl<'e> AssignmentSearch<'e> {
             let in_runs: usize = evidence.runs.iter().map(|&run| self.evidence.runs[run].len()).sum();
             self.comparisons =
                 self.comparisons.checked_sub((1 + evidence.other_pool_segments.len() + in_runs) as u64)?;
-            let used = *used + usize::from(owner == unnamed_pool(*used));
+            let used = *used + usize::from(owner == assumed_private_pool_id(*used));
             if self.may_belong_to(segment, owner) {
                 self.owners[segment] = Some(owner);
                 return Some(used);
@@ -134,14 +139,14 @@ impl<'e> AssignmentSearch<'e> {
         }
     }
 
-    /// Returns the pools to try for a segment, most likely last: with `used` of `pools` unnamed
-    /// pools in use. The most likely ones are those used by the requests of its stream before and
-    /// after it.
+    /// Returns the pools to try for a segment, most likely last, while `used` of `pools` assumed
+    /// private pools are in use. The most likely ones served the requests of the segment's stream
+    /// before and after it was created.
     fn candidates(&self, segment: SegmentIndex, used: usize, pools: usize) -> Vec<MempoolId> {
         let SegmentEvidence { before, after, .. } = self.evidence.segments[segment];
         let neighbors = [before, after].into_iter().flatten().filter_map(|neighbor| self.owners[neighbor]);
-        let unnamed = (0..pools.min(used + 1)).map(unnamed_pool);
-        let all = neighbors.chain([MempoolId::default()]).chain(self.named.iter().copied()).chain(unnamed);
+        let assumed = (0..pools.min(used + 1)).map(assumed_private_pool_id);
+        let all = neighbors.chain([MempoolId::default()]).chain(self.named.iter().copied()).chain(assumed);
         let mut candidates: Vec<MempoolId> = Vec::new();
         for owner in all {
             if !candidates.contains(&owner) {
@@ -152,8 +157,8 @@ impl<'e> AssignmentSearch<'e> {
         candidates
     }
 
-    /// Returns true if the evidence allows that a segment belongs to the pool `owner`, given the
-    /// assignments so far.
+    /// Returns true if the evidence and the pools assigned to other segments allow that `segment`
+    /// belongs to the pool `owner`; false if they exclude it.
     fn may_belong_to(&self, segment: SegmentIndex, owner: MempoolId) -> bool {
         let exclusion = if owner == MempoolId::default() { NOT_BOTH_DEFAULT } else { NOT_ONE_PRIVATE };
         let evidence = &self.evidence.segments[segment];
@@ -164,8 +169,9 @@ impl<'e> AssignmentSearch<'e> {
             && evidence.runs.iter().all(|&run| self.is_contiguous_in_run(&self.evidence.runs[run], segment, owner))
     }
 
-    /// Returns true if each pool's segments are consecutive in a run of releases if `segment`
-    /// belongs to `owner`.
+    /// Returns true if each pool's segments are adjacent in `run`, segments released one directly
+    /// after another, once `segment` belongs to `owner`. False if segments of another pool are
+    /// between them, because one call releases all of a pool's free segments in a row.
     fn is_contiguous_in_run(&self, run: &[SegmentIndex], segment: SegmentIndex, owner: MempoolId) -> bool {
         let Some(position) = run.iter().position(|&it| it == segment) else { return true };
         let (below, above) = (&run[..position], &run[position + 1..]);
