@@ -28,7 +28,7 @@ impl ReadError {
         Self { is_truncated: true, ..Self::at(offset, "the file is cut off") }
     }
 
-    /// Adds the line and column of the problem, both from 1.
+    /// Adds the line and column of the problem in a text file, both counted from 1.
     pub(crate) fn with_line(self, line: usize, column: usize) -> Self {
         Self { line_column: Some((line, column)), ..self }
     }
@@ -38,7 +38,8 @@ impl ReadError {
         Self { source: Some(Arc::new(source)), ..self }
     }
 
-    /// Returns true if the input is valid as far as it goes, but ends too early.
+    /// Returns true if the input is valid as far as it goes, but ends too early; false for every
+    /// other problem, such as an unknown format or damaged data.
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.is_truncated

@@ -16,13 +16,15 @@ const ELEMENT_END: &[u8] = b"</script";
 /// The first bytes of every HTML export, compared without regard to case.
 const DOCTYPE: &[u8] = b"<!doctype html";
 
-/// Returns true if `bytes` begin with an HTML doctype: the document may be an export of vramscope.
+/// Returns true if `bytes` begin with an HTML doctype, so that the document may be an export of
+/// vramscope; false for every other file.
 pub(crate) fn is_html(bytes: &[u8]) -> bool {
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii_start();
     text.get(..DOCTYPE.len()).is_some_and(|start| start.eq_ignore_ascii_case(DOCTYPE))
 }
 
-/// Returns the offset of the first occurrence of `pattern`, which must not be empty.
+/// Returns the byte offset of the first occurrence of `pattern` in `bytes`; `None` if it does not
+/// occur. The pattern must not be empty.
 fn find(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
     bytes.windows(pattern.len()).position(|window| window == pattern)
 }

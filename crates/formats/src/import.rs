@@ -21,8 +21,9 @@ const PROGRESS_EVENTS: u64 = 1 << 16;
 
 /// Name of the device whose memory is pinned host memory.
 const HOST_NAME: &str = "host (pinned)";
-/// Maximum number of devices without events or segments that are listed: more than any machine has,
-/// and few enough to keep the recording of a forged file small.
+/// Maximum number of devices without events or segments that a recording lists; further ones are
+/// left out. More than any machine has, and few enough to keep the recording of a forged file
+/// small.
 const MAX_IDLE_DEVICES: usize = 64;
 
 /// Reads a PyTorch snapshot (pickle or JSON) or an RMM log and passes its events to a sink.
@@ -158,7 +159,8 @@ impl<'a> HistoryMerger<'a> {
 
     /// Passes the initial state, all events and the annotations to the sink, ordered by time.
     /// `progress` receives the number of events so far and in total. Returns the number of events,
-    /// the number of contradictions, and sentences for the user.
+    /// the number of entries and rows that contradict the known memory state, and sentences for the
+    /// user.
     fn merge<S: Sink>(
         &self,
         mut histories: Vec<DeviceHistory<'_>>,
@@ -249,7 +251,8 @@ impl<'a> HistoryMerger<'a> {
     }
 }
 
-/// Passes the sites, strings, frames and stacks that were interned since the last call to the sink.
+/// Passes to the sink all definitions (sites, strings, frames, stacks) that were interned since the
+/// last call of this function.
 fn define_new(sites: &mut SiteInterner, sink: &mut impl Sink) {
     for definition in sites.interner.take_new() {
         sink.define(&definition);

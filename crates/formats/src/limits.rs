@@ -1,6 +1,6 @@
 //! Limits on what a reader may take.
 
-/// Limits on the memory and nesting that an input may require.
+/// Limits on the memory and nesting that an input may require; an import that exceeds one fails.
 ///
 /// The default suits snapshots of well over a gigabyte. The number of entries is not limited
 /// separately: everything that is kept counts towards [`max_bytes`](Self::max_bytes), and the work
@@ -53,8 +53,8 @@ impl MemoryBudget {
         self.remaining += bytes as u64;
     }
 
-    /// Appends an item to a list, and subtracts memory from the budget if the list has to grow. It
-    /// grows by a quarter, which wastes less at the end of a long list than doubling.
+    /// Appends an item to a list. If the list has to grow, it grows by a quarter and the memory is
+    /// subtracted from the budget; fails if the budget has less.
     #[inline]
     pub(crate) fn push<T>(&mut self, list: &mut Vec<T>, item: T) -> Result<(), LimitExceeded> {
         if list.len() == list.capacity() {
@@ -64,7 +64,8 @@ impl MemoryBudget {
         Ok(())
     }
 
-    /// Reserves a quarter more elements, at least 16, and subtracts their memory from the budget.
+    /// Reserves space for a quarter more items, at least 16, and subtracts their memory from the
+    /// budget; fails if the budget has less.
     #[cold]
     fn grow<T>(&mut self, list: &mut Vec<T>) -> Result<(), LimitExceeded> {
         let more = (list.capacity() / 4).max(16);

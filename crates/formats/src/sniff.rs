@@ -2,7 +2,8 @@
 
 use crate::rmm::log::{COLUMNS, COMMENT};
 
-/// A file format that [`import()`](crate::import()) or `vramscope_trace::Recording` reads.
+/// A format of recordings or logs that [`import()`](crate::import()) or, for vramscope's own,
+/// `vramscope_trace::Recording` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputFormat {
     /// A recording of vramscope (`.vram`).
@@ -46,8 +47,8 @@ pub fn sniff(bytes: &[u8]) -> Option<InputFormat> {
     }
 }
 
-/// Returns true if the first line of `text` names the columns of an RMM log. More columns are
-/// allowed; empty lines and comments before that line are skipped.
+/// Returns true if the first line of `text` names the columns of an RMM log; false for any other
+/// line. Further columns are allowed; empty lines and comments before that line are skipped.
 fn is_rmm_header(text: &[u8]) -> bool {
     let mut lines = text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_start);
     let line = lines.find(|line| !line.is_empty() && !line.starts_with(&[COMMENT])).unwrap_or_default();

@@ -20,7 +20,8 @@ const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 /// length in a header costs nothing.
 const STEP_BYTES: usize = 1 << 20;
 
-/// Returns true if a file that begins with `head` may have to be [unpacked](unpack()).
+/// Returns true if a file that begins with `head` may have to be [unpacked](unpack()) before it is
+/// read; false if it can be read as it is.
 ///
 /// HTML documents are included, because they may be exports of vramscope.
 #[must_use]
@@ -148,8 +149,8 @@ impl UnpackError {
     }
 }
 
-/// Returns true if a decoder failed because its input ended too early. ruzstd reports this as the
-/// innermost of several nested errors.
+/// Returns true if a decoder failed because its input ended too early; false if it failed for
+/// another reason. ruzstd reports this as the innermost of several nested errors.
 fn is_end_of_input(error: &io::Error) -> bool {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         return true;
@@ -165,7 +166,8 @@ fn is_end_of_input(error: &io::Error) -> bool {
     false
 }
 
-/// Appends everything that `reader` decompresses to `unpacked`, up to the limit on unpacked bytes.
+/// Appends everything that `reader` decompresses to `unpacked`; fails if that exceeds the limit on
+/// unpacked bytes.
 fn decompress(unpacked: &mut Vec<u8>, reader: &mut impl Read, limits: &Limits) -> Result<(), UnpackError> {
     loop {
         let before = unpacked.len();

@@ -12,7 +12,7 @@ use vramscope_trace::Recording;
 use super::error::{ExportError, Progress};
 use super::table::{Cell, ColumnType, TableWriter, event_columns, lifetime_columns, write_tables};
 
-/// Writes the events of a recording to one table and the lifetimes of its allocations to another.
+/// Writes a recording as two CSV tables: its events, and the lifetimes of its allocations.
 ///
 /// ```
 /// use vramscope_formats::export;
@@ -43,6 +43,7 @@ pub fn csv<W: Write>(
     lifetimes.finish()
 }
 
+/// One CSV file that is being written, events or lifetimes.
 struct CsvTable<W: Write> {
     writer: Writer<W>,
     record: ByteRecord,
@@ -58,11 +59,13 @@ impl<W: Write> CsvTable<W> {
         Ok(table)
     }
 
+    /// Creates a table whose line of column names is not written yet.
     fn without_header(out: W) -> Self {
         let writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(out);
         Self { writer, record: ByteRecord::new(), number: String::new() }
     }
 
+    /// Flushes the buffered rows to the output. Rows are lost if this is not called.
     fn finish(mut self) -> Result<(), ExportError> {
         Ok(self.writer.flush()?)
     }

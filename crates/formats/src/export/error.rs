@@ -4,10 +4,11 @@ use std::io;
 
 use vramscope_trace::FormatError;
 
-/// A callback that receives how much of an export is done, and of how much.
+/// A callback that receives the progress of an export: the work done so far and the total work,
+/// both in events to visit. An export that visits the events several times counts them each time.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// Why a recording could not be written in another format.
+/// Why a recording could not be exported to another format.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The recording could not be read.

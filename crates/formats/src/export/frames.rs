@@ -2,11 +2,11 @@
 
 use vramscope_trace::{Definitions, Recording, SiteId, frame_name};
 
-/// Maximum length of a call stack as text, in bytes. Untrusted stacks may share outer frames
-/// without bound.
+/// Maximum length of a call stack as text, in bytes; longer text is cut. Stacks of a forged
+/// recording may share outer frames and be much longer than the file.
 const MAX_STACK_BYTES: usize = 64 << 10;
 
-/// A call frame with its strings resolved.
+/// One call frame with its function and file as text instead of string numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ResolvedFrame<'a> {
     /// Function name.
@@ -17,8 +17,8 @@ pub struct ResolvedFrame<'a> {
     pub line: u32,
 }
 
-/// Returns the frames of a site, innermost first. Its scope and category are in
-/// `recording.definitions().site(site)`.
+/// Returns the call frames of a site, innermost first; empty if the site is unknown. The site's
+/// scope and category are in `recording.definitions().site(site)`.
 pub fn frames(recording: &Recording, site: SiteId) -> impl Iterator<Item = ResolvedFrame<'_>> + '_ {
     let definitions = recording.definitions();
     definitions.stack(definitions.site(site).stack).map(|frame| ResolvedFrame {
@@ -28,8 +28,8 @@ pub fn frames(recording: &Recording, site: SiteId) -> impl Iterator<Item = Resol
     })
 }
 
-/// Returns a site's call stack, one frame a line, innermost first; empty if unknown. A stack that
-/// is too long is cut and ends in `…`.
+/// Returns a site's call stack as text, one frame a line, innermost first; empty if unknown. Text
+/// of more than 64 KiB is cut there and ends in `…`.
 pub(super) fn stack_text(definitions: &Definitions, site: SiteId) -> String {
     let mut text = String::new();
     for frame in definitions.stack(definitions.site(site).stack) {

@@ -1,33 +1,35 @@
-//! Writes a recording as two Parquet tables, with the arrow crates.
+//! Writes a recording as two Parquet tables, with the parquet crate's column writers.
 //!
-//! TableWriter are collected in batches and batches in row groups, both of bounded size. Texts are
-//! dictionary encoded: a row group stores a site's stack once.
+//! Rows are collected in row groups of bounded size. Texts are dictionary encoded: a row group
+//! stores a site's stack once. The crate's Arrow writer would do the collecting, but the arrow
+//! crates took a fifth of the time of a release build.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow_array::builder::{Int64Builder, StringDictionaryBuilder, UInt64Builder};
-use arrow_array::types::Int32Type;
-use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::{ArrowError, DataType, Field, Schema};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as PhysicalType, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::schema::types::Type;
 use vramscope_trace::Recording;
 
 use super::error::{ExportError, Progress};
 use super::table::{Cell, ColumnType, TableWriter, event_columns, lifetime_columns, write_tables};
 
-/// TableWriter passed to the Parquet writer at once.
-const BATCH_ROWS: usize = 8 << 10;
-/// TableWriter of a row group. Readers give each of their threads at least one row group.
+/// Maximum number of rows of a Parquet row group. Readers give each of their threads at least one
+/// row group.
 const ROW_GROUP_ROWS: usize = 128 << 10;
-/// Maximum size of a row group in bytes, because texts may make rows long.
-const ROW_GROUP_BYTES: usize = 64 << 20;
+/// Bytes of distinct texts after which a Parquet row group is ended early, because texts may make
+/// rows long.
+const ROW_GROUP_TEXT_BYTES: usize = 64 << 20;
+/// Number of texts that are passed to a column writer at once.
+const TEXTS_PER_WRITE: usize = 8 << 10;
 
-/// Writes the events of a recording to one table and the lifetimes of its allocations to another.
+/// Writes a recording as two Parquet tables: its events, and the lifetimes of its allocations.
 ///
 /// ```
 /// use vramscope_formats::export;
@@ -59,52 +61,131 @@ pub fn parquet<W: Write + Send>(
     lifetimes.finish()
 }
 
-/// The values of a column that were not written yet.
-enum ColumnValues {
-    Signed(Int64Builder),
-    Unsigned(UInt64Builder),
-    Text(StringDictionaryBuilder<Int32Type>),
+/// The collected values of one column of the current row group.
+struct Column {
+    name: &'static str,
+    values: ColumnValues,
+    /// For each row 1 if it has a value and 0 if the value is null: Parquet's definition levels.
+    levels: Vec<i16>,
 }
 
-impl ColumnValues {
-    fn new(kind: ColumnType) -> Self {
-        match kind {
-            ColumnType::Integer => Self::Signed(Int64Builder::with_capacity(BATCH_ROWS)),
-            ColumnType::Address | ColumnType::Handle => Self::Unsigned(UInt64Builder::with_capacity(BATCH_ROWS)),
-            ColumnType::Text => Self::Text(StringDictionaryBuilder::new()),
-        }
+/// The values of a column's rows that are not null.
+enum ColumnValues {
+    /// Numbers below 2⁶³.
+    Signed(Vec<i64>),
+    /// Numbers of 64 bits, stored by Parquet as the `i64` with the same bits.
+    Unsigned(Vec<i64>),
+    Text(Texts),
+}
+
+/// The texts of a column; rows with equal texts share one copy.
+#[derive(Default)]
+struct Texts {
+    distinct: Vec<ByteArray>,
+    /// The index in `distinct` of each text.
+    indices: HashMap<Box<str>, usize>,
+    /// The index in `distinct` of each row's text.
+    rows: Vec<usize>,
+    /// Bytes of the distinct texts.
+    bytes: usize,
+}
+
+impl Texts {
+    fn push(&mut self, text: &str) {
+        let index = self.indices.get(text).copied().unwrap_or_else(|| {
+            self.distinct.push(ByteArray::from(text));
+            self.indices.insert(text.into(), self.distinct.len() - 1);
+            self.bytes += text.len();
+            self.distinct.len() - 1
+        });
+        self.rows.push(index);
+    }
+}
+
+impl Column {
+    fn new((name, kind): (&'static str, ColumnType)) -> Self {
+        let values = match kind {
+            ColumnType::Integer => ColumnValues::Signed(Vec::new()),
+            ColumnType::Address | ColumnType::Handle => ColumnValues::Unsigned(Vec::new()),
+            ColumnType::Text => ColumnValues::Text(Texts::default()),
+        };
+        Self { name, values, levels: Vec::new() }
     }
 
-    fn push(&mut self, cell: Cell<'_>, column: &Field) -> Result<(), ExportError> {
-        match (self, cell) {
-            (Self::Signed(values), Cell::Integer(number)) => {
+    /// Returns the column's type in the file: `INT64`, `UINT_64` or `STRING`, each nullable.
+    fn schema(&self) -> Result<Type, ParquetError> {
+        let (physical, logical) = match self.values {
+            ColumnValues::Signed(_) => (PhysicalType::INT64, None),
+            ColumnValues::Unsigned(_) => (PhysicalType::INT64, Some(LogicalType::integer(64, false))),
+            ColumnValues::Text(_) => (PhysicalType::BYTE_ARRAY, Some(LogicalType::String)),
+        };
+        Type::primitive_type_builder(self.name, physical)
+            .with_repetition(Repetition::OPTIONAL)
+            .with_logical_type(logical)
+            .build()
+    }
+
+    /// Appends the value of the next row. Fails for a number of 2⁶³ or more in a column of signed
+    /// integers.
+    fn push(&mut self, cell: Cell<'_>) -> Result<(), ExportError> {
+        let is_present = match (&mut self.values, cell) {
+            (ColumnValues::Signed(values), Cell::Integer(number)) => {
                 let too_large = |number| {
-                    ExportError::Unsupported(format!("{} is {number}; Parquet integers are below 2⁶³", column.name()))
+                    ExportError::Unsupported(format!("{} is {number}; Parquet integers are below 2⁶³", self.name))
                 };
                 let number = number.map(|number| i64::try_from(number).map_err(|_| too_large(number))).transpose()?;
-                values.append_option(number);
+                values.extend(number);
+                number.is_some()
             }
-            (Self::Unsigned(values), Cell::Integer(number) | Cell::Address(number)) => values.append_option(number),
-            (Self::Text(values), Cell::Text(text)) => values.append_option(text),
+            (ColumnValues::Unsigned(values), Cell::Integer(number) | Cell::Address(number)) => {
+                values.extend(number.map(u64::cast_signed));
+                number.is_some()
+            }
+            (ColumnValues::Text(texts), Cell::Text(text)) => {
+                text.into_iter().for_each(|text| texts.push(text));
+                text.is_some()
+            }
             _ => unreachable!("the type of a cell is the type of its column"),
-        }
+        };
+        self.levels.push(i16::from(is_present));
         Ok(())
     }
 
-    fn take(&mut self) -> ArrayRef {
-        match self {
-            Self::Signed(values) => Arc::new(values.finish()),
-            Self::Unsigned(values) => Arc::new(values.finish()),
-            Self::Text(values) => Arc::new(values.finish()),
+    /// Writes the collected values as the row group's next column, and removes them.
+    fn write(&mut self, mut writer: SerializedColumnWriter<'_>) -> Result<(), ParquetError> {
+        let levels = std::mem::take(&mut self.levels);
+        match &mut self.values {
+            ColumnValues::Signed(values) | ColumnValues::Unsigned(values) => {
+                writer.typed::<Int64Type>().write_batch(values, Some(&levels), None)?;
+                values.clear();
+            }
+            ColumnValues::Text(texts) => {
+                let texts = std::mem::take(texts);
+                let writer = writer.typed::<ByteArrayType>();
+                let mut rows = texts.rows.iter();
+                for levels in levels.chunks(TEXTS_PER_WRITE) {
+                    let present = levels.iter().filter(|level| **level == 1).count();
+                    let values: Vec<_> = rows.by_ref().take(present).map(|row| texts.distinct[*row].clone()).collect();
+                    writer.write_batch(&values, Some(levels), None)?;
+                }
+            }
+        }
+        writer.close()
+    }
+
+    fn text_bytes(&self) -> usize {
+        match &self.values {
+            ColumnValues::Text(texts) => texts.bytes,
+            _ => 0,
         }
     }
 }
 
-/// A table that is being written.
+/// One Parquet file that is being written, events or lifetimes.
 struct ParquetTable<W: Write + Send> {
-    writer: ArrowWriter<W>,
-    schema: Arc<Schema>,
-    columns: Vec<ColumnValues>,
+    writer: SerializedFileWriter<W>,
+    columns: Vec<Column>,
+    /// Rows of the current row group, which are in `columns` only.
     pending_rows: usize,
 }
 
@@ -114,63 +195,65 @@ impl<W: Write + Send> ParquetTable<W> {
         out: W,
         columns: impl Iterator<Item = (&'static str, ColumnType)>,
     ) -> Result<Self, ExportError> {
-        let (names, kinds): (Vec<_>, Vec<_>) = columns.unzip();
-        let field = |(name, kind): (&&str, &ColumnType)| {
-            let data = match kind {
-                ColumnType::Integer => DataType::Int64,
-                ColumnType::Address | ColumnType::Handle => DataType::UInt64,
-                ColumnType::Text => DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
-            };
-            Field::new(*name, data, true)
-        };
-        let schema = Arc::new(Schema::new(names.iter().zip(&kinds).map(field).collect::<Vec<_>>()));
+        let columns: Vec<_> = columns.map(Column::new).collect();
+        let fields = columns.iter().map(|column| column.schema().map(Arc::new)).collect::<Result<_, _>>();
+        let schema = Type::group_type_builder("schema").with_fields(fields.map_err(output_error)?).build();
         let mut properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
-            .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
             .set_key_value_metadata(Some(metadata(recording)));
-        for name in names.into_iter().filter(|name| is_increasing(name)) {
+        for column in columns.iter().filter(|column| is_increasing(column.name)) {
             properties = properties
-                .set_column_dictionary_enabled(name.into(), false)
-                .set_column_encoding(name.into(), Encoding::DELTA_BINARY_PACKED);
+                .set_column_dictionary_enabled(column.name.into(), false)
+                .set_column_encoding(column.name.into(), Encoding::DELTA_BINARY_PACKED);
         }
-        let writer = ArrowWriter::try_new(out, schema.clone(), Some(properties.build())).map_err(output_error)?;
-        Ok(Self { writer, schema, columns: kinds.into_iter().map(ColumnValues::new).collect(), pending_rows: 0 })
+        let schema = Arc::new(schema.map_err(output_error)?);
+        let writer = SerializedFileWriter::new(out, schema, Arc::new(properties.build())).map_err(output_error)?;
+        Ok(Self { writer, columns, pending_rows: 0 })
     }
 
-    fn write_batch(&mut self) -> Result<(), ExportError> {
-        let columns = self.columns.iter_mut().map(ColumnValues::take).collect();
-        let batch = RecordBatch::try_new(self.schema.clone(), columns).map_err(|error| arrow_error(&error))?;
+    /// Writes the collected rows as a row group.
+    fn write_row_group(&mut self) -> Result<(), ParquetError> {
         self.pending_rows = 0;
-        self.writer.write(&batch).map_err(output_error)?;
-        if self.writer.in_progress_size() > ROW_GROUP_BYTES {
-            self.writer.flush().map_err(output_error)?;
+        let mut group = self.writer.next_row_group()?;
+        for column in &mut self.columns {
+            let writer = group.next_column()?.expect("the schema has this many columns");
+            column.write(writer)?;
         }
-        Ok(())
+        group.close().map(drop)
     }
 
+    /// Writes the remaining rows and the end of the file. The file is unreadable if this is not
+    /// called.
     fn finish(mut self) -> Result<(), ExportError> {
-        self.write_batch()?;
+        if self.pending_rows > 0 {
+            self.write_row_group().map_err(output_error)?;
+        }
         self.writer.close().map(drop).map_err(output_error)
     }
 }
 
 impl<W: Write + Send> TableWriter for ParquetTable<W> {
     fn write_row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError> {
-        for ((values, cell), column) in self.columns.iter_mut().zip(cells).zip(self.schema.fields()) {
-            values.push(*cell, column)?;
+        for (column, cell) in self.columns.iter_mut().zip(cells) {
+            column.push(*cell)?;
         }
         self.pending_rows += 1;
-        if self.pending_rows == BATCH_ROWS { self.write_batch() } else { Ok(()) }
+        let text_bytes = || self.columns.iter().map(Column::text_bytes).sum::<usize>();
+        if self.pending_rows == ROW_GROUP_ROWS || text_bytes() > ROW_GROUP_TEXT_BYTES {
+            self.write_row_group().map_err(output_error)?;
+        }
+        Ok(())
     }
 }
 
-/// Returns true for columns of event numbers and times, which increase from row to row and rarely
-/// repeat.
+/// Returns true if the column with this name has event numbers or times, which increase from row to
+/// row and are stored as differences; false for other columns.
 fn is_increasing(column: &str) -> bool {
     column.ends_with("event") || column.ends_with("_ns")
 }
 
-/// Returns facts about the recording, such as the time that time 0 corresponds to.
+/// Returns key-value pairs about the recording for the Parquet file: time 0 since 1970, source,
+/// writer and allocator settings.
 fn metadata(recording: &Recording) -> Vec<KeyValue> {
     let info = recording.info();
     let pairs = [
@@ -182,7 +265,8 @@ fn metadata(recording: &Recording) -> Vec<KeyValue> {
     pairs.into_iter().map(|(key, value)| KeyValue::new(format!("vramscope.{key}"), value)).collect()
 }
 
-/// Extracts the error of the output.
+/// Converts an error of the Parquet library. An I/O error inside it becomes [`ExportError::Output`]
+/// itself.
 fn output_error(error: ParquetError) -> ExportError {
     match error {
         ParquetError::External(error) => match error.downcast::<std::io::Error>() {
@@ -191,8 +275,4 @@ fn output_error(error: ParquetError) -> ExportError {
         },
         error => ExportError::Output(std::io::Error::other(error)),
     }
-}
-
-fn arrow_error(error: &ArrowError) -> ExportError {
-    ExportError::Unsupported(error.to_string())
 }

@@ -15,7 +15,7 @@ use vramscope_trace::{
 
 use crate::summary::WRITER;
 
-/// What a text is the name of.
+/// What a text of the recording names. Texts of each kind get their own placeholders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum NameKind {
     Function,
@@ -26,6 +26,8 @@ enum NameKind {
 }
 
 impl NameKind {
+    /// Returns the word with which placeholders of this kind begin, such as `function` in
+    /// `function_12`.
     const fn name(self) -> &'static str {
         match self {
             Self::Function => "function",
@@ -37,7 +39,8 @@ impl NameKind {
     }
 }
 
-/// A [`Sink`] that replaces all names by placeholders and passes everything to another sink.
+/// A [`Sink`] that replaces the names of functions, files, scopes, compile contexts and marks by
+/// placeholders and passes everything to another sink.
 ///
 /// Frames, stacks and sites keep their numbers; strings get new ones.
 #[derive(Debug)]
@@ -65,11 +68,13 @@ impl<S: Sink> Redactor<S> {
         }
     }
 
-    /// Returns the sink.
+    /// Returns the inner sink, which has received the redacted recording.
     pub fn into_inner(self) -> S {
         self.sink
     }
 
+    /// Redacts one item of a recording and passes it to the inner sink. The recording's description
+    /// is ignored, because the inner sink was created with it.
     fn pass(&mut self, item: &DecodedItem) {
         match item {
             DecodedItem::Info(_) => {}
@@ -80,7 +85,9 @@ impl<S: Sink> Redactor<S> {
         }
     }
 
-    /// Returns the placeholder for the string `id`, which names a `kind`.
+    /// Returns the number of the placeholder string for the string `id`, and defines the
+    /// placeholder if it is new. `kind` says what the string names. Returns 0, no string, for an
+    /// empty or undefined one.
     fn replace(&mut self, kind: NameKind, id: StringId) -> StringId {
         let text = id.0.checked_sub(1).and_then(|index| self.strings.get(index as usize));
         let Some(text) = text.filter(|text| !text.is_empty()) else { return StringId(0) };
@@ -100,7 +107,8 @@ impl<S: Sink> Redactor<S> {
     }
 }
 
-/// Replaces each part of a scope path by a placeholder.
+/// Replaces each part of a scope path by a placeholder, such as `scope_2/scope_5`. `scope_parts`
+/// holds the placeholder's number for each part that occurred so far.
 fn scope_path(path: &str, scope_parts: &mut HashMap<String, usize>) -> String {
     let mut placeholders = Vec::new();
     for part in path.split('/') {
@@ -115,8 +123,9 @@ fn scope_path(path: &str, scope_parts: &mut HashMap<String, usize>) -> String {
     placeholders.join("/")
 }
 
-/// Redacts the description of a recording. Settings are kept only if they can be parsed, since they
-/// may contain any text. All fields are listed, so that a new one must be considered here.
+/// Returns the description of a recording without names. Settings that cannot be parsed are
+/// dropped, since they may contain any text. All fields are listed, so that a new one must be
+/// considered.
 fn redacted(info: &RecordingInfo) -> RecordingInfo {
     let device = |device: &DeviceInfo| DeviceInfo {
         device: device.device,

@@ -13,25 +13,59 @@
 //! For consistent histories both give the same lifetimes, which a test verifies
 //! (`tests/export_tools/tables.rs`).
 
+use std::collections::HashMap;
+
 use vramscope_trace::{
-    Annotation, Block, DeviceState, Event, EventKind, EventTime, Lifetime, LifetimeChange, LifetimeEnding,
+    Annotation, Block, DeviceId, DeviceState, Event, EventKind, EventTime, Lifetime, LifetimeChange, LifetimeEnding,
     LifetimeTracker, MemoryState, Recording, Replay,
 };
 
 use super::error::{ExportError, Progress};
 use super::walk::for_each_event;
 
-/// A step of the recording. Steps are in the order of events.
+/// A moment of a recording: its event number and its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moment {
+    /// The event number: how many events precede the moment. The first event has number 1.
+    pub(crate) event: u64,
+    /// Nanoseconds since the recording's time 0.
+    pub(crate) time_ns: u64,
+}
+
+impl Moment {
+    /// Returns the moment after an event, of which `event` has the index (from 0) and the time.
+    fn after(event: EventTime) -> Self {
+        Self { event: event.event.saturating_add(1), time_ns: event.time_ns }
+    }
+}
+
+/// An allocation with the moments of its changes, as far as the export has read the recording.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExportedLifetime {
+    /// Device of the block.
+    pub(crate) device: DeviceId,
+    /// The block, as it was allocated.
+    pub(crate) block: Block,
+    /// The first moment at which it is allocated; `None` if it is older than the recording.
+    pub(crate) allocated: Option<Moment>,
+    /// The first known moment at which the program has freed it.
+    pub(crate) freed: Option<Moment>,
+    /// The first known moment at which its block has returned to its pool.
+    pub(crate) completed: Option<Moment>,
+}
+
+/// One step of an export that walks a recording in event order: an allocation begins or ends, an
+/// event happens, or an annotation is reached.
 #[derive(Debug)]
 pub(crate) enum Step<'a> {
     /// An allocation begins.
-    Began(&'a Lifetime),
+    Began(&'a ExportedLifetime),
     /// An allocation ends, or the recording does.
-    Ended(&'a Lifetime, LifetimeEnding),
+    Ended(&'a ExportedLifetime, LifetimeEnding),
     /// An event was applied. Follows the allocations that it began or ended.
     Event {
-        /// Number and time of the event.
-        time: EventTime,
+        /// The moment after the event; its number is the event's number.
+        moment: Moment,
         /// The event.
         event: Event,
         /// The block that the event frees, in its state before.
@@ -43,16 +77,8 @@ pub(crate) enum Step<'a> {
     Annotation(&'a Annotation),
 }
 
-impl<'a> From<LifetimeChange<'a>> for Step<'a> {
-    fn from(change: LifetimeChange<'a>) -> Self {
-        match change {
-            LifetimeChange::Began(lifetime) => Self::Began(lifetime),
-            LifetimeChange::Ended(lifetime, ending) => Self::Ended(lifetime, ending),
-        }
-    }
-}
-
-/// Calls `visit` with every step. Memory is bounded by one state, one chunk and the annotations.
+/// Calls `visit` with every allocation that begins or ends, every event and every annotation, in
+/// the order of events. Memory is bounded by one state, one chunk and the annotations.
 ///
 /// # Errors
 /// If a chunk cannot be read, and any error of `visit`.
@@ -62,47 +88,165 @@ pub(crate) fn for_each_step(
     mut visit: impl FnMut(Step<'_>) -> Result<(), ExportError>,
 ) -> Result<(), ExportError> {
     let mut annotations = Annotations::new(recording);
-    let mut tracker = LifetimeTracker::new(recording.first_event());
+    let mut lifetimes = LifetimeSteps::new(recording);
     let mut pending: Option<PendingEvent> = None;
-    for_each_event(recording, progress, |before: &MemoryState, number, event| {
-        let is_consecutive = pending.is_some_and(|last| last.time.event + 1 == number);
+    for_each_event(recording, progress, |before: &MemoryState, index, event| {
+        let is_consecutive = pending.is_some_and(|last| last.time.event + 1 == index);
         if let Some(last) = pending.take() {
-            report_event(&mut tracker, recording, is_consecutive.then_some(before), last, &mut visit)?;
+            report_event(&mut lifetimes, recording, is_consecutive.then_some(before), last, &mut visit)?;
         }
-        if !is_consecutive {
-            tracker.full_state(before, &mut |change| visit(change.into()))?;
+        if !is_consecutive || recording.has_correction_at(index) {
+            lifetimes.full_state(before, &mut visit)?;
         }
-        annotations.report_before(number, event, &mut visit)?;
-        let time = EventTime { event: number, time_ns: before.time_ns().max(event.time_ns) };
-        let freed_block = freed_block(&tracker, event);
-        tracker.event(time, event, &mut |change| visit(change.into()))?;
+        annotations.report_before(index, event, &mut visit)?;
+        let time = EventTime { event: index, time_ns: before.time_ns().max(event.time_ns) };
+        let freed_block = lifetimes.freed_block(event);
+        lifetimes.event(time, event, &mut visit)?;
         pending = Some(PendingEvent { time, event: *event, freed_block });
         Ok::<(), ExportError>(())
     })?;
     let end = recording.end_state();
     let is_consecutive = pending.is_some_and(|last| last.time.event + 1 == recording.end_event());
     if let Some(last) = pending {
-        report_event(&mut tracker, recording, is_consecutive.then_some(end), last, &mut visit)?;
+        report_event(&mut lifetimes, recording, is_consecutive.then_some(end), last, &mut visit)?;
     }
-    if !is_consecutive {
-        tracker.full_state(end, &mut |change| visit(change.into()))?;
+    if !is_consecutive || recording.has_correction_at(recording.end_event()) {
+        lifetimes.full_state(end, &mut visit)?;
     }
     annotations.report_rest(&mut visit)?;
-    tracker.finish(&mut |change| visit(change.into()))
+    lifetimes.finish(&mut visit)
 }
 
-/// Returns the block that `event` frees, as it was allocated.
-fn freed_block(tracker: &LifetimeTracker, event: &Event) -> Option<Block> {
-    match event.kind {
-        EventKind::FreeRequested { address, .. } | EventKind::FreeCompleted { address, .. } => {
-            tracker.open_at(event.device, address).map(|lifetime| lifetime.block)
+/// Moments of an open allocation that a memory state showed, because no event did.
+#[derive(Clone, Copy, Debug, Default)]
+struct MomentsFromState {
+    allocated: Option<Moment>,
+    freed: Option<Moment>,
+}
+
+/// Follows lifetimes and reports them with moments.
+///
+/// A [`LifetimeTracker`] reports event indexes. For a change that an event made, the number is the
+/// index + 1. For a change that only a full state shows, the number is at most that state's.
+struct LifetimeSteps {
+    tracker: LifetimeTracker,
+    /// Open allocations with changes that only a state showed, by device and address.
+    from_state: HashMap<(DeviceId, u64), MomentsFromState>,
+}
+
+impl LifetimeSteps {
+    fn new(recording: &Recording) -> Self {
+        Self { tracker: LifetimeTracker::new(recording.first_event()), from_state: HashMap::new() }
+    }
+
+    /// Returns the block that a free event frees, as it was allocated; `None` for other events and
+    /// unknown blocks.
+    fn freed_block(&self, event: &Event) -> Option<Block> {
+        match event.kind {
+            EventKind::FreeRequested { address, .. } | EventKind::FreeCompleted { address, .. } => {
+                self.tracker.open_at(event.device, address).map(|lifetime| lifetime.block)
+            }
+            _ => None,
         }
-        _ => None,
+    }
+
+    /// Applies the next event, whose index and time are `time`.
+    fn event(&mut self, time: EventTime, event: &Event, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
+        let Self { tracker, from_state } = self;
+        tracker.event(time, event, &mut |change| report_change(from_state, change, Moment::after(time), visit))
+    }
+
+    /// Adopts a full state, see [`LifetimeTracker::full_state`].
+    fn full_state(&mut self, state: &MemoryState, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
+        let Self { tracker, from_state } = self;
+        let moment = Moment { event: state.event(), time_ns: state.time_ns() };
+        tracker.full_state(state, &mut |change| report_change(from_state, change, moment, visit))?;
+        for (id, device) in state.devices() {
+            for block in device.blocks().filter(|block| block.pending_free) {
+                let freed = tracker.open_at(id, block.address).and_then(|lifetime| lifetime.freed);
+                // Frees by events have smaller indexes than the number of events before the state.
+                if freed.is_some_and(|freed| freed.event == moment.event) {
+                    from_state.entry((id, block.address)).or_default().freed = Some(moment);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adopts the state of a device after an event that contradicted the history, see
+    /// [`LifetimeTracker::verify`].
+    fn verify(
+        &mut self,
+        time: EventTime,
+        device: DeviceId,
+        after: &DeviceState,
+        visit: &mut impl StepVisitor,
+    ) -> Result<(), ExportError> {
+        let Self { tracker, from_state } = self;
+        tracker.verify(time, device, after, &mut |change| report_change(from_state, change, Moment::after(time), visit))
+    }
+
+    /// Reports the allocations that are open at the end of the recording.
+    fn finish(self, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
+        let Self { tracker, mut from_state } = self;
+        tracker.finish(&mut |change| report_change(&mut from_state, change, Moment::default(), visit))
     }
 }
 
-/// The annotations in the order of the events that they precede. Marks among the events are listed
-/// as annotations too, but are reported as events.
+/// Reports the begin or the end of an allocation. `moment` is the first moment after the change;
+/// it is not used for allocations that are open at the end of the recording.
+fn report_change(
+    from_state: &mut HashMap<(DeviceId, u64), MomentsFromState>,
+    change: LifetimeChange<'_>,
+    moment: Moment,
+    visit: &mut impl StepVisitor,
+) -> Result<(), ExportError> {
+    match change {
+        LifetimeChange::Began(lifetime) => {
+            let known = MomentsFromState {
+                allocated: lifetime.allocated.filter(|_| !lifetime.start_observed).map(|time| {
+                    let after = Moment::after(time);
+                    Moment { event: after.event.min(moment.event), ..after }
+                }),
+                freed: lifetime.freed.map(|_| moment),
+            };
+            if known.allocated.is_some() || known.freed.is_some() {
+                from_state.insert((lifetime.device, lifetime.block.address), known);
+            }
+            visit(Step::Began(&exported(lifetime, known)))
+        }
+        LifetimeChange::Ended(lifetime, ending) => {
+            // Most recordings have no allocation in this map.
+            let known = if from_state.is_empty() {
+                MomentsFromState::default()
+            } else {
+                from_state.remove(&(lifetime.device, lifetime.block.address)).unwrap_or_default()
+            };
+            let mut exported = exported(lifetime, known);
+            if lifetime.completed.is_some() {
+                exported.completed = Some(moment);
+                if known.freed.is_none() && lifetime.freed == lifetime.completed {
+                    exported.freed = Some(moment);
+                }
+            }
+            visit(Step::Ended(&exported, ending))
+        }
+    }
+}
+
+/// Returns an allocation with moments: those in `known`, else those after its events.
+fn exported(lifetime: &Lifetime, known: MomentsFromState) -> ExportedLifetime {
+    ExportedLifetime {
+        device: lifetime.device,
+        block: lifetime.block,
+        allocated: known.allocated.or(lifetime.allocated.map(Moment::after)),
+        freed: known.freed.or(lifetime.freed.map(Moment::after)),
+        completed: lifetime.completed.map(Moment::after),
+    }
+}
+
+/// The annotations of a recording, sorted by the event that they precede, and how many were
+/// reported. Marks among the events are listed as annotations too, but are reported as events.
 struct Annotations {
     list: Vec<Annotation>,
     reported: usize,
@@ -115,15 +259,16 @@ impl Annotations {
         Self { list, reported: 0 }
     }
 
-    /// Reports the annotations before event `number`.
-    fn report_before(&mut self, number: u64, event: &Event, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
+    /// Reports the annotations that precede the event with index `index`, without the one that
+    /// repeats `event` if that is a mark.
+    fn report_before(&mut self, index: u64, event: &Event, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
         let mut mark = match event.kind {
             EventKind::Mark { stage, name, .. } => Some((event.device, event.time_ns, stage, name)),
             _ => None,
         };
-        while let Some(next) = self.list.get(self.reported).filter(|next| next.at_event <= number) {
+        while let Some(next) = self.list.get(self.reported).filter(|next| next.at_event <= index) {
             self.reported += 1;
-            if next.at_event == number && mark == Some((next.device, next.time_ns, next.stage, next.name)) {
+            if next.at_event == index && mark == Some((next.device, next.time_ns, next.stage, next.name)) {
                 mark = None;
                 continue;
             }
@@ -132,27 +277,30 @@ impl Annotations {
         Ok(())
     }
 
+    /// Reports the annotations after the last event.
     fn report_rest(&self, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
         self.list[self.reported..].iter().try_for_each(|annotation| visit(Step::Annotation(annotation)))
     }
 }
 
-/// An event whose following state is not known yet.
+/// An event that is not reported yet, because the state after it is not known before the next event
+/// is read.
 #[derive(Clone, Copy, Debug)]
 struct PendingEvent {
+    /// Index (from 0) and time of the event.
     time: EventTime,
     event: Event,
     freed_block: Option<Block>,
 }
 
-/// A callback for steps.
+/// A callback that receives the steps of a recording; its error ends the export.
 trait StepVisitor: FnMut(Step<'_>) -> Result<(), ExportError> {}
 impl<F: FnMut(Step<'_>) -> Result<(), ExportError>> StepVisitor for F {}
 
-/// Reports an event with the state after it: the state before the next event, or a replayed one if
-/// the next event is missing.
+/// Reports an event with its device's state after it. `after` is the memory state before the next
+/// event; `None` if the next event is missing, which replays the state.
 fn report_event(
-    tracker: &mut LifetimeTracker,
+    lifetimes: &mut LifetimeSteps,
     recording: &Recording,
     after: Option<&MemoryState>,
     PendingEvent { time, event, freed_block }: PendingEvent,
@@ -163,7 +311,9 @@ fn report_event(
         Some(after) => after,
         None => replay.seek(recording, time.event + 1)?,
     };
-    let Some(after) = after.device(event.device) else { return Ok(()) };
-    tracker.verify(time, event.device, after, &mut |change| visit(change.into()))?;
-    visit(Step::Event { time, event, freed_block, after })
+    // A full state after the event may lack the device.
+    let absent = DeviceState::default();
+    let after = after.device(event.device).unwrap_or(&absent);
+    lifetimes.verify(time, event.device, after, visit)?;
+    visit(Step::Event { moment: Moment::after(time), event, freed_block, after })
 }

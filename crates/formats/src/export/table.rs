@@ -6,15 +6,15 @@
 use std::collections::HashMap;
 
 use vramscope_trace::{
-    Annotation, AnnotationStage, Counters, DeviceId, Event, EventKind, EventTime, Lifetime, LifetimeEnding, PoolKey,
-    PoolKind, Recording, SiteId, StreamId, site_name,
+    Annotation, AnnotationStage, Counters, DeviceId, Event, EventKind, LifetimeEnding, PoolKey, PoolKind, Recording,
+    SiteId, StreamId, site_name,
 };
 
 use super::error::{ExportError, Progress};
 use super::frames::{frames, stack_text};
-use super::steps::{Step, for_each_step};
+use super::steps::{ExportedLifetime, Moment, Step, for_each_step};
 
-/// The type of a column.
+/// The type of a column of the CSV and Parquet tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ColumnType {
     /// A count, a number of bytes or a time, below 2⁶³.
@@ -27,7 +27,7 @@ pub(crate) enum ColumnType {
     Text,
 }
 
-/// A value of a row.
+/// One value of a row of the CSV and Parquet tables; `None` if it is unknown or does not apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cell<'a> {
     /// A value of a [`ColumnType::Integer`] or [`ColumnType::Handle`] column.
@@ -38,13 +38,13 @@ pub(crate) enum Cell<'a> {
     Text(Option<&'a str>),
 }
 
-/// Writes the rows of a table.
+/// Writes the rows of one table to a file, as CSV or Parquet.
 pub(crate) trait TableWriter {
-    /// Writes the next row, with one cell for each column.
+    /// Writes the next row; `cells` are its values in the order of the table's columns.
     fn write_row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError>;
 }
 
-/// The columns of the site, at the end of both tables.
+/// Name and type of the columns that describe a row's site, which both tables end with.
 const SITE_COLUMNS: [(&str, ColumnType); 9] = [
     ("site_id", ColumnType::Integer),
     ("site", ColumnType::Text),
@@ -57,6 +57,7 @@ const SITE_COLUMNS: [(&str, ColumnType); 9] = [
     ("stack", ColumnType::Text),
 ];
 
+/// Name and type of the columns of the event table, without those of the site.
 const EVENT_COLUMNS: [(&str, ColumnType); 20] = [
     ("event", ColumnType::Integer),
     ("device", ColumnType::Integer),
@@ -80,6 +81,7 @@ const EVENT_COLUMNS: [(&str, ColumnType); 20] = [
     ("requested_bytes", ColumnType::Integer),
 ];
 
+/// Name and type of the columns of the lifetime table, without those of the site.
 const LIFETIME_COLUMNS: [(&str, ColumnType); 15] = [
     ("device", ColumnType::Integer),
     ("address", ColumnType::Address),
@@ -98,17 +100,18 @@ const LIFETIME_COLUMNS: [(&str, ColumnType); 15] = [
     ("ending", ColumnType::Text),
 ];
 
-/// Returns the columns of the table of events.
+/// Returns name and type of all columns of the event table, in order.
 pub(crate) fn event_columns() -> impl Iterator<Item = (&'static str, ColumnType)> {
     EVENT_COLUMNS.into_iter().chain(SITE_COLUMNS)
 }
 
-/// Returns the columns of the table of lifetimes.
+/// Returns name and type of all columns of the lifetime table, in order.
 pub(crate) fn lifetime_columns() -> impl Iterator<Item = (&'static str, ColumnType)> {
     LIFETIME_COLUMNS.into_iter().chain(SITE_COLUMNS)
 }
 
-/// Writes the rows of both tables.
+/// Writes all rows of the event table (events and annotations) and of the lifetime table (one row
+/// an allocation, when it ends).
 ///
 /// # Errors
 /// If a chunk cannot be read, and any error of the tables.
@@ -123,8 +126,8 @@ pub(crate) fn write_tables(
     for_each_step(recording, progress, |step| match step {
         Step::Began(_) => Ok(()),
         Step::Ended(lifetime, ending) => lifetime_row(recording, lifetime, ending, &mut sites, lifetimes),
-        Step::Event { time, event, freed_block, after } => {
-            let mut row = EventRow { event: Some(time.event), ..EventRow::for_event(recording, &event) };
+        Step::Event { moment, event, freed_block, after } => {
+            let mut row = EventRow { event: Some(moment.event), ..EventRow::for_event(recording, &event) };
             if let Some(block) = freed_block {
                 (row.size, row.requested) = (Some(block.size), Some(block.requested));
                 (row.stream, row.pool) = (Some(block.stream), Some(block.pool));
@@ -140,10 +143,12 @@ pub(crate) fn write_tables(
     })
 }
 
+/// Returns a text cell; empty for `None`.
 fn text(text: &Option<String>) -> Cell<'_> {
     Cell::Text(text.as_deref())
 }
 
+/// Returns `small` or `large`, the size class of a pool.
 fn pool_name(pool: PoolKey) -> &'static str {
     match pool.kind {
         PoolKind::Small => "small",
@@ -156,7 +161,7 @@ fn mempool(pool: PoolKey) -> Option<String> {
     (pool.owner != Default::default()).then(|| format!("({}, {})", pool.owner.0, pool.owner.1))
 }
 
-/// A row of the table of events.
+/// One row of the event table; fields are `None` if they do not apply to the kind of event.
 #[derive(Debug)]
 struct EventRow<'a> {
     event: Option<u64>,
@@ -201,7 +206,8 @@ impl<'a> EventRow<'a> {
         }
     }
 
-    /// Creates the row of an event. Kinds have the names of PyTorch's actions, if it has one.
+    /// Creates the row of an event from the event alone, without its number and the state. Its kind
+    /// has the name of PyTorch's action if there is one.
     fn for_event(recording: &'a Recording, event: &Event) -> Self {
         let row = |kind| Self::new(kind, event.device, event.time_ns);
         let at = |kind, address, site| Self { address: Some(address), site: Some(site), ..row(kind) };
@@ -251,6 +257,7 @@ impl<'a> EventRow<'a> {
         }
     }
 
+    /// Writes the row, completed with the columns of its site.
     fn write(&self, sites: &mut SiteColumns<'_>, events: &mut impl TableWriter) -> Result<(), ExportError> {
         let after = |of: fn(Counters) -> u64| Cell::Integer(self.after.map(of));
         let stage = self.stage.map(|stage| match stage {
@@ -285,20 +292,20 @@ impl<'a> EventRow<'a> {
     }
 }
 
-/// Writes a row of the table of lifetimes.
+/// Writes the row of one allocation to the lifetime table; `ending` says how it ended.
 fn lifetime_row(
     recording: &Recording,
-    lifetime: &Lifetime,
+    lifetime: &ExportedLifetime,
     ending: LifetimeEnding,
     sites: &mut SiteColumns<'_>,
     lifetimes: &mut impl TableWriter,
 ) -> Result<(), ExportError> {
     let block = &lifetime.block;
-    let number = |time: Option<EventTime>| Cell::Integer(time.map(|time| time.event));
-    let time_ns = |time: Option<EventTime>| Cell::Integer(time.map(|time| time.time_ns));
+    let number = |moment: Option<Moment>| Cell::Integer(moment.map(|moment| moment.event));
+    let time_ns = |moment: Option<Moment>| Cell::Integer(moment.map(|moment| moment.time_ns));
     // Allocations that are older than the recording or still live are at least this old.
-    let from = lifetime.allocated.map_or(recording.start_ns(), |time| time.time_ns);
-    let to = lifetime.freed.map_or(recording.end_ns(), |time| time.time_ns);
+    let from = lifetime.allocated.map_or(recording.start_ns(), |moment| moment.time_ns);
+    let to = lifetime.freed.map_or(recording.end_ns(), |moment| moment.time_ns);
     let mempool = mempool(block.pool);
     let cells: [Cell<'_>; LIFETIME_COLUMNS.len()] = [
         Cell::Integer(Some(lifetime.device.0.into())),
@@ -320,17 +327,17 @@ fn lifetime_row(
     sites.write_row(lifetimes, &cells, Some(block.site))
 }
 
-/// Maximum size of the cached texts of sites, in bytes.
+/// Size of cached site texts above which the cache is emptied, in bytes.
 const MAX_CACHE_BYTES: usize = 64 << 20;
 
-/// The texts of a site.
+/// The name and the call stack of a site as text, as the tables show them.
 #[derive(Debug)]
 struct SiteText {
     name: String,
     stack: String,
 }
 
-/// The site columns of rows, with a cache of their texts.
+/// Appends the site columns to rows, and caches the texts of sites.
 struct SiteColumns<'a> {
     recording: &'a Recording,
     cache: HashMap<SiteId, SiteText>,
@@ -338,8 +345,8 @@ struct SiteColumns<'a> {
 }
 
 impl SiteColumns<'_> {
-    /// Completes a row with its site and writes it. The columns of the unknown site are empty
-    /// except for its category.
+    /// Appends the columns of `site` to a row and writes the row. Without a site these columns are
+    /// empty.
     fn write_row(
         &mut self,
         table: &mut impl TableWriter,
@@ -377,6 +384,8 @@ impl SiteColumns<'_> {
         table.write_row(row)
     }
 
+    /// Adds the texts of a site to the cache unless it has them. Empties the cache first if it is
+    /// above [`MAX_CACHE_BYTES`].
     fn cache_site(&mut self, id: SiteId) {
         if self.cache.contains_key(&id) {
             return;

@@ -4,10 +4,11 @@ use vramscope_trace::{Event, FormatError, MemoryState, Recording, Replay};
 
 use super::error::Progress;
 
-/// Events between two progress reports.
+/// Number of events between two calls of the caller's progress callback.
 const PROGRESS_EVENTS: u64 = 1 << 16;
 
-/// Calls `visit` with every event in order, with the memory state before it and its number.
+/// Calls `visit` with every event in order: the memory state before the event, the event's index
+/// (from 0), and the event.
 ///
 /// Missing events are skipped: the state behind them is the full state that follows. Memory is
 /// bounded by one state and one chunk.
@@ -22,7 +23,7 @@ const PROGRESS_EVENTS: u64 = 1 << 16;
 /// #     recording.push(&chunk.bytes).unwrap();
 /// # }
 /// let mut events = 0;
-/// let count = |_before: &_, _number, _event: &_| {
+/// let count = |_before: &_, _index, _event: &_| {
 ///     events += 1;
 ///     Ok::<_, vramscope_trace::FormatError>(())
 /// };
@@ -42,19 +43,19 @@ pub fn for_each_event<E: From<FormatError>>(
     // Applies each event itself, because a seek costs a good part of a chunk even over a short
     // distance.
     let mut state = MemoryState::default();
-    let mut number = recording.first_event();
+    let mut index = recording.first_event();
     let mut done = 0;
-    while let Some(next) = recording.next_event(number) {
+    while let Some(next) = recording.next_event(index) {
         let Some(event) = replay.event(recording, next)? else {
-            number = next + 1;
+            index = next + 1;
             continue;
         };
-        if done == 0 || next != number || recording.has_correction_at(next) {
+        if done == 0 || next != index || recording.has_correction_at(next) {
             state = replay.seek(recording, next)?.clone();
         }
         visit(&state, next, &event)?;
         state.apply(&event);
-        number = next + 1;
+        index = next + 1;
         done += 1;
         if done % PROGRESS_EVENTS == 0 {
             progress(done, total);

@@ -8,10 +8,10 @@ use super::log::{Action, Row};
 use super::survey::{Survey, TABLE_ROW_BYTES};
 use crate::limits::{LimitExceeded, MemoryBudget};
 
-/// The pool of all blocks and segments: RMM has no size classes.
+/// The pool of all blocks and segments of an RMM log, which has no size classes.
 const POOL: PoolKey = PoolKey::default_of(PoolKind::Large);
 
-/// Converts lines to events and passes them to a sink.
+/// Converts the lines of an RMM log to events and passes them to a sink.
 pub(super) struct Converter<S> {
     pub(super) sink: S,
     device: DeviceId,
@@ -53,8 +53,8 @@ impl<S: Sink> Converter<S> {
         }
     }
 
-    /// Converts one line to events, those of growing segments first. `time_ns` is the time since
-    /// the log's earliest line.
+    /// Converts one line of the log to events: first those of segments that grow to hold the block,
+    /// then the line's own. `time_ns` is the time since the log's earliest line.
     pub(super) fn convert(&mut self, row: &Row, time_ns: u64) -> Result<(), LimitExceeded> {
         self.rows += 1;
         if row.size == 0 && row.action != Action::AllocateFailed {
@@ -89,7 +89,8 @@ impl<S: Sink> Converter<S> {
         Ok(())
     }
 
-    /// Passes new definitions and then an event of the log's device to the sink.
+    /// Passes an event of the log's device to the sink, after the definitions that are new since
+    /// the last event.
     fn event(&mut self, time_ns: u64, kind: EventKind) {
         for definition in self.interner.take_new() {
             self.sink.define(&definition);
@@ -110,8 +111,8 @@ impl<S: Sink> Converter<S> {
         Ok(site)
     }
 
-    /// Returns the end address of a line's block, exclusive: the size is rounded up to the log's
-    /// alignment.
+    /// Returns the end address of a line's block, exclusive. The block's size is the requested size
+    /// rounded up to the alignment that all addresses of the log share.
     fn block_end(&self, row: &Row) -> u64 {
         let size = row.size.checked_next_multiple_of(self.alignment).unwrap_or(row.size);
         row.address.saturating_add(size)
@@ -146,7 +147,8 @@ impl<S: Sink> Converter<S> {
         Ok(())
     }
 
-    /// Reports that the range from `address` to `end` (exclusive) was added to the segments.
+    /// Passes the event to the sink that maps the range from `address` to `end` (exclusive) as part
+    /// of a segment.
     fn map(&mut self, address: u64, end: u64, time_ns: u64, site: SiteId) {
         let size = end - address;
         let stream = StreamId(0);

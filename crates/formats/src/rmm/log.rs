@@ -2,13 +2,13 @@
 
 use crate::error::ReadError;
 
-/// The columns of a log, in order.
+/// The names of an RMM log's columns, in order, as its first line lists them.
 pub(crate) const COLUMNS: [&str; 6] = ["Thread", "Time", "Action", "Pointer", "Size", "Stream"];
 
-/// The first character of a comment line. RMM writes none; users add them.
+/// The first character of a comment line of an RMM log. RMM writes no comments; users add them.
 pub(crate) const COMMENT: u8 = b'#';
 
-/// What a line reports.
+/// What a line of an RMM log reports: an allocation, a free or a failed allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Allocate,
@@ -17,7 +17,7 @@ pub(super) enum Action {
     AllocateFailed,
 }
 
-/// The time of a line.
+/// The time in a line of an RMM log: a time of day, or a time since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Time {
     /// Nanoseconds since midnight in local time; the log has no dates.
@@ -26,7 +26,7 @@ pub(super) enum Time {
     Unix(u64),
 }
 
-/// The fields of a valid line.
+/// The fields of a valid line of an RMM log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) thread: u64,
@@ -37,7 +37,7 @@ pub(super) struct Row {
     pub(super) stream: u64,
 }
 
-/// A line with its position.
+/// A line of an RMM log with its position in the file. The line may be invalid.
 pub(super) struct Line {
     /// Line number, from 1.
     number: u64,
@@ -48,14 +48,14 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Returns a read error at this line; `problem` says what is wrong with it.
+    /// Returns a read error at this line's position; `problem` says what is wrong with the line.
     pub(super) fn error(&self, problem: impl std::fmt::Display) -> ReadError {
         ReadError::at(self.offset as usize, format!("this is not a line of an RMM log: {problem}"))
             .with_line(self.number as usize, 1)
     }
 }
 
-/// Reads the lines of a log, without its headers.
+/// Reads an RMM log line by line, without the lines that name the columns.
 pub(super) struct LogReader<'a> {
     reader: csv::Reader<&'a [u8]>,
     record: csv::ByteRecord,
@@ -70,8 +70,8 @@ impl<'a> LogReader<'a> {
         Self { reader, record: csv::ByteRecord::new() }
     }
 
-    /// Returns the next line that is not a header, or `None` at the end. A log that was continued
-    /// has a second header.
+    /// Returns the next line that is not a header, or `None` at the end. Headers may occur
+    /// anywhere, because a log that was continued has a second one.
     pub(super) fn next(&mut self) -> Result<Option<Line>, ReadError> {
         loop {
             let at = self.reader.position().clone();
@@ -91,15 +91,16 @@ impl<'a> LogReader<'a> {
     }
 }
 
-/// Returns true for a line that names the columns. A byte order mark may precede it.
+/// Returns true for a line that names the columns: its first field is `Thread`, in any case, and
+/// may follow a byte order mark. False for every other line.
 fn is_header(record: &csv::ByteRecord) -> bool {
     let text = record.get(0).unwrap_or_default();
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     text.eq_ignore_ascii_case(COLUMNS[0].as_bytes())
 }
 
-/// Parses the six fields of a line; fails with what is wrong, for a message. More fields are
-/// ignored.
+/// Parses the six fields of a line and ignores further ones. The error is what is wrong with the
+/// line, as part of a message.
 fn parse_row(record: &csv::ByteRecord) -> Result<Row, &'static str> {
     let field = |column: usize| record.get(column).map(<[u8]>::trim_ascii);
     let (Some(thread), Some(time), Some(action), Some(pointer), Some(size), Some(stream)) =
@@ -131,8 +132,8 @@ fn parse_number(digits: &[u8]) -> Option<u64> {
     if is_number { digits.iter().try_fold(0, add) } else { None }
 }
 
-/// Parses an address or stream handle: hexadecimal after `0x`, `(nil)` for null on Linux, and `0`
-/// for the default stream in some versions. Returns `None` for any other text.
+/// Parses an address or stream handle: hexadecimal after `0x`, otherwise decimal; 0 for `(nil)`,
+/// `nil`, `NULL`, `nullptr` and `default`. Returns `None` for any other text.
 fn parse_pointer(text: &[u8]) -> Option<u64> {
     let digits = match text {
         b"(nil)" | b"nil" | b"NULL" | b"nullptr" | b"default" => return Some(0),
@@ -144,8 +145,8 @@ fn parse_pointer(text: &[u8]) -> Option<u64> {
     if digits.starts_with('+') { None } else { u64::from_str_radix(digits, 16).ok() }
 }
 
-/// Parses `14:21:19.998533` (older versions write a colon before the fraction) or seconds since
-/// 1970 with a fraction.
+/// Parses a time of day such as `14:21:19.998533` (older versions write a colon before the
+/// fraction), or seconds since 1970 with a fraction. Returns `None` for any other text.
 fn parse_time(text: &[u8]) -> Option<Time> {
     /// Nanoseconds of a second.
     const SECOND_NS: u64 = 1_000_000_000;
@@ -171,8 +172,8 @@ fn fraction_ns(digits: &[u8]) -> Option<u64> {
 
 /// Nanoseconds in a day.
 pub(super) const DAY_NS: i64 = 86_400_000_000_000;
-/// How far before the previous line's time a line of the same day may be, in nanoseconds: threads
-/// write with a delay, and clocks are set back an hour in autumn.
+/// How far a time of day may lie before the previous line's, in nanoseconds, without counting as
+/// the next day. Threads write with a delay, and clocks are set back an hour in autumn.
 const BACKWARD_NS: i64 = 7_200_000_000_000;
 
 /// Converts times of day to times that continue to grow after midnight.
@@ -186,8 +187,8 @@ pub(super) struct TimeUnwrapper {
 }
 
 impl TimeUnwrapper {
-    /// Returns the time of the next line, in nanoseconds since 1970 or since midnight of the first
-    /// day.
+    /// Returns the time of the next line in nanoseconds: since 1970 if `time` is, otherwise since
+    /// midnight of the log's first day. Call this for each line in order.
     pub(super) fn unwrap_ns(&mut self, time: Time) -> i64 {
         let ns = match time {
             Time::Unix(ns) => i64::try_from(ns).unwrap_or(i64::MAX),

@@ -38,8 +38,8 @@ use crate::summary::{ImportSummary, WRITER};
 /// Number of valid lines between two calls of the caller's progress function.
 const PROGRESS_LINES: u64 = 1 << 16;
 
-/// Returns the device number from the name of a log file: RMM's Python interface writes
-/// `log.dev1.csv`. Returns device 0 if the name has none.
+/// Returns the device number in the name of an RMM log file: RMM's Python interface writes
+/// `log.dev1.csv`. Returns device 0 if the name has no valid number.
 fn device_of(name: &str) -> DeviceId {
     let number = name.split('.').filter_map(|part| part.strip_prefix("dev")).find_map(|digits| digits.parse().ok());
     DeviceId(number.filter(|&number| number != DeviceId::HOST.0).unwrap_or(0))

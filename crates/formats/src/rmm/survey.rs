@@ -8,11 +8,12 @@ use crate::limits::{LimitExceeded, MemoryBudget};
 
 /// The alignment that RMM guarantees for every pointer, `rmm::CUDA_ALLOCATION_ALIGNMENT`.
 const RMM_ALIGNMENT: u64 = 256;
-/// Estimated bytes of memory for a live block, a segment or a thread, including its share of a hash
-/// table.
+/// Estimated memory for one live block, segment or thread of an RMM log, in bytes, with its share
+/// of a hash table.
 pub(super) const TABLE_ROW_BYTES: usize = 96;
 
-/// Facts about a whole log that its first event already depends on.
+/// Facts about a whole RMM log that must be known before its first line is converted: earliest
+/// time, alignment of addresses, invalid lines, and whether all frees match an allocation.
 #[derive(Debug)]
 pub(super) struct Survey {
     /// Valid lines.
@@ -79,8 +80,8 @@ impl Survey {
         }
     }
 
-    /// Adds a valid line. `live` has the addresses of the blocks that are allocated after it; their
-    /// memory counts towards `budget`.
+    /// Adds a valid line to the facts. `live` holds the addresses of the blocks that are live after
+    /// the lines so far, and is updated; its memory is subtracted from `budget`.
     fn add(
         &mut self,
         row: &Row,

@@ -6,10 +6,8 @@ use vramscope_trace::{AnnotationStage, StringId};
 
 use super::snapshot::AnnotationRow;
 
-/// Sorts annotations by time and drops those that ended before `begin_us`, in Unix microseconds.
-/// Unlike the history, annotations are never overwritten, so many may be older than it. An interval
-/// that is still open at `begin_us` keeps its beginning. Returns the remaining annotations and the
-/// number of dropped ones.
+/// Returns the annotations from `begin_us` on (microseconds since 1970), sorted by time, and how
+/// many older ones were dropped. Keeps the begin of an interval that is still open at `begin_us`.
 pub(crate) fn since(rows: &[AnnotationRow], begin_us: i64) -> (Vec<AnnotationRow>, usize) {
     let mut sorted = rows.to_vec();
     sorted.sort_by_key(|row| row.time_us);

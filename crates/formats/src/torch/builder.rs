@@ -12,7 +12,7 @@ use super::snapshot::{
 };
 use crate::limits::{LimitExceeded, MemoryBudget};
 
-/// Which memory a list of segments or entries describes.
+/// Whether a list of segments describes device memory or pinned host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryKind {
     /// Device memory; the list names the devices.
@@ -43,18 +43,18 @@ impl Default for EntryDraft {
     }
 }
 
-/// Returns true for a frame's file name that means "unknown", as many C++ frames have.
+/// Returns true for a frame's file name that means "unknown", empty or `??`, as many C++ frames
+/// have.
 pub(crate) fn is_unknown_file(file: &str) -> bool {
     file.is_empty() || file == "??"
 }
 
-/// Returns true for an empty text and for `N/A`, which PyTorch writes instead of one.
+/// Returns true for an empty text and for `N/A`, which PyTorch writes instead of an empty text.
 pub(crate) fn is_empty_text(text: &str) -> bool {
     matches!(text, "" | "N/A")
 }
 
-/// Converts a value to a CUDA stream handle; 0, the default stream, if it is missing or not a
-/// number.
+/// Converts a value to a CUDA stream handle; 0, the default stream, if it is not an integer.
 fn stream_handle(value: Scalar<'_>) -> u64 {
     value.as_bits().or(value.as_whole_number()).unwrap_or(0)
 }
@@ -62,10 +62,11 @@ fn stream_handle(value: Scalar<'_>) -> u64 {
 /// Estimated bytes of memory for a string, frame, stack or site: its row, its copy in the interner,
 /// and the interner's hash table.
 const DEFINITION_BYTES: usize = 96;
-/// Estimated bytes of memory for a context: its row and its share of the hash table.
+/// Estimated memory for one [`Context`] of the snapshot, in bytes, with its share of the hash
+/// table.
 const CONTEXT_BYTES: usize = 128;
 
-/// The part of a snapshot that was read so far, and the memory that reading may still use.
+/// A snapshot that is being read: the rows so far, and the memory that reading may still use.
 #[derive(Debug)]
 pub(crate) struct Builder {
     pub(crate) snapshot: Snapshot,
@@ -98,21 +99,23 @@ impl Builder {
         Ok(())
     }
 
-    /// Interns a text: equal texts get the same number in the recording.
+    /// Returns the number of a text in the recording, and adds the text if it is new.
     pub(crate) fn string(&mut self, text: &str) -> Result<StringId, LimitExceeded> {
         let id = self.snapshot.interner.string(text);
         self.take_new_definitions()?;
         Ok(id)
     }
 
-    /// Interns a frame of a call stack; `line` is 0 if unknown.
+    /// Returns the number of a call frame in the recording, and adds the frame if it is new. `line`
+    /// is 0 if unknown.
     pub(crate) fn frame(&mut self, function: StringId, file: StringId, line: u32) -> Result<FrameId, LimitExceeded> {
         let id = self.snapshot.interner.frame(Frame { function, file, line });
         self.take_new_definitions()?;
         Ok(id)
     }
 
-    /// Interns the call stack of `frames`, which begin with the innermost call.
+    /// Returns the number of the call stack with these frames, innermost first, and adds the stack
+    /// if it is new.
     pub(crate) fn stack(&mut self, frames: &[FrameId]) -> Result<StackId, LimitExceeded> {
         let interner = &mut self.snapshot.interner;
         let stack = frames.iter().rev().fold(StackId(0), |caller, &frame| interner.stack(frame, caller));
@@ -120,8 +123,8 @@ impl Builder {
         Ok(stack)
     }
 
-    /// Sets the field of an entry that `key` names; ignores other keys. Fails if the value cannot
-    /// be one of a snapshot. Readers handle [`Key::Frames`] themselves.
+    /// Sets the field of a history entry that `key` names; ignores keys of other things. Fails for
+    /// a value that PyTorch never writes there. Call stacks ([`Key::Frames`]) are read elsewhere.
     #[inline]
     pub(crate) fn entry_field(
         &mut self,
@@ -165,7 +168,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Interns a text; number 0 if it is missing, empty, or one of PyTorch's texts for empty ones.
+    /// Returns the number of a text in the recording; 0 if the value is not a text, empty or `N/A`.
     fn optional_string(&mut self, value: Scalar<'_>) -> Result<StringId, LimitExceeded> {
         match value.as_str() {
             Some(text) if !is_empty_text(text) => self.string(text),
@@ -174,7 +177,7 @@ impl Builder {
     }
 
     /// Sets the user metadata or the compile context of a segment or block; ignores other keys.
-    /// Readers handle [`Key::Frames`] themselves.
+    /// Call stacks ([`Key::Frames`]) are read elsewhere.
     fn origin_field(&mut self, origin: &mut Origin, key: Key, value: Scalar<'_>) -> Result<(), LimitExceeded> {
         match key {
             Key::UserMetadata => origin.scope = self.optional_string(value)?,
@@ -184,9 +187,9 @@ impl Builder {
         Ok(())
     }
 
-    /// Returns the number to use for a value that is not a valid one: a float is rounded down, and
-    /// a value that means nothing is counted as invalid and becomes 0. Fails with `problem` for a
-    /// value that only another kind of file has.
+    /// Returns the number to use for a value that is not a valid count or address: a float is
+    /// rounded down; null, a list or a negative number counts as invalid and becomes 0. Fails with
+    /// `problem` for a text, boolean or pair, which a snapshot never has there.
     #[cold]
     fn invalid_number(&mut self, value: Scalar<'_>, problem: &'static str) -> Result<u64, FieldError> {
         if !value.is_invalid_number() {
@@ -198,15 +201,15 @@ impl Builder {
         }))
     }
 
-    /// Counts a value that was ignored because it is invalid. The `problem` of the first one is
-    /// kept for the user.
+    /// Counts a value that was ignored because it is invalid. The first `problem` is kept for a
+    /// message to the user.
     pub(crate) fn count_invalid(&mut self, problem: &'static str) {
         self.snapshot.invalid_values += 1;
         self.snapshot.first_invalid.get_or_insert(problem);
     }
 
-    /// Returns the index of an equal context in the snapshot's list, and adds the context if it is
-    /// new.
+    /// Returns the index of a context (stream, private pool and texts of an entry) in
+    /// [`Snapshot::contexts`], and adds the context if it is new.
     fn context_number(&mut self, context: Context) -> Result<u32, FieldError> {
         if let Some((last, number)) = self.last_context
             && last == context
@@ -230,14 +233,15 @@ impl Builder {
         Ok(number)
     }
 
-    /// Packs a draft into an entry, interns its context, and counts it if it has no time.
+    /// Packs a draft into an entry, with the index of its context; counts the entry if it has no
+    /// time.
     fn finish_entry(&mut self, draft: &EntryDraft) -> Result<Entry, FieldError> {
         let context = self.context_number(draft.context)?;
         self.snapshot.untimed += u64::from(draft.time_us == NO_TIME);
         Ok(Entry::new(draft.address, draft.size, draft.time_us, draft.stack, draft.action, context))
     }
 
-    /// Adds an entry to the end of the list and returns its index in [`Snapshot::entries`].
+    /// Adds an entry to the end of [`Snapshot::entries`] and returns its index there.
     pub(crate) fn push_entry(&mut self, draft: &EntryDraft) -> Result<u32, FieldError> {
         let entry = self.finish_entry(draft)?;
         let number = u32::try_from(self.snapshot.entries.len())
@@ -248,7 +252,8 @@ impl Builder {
         Ok(number)
     }
 
-    /// Unpacks the entry with index `number` into a draft; `None` if there is no such entry.
+    /// Unpacks the entry at index `number` of [`Snapshot::entries`] into a draft; `None` if the
+    /// index is too high.
     pub(crate) fn draft_of(&self, number: u32) -> Option<EntryDraft> {
         let entry = self.snapshot.entries.get(number as usize)?;
         Some(EntryDraft {
@@ -261,7 +266,8 @@ impl Builder {
         })
     }
 
-    /// Replaces entry `number` by a draft; does nothing if there is no such entry.
+    /// Replaces the entry at index `number` of [`Snapshot::entries`] by a draft; does nothing if
+    /// the index is too high.
     pub(crate) fn replace_entry(&mut self, number: u32, draft: &EntryDraft) -> Result<(), FieldError> {
         let entry = self.finish_entry(draft)?;
         if let Some(old) = self.snapshot.entries.get_mut(number as usize) {
@@ -270,8 +276,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Sets the field of a segment that `key` names; ignores other keys. Fails if the value cannot
-    /// be one of a snapshot. Readers handle its frames and blocks themselves.
+    /// Sets the field of a segment that `key` names; ignores keys of other things. Fails for a
+    /// value that PyTorch never writes there. Call stacks and blocks are read elsewhere.
     pub(crate) fn segment_field(
         &mut self,
         row: &mut SegmentRow,
@@ -312,8 +318,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Sets the field of a block that `key` names; ignores other keys. Fails if the value cannot be
-    /// one of a snapshot. Readers handle its frames themselves.
+    /// Sets the field of a block that `key` names; ignores keys of other things. Fails for a value
+    /// that PyTorch never writes there. Call stacks are read elsewhere.
     pub(crate) fn block_field(&mut self, row: &mut BlockRow, key: Key, value: Scalar<'_>) -> Result<(), FieldError> {
         match key {
             Key::Address => row.address = value.as_bits().or(value.as_whole_number()),
@@ -338,14 +344,14 @@ impl Builder {
         Ok(())
     }
 
-    /// Adds a block of the segment that is being read; [`push_segment`](Self::push_segment) ends
-    /// it.
+    /// Adds a block to the segment that is being read, which [`push_segment`](Self::push_segment)
+    /// completes.
     pub(crate) fn push_block(&mut self, row: BlockRow) -> Result<(), LimitExceeded> {
         self.budget.push(&mut self.snapshot.blocks, row)
     }
 
-    /// Adds a segment with the blocks from index `first_block` to the last. A segment without a
-    /// valid device number is counted as invalid and dropped with its blocks.
+    /// Adds a segment whose blocks are those from index `first_block` of [`Snapshot::blocks`] on. A
+    /// segment without a valid device number is counted as invalid and dropped with its blocks.
     pub(crate) fn push_segment(
         &mut self,
         mut row: SegmentRow,
@@ -370,7 +376,8 @@ impl Builder {
         self.budget.push(&mut self.snapshot.segments, row)
     }
 
-    /// Adds the history of the next device, as ranges of indices in [`Snapshot::entries`].
+    /// Adds the history of the next device, in order of device numbers, as ranges of indices in
+    /// [`Snapshot::entries`].
     pub(crate) fn push_trace(&mut self, ranges: Vec<Range<u32>>) -> Result<(), FieldError> {
         if self.snapshot.traces.len() >= usize::from(INVALID_DEVICE) {
             return Err(FieldError::Invalid("more histories than possible devices"));
@@ -378,8 +385,8 @@ impl Builder {
         Ok(self.budget.push(&mut self.snapshot.traces, ranges)?)
     }
 
-    /// Returns the snapshot, with segments sorted and with missing times and `expandable` flags
-    /// derived.
+    /// Returns the complete snapshot: sorts the segments by device and address, and derives missing
+    /// times and missing `expandable` flags from the history.
     pub(crate) fn finish(mut self) -> Snapshot {
         self.snapshot.segments.sort_by_key(|row| (row.device, row.address));
         if self.snapshot.has_times && self.snapshot.untimed > 0 {
@@ -389,8 +396,8 @@ impl Builder {
         self.snapshot
     }
 
-    /// Gives each entry without a time the time of the entry before it in the device's history, or
-    /// of the first entry with one.
+    /// Gives each entry without a time the time of the entry before it in its device's history;
+    /// entries before the first time get that time.
     fn fill_times(&mut self) {
         let Snapshot { entries, traces, host_trace, .. } = &mut self.snapshot;
         for trace in traces.iter().chain([&*host_trace]) {
@@ -429,8 +436,8 @@ impl Builder {
         }
     }
 
-    /// Sets the field of an annotation that `key` names; ignores other keys. An invalid value
-    /// becomes an empty name, time 0, device 0 or a moment.
+    /// Sets the field of an annotation that `key` names; ignores keys of other things. An invalid
+    /// value becomes an empty name, time 0, device 0, or the stage of an instant.
     pub(crate) fn annotation_field(
         &mut self,
         row: &mut AnnotationRow,
@@ -455,7 +462,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Adds an annotation, in any order of time.
+    /// Adds an annotation to the snapshot; annotations may be added in any order.
     pub(crate) fn push_annotation(&mut self, row: AnnotationRow) -> Result<(), LimitExceeded> {
         self.budget.push(&mut self.snapshot.annotations, row)
     }

@@ -2,14 +2,14 @@
 
 macro_rules! keys {
     ($($variant:ident = $($name:literal)|+,)+) => {
-        /// A dictionary key that the reader uses.
+        /// A dictionary key of a PyTorch snapshot that the import uses; other keys are skipped.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Key {
             $($variant,)+
         }
 
         impl Key {
-            /// Returns the key with this name, or `None` if the reader does not use it.
+            /// Returns the key with this name, or `None` if the import does not use it.
             pub(crate) fn from_name(name: &str) -> Option<Self> {
                 match name {
                     $($($name)|+ => Some(Self::$variant),)+

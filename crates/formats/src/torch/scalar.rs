@@ -6,7 +6,8 @@ use vramscope_trace::MempoolId;
 
 use crate::limits::LimitExceeded;
 
-/// A value of a snapshot that is not a container, the same for pickles and JSON.
+/// A value of a PyTorch snapshot that is not a list or dictionary; pickles and JSON give the same
+/// values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scalar<'a> {
     Null,
@@ -23,8 +24,8 @@ pub(crate) enum Scalar<'a> {
 }
 
 impl<'a> Scalar<'a> {
-    /// Returns a 64-bit pattern such as an address, also one that was written as a negative
-    /// integer, as in some versions; `None` if the value is not an integer.
+    /// Returns a 64-bit pattern such as an address; a negative integer, as some versions write, is
+    /// taken as two's complement. `None` if the value is not an integer.
     pub(super) fn as_bits(self) -> Option<u64> {
         match self {
             Self::Int(number) => Some(number.cast_unsigned()),
@@ -33,7 +34,8 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// Returns a non-negative integer; `None` for any other value, also for a whole float.
+    /// Returns the value if it is a non-negative integer; `None` for any other value, even a float
+    /// such as 2.0.
     pub(crate) fn as_u64(self) -> Option<u64> {
         match self {
             Self::Int(number) => u64::try_from(number).ok(),
@@ -42,8 +44,8 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// Returns a time in microseconds since 1970, as an integer or a float without its fraction;
-    /// `None` for other values.
+    /// Returns a time in microseconds since 1970, from an integer or from a float, whose fraction
+    /// is dropped; `None` for other values.
     pub(super) fn as_time_us(self) -> Option<i64> {
         match self {
             Self::Int(number) => Some(number),
@@ -52,7 +54,7 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// Returns a non-negative float without its fraction; `None` for any other value, also for an
+    /// Returns a non-negative float without its fraction; `None` for any other value, even an
     /// integer. Programs that edit JSON turn integers into floats.
     pub(super) fn rounded_down(self) -> Option<u64> {
         match self {
@@ -61,8 +63,8 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// Returns a non-negative integer, also one that was written as a float without a fraction;
-    /// `None` for other values.
+    /// Returns a non-negative integer, also if it was written as a float such as 2.0; `None` for
+    /// other values.
     pub(super) fn as_whole_number(self) -> Option<u64> {
         match self {
             Self::Float(number) if number.fract() == 0.0 => self.rounded_down(),
@@ -70,14 +72,13 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// Returns true if this value, in place of a number, is only counted and ignored, such as null
-    /// or a negative integer. False for a text, boolean or pair, which mean that the input is not a
-    /// snapshot.
+    /// Returns true if this value, found where a number belongs, is only ignored and counted, such
+    /// as null or a negative integer. False for a text, boolean or pair, which end the import.
     pub(super) fn is_invalid_number(self) -> bool {
         !matches!(self, Self::Text(_) | Self::Bool(_) | Self::Pair(..))
     }
 
-    /// Returns a float or a non-negative integer; `None` for other values.
+    /// Returns the value of a float or a non-negative integer; `None` for other values.
     pub(super) fn as_f64(self) -> Option<f64> {
         match self {
             Self::Float(number) => Some(number),
@@ -93,12 +94,13 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// Returns true for `true` and for positive integers.
+    /// Returns true for `true` and for positive integers; false for every other value.
     pub(super) fn is_true(self) -> bool {
         matches!(self, Self::Bool(true)) || self.as_u64().is_some_and(|number| number != 0)
     }
 
-    /// Returns the id of a private pool, which snapshots write as a pair; `None` for other values.
+    /// Returns the id of a private pool, which is written as a pair of integers; `None` for other
+    /// values.
     pub(super) fn as_pool_id(self) -> Option<MempoolId> {
         match self {
             Self::Pair(first, second) => Some(MempoolId(first, second)),
@@ -107,7 +109,8 @@ impl<'a> Scalar<'a> {
     }
 }
 
-/// Why a value of a snapshot was refused, which ends the import.
+/// Why a value of a snapshot ends the import: memory is short, or the value is one that PyTorch
+/// never writes there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FieldError {
     LimitExceeded,

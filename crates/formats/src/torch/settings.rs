@@ -8,13 +8,14 @@ use vramscope_pool::Settings;
 use super::key::Key;
 use super::scalar::Scalar;
 
-/// Maximum size of a snapshot's allocator settings, in bytes; PyTorch's take about 700.
+/// Maximum size of a snapshot's allocator settings, in bytes; larger settings are ignored and
+/// counted as invalid. PyTorch's take about 700 bytes.
 pub(crate) const MAX_SETTINGS_BYTES: usize = 32 << 10;
-/// Maximum size of the settings as JSON text, in bytes. A character may take six bytes there.
-/// Recordings truncate much longer texts.
+/// Maximum size of the settings as JSON text, in bytes; longer text is dropped, because a recording
+/// would truncate it.
 const MAX_JSON_BYTES: usize = 48 << 10;
-/// Bytes that each value of the settings counts for besides its text, towards
-/// [`MAX_SETTINGS_BYTES`]; at least what writing it takes.
+/// Bytes that each value of the settings counts for in addition to its text, towards
+/// [`MAX_SETTINGS_BYTES`].
 pub(crate) const VALUE_BYTES: usize = 32;
 
 /// The allocator settings that a snapshot contains: the program's text, and the effective values of
@@ -73,7 +74,7 @@ impl RecordedSettings {
         recorded
     }
 
-    /// Sets the field of a known key; ignores other keys. A value of the wrong kind becomes a
+    /// Sets the field of a known setting; ignores other keys. A value of the wrong kind becomes a
     /// default.
     fn set(&mut self, key: Key, value: Scalar<'_>) {
         match key {
@@ -88,8 +89,8 @@ impl RecordedSettings {
         }
     }
 
-    /// Sets the number of rounding divisions (`roundup_power2_divisions`) for sizes from `mib` MiB,
-    /// a power of two, up to the next one. Ignores other sizes.
+    /// Sets the number of rounding divisions (`roundup_power2_divisions`) for requests from `mib`
+    /// MiB, a power of two, to the next power of two. Ignores sizes outside of PyTorch's table.
     fn set_division(&mut self, mib: &str, value: Scalar<'_>) {
         let table = self.divisions.get_or_insert_default();
         let index = mib.parse::<u64>().ok().and_then(u64::checked_ilog2);
@@ -98,8 +99,8 @@ impl RecordedSettings {
         }
     }
 
-    /// Returns the settings in effect: values that the snapshot contains, and the program's text
-    /// for the rest.
+    /// Returns the settings that were in effect: the values that the snapshot lists, and for other
+    /// settings those of the program's text.
     pub(crate) fn effective(&self) -> Settings {
         let text = Settings::parse(&self.text).unwrap_or_default();
         Settings {

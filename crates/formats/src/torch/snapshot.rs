@@ -66,7 +66,7 @@ pub(crate) struct Origin {
     pub(crate) compile_context: StringId,
 }
 
-/// The facts of a history entry that many entries share: stream, private pool and texts. Each
+/// Those facts of a history entry that many entries share: stream, private pool and texts. Each
 /// combination is stored once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Context {
@@ -101,7 +101,8 @@ pub(crate) struct Entry {
 const ACTION_BITS: u32 = 4;
 /// Value of [`Entry::time_us`] for an entry without a time.
 pub(crate) const NO_TIME: i64 = i64::MIN;
-/// Maximum number of contexts in a snapshot: entries refer to them by a number of 28 bits.
+/// Maximum number of [`Context`]s in a snapshot, because entries refer to them by a number of 28
+/// bits. The import fails beyond it.
 pub(crate) const MAX_CONTEXTS: usize = 1 << (u32::BITS - ACTION_BITS);
 
 impl Entry {
@@ -110,7 +111,7 @@ impl Entry {
         Self { address, size, time_us, stack, tag: action as u32 | context << ACTION_BITS }
     }
 
-    /// Returns the action from the low bits of the tag.
+    /// Returns what the entry reports.
     pub(crate) fn action(&self) -> Action {
         let number = self.tag & ((1 << ACTION_BITS) - 1);
         Action::ALL.get(number as usize).copied().unwrap_or(Action::Other)
@@ -121,19 +122,20 @@ impl Entry {
         (self.tag >> ACTION_BITS) as usize
     }
 
-    /// Returns true if the entry's range is valid: at least one byte, and an end that does not
-    /// overflow.
+    /// Returns true if the address range of the entry is valid: not empty, and its end is below
+    /// 2⁶⁴.
     pub(crate) fn is_range(&self) -> bool {
         is_range(self.address, self.size)
     }
 }
 
-/// Returns true if a range has at least one byte and its end does not overflow.
+/// Returns true if the range of `size` bytes at `address` is valid: not empty, and its end is below
+/// 2⁶⁴.
 fn is_range(address: u64, size: u64) -> bool {
     size > 0 && address.checked_add(size).is_some()
 }
 
-/// State of a block at the end of the history.
+/// State of a block at the end of the history: free, allocated or pending free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum BlockState {
     #[default]
@@ -180,12 +182,13 @@ pub(crate) struct SegmentRow {
 }
 
 impl SegmentRow {
-    /// Returns the end address, exclusive.
+    /// Returns the segment's end address, exclusive; 2⁶⁴ − 1 if the end would overflow.
     pub(crate) fn end(&self) -> u64 {
         self.address.saturating_add(self.size)
     }
 
-    /// Returns true if the segment's range is valid.
+    /// Returns true if the address range of the segment is valid: not empty, and its end is below
+    /// 2⁶⁴.
     pub(crate) fn is_range(&self) -> bool {
         is_range(self.address, self.size)
     }
@@ -233,16 +236,16 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns the segments of one device. The snapshot must be complete: segments are then sorted
-    /// by device and address.
+    /// Returns the segments of one device, sorted by address. Valid only after
+    /// [`Builder::finish`](super::builder::Builder::finish) has sorted all segments.
     pub(crate) fn segments_of(&self, device: u16) -> &[SegmentRow] {
         let first = self.segments.partition_point(|row| row.device < device);
         let end = self.segments.partition_point(|row| row.device <= device);
         &self.segments[first..end]
     }
 
-    /// Returns the ranges of indices in `entries` that make up the history of a device; empty if it
-    /// has none.
+    /// Returns the ranges of indices in `entries` that make up the history of a device, in order;
+    /// empty if it has no history.
     pub(crate) fn trace_of(&self, device: u16) -> &[Range<u32>] {
         if DeviceId(device) == DeviceId::HOST {
             return &self.host_trace;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use vramscope_formats::{Limits, import, unpack};
 use vramscope_trace::{
-    AnnotationStage, Block, DeviceId, Encoder, Event, EventKind, Interner, MemoryState, PoolKey, Recording,
+    Annotation, AnnotationStage, Block, DeviceId, Encoder, Event, EventKind, Interner, MemoryState, PoolKey, Recording,
     RecordingInfo, Segment, Sink, Site, SiteId, StackId, StreamId,
 };
 
@@ -63,6 +63,15 @@ impl RecordingBuilder {
         self.event(time_ns, EventKind::Mark { stage, name, address: 0, site: SiteId(0) });
     }
 
+    /// Adds an annotation, which is beside the events, at the current moment.
+    pub(crate) fn annotation(&mut self, time_ns: u64, name: &str) {
+        let name = self.interner.string(name);
+        self.define();
+        let at_event = self.encoder.state().event();
+        let (device, stage) = (DeviceId(0), AnnotationStage::Instant);
+        self.encoder.annotation(&Annotation { device, time_ns, at_event, stage, name });
+    }
+
     fn define(&mut self) {
         for definition in self.interner.take_new() {
             self.encoder.define(&definition);
@@ -74,7 +83,7 @@ impl RecordingBuilder {
     }
 }
 
-/// An event, or a gap followed by a full state.
+/// An event, or a gap followed by a full state; 0 lost events make the state a correction.
 #[derive(Clone, Debug)]
 pub(crate) enum RandomStep {
     Event(Event),
@@ -99,7 +108,7 @@ pub(crate) fn random_steps() -> impl Strategy<Value = Vec<RandomStep>> {
         RandomStep::Event(Event { device: DeviceId(device), time_ns, kind })
     });
     let blocks = prop::collection::vec((1..16u64, 1..4u64), 0..4);
-    let lost = (1..20u64, blocks).prop_map(|(events, blocks)| RandomStep::Lost { events, blocks });
+    let lost = (0..20u64, blocks).prop_map(|(events, blocks)| RandomStep::Lost { events, blocks });
     prop::collection::vec(prop_oneof![30 => event, 1 => lost], 0..200)
 }
 

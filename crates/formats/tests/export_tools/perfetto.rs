@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use proptest::prelude::*;
 use prost::Message;
 use vramscope_formats::export;
-use vramscope_trace::{AnnotationStage, EventKind, Recording, SiteId};
+use vramscope_trace::{AnnotationStage, EventKind, Recording, SiteId, StreamId};
 
 use crate::common::{RecordingBuilder, UNIT, random_steps, recorded};
 
@@ -68,6 +68,8 @@ struct ParsedTrace {
     open: HashMap<u64, usize>,
     deepest: HashMap<u64, usize>,
     slices: usize,
+    /// Track and arguments of each slice.
+    begins: Vec<(u64, Vec<Argument>)>,
     instants: Vec<(u64, Vec<Argument>)>,
 }
 
@@ -100,6 +102,7 @@ fn read(recording: &Recording) -> ParsedTrace {
             BEGIN => {
                 *open += 1;
                 read.slices += 1;
+                read.begins.push((track, arguments));
                 let deepest = read.deepest.entry(track).or_default();
                 *deepest = (*open).max(*deepest);
             }
@@ -194,4 +197,33 @@ fn lanes_of_a_group_share_a_merge_key() {
     assert_eq!(keys("one").len(), 2);
     assert_eq!(keys("one")[0], keys("one")[1]);
     assert_ne!(keys("one")[0], keys("other")[0]);
+}
+
+#[test]
+fn arguments_have_event_numbers_from_1() {
+    let mut builder = RecordingBuilder::new();
+    builder.alloc(1, UNIT, UNIT, SiteId(0));
+    builder.mark(2, AnnotationStage::Begin, "span");
+    builder.mark(3, AnnotationStage::Instant, "mark");
+    builder.mark(4, AnnotationStage::End, "span");
+    builder.event(5, EventKind::OutOfMemory { requested: 7, device_free: 8, stream: StreamId(0), site: SiteId(0) });
+    builder.annotation(5, "annotation after 5 events");
+    builder.event(6, EventKind::Gap { lost: 9 });
+    let read = read(&builder.finish());
+    let number = |(_, arguments): &(u64, Vec<Argument>), at: usize| arguments[at].number;
+    // Arguments of an allocation begin with bytes, requested, address and stream.
+    let slices = |tracks: &[u64], at| {
+        let begins = read.begins.iter().filter(|(track, _)| tracks.contains(track));
+        begins.map(|begin| number(begin, at)).collect::<Vec<_>>()
+    };
+    assert_eq!(slices(&read.lanes(), 4), [Some(1)]);
+    assert_eq!(slices(&read.named("spans"), 0), [Some(2)]);
+    let instants = |name| {
+        let tracks = read.named(name);
+        let instants = read.instants.iter().filter(|(track, _)| tracks.contains(track));
+        instants.map(|instant| number(instant, 0)).collect::<Vec<_>>()
+    };
+    assert_eq!(instants("marks"), [Some(3), Some(5)]);
+    assert_eq!(instants("out of memory"), [Some(5)]);
+    assert_eq!(instants("missing events"), [Some(6)]);
 }

@@ -2,9 +2,9 @@
 
 use prost::Message;
 use vramscope_formats::export;
-use vramscope_trace::Recording;
+use vramscope_trace::{Recording, SiteId};
 
-use crate::common::snapshot;
+use crate::common::{RecordingBuilder, UNIT, snapshot};
 
 #[derive(Clone, PartialEq, Message)]
 struct Event {
@@ -65,6 +65,17 @@ fn scalars_end_at_pytorchs_counters() {
             assert_eq!(*step as u64, recording.end_event(), "{name}: {key}");
         }
     }
+}
+
+#[test]
+fn steps_are_event_numbers() {
+    let mut builder = RecordingBuilder::new();
+    builder.alloc(0, UNIT, UNIT, SiteId(0));
+    builder.alloc(1, 2 * UNIT, UNIT, SiteId(0));
+    let points = points(&builder.finish());
+    let allocated = points.iter().filter(|(tag, _, _)| tag == "cuda_0/allocated_bytes.all.current");
+    let allocated: Vec<_> = allocated.map(|&(_, step, value)| (step, value)).collect();
+    assert_eq!(allocated, [(1, UNIT as f32), (2, 2.0 * UNIT as f32)]);
 }
 
 #[test]

@@ -257,7 +257,7 @@ proptest! {
         let (verification, stats) = check(&actions, &settings, capacity_bytes, has_sites);
         prop_assert_eq!(&verification.divergence, &None);
         prop_assert_eq!(verification.matched, verification.events);
-        prop_assert_eq!(verification.unnamed_pools, 0);
+        prop_assert_eq!(verification.assumed_private_pools, 0);
         let syncs = verification.stats.num_sync_all_streams;
         let mut expected = Stats { num_sync_all_streams: syncs, ..stats };
         // Without sites, or with deferred frees, a call may be taken for another one with the same

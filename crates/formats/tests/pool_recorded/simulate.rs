@@ -33,7 +33,7 @@ fn check_pair(from: &Fixture, to: &Fixture) {
     let simulated = workload(from, from_history.up_to_allocation(count)).simulate(&settings, to.limit_bytes());
     let ratio = simulated.peak_reserved_bytes as f64 / recorded.peak_reserved_bytes as f64;
     println!(
-        "{} as {}: {count} allocations, peak of {} bytes reserved, {} bytes simulated ({:+.2} %)",
+        "{} as {}: {count} allocations, peak of {} bytes reserved, {} bytes simulated ({:+.2}%)",
         from.name,
         to.name,
         recorded.peak_reserved_bytes,

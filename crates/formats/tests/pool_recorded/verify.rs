@@ -60,7 +60,7 @@ fn all_unnamed_private_pools_are_found() {
         [("graphs", 1), ("two_pools_expandable", 1), ("mempool", 2), ("mempool_expandable", 2), ("nested_pools", 2)]
     {
         let file = fixtures::small(name);
-        assert_eq!(verify(&file.histories()[0], &file.settings()).unnamed_pools, pools, "{name}");
+        assert_eq!(verify(&file.histories()[0], &file.settings()).assumed_private_pools, pools, "{name}");
     }
 }
 

@@ -6,7 +6,7 @@ use vramscope_trace::{Definitions, StackId, StringId};
 
 use super::snapshot_writer::{SnapshotWriter, limited_frames};
 
-/// Writes JSON without spaces.
+/// Writes a PyTorch snapshot as JSON without spaces.
 pub(super) struct JsonWriter<W> {
     out: W,
     /// True if the next item or key is the first of its container.
@@ -20,7 +20,8 @@ impl<W: Write> JsonWriter<W> {
         Self { out, is_first: true, after_key: false }
     }
 
-    /// Writes the separator before a value.
+    /// Writes the comma before a value or key, unless it is the first of its container or a key's
+    /// value.
     fn separate(&mut self) -> io::Result<()> {
         if !self.is_first && !self.after_key {
             self.out.write_all(b",")?;
@@ -30,12 +31,14 @@ impl<W: Write> JsonWriter<W> {
         Ok(())
     }
 
+    /// Writes the opening `bracket` of a list or dictionary, after a comma where one is needed.
     fn begin(&mut self, bracket: &[u8]) -> io::Result<()> {
         self.separate()?;
         self.is_first = true;
         self.out.write_all(bracket)
     }
 
+    /// Writes the closing `bracket` of a list or dictionary.
     fn end(&mut self, bracket: &[u8]) -> io::Result<()> {
         self.is_first = false;
         self.out.write_all(bracket)
@@ -114,13 +117,7 @@ impl<W: Write> SnapshotWriter for JsonWriter<W> {
     fn frames(&mut self, definitions: &Definitions, id: StackId) -> io::Result<()> {
         self.begin_list()?;
         for frame in limited_frames(definitions, id) {
-            self.begin_dict()?;
-            self.key("name")?;
-            self.string(definitions, frame.function)?;
-            self.key("filename")?;
-            self.file(definitions, frame.file)?;
-            self.number_field("line", frame.line)?;
-            self.end_dict()?;
+            self.frame(definitions, frame)?;
         }
         self.end_list()
     }

@@ -16,10 +16,12 @@ use std::collections::BTreeMap;
 
 use vramscope_trace::{Block, DeviceState, EventKind, Segment};
 
-/// Free ranges by address, with their end and their last requested size.
+/// Address ranges that do not overlap: from start address to end address (exclusive) and last
+/// requested size, both in bytes.
 type Ranges = BTreeMap<u64, (u64, u64)>;
 
-/// The last requested sizes of one device's free blocks.
+/// The last requested size of each free block of a device: the bytes that the last request served
+/// from this memory asked for. PyTorch's snapshots list it for free blocks.
 #[derive(Debug, Default)]
 pub(super) struct LastRequests {
     free: Ranges,
@@ -27,14 +29,16 @@ pub(super) struct LastRequests {
     unmapped: Ranges,
 }
 
-/// Returns the range that ends at `address`.
+/// Returns the start address and last requested size of the range that ends at `address`; `None` if
+/// no range ends there.
 fn range_ending_at(ranges: &Ranges, address: u64) -> Option<(u64, u64)> {
     let (&start, &(end, number)) = ranges.range(..address).next_back()?;
     (end == address).then_some((start, number))
 }
 
-/// Removes `from..to` from the ranges. Remaining parts of a range keep its number, or get `rest` if
-/// it is set. Returns the number of the last range that was cut.
+/// Removes the addresses `from..to` from the ranges. The remaining parts of a cut range keep its
+/// last requested size, or get `rest` if that is set. Returns the last requested size of the lowest
+/// cut range; 0 if no range was cut.
 fn cut(ranges: &mut Ranges, from: u64, to: u64, rest: Option<u64>) -> u64 {
     let mut last = 0;
     while let Some((&start, &(end, number))) = ranges.range(..to).next_back()
@@ -65,12 +69,13 @@ impl LastRequests {
         requests
     }
 
-    /// Returns the last requested size of the free block at `address`.
+    /// Returns the last requested size in bytes of the free block that begins at `address`; 0 if
+    /// unknown.
     pub(super) fn size_at(&self, address: u64) -> u64 {
         self.free.get(&address).map_or(0, |&(_, number)| number)
     }
 
-    /// Applies an event to a device whose state before it is `before`.
+    /// Updates the sizes for one event. `before` is the device's state before the event.
     pub(super) fn apply(&mut self, kind: &EventKind, before: Option<&DeviceState>) {
         match *kind {
             EventKind::BlockAllocated { address, size, .. } => {
@@ -98,13 +103,16 @@ impl LastRequests {
         }
     }
 
+    /// Adds a block that becomes free. `segment` is the segment that holds it, if known; the block
+    /// only merges with free blocks of that segment.
     fn release(&mut self, block: &Block, segment: Option<&Segment>) {
         // Segments may be adjacent, but blocks of different segments never merge.
         let bounds = segment.map_or(block.address..block.end(), |segment| segment.address..segment.end());
         self.merge(block.address, block.end(), block.requested, (bounds.start, bounds.end));
     }
 
-    /// Adds a free range and merges it with adjacent ones within the bounds.
+    /// Adds the free range `start..end` with the last requested size `number` and merges it with
+    /// adjacent free ranges that lie between the addresses `lowest` and `highest`.
     fn merge(&mut self, mut start: u64, mut end: u64, number: u64, (lowest, highest): (u64, u64)) {
         if let Some((neighbor, _)) = range_ending_at(&self.free, start).filter(|&(neighbor, _)| neighbor >= lowest) {
             self.free.remove(&neighbor);
@@ -117,6 +125,8 @@ impl LastRequests {
         self.free.insert(start, (end, number));
     }
 
+    /// Makes the range `address..end`, which was just mapped to an expandable segment, free.
+    /// `before` is the device's state before mapping.
     fn map(&mut self, address: u64, end: u64, before: Option<&DeviceState>) {
         let number = cut(&mut self.unmapped, address, end, Some(0));
         let expandable = |at: Option<u64>| {
@@ -128,6 +138,8 @@ impl LastRequests {
         self.merge(address, end, number, (lowest, highest));
     }
 
+    /// Removes the range `address..end`, which was just unmapped, from the free ranges and
+    /// remembers its last requested size. `before` is the device's state before unmapping.
     fn unmap(&mut self, address: u64, end: u64, before: Option<&DeviceState>) {
         let number = cut(&mut self.free, address, end, Some(0));
         let segment = before.and_then(|device| device.segment_at(address));

@@ -38,9 +38,10 @@ use self::trace::TraceWriter;
 use super::error::{ExportError, Progress};
 use super::walk::for_each_event;
 
-/// The maximum number of devices that PyTorch supports (`C10_COMPILE_TIME_MAX_GPUS`).
+/// The maximum number of devices that PyTorch supports (`C10_COMPILE_TIME_MAX_GPUS`). The export
+/// fails for a recording with a higher device number.
 const MAX_DEVICES: u16 = 120;
-/// Size of the output buffer.
+/// Size of the buffer in front of the output, in bytes.
 const BUFFER_BYTES: usize = 1 << 16;
 
 /// Writes a recording as a PyTorch snapshot in JSON.
@@ -93,6 +94,8 @@ pub fn memory_viz_pickle(
     write(recording, &mut PickleWriter::new(BufWriter::with_capacity(BUFFER_BYTES, out))?, progress)
 }
 
+/// Writes a recording as a PyTorch snapshot to `out`, which determines whether it becomes JSON or a
+/// pickle.
 fn write(recording: &Recording, out: &mut impl SnapshotWriter, progress: Progress<'_>) -> Result<(), ExportError> {
     let devices = device_count(recording)?;
     let definitions = recording.definitions();
@@ -137,11 +140,12 @@ fn write(recording: &Recording, out: &mut impl SnapshotWriter, progress: Progres
     Ok(())
 }
 
+/// Returns true if at least one event of the recording belongs to the device.
 fn has_events(device: &DeviceState) -> bool {
     device.events() > 0
 }
 
-/// Combines the progress of several walks over the events, one for each device that has any.
+/// Turns several walks over the events, one for each device with events, into one progress report.
 struct CombinedProgress<'a> {
     progress: Progress<'a>,
     started_walks: u64,
@@ -154,7 +158,7 @@ impl<'a> CombinedProgress<'a> {
         Self { progress, started_walks: 0, walks: devices.count() as u64 }
     }
 
-    /// Returns the progress callback for the next walk.
+    /// Returns the progress callback for the next walk; it reports the walks before as done.
     fn next(&mut self) -> impl FnMut(u64, u64) {
         let (before, all) = (self.started_walks, self.walks);
         self.started_walks += 1;
@@ -162,8 +166,8 @@ impl<'a> CombinedProgress<'a> {
     }
 }
 
-/// Returns the number of devices in the snapshot: up to the last one in the recording, without the
-/// host.
+/// Returns the number of device lists in the snapshot: the highest device number of the recording,
+/// without the host, plus 1. Fails from [`MAX_DEVICES`] on.
 fn device_count(recording: &Recording) -> Result<u16, ExportError> {
     let declared = recording.info().devices.iter().map(|info| info.device);
     let last =
@@ -176,8 +180,9 @@ fn device_count(recording: &Recording) -> Result<u16, ExportError> {
     Ok(last + 1)
 }
 
-/// Returns true if the history lost its beginning and nothing else in the snapshot would show it:
-/// events are missing, although no memory was in use before the first event.
+/// Returns true if the snapshot has to be marked as overflowed: events are missing, although no
+/// memory was in use before the first event. False if no events are missing, or if older blocks
+/// already show it.
 fn has_overflowed(recording: &Recording) -> Result<bool, FormatError> {
     let mut replay = Replay::new();
     let begin = replay.seek(recording, recording.first_event())?;
@@ -186,8 +191,8 @@ fn has_overflowed(recording: &Recording) -> Result<bool, FormatError> {
     Ok(recording.lost_events() > 0 || recording.info().devices.iter().any(overflowed))
 }
 
-/// Writes the entries of one device. Returns the last requested sizes of its free blocks at the
-/// end.
+/// Writes the list of history entries of one device. Returns the last requested sizes of the blocks
+/// that are free at the end of the recording.
 fn write_trace(
     recording: &Recording,
     trace_writer: &TraceWriter<'_>,
@@ -219,8 +224,8 @@ fn write_trace(
     Ok(requests)
 }
 
-/// Returns for each annotation whether it is a mark among the events that has an entry. Events are
-/// looked up in their own order: in order of time, lookups could alternate between chunks.
+/// Returns for each annotation, in the order of `recording.annotations()`, true if it is a mark
+/// that is written as a history entry, false if it must be written as an annotation.
 fn are_entries(recording: &Recording) -> Result<Vec<bool>, FormatError> {
     let annotations = recording.annotations();
     let mut in_order: Vec<usize> = (0..annotations.len()).collect();
@@ -240,7 +245,7 @@ fn are_entries(recording: &Recording) -> Result<Vec<bool>, FormatError> {
     Ok(are_entries)
 }
 
-/// Writes the annotations, and the marks among the events that have no entry.
+/// Writes the list `external_annotations`: all annotations that are not already history entries.
 fn write_annotations(
     recording: &Recording,
     trace_writer: &TraceWriter<'_>,

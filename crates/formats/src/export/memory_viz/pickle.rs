@@ -11,37 +11,19 @@ use std::io::{self, Write};
 use vramscope_trace::{Definitions, Frame, StackId, StringId};
 
 use super::snapshot_writer::{SnapshotWriter, limited_frames};
+use crate::torch::pickle::opcode::{
+    APPENDS, BINFLOAT, BINGET, BININT, BININT1, BININT2, BINPUT, BINUNICODE, EMPTY_DICT, EMPTY_LIST, LONG_BINGET,
+    LONG_BINPUT, LONG1, MARK, NEWFALSE, NEWTRUE, NONE, PROTO, SETITEMS, STOP, TUPLE2,
+};
 
-// Opcodes of the pickle machine, named as in Python's `pickletools`.
-const PROTO: u8 = 0x80;
-const STOP: u8 = b'.';
-const MARK: u8 = b'(';
-const EMPTY_DICT: u8 = b'}';
-const SETITEMS: u8 = b'u';
-const EMPTY_LIST: u8 = b']';
-const APPENDS: u8 = b'e';
-const BININT1: u8 = b'K';
-const BININT2: u8 = b'M';
-const BININT: u8 = b'J';
-const LONG1: u8 = 0x8a;
-const BINFLOAT: u8 = b'G';
-const NONE: u8 = b'N';
-const NEWTRUE: u8 = 0x88;
-const NEWFALSE: u8 = 0x89;
-const BINUNICODE: u8 = b'X';
-const TUPLE2: u8 = 0x86;
-const BINGET: u8 = b'h';
-const LONG_BINGET: u8 = b'j';
-const BINPUT: u8 = b'q';
-const LONG_BINPUT: u8 = b'r';
-
-/// Items appended to a list at once, as Python does: readers keep them on their stack until then.
+/// Number of items appended to a list at once, as Python does: a reader keeps items on its stack
+/// until they are appended.
 const ITEMS_PER_APPEND: u32 = 1000;
-/// Memo slots reserved for the format's own strings, which are used most: references to slots below
-/// 256 take two bytes instead of five.
+/// Number of memo slots reserved for the strings of the snapshot format, which are used most: a
+/// reference to a slot below 256 takes two bytes instead of five.
 const RESERVED_SLOTS: u32 = 128;
 
-/// A container that is not complete.
+/// A list or dictionary that was begun and has not ended yet.
 #[derive(Clone, Copy)]
 enum Open {
     Dict,
@@ -49,7 +31,8 @@ enum Open {
     List(u32),
 }
 
-/// The memo slots of the values written so far.
+/// The memo slots of the values written so far. A value with a slot is written once and then
+/// referred to by the slot's number.
 struct Memo {
     constants: HashMap<&'static str, u32>,
     strings: HashMap<StringId, u32>,
@@ -60,7 +43,7 @@ struct Memo {
     next: u32,
 }
 
-/// Writes a pickle of protocol 2.
+/// Writes a PyTorch snapshot as a pickle of protocol 2.
 pub(super) struct PickleWriter<W> {
     out: W,
     open: Vec<Open>,
@@ -81,7 +64,8 @@ impl<W: Write> PickleWriter<W> {
         Ok(Self { out, open: Vec::new(), memo })
     }
 
-    /// Prepares the open list for another item. Must be called before each value.
+    /// Writes the opcodes that a list needs before its next item; nothing inside a dictionary. Must
+    /// be called before each value.
     fn before_value(&mut self) -> io::Result<()> {
         if let Some(Open::List(items)) = self.open.last_mut() {
             if *items == ITEMS_PER_APPEND {
@@ -96,6 +80,7 @@ impl<W: Write> PickleWriter<W> {
         Ok(())
     }
 
+    /// Writes a reference to the value in memo slot `slot`.
     fn get(&mut self, slot: u32) -> io::Result<()> {
         match u8::try_from(slot) {
             Ok(slot) => self.out.write_all(&[BINGET, slot]),
@@ -106,6 +91,7 @@ impl<W: Write> PickleWriter<W> {
         }
     }
 
+    /// Stores the value that was just written in memo slot `slot`.
     fn put(&mut self, slot: u32) -> io::Result<()> {
         match u8::try_from(slot) {
             Ok(slot) => self.out.write_all(&[BINPUT, slot]),
@@ -116,8 +102,8 @@ impl<W: Write> PickleWriter<W> {
         }
     }
 
-    /// Writes a reference to `key` if it was written before. Otherwise writes it with `write` and
-    /// adds it to the memo.
+    /// Writes a memo reference if `key` was written before. Otherwise writes the value by calling
+    /// `write` and adds it to the memo. `known` selects the memo's table for keys of this type.
     fn write_once<K: Hash + Eq + Copy>(
         &mut self,
         key: K,
@@ -136,6 +122,7 @@ impl<W: Write> PickleWriter<W> {
         self.put(slot)
     }
 
+    /// Writes a string without a memo slot. Fails from 4 GiB on.
     fn write_text(&mut self, text: &str) -> io::Result<()> {
         let too_long = |_| io::Error::new(io::ErrorKind::InvalidInput, "a string of more than 4 GiB cannot be pickled");
         let len = u32::try_from(text.len()).map_err(too_long)?;
@@ -144,6 +131,8 @@ impl<W: Write> PickleWriter<W> {
         self.out.write_all(text.as_bytes())
     }
 
+    /// Writes a string of the snapshot format; from the second time on only a memo reference. The
+    /// strings after the first [`RESERVED_SLOTS`] are written in full each time.
     fn write_constant(&mut self, text: &'static str) -> io::Result<()> {
         if let Some(&slot) = self.memo.constants.get(text) {
             return self.get(slot);
@@ -157,6 +146,7 @@ impl<W: Write> PickleWriter<W> {
         self.put(slot)
     }
 
+    /// Writes an integer with the shortest opcode that can hold it.
     fn write_integer(&mut self, value: i128) -> io::Result<()> {
         if let Ok(byte) = u8::try_from(value) {
             return self.out.write_all(&[BININT1, byte]);
@@ -175,16 +165,6 @@ impl<W: Write> PickleWriter<W> {
         let len = (1..bytes.len()).find(is_spare).unwrap_or(bytes.len());
         self.out.write_all(&[LONG1, len as u8])?;
         self.out.write_all(&bytes[..len])
-    }
-
-    fn write_frame(&mut self, definitions: &Definitions, frame: Frame) -> io::Result<()> {
-        self.begin_dict()?;
-        self.key("name")?;
-        self.string(definitions, frame.function)?;
-        self.key("filename")?;
-        self.file(definitions, frame.file)?;
-        self.number_field("line", frame.line)?;
-        self.end_dict()
     }
 }
 
@@ -282,7 +262,7 @@ impl<W: Write> SnapshotWriter for PickleWriter<W> {
                 for frame in limited_frames(definitions, id) {
                     this.before_value()?;
                     this.open.push(Open::Dict);
-                    this.write_once(frame, |memo| &mut memo.frames, |this| this.write_frame(definitions, frame))?;
+                    this.write_once(frame, |memo| &mut memo.frames, |this| this.frame(definitions, frame))?;
                     this.open.pop();
                 }
                 this.end_list()

@@ -8,7 +8,8 @@ use super::last_requests::LastRequests;
 use super::snapshot_writer::SnapshotWriter;
 use super::trace::stream_number;
 
-/// Totals of the live blocks of a segment, in bytes.
+/// Sums over a segment's live blocks (allocated or pending free), in bytes: allocated, active and
+/// requested.
 #[derive(Default)]
 struct BlockTotals {
     allocated: u64,
@@ -30,7 +31,8 @@ impl BlockTotals {
     }
 }
 
-/// Writes the segments of one device, sorted by address.
+/// Writes the segments of one device at the end of the recording, sorted by address, each with its
+/// blocks.
 pub(super) fn write(
     out: &mut impl SnapshotWriter,
     definitions: &Definitions,
@@ -69,6 +71,7 @@ pub(super) fn write(
     Ok(())
 }
 
+/// Writes one block of a segment; `extent` is a live block or the free range between two of them.
 fn write_block(
     out: &mut impl SnapshotWriter,
     definitions: &Definitions,

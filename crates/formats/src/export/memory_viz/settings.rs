@@ -8,15 +8,16 @@ use vramscope_trace::RecordingInfo;
 
 use super::snapshot_writer::SnapshotWriter;
 
-/// The setting that reports missing entries.
+/// The key in `allocator_settings` that is true if the history lost entries.
 const OVERFLOWED: &str = "trace_alloc_overflowed";
-/// PyTorch's names of the powers of two, in MiB, for which rounding is configured.
+/// PyTorch's keys for `roundup_power2_divisions`: sizes in MiB, powers of two, for each of which a
+/// number of divisions is configured.
 const DIVISION_NAMES: [&str; 16] =
     ["1", "2", "4", "8", "16", "32", "64", "128", "256", "512", "1024", "2048", "4096", "8192", "16384", "32768"];
 
-/// Writes the settings of the imported snapshot, or else those of the recording. Settings that
-/// cannot be parsed are written as text only. `overflowed` means that the history lost its
-/// beginning and nothing else shows it.
+/// Writes `allocator_settings`: those of the imported snapshot if the recording came from one, else
+/// the recording's own, which are written only as text if they cannot be parsed. If `overflowed` is
+/// true, the settings report missing entries.
 pub(super) fn write(out: &mut impl SnapshotWriter, info: &RecordingInfo, overflowed: bool) -> io::Result<()> {
     out.begin_dict()?;
     match serde_json::from_str(&info.source_settings) {
@@ -35,6 +36,8 @@ pub(super) fn write(out: &mut impl SnapshotWriter, info: &RecordingInfo, overflo
     out.end_dict()
 }
 
+/// Writes the settings text `alloc_conf` and, if it can be parsed, the values of the settings that
+/// PyTorch lists.
 fn write_conf(out: &mut impl SnapshotWriter, alloc_conf: &str) -> io::Result<()> {
     out.key("PYTORCH_CUDA_ALLOC_CONF")?;
     out.text(alloc_conf)?;
@@ -54,7 +57,7 @@ fn write_conf(out: &mut impl SnapshotWriter, alloc_conf: &str) -> io::Result<()>
     out.end_dict()
 }
 
-/// Writes any JSON value. serde_json limits its depth to 128 levels.
+/// Writes any JSON value. Recursion is bounded, because serde_json parses at most 128 levels.
 fn write_value(out: &mut impl SnapshotWriter, value: &Value) -> io::Result<()> {
     match value {
         Value::Null => out.null(),

@@ -12,10 +12,10 @@ use vramscope_trace::{
 
 use super::snapshot_writer::SnapshotWriter;
 
-/// The mark that PyTorch records when a snapshot is taken.
+/// The name of the mark, and of the history entry, that PyTorch records when a snapshot is taken.
 const SNAPSHOT_MARK: &str = "snapshot";
 
-/// Writes the entries of all devices.
+/// Converts events to entries of PyTorch's history and writes them; one writer serves all devices.
 pub(super) struct TraceWriter<'a> {
     pub(super) definitions: &'a Definitions,
     /// Time 0 in microseconds since 1970, or 0 if unknown.
@@ -24,7 +24,7 @@ pub(super) struct TraceWriter<'a> {
     pub(super) has_categories: bool,
 }
 
-/// An entry of a history.
+/// One entry of PyTorch's history before it is written.
 #[derive(Default)]
 struct TraceEntry {
     action: &'static str,
@@ -39,12 +39,17 @@ struct TraceEntry {
 }
 
 impl TraceEntry {
+    /// Creates the entry for a free of the block at `address`. Its requested size, stream and pool
+    /// come from `before`, the device's state before the event; they are 0 if the block is unknown.
     fn of_block(action: &'static str, address: u64, site: SiteId, before: Option<&DeviceState>) -> Self {
         let block = before.and_then(|device| device.block_at(address)).filter(|block| block.address == address);
         let (size, stream) = block.map_or_else(Default::default, |block| (block.requested, block.stream));
         Self { action, address, size, stream, mempool: block.map(|block| block.pool.owner), site, note: None }
     }
 
+    /// Creates the entry for freeing or unmapping `size` bytes of a segment at `address`. Stream
+    /// and pool come from `before`, the device's state before the event; they are 0 if the segment
+    /// is unknown.
     fn of_segment(action: &'static str, address: u64, size: u64, site: SiteId, before: Option<&DeviceState>) -> Self {
         let segment = before.and_then(|device| device.segment_at(address));
         let stream = segment.map_or_else(Default::default, |segment| segment.stream);
@@ -52,14 +57,15 @@ impl TraceEntry {
     }
 }
 
-/// Returns a stream as PyTorch writes it, as a signed number.
+/// Returns a stream handle as the signed number that PyTorch writes.
 pub(super) fn stream_number(stream: StreamId) -> i64 {
     stream.0.cast_signed()
 }
 
 impl TraceWriter<'_> {
-    /// Returns the entry for an event, given the state of the device before it; `None` if the
-    /// history has no entry for it.
+    /// Returns the history entry for an event; `before` is the state of its device before it.
+    /// `None` for begin and end marks, memory samples and gaps, which PyTorch's history does not
+    /// have.
     fn entry(&self, kind: &EventKind, before: Option<&DeviceState>) -> Option<TraceEntry> {
         let note = None;
         let entry = |action, address, size, stream, pool: PoolKey, site| TraceEntry {
@@ -97,8 +103,8 @@ impl TraceWriter<'_> {
         })
     }
 
-    /// Returns the entry for a mark: a snapshot, or, since PyTorch 2.13, a note about the block at
-    /// an address.
+    /// Returns the history entry for a mark: `snapshot` if that is its name, otherwise a note
+    /// (`annotate`, since PyTorch 2.13) about the block at `address`.
     fn mark(&self, name: StringId, address: u64, site: SiteId) -> TraceEntry {
         if self.definitions.string(name) == SNAPSHOT_MARK {
             TraceEntry { action: SNAPSHOT_MARK, address, site, ..TraceEntry::default() }
@@ -107,12 +113,14 @@ impl TraceWriter<'_> {
         }
     }
 
-    /// Returns the time of an event in microseconds, since 1970 if the recording has that.
+    /// Converts an event's time to microseconds since 1970, or since the recording's time 0 if its
+    /// date is unknown.
     pub(super) fn time_us(&self, time_ns: u64) -> u64 {
         self.epoch_us.saturating_add(time_ns / 1000)
     }
 
-    /// Writes the entry for an event, if it has one.
+    /// Writes the history entry for an event; writes nothing for kinds of events that PyTorch's
+    /// history does not have. `before` is the state of the event's device before it.
     pub(super) fn write(
         &self,
         out: &mut impl SnapshotWriter,

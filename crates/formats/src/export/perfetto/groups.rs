@@ -13,37 +13,46 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
-use vramscope_trace::{DeviceId, EventKind, EventTime, Lifetime, Recording, SiteId};
+use vramscope_trace::{DeviceId, EventKind, Recording, SiteId};
 
 use super::proto::{INSTANT, MERGE_BY_KEY, SLICE_BEGIN, TrackDescriptor};
 use super::texts::{Argument, Text};
 use super::writer::{TraceWriter, get_or_create, rank};
 use crate::export::error::ExportError;
+use crate::export::steps::{ExportedLifetime, Moment};
 use crate::export::walk::for_each_event;
 
-/// Maximum number of sites of a device with their own group: those that allocated the most bytes.
+/// Maximum number of sites of a device whose allocations get a row of their own in the trace: those
+/// that allocated the most bytes. Allocations of the remaining sites share the row "other sites".
 const MAX_GROUPS: usize = 1000;
-/// Maximum number of concurrent allocations of a group.
+/// Maximum number of allocations of one site (likewise of one row for several sites) that are drawn
+/// at a time. An allocation that begins while that many are live is left out of the trace and only
+/// counted.
 const MAX_GROUP_LANES: u32 = 512;
-/// Maximum number of concurrent allocations of a device.
+/// Maximum number of tracks for the allocations of a device, over all sites. An allocation that
+/// would need another track is left out of the trace and only counted.
 const MAX_DEVICE_LANES: u32 = 16 << 10;
 
-/// The sites of a device that have their own group; `None` for all.
+/// The sites of one device whose allocations get a row of their own; `None` if all sites do.
 pub(super) type GroupedSites = Option<Arc<HashSet<SiteId>>>;
 
-/// The sites with their own group, by device.
+/// The sites whose allocations get a row of their own, by device. `devices` is `None` if all sites
+/// do.
 pub(super) struct LargestSites {
     devices: Option<HashMap<DeviceId, Arc<HashSet<SiteId>>>>,
 }
 
 impl LargestSites {
+    /// Returns the sites of a device whose allocations get a row of their own; `None` if all sites
+    /// do.
     pub(super) fn of_device(&self, device: DeviceId) -> GroupedSites {
         self.devices.as_ref().map(|devices| devices.get(&device).cloned().unwrap_or_default())
     }
 }
 
-/// Finds the sites that allocated the most bytes, if there are too many. Streams the events,
-/// because the lifetime index would take 23 bytes an allocation for one sum a site.
+/// Finds for each device the [`MAX_GROUPS`] sites that allocated the most bytes; skips the search
+/// if the recording has no more sites than that. Streams the events, because a lifetime index would
+/// take 23 bytes an allocation.
 pub(super) fn find_largest_sites(recording: &Recording) -> Result<LargestSites, ExportError> {
     if recording.definitions().site_count() <= MAX_GROUPS {
         return Ok(LargestSites { devices: None });
@@ -64,7 +73,8 @@ pub(super) fn find_largest_sites(recording: &Recording) -> Result<LargestSites, 
     Ok(LargestSites { devices: Some(sums.into_iter().map(|(device, sums)| (device, most(sums))).collect()) })
 }
 
-/// What the allocations of a group have in common.
+/// What the allocations in one row of the trace have in common: the site, or, if that is unknown,
+/// the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum GroupKey {
     Site(SiteId),
@@ -74,6 +84,8 @@ enum GroupKey {
     Others,
 }
 
+/// One row of the trace: the tracks (lanes) with the allocations of one site, which Perfetto draws
+/// as one. Each lane holds one allocation at a time.
 #[derive(Debug)]
 struct Group {
     /// Its number, by which the page merges its lanes.
@@ -83,7 +95,8 @@ struct Group {
     free: BinaryHeap<Reverse<(u32, u64)>>,
 }
 
-/// The position of a live allocation's slice.
+/// The track on which a live allocation is drawn, and the group to which the lane returns when the
+/// allocation ends.
 #[derive(Clone, Copy, Debug)]
 struct Slice {
     group: GroupKey,
@@ -91,9 +104,10 @@ struct Slice {
     track: u64,
 }
 
-/// The groups of one device.
+/// Writes the allocations of one device to a Perfetto trace, each as a slice from its allocation to
+/// its free, grouped by site.
 #[derive(Debug)]
-pub(super) struct Groups {
+pub(super) struct AllocationSlices {
     process: u64,
     parent: u64,
     largest: GroupedSites,
@@ -104,7 +118,8 @@ pub(super) struct Groups {
     omitted: Omitted,
 }
 
-/// Allocations without a slice.
+/// Allocations that are left out of the trace because of the limits: how many, their bytes, and the
+/// bytes that are live at the moment.
 #[derive(Debug, Default)]
 struct Omitted {
     track: Option<u64>,
@@ -113,7 +128,7 @@ struct Omitted {
     live_bytes: u64,
 }
 
-impl Groups {
+impl AllocationSlices {
     pub(super) fn new(process: u64, parent: u64, largest: GroupedSites) -> Self {
         Self {
             process,
@@ -126,7 +141,8 @@ impl Groups {
         }
     }
 
-    fn key(&self, trace: &TraceWriter<'_>, lifetime: &Lifetime) -> GroupKey {
+    /// Returns the group in which an allocation is drawn.
+    fn key(&self, trace: &TraceWriter<'_>, lifetime: &ExportedLifetime) -> GroupKey {
         let site = lifetime.block.site;
         if !trace.texts.is_known(site) {
             GroupKey::Unknown(lifetime.block.size.max(1).ilog2())
@@ -137,8 +153,8 @@ impl Groups {
         }
     }
 
-    /// Returns a free lane of a group and its track; creates one if necessary. `None` if there are
-    /// too many.
+    /// Returns a free lane of a group and that lane's track; creates the lane if all are in use.
+    /// `None` if a limit on lanes is reached.
     fn take_lane(&mut self, trace: &mut TraceWriter<'_>, key: GroupKey) -> Result<Option<(u32, u64)>, ExportError> {
         let number = self.groups.len() as u64 + 1;
         let group = self.groups.entry(key).or_insert_with(|| Group { number, lanes: 0, free: BinaryHeap::new() });
@@ -165,10 +181,16 @@ impl Groups {
         Ok(Some((group.lanes - 1, track)))
     }
 
-    pub(super) fn begin_slice(&mut self, trace: &mut TraceWriter<'_>, lifetime: &Lifetime) -> Result<(), ExportError> {
+    /// Writes the begin of an allocation, or counts the allocation as left out if no lane is
+    /// available.
+    pub(super) fn begin_slice(
+        &mut self,
+        trace: &mut TraceWriter<'_>,
+        lifetime: &ExportedLifetime,
+    ) -> Result<(), ExportError> {
         let block = &lifetime.block;
         let group = self.key(trace, lifetime);
-        let time_ns = lifetime.allocated.map_or(block.since_ns, |time| time.time_ns);
+        let time_ns = lifetime.allocated.map_or(block.since_ns, |moment| moment.time_ns);
         let Some((lane, track)) = self.take_lane(trace, group)? else {
             self.omitted.allocations += 1;
             self.omitted.bytes = self.omitted.bytes.saturating_add(block.size);
@@ -185,13 +207,19 @@ impl Groups {
             ("stream", Argument::Pointer(block.stream.0)),
         ];
         // Allocations that are older than the recording have no event.
-        arguments.extend(lifetime.allocated.map(|time| ("event", Argument::Number(time.event))));
+        arguments.extend(lifetime.allocated.map(|moment| ("event", Argument::Number(moment.event))));
         arguments.extend(trace.texts.site_arguments(block.site));
         self.slices.insert(block.address, Slice { group, lane, track });
         trace.write_named(SLICE_BEGIN, (track, time_ns), name, &arguments)
     }
 
-    pub(super) fn end_slice(&mut self, trace: &mut TraceWriter<'_>, lifetime: &Lifetime) -> Result<(), ExportError> {
+    /// Writes the end of an allocation and makes its lane free; nothing if the allocation is live
+    /// at the end of the recording.
+    pub(super) fn end_slice(
+        &mut self,
+        trace: &mut TraceWriter<'_>,
+        lifetime: &ExportedLifetime,
+    ) -> Result<(), ExportError> {
         let block = &lifetime.block;
         // An allocation that does not end is live when the recording ends, and its slice stays
         // open.
@@ -209,6 +237,8 @@ impl Groups {
         trace.write_slice_end(track, completed.time_ns)
     }
 
+    /// Writes a new value of the counter "active bytes without a slice": the live bytes of left-out
+    /// allocations.
     fn write_omitted_bytes(
         &mut self,
         trace: &mut TraceWriter<'_>,
@@ -223,8 +253,9 @@ impl Groups {
         trace.write_counter(track, time_ns, live_bytes)
     }
 
-    /// Writes a summary of the allocations without a slice.
-    pub(super) fn finish(self, trace: &mut TraceWriter<'_>, end: EventTime) -> Result<(), ExportError> {
+    /// Writes number and bytes of the allocations that were left out, at the end of the trace;
+    /// writes nothing if all were drawn.
+    pub(super) fn finish(self, trace: &mut TraceWriter<'_>, end: Moment) -> Result<(), ExportError> {
         let Omitted { allocations, bytes, .. } = self.omitted;
         if allocations == 0 {
             return Ok(());

@@ -3,44 +3,60 @@
 //!
 //! An end belongs to the innermost open span of its name, so spans of different names may overlap.
 //! A span goes to the first lane where it is nested in another span or follows it. All of them are
-//! written before the events; readers sort by time.
+//! written after the events; readers sort by time.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use vramscope_trace::{Annotation, AnnotationStage, DeviceId, Recording, StringId};
+use vramscope_trace::{AnnotationStage, Recording, StringId};
 
 use super::proto::{INSTANT, MERGE_BY_KEY, SLICE_BEGIN, TrackDescriptor};
 use super::texts::{Argument, Text};
 use super::writer::{TraceWriter, rank};
 use crate::export::error::ExportError;
 
-/// Maximum number of overlapping spans that are not nested.
+/// Maximum number of tracks for the spans of a device. A span that overlaps open spans on that many
+/// tracks without being nested in one is left out and only counted.
 const MAX_LANES: usize = 64;
 
-/// A span of time with a name.
+/// A mark or an annotation of a device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    /// Nanoseconds since the recording's time 0.
+    pub(super) time_ns: u64,
+    /// The event number: of a mark its own, of an annotation that of the moment it belongs to.
+    pub(super) event: u64,
+    /// Whether it begins a span, ends one, or is a single moment.
+    pub(super) stage: AnnotationStage,
+    /// Its name.
+    pub(super) name: StringId,
+}
+
+/// A named interval that the program marked with a begin and an end.
 struct Span {
     name: StringId,
     begin_ns: u64,
     /// `u64::MAX` if the span does not end.
     end_ns: u64,
-    at_event: u64,
+    /// Number of the event that begins it.
+    event: u64,
 }
 
-/// Writes the marks of a device under its process.
+/// Writes the marks and annotations of a device, in the order of their events, as tracks below
+/// `process`, the number of the device's track.
 pub(super) fn write(
     recording: &Recording,
-    device: DeviceId,
+    mut marks: Vec<Mark>,
     process: u64,
     trace: &mut TraceWriter<'_>,
 ) -> Result<(), ExportError> {
-    let annotations = recording.annotations().iter().filter(|annotation| annotation.device == device);
-    let (instants, mut spans) = match_spans(annotations);
+    marks.sort_by_key(|mark| mark.time_ns);
+    let (instants, mut spans) = match_spans(&marks);
     if !instants.is_empty() {
         let track = trace.track_under(process, "marks", rank::MARKS)?;
-        for annotation in instants {
-            let arguments = [("event", Argument::Number(annotation.at_event))];
-            trace.write_named(INSTANT, (track, annotation.time_ns), Text::String(annotation.name), &arguments)?;
+        for mark in instants {
+            let arguments = [("event", Argument::Number(mark.event))];
+            trace.write_named(INSTANT, (track, mark.time_ns), Text::String(mark.name), &arguments)?;
         }
     }
     spans.sort_by_key(|span| (span.begin_ns, Reverse(span.end_ns)));
@@ -71,28 +87,31 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Matches begins with ends. An end without a begin becomes an instant.
-fn match_spans<'a>(annotations: impl Iterator<Item = &'a Annotation>) -> (Vec<&'a Annotation>, Vec<Span>) {
+/// Matches each end with the innermost open begin of its name. Returns the instants, which include
+/// ends without a begin, and the spans. A begin without an end becomes a span that stays open.
+fn match_spans(marks: &[Mark]) -> (Vec<Mark>, Vec<Span>) {
     let mut instants = Vec::new();
     let mut spans: Vec<Span> = Vec::new();
     let mut open: HashMap<StringId, Vec<usize>> = HashMap::new();
-    for annotation in annotations {
-        let &Annotation { name, time_ns, at_event, .. } = annotation;
-        match annotation.stage {
-            AnnotationStage::Instant => instants.push(annotation),
+    for &mark in marks {
+        let Mark { time_ns, event, stage, name } = mark;
+        match stage {
+            AnnotationStage::Instant => instants.push(mark),
             AnnotationStage::Begin => {
                 open.entry(name).or_default().push(spans.len());
-                spans.push(Span { name, begin_ns: time_ns, end_ns: u64::MAX, at_event });
+                spans.push(Span { name, begin_ns: time_ns, end_ns: u64::MAX, event });
             }
             AnnotationStage::End => match open.get_mut(&name).and_then(Vec::pop) {
                 Some(begin) => spans[begin].end_ns = time_ns.max(spans[begin].begin_ns),
-                None => instants.push(annotation),
+                None => instants.push(mark),
             },
         }
     }
     (instants, spans)
 }
 
+/// Writes a track for spans below the track `process` and returns its number. Perfetto draws all of
+/// them as one.
 fn lane_track(trace: &mut TraceWriter<'_>, process: u64) -> Result<u64, ExportError> {
     trace.track(TrackDescriptor {
         name: Some("spans".to_owned()),
@@ -104,28 +123,31 @@ fn lane_track(trace: &mut TraceWriter<'_>, process: u64) -> Result<u64, ExportEr
     })
 }
 
-/// A track, and the ends of the spans that are open on it, the innermost last.
+/// One track for spans: its number, and the end times of the spans that are open on it, innermost
+/// last.
 struct Lane {
     track: u64,
     open: Vec<u64>,
 }
 
 impl Lane {
-    /// Returns true if a span can be added: it is nested in the innermost open span, or none is
-    /// open. Spans must be added in order of their begin.
+    /// Returns true if a span can be drawn on this track: no span is open at its begin, or the
+    /// innermost open span encloses it. False if it would overlap that span. Spans must be tested
+    /// in order of their begin.
     fn fits(&self, span: &Span) -> bool {
         let enclosing = self.open.iter().rev().find(|&&end_ns| end_ns > span.begin_ns);
         enclosing.is_none_or(|&end_ns| end_ns >= span.end_ns)
     }
 
+    /// Writes the ends of the spans that end before `span` begins, and then the begin of `span`.
     fn begin(&mut self, trace: &mut TraceWriter<'_>, span: &Span) -> Result<(), ExportError> {
         self.end(trace, span.begin_ns)?;
         self.open.push(span.end_ns);
-        let arguments = [("event", Argument::Number(span.at_event))];
+        let arguments = [("event", Argument::Number(span.event))];
         trace.write_named(SLICE_BEGIN, (self.track, span.begin_ns), Text::String(span.name), &arguments)
     }
 
-    /// Ends the spans that end at `by_ns` or earlier.
+    /// Writes the ends of the open spans that end at `by_ns` or earlier.
     fn end(&mut self, trace: &mut TraceWriter<'_>, by_ns: u64) -> Result<(), ExportError> {
         while let Some(end_ns) = self.open.pop_if(|end_ns| *end_ns <= by_ns) {
             trace.write_slice_end(self.track, end_ns)?;

@@ -18,14 +18,15 @@ mod writer;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use vramscope_trace::{Counters, DeviceId, DeviceState, Event, EventKind, EventTime, MemorySample, Recording, Replay};
+use vramscope_trace::{Annotation, Counters, DeviceId, DeviceState, Event, EventKind, MemorySample, Recording, Replay};
 
-use self::groups::Groups;
+use self::groups::AllocationSlices;
+use self::marks::Mark;
 use self::proto::{INSTANT, ORDER_EXPLICIT, ProcessDescriptor, TrackDescriptor};
 use self::texts::{Argument, Text};
 use self::writer::{TraceWriter, get_or_create, rank};
 use super::error::{ExportError, Progress};
-use super::steps::{Step, for_each_step};
+use super::steps::{Moment, Step, for_each_step};
 
 /// Writes a recording as a Perfetto trace.
 ///
@@ -50,40 +51,54 @@ pub fn perfetto(recording: &Recording, out: &mut dyn Write, progress: Progress<'
     let largest_sites = groups::find_largest_sites(recording)?;
     let mut devices = Devices { largest_sites, devices: BTreeMap::new() };
     let mut replay = Replay::new();
-    let begin = EventTime { event: recording.first_event(), time_ns: recording.start_ns() };
+    let begin = Moment { event: recording.first_event(), time_ns: recording.start_ns() };
     for (id, state) in replay.seek(recording, begin.event)?.devices() {
         devices.get(id, &mut trace, recording)?.write_counters(&mut trace, begin, state)?;
     }
     for id in recording.devices() {
-        let process = devices.get(id, &mut trace, recording)?.process;
-        marks::write(recording, id, process, &mut trace)?;
+        devices.get(id, &mut trace, recording)?;
     }
+    let mut marks: BTreeMap<DeviceId, Vec<Mark>> = BTreeMap::new();
     for_each_step(recording, progress, |step| match step {
         Step::Began(lifetime) => {
-            devices.get(lifetime.device, &mut trace, recording)?.groups.begin_slice(&mut trace, lifetime)
+            devices.get(lifetime.device, &mut trace, recording)?.allocations.begin_slice(&mut trace, lifetime)
         }
         Step::Ended(lifetime, _) => {
-            devices.get(lifetime.device, &mut trace, recording)?.groups.end_slice(&mut trace, lifetime)
+            devices.get(lifetime.device, &mut trace, recording)?.allocations.end_slice(&mut trace, lifetime)
         }
-        Step::Event { time, event, after, .. } => {
+        Step::Event { moment, event, after, .. } => {
             let device = devices.get(event.device, &mut trace, recording)?;
-            device.write_counters(&mut trace, time, after)?;
-            device.write_event(&mut trace, time, &event)
+            device.write_counters(&mut trace, moment, after)?;
+            // Marks and annotations are written at the end, because nesting a span requires its
+            // end.
+            if let EventKind::Mark { stage, name, .. } = event.kind {
+                let mark = Mark { time_ns: event.time_ns, event: moment.event, stage, name };
+                marks.entry(event.device).or_default().push(mark);
+            }
+            device.write_event(&mut trace, moment, &event)
         }
-        // Marks and annotations are already written, because nesting a span requires its end.
-        Step::Annotation(_) => Ok(()),
+        Step::Annotation(&Annotation { device, time_ns, at_event, stage, name }) => {
+            marks.entry(device).or_default().push(Mark { time_ns, event: at_event, stage, name });
+            Ok(())
+        }
     })?;
-    let end = EventTime { event: recording.end_event(), time_ns: recording.end_ns() };
-    devices.devices.into_values().try_for_each(|device| device.groups.finish(&mut trace, end))
+    for (id, marks) in marks {
+        let process = devices.get(id, &mut trace, recording)?.process;
+        marks::write(recording, marks, process, &mut trace)?;
+    }
+    let end = Moment { event: recording.end_event(), time_ns: recording.end_ns() };
+    devices.devices.into_values().try_for_each(|device| device.allocations.finish(&mut trace, end))
 }
 
-/// The devices seen so far.
+/// The tracks of the devices that have appeared in the recording so far, and the sites that get a
+/// row.
 struct Devices {
     largest_sites: groups::LargestSites,
     devices: BTreeMap<DeviceId, Device>,
 }
 
 impl Devices {
+    /// Returns the tracks of a device; writes them to the trace first if the device is new.
     fn get(
         &mut self,
         id: DeviceId,
@@ -98,10 +113,10 @@ impl Devices {
     }
 }
 
-/// A counter of bytes: its name and its value.
+/// A counter in bytes: its name in the trace, and the function that reads its value.
 type NamedCounter<T> = (&'static str, fn(&T) -> u64);
 
-/// The counters of a device, in the order of their tracks.
+/// The counters of a device that are drawn, in the order of their tracks, all in bytes.
 const COUNTERS: [NamedCounter<Counters>; 4] = [
     ("reserved bytes", |counters| counters.reserved),
     ("active bytes", |counters| counters.active),
@@ -109,14 +124,14 @@ const COUNTERS: [NamedCounter<Counters>; 4] = [
     ("requested bytes", |counters| counters.requested),
 ];
 
-/// The counters of a memory sample, in the order of their tracks.
+/// The counters of a memory sample that are drawn, in the order of their tracks, all in bytes.
 const SAMPLES: [NamedCounter<MemorySample>; 3] = [
     ("used by this process outside the allocator", |sample| sample.used_by_context),
     ("used by other processes", |sample| sample.used_by_others),
     ("free on the device", |sample| sample.free),
 ];
 
-/// The tracks of a device.
+/// The track numbers of one device in a Perfetto trace, and what is needed to continue them.
 struct Device {
     process: u64,
     /// The track and last value of each counter.
@@ -124,7 +139,7 @@ struct Device {
     samples: Option<[u64; SAMPLES.len()]>,
     out_of_memory: Option<u64>,
     missing_events: Option<u64>,
-    groups: Groups,
+    allocations: AllocationSlices,
 }
 
 impl Device {
@@ -134,10 +149,7 @@ impl Device {
         recording: &Recording,
         largest: groups::GroupedSites,
     ) -> Result<Self, ExportError> {
-        let device_name =
-            recording.info().devices.iter().find(|info| info.device == id.0).map(|info| info.name.as_str());
-        let kind = if id == DeviceId::HOST { "pinned host memory".to_owned() } else { format!("GPU {}", id.0) };
-        let name = device_name.filter(|name| !name.is_empty()).map_or(kind.clone(), |name| format!("{kind}: {name}"));
+        let name = recording.info().device_label(id);
         let process = trace.track(TrackDescriptor {
             // Process 0 is the idle process.
             process: Some(ProcessDescriptor { pid: Some(i32::from(id.0) + 1), process_name: Some(name) }),
@@ -148,29 +160,31 @@ impl Device {
         for (at, (name, _)) in COUNTERS.iter().enumerate() {
             counters[at].0 = trace.counter_under(process, name, rank::COUNTERS + at as i32, "allocator")?;
         }
-        let allocations = trace.track_under(process, "allocations by site", rank::ALLOCATIONS)?;
-        let groups = Groups::new(process, allocations, largest);
-        Ok(Self { process, counters, samples: None, out_of_memory: None, missing_events: None, groups })
+        let parent = trace.track_under(process, "allocations by site", rank::ALLOCATIONS)?;
+        let allocations = AllocationSlices::new(process, parent, largest);
+        Ok(Self { process, counters, samples: None, out_of_memory: None, missing_events: None, allocations })
     }
 
-    /// Writes the counters that changed.
+    /// Writes the device's counters whose values differ from those written last.
     fn write_counters(
         &mut self,
         trace: &mut TraceWriter<'_>,
-        time: EventTime,
+        moment: Moment,
         state: &DeviceState,
     ) -> Result<(), ExportError> {
         let now = state.counters();
         for ((track, last), (_, of)) in self.counters.iter_mut().zip(COUNTERS) {
             let value = of(&now);
             if last.replace(value) != Some(value) {
-                trace.write_counter(*track, time.time_ns, value)?;
+                trace.write_counter(*track, moment.time_ns, value)?;
             }
         }
         Ok(())
     }
 
-    fn write_event(&mut self, trace: &mut TraceWriter<'_>, time: EventTime, event: &Event) -> Result<(), ExportError> {
+    /// Writes a failed request, a memory sample or a gap to its track; other kinds of events are
+    /// ignored, because counters and slices show them.
+    fn write_event(&mut self, trace: &mut TraceWriter<'_>, moment: Moment, event: &Event) -> Result<(), ExportError> {
         let process = self.process;
         match event.kind {
             EventKind::OutOfMemory { requested, device_free, stream, site } => {
@@ -178,13 +192,13 @@ impl Device {
                     trace.track_under(process, "out of memory", rank::OUT_OF_MEMORY)
                 })?;
                 let mut arguments = vec![
-                    ("event", Argument::Number(time.event)),
+                    ("event", Argument::Number(moment.event)),
                     ("requested", Argument::Number(requested)),
                     ("device_free", Argument::Number(device_free)),
                     ("stream", Argument::Pointer(stream.0)),
                 ];
                 arguments.extend(trace.texts.site_arguments(site));
-                trace.write_named(INSTANT, (track, time.time_ns), Text::Constant("out of memory"), &arguments)
+                trace.write_named(INSTANT, (track, moment.time_ns), Text::Constant("out of memory"), &arguments)
             }
             EventKind::MemorySample { used_by_context, used_by_others, free } => {
                 let sample = MemorySample { used_by_context, used_by_others, free };
@@ -196,14 +210,14 @@ impl Device {
                     Ok(tracks)
                 })?;
                 let values = tracks.into_iter().zip(SAMPLES.map(|(_, of)| of(&sample)));
-                values.into_iter().try_for_each(|(track, value)| trace.write_counter(track, time.time_ns, value))
+                values.into_iter().try_for_each(|(track, value)| trace.write_counter(track, moment.time_ns, value))
             }
             EventKind::Gap { lost } => {
                 let track = get_or_create(&mut self.missing_events, || {
                     trace.track_under(process, "missing events", rank::MISSING_EVENTS)
                 })?;
-                let arguments = [("event", Argument::Number(time.event)), ("lost", Argument::Number(lost))];
-                trace.write_named(INSTANT, (track, time.time_ns), Text::Constant("missing events"), &arguments)
+                let arguments = [("event", Argument::Number(moment.event)), ("lost", Argument::Number(lost))];
+                trace.write_named(INSTANT, (track, moment.time_ns), Text::Constant("missing events"), &arguments)
             }
             _ => Ok(()),
         }

@@ -3,32 +3,36 @@
 
 use prost::Message;
 
-/// [`TrackEvent::kind`]: a slice begins.
+/// Value of [`TrackEvent::kind`] for the begin of a slice, a named interval on a track.
 pub(super) const SLICE_BEGIN: i32 = 1;
-/// [`TrackEvent::kind`]: the innermost slice of the track ends.
+/// Value of [`TrackEvent::kind`] for the end of the innermost open slice of a track.
 pub(super) const SLICE_END: i32 = 2;
-/// [`TrackEvent::kind`]: an instant.
+/// Value of [`TrackEvent::kind`] for a named moment on a track.
 pub(super) const INSTANT: i32 = 3;
-/// [`TrackEvent::kind`]: a counter's new value.
+/// Value of [`TrackEvent::kind`] for a new value of a counter track.
 pub(super) const COUNTER: i32 = 4;
 
-/// [`TracePacket::sequence_flags`]: earlier interned strings of this sequence are no longer valid.
+/// Bit of [`TracePacket::sequence_flags`]: interned strings that were defined before this packet
+/// are no longer valid.
 pub(super) const STATE_CLEARED: u32 = 1;
-/// [`TracePacket::sequence_flags`]: the packet uses interned strings.
+/// Bit of [`TracePacket::sequence_flags`]: the packet refers to interned strings.
 pub(super) const NEEDS_STATE: u32 = 2;
 
-/// [`CounterDescriptor::unit`]: bytes.
+/// Value of [`CounterDescriptor::unit`] for bytes.
 pub(super) const UNIT_BYTES: i32 = 3;
-/// [`TrackDescriptor::child_ordering`]: by [`TrackDescriptor::sibling_order_rank`].
+/// Value of [`TrackDescriptor::child_ordering`] for tracks sorted by
+/// [`TrackDescriptor::sibling_order_rank`].
 pub(super) const ORDER_EXPLICIT: i32 = 3;
-/// [`TrackDescriptor::sibling_merge_behavior`]: tracks with the same
-/// [`TrackDescriptor::sibling_merge_key_int`] are shown as one.
+/// Value of [`TrackDescriptor::sibling_merge_behavior`] for tracks that are drawn as one if they
+/// have the same parent and [`TrackDescriptor::sibling_merge_key_int`].
 pub(super) const MERGE_BY_KEY: i32 = 3;
-/// [`Clock::clock_id`]: time since 1970.
+/// Value of [`Clock::clock_id`] for nanoseconds since 1970.
 pub(super) const CLOCK_REALTIME: u32 = 1;
-/// [`Clock::clock_id`]: the default clock of timestamps.
+/// Value of [`Clock::clock_id`] for the clock that a trace's timestamps use by default.
 pub(super) const CLOCK_BOOTTIME: u32 = 6;
 
+/// Perfetto's message `TracePacket`: one record of a trace, such as an event, a track or
+/// definitions of strings.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TracePacket {
     #[prost(message, optional, tag = "6")]
@@ -48,12 +52,14 @@ pub(super) struct TracePacket {
     pub(super) track_descriptor: Option<TrackDescriptor>,
 }
 
+/// Perfetto's message `ClockSnapshot`: the values of several clocks at one moment.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ClockSnapshot {
     #[prost(message, repeated, tag = "1")]
     pub(super) clocks: Vec<Clock>,
 }
 
+/// Perfetto's message `ClockSnapshot.Clock`: the value of one clock, in nanoseconds.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Clock {
     #[prost(uint32, optional, tag = "1")]
@@ -62,6 +68,8 @@ pub(super) struct Clock {
     pub(super) timestamp: Option<u64>,
 }
 
+/// Perfetto's message `TrackDescriptor`: one track (row) of the trace, its name, parent and
+/// position.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TrackDescriptor {
     #[prost(uint64, optional, tag = "1")]
@@ -86,6 +94,8 @@ pub(super) struct TrackDescriptor {
     pub(super) sibling_merge_key_int: Option<u64>,
 }
 
+/// Perfetto's message `ProcessDescriptor`: number and name of a process. A device is shown as a
+/// process.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ProcessDescriptor {
     #[prost(int32, optional, tag = "1")]
@@ -94,6 +104,7 @@ pub(super) struct ProcessDescriptor {
     pub(super) process_name: Option<String>,
 }
 
+/// Perfetto's message `CounterDescriptor`: unit and vertical scale of a counter track.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct CounterDescriptor {
     #[prost(int32, optional, tag = "3")]
@@ -103,6 +114,8 @@ pub(super) struct CounterDescriptor {
     pub(super) y_axis_share_key: Option<String>,
 }
 
+/// Perfetto's message `TrackEvent`: the begin or end of a slice, an instant, or a counter's new
+/// value.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TrackEvent {
     #[prost(message, repeated, tag = "4")]
@@ -117,7 +130,8 @@ pub(super) struct TrackEvent {
     pub(super) counter_value: Option<i64>,
 }
 
-/// An argument of an event. Exactly one of the values is set.
+/// Perfetto's message `DebugAnnotation`: one named argument of an event. Exactly one of the values
+/// is set.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct DebugAnnotation {
     #[prost(uint64, optional, tag = "1")]
@@ -130,7 +144,7 @@ pub(super) struct DebugAnnotation {
     pub(super) string_value_iid: Option<u64>,
 }
 
-/// Strings that later events refer to by number.
+/// Perfetto's message `InternedData`: strings that later packets refer to by number.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct InternedData {
     #[prost(message, repeated, tag = "2")]
@@ -141,8 +155,8 @@ pub(super) struct InternedData {
     pub(super) debug_annotation_string_values: Vec<InternedName>,
 }
 
-/// `EventName`, `DebugAnnotationName` and `InternedString`, which have the same encoding; the text
-/// of the last one is bytes.
+/// Perfetto's messages `EventName`, `DebugAnnotationName` and `InternedString`, which have the same
+/// encoding: a string and its number.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct InternedName {
     #[prost(uint64, optional, tag = "1")]

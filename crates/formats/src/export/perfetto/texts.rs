@@ -7,7 +7,7 @@ use vramscope_trace::{ByteSize, Category, Recording, SiteId, StringId, site_name
 use super::proto::{InternedData, InternedName};
 use crate::export::frames::stack_text;
 
-/// The use of a text; each use has its own numbers.
+/// What a text is used for in a Perfetto trace. Perfetto numbers the texts of each use separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum TextUse {
     /// The name of a slice or an instant.
@@ -18,7 +18,7 @@ pub(super) enum TextUse {
     ArgumentValue,
 }
 
-/// The value of an argument of an event.
+/// The value of a named argument of an event in a Perfetto trace.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Argument {
     Number(u64),
@@ -26,7 +26,7 @@ pub(super) enum Argument {
     Text(Text),
 }
 
-/// A text, by its origin.
+/// A text of a Perfetto trace, given by where it comes from, so that equal texts are written once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Text {
     /// A fixed text.
@@ -41,7 +41,7 @@ pub(super) enum Text {
     UnknownSite(u32),
 }
 
-/// The texts that were written so far.
+/// The texts that a Perfetto trace defines so far, and their numbers.
 pub(super) struct Texts<'a> {
     recording: &'a Recording,
     numbers: HashMap<(TextUse, Text), u64>,
@@ -52,7 +52,8 @@ impl<'a> Texts<'a> {
         Self { recording, numbers: HashMap::new() }
     }
 
-    /// Returns a text's number and, if it is new, its definition.
+    /// Returns the number of a text for the given use and, if the text is new, the definition that
+    /// must be written before the number is used.
     pub(super) fn number(&mut self, text_use: TextUse, text: Text) -> (u64, Option<InternedData>) {
         // All uses share one sequence of numbers, which costs at most a byte each.
         let next = self.numbers.len() as u64 + 1;
@@ -70,7 +71,7 @@ impl<'a> Texts<'a> {
         (iid, Some(data))
     }
 
-    /// Returns the text.
+    /// Returns the text itself, which depends on the strings and sites of the recording.
     pub(super) fn resolve(&self, text: Text) -> String {
         let definitions = self.recording.definitions();
         match text {
@@ -82,12 +83,14 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// Returns true if a site has any information.
+    /// Returns true if a site has a stack, scope, category or compile context; false for the
+    /// unknown site.
     pub(super) fn is_known(&self, id: SiteId) -> bool {
         self.recording.definitions().site(id) != vramscope_trace::Site::default()
     }
 
-    /// Returns the arguments that describe a site.
+    /// Returns names and values of the arguments that describe a site: category, scope, compile
+    /// context and stack, without those that are unknown.
     pub(super) fn site_arguments(&self, id: SiteId) -> impl Iterator<Item = (&'static str, Argument)> + use<> {
         let site = self.recording.definitions().site(id);
         let category = (site.category != Category::Unknown).then_some(Text::Constant(site.category.name()));

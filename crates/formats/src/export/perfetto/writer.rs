@@ -12,12 +12,14 @@ use super::proto::{
 use super::texts::{Argument, Text, TextUse, Texts};
 use crate::export::error::ExportError;
 
-/// The key of field 1 of the message `Trace`, which precedes each packet with its length.
+/// The byte before each packet of a trace file: the key of field 1 (length-delimited) of Perfetto's
+/// message `Trace`.
 const PACKET_TAG: u8 = 1 << 3 | 2;
-/// All packets belong to one sequence: they are in order and share interned strings.
+/// The sequence number of all packets: packets of one sequence are in order and share interned
+/// strings.
 const SEQUENCE: u32 = 1;
 
-/// Writes packets to the output.
+/// Writes a Perfetto trace packet by packet, and numbers its tracks and texts.
 pub(super) struct TraceWriter<'a> {
     out: &'a mut dyn Write,
     packet: Vec<u8>,
@@ -27,8 +29,8 @@ pub(super) struct TraceWriter<'a> {
 }
 
 impl<'a> TraceWriter<'a> {
-    /// Creates a writer and writes the first packet: an empty set of interned strings, and the time
-    /// that time 0 corresponds to.
+    /// Creates a writer and writes the first packet, which says that no strings are interned yet
+    /// and, if known, which time since 1970 the recording's start has.
     pub(super) fn create(recording: &'a Recording, out: &'a mut dyn Write) -> Result<Self, ExportError> {
         let mut writer = Self { out, packet: Vec::new(), texts: Texts::new(recording), tracks: 0 };
         let epoch_ns = recording.info().epoch_unix_ns;
@@ -47,6 +49,7 @@ impl<'a> TraceWriter<'a> {
         Ok(writer)
     }
 
+    /// Writes one packet with its tag and length.
     fn write(&mut self, packet: TracePacket) -> Result<(), ExportError> {
         self.packet.clear();
         self.packet.push(PACKET_TAG);
@@ -55,7 +58,7 @@ impl<'a> TraceWriter<'a> {
         Ok(self.out.write_all(&self.packet)?)
     }
 
-    /// Writes a track and returns its number.
+    /// Writes the description of a new track and returns the track's number, from 1.
     pub(super) fn track(&mut self, track: TrackDescriptor) -> Result<u64, ExportError> {
         self.tracks += 1;
         let track = TrackDescriptor { uuid: Some(self.tracks), ..track };
@@ -63,7 +66,8 @@ impl<'a> TraceWriter<'a> {
         Ok(self.tracks)
     }
 
-    /// Writes a track below `parent`, at position `rank` from the top.
+    /// Writes a new track below the track `parent` and returns its number. Tracks of one parent are
+    /// sorted by `rank`, the lowest on top.
     pub(super) fn track_under(&mut self, parent: u64, name: &str, rank: i32) -> Result<u64, ExportError> {
         self.track(TrackDescriptor {
             name: Some(name.to_owned()),
@@ -73,8 +77,9 @@ impl<'a> TraceWriter<'a> {
         })
     }
 
-    /// Writes a track for a counter of bytes. Counters with the same `scale` share a vertical
-    /// scale.
+    /// Writes a new track for a counter of bytes below the track `parent` and returns its number.
+    /// `rank` sorts tracks of one parent, the lowest on top. Counters with the same `scale` share a
+    /// vertical scale.
     pub(super) fn counter_under(
         &mut self,
         parent: u64,
@@ -92,7 +97,8 @@ impl<'a> TraceWriter<'a> {
         })
     }
 
-    /// Returns the number of a text, and writes its definition if it is new.
+    /// Returns the number by which events refer to a text, and writes the text's definition if it
+    /// is new.
     fn intern(&mut self, text_use: TextUse, text: Text) -> Result<u64, ExportError> {
         let (iid, definition) = self.texts.number(text_use, text);
         if let Some(interned_data) = definition {
@@ -105,6 +111,7 @@ impl<'a> TraceWriter<'a> {
         Ok(iid)
     }
 
+    /// Writes one track event at `time_ns`, in nanoseconds since the recording's time 0.
     fn write_event(&mut self, time_ns: u64, event: TrackEvent) -> Result<(), ExportError> {
         let needs_state = event.name_iid.is_some() || !event.debug_annotations.is_empty();
         self.write(TracePacket {
@@ -115,7 +122,8 @@ impl<'a> TraceWriter<'a> {
         })
     }
 
-    /// Writes a named instant, or the beginning of a slice.
+    /// Writes a named instant or the begin of a slice, as `kind` says, on a track at a time in
+    /// nanoseconds since the recording's time 0.
     pub(super) fn write_named(
         &mut self,
         kind: i32,
@@ -141,11 +149,15 @@ impl<'a> TraceWriter<'a> {
         self.write_event(time_ns, TrackEvent { debug_annotations, kind, name_iid, track_uuid, counter_value: None })
     }
 
+    /// Ends the innermost open slice of a track at `time_ns`, in nanoseconds since the recording's
+    /// time 0.
     pub(super) fn write_slice_end(&mut self, track: u64, time_ns: u64) -> Result<(), ExportError> {
         let (kind, track_uuid) = (Some(proto::SLICE_END), Some(track));
         self.write_event(time_ns, TrackEvent { kind, track_uuid, ..TrackEvent::default() })
     }
 
+    /// Writes a counter's value from `time_ns` on, in nanoseconds since the recording's time 0.
+    /// Values above `i64::MAX` become `i64::MAX`.
     pub(super) fn write_counter(&mut self, track: u64, time_ns: u64, value: u64) -> Result<(), ExportError> {
         let counter_value = Some(i64::try_from(value).unwrap_or(i64::MAX));
         let (kind, track_uuid) = (Some(COUNTER), Some(track));
@@ -153,25 +165,39 @@ impl<'a> TraceWriter<'a> {
     }
 }
 
-/// Limits a time to the range of Perfetto, which reads times as signed.
+/// Limits a time in nanoseconds to `i64::MAX`, because Perfetto reads times as signed integers.
 fn timestamp(time_ns: u64) -> u64 {
     time_ns.min(i64::MAX as u64)
 }
 
 /// Positions of tracks under a device, from the top.
 pub(super) mod rank {
+    /// Rank of the first counter track below a device's process; the lowest rank is on top.
     pub(crate) const COUNTERS: i32 = 0;
+    /// Rank of the first memory-sample track below a device's process; the lowest rank is on top.
     pub(crate) const SAMPLES: i32 = 10;
+    /// Rank of the track with failed requests below a device's process; the lowest rank is on top.
     pub(crate) const OUT_OF_MEMORY: i32 = 20;
+    /// Rank of the track with gaps in the recording below a device's process; the lowest rank is on
+    /// top.
     pub(crate) const MISSING_EVENTS: i32 = 21;
+    /// Rank of the tracks with spans (begin and end marks) below a device's process; the lowest is
+    /// on top.
     pub(crate) const SPANS: i32 = 30;
+    /// Rank of the track with instant marks below a device's process; the lowest rank is on top.
     pub(crate) const MARKS: i32 = 31;
+    /// Rank of the track that counts what was left out below a device's process; the lowest is on
+    /// top.
     pub(crate) const OMITTED: i32 = 40;
+    /// Rank of the counter of live bytes without a slice below a device's process; the lowest is on
+    /// top.
     pub(crate) const OMITTED_BYTES: i32 = 41;
+    /// Rank of the track that holds all allocation tracks below a device's process; the lowest is
+    /// on top.
     pub(crate) const ALLOCATIONS: i32 = 50;
 }
 
-/// Returns the value of `slot`, and creates it first if it is missing.
+/// Returns the value in `slot`; if it is empty, first fills it with the result of `create`.
 pub(super) fn get_or_create<T: Copy>(
     slot: &mut Option<T>,
     create: impl FnOnce() -> Result<T, ExportError>,

@@ -1,26 +1,26 @@
 //! Reduces a scalar over time to few points and keeps its extremes.
 
-use vramscope_trace::EventTime;
+use crate::export::steps::Moment;
 
-/// Maximum number of points of a scalar. TensorBoard shows all points up to this number, and a
-/// random choice of more.
+/// Maximum number of points that are written of a scalar. TensorBoard shows all points up to this
+/// number, and a random choice of more.
 pub(super) const MAX_POINTS: u64 = 1000;
 
-/// A scalar's value from a time on.
+/// A scalar's value from a moment on, until the next point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Point {
-    pub(super) time: EventTime,
+    pub(super) moment: Moment,
     pub(super) value: u64,
 }
 
-/// Returns the number of values of an interval for `values` values after the first one. Each
-/// interval becomes two points, and the last value another.
+/// Returns how many consecutive values are reduced to two points, so that `values` values after the
+/// first one give at most [`MAX_POINTS`] points.
 pub(super) fn interval(values: u64) -> u64 {
     (values + 1).div_ceil(MAX_POINTS / 2 - 1).max(1)
 }
 
-/// A scalar over time, scalar to the first minimum and the first maximum of each interval and the
-/// last value.
+/// Reduces a scalar over time: keeps the first minimum and the first maximum of each interval, a
+/// fixed number of consecutive values, and the last value.
 #[derive(Debug)]
 pub(super) struct DownsampledScalar {
     interval: u64,
@@ -36,8 +36,9 @@ impl DownsampledScalar {
         Self { interval, points: Vec::new(), pushed: 0, minimum: None, maximum: None, last: None }
     }
 
-    pub(super) fn push(&mut self, time: EventTime, value: u64) {
-        let point = Point { time, value };
+    /// Adds the scalar's value from `moment` on. Moments must not decrease.
+    pub(super) fn push(&mut self, moment: Moment, value: u64) {
+        let point = Point { moment, value };
         if self.minimum.is_none_or(|minimum| value < minimum.value) {
             self.minimum = Some(point);
         }
@@ -51,13 +52,16 @@ impl DownsampledScalar {
         }
     }
 
+    /// Adds the minimum and maximum of the values since the last interval to the points, in order
+    /// of events.
     fn finish_interval(&mut self) {
         let mut points: Vec<Point> = [self.minimum.take(), self.maximum.take()].into_iter().flatten().collect();
-        points.sort_by_key(|point| point.time.event);
+        points.sort_by_key(|point| point.moment.event);
         points.dedup();
         self.points.extend(points);
     }
 
+    /// Ends the last interval and returns all points, in order of events.
     pub(super) fn finish(mut self) -> Vec<Point> {
         self.finish_interval();
         if self.points.last() != self.last.as_ref() {
@@ -77,15 +81,15 @@ mod tests {
             let interval = interval(values.len() as u64 - 1);
             let mut scalar = DownsampledScalar::new(interval);
             for (event, &value) in (0..).zip(values) {
-                scalar.push(EventTime { event, time_ns: event * 10 }, value);
+                scalar.push(Moment { event, time_ns: event * 10 }, value);
             }
             let points = scalar.finish();
             assert!(points.len() as u64 <= MAX_POINTS, "{} points", points.len());
-            assert!(points.is_sorted_by_key(|point| point.time.event));
+            assert!(points.is_sorted_by_key(|point| point.moment.event));
             assert_eq!(points.last().map(|point| point.value), values.last().copied());
             for (number, part) in values.chunks(interval as usize).enumerate() {
                 let from = number as u64 * interval;
-                let inside = points.iter().filter(|point| (from..from + interval).contains(&point.time.event));
+                let inside = points.iter().filter(|point| (from..from + interval).contains(&point.moment.event));
                 let inside: Vec<u64> = inside.map(|point| point.value).collect();
                 assert_eq!(inside.iter().min(), part.iter().min());
                 assert_eq!(inside.iter().max(), part.iter().max());

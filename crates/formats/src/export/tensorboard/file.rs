@@ -17,6 +17,7 @@ use prost::Message;
 
 use crate::export::error::ExportError;
 
+/// TensorBoard's message `Event`: one record of an event file.
 #[derive(Clone, PartialEq, Message)]
 struct Event {
     /// Seconds since 1970.
@@ -30,12 +31,14 @@ struct Event {
     summary: Option<Summary>,
 }
 
+/// TensorBoard's message `Summary`: the values of one event.
 #[derive(Clone, PartialEq, Message)]
 struct Summary {
     #[prost(message, repeated, tag = "1")]
     value: Vec<Value>,
 }
 
+/// TensorBoard's message `Summary.Value`: the name (tag) of a scalar and its value.
 #[derive(Clone, PartialEq, Message)]
 struct Value {
     #[prost(string, tag = "1")]
@@ -44,26 +47,30 @@ struct Value {
     simple_value: Option<f32>,
 }
 
-/// An event file that is being written.
+/// Writes a TensorBoard event file record by record.
 pub(super) struct EventFile<'a> {
     out: &'a mut dyn Write,
 }
 
 impl<'a> EventFile<'a> {
-    /// Writes the version event, with which every file begins.
+    /// Creates a writer and writes the version record, with which every file begins. `wall_time` is
+    /// its time in seconds since 1970.
     pub(super) fn create(out: &'a mut dyn Write, wall_time: f64) -> Result<Self, ExportError> {
         let mut file = Self { out };
         file.write_event(&Event { wall_time, step: 0, file_version: Some("brain.Event:2".to_owned()), summary: None })?;
         Ok(file)
     }
 
-    /// Writes the value of a scalar at a step.
+    /// Writes one point of the scalar `tag`. `step` is its position on TensorBoard's axis,
+    /// `wall_time` its time in seconds since 1970.
     pub(super) fn write_scalar(&mut self, wall_time: f64, step: u64, tag: &str, value: u64) -> Result<(), ExportError> {
         let value = Value { tag: tag.to_owned(), simple_value: Some(value as f32) };
         let step = i64::try_from(step).unwrap_or(i64::MAX);
         self.write_event(&Event { wall_time, step, file_version: None, summary: Some(Summary { value: vec![value] }) })
     }
 
+    /// Writes one record: its length, the length's checksum, the encoded event and the event's
+    /// checksum.
     fn write_event(&mut self, event: &Event) -> Result<(), ExportError> {
         let event = event.encode_to_vec();
         let length = (event.len() as u64).to_le_bytes();
@@ -74,6 +81,7 @@ impl<'a> EventFile<'a> {
     }
 }
 
+/// Returns the checksum as the file format stores it: rotated by 15 bits, plus a constant.
 fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -3,7 +3,7 @@
 //!
 //! Each device is a group of tags, such as `cuda_0/allocated_bytes.all.current`, as PyTorch's
 //! `SummaryWriter` writes `cuda:0`. The step is the event number. TensorBoard keeps a random choice
-//! of 1000 points of a scalar, which could drop a peak. Here each scalar has at peak_values
+//! of 1000 points of a scalar, which could drop a peak. Here each scalar has at most
 //! [`downsample::MAX_POINTS`], which include the minimum and maximum of every part of the
 //! recording.
 //!
@@ -16,14 +16,15 @@ mod file;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use vramscope_trace::{DeviceId, DeviceState, EventKind, EventTime, MemorySample, Metrics, Recording, Replay};
+use vramscope_trace::{DeviceId, DeviceState, EventKind, MemorySample, Metrics, Recording, Replay};
 
 use self::downsample::{DownsampledScalar, Point};
 use self::file::EventFile;
 use super::error::{ExportError, Progress};
-use super::steps::{Step, for_each_step};
+use super::steps::{Moment, Step, for_each_step};
 
-/// Returns the file name that TensorBoard expects for a recording's event file.
+/// Returns the file name that TensorBoard expects for a recording's event file; it contains the
+/// time of the recording in seconds since 1970.
 #[must_use]
 pub fn tensorboard_file_name(recording: &Recording) -> String {
     // TensorBoard's writers put the time in seconds here, and its readers sort by it. The
@@ -53,49 +54,48 @@ pub fn tensorboard_file_name(recording: &Recording) -> String {
 pub fn tensorboard(recording: &Recording, out: &mut dyn Write, progress: Progress<'_>) -> Result<(), ExportError> {
     let epoch_ns = recording.info().epoch_unix_ns;
     let mut devices: BTreeMap<DeviceId, Device> = BTreeMap::new();
-    let begin = EventTime { event: recording.first_event(), time_ns: recording.start_ns() };
+    let begin = Moment { event: recording.first_event(), time_ns: recording.start_ns() };
     let mut replay = Replay::new();
     for (id, state) in replay.seek(recording, begin.event)?.devices() {
         devices.entry(id).or_insert_with(|| Device::new(recording, id)).push(begin, state);
     }
     for_each_step(recording, progress, |step| {
-        let Step::Event { time, event, after, .. } = step else { return Ok(()) };
+        let Step::Event { moment, event, after, .. } = step else { return Ok(()) };
         let device = devices.entry(event.device).or_insert_with(|| Device::new(recording, event.device));
-        // The step is the number of the time after the event.
-        let time = EventTime { event: time.event + 1, ..time };
-        device.push(time, after);
+        device.push(moment, after);
         if let EventKind::MemorySample { used_by_context, used_by_others, free } = event.kind {
-            device.push_sample(time, MemorySample { used_by_context, used_by_others, free });
+            device.push_sample(moment, MemorySample { used_by_context, used_by_others, free });
         }
         Ok(())
     })?;
     let mut file = EventFile::create(out, seconds(epoch_ns, begin.time_ns))?;
-    let end = EventTime { event: recording.end_event(), time_ns: recording.end_ns() };
+    let end = Moment { event: recording.end_event(), time_ns: recording.end_ns() };
     for (id, mut device) in devices {
         if let Some(state) = recording.end_state().device(id) {
-            device.inactive_split.push(Point { time: end, value: inactive_split_bytes(state) });
+            device.inactive_split.push(Point { moment: end, value: inactive_split_bytes(state) });
         }
         let group = if id == DeviceId::HOST { "host".to_owned() } else { format!("cuda_{}", id.0) };
         for (name, points) in device.points() {
             let tag = format!("{group}/{name}");
-            for Point { time, value } in points {
-                file.write_scalar(seconds(epoch_ns, time.time_ns), time.event, &tag, value)?;
+            for Point { moment, value } in points {
+                file.write_scalar(seconds(epoch_ns, moment.time_ns), moment.event, &tag, value)?;
             }
         }
     }
     Ok(())
 }
 
-/// Converts a time to seconds since 1970.
+/// Converts `time_ns`, nanoseconds since the recording's time 0, to seconds since 1970. `epoch_ns`
+/// is time 0 in nanoseconds since 1970.
 fn seconds(epoch_ns: u64, time_ns: u64) -> f64 {
     (u128::from(epoch_ns) + u128::from(time_ns)) as f64 / 1e9
 }
 
-/// A scalar's name and the function that computes it.
+/// A scalar: its name in TensorBoard, and the function that computes its value.
 type NamedScalar<T> = (&'static str, fn(&T) -> u64);
 
-/// The scalars of a device at any time, by PyTorch's names. Like PyTorch, the number of blocks
-/// counts active ones.
+/// Name and value of the scalars that follow from a device's state, with PyTorch's names. Like
+/// PyTorch, the number of blocks counts active ones.
 const SCALARS: [NamedScalar<DeviceState>; 6] = [
     ("allocated_bytes.all.current", |state| state.counters().allocated),
     ("active_bytes.all.current", |state| state.counters().active),
@@ -105,31 +105,33 @@ const SCALARS: [NamedScalar<DeviceState>; 6] = [
     ("num_ooms", DeviceState::ooms),
 ];
 
-/// The scalars that also have a peak.
+/// Names of the scalars that are the highest value so far of the first four [`SCALARS`].
 const PEAKS: [&str; 4] =
     ["allocated_bytes.all.peak", "active_bytes.all.peak", "reserved_bytes.all.peak", "requested_bytes.all.peak"];
 
-/// The scalars of a memory sample. PyTorch's name for the first is `torch.cuda.mem_get_info()`.
+/// Name and value of the scalars of a memory sample. PyTorch's name for the first is
+/// `torch.cuda.mem_get_info()`.
 const SAMPLES: [NamedScalar<MemorySample>; 3] = [
     ("mem_get_info.free", |sample| sample.free),
     ("used_by_context_bytes", |sample| sample.used_by_context),
     ("used_by_others_bytes", |sample| sample.used_by_others),
 ];
 
-/// Number of segments. Like PyTorch, expandable ones are not counted_segments.
+/// Name of the scalar that counts segments. Like PyTorch, it leaves out expandable ones.
 const SEGMENTS: &str = "segment.all.current";
 
-/// Computed once an interval and at the end, because it takes a pass over all blocks.
+/// Name of the scalar for inactive split bytes, which is computed once an interval and at the end,
+/// because it takes a pass over all blocks.
 const INACTIVE_SPLIT: &str = "inactive_split_bytes.all.current";
 
-/// A device's scalars over time.
+/// The points of one device's scalars so far.
 struct Device {
     scalars: [DownsampledScalar; SCALARS.len()],
     peaks: [DownsampledScalar; PEAKS.len()],
     samples: [DownsampledScalar; SAMPLES.len()],
     segments: DownsampledScalar,
     /// The number of segments that are not expandable, and the state in which they were
-    /// counted_segments: the number of all segments, and reserved bytes.
+    /// counted: the number of all segments, and reserved bytes.
     counted_segments: (u64, (usize, u64)),
     inactive_split: Vec<Point>,
     peak_values: [u64; PEAKS.len()],
@@ -155,32 +157,36 @@ impl Device {
         }
     }
 
-    fn push(&mut self, time: EventTime, state: &DeviceState) {
+    /// Adds the values of all scalars that follow from `state`, the device's state from `moment`
+    /// on.
+    fn push(&mut self, moment: Moment, state: &DeviceState) {
         for (scalar, (_, of)) in self.scalars.iter_mut().zip(SCALARS) {
-            scalar.push(time, of(state));
+            scalar.push(moment, of(state));
         }
-        for ((peak, peak_values), (_, of)) in self.peaks.iter_mut().zip(&mut self.peak_values).zip(SCALARS) {
-            *peak_values = of(state).max(*peak_values);
-            peak.push(time, *peak_values);
+        for ((peak, peak_value), (_, of)) in self.peaks.iter_mut().zip(&mut self.peak_values).zip(SCALARS) {
+            *peak_value = of(state).max(*peak_value);
+            peak.push(moment, *peak_value);
         }
         let all = (state.segments().len(), state.counters().reserved);
         if self.counted_segments.1 != all {
             self.counted_segments = (state.segments().filter(|segment| !segment.expandable).count() as u64, all);
         }
-        self.segments.push(time, self.counted_segments.0);
+        self.segments.push(moment, self.counted_segments.0);
+        // Not `metrics_over_time`: its moments are not the begins of these intervals of events.
         if self.events.is_multiple_of(self.interval) {
-            self.inactive_split.push(Point { time, value: inactive_split_bytes(state) });
+            self.inactive_split.push(Point { moment, value: inactive_split_bytes(state) });
         }
         self.events += 1;
     }
 
-    fn push_sample(&mut self, time: EventTime, sample: MemorySample) {
+    /// Adds the values of a memory sample taken at `moment`.
+    fn push_sample(&mut self, moment: Moment, sample: MemorySample) {
         for (scalar, (_, of)) in self.samples.iter_mut().zip(SAMPLES) {
-            scalar.push(time, of(&sample));
+            scalar.push(moment, of(&sample));
         }
     }
 
-    /// Returns the points of each scalar that has any.
+    /// Returns name and points of each scalar that has at least one point.
     fn points(self) -> impl Iterator<Item = (&'static str, Vec<Point>)> {
         let scalars = SCALARS.into_iter().map(|(name, _)| name).zip(self.scalars);
         let peaks = PEAKS.into_iter().zip(self.peaks);
@@ -192,7 +198,8 @@ impl Device {
     }
 }
 
-/// Returns PyTorch's `inactive_split_bytes`: free blocks that share a segment with live blocks.
+/// Returns PyTorch's `inactive_split_bytes`: bytes of free blocks that share a segment with live
+/// blocks, without expandable segments.
 fn inactive_split_bytes(state: &DeviceState) -> u64 {
     Metrics::at(state, |_, _| true).inactive_split_bytes
 }

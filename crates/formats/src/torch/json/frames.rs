@@ -16,7 +16,7 @@ pub(super) fn next_stack<'de, A: MapAccess<'de>>(builder: &mut Builder, map: &mu
     builder.stack(&list).map_err(A::Error::custom)
 }
 
-/// Reads a list of frames and interns those that are complete.
+/// Reads a JSON list of call frames and interns those that have a function, a file and a line.
 struct Frames<'a> {
     builder: &'a mut Builder,
     /// The frames read so far, innermost first.
@@ -35,7 +35,7 @@ impl ListReader for Frames<'_> {
     }
 }
 
-/// Reads one frame of a call stack: function, file and line, each `None` until its key is read.
+/// Reads one call frame from JSON: function, file and line, each `None` until its key is read.
 struct Frame<'a> {
     builder: &'a mut Builder,
     function: Option<StringId>,

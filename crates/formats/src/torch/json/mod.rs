@@ -25,10 +25,10 @@ use super::snapshot::{AnnotationRow, Snapshot};
 use crate::error::ReadError;
 use crate::limits::Limits;
 
-/// Bytes of the input between two calls of the caller's progress function.
+/// Number of bytes of the JSON text between two calls of the caller's progress function.
 const PROGRESS_BYTES: usize = 4 << 20;
 
-/// Reads a snapshot; `progress` receives the number of bytes read so far.
+/// Reads a PyTorch snapshot from JSON; `progress` receives the number of bytes read so far.
 ///
 /// Text that is not valid Unicode is replaced and counted, because a single wrong name is no reason
 /// to lose the rest.
@@ -94,8 +94,8 @@ fn read_error(text: &[u8], mark_len: usize, error: serde_json::Error) -> ReadErr
     ReadError::at(offset, message).with_line(line.max(1), column.max(1)).with_source(error)
 }
 
-/// Reports progress by the addresses that parsed strings have in the text, because serde_json does
-/// not tell its position.
+/// Reports how far a JSON text was read. serde_json does not tell its position, so the position is
+/// taken from the addresses of the strings that it returns.
 struct ProgressTracker<'a> {
     text: &'a [u8],
     /// Offset from which on the next report is due.
@@ -105,8 +105,8 @@ struct ProgressTracker<'a> {
 }
 
 impl ProgressTracker<'_> {
-    /// Reports progress if `part`, a string that was just parsed, lies [`PROGRESS_BYTES`] after the
-    /// last report. A string with escapes is a copy and has no position.
+    /// Reports progress if `part`, a string that was just parsed, lies at least [`PROGRESS_BYTES`]
+    /// after the last report. A string with escapes is a copy and is ignored.
     fn advance_to(&mut self, part: &str) {
         let offset = (part.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
         if offset >= self.report_at && offset < self.text.len() {
@@ -116,7 +116,7 @@ impl ProgressTracker<'_> {
     }
 }
 
-/// Reads the outermost dictionary of a snapshot.
+/// Reads the outermost dictionary of a JSON snapshot.
 struct SnapshotReader<'a> {
     builder: &'a mut Builder,
     progress: ProgressTracker<'a>,
@@ -171,7 +171,7 @@ impl DictReader for SnapshotReader<'_> {
     }
 }
 
-/// Reads the outermost value: a snapshot's dictionary, or only its list of segments.
+/// Reads the outermost JSON value: a snapshot's dictionary, or only its list of segments.
 struct TopLevelSeed<'w, 'a>(&'w mut SnapshotReader<'a>);
 
 impl<'de> DeserializeSeed<'de> for TopLevelSeed<'_, '_> {
@@ -203,7 +203,7 @@ impl<'de> Visitor<'de> for TopLevelSeed<'_, '_> {
     }
 }
 
-/// Reads the list of the devices' histories.
+/// Reads `device_traces` from JSON: one list of history entries a device.
 struct DeviceTraces<'w, 'a>(&'w mut SnapshotReader<'a>);
 
 impl ListReader for DeviceTraces<'_, '_> {
@@ -218,14 +218,14 @@ impl ListReader for DeviceTraces<'_, '_> {
     }
 }
 
-/// Returns the range of the entries that were added since there were `first`, as a list of at most
-/// one range of indices.
+/// Returns the indices of the entries that were added since the snapshot had `first` entries, as a
+/// list of one range; an empty list if no entry was added.
 fn whole_range(first: u32, builder: &Builder) -> Vec<Range<u32>> {
     let range = first..builder.snapshot.entries.len() as u32;
     if range.is_empty() { Vec::new() } else { vec![range] }
 }
 
-/// Reads the history of one device.
+/// Reads the list of one device's history entries from JSON.
 struct Entries<'w, 'a>(&'w mut SnapshotReader<'a>);
 
 impl ListReader for Entries<'_, '_> {
@@ -234,7 +234,8 @@ impl ListReader for Entries<'_, '_> {
     }
 }
 
-/// Reads the history of the host: entries, or lists of entries as for devices.
+/// Reads the history of pinned host memory from JSON: a list of entries, or of lists of entries as
+/// for devices.
 struct HostEntries<'w, 'a>(&'w mut SnapshotReader<'a>);
 
 impl ListReader for HostEntries<'_, '_> {
@@ -243,7 +244,7 @@ impl ListReader for HostEntries<'_, '_> {
     }
 }
 
-/// Reads one item of the host's history: an entry, or a list of entries.
+/// Reads one item of the history of pinned host memory from JSON: an entry, or a list of entries.
 struct EntryOrListSeed<'w, 'a>(&'w mut SnapshotReader<'a>);
 
 impl<'de> DeserializeSeed<'de> for EntryOrListSeed<'_, '_> {
@@ -270,8 +271,7 @@ impl<'de> Visitor<'de> for EntryOrListSeed<'_, '_> {
     }
 }
 
-/// Reads the dictionary of one history entry and adds it to the snapshot. Fails if it has no
-/// action.
+/// Reads one history entry from JSON and adds it to the snapshot. Fails if it has no action.
 struct EntrySeed<'w, 'a>(&'w mut SnapshotReader<'a>);
 
 impl<'de> DeserializeSeed<'de> for EntrySeed<'_, '_> {
@@ -301,7 +301,7 @@ impl<'de> Visitor<'de> for EntrySeed<'_, '_> {
     }
 }
 
-/// Reads the keys of one history entry into a draft.
+/// Reads the keys of one history entry from JSON into a draft.
 struct Entry<'w, 'a> {
     reader: &'w mut SnapshotReader<'a>,
     draft: EntryDraft,
@@ -326,7 +326,7 @@ impl DictReader for Entry<'_, '_> {
     }
 }
 
-/// Reads the list of annotations into the snapshot.
+/// Reads the list of annotations from JSON into the snapshot.
 struct Annotations<'a>(&'a mut Builder);
 
 impl ListReader for Annotations<'_> {
@@ -342,7 +342,7 @@ impl ListReader for Annotations<'_> {
     }
 }
 
-/// Reads the keys of one annotation into a row.
+/// Reads the keys of one annotation from JSON into a row.
 struct Annotation<'a> {
     builder: &'a mut Builder,
     row: AnnotationRow,

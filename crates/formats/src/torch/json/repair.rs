@@ -1,13 +1,13 @@
 //! Replaces text that is not valid Unicode: file names from a disk with another encoding, and
 //! unpaired surrogates, which Python writes as JSON escapes.
 
-/// Replaces each byte that is not part of valid UTF-8.
+/// The character that replaces each byte that is not part of valid UTF-8.
 const REPLACEMENT_BYTE: u8 = b'?';
-/// Replaces the escape of an unpaired surrogate.
+/// The JSON escape that replaces the escape of an unpaired UTF-16 surrogate.
 const REPLACEMENT_ESCAPE: &[u8; 6] = br"\ufffd";
 
-/// Returns a copy of the text, with the same length, that is valid JSON text, and the number of
-/// replacements; `None` if nothing had to be replaced.
+/// Returns a copy of a JSON text in which invalid Unicode is replaced, with the same length, and
+/// the number of replacements; `None` if the text is valid.
 pub(super) fn repair(text: &[u8]) -> Option<(Vec<u8>, u64)> {
     let mut copy = text.to_vec();
     let count = replace_bytes(&mut copy) + replace_surrogates(&mut copy);
@@ -27,7 +27,8 @@ fn replace_bytes(text: &mut [u8]) -> u64 {
     count
 }
 
-/// Replaces escapes of surrogates without their other half; returns their number.
+/// Replaces JSON escapes of UTF-16 surrogates without their other half; returns the number of
+/// replacements.
 fn replace_surrogates(text: &mut [u8]) -> u64 {
     let (mut at, mut count) = (0, 0);
     while let Some(distance) = text[at..].iter().position(|&byte| byte == b'\\') {
@@ -46,15 +47,15 @@ fn replace_surrogates(text: &mut [u8]) -> u64 {
     count
 }
 
-/// Which half of a UTF-16 surrogate pair an escape encodes.
+/// Which half of a UTF-16 surrogate pair a JSON escape encodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Surrogate {
     High,
     Low,
 }
 
-/// Returns which half of a surrogate pair the escape at the start of `text` encodes, `\ud800` to
-/// `\udfff`; `None` for any other text.
+/// Returns which half of a surrogate pair the JSON escape at the start of `text` encodes, `\ud800`
+/// to `\udfff`; `None` for any other text.
 fn surrogate_at(text: &[u8]) -> Option<Surrogate> {
     let &[b'\\', b'u', b'd' | b'D', digit, third, fourth, ..] = text else { return None };
     let is_escape = third.is_ascii_hexdigit() && fourth.is_ascii_hexdigit();

@@ -9,7 +9,7 @@ use crate::torch::key::Key;
 use crate::torch::scalar::{FieldError, Scalar};
 use crate::torch::snapshot::{BlockRow, SegmentRow};
 
-/// Reads the list of segments of the devices, or of the host.
+/// Reads a list of segments, of the devices or of pinned host memory, from JSON.
 pub(super) struct Segments<'a> {
     pub(super) builder: &'a mut Builder,
     pub(super) kind: MemoryKind,
@@ -33,7 +33,7 @@ impl ListReader for Segments<'_> {
     }
 }
 
-/// Reads the keys and blocks of one segment into a row.
+/// Reads the keys and blocks of one segment from JSON into a row.
 struct Segment<'a> {
     builder: &'a mut Builder,
     row: SegmentRow,
@@ -60,7 +60,7 @@ impl DictReader for Segment<'_> {
     }
 }
 
-/// Reads the list of blocks of a segment into the snapshot.
+/// Reads the list of one segment's blocks from JSON into the snapshot.
 struct Blocks<'a>(&'a mut Builder);
 
 impl ListReader for Blocks<'_> {
@@ -75,7 +75,7 @@ impl ListReader for Blocks<'_> {
     }
 }
 
-/// Reads the keys of one block into a row.
+/// Reads the keys of one block from JSON into a row.
 struct Block<'a> {
     builder: &'a mut Builder,
     row: BlockRow,
@@ -98,8 +98,8 @@ impl DictReader for Block<'_> {
     }
 }
 
-/// Reads the allocations of a block, which old versions list with the newest first, and which then
-/// contain the frames.
+/// Reads the `history` of a block from JSON: its allocations, the newest first. Only old versions
+/// have it, with the block's call stack inside.
 struct BlockHistory<'b, 'a> {
     block: &'b mut Block<'a>,
     is_newest: bool,
@@ -114,7 +114,7 @@ impl ListReader for BlockHistory<'_, '_> {
     }
 }
 
-/// Reads the newest allocation of a block's history: its frames and requested size.
+/// Reads the first item of a block's `history` from JSON: call stack and requested size.
 struct NewestAllocation<'b, 'a>(&'b mut Block<'a>);
 
 impl DictReader for NewestAllocation<'_, '_> {

@@ -8,26 +8,28 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use crate::torch::key::Key;
 use crate::torch::scalar::{FieldError, Scalar};
 
-/// Receives the values of a dictionary by their keys. Unknown keys are skipped before.
+/// Receives the keys of a JSON dictionary that the import uses, one at a time, and reads their
+/// values.
 pub(super) trait DictReader {
-    /// Reads the value of `key`, which is next in `map`. By default it is read as a [`Scalar`] and
-    /// passed to [`scalar`](Self::scalar).
+    /// Reads the value of `key`, which is next in `map`. Unless overridden, reads it as a
+    /// [`Scalar`] and passes it to [`scalar`](Self::scalar).
     fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
         map.next_value_seed(ScalarSeed(|value: Scalar<'_>| self.scalar(key, value)))
     }
 
-    /// Stores the value of `key`. A list or dictionary arrives as [`Scalar::Other`], a list of two
-    /// integers as a pair.
+    /// Stores the value of `key`. A list of two integers arrives as [`Scalar::Pair`], any other
+    /// list or dictionary as [`Scalar::Other`].
     fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), FieldError>;
 }
 
-/// Receives the items of a list.
+/// Reads the items of a JSON list, one at a time.
 pub(super) trait ListReader {
     /// Reads the next item from `list`; returns `None` at its end.
     fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error>;
 }
 
-/// Deserializes a dictionary by passing its known keys to a [`DictReader`].
+/// Deserializes a dictionary by passing the keys that the import uses to a [`DictReader`]; skips
+/// others.
 pub(super) struct DictSeed<'p, P>(pub(super) &'p mut P);
 
 impl<'de, P: DictReader> DeserializeSeed<'de> for DictSeed<'_, P> {
@@ -56,7 +58,7 @@ impl<'de, P: DictReader> Visitor<'de> for DictSeed<'_, P> {
     }
 }
 
-/// Deserializes a list by passing its items to a [`ListReader`]; `null` is an empty list.
+/// Deserializes a list by letting a [`ListReader`] read its items; `null` counts as an empty list.
 pub(super) struct ListSeed<'r, R>(pub(super) &'r mut R);
 
 impl<'de, R: ListReader> DeserializeSeed<'de> for ListSeed<'_, R> {
@@ -84,7 +86,8 @@ impl<'de, R: ListReader> Visitor<'de> for ListSeed<'_, R> {
     }
 }
 
-/// Deserializes a string and returns what the function makes of it, so that it need not be copied.
+/// Deserializes a string by passing it to a function, whose result it returns; the string is not
+/// copied.
 pub(super) struct StringSeed<F>(pub(super) F);
 
 impl<'de, T, F: FnOnce(&str) -> T> DeserializeSeed<'de> for StringSeed<F> {
@@ -107,11 +110,11 @@ impl<T, F: FnOnce(&str) -> T> Visitor<'_> for StringSeed<F> {
     }
 }
 
-/// Deserializes any value and passes it to a function as a scalar.
+/// Deserializes any JSON value as a [`Scalar`] and passes it to a function.
 pub(super) struct ScalarSeed<F>(pub(super) F);
 
 impl<F: FnOnce(Scalar<'_>) -> Result<(), FieldError>> ScalarSeed<F> {
-    /// Passes a value to the function and converts its error to one of the deserializer.
+    /// Calls the wrapped function with a value and converts its error to one of the deserializer.
     fn pass<E: Error>(self, value: Scalar<'_>) -> Result<(), E> {
         (self.0)(value).map_err(E::custom)
     }
@@ -177,7 +180,7 @@ impl<'de, F: FnOnce(Scalar<'_>) -> Result<(), FieldError>> Visitor<'de> for Scal
     }
 }
 
-/// A function that receives a scalar, as a trait object.
+/// A function that receives a scalar value; its error ends the import.
 type ScalarCallback<'t> = dyn FnMut(Scalar<'_>) -> Result<(), FieldError> + 't;
 
 /// Deserializes any value; returns it if it is a non-negative integer, otherwise `None`.

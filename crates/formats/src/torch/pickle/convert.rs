@@ -16,15 +16,15 @@ use crate::torch::scalar::FieldError;
 use crate::torch::settings::{MAX_SETTINGS_BYTES, RecordedSettings, VALUE_BYTES};
 use crate::torch::snapshot::{AnnotationRow, BlockRow, SegmentRow};
 
-/// Indices of the lists that were already converted to rows, to convert each only once.
+/// Indices of the pickle's lists that were already converted to rows, so that each is converted
+/// only once.
 #[derive(Default)]
 struct ConvertedLists(HashSet<u32>);
 
 impl ConvertedLists {
-    /// Returns the list to convert that `value` is; `None` for a null, and for a list that was
-    /// converted before, which counts as invalid: programs that assemble a snapshot by hand may use
-    /// one list twice, and a small pickle could repeat it until no memory suffices. Fails with
-    /// `problem` for any other value.
+    /// Returns the list that `value` is; `None` for a null, and for a list that was converted
+    /// before, which counts as invalid: a small pickle could refer to one list without end. Fails
+    /// with `problem` for any other value.
     fn list(
         &mut self,
         heap: &Heap<'_>,
@@ -45,8 +45,8 @@ impl ConvertedLists {
         Ok(None)
     }
 
-    /// Returns the list to convert like [`list`](Self::list), but fails with `problem` for a list
-    /// of history entries.
+    /// Returns the list that `value` is, like [`list`](Self::list), but fails with `problem` if it
+    /// has history entries.
     fn list_without_entries(
         &mut self,
         heap: &Heap<'_>,
@@ -63,33 +63,51 @@ impl ConvertedLists {
     }
 }
 
-/// Returns the value of the key `wanted`, the last one if it occurs twice, as in Python; `None` if
-/// it is missing.
+/// Returns the value of the key `wanted` of a dictionary, the last one if the key occurs twice, as
+/// in Python; `None` if it is missing.
 fn field(heap: &Heap<'_>, dict: DictId, wanted: Key) -> Option<Value> {
     let mut pairs = heap.pairs(dict).iter().rev();
     pairs.find(|(key, _)| key_of(heap, *key) == Some(wanted)).map(|&(_, value)| value)
 }
 
-/// Maximum number of keys of a segment, block or entry. Bounds the cost of a dictionary that is
-/// referred to many times.
+/// Maximum number of keys of a segment, block or entry; the import fails beyond it. Bounds the cost
+/// of a dictionary that a pickle refers to many times.
 const MAX_ROW_KEYS: usize = 256;
 
-/// Maximum nesting depth of the allocator settings. PyTorch's have depth 2.
+/// Maximum nesting depth of the allocator settings; deeper settings are ignored and counted as
+/// invalid. PyTorch's have depth 2.
 const MAX_SETTINGS_DEPTH: u32 = 8;
 
-/// Returns the number of keys of a segment, block or entry; fails above [`MAX_ROW_KEYS`].
+/// Returns the number of keys of a segment, block or entry; fails if there are more than
+/// [`MAX_ROW_KEYS`].
 fn row_keys(heap: &Heap<'_>, dict: DictId) -> Result<usize, FieldError> {
     let count = heap.pairs(dict).len();
     if count > MAX_ROW_KEYS { Err(FieldError::Invalid("a row of the snapshot has too many keys")) } else { Ok(count) }
 }
 
-/// Returns the meaning of a dictionary key; `None` if the reader does not use it.
+/// Returns the meaning of a dictionary key; `None` if the import does not use it.
 fn key_of(heap: &Heap<'_>, key: Value) -> Option<Key> {
     if let Value::Text(text) = key { heap.strings.key(text) } else { None }
 }
 
-/// Adds the segments, entries, annotations and settings that `top`, the pickle's value, describes
-/// to the builder.
+/// Calls `set` with each key of a segment, block or entry that the import uses, and its value.
+/// Fails if there are more than [`MAX_ROW_KEYS`] keys.
+fn for_each_field(
+    dict: DictId,
+    heap: &mut Heap<'_>,
+    mut set: impl FnMut(Key, Value, &mut Heap<'_>) -> Result<(), FieldError>,
+) -> Result<(), FieldError> {
+    for pair in 0..row_keys(heap, dict)? {
+        let (key, value) = heap.pairs(dict)[pair];
+        if let Some(key) = key_of(heap, key) {
+            set(key, value, heap)?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds the segments, entries, annotations and settings in `top`, the value that the pickle
+/// evaluates to, to the builder's snapshot.
 pub(super) fn snapshot(top: Value, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), FieldError> {
     let mut converted = ConvertedLists::default();
     let top = match top {
@@ -129,8 +147,8 @@ pub(super) fn snapshot(top: Value, heap: &mut Heap<'_>, builder: &mut Builder) -
     Ok(())
 }
 
-/// Returns true if a list contains segments only, as `torch.cuda.memory_snapshot()` returns them
-/// and all that the first versions saved.
+/// Returns true if a list is not empty and has segments only, as `torch.cuda.memory_snapshot()`
+/// returns them; the first versions saved nothing else.
 fn is_segments(list: ListId, heap: &Heap<'_>) -> bool {
     let is_segment = |value: &Value| match *value {
         Value::Dict(dict) if row_keys(heap, dict).is_ok() => {
@@ -159,15 +177,14 @@ fn read_segments(
         };
         let mut row = SegmentRow::default();
         let first_block = builder.snapshot.blocks.len();
-        for pair in 0..row_keys(heap, dict)? {
-            let (key, value) = heap.pairs(dict)[pair];
-            match key_of(heap, key) {
-                None => {}
-                Some(Key::Frames) => row.origin.stack = heap.stack(value, builder)?,
-                Some(Key::Blocks) => read_blocks(value, converted, heap, builder)?,
-                Some(key) => builder.segment_field(&mut row, key, heap.scalar(value))?,
+        for_each_field(dict, heap, |key, value, heap| {
+            match key {
+                Key::Frames => row.origin.stack = heap.stack(value, builder)?,
+                Key::Blocks => read_blocks(value, converted, heap, builder)?,
+                _ => builder.segment_field(&mut row, key, heap.scalar(value))?,
             }
-        }
+            Ok(())
+        })?;
         builder.push_segment(row, first_block, kind)?;
     }
     Ok(())
@@ -190,22 +207,21 @@ fn read_blocks(
             return Err(FieldError::Invalid("a block is not a dictionary"));
         };
         let mut row = BlockRow::default();
-        for pair in 0..row_keys(heap, dict)? {
-            let (key, value) = heap.pairs(dict)[pair];
-            match key_of(heap, key) {
-                None => {}
-                Some(Key::Frames) => row.origin.stack = heap.stack(value, builder)?,
-                Some(Key::History) => read_block_history(value, &mut row, heap, builder)?,
-                Some(key) => builder.block_field(&mut row, key, heap.scalar(value))?,
+        for_each_field(dict, heap, |key, value, heap| {
+            match key {
+                Key::Frames => row.origin.stack = heap.stack(value, builder)?,
+                Key::History => read_block_history(value, &mut row, heap, builder)?,
+                _ => builder.block_field(&mut row, key, heap.scalar(value))?,
             }
-        }
+            Ok(())
+        })?;
         builder.push_block(row)?;
     }
     Ok(())
 }
 
-/// Reads the allocations of a block, which old versions list with the newest first, and which then
-/// contain the frames.
+/// Reads the `history` of a block, its allocations with the newest first: call stack and requested
+/// size. Only old versions have it.
 fn read_block_history(
     list: Value,
     row: &mut BlockRow,
@@ -214,15 +230,14 @@ fn read_block_history(
 ) -> Result<(), FieldError> {
     let Value::List(list) = list else { return Ok(()) };
     let Some(&Value::Dict(newest)) = heap.values(list).first() else { return Ok(()) };
-    for pair in 0..row_keys(heap, newest)? {
-        let (key, value) = heap.pairs(newest)[pair];
-        match key_of(heap, key) {
-            Some(Key::Frames) => row.origin.stack = heap.stack(value, builder)?,
-            Some(Key::RealSize) => builder.block_field(row, Key::RealSize, heap.scalar(value))?,
+    for_each_field(newest, heap, |key, value, heap| {
+        match key {
+            Key::Frames => row.origin.stack = heap.stack(value, builder)?,
+            Key::RealSize => builder.block_field(row, key, heap.scalar(value))?,
             _ => {}
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Adds the history of each device to the snapshot; `list` has one item a device.
@@ -243,8 +258,8 @@ fn read_traces(
     Ok(())
 }
 
-/// Reads the history of pinned host memory and returns its ranges of indices in the snapshot's
-/// entries. It may be wrapped in a list like those of the devices.
+/// Adds the history of pinned host memory to the snapshot's entries and returns the ranges of their
+/// indices. `list` has entries, or lists of entries as for devices.
 fn read_host_traces(
     list: Value,
     converted: &mut ConvertedLists,
@@ -266,7 +281,8 @@ fn read_host_traces(
     Ok(all)
 }
 
-/// Reads the entries of one history and returns their ranges of indices in the snapshot's entries.
+/// Returns the ranges of indices that the entries of one history have in the snapshot's entries,
+/// and adds those entries that are not there yet.
 fn read_trace(
     list: Value,
     converted: &mut ConvertedLists,
@@ -286,8 +302,8 @@ fn read_trace(
     Ok(vec![Range { start: first, end: builder.snapshot.entries.len() as u32 }])
 }
 
-/// Reads an entry whose dictionary received its keys one by one, which the machine does not
-/// recognize.
+/// Adds an entry whose dictionary received its keys one by one, so that the pickle machine did not
+/// take it for an entry.
 fn read_unrecognized_entry(value: Value, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), FieldError> {
     let Value::Dict(dict) = value else { return Err(FieldError::Invalid("an entry of a history is not a dictionary")) };
     let mut draft = EntryDraft::default();
@@ -295,14 +311,13 @@ fn read_unrecognized_entry(value: Value, heap: &mut Heap<'_>, builder: &mut Buil
     if field(heap, dict, Key::Action).is_none() {
         return Err(FieldError::Invalid("an entry of a history has no action"));
     }
-    for pair in 0..row_keys(heap, dict)? {
-        let (key, value) = heap.pairs(dict)[pair];
-        match key_of(heap, key) {
-            None => {}
-            Some(Key::Frames) => draft.stack = heap.stack(value, builder)?,
-            Some(key) => builder.entry_field(&mut draft, key, heap.scalar(value))?,
+    for_each_field(dict, heap, |key, value, heap| {
+        match key {
+            Key::Frames => draft.stack = heap.stack(value, builder)?,
+            _ => builder.entry_field(&mut draft, key, heap.scalar(value))?,
         }
-    }
+        Ok(())
+    })?;
     builder.push_entry(&draft)?;
     Ok(())
 }
@@ -333,8 +348,8 @@ fn read_annotations(
     Ok(())
 }
 
-/// Converts a value to JSON; `None` if it is nested deeper than `depth` or takes more than
-/// `remaining` bytes, which are subtracted.
+/// Converts a value of the pickle to JSON; `None` if it is nested deeper than `depth` or counts for
+/// more than `remaining` bytes. Subtracts what it counts for from `remaining`.
 fn to_json(value: Value, heap: &Heap<'_>, depth: u32, remaining: &mut usize) -> Option<serde_json::Value> {
     let text_len = |value| if let Value::Text(text) = value { heap.strings.text(text).len() } else { 0 };
     *remaining = remaining.checked_sub(VALUE_BYTES.saturating_add(text_len(value)))?;

@@ -14,19 +14,19 @@ use crate::torch::key::Key;
 use crate::torch::scalar::FieldError;
 use crate::torch::snapshot::NO_TIME;
 
-/// Maximum number of values that one entry may store in the memo: itself, strings and pairs.
-/// PyTorch's entries store at most three.
+/// Maximum number of values that one entry may store in the memo on the fast path: itself, strings
+/// and pairs. PyTorch's entries store at most three; an entry with more takes the slow path.
 const MAX_NEW_VALUES: usize = 5;
 
-/// The values that an entry will add to the memo, kept apart until it is certain that it is an
-/// entry.
+/// The values that an entry will add to the pickle's memo, kept apart until it is certain that the
+/// dictionary is an entry.
 struct NewMemoValues {
     values: [Value; MAX_NEW_VALUES],
     len: usize,
 }
 
 impl NewMemoValues {
-    /// Appends a value; `None` if there are already [`MAX_NEW_VALUES`].
+    /// Appends a value; `None`, without effect, if there are already [`MAX_NEW_VALUES`].
     fn push(&mut self, value: Value) -> Option<()> {
         *self.values.get_mut(self.len)? = value;
         self.len += 1;
@@ -35,8 +35,8 @@ impl NewMemoValues {
 }
 
 impl Machine<'_> {
-    /// Parses a history entry whose EMPTY_DICT was just read, and adds it to the snapshot. Returns
-    /// false, and has no effect, if it is not an entry as PyTorch writes them.
+    /// Parses the history entry that follows an EMPTY_DICT opcode and adds it to the snapshot.
+    /// Returns false, and has no effect, if the entry is not written as PyTorch writes it.
     pub(super) fn try_fast_entry(&mut self) -> StepResult<bool> {
         let entry_start = self.input.offset();
         let mut draft = EntryDraft::default();
@@ -58,8 +58,8 @@ impl Machine<'_> {
         Ok(true)
     }
 
-    /// Parses the keys and values of an entry into `draft` and returns the list of frames; `None`
-    /// if they are not written as expected here.
+    /// Parses the keys and values of an entry into `draft` and returns the list of its call frames;
+    /// `None` if the entry is not written as PyTorch writes it.
     fn parse_entry(&mut self, draft: &mut EntryDraft, new_values: &mut NewMemoValues) -> Option<Value> {
         self.memoize(Value::NewDict(None), new_values)?;
         if self.marks.len() >= self.max_depth || self.input.u8().ok()? != op::MARK {
@@ -86,8 +86,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Parses the instructions that produce the next value; `None` if it is not a text, an integer,
-    /// a pair or a memo reference.
+    /// Parses the instructions that produce a value of an entry; `None` if it is not a text, an
+    /// integer, a pair or a memo reference.
     #[inline]
     fn parse_value(&mut self, new_values: &mut NewMemoValues) -> Option<Value> {
         match self.input.u8().ok()? {
@@ -127,7 +127,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Reads a text of `len` bytes, interns it, and executes the memo instruction that may follow.
+    /// Reads a text of `len` bytes, and the instruction after it if that stores the text in the
+    /// memo; `None` if that is not possible.
     fn text(&mut self, len: usize, new_values: &mut NewMemoValues) -> Option<Value> {
         let bytes = self.input.take(len).ok()?;
         let text = Value::Text(self.heap.strings.intern(bytes, &mut self.builder.budget).ok()?);
@@ -140,7 +141,8 @@ impl Machine<'_> {
         self.memo.get(slot).filter(|value| !matches!(value, Value::NewDict(_)))
     }
 
-    /// Reads the integer that follows its opcode; `None` for an opcode of anything else.
+    /// Reads the integer that follows `opcode`; `None` if the opcode is not one of an integer or
+    /// the pickle ends.
     #[inline]
     fn number(&mut self, opcode: u8) -> Option<Value> {
         let number = match opcode {
@@ -157,7 +159,7 @@ impl Machine<'_> {
     }
 
     /// Adds a value to `new_values` if the next instruction stores it in the memo. Returns the
-    /// value; `None` for an unexpected slot, because Python numbers slots consecutively.
+    /// value; `None` if the memo slot is not the next new one, as it always is in Python's pickles.
     #[inline]
     fn memoize(&mut self, value: Value, new_values: &mut NewMemoValues) -> Option<Value> {
         let slot = match *self.input.rest() {
@@ -181,9 +183,8 @@ impl Machine<'_> {
         new_values.push(value).map(|()| value)
     }
 
-    /// Sets a field like [`Builder::entry_field`](crate::torch::builder::Builder::entry_field), but
-    /// without side effects, because the dictionary may turn out not to be an entry. Returns `None`
-    /// in all but the simple cases.
+    /// Sets a field of `draft` from a value of the usual type. `None` for any other value and key,
+    /// which are left to [`Builder::entry_field`](crate::torch::builder::Builder::entry_field).
     #[inline]
     fn set_field(&mut self, draft: &mut EntryDraft, key: Key, value: Value) -> Option<()> {
         match (key, value) {

@@ -14,7 +14,8 @@ use crate::torch::key::Key;
 use crate::torch::scalar::{FieldError, Scalar};
 use crate::torch::snapshot::Action;
 
-/// A string of the pickle with its possible meanings, looked up once.
+/// A string of the pickle, and what it means as a dictionary key, as an action and in the
+/// recording.
 #[derive(Debug)]
 struct StringRecord<'a> {
     text: Cow<'a, str>,
@@ -25,9 +26,9 @@ struct StringRecord<'a> {
     string: Option<StringId>,
 }
 
-/// Number of recently used short strings that are found without the hash table.
+/// Number of recently used strings of up to 7 bytes that are found without the hash table.
 const RECENT_STRINGS: usize = 64;
-/// Estimated bytes of memory for a string: its row and its share of the hash table.
+/// Estimated memory for one string of a pickle, in bytes: its row and its share of the hash table.
 const STRING_BYTES: usize = 96;
 
 /// The distinct strings of a pickle, by index ([`StringRef`]).
@@ -66,7 +67,8 @@ impl<'a> Strings<'a> {
         Ok(id)
     }
 
-    /// Does the work of [`intern`](Self::intern) without the table of recent strings.
+    /// Returns the reference of a string that equals `bytes`, from the hash table of all strings,
+    /// and adds the string if it is new.
     fn intern_by_hash(&mut self, bytes: &'a [u8], budget: &mut MemoryBudget) -> Result<StringRef, LimitExceeded> {
         if let Some(&number) = self.numbers.get(bytes) {
             return Ok(StringRef(number));
@@ -81,32 +83,36 @@ impl<'a> Strings<'a> {
         Ok(StringRef(number))
     }
 
-    /// Returns the record of a string: its text and what it means as a key or action.
+    /// Returns the record of a string: its text, and what it means as a key or action.
     fn entry(&self, StringRef(id): StringRef) -> &StringRecord<'a> {
         &self.list[id as usize]
     }
 
-    /// Returns the text; invalid Unicode is replaced.
+    /// Returns the text of a string of the pickle; invalid Unicode is replaced.
     pub(super) fn text(&self, id: StringRef) -> &str {
         &self.entry(id).text
     }
 
-    /// Returns the string's meaning as a dictionary key; `None` if the reader does not use the key.
+    /// Returns what the string means as a dictionary key; `None` if the import does not use this
+    /// key.
     pub(super) fn key(&self, id: StringRef) -> Option<Key> {
         self.entry(id).key
     }
 
-    /// Returns the string's meaning as the name of an entry's action; `None` if it is unknown.
+    /// Returns what the string means as the action of a history entry; `None` if the action is
+    /// unknown.
     pub(super) fn action(&self, id: StringRef) -> Option<Action> {
         self.entry(id).action
     }
 
-    /// Interns the string in the recording and returns its number there; 0 if it is empty or `N/A`.
+    /// Returns the number of the string in the recording, and adds it there if it is new; 0 if it
+    /// is empty or `N/A`.
     pub(super) fn optional_string(&mut self, id: StringRef, builder: &mut Builder) -> Result<StringId, LimitExceeded> {
         if is_empty_text(self.text(id)) { Ok(StringId(0)) } else { self.string(id, builder) }
     }
 
-    /// Interns the string in the recording and returns its number there, which differs from `id`.
+    /// Returns the number of the string in the recording, and adds it there if it is new. The
+    /// number differs from `id`, the string's index in the pickle.
     fn string(&mut self, id: StringRef, builder: &mut Builder) -> Result<StringId, LimitExceeded> {
         let text = &mut self.list[id.0 as usize];
         match text.string {
@@ -116,11 +122,11 @@ impl<'a> Strings<'a> {
     }
 }
 
-/// Maximum number of keys of a frame's dictionary; one with more is not taken for a frame. Bounds
-/// the search for the known keys.
+/// Maximum number of keys of a call frame's dictionary; a dictionary with more is not taken for a
+/// frame. Bounds the search for the known keys.
 const MAX_FRAME_KEYS: usize = 16;
 
-/// The items of a list, in the most compact form.
+/// The items of a list: any values, or in compact form only history entries or only call frames.
 #[derive(Debug)]
 enum Content {
     Values(Vec<Value>),
@@ -131,22 +137,23 @@ enum Content {
     Stack(StackId),
 }
 
-/// A list or tuple. `depth` is the nesting depth of its items when they were added.
+/// A list or tuple of a pickle. `depth` is its nesting depth when its items were added: 1 more than
+/// the deepest item's.
 #[derive(Debug)]
 struct List {
     content: Content,
     depth: u32,
 }
 
-/// A dictionary as keys and values in the order of insertion. A later value of a key counts.
-/// `depth` is the nesting depth of the values when they were added.
+/// A dictionary of a pickle: keys and values in the order of insertion; the last value of a key
+/// counts. `depth` is its nesting depth when the values were added.
 #[derive(Debug, Default)]
 struct Dict {
     pairs: Vec<(Value, Value)>,
     depth: u32,
 }
 
-/// The strings, lists and dictionaries that a pickle has created, by index.
+/// The strings, lists and dictionaries that a pickle has created, each referred to by its index.
 #[derive(Debug)]
 pub(super) struct Heap<'a> {
     pub(super) strings: Strings<'a>,
@@ -161,7 +168,8 @@ impl<'a> Heap<'a> {
         Self { strings: Strings::new(), lists: Vec::new(), dicts: Vec::new(), max_depth }
     }
 
-    /// Creates a list with these items; fails if it nests too deep or memory is short.
+    /// Creates a list with these items; fails if it is nested deeper than the limit or memory is
+    /// short.
     pub(super) fn new_list(&mut self, items: &[Value], budget: &mut MemoryBudget) -> Result<Value, FieldError> {
         let id = ListId(u32::try_from(self.lists.len()).map_err(|_| LimitExceeded)?);
         budget.push(&mut self.lists, List { content: Content::Values(Vec::new()), depth: 0 })?;
@@ -169,15 +177,15 @@ impl<'a> Heap<'a> {
         Ok(Value::List(id))
     }
 
-    /// Creates an empty dictionary.
+    /// Creates an empty dictionary and returns its index; fails if memory is short.
     pub(super) fn new_dict(&mut self, budget: &mut MemoryBudget) -> Result<DictId, LimitExceeded> {
         let id = DictId(u32::try_from(self.dicts.len()).map_err(|_| LimitExceeded)?);
         budget.push(&mut self.dicts, Dict::default())?;
         Ok(id)
     }
 
-    /// Returns the nesting depth of a list or dictionary, 0 for other values. Items that are added
-    /// later do not change the depth of outer containers.
+    /// Returns the nesting depth of a list or dictionary when its items were added: 1 more than the
+    /// deepest item's, 0 if empty. Returns 0 for other values.
     fn depth(&self, value: Value) -> u32 {
         match value {
             Value::List(ListId(id)) => self.lists[id as usize].depth,
@@ -186,7 +194,8 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// Returns the nesting depth of a container with these values; fails above the limit.
+    /// Returns the nesting depth of a container with these values; fails above the limit of the
+    /// heap.
     fn depth_of_container(&self, values: impl Iterator<Item = Value>) -> Result<u32, FieldError> {
         let depth = values.map(|value| self.depth(value) + 1).max().unwrap_or(0);
         if depth > self.max_depth {
@@ -195,8 +204,8 @@ impl<'a> Heap<'a> {
         Ok(depth)
     }
 
-    /// Appends items to a list. A list that begins with history entries stores ranges and accepts
-    /// nothing else.
+    /// Appends items to a list. A list that begins with history entries accepts only entries; fails
+    /// for other items, and if nesting or memory exceed their limits.
     pub(super) fn append(
         &mut self,
         ListId(id): ListId,
@@ -230,7 +239,7 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// Appends keys and values to a dictionary; equal keys stay, and the last one counts.
+    /// Appends keys and values to a dictionary. A key that occurs twice has its last value.
     pub(super) fn set(
         &mut self,
         DictId(id): DictId,
@@ -246,13 +255,14 @@ impl<'a> Heap<'a> {
         Ok(())
     }
 
-    /// Returns the keys and values of a dictionary in the order of insertion.
+    /// Returns the keys and values of a dictionary in the order of insertion; a key may occur
+    /// twice.
     pub(super) fn pairs(&self, DictId(id): DictId) -> &[(Value, Value)] {
         &self.dicts[id as usize].pairs
     }
 
-    /// Returns the items of a list; none if they are history entries or were converted to a call
-    /// stack.
+    /// Returns the items of a list; an empty slice if they are history entries or were converted to
+    /// a call stack.
     pub(super) fn values(&self, ListId(id): ListId) -> &[Value] {
         match &self.lists[id as usize].content {
             Content::Values(values) => values,
@@ -260,8 +270,8 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// Returns the value of a list at an index. A list that contains itself may become a call stack
-    /// while it is being read.
+    /// Returns the item of a list at index `at`; fails if the list was converted to a call stack
+    /// since its length was read, as may happen if it contains itself.
     pub(super) fn value_at(&self, list: ListId, at: usize) -> Result<Value, FieldError> {
         self.values(list)
             .get(at)
@@ -269,8 +279,8 @@ impl<'a> Heap<'a> {
             .ok_or(FieldError::Invalid("a list is used as a list of frames and as something else"))
     }
 
-    /// Returns the history entries of a list, as ranges of indices in the snapshot's entries;
-    /// `None` if it has other items.
+    /// Returns the items of a list that has only history entries, as ranges of indices in the
+    /// snapshot's entries; `None` if it has other items.
     pub(super) fn entries(&self, ListId(id): ListId) -> Option<&[Range<u32>]> {
         match &self.lists[id as usize].content {
             Content::Entries(ranges) => Some(ranges),
@@ -279,8 +289,8 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// Converts a value to a [`Scalar`]; a list of two integers becomes a pair, other containers
-    /// [`Scalar::Other`].
+    /// Converts a value of the pickle to a [`Scalar`]. A list of two non-negative integers becomes
+    /// a pair, any other container [`Scalar::Other`].
     #[inline]
     pub(super) fn scalar(&self, value: Value) -> Scalar<'_> {
         match value {
@@ -302,7 +312,7 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// Returns a non-negative integer; `None` for other values.
+    /// Returns the value if it is a non-negative integer; `None` for other values.
     fn integer(&self, value: Value) -> Option<u64> {
         match value {
             Value::Int(number) => u64::try_from(number).ok(),
@@ -311,8 +321,8 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// Interns the frame that a dictionary's keys and values describe; `None` if its function, file
-    /// or line is missing.
+    /// Interns the call frame that a dictionary's keys and values describe; `None` if its function,
+    /// file or line is missing.
     pub(super) fn frame(
         &mut self,
         pairs: impl Iterator<Item = (Value, Value)>,
@@ -335,8 +345,8 @@ impl<'a> Heap<'a> {
         Ok(Some(builder.frame(function, file, line)?))
     }
 
-    /// Interns the frame that a dictionary describes which received its keys one by one, so that
-    /// the machine did not recognize it; `None` if it is not a frame.
+    /// Interns the call frame in a dictionary that received its keys one by one, so that the pickle
+    /// machine did not take it for a frame; `None` if it is not a frame.
     fn unrecognized_frame(&mut self, dict: DictId, builder: &mut Builder) -> Result<Option<FrameId>, FieldError> {
         let mut pairs = [(Value::None, Value::None); MAX_FRAME_KEYS];
         let known = self.pairs(dict);
@@ -345,8 +355,8 @@ impl<'a> Heap<'a> {
         self.frame(pairs.into_iter(), builder)
     }
 
-    /// Returns the call stack for a list of frames, innermost first. Values that are not frames are
-    /// ignored. A list is converted to a stack once.
+    /// Returns the call stack for a list of frames, innermost first; stack 0 if `value` is not a
+    /// list of frames. Items that are not frames are ignored. A list is converted only once.
     pub(super) fn stack(&mut self, value: Value, builder: &mut Builder) -> Result<StackId, FieldError> {
         let Value::List(ListId(id)) = value else { return Ok(StackId(0)) };
         let content = &mut self.lists[id as usize].content;

@@ -1,15 +1,24 @@
 //! Reads the bytes of a pickle.
 
 use super::value::Value;
+use crate::error::ReadError;
 use crate::limits::LimitExceeded;
 use crate::torch::scalar::FieldError;
 
-/// The message of an instruction that failed; the machine adds the position. The type has two
-/// words, so that a result without a value is returned in registers.
+/// The message of a pickle instruction that failed; the pickle machine adds the position. Boxed, so
+/// that a result without a value is returned in registers.
 #[derive(Debug)]
 pub(super) struct StepError(pub(super) Box<str>);
 
-/// The result of an instruction, or of a part of one.
+impl StepError {
+    /// Returns the error for the pickle instruction at byte offset `start`. If the pickle is cut
+    /// off, the error is at its end, `len`.
+    pub(super) fn at(self, start: usize, len: usize) -> ReadError {
+        if &*self.0 == TRUNCATED { ReadError::truncated(len) } else { ReadError::at(start, self.0) }
+    }
+}
+
+/// The result of a pickle instruction, or of a part of an instruction.
 pub(super) type StepResult<T> = Result<T, StepError>;
 
 impl From<FieldError> for StepError {
@@ -36,8 +45,8 @@ impl From<String> for StepError {
     }
 }
 
-/// The message for a pickle that ends inside an instruction; the machine recognizes the error by
-/// it.
+/// The message for a pickle that ends inside an instruction, by which the pickle machine recognizes
+/// this error.
 pub(super) const TRUNCATED: &str = "the pickle is cut off";
 
 /// Returns the error for a pickle that ends inside an instruction.
@@ -69,7 +78,7 @@ impl<'a> Input<'a> {
         self.bytes.len()
     }
 
-    /// Moves back to an `offset` that was read before.
+    /// Moves the reading position back to the byte offset `offset`.
     pub(super) fn rewind_to(&mut self, offset: usize) {
         debug_assert!(offset <= self.offset);
         self.offset = offset;
@@ -113,8 +122,8 @@ impl<'a> Input<'a> {
         usize::try_from(u64::from_le_bytes(self.array()?)).map_err(|_| cut_off())
     }
 
-    /// Reads a little-endian two's complement integer of `len` bytes. One that does not fit in 64
-    /// bits becomes [`Value::Opaque`].
+    /// Reads a little-endian two's complement integer of `len` bytes; [`Value::Opaque`] if it does
+    /// not fit in 64 bits.
     #[inline]
     pub(super) fn long(&mut self, len: usize) -> StepResult<Value> {
         if let 1..8 = len

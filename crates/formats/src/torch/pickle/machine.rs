@@ -12,14 +12,14 @@ use crate::limits::Limits;
 use crate::torch::builder::{Builder, EntryDraft};
 use crate::torch::key::Key;
 
-/// Bytes of the input between two calls of the caller's progress function.
+/// Number of bytes of the pickle between two calls of the caller's progress function.
 const PROGRESS_BYTES: usize = 4 << 20;
 
-/// Maximum number of characters of a class name in a message.
+/// Maximum number of characters of a class name in an error message; the rest is cut.
 const MAX_NAME_LEN: usize = 100;
 
 /// The pickle machine: executes the instructions of a pickle and adds its history entries to a
-/// snapshot.
+/// snapshot. Supports plain data only.
 #[derive(Debug)]
 pub(super) struct Machine<'a> {
     pub(super) input: Input<'a>,
@@ -51,8 +51,8 @@ impl<'a> Machine<'a> {
         self.input.offset()
     }
 
-    /// Executes the pickle up to its STOP and returns its value; `progress` receives the number of
-    /// bytes read so far.
+    /// Executes the pickle up to its STOP instruction and returns the value on top of the stack;
+    /// `progress` receives the number of bytes read so far.
     pub(super) fn run(&mut self, progress: &mut dyn FnMut(usize)) -> Result<Value, ReadError> {
         let mut report_at = PROGRESS_BYTES;
         loop {
@@ -66,13 +66,13 @@ impl<'a> Machine<'a> {
             };
             if opcode == op::STOP {
                 let top = self.materialized_top();
-                return top.map_err(|StepError(message)| step_error(start, self.input.len(), message));
+                return top.map_err(|error| error.at(start, self.input.len()));
             }
-            self.step(opcode).map_err(|StepError(message)| step_error(start, self.input.len(), message))?;
+            self.step(opcode).map_err(|error| error.at(start, self.input.len()))?;
         }
     }
 
-    /// Executes an instruction whose opcode was read: the common ones, then the others.
+    /// Executes the instruction with this opcode, which was already read.
     #[inline]
     fn step(&mut self, opcode: u8) -> StepResult<()> {
         match opcode {
@@ -124,7 +124,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Executes an instruction other than the ones that make up most of a snapshot.
+    /// Executes an instruction that is not one of the few that most of a snapshot consists of.
     fn uncommon_step(&mut self, opcode: u8) -> StepResult<()> {
         match opcode {
             op::NONE => self.push(Value::None),
@@ -188,7 +188,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Executes an instruction that creates or fills a container; fails for unsupported ones.
+    /// Executes an instruction that creates or fills a list, tuple, dictionary or set; fails for
+    /// any other.
     fn container_step(&mut self, opcode: u8) -> StepResult<()> {
         match opcode {
             op::EMPTY_LIST | op::EMPTY_TUPLE => {
@@ -250,7 +251,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Returns the error for an unknown instruction, or one that would run code.
+    /// Returns the error for an opcode that is unknown or would run code.
     #[cold]
     fn unsupported(&mut self, opcode: u8) -> StepError {
         let Some(action) = op::unsupported_action(opcode) else {
@@ -274,14 +275,14 @@ impl<'a> Machine<'a> {
         StepError::from(format!("this pickle is not plain data: it {action}{name}, which is not executed"))
     }
 
-    /// Reads a text of `len` bytes, interns it and pushes it.
+    /// Reads a text of `len` bytes and pushes it on the stack.
     fn push_text(&mut self, len: usize) -> StepResult<()> {
         let bytes = self.input.take(len)?;
         let id = self.heap.strings.intern(bytes, &mut self.builder.budget)?;
         self.push(Value::Text(id))
     }
 
-    /// Reads an integer of `len` bytes and pushes it.
+    /// Reads an integer of `len` bytes and pushes it on the stack.
     fn push_long(&mut self, len: usize) -> StepResult<()> {
         let number = self.input.long(len)?;
         self.push(number)
@@ -295,23 +296,26 @@ impl<'a> Machine<'a> {
         Ok(self.builder.budget.push(&mut self.stack, value)?)
     }
 
-    /// Subtracts the memory of `values` stack values from the budget.
+    /// Subtracts the memory of `values` values on the stack from the budget; fails if memory is
+    /// short.
     fn spend_values(&mut self, values: usize) -> StepResult<()> {
         Ok(self.builder.budget.spend(values * size_of::<Value>())?)
     }
 
-    /// Returns the stack's height at the last mark, the limit for instructions; 0 without marks.
+    /// Returns the stack's height at the last mark, 0 without marks. Instructions must not reach
+    /// values below it.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
 
-    /// Returns the stack height below the top `count` values; fails below the last mark.
+    /// Returns the stack's height without its top `count` values; fails if fewer are above the last
+    /// mark.
     fn below_top(&self, count: usize) -> StepResult<usize> {
         let height = self.stack.len().checked_sub(count).filter(|&height| height >= self.floor());
         height.ok_or_else(|| "an instruction needs more values than the stack has".into())
     }
 
-    /// Removes and returns the top value; fails if there is none above the last mark.
+    /// Removes and returns the top value of the stack; fails if no value is above the last mark.
     fn pop(&mut self) -> StepResult<Value> {
         let height = self.below_top(1)?;
         let value = self.stack[height];
@@ -319,7 +323,7 @@ impl<'a> Machine<'a> {
         Ok(value)
     }
 
-    /// Executes POP: drops the top value, or the last mark if nothing is above it, as Python does.
+    /// Executes the POP instruction: drops the top value, or the last mark if no value is above it.
     fn discard(&mut self) -> StepResult<()> {
         if self.marks.last() == Some(&self.stack.len()) {
             self.marks.pop();
@@ -337,7 +341,7 @@ impl<'a> Machine<'a> {
 
     // Memo operations.
 
-    /// Pushes the value of a memo slot; fails if the slot is empty.
+    /// Pushes the value of a memo slot on the stack; fails if the slot is empty.
     #[inline]
     fn get(&mut self, slot: u32) -> StepResult<()> {
         match self.memo.get(slot) {
@@ -346,7 +350,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Stores the top value in a memo slot; the value stays on the stack.
+    /// Stores the top value of the stack in a memo slot; the value stays on the stack.
     fn put(&mut self, slot: usize) -> StepResult<()> {
         let height = self.below_top(1)?;
         // Python numbers slots consecutively from 0, so a slot's number is below the offset.
@@ -358,15 +362,16 @@ impl<'a> Machine<'a> {
         Ok(self.memo.put(slot, self.stack[height], &mut self.builder.budget)?)
     }
 
-    /// Returns the top value; a new dictionary is first created in the heap.
+    /// Returns the top value of the stack. An empty dictionary that has no memory of its own yet is
+    /// first created in the heap.
     fn materialized_top(&mut self) -> StepResult<Value> {
         let height = self.below_top(1)?;
         self.materialize(height, height + 1)?;
         Ok(self.stack[height])
     }
 
-    /// Creates the dictionaries in the heap for all new ones from height `from` to `to` of the
-    /// stack, because a container is about to refer to them.
+    /// Creates in the heap those dictionaries between the stack heights `from` and `to` (exclusive)
+    /// that have no memory of their own yet, because a container is about to refer to them.
     #[inline]
     fn materialize(&mut self, from: usize, to: usize) -> StepResult<()> {
         for height in from..to {
@@ -384,7 +389,7 @@ impl<'a> Machine<'a> {
 
     // Container operations.
 
-    /// Replaces the values from height `mark` on by one list of them.
+    /// Replaces the values from stack height `mark` up by one list of them.
     fn make_list(&mut self, mark: usize) -> StepResult<()> {
         self.materialize(mark, self.stack.len())?;
         let list = self.heap.new_list(&self.stack[mark..], &mut self.builder.budget)?;
@@ -392,8 +397,7 @@ impl<'a> Machine<'a> {
         self.push(list)
     }
 
-    /// Appends the values from height `mark` on to the list directly below them, and drops them
-    /// from the stack.
+    /// Removes the values from stack height `mark` up and appends them to the list directly below.
     fn append(&mut self, mark: usize) -> StepResult<()> {
         self.materialize(mark, self.stack.len())?;
         match self.container(mark)? {
@@ -404,8 +408,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Returns the value directly below height `mark`, the container that receives the values
-    /// above. Fails if the last mark is between them.
+    /// Returns the value directly below stack height `mark`, a container to which the values above
+    /// are added. Fails if the last mark is above that value.
     fn container(&self, mark: usize) -> StepResult<Value> {
         match mark.checked_sub(1).filter(|&height| height >= self.floor()) {
             Some(height) => Ok(self.memo.current(self.stack[height])),
@@ -413,8 +417,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Adds the keys and values from height `mark` on to the dictionary directly below them, and
-    /// drops them from the stack.
+    /// Removes the keys and values from stack height `mark` up and adds them to the dictionary
+    /// below.
     fn set_items(&mut self, mark: usize) -> StepResult<()> {
         if !(self.stack.len() - mark).is_multiple_of(2) {
             return Err("a dictionary key has no value".into());
@@ -449,8 +453,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Creates the value for a new dictionary with the keys and values above `mark`: an entry, a
-    /// frame, or another dictionary.
+    /// Returns what an empty dictionary becomes with the keys and values from stack height `mark`
+    /// up: a history entry, a call frame, or another dictionary.
     fn fill_new_dict(&mut self, mark: usize) -> StepResult<Value> {
         let strings = &self.heap.strings;
         let has_action = pairs(&self.stack[mark..]).any(|(key, value)| {
@@ -468,7 +472,7 @@ impl<'a> Machine<'a> {
         Ok(Value::Dict(dict))
     }
 
-    /// Sets the fields of `draft` from the keys and values above `mark` and returns it.
+    /// Sets fields of `draft` from the keys and values from stack height `mark` up, and returns it.
     fn fill_entry(&mut self, mut draft: EntryDraft, mark: usize) -> StepResult<EntryDraft> {
         for (key, value) in pairs(&self.stack[mark..]) {
             let Value::Text(key) = key else { continue };
@@ -488,13 +492,7 @@ fn display_name(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(MAX_NAME_LEN).collect()
 }
 
-/// Returns consecutive values in pairs of a key and its value.
+/// Returns the values two by two, as keys and their values.
 fn pairs(values: &[Value]) -> impl Iterator<Item = (Value, Value)> + Clone + '_ {
     values.chunks_exact(2).map(|pair| (pair[0], pair[1]))
-}
-
-/// Converts the `message` of the instruction at offset `start` to a read error. `len` is the length
-/// of the pickle, the position of a truncation.
-fn step_error(start: usize, len: usize, message: Box<str>) -> ReadError {
-    if &*message == TRUNCATED { ReadError::truncated(len) } else { ReadError::at(start, message) }
 }

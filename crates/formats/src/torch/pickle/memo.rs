@@ -4,7 +4,7 @@ use super::value::{PackedValue, Value};
 use crate::limits::{LimitExceeded, MemoryBudget};
 use crate::torch::scalar::FieldError;
 
-/// The memo of a pickle: values that instructions store and read by slot number.
+/// The memo of a pickle: values that its instructions store and read by slot number.
 #[derive(Debug, Default)]
 pub(super) struct Memo {
     slots: Vec<PackedValue>,
@@ -13,12 +13,12 @@ pub(super) struct Memo {
 }
 
 impl Memo {
-    /// Returns the number of slots, which is the number that the next new slot gets.
+    /// Returns the number of slots, empty ones included; the next new slot has this number.
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Returns the value of a slot; `None` if it was never stored.
+    /// Returns the value of a slot; `None` if no value was stored in it.
     #[inline]
     pub(super) fn get(&self, slot: u32) -> Option<Value> {
         match self.slots.get(slot as usize)?.unpack() {
@@ -27,8 +27,9 @@ impl Memo {
         }
     }
 
-    /// Stores a value in a slot, and creates empty slots before it. Fails without memory, or if the
-    /// slot has a dictionary that is still new.
+    /// Stores a value in a slot, after empty slots if its number is higher than the next. Fails if
+    /// memory is short, or if the slot holds a dictionary that is still empty, which others find
+    /// through it.
     #[inline]
     pub(super) fn put(&mut self, slot: u32, value: Value, budget: &mut MemoryBudget) -> Result<(), FieldError> {
         let packed = match PackedValue::pack(value) {
@@ -54,16 +55,16 @@ impl Memo {
         Ok(())
     }
 
-    /// Returns what a new dictionary has become: it may have been filled through another reference
-    /// to its slot. Returns any other value unchanged.
+    /// Returns the value that an empty dictionary on the stack has become if it was filled through
+    /// another reference to its memo slot. Returns any other value unchanged.
     #[inline]
     pub(super) fn current(&self, value: Value) -> Value {
         let Value::NewDict(Some(slot)) = value else { return value };
         self.get(slot).unwrap_or(value)
     }
 
-    /// Replaces the new dictionary in a slot by the value that it became; does nothing without a
-    /// slot.
+    /// Replaces the empty dictionary in a memo slot by the value that it became when it was filled;
+    /// does nothing if `slot` is `None`.
     #[inline]
     pub(super) fn remember(&mut self, slot: Option<u32>, value: Value) {
         if let Some(old) = slot.and_then(|slot| self.slots.get_mut(slot as usize))

@@ -9,7 +9,7 @@ mod heap;
 mod input;
 mod machine;
 mod memo;
-mod opcode;
+pub(crate) mod opcode;
 mod value;
 
 use machine::Machine;
@@ -18,7 +18,7 @@ use super::snapshot::Snapshot;
 use crate::error::ReadError;
 use crate::limits::Limits;
 
-/// Reads a snapshot from a pickle; `progress` receives the number of bytes read so far.
+/// Reads a PyTorch snapshot from a pickle; `progress` receives the number of bytes read so far.
 pub(crate) fn read(bytes: &[u8], limits: &Limits, progress: &mut dyn FnMut(usize)) -> Result<Snapshot, ReadError> {
     let mut machine = Machine::new(bytes, limits);
     let top = machine.run(progress)?;

@@ -3,7 +3,8 @@
 
 use vramscope_trace::FrameId;
 
-/// A value on the pickle machine's stack, in 16 bytes.
+/// A value on the pickle machine's stack, in 16 bytes. Containers and strings are numbers of
+/// objects in the heap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Value {
     None,
@@ -29,28 +30,28 @@ pub(super) enum Value {
     Opaque,
 }
 
-/// The index of a string in `Strings`.
+/// The index of a string in the pickle's [`Strings`](super::heap::Strings).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StringRef(pub(super) u32);
 
-/// The index of a dictionary in the `Heap`.
+/// The index of a dictionary in the pickle's [`Heap`](super::heap::Heap).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DictId(pub(super) u32);
 
-/// The index of a list or tuple in the `Heap`.
+/// The index of a list or tuple in the pickle's [`Heap`](super::heap::Heap).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ListId(pub(super) u32);
 
-/// A memoized value in 8 bytes: a history has two memo slots an entry. Python never memoizes
-/// scalars; those that are go to a separate list.
+/// A value of the pickle's memo in 8 bytes instead of 16. Numbers and pairs do not fit and are kept
+/// in a list of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PackedValue(u64);
 
-/// Number of low bits of a packed value that hold its kind.
+/// Number of low bits of a [`PackedValue`] that hold the kind of value.
 const KIND_BITS: u32 = 4;
 
 impl PackedValue {
-    /// An empty slot.
+    /// A memo slot without a value.
     pub(super) const EMPTY: Self = Self(0);
 
     /// Combines a kind (1 to 11) with its payload, at most 60 bits.
@@ -58,7 +59,7 @@ impl PackedValue {
         Self(payload << KIND_BITS | kind)
     }
 
-    /// Packs a value into 8 bytes; `None` for a number or a pair, which go to a separate list.
+    /// Packs a value into 8 bytes; `None` for a number or a pair, which do not fit.
     pub(super) fn pack(value: Value) -> Option<Self> {
         Some(match value {
             Value::None => Self::new(1, 0),
@@ -75,14 +76,14 @@ impl PackedValue {
         })
     }
 
-    /// Creates a reference to the value at `index` of the separate list, for values that do not
-    /// fit.
+    /// Creates a reference to the value at `index` of the list of values that do not fit in 8
+    /// bytes.
     pub(super) fn overflow(index: u32) -> Self {
         Self::new(11, u64::from(index))
     }
 
-    /// Returns the value. Fails with its index if it is in the separate list, and with `None` if
-    /// the slot is empty.
+    /// Returns the value. The error is the index in the list of values that do not fit in 8 bytes
+    /// if the value is there, or `None` if the slot is empty.
     pub(super) fn unpack(self) -> Result<Value, Option<u32>> {
         let payload = (self.0 >> KIND_BITS) as u32;
         Ok(match self.0 & ((1 << KIND_BITS) - 1) {

@@ -14,7 +14,7 @@ use super::size::SizeRules;
 use super::trace::DeviceTrace;
 use crate::torch::snapshot::{Action, BlockState, Entry, NO_TIME, Origin, SegmentRow, Snapshot};
 
-/// A live block at the entry that the backward walk has reached.
+/// A block that was live at some entry of the history, as found by walking the history backwards.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EarlierBlock {
     /// The size in bytes, known for blocks that still exist at the end.
@@ -24,8 +24,8 @@ pub(super) struct EarlierBlock {
     pub(super) origin: Origin,
 }
 
-/// A block that an entry of the history allocates and that still exists at its end, where the
-/// snapshot has its exact size.
+/// A block that an entry of the history allocates and that still exists at the history's end, so
+/// that the snapshot lists its exact size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SurvivingBlock {
     /// The index of the entry that allocates it.
@@ -34,8 +34,8 @@ pub(super) struct SurvivingBlock {
     pub(super) origin: Origin,
 }
 
-/// The segments and blocks before the entry that the backward walk has reached, finally before the
-/// first one, and facts for the forward walk.
+/// Walks a device's history from its end to its beginning, undoing each entry, to find the segments
+/// and blocks before the first one.
 #[derive(Debug, Default)]
 pub(super) struct BackwardWalk {
     pub(super) segments: Segments,
@@ -81,12 +81,14 @@ impl BackwardWalk {
         walk
     }
 
-    /// Returns true if no memory was in use before the first entry.
+    /// Returns true if no memory was in use before the first entry. Valid once the walk is
+    /// complete.
     pub(super) fn is_empty(&self) -> bool {
         self.segments.iter().len() == 0 && self.blocks.is_empty()
     }
 
-    /// Adds a segment and its live blocks as they are at the end of the history.
+    /// Adds a segment of the snapshot with its live blocks: the state at the end of the history,
+    /// where the walk starts.
     fn add_segment(&mut self, snapshot: &Snapshot, row: &SegmentRow) {
         let is_valid = row.is_range() && self.segments.insert(row.address, segment_of_row(row));
         self.contradictions += u64::from(!is_valid);
@@ -110,8 +112,8 @@ impl BackwardWalk {
         }
     }
 
-    /// Changes the state from after an entry to before it. `entry_index` counts the entries of the
-    /// device from 0.
+    /// Undoes one entry: changes the state from after the entry to before it. `entry_index` is the
+    /// entry's index in the device's history, from 0.
     fn undo(&mut self, snapshot: &Snapshot, entry: &Entry, entry_index: u64, rules: &SizeRules) {
         let address = entry.address;
         match entry.action() {
@@ -155,8 +157,8 @@ impl BackwardWalk {
         }
     }
 
-    /// Undoes an entry that frees or unmaps a segment: adds it again, with the pool that the entry
-    /// or an adjacent segment shows.
+    /// Undoes an entry that frees or unmaps a segment: adds the segment again. Its pool comes from
+    /// the entry or an adjacent segment and may stay unknown.
     fn restore_segment(&mut self, snapshot: &Snapshot, entry: &Entry, expandable: bool) {
         if !entry.is_range() {
             return;
@@ -172,8 +174,8 @@ impl BackwardWalk {
         self.has_unknown_pools |= pool.kind.is_none();
     }
 
-    /// Completes the unknown pool of the segment in which `entry` allocates a block: small requests
-    /// come from small pools.
+    /// Completes the unknown size class and private pool of the segment in which `entry` allocates
+    /// a block: small requests come from small pools.
     fn learn_pool(&mut self, snapshot: &Snapshot, entry: &Entry, rules: &SizeRules) {
         let rounded = rules.rounded(entry.size);
         let recorded = PartialPool { kind: Some(size::pool_kind(rounded)), mempool: snapshot.context(entry).mempool };

@@ -13,21 +13,21 @@ pub(super) struct Difference {
     pub(super) blocks: u64,
 }
 
-/// Counts the keys whose values differ or that only one map has.
+/// Returns how many keys have different values in the two maps or occur in only one of them.
 fn count<V: PartialEq>(left: &BTreeMap<u64, V>, right: &BTreeMap<u64, V>) -> u64 {
     let different = left.iter().filter(|&(key, value)| right.get(key) != Some(value)).count();
     let missing = right.keys().filter(|&key| !left.contains_key(key)).count();
     (different + missing) as u64
 }
 
-/// Returns the end address, stream, `expandable` and pool kind of a segment, which both the
-/// snapshot and the history determine.
+/// Returns those properties of a segment that both the snapshot and the history determine: end
+/// address, stream, whether it is expandable, and size class.
 fn properties(segment: &Segment) -> (u64, u64, bool, Option<vramscope_trace::PoolKind>) {
     (segment.end, segment.stream, segment.expandable, segment.pool.kind)
 }
 
-/// Compares the state at the end of a device's rebuilt history with the device's segments and
-/// blocks in the snapshot.
+/// Counts the segments and blocks in which `end`, the state after a device's last entry, differs
+/// from the snapshot.
 pub(super) fn difference(snapshot: &Snapshot, device: u16, end: &ForwardWalk) -> Difference {
     let rows = snapshot.segments_of(device).iter().filter(|row| row.is_range());
     let mut segments = BTreeMap::new();

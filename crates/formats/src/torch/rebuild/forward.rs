@@ -19,7 +19,7 @@ use super::segments::{PartialPool, Segment, Segments};
 use super::size::SizeRules;
 use crate::torch::snapshot::{Action, Context, Entry, Origin};
 
-/// A block that is allocated or pending free; its address is the key of the map that holds it.
+/// A block that is allocated or pending free. The map that holds the block has its address as key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LiveBlock {
     /// End address, exclusive.
@@ -29,7 +29,8 @@ pub(super) struct LiveBlock {
     pub(super) pending_free: bool,
 }
 
-/// The segments and blocks of one device after the entries processed so far.
+/// Walks a device's history from its beginning to its end and derives an event from each entry;
+/// holds the segments and blocks after the entries so far.
 #[derive(Debug)]
 pub(super) struct ForwardWalk {
     pub(super) segments: Segments,
@@ -75,9 +76,8 @@ impl ForwardWalk {
         }
     }
 
-    /// Returns where the memory of the next entry was requested. Under some settings PyTorch keeps
-    /// call stacks of live blocks only; the snapshot then has the origin of a block that still
-    /// exists at the end.
+    /// Returns where the memory of the next entry was requested. If the entry does not say, but its
+    /// block still exists at the history's end, the snapshot's list of blocks does.
     pub(super) fn origin(&self, entry: &Entry, context: &Context) -> Origin {
         let recorded = Origin { stack: entry.stack, scope: context.scope, compile_context: context.compile_context };
         match self.surviving_blocks.last() {
@@ -88,8 +88,8 @@ impl ForwardWalk {
         }
     }
 
-    /// Applies the next entry to the state and returns the event that it becomes. `site` is the
-    /// entry's site.
+    /// Applies the next entry to the segments and blocks and returns the event that it becomes.
+    /// `site` is the number of the entry's site.
     pub(super) fn apply(&mut self, entry: &Entry, context: &Context, site: SiteId) -> EventKind {
         let address = entry.address;
         let size = entry.size;
@@ -145,7 +145,7 @@ impl ForwardWalk {
     }
 
     /// Adds the block that an entry allocates; returns its size in bytes and its pool. A block that
-    /// does not fit removes those that it overlaps and counts as a contradiction.
+    /// does not fit replaces those that it overlaps and counts as a contradiction.
     fn allocate(&mut self, entry: &Entry, context: &Context) -> (u64, PoolKey) {
         let address = entry.address;
         let rounded = self.rules.rounded(entry.size);
@@ -181,8 +181,8 @@ impl ForwardWalk {
         (size, pool)
     }
 
-    /// Adds the segment that an entry allocates or maps, and returns its pool. Overlapped blocks
-    /// are removed and counted as a contradiction.
+    /// Adds the segment that an entry allocates or maps, and returns its pool. Removes blocks and
+    /// segments that overlap it, which counts as a contradiction.
     fn make_segment(&mut self, entry: &Entry, context: &Context, expandable: bool) -> PoolKey {
         let learned = self.pools.pop().unwrap_or_default();
         let range = entry.address..entry.address.saturating_add(entry.size);
@@ -207,8 +207,8 @@ impl ForwardWalk {
         pool
     }
 
-    /// Removes the segment that an entry frees with its blocks. An unknown segment, another size or
-    /// remaining blocks are a contradiction.
+    /// Removes the segment that an entry frees, and the blocks in it. Counts a contradiction if the
+    /// segment is unknown, has another size, or still has blocks.
     fn free_segment(&mut self, entry: &Entry) {
         let Some(segment) = self.segments.remove(entry.address) else {
             self.contradictions += 1;
@@ -219,7 +219,7 @@ impl ForwardWalk {
         self.contradictions += u64::from(!is_whole || !is_empty);
     }
 
-    /// Removes the blocks that overlap an address range and returns how many they were.
+    /// Removes the blocks that overlap an address range and returns their number.
     fn remove_blocks(&mut self, range: Range<u64>) -> u64 {
         let mut removed = 0;
         while let Some((&address, block)) = self.blocks.range(..range.end).next_back()
@@ -232,8 +232,8 @@ impl ForwardWalk {
     }
 }
 
-/// Adds the segments and blocks before the first entry to a recording's state. `site_of` returns
-/// the number of an origin's site.
+/// Adds the segments and blocks from before the first entry to `state`, the beginning of a
+/// recording. `site_of` returns the number of the site for an origin.
 pub(super) fn fill_state(initial: &InitialState, state: &mut DeviceState, mut site_of: impl FnMut(Origin) -> SiteId) {
     for (address, segment) in initial.segments.iter() {
         let size = segment.end - address;

@@ -38,7 +38,7 @@ pub(super) struct InitialBlock {
 }
 
 impl InitialBlock {
-    /// Returns the end address, exclusive.
+    /// Returns the block's end address, exclusive; 2⁶⁴ − 1 if the end would overflow.
     fn end(&self) -> u64 {
         self.address.saturating_add(self.size)
     }
@@ -58,7 +58,8 @@ pub(super) struct InitialState {
     pub(super) contradictions: u64,
 }
 
-/// Completes a partially known pool: a kind by the segment's size in bytes, and the default pool.
+/// Completes a partially known pool: an unknown size class follows from the segment's size in
+/// bytes, an unknown private pool is the default pool.
 pub(super) fn likely_pool(known: PartialPool, segment_size: u64) -> PoolKey {
     let by_size = if segment_size <= size::SMALL_SEGMENT_BYTES { PoolKind::Small } else { PoolKind::Large };
     let kind = known.kind.unwrap_or(by_size);
@@ -100,8 +101,8 @@ impl InitialState {
         initial
     }
 
-    /// Adds the block at `address`, whose successor is at `next`. A block of uncertain size is also
-    /// added to `unknown_tails`, by address; see the module's documentation.
+    /// Adds the block at `address`; `next` is the address of the block after it. A block whose size
+    /// is uncertain is also added to `unknown_tails`, by address.
     fn add_block(
         &mut self,
         backward: &BackwardWalk,
@@ -153,8 +154,8 @@ impl InitialState {
         });
     }
 
-    /// Searches the history for blocks that are allocated directly behind those with an unknown
-    /// tail, and corrects their sizes. Counts the blocks that are freed before.
+    /// Corrects the sizes of blocks with an unknown tail: a block that is later allocated directly
+    /// behind one shows its end. Counts the blocks that are freed before that.
     fn find_tails(&mut self, mut unknown_tails: BTreeMap<u64, UnknownTail>, trace: &DeviceTrace<'_>) {
         for (number, entry) in (1..).zip(trace.entries()) {
             if unknown_tails.is_empty() {

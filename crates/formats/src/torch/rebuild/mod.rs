@@ -21,8 +21,8 @@ use self::size::SizeRules;
 use self::trace::{DeviceTrace, Entries};
 use super::snapshot::{Entry, Origin, Snapshot};
 
-/// Numbers sites: equal origins get the same number. Caches the last one, because consecutive
-/// events usually share their site.
+/// Assigns numbers to sites: equal origins (call stack, scope, compile context) get the same
+/// number.
 #[derive(Debug, Default)]
 pub(crate) struct SiteInterner {
     pub(crate) interner: Interner,
@@ -35,7 +35,7 @@ impl SiteInterner {
         Self { interner, ..Self::default() }
     }
 
-    /// Returns the number of the site for a call stack, scope and compile context.
+    /// Returns the number of the site for an origin, and defines the site if it is new.
     pub(crate) fn site(&mut self, origin: Origin) -> SiteId {
         if self.last.0 != origin {
             let Origin { stack, scope, compile_context } = origin;
@@ -45,7 +45,7 @@ impl SiteInterner {
     }
 }
 
-/// The history of one device, which yields an event for each entry.
+/// The history of one device, which returns an event for each entry in turn.
 #[derive(Debug)]
 pub(crate) struct DeviceHistory<'a> {
     pub(crate) device: u16,
@@ -95,14 +95,14 @@ impl<'a> DeviceHistory<'a> {
         }
     }
 
-    /// Returns the time of the next entry in microseconds since 1970, or its index if the snapshot
-    /// has no times; `None` after the last entry.
+    /// Returns the time of the next entry in microseconds since 1970; its index in the history if
+    /// the snapshot has no times. `None` after the last entry.
     pub(crate) fn next_time_us(&self) -> Option<i64> {
         let next = self.next?;
         Some(if self.snapshot.has_times { next.time_us } else { self.next_index })
     }
 
-    /// Processes the next entry and returns its event; `None` after the last entry.
+    /// Returns the event for the next entry; `None` after the last entry.
     pub(crate) fn next_event(&mut self, sites: &mut SiteInterner) -> Option<EventKind> {
         let entry = self.next?;
         self.next = self.rest.next();
@@ -112,14 +112,14 @@ impl<'a> DeviceHistory<'a> {
         Some(self.forward.apply(entry, &context, site))
     }
 
-    /// Adds the segments and blocks from before the first entry to `state`, and numbers their
+    /// Adds the segments and blocks from before the first entry to `state`, and defines their
     /// sites.
     pub(crate) fn fill_start(&self, state: &mut DeviceState, sites: &mut SiteInterner) {
         fill_state(&self.initial, state, |origin| sites.site(origin));
     }
 
-    /// Returns how many entries, from the first on, have blocks of uncertain size; 0 if all sizes
-    /// are known.
+    /// Returns the number of entries up to the one that frees the last block of uncertain size; 0
+    /// if all sizes are known. Later entries are certain.
     pub(crate) fn uncertain_entries(&self) -> u64 {
         self.initial.uncertain_entries
     }
@@ -129,8 +129,8 @@ impl<'a> DeviceHistory<'a> {
         self.initial.segments.iter().len() == 0 && self.initial.blocks.is_empty()
     }
 
-    /// Returns the number of entries, segments and blocks that contradict the known state. Call
-    /// this after the last entry.
+    /// Returns the number of entries, segments and blocks that contradict the others. Complete only
+    /// after the last entry.
     pub(crate) fn contradictions(&self) -> u64 {
         self.contradicting_rows + self.forward.contradictions
     }

@@ -7,8 +7,8 @@ use vramscope_trace::{MempoolId, PoolKind};
 
 use crate::torch::snapshot::{Origin, SegmentRow};
 
-/// A segment; its address is the key in [`Segments`]. Its pool is only known for certain if it
-/// still exists at the end of the history.
+/// A segment during a walk over the history; its address is the key in [`Segments`]. Its pool is
+/// certain only if the segment still exists at the history's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) end: u64,
@@ -32,7 +32,8 @@ impl PartialPool {
     }
 }
 
-/// Segments by address. They never overlap. Mapped ranges of expandable segments count as segments.
+/// The segments of one device by address; they never overlap. Each mapped range of an expandable
+/// segment counts as a segment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Segments {
     by_address: BTreeMap<u64, Segment>,
@@ -44,21 +45,22 @@ impl Segments {
         self.by_address.iter().map(|(&address, segment)| (address, segment))
     }
 
-    /// Returns the segment that contains `address`, after the segment's own address; `None` if none
-    /// does.
+    /// Returns the segment that contains `address`, with the segment's start address; `None` if no
+    /// segment contains it.
     pub(super) fn containing(&self, address: u64) -> Option<(u64, &Segment)> {
         let (&start, segment) = self.by_address.range(..=address).next_back()?;
         (address < segment.end).then_some((start, segment))
     }
 
-    /// Returns the segments that overlap an address range, lowest first.
+    /// Returns the segments that overlap an address range, in order of address.
     pub(super) fn overlapping_mut(&mut self, range: Range<u64>) -> impl Iterator<Item = &mut Segment> + '_ {
         let first = self.containing(range.start).map_or(range.start, |(start, _)| start);
         self.by_address.range_mut(first..range.end.max(first)).map(|(_, segment)| segment)
     }
 
-    /// Adds a segment. A mapped range is merged with adjacent ranges of the same stream and pool.
-    /// Returns false if it overlapped other segments, which it replaces.
+    /// Adds a segment at `address`. A mapped range is merged with adjacent ranges of equal stream
+    /// and pool. Returns true if the addresses were free; false if it replaced overlapping
+    /// segments.
     pub(super) fn insert(&mut self, mut address: u64, mut segment: Segment) -> bool {
         let fits = self.cut(address..segment.end).0 == 0;
         if segment.expandable {
@@ -81,7 +83,7 @@ impl Segments {
     }
 
     /// Returns what is known of the pool of the mapped ranges directly before and after `range`
-    /// that serve `stream`: an expandable segment's address range is reserved for one pool.
+    /// that serve `stream`; an expandable segment's addresses all belong to one pool.
     pub(super) fn pool_of_adjacent(&self, range: &Range<u64>, stream: u64) -> PartialPool {
         let below = self.by_address.range(..range.start).next_back().map(|(_, segment)| segment);
         let below = below.filter(|segment| segment.end == range.start);
@@ -93,15 +95,15 @@ impl Segments {
             .fold(PartialPool::default(), |known, segment| known.or(segment.pool))
     }
 
-    /// Removes and returns the segment that begins at `address`; `None`, without effect, if there
-    /// is none or it is expandable.
+    /// Removes and returns the segment that begins at `address`; `None`, and no effect, if no
+    /// segment begins there or it is expandable.
     pub(super) fn remove(&mut self, address: u64) -> Option<Segment> {
         self.by_address.get(&address).filter(|segment| !segment.expandable)?;
         self.by_address.remove(&address)
     }
 
-    /// Removes an address range: the overlapping part of expandable segments, and other segments
-    /// whole. Returns the number of bytes removed and what is known of their pool.
+    /// Removes an address range from expandable segments, and whole any other segment that overlaps
+    /// it. Returns the number of bytes removed and what is known of their pool.
     pub(super) fn cut(&mut self, range: Range<u64>) -> (u64, PartialPool) {
         let (mut removed, mut pool) = (0u64, PartialPool::default());
         while let Some((&start, &segment)) = self.by_address.range(..range.end).next_back()
@@ -126,7 +128,8 @@ impl Segments {
     }
 }
 
-/// Converts a segment as the snapshot lists it. A missing `expandable` flag means false.
+/// Converts a segment of the snapshot's list. One without an `expandable` flag counts as not
+/// expandable.
 pub(super) fn segment_of_row(row: &SegmentRow) -> Segment {
     Segment {
         end: row.end(),

@@ -3,7 +3,8 @@
 use vramscope_pool::{MAX_REQUEST_BYTES, Settings, size};
 use vramscope_trace::{DeviceId, PoolKind};
 
-/// The rules by which a device's allocator determines the size of a block.
+/// The rules by which the allocator of one device, or of pinned host memory, determines the size of
+/// a block.
 #[derive(Clone, Debug)]
 pub(super) struct SizeRules {
     settings: Settings,
@@ -16,8 +17,8 @@ impl SizeRules {
         Self { settings, is_host: device == DeviceId::HOST }
     }
 
-    /// Returns the size of a request after rounding, in bytes. A request that no allocator accepts
-    /// is not rounded.
+    /// Returns the size of a request after rounding, in bytes. A request above the allocator's
+    /// maximum is not rounded.
     pub(super) fn rounded(&self, requested: u64) -> u64 {
         if requested > MAX_REQUEST_BYTES {
             requested
@@ -28,8 +29,8 @@ impl SizeRules {
         }
     }
 
-    /// Returns the size of the block that a request gets from a free range of `free` bytes;
-    /// `None` if the range is too small.
+    /// Returns the size in bytes of the block that a request gets from a free range of `free`
+    /// bytes; `None` if the range is too small.
     ///
     /// PyTorch's allocator of pinned memory creates a segment for each block: a power of two up to
     /// a size limit that a setting gives, and exactly the request above it. Blocks in segments that
@@ -46,7 +47,7 @@ impl SizeRules {
     }
 
     /// Returns true if a block of a segment may be larger than its rounded request, because the
-    /// rest of the free range was not worth splitting off.
+    /// rest of the free range was too small to split off; false if it always has the rounded size.
     pub(super) fn may_keep_tail(&self, kind: PoolKind, expandable: bool) -> bool {
         self.is_host || (kind == PoolKind::Large && !expandable)
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::torch::snapshot::{Entry, Snapshot};
 
-/// The history of one device: its part of the snapshot's entries, in order.
+/// The history of one device: those of the snapshot's entries that belong to it, in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceTrace<'a> {
     entries: &'a [Entry],
@@ -17,22 +17,23 @@ impl<'a> DeviceTrace<'a> {
         Self { entries: &snapshot.entries, ranges: snapshot.trace_of(device) }
     }
 
-    /// Returns the number of entries.
+    /// Returns the number of entries of the device's history.
     pub(super) fn len(&self) -> u64 {
         self.ranges.iter().map(|range| range.len() as u64).sum()
     }
 
-    /// Returns the entries in a range of indices; empty if the range is not within the snapshot.
+    /// Returns the entries in a range of indices of [`Snapshot::entries`]; empty if the range is
+    /// not within them.
     fn slice(&self, range: &Range<u32>) -> &'a [Entry] {
         self.entries.get(range.start as usize..range.end as usize).unwrap_or_default()
     }
 
-    /// Iterates from the first entry to the last.
+    /// Returns an iterator from the device's first entry to its last.
     pub(super) fn entries(self) -> Entries<'a> {
         Entries { trace: self, next_range: 0, current: [].iter() }
     }
 
-    /// Iterates from the last entry to the first.
+    /// Returns an iterator from the device's last entry to its first.
     pub(super) fn entries_reversed(self) -> impl Iterator<Item = &'a Entry> + 'a {
         self.ranges.iter().rev().flat_map(move |range| self.slice(range).iter().rev())
     }
