@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use serde_json::{Value, json};
 use vramscope_collector::{Category, HostDevice, HostPool, Keep, Monitor, MonitorBuilder, Overflow, Scope, StreamId};
 use vramscope_trace::ChunkKind;
@@ -80,7 +81,7 @@ struct Program {
     events: u64,
     /// Events until the next check of the clock.
     until_check: u64,
-    random: u64,
+    random: Rng,
 }
 
 impl Program {
@@ -107,12 +108,6 @@ impl Program {
         (bytes * length / 1000).max(1)
     }
 
-    fn random(&mut self) -> u64 {
-        // Knuth's linear congruential generator, whose high bits are the most random.
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.random >> 33
-    }
-
     fn scope(&self, name: &str, category: Category) -> Scope {
         self.pool.scope_with(name, category)
     }
@@ -122,7 +117,7 @@ impl Program {
         let names: Vec<String> = (0..LAYERS).map(|layer| format!("layer{layer}")).collect();
         for step in 1.. {
             let _step = self.pool.scope("step");
-            let length = 400 + self.random() % 1200;
+            let length = 400 + self.random.u64(..1200);
             let saved = self.forward(&names, length)?;
             let gradients = self.backward(&names, length, saved)?;
             let _optimizer = self.scope("optimizer", Category::Gradient);
@@ -143,7 +138,7 @@ impl Program {
     fn temporaries(&mut self, length: u64) -> Result<(), Stopped> {
         for bytes in TEMPORARY {
             // All sizes differ, so that the recording compresses worse than that of a real run.
-            let length = length + self.random() % 100;
+            let length = length + self.random.u64(..100);
             let address = self.allocate(Self::scaled(bytes, length));
             self.free(address);
             self.pace()?;
@@ -258,7 +253,8 @@ fn run() -> Result<(), Box<dyn Error>> {
     });
     println!("listening: {}", monitor.url().unwrap_or_default());
     let start = Instant::now();
-    let mut program = Program { pool, monitor, commands, rate, start, events: 0, until_check: 0, random: 1 };
+    let random = Rng::with_seed(1);
+    let mut program = Program { pool, monitor, commands, rate, start, events: 0, until_check: 0, random };
     // Returns when the program is stopped.
     let _ = program.train();
     let behind_ms = program.behind_ms();

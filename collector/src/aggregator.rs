@@ -23,20 +23,19 @@ use crate::process::Process;
 use crate::recorder::{Outputs, Streams, Summary};
 
 mod merge;
+mod received_state;
 mod renumber;
 mod source;
 #[cfg(test)]
 mod tests;
 
-use merge::{Joined, Merger, Output};
+use merge::{Merger, MergerConnection, Output};
 
-/// Interval between merge passes; the same as the recorder's.
+/// Interval between merge passes: 20 ms, as in the recorder.
 const MERGE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A function that receives messages for the user: which processes connect and disconnect.
-type Log = Box<dyn Fn(&str) + Send + Sync>;
-
-/// Whether the merged recording has begun or ended; the merger exists in between.
+/// Whether the merged recording has not started, is running, or has stopped. The merger exists only
+/// while it is running.
 enum State {
     NotStarted,
     /// The hub is ended when the recording stops.
@@ -45,7 +44,7 @@ enum State {
 }
 
 impl State {
-    /// Returns the merger, or why there is none.
+    /// Returns the merger, or an error text that says why the recording is not running.
     fn merger(&mut self) -> Result<&mut Merger<Streams>, String> {
         match self {
             Self::NotStarted => Err("the server is still starting; try again".to_owned()),
@@ -55,13 +54,12 @@ impl State {
     }
 }
 
-/// State that clones of an [`Aggregator`] and its merge thread share.
+/// State that the clones of an [`Aggregator`] and its merge thread share.
 struct AggregatorState {
     state: Mutex<State>,
     /// Monotonic start time and the Unix time it corresponds to, in nanoseconds. Later changes of
     /// the system clock have no effect.
     start: (Instant, u64),
-    log: Log,
     /// Devices of the connected processes after the last merge pass. Kept separately so that
     /// readers never wait for `state`.
     connected_devices: Mutex<BTreeSet<u16>>,
@@ -70,7 +68,7 @@ struct AggregatorState {
 impl AggregatorState {
     /// Locks the state, also after a thread that held the lock has panicked.
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic concerns the stream of one process; the others continue.
+        // A panic concerns one process's stream; the other processes continue.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,8 +81,16 @@ impl AggregatorState {
 }
 
 /// Merges the recordings of several processes into one. Clones share the same merger.
+///
+/// It logs which processes connect and disconnect.
 #[derive(Clone)]
 pub struct Aggregator(Arc<AggregatorState>);
+
+impl Default for Aggregator {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl fmt::Debug for Aggregator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,16 +100,13 @@ impl fmt::Debug for Aggregator {
 
 impl Aggregator {
     /// Creates an aggregator that accepts no process until [`begin`](Self::begin).
-    ///
-    /// `log` receives a message for each process that connects or disconnects.
     #[must_use]
-    pub fn new(log: impl Fn(&str) + Send + Sync + 'static) -> Self {
+    pub fn new() -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
         Self(Arc::new(AggregatorState {
             state: Mutex::new(State::NotStarted),
             start: (Instant::now(), unix_ns),
-            log: Box::new(log),
             connected_devices: Mutex::default(),
         }))
     }
@@ -120,7 +123,7 @@ impl Aggregator {
         let merger = Merger::new(Streams::new(&info, outputs), unix_ns);
         *self.0.lock() = State::Running(Box::new(merger), hub);
         let state = Arc::downgrade(&self.0);
-        let run = move || report_panic(&state, || merge_loop(&state));
+        let run = move || report_panic(|| merge_loop(&state));
         std::thread::Builder::new().name("vramscope-merge".into()).spawn(run).map(drop)
     }
 
@@ -167,13 +170,8 @@ impl Aggregator {
         let connected = merger.connected();
         drop(state);
         let verb = if joined.is_reconnect { "reconnected" } else { "joined" };
-        self.log(&format!("{name} {verb}; {connected} connected"));
+        tracing::info!("{name} {verb}; {connected} connected");
         Ok(ProcessConnection { aggregator: self.clone(), joined, name, failure: None })
-    }
-
-    /// Passes a message for the user to the log.
-    fn log(&self, message: &str) {
-        (self.0.log)(message);
     }
 
     /// Ends the recording and returns its summary, or `None` if it has not begun or has already
@@ -195,21 +193,23 @@ impl Aggregator {
 #[derive(Debug)]
 pub(crate) struct ProcessConnection {
     aggregator: Aggregator,
-    joined: Joined,
+    joined: MergerConnection,
     name: String,
     /// Why the process's stream was refused.
     failure: Option<String>,
 }
 
 impl ProcessConnection {
-    /// Returns the number of the first chunk that is missing.
+    /// Returns the number of the first chunk that the server does not have; the process sends from
+    /// there.
     pub(crate) fn resume(&self) -> u64 {
         self.joined.resume
     }
 
-    /// Takes whole chunks; the chunk after them has the number `next`.
+    /// Takes whole chunks of the process's recording; `next` is the number of the chunk that
+    /// follows `bytes`.
     ///
-    /// Waits while too many of the process's events wait for those of other processes.
+    /// Blocks while too many of the process's events wait for those of other processes.
     ///
     /// # Errors
     /// If the chunks are invalid or exceed a limit. The process's stream is refused from then on.
@@ -225,7 +225,7 @@ impl ProcessConnection {
         taken.map(drop)
     }
 
-    /// Ends the process's recording.
+    /// Marks the process's recording as complete, at the process's request.
     pub(crate) fn end(&mut self) {
         let now_unix_ns = self.aggregator.0.now_unix_ns();
         if let Ok(merger) = self.aggregator.0.lock().merger() {
@@ -244,24 +244,26 @@ impl Drop for ProcessConnection {
         drop(state);
         let Some(left) = left else { return };
         let name = &self.name;
-        let message = match &self.failure {
-            Some(reason) => format!("disconnected {name}: {reason}"),
-            None if left.has_ended => format!("{name} has ended"),
-            None => format!("{name} disconnected; waiting for it to reconnect"),
+        let (is_expected, message) = match &self.failure {
+            Some(reason) => (false, format!("disconnected {name}: {reason}")),
+            None if left.has_ended => (left.lost == 0, format!("{name} has ended")),
+            None => (false, format!("{name} disconnected; waiting for it to reconnect")),
         };
         let lost = if left.lost > 0 { format!("; {} of its events are missing", left.lost) } else { String::new() };
-        self.aggregator.log(&format!("{message}{lost}; {connected} connected"));
+        if is_expected {
+            tracing::info!("{message}{lost}; {connected} connected");
+        } else {
+            tracing::warn!("{message}{lost}; {connected} connected");
+        }
     }
 }
 
-/// Runs `work` and reports a panic instead of losing it on the merge thread.
-fn report_panic(state: &Weak<AggregatorState>, work: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(work)).is_err()
-        && let Some(state) = state.upgrade()
-    {
-        (state.log)(
+/// Runs `work` and logs a panic instead of losing it on the merge thread.
+fn report_panic(work: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+        tracing::error!(
             "internal error in the merge thread; pushed data is delayed or lost: restart `vramscope serve` and \
-             report this",
+             report this"
         );
     }
 }
@@ -293,8 +295,8 @@ impl Aggregator {
     }
 
     /// Reports a panic as the merge thread does.
-    pub(crate) fn panic_in_merge_thread(&self) {
-        report_panic(&Arc::downgrade(&self.0), || panic!("test panic"));
+    pub(crate) fn panic_in_merge_thread() {
+        report_panic(|| panic!("test panic"));
     }
 }
 

@@ -28,10 +28,10 @@ use crate::pool::{DevicePool, Request};
 /// # Ok::<(), vramscope_collector::AllocateError>(())
 /// ```
 // Why access is sound. Exclusive: live blocks of a pool never overlap, and this block is live until
-// the drop. Valid: the device keeps a segment until the pool releases it, which the pool does only
-// when no block of it is live; the device lives as long as the pool, of which this holds a handle.
-// Aligned: segments begin at multiples of 2 MiB, blocks at multiples of `MIN_BLOCK_BYTES`, and no
-// `Element` needs more.
+// the drop; callers of `caching_allocator_delete` guarantee not to free it. Valid: the device keeps
+// a segment until the pool releases it, which the pool does only when no block of it is live; the
+// device lives as long as the pool, and this holds a handle of the pool. Aligned: blocks begin at
+// multiples of `MIN_BLOCK_BYTES`, and no `Element` needs more.
 pub struct PoolSlice<T: Element, D: MemoryDevice = HostDevice> {
     pool: DevicePool<D>,
     /// Taken only by `drop`.
@@ -40,13 +40,15 @@ pub struct PoolSlice<T: Element, D: MemoryDevice = HostDevice> {
     address: u64,
     len: usize,
     stream: D::Stream,
-    /// Source location of the request. The free is attributed to it too, because `drop` has no
-    /// caller location.
+    /// Source location of the request. The free is attributed to this line, because `drop` cannot
+    /// know its caller's.
     location: &'static Location<'static>,
 }
 
 impl<T: Element, D: MemoryDevice> PoolSlice<T, D> {
-    /// Allocates memory for `len` numbers without initializing it.
+    /// Allocates memory for `len` numbers, for work on `stream`, without initializing it. `mempool`
+    /// names a private pool to use; with `None`, redirected requests and the default pool apply.
+    /// `location` is the source line of the request.
     pub(crate) fn new_uninit(
         pool: &DevicePool<D>,
         stream: &D::Stream,
@@ -57,9 +59,9 @@ impl<T: Element, D: MemoryDevice> PoolSlice<T, D> {
         const { assert!(align_of::<T>() as u64 <= MIN_BLOCK_BYTES, "blocks are aligned to the smallest block size") };
         let bytes = len.saturating_mul(size_of::<T>()) as u64;
         let address = pool.allocate(stream, Request { bytes, mempool, location })?.map_or(0, |block| block.address);
-        // SAFETY: The block at `address` was just allocated and has at least `bytes` bytes; if
-        // `len` is 0 none are needed. It is exclusive and valid until the drop; see the comment at
-        // the type.
+        // SAFETY: The pool has just allocated the block at `address` with at least `bytes` bytes,
+        // and guarantees that it is exclusive and valid until `drop` frees it, after finishing the
+        // buffer; see the comment at the type. If `len` is 0, the device ignores the address.
         let buffer = unsafe { D::buffer(stream, address, len) };
         match buffer {
             Ok(buffer) => {
@@ -81,13 +83,14 @@ impl<T: Element, D: MemoryDevice> PoolSlice<T, D> {
         &self.pool
     }
 
-    /// Returns the address of the first number, as in recorded events; 0 if the buffer is empty.
+    /// Returns the memory address of the first number, as in recorded events; 0 if the buffer is
+    /// empty.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Returns the number of elements.
+    /// Returns the number of elements (not bytes).
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -106,12 +109,12 @@ impl<T: Element, D: MemoryDevice> PoolSlice<T, D> {
         &self.stream
     }
 
-    /// Returns the device's representation of the memory.
+    /// Returns the device's handle of this memory, through which it is read and copied.
     pub(crate) fn buffer(&self) -> &D::Buffer<T> {
         &self.buffer
     }
 
-    /// Returns the device's representation of the memory, mutably.
+    /// Returns the device's handle of this memory, through which it is written.
     pub(crate) fn buffer_mut(&mut self) -> &mut D::Buffer<T> {
         &mut self.buffer
     }
@@ -144,13 +147,14 @@ impl<T: Element, D: MemoryDevice> PoolSlice<T, D> {
     /// If the device rejects the work.
     ///
     /// # Panics
-    /// If the lengths differ.
+    /// If `values` and the buffer have different lengths.
     pub fn write(&mut self, values: &[T]) -> Result<(), DeviceError> {
         assert_eq!(values.len(), self.len, "source and buffer have different lengths");
         D::write(&mut self.buffer, values)
     }
 
-    /// Copies the elements to the host, after work queued on [its stream](Self::stream) before.
+    /// Copies the elements to a new vector on the host, after the work queued on [its
+    /// stream](Self::stream) so far has finished.
     ///
     /// # Errors
     /// If the device rejects the work or earlier work failed.
@@ -180,7 +184,7 @@ impl<T: Element> DerefMut for PoolSlice<T, HostDevice> {
 
 impl<T: Element, D: MemoryDevice> Drop for PoolSlice<T, D> {
     fn drop(&mut self) {
-        // SAFETY: Only `drop` takes the buffer, and nothing uses it afterwards.
+        // SAFETY: Only `drop` takes the buffer, `drop` runs once, and no method runs after it.
         let buffer = unsafe { ManuallyDrop::take(&mut self.buffer) };
         D::finish(buffer);
         if self.len > 0 {

@@ -16,28 +16,29 @@ thread_local! {
     /// Number of nested free-memory callbacks that run on this thread. Separate from `RUNNING`
     /// because every free reads it.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
-    /// The pools whose free-memory callbacks run on this thread: each pool's number, and the
-    /// addresses that its callbacks have freed so far.
+    /// The pools whose free-memory callbacks run on this thread, innermost last: each pool's
+    /// number, and the addresses of the blocks that its callbacks have freed so far.
     static RUNNING: RefCell<Vec<(u64, Vec<u64>)>> = const { RefCell::new(Vec::new()) };
     /// True while an out-of-memory observer runs on this thread.
     static OBSERVING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns true if this thread runs a free-memory callback of the pool with this number, and
-/// therefore holds its lock.
+/// Returns true if this thread runs a free-memory callback of the pool with number `pool`, and
+/// therefore already holds that pool's lock.
 #[inline]
 pub(crate) fn is_running_callback(pool: u64) -> bool {
     DEPTH.get() > 0 && is_in_running(pool)
 }
 
-/// Returns true if [`RUNNING`] has the pool with this number.
+/// Returns true if [`RUNNING`] contains the pool with number `pool`.
 #[cold]
 fn is_in_running(pool: u64) -> bool {
     RUNNING.with_borrow(|running| running.iter().any(|(number, _)| *number == pool))
 }
 
-/// Stores `address`, to be freed later, if this thread runs a free-memory callback of the pool with
-/// this number. Returns false if it does not; the caller then frees the block itself.
+/// Stores `address`, to be freed when the callbacks have run, if this thread runs a free-memory
+/// callback of the pool with number `pool`. Returns false otherwise; the caller then frees the
+/// block.
 #[inline]
 pub(crate) fn defer_free(pool: u64, address: u64) -> bool {
     DEPTH.get() > 0
@@ -49,8 +50,8 @@ pub(crate) fn defer_free(pool: u64, address: u64) -> bool {
 
 /// The free-memory callbacks of a pool.
 ///
-/// They run under the pool's lock, so that no other thread takes what they free. What they free on
-/// their own thread is therefore collected here and passed to the pool afterwards.
+/// They run under the pool's lock, so that no other thread takes the memory that they free. The
+/// blocks that a callback frees on its thread are collected, and the pool frees them afterwards.
 #[derive(Default)]
 pub(crate) struct FreeMemoryCallbacks {
     callbacks: Vec<FreeMemoryCallback>,
@@ -64,9 +65,9 @@ impl FreeMemoryCallbacks {
         self.callbacks.push(callback);
     }
 
-    /// Runs the callbacks of the pool with this number, and returns the addresses of the blocks
-    /// they freed; `None` if there are none. A panic stops the callbacks and is stored, because the
-    /// pool is in the middle of a request.
+    /// Runs all callbacks of the pool with number `pool`, and returns the addresses of the blocks
+    /// that they freed; `None` if they freed no block. A panic ends the run and is stored for
+    /// [`take_panic`](Self::take_panic), because the pool is in the middle of a request.
     pub(crate) fn run(&mut self, pool: u64) -> Option<Vec<u64>> {
         if self.callbacks.is_empty() {
             return None;
@@ -80,13 +81,14 @@ impl FreeMemoryCallbacks {
         (!addresses.is_empty()).then_some(addresses)
     }
 
-    /// Returns the payload of a callback's panic, to be resumed when the pool is consistent again.
+    /// Returns the payload of a panic in the last [`run`](Self::run), once. The caller resumes the
+    /// panic when the pool is consistent again.
     pub(crate) fn take_panic(&mut self) -> Option<Box<dyn Any + Send>> {
         self.panic.take()
     }
 }
 
-/// A function that is called with the failed request when a pool is out of memory.
+/// A function that is called with details of the failed request when a pool is out of memory.
 type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 
 /// The out-of-memory observers of a pool.
@@ -99,8 +101,9 @@ impl Observers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(observer));
     }
 
-    /// Calls all observers in order of registration, without a lock. Out-of-memory caused by an
-    /// observer itself is not reported.
+    /// Calls all observers, in order of registration, without holding a lock. Does nothing on a
+    /// thread that already runs an observer, so out-of-memory caused by an observer is not
+    /// reported.
     pub(crate) fn notify(&self, details: &OutOfMemory) {
         if OBSERVING.get() {
             return;

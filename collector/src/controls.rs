@@ -20,12 +20,13 @@ use crate::recorder::RecorderHandle;
 /// failed (`Err`).
 pub type CommandResult = Result<String, String>;
 
-/// A function of the program that carries out a command.
+/// A function of the program that carries out the command `record` or `empty-cache`.
 type Action = Arc<dyn Fn() -> CommandResult + Send + Sync>;
-/// A function of the program that carries out a command with a name: that of the mark to add.
+/// A function of the program that carries out the command `mark`; its argument is the mark's name.
 type NamedAction = Arc<dyn Fn(&str) -> CommandResult + Send + Sync>;
 
-/// The commands that the program offers; `None` or empty for those that it does not.
+/// The commands that the program offers to the page. A command is not offered if its field is
+/// `None` or empty.
 #[derive(Clone, Default)]
 struct Commands {
     record: Option<Action>,
@@ -34,7 +35,8 @@ struct Commands {
     empty_cache: Vec<Action>,
 }
 
-/// A command that a user of the page gives to the program.
+/// A command that a user of the page gives to the program: write a file, add a mark with this name,
+/// or empty the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command<'a> {
     Record,
@@ -42,7 +44,8 @@ pub(crate) enum Command<'a> {
     EmptyCache,
 }
 
-/// Whether a command ran, and its message for the user.
+/// How a command of the page ended: succeeded or failed, with a message for the user, or not run
+/// because another command was running or the program does not offer it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CommandOutcome {
     /// The command succeeded, with this message.
@@ -55,7 +58,7 @@ pub(crate) enum CommandOutcome {
     NotOffered,
 }
 
-/// The commands that a program offers to the page; none at first.
+/// The commands that a program offers to the page; empty at first.
 ///
 /// Clones share the commands, so more can be offered while the server runs. Commands run on a
 /// thread of the server, one at a time, and may take long.
@@ -67,18 +70,20 @@ pub struct Controls {
 }
 
 impl Controls {
-    /// Offers the command `record`: write everything recorded so far to a file.
+    /// Offers the command `record`, which calls `record` to write everything recorded so far to a
+    /// file. Replaces an earlier offer.
     pub fn offer_record(&self, record: impl Fn() -> CommandResult + Send + Sync + 'static) {
         self.offer(|commands| commands.record = Some(Arc::new(record)));
     }
 
-    /// Offers the command `mark`: add a mark with the given name to the recording.
+    /// Offers the command `mark`, which calls `mark` with a name to add a mark to the recording.
+    /// Replaces an earlier offer.
     pub fn offer_mark(&self, mark: impl Fn(&str) -> CommandResult + Send + Sync + 'static) {
         self.offer(|commands| commands.mark = Some(Arc::new(mark)));
     }
 
-    /// Offers the command `empty-cache`: release unused segments. If offered several times, the
-    /// command runs all of them.
+    /// Offers the command `empty-cache`, which calls `empty_cache` to release unused segments. If
+    /// it is offered several times, the command calls all the functions.
     pub fn offer_empty_cache(&self, empty_cache: impl Fn() -> CommandResult + Send + Sync + 'static) {
         self.offer(|commands| commands.empty_cache.push(Arc::new(empty_cache)));
     }
@@ -101,8 +106,8 @@ impl Controls {
         });
     }
 
-    /// Offers the command `record`: call `flush`, which brings the hub up to date, and write what
-    /// `hub` holds to a new file in `folder`.
+    /// Offers the command `record`, which calls `flush` to bring `hub` up to date and then writes
+    /// what `hub` holds to a new file in `folder`.
     pub(crate) fn offer_file(&self, hub: &Hub, folder: PathBuf, flush: impl Fn() + Send + Sync + 'static) {
         let hub = hub.clone();
         self.offer_record(move || {
@@ -125,17 +130,17 @@ impl Controls {
         });
     }
 
-    /// Applies `change` to the offered commands, for all clones of these controls.
+    /// Changes the offered commands with `change`, for all clones of these controls.
     fn offer(&self, change: impl FnOnce(&mut Commands)) {
         change(&mut self.commands.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Returns a copy of the offered commands, so that they can run without a lock on them.
+    /// Returns a copy of the offered commands, so that they run without a lock on the list.
     fn commands(&self) -> Commands {
         self.commands.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the offered commands' names, as in the URLs `/commands/NAME`.
+    /// Returns the names of the offered commands, as in the URLs `/commands/NAME`.
     pub(crate) fn names(&self) -> Vec<&'static str> {
         let Commands { record, mark, empty_cache } = self.commands();
         let offered =
@@ -143,7 +148,8 @@ impl Controls {
         offered.into_iter().filter(|(is_offered, _)| *is_offered).map(|(_, name)| name).collect()
     }
 
-    /// Runs a command, unless another one is still running.
+    /// Runs a command and returns its outcome. Returns at once if another command is still running
+    /// or the program does not offer the command.
     pub(crate) fn run(&self, command: Command<'_>) -> CommandOutcome {
         let Commands { record, mark, empty_cache } = self.commands();
         let outcome = match command {
@@ -167,7 +173,8 @@ impl Controls {
     }
 }
 
-/// Runs all actions, even if some fail, and joins their messages.
+/// Runs all actions, even if some fail, and joins their messages with semicolons. Fails if any
+/// action fails.
 fn run_all(actions: &[Action]) -> CommandResult {
     let results: Vec<CommandResult> = actions.iter().map(|action| action()).collect();
     let succeeded = results.iter().all(Result::is_ok);
@@ -175,8 +182,8 @@ fn run_all(actions: &[Action]) -> CommandResult {
     if succeeded { Ok(messages.join("; ")) } else { Err(messages.join("; ")) }
 }
 
-/// Writes what `hub` holds to a new file in `folder`, named after the time `now`; the message has
-/// the path and the size.
+/// Writes what `hub` holds to a new file in `folder`, named after the time `now`. The message
+/// contains the path and the size.
 fn write_recording(hub: &Hub, folder: &Path, now: Timestamp) -> CommandResult {
     let (path, bytes) = create_file(folder, &file_timestamp(now))
         .and_then(|path| observer::write(hub, &path).map(|bytes| (path, bytes)))
@@ -184,8 +191,8 @@ fn write_recording(hub: &Hub, folder: &Path, now: Timestamp) -> CommandResult {
     Ok(format!("wrote {} to {}", ByteSize(bytes), path.display()))
 }
 
-/// Creates a new file in `folder`, named after `timestamp`, and returns its path. An existing file
-/// is never overwritten.
+/// Creates a file `vramscope-TIMESTAMP.vram` in `folder` and returns its path. If it exists, tries
+/// the endings `-2` to `-99` and then fails; an existing file is never overwritten.
 fn create_file(folder: &Path, timestamp: &str) -> io::Result<PathBuf> {
     let mut names = iter::once(format!("vramscope-{timestamp}.vram"))
         .chain((2..100).map(|n| format!("vramscope-{timestamp}-{n}.vram")));

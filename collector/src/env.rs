@@ -5,6 +5,9 @@ use std::ffi::OsString;
 
 use vramscope_pool::{CONF_VARIABLES, ConfError, Settings};
 
+#[cfg(feature = "push")]
+use crate::push::PushVariableError;
+
 /// Reads the allocator's settings from the environment, as PyTorch does.
 ///
 /// The first of `PYTORCH_CUDA_ALLOC_CONF` and `PYTORCH_ALLOC_CONF` that is set counts; if neither
@@ -16,7 +19,7 @@ pub fn settings_from_env() -> Result<Settings, EnvError> {
     settings_from(|variable| env::var_os(variable))
 }
 
-/// Reads the settings as [`settings_from_env`] does, from the variables that `get` returns.
+/// Reads the allocator's settings as [`settings_from_env`] does; `get` returns a variable's value.
 fn settings_from(get: impl Fn(&str) -> Option<OsString>) -> Result<Settings, EnvError> {
     let Some((variable, text)) = CONF_VARIABLES.into_iter().find_map(|variable| Some((variable, get(variable)?)))
     else {
@@ -26,7 +29,8 @@ fn settings_from(get: impl Fn(&str) -> Option<OsString>) -> Result<Settings, Env
     Settings::parse(&text).map_err(|source| EnvError::Settings { variable, source })
 }
 
-/// An environment variable whose value cannot be used.
+/// An environment variable whose value cannot be used: it is not Unicode, not valid allocator
+/// settings, or not a server's address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnvError {
@@ -44,13 +48,11 @@ pub enum EnvError {
         /// The setting that is wrong, and why.
         source: ConfError,
     },
-    /// `VRAMSCOPE_PUSH` does not hold a server's address.
-    #[error("{reason}")]
-    PushAddress {
-        /// The variable, and what is wrong with the address. Never contains the address, which may
-        /// include a token.
-        reason: String,
-    },
+    /// `VRAMSCOPE_PUSH` does not hold a server's address. The message never contains the value,
+    /// which may include a token.
+    #[cfg(feature = "push")]
+    #[error(transparent)]
+    PushAddress(#[from] PushVariableError),
 }
 
 #[cfg(test)]

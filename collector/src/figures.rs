@@ -4,27 +4,28 @@ use std::time::Duration;
 
 use vramscope_trace::{Counters, DeviceInfo, DeviceState, FreeSpace, MemorySample};
 
-/// Totals of a recording in progress (events, devices' memory, file size), updated about once a
-/// second.
+/// Counters of a recording in progress: its events, file size and each device's memory. Updated
+/// about once a second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// The program's name.
     pub program: String,
     /// Number of recorded events.
     pub events: u64,
-    /// Number of events that were lost.
+    /// Number of events missing from the recording, for example because a queue was full.
     pub lost_events: u64,
     /// How often the program waited because a queue was full.
     pub waits: u64,
-    /// Total time it waited.
+    /// Total time that the program waited, over all `waits`.
     pub waited: Duration,
-    /// Size of the recording's file, if there is one.
+    /// Size of the recording's file in bytes; `None` without a file.
     pub file_bytes: Option<u64>,
     /// Totals by device, in order of device number.
     pub devices: Vec<DeviceFigures>,
 }
 
-/// One device's memory after the last recorded event.
+/// One device's memory after the last recorded event: bytes by state, free space, and numbers of
+/// segments and blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceFigures {
     /// Name and total memory of the device.
@@ -44,7 +45,8 @@ pub struct DeviceFigures {
 }
 
 impl DeviceFigures {
-    /// Computes the totals from a device's memory state. Visits every block.
+    /// Computes the figures from a device's memory state. Visits every block, so the time grows
+    /// with their number.
     #[must_use]
     pub fn of(info: DeviceInfo, state: &DeviceState) -> Self {
         Self {

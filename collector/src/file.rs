@@ -36,9 +36,9 @@ mod view;
 mod window;
 mod writer;
 
-pub use keep::{Keep, parse_keep_bytes, parse_time};
-use queue::Shared;
-use storage::{Disk, Storage, Stream};
+pub use keep::{Keep, ParseKeepBytesError, ParseTimeError, parse_keep_bytes, parse_time};
+use queue::FileQueue;
+use storage::{Disk, OutputStream, Storage};
 #[cfg(test)]
 pub(crate) use testing::stream_with_queue;
 pub(crate) use view::FileView;
@@ -47,10 +47,11 @@ pub(crate) use view::read;
 pub(crate) use window::is_of_the_recording;
 use writer::Writer;
 
-/// Maximum bytes of waiting chunks: half a minute of a program that makes a million events per
-/// second.
+/// Maximum bytes of chunks that wait to be written, beyond which `append` waits: half a minute of a
+/// program that makes a million events per second.
 const QUEUE_BYTES: usize = 64 << 20;
-/// Longest time without progress before the file ends. A sleeping disk wakes up faster.
+/// Longest time without a completed write before the file ends with an error. A sleeping disk wakes
+/// up faster.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A recording's file that could not be created or written. The file then ends before the
@@ -82,8 +83,8 @@ pub struct FileError {
 /// ```
 pub struct RecordingFile {
     name: String,
-    shared: Arc<Shared>,
-    /// The same file for reading, if it is a regular file that keeps everything.
+    shared: Arc<FileQueue>,
+    /// The file opened again for reading, if it is a regular file that keeps everything.
     reader: Option<Arc<Mutex<File>>>,
 }
 
@@ -135,7 +136,7 @@ impl RecordingFile {
     /// If no thread can be started.
     pub fn stream(name: impl Into<String>, out: impl Write + Send + 'static) -> Result<Self, FileError> {
         let name = name.into();
-        let writer = Writer::new(Stream(Box::new(out)), Keep::default());
+        let writer = Writer::new(OutputStream(Box::new(out)), Keep::default());
         Self::start(name.clone(), writer).map_err(|error| FileError { name, error })
     }
 
@@ -152,10 +153,10 @@ impl RecordingFile {
         queue_bytes: usize,
         patience: Duration,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), queue_bytes, patience });
+        let shared = Arc::new(FileQueue { state: Mutex::default(), changed: Condvar::new(), queue_bytes, patience });
         let state = Arc::clone(&shared);
         std::thread::Builder::new().name("vramscope-file".into()).spawn(move || {
-            // Wakes waiting callers however this thread ends, also by a panic.
+            // Wakes waiting callers when this thread ends, even by a panic.
             let ending = EndOnDrop(&state);
             write(ending.0, writer);
         })?;
@@ -195,7 +196,8 @@ impl RecordingFile {
         self.shared.lock().wants_state
     }
 
-    /// Returns the error that ended the file, once.
+    /// Returns the error that ended the file, at the first call after it; `None` if writing works
+    /// or the error has already been returned.
     #[must_use]
     pub fn failure(&self) -> Option<FileError> {
         let error = self.shared.lock().failed.take()?;
@@ -239,7 +241,7 @@ impl Drop for RecordingFile {
 }
 
 /// Marks the queue as ended when the writing thread ends, also by a panic.
-struct EndOnDrop<'a>(&'a Shared);
+struct EndOnDrop<'a>(&'a FileQueue);
 
 impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
@@ -253,8 +255,9 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// Writes until the file is closed or fails.
-fn write<S: Storage>(shared: &Shared, mut writer: Writer<S>) {
+/// Writes chunks of the queue with `writer` until the file is closed or fails. Runs on the file's
+/// thread.
+fn write<S: Storage>(shared: &FileQueue, mut writer: Writer<S>) {
     loop {
         let mut state = shared.lock();
         while state.waiting.is_empty() && !state.is_closed && !writer.is_copying() {

@@ -1,11 +1,15 @@
 //! Follows a live recording that another program serves; `vramscope record` uses this.
 //!
-//! After a lost connection the follower reconnects and continues at the same position, if the
+//! After a lost connection the follower reconnects and continues at its position, if the
 //! server still holds what was recorded since. The received bytes are whole chunks of the
 //! [recording format](vramscope_trace).
 
 use std::collections::VecDeque;
+use std::error::Error;
+use std::fmt;
+use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -14,12 +18,14 @@ use tungstenite::Bytes;
 use crate::hub::{Identity, Position};
 use crate::socket::{Address, Received, Socket, SocketError};
 
-/// The first and the longest delay between attempts to reconnect.
+/// The delay before the first attempt to reconnect, and the longest delay: each failed attempt
+/// doubles the delay.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// The server's close code when the recording has ended.
+/// WebSocket close code with which the server says that the recording has ended.
 const RECORDING_ENDED: u16 = 1000;
 
-/// Where a follower starts.
+/// Where in a live recording a new follower starts: at the oldest event that the server has, or at
+/// the newest full state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FollowFrom {
     /// The recording's first event, or the first that the server still holds.
@@ -29,12 +35,12 @@ pub enum FollowFrom {
     Newest,
 }
 
-/// Options for following a recording.
+/// Options of a [`Follower`]: the server, where to start, and how long to try to reconnect.
 #[derive(Clone, Debug)]
 pub struct FollowOptions {
     /// The server's address.
     pub address: Address,
-    /// Where to start.
+    /// Where in the recording to start.
     pub from: FollowFrom,
     /// A PEM file with CA certificates to trust besides the system's.
     pub ca: Option<PathBuf>,
@@ -42,20 +48,20 @@ pub struct FollowOptions {
     pub retry_time: Duration,
 }
 
-/// What happened to a followed recording.
+/// What [`Follower::next`] reports: chunks, missed events, or a change of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FollowEvent {
     /// The next whole chunks of the recording arrived.
     Chunks(Bytes),
-    /// This many events are missing before the next chunks, because this side or the connection was
-    /// too slow.
+    /// This many events are missing before the next chunks, because this client or the connection
+    /// was too slow.
     Missed(u64),
     /// The connection is lost, for this reason; the follower tries to reconnect.
-    Disconnected(String),
+    Disconnected(FollowError),
     /// The follower reconnected, and nothing is missing.
     Resumed,
-    /// The follower reconnected, but the server no longer holds everything in between. A full state
-    /// follows.
+    /// The follower reconnected, but the server has dropped some of the chunks in between. A full
+    /// state follows.
     ResumedWithGap,
     /// The server now serves another recording, because the program was restarted. What follows
     /// belongs to the new recording.
@@ -63,29 +69,86 @@ pub enum FollowEvent {
     /// The recording has ended.
     Ended,
     /// The connection is lost, for this reason, and the follower no longer tries to reconnect.
-    GaveUp(String),
+    GaveUp(FollowError),
     /// Nothing happened within the time to wait.
     Nothing,
 }
 
-/// A server or recording that cannot be followed.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct FollowError(#[from] SocketError);
+/// Why a follower cannot start, or its connection is lost: the server cannot be reached, refuses
+/// access, serves no live recording or closed the connection.
+///
+/// Two errors are equal if their messages are. Clones share the error.
+#[derive(Clone, Debug)]
+pub struct FollowError(Arc<SocketError>);
 
-/// A text message of the server: the recording's identity, or a description of the next binary
-/// message.
+/// The kinds of [`FollowError`] that a program may handle on their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FollowErrorKind {
+    /// No program listens at the address.
+    ConnectionRefused,
+    /// The server's certificate was issued by none of the trusted CAs; see [`FollowOptions::ca`].
+    UnknownIssuer,
+    /// Any other error.
+    Other,
+}
+
+impl FollowError {
+    /// Returns what kind of error this is.
+    #[must_use]
+    pub fn kind(&self) -> FollowErrorKind {
+        let Some(source) = self.source() else { return FollowErrorKind::Other };
+        #[cfg(feature = "tls")]
+        if let Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) = source.downcast_ref()
+        {
+            return FollowErrorKind::UnknownIssuer;
+        }
+        match source.downcast_ref::<io::Error>().map(io::Error::kind) {
+            Some(io::ErrorKind::ConnectionRefused) => FollowErrorKind::ConnectionRefused,
+            _ => FollowErrorKind::Other,
+        }
+    }
+}
+
+impl fmt::Display for FollowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for FollowError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl From<SocketError> for FollowError {
+    fn from(error: SocketError) -> Self {
+        Self(Arc::new(error))
+    }
+}
+
+impl PartialEq for FollowError {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for FollowError {}
+
+/// A JSON message of the server: the recording's identity, or a description of the next message
+/// with chunks.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Note {
+struct ServerNote {
     recording: Option<String>,
     resumed: Option<bool>,
     next: Option<u64>,
     missed: u64,
 }
 
-/// The state of reconnecting after a lost connection. It is kept until data has arrived over the
-/// new connection.
+/// When a connection was lost and when to try to reconnect next. Kept until the new connection
+/// delivers chunks or has lasted for the longest retry delay.
 #[derive(Debug)]
 struct Reconnect {
     /// When the connection was lost.
@@ -98,7 +161,8 @@ struct Reconnect {
     connected_at: Option<Instant>,
 }
 
-/// Follows a live recording.
+/// A client that receives a live recording from a server, and reconnects when the connection is
+/// lost.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -140,7 +204,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Connects to a server.
+    /// Connects to the server at `options.address` and creates the follower.
     ///
     /// # Errors
     /// If the server cannot be reached, refuses access or serves no live recording.
@@ -161,7 +225,8 @@ impl Follower {
         Ok(follower)
     }
 
-    /// Opens a connection to the server that continues after the chunks received so far.
+    /// Opens a connection that continues after the chunks received so far. Before the first chunk,
+    /// it begins where [`FollowOptions::from`] says.
     fn open(&self) -> Result<Socket, SocketError> {
         let mut parameters = vec!["notes=1".to_owned()];
         match self.recording.filter(|_| self.next > 0) {
@@ -174,7 +239,8 @@ impl Follower {
         Socket::connect(&self.options.address, "ws", &parameters, self.options.ca.as_deref())
     }
 
-    /// Returns what happens next, or [`FollowEvent::Nothing`] after about `timeout`.
+    /// Waits for the next event and returns it, or [`FollowEvent::Nothing`] if nothing happens
+    /// within about `timeout`.
     ///
     /// After [`FollowEvent::Ended`] or [`FollowEvent::GaveUp`] it returns `Nothing` at once.
     pub fn next(&mut self, timeout: Duration) -> FollowEvent {
@@ -207,7 +273,7 @@ impl Follower {
                 } else {
                     reason
                 };
-                self.connection_lost(SocketError::Temporary(reason));
+                self.connection_lost(SocketError::temporary(reason));
             }
             Ok(Received::Nothing) => {}
             Err(error) => self.connection_lost(error),
@@ -215,15 +281,16 @@ impl Follower {
         self.events.pop_front().unwrap_or(FollowEvent::Nothing)
     }
 
-    /// Closes the connection for good and reports `event` as the last one.
+    /// Closes the connection without reconnecting, and queues `event` as the last that
+    /// [`next`](Self::next) reports.
     fn finish(&mut self, event: FollowEvent) {
         (self.is_finished, self.socket) = (true, None);
         self.events.push_back(event);
     }
 
-    /// Handles a text message: compares the recording's identity with the one followed so far, and
-    /// reports skipped events.
-    fn handle_note(&mut self, note: &Note) {
+    /// Handles a [`ServerNote`]: reports whether the connection continues the recording followed so
+    /// far, and how many events the server skipped.
+    fn handle_note(&mut self, note: &ServerNote) {
         if let Some(recording) = note.recording.as_ref().and_then(|identity| identity.parse().ok()) {
             let is_same = self.recording == Some(recording);
             if std::mem::take(&mut self.awaits_identity) && self.has_chunks {
@@ -245,12 +312,14 @@ impl Follower {
         }
     }
 
-    /// Reports a lost connection and prepares to reconnect, or gives up if that cannot succeed.
+    /// Queues a report of the lost connection and schedules an attempt to reconnect.
+    /// Gives up if `error` is permanent, the recording's identity is unknown, or the retry time is
+    /// over.
     fn connection_lost(&mut self, error: SocketError) {
         self.socket = None;
         // Without the recording's identity it cannot be resumed.
-        if self.recording.is_none() || matches!(error, SocketError::Permanent(_)) {
-            self.finish(FollowEvent::GaveUp(error.to_string()));
+        if self.recording.is_none() || error.is_permanent() {
+            self.finish(FollowEvent::GaveUp(error.into()));
             return;
         }
         let now = Instant::now();
@@ -263,24 +332,24 @@ impl Follower {
         match &self.reconnect {
             // Connections are made and lost again without any chunks.
             Some(reconnect) if reconnect.lost_at.elapsed() >= self.options.retry_time => {
-                self.finish(FollowEvent::GaveUp(error.to_string()));
+                self.finish(FollowEvent::GaveUp(error.into()));
             }
             // `Resumed` or the like was reported, so the loss is reported again.
             Some(_) if !self.awaits_identity && self.has_chunks => {
-                self.events.push_back(FollowEvent::Disconnected(error.to_string()))
+                self.events.push_back(FollowEvent::Disconnected(error.into()));
             }
             Some(_) => {}
             None => {
                 let delay = RETRY_DELAY.0;
                 let next_attempt = now + delay;
                 self.reconnect = Some(Reconnect { lost_at: now, next_attempt, delay, connected_at: None });
-                self.events.push_back(FollowEvent::Disconnected(error.to_string()));
+                self.events.push_back(FollowEvent::Disconnected(error.into()));
             }
         }
     }
 
     /// Reconnects if the next attempt is due; otherwise waits for it, at most for `timeout`.
-    /// Returns what to report.
+    /// Returns the event to report, or [`FollowEvent::Nothing`].
     fn try_reconnect(&mut self, timeout: Duration) -> FollowEvent {
         let now = Instant::now();
         let Some(reconnect) = &mut self.reconnect else { return FollowEvent::Nothing };
@@ -300,10 +369,11 @@ impl Follower {
             Ok(socket) => {
                 (self.socket, self.awaits_identity, self.next_after_chunks) = (Some(socket), true, self.next);
             }
-            Err(SocketError::Permanent(reason)) => self.finish(FollowEvent::GaveUp(reason)),
-            Err(SocketError::Temporary(reason)) if is_last_attempt => {
+            Err(error) if error.is_permanent() => self.finish(FollowEvent::GaveUp(error.into())),
+            Err(error) if is_last_attempt => {
                 let seconds = self.options.retry_time.as_secs();
-                self.finish(FollowEvent::GaveUp(format!("could not reconnect within {seconds} s ({reason})")));
+                let describe = |reason: &str| format!("could not reconnect within {seconds} s ({reason})");
+                self.finish(FollowEvent::GaveUp(error.into_permanent(describe).into()));
             }
             Err(_) => {}
         }

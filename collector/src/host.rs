@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use memmap2::{MmapMut, MmapOptions};
+use memmap2::{MmapOptions, MmapRaw};
 use vramscope_pool::{Device, DeviceError, DeviceMemory};
 use vramscope_trace::StreamId;
 
-/// Alignment of segments and of pages of expandable segments, in bytes; the same as on a GPU.
+/// Alignment of segments and of pages of expandable segments, in bytes: 2 MiB, as on a GPU.
 const SEGMENT_ALIGNMENT: usize = 2 << 20;
 
 /// This machine's memory as a device, up to a capacity. Work runs at once, so streams never wait.
@@ -26,17 +26,18 @@ pub struct HostDevice {
     capacity_bytes: u64,
     used_bytes: u64,
     /// Segments by address.
-    maps: BTreeMap<u64, MmapMut>,
+    maps: BTreeMap<u64, MmapRaw>,
     /// Address ranges of expandable segments, by address.
-    ranges: BTreeMap<u64, Range>,
+    ranges: BTreeMap<u64, ReservedRange>,
 }
 
-/// A reserved address range. The operating system provides memory when a page is first written;
-/// `mapped` says which pages count as used.
+/// The reserved address range of an expandable segment. The operating system provides memory when a
+/// page is first written; `mapped` says which pages count as used.
 #[derive(Debug)]
-struct Range {
+struct ReservedRange {
     bytes: u64,
-    map: MmapMut,
+    /// Raw, because a reference to the map would overlap those to the buffers in it.
+    map: MmapRaw,
     /// Sizes of mapped pages, by address.
     mapped: BTreeMap<u64, u64>,
 }
@@ -49,27 +50,28 @@ impl HostDevice {
         Self { number: 0, capacity_bytes, used_bytes: 0, maps: BTreeMap::new(), ranges: BTreeMap::new() }
     }
 
-    /// Returns the device with another device number, to simulate a machine with several GPUs.
+    /// Returns this device with device number `number` instead of 0, to simulate a machine with
+    /// several GPUs.
     #[must_use]
     pub fn with_number(self, number: u16) -> Self {
         Self { number, ..self }
     }
 
-    /// Returns the device number, which identifies it in recordings.
+    /// Returns the device number, which identifies the device in recordings.
     pub(crate) fn number(&self) -> u16 {
         self.number
     }
 
-    /// Returns the bytes in use after allocating `bytes` more, or out of memory if that exceeds the
-    /// capacity.
+    /// Returns the bytes in use after another `bytes` are allocated, or an out-of-memory error if
+    /// that exceeds the capacity.
     fn used_with(&self, bytes: u64) -> Result<u64, DeviceError> {
         let used = self.used_bytes.checked_add(bytes).filter(|&used| used <= self.capacity_bytes);
         used.ok_or(DeviceError::OutOfMemory)
     }
 
-    /// Returns the reserved range that contains the `bytes` addresses from `address` on. Fails
-    /// unless these are whole pages of `page_bytes` in one range.
-    fn range_of(&mut self, address: u64, bytes: u64, page_bytes: u64) -> Result<&mut Range, DeviceError> {
+    /// Returns the reserved range that contains the `bytes` addresses from `address` on. Returns an
+    /// error unless they are whole pages of `page_bytes` in one range.
+    fn range_of(&mut self, address: u64, bytes: u64, page_bytes: u64) -> Result<&mut ReservedRange, DeviceError> {
         let whole = bytes > 0 && page_bytes > 0 && page_bytes.is_multiple_of(SEGMENT_ALIGNMENT as u64);
         let range = self.ranges.range_mut(..=address).next_back().filter(|(start, range)| {
             let offset = address - **start;
@@ -84,31 +86,41 @@ impl HostDevice {
     }
 }
 
-/// Reserves `bytes` from the operating system. Returns the first address in it that is aligned to
-/// [`SEGMENT_ALIGNMENT`], and the memory map, whose drop releases it.
-fn map_aligned(bytes: u64, options: &mut MmapOptions) -> Result<(u64, MmapMut), DeviceError> {
+/// Maps at least `bytes` of anonymous memory, with `options`. Returns the first address in it that
+/// is aligned to [`SEGMENT_ALIGNMENT`], and the memory map, whose drop releases it.
+fn map_aligned(bytes: u64, options: &mut MmapOptions) -> Result<(u64, MmapRaw), DeviceError> {
     let len = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_add(SEGMENT_ALIGNMENT));
-    let mut map = options.len(len.ok_or(DeviceError::OutOfMemory)?).map_anon().map_err(|error| match error.kind() {
+    let map = options.len(len.ok_or(DeviceError::OutOfMemory)?).map_anon().map_err(|error| match error.kind() {
         io::ErrorKind::OutOfMemory => DeviceError::OutOfMemory,
         _ => DeviceError::Failed(error.to_string()),
     })?;
+    let map = MmapRaw::from(map);
     // Buffers are created from addresses, so the pointer's provenance must be exposed.
     let address = map.as_mut_ptr().expose_provenance().next_multiple_of(SEGMENT_ALIGNMENT) as u64;
     Ok((address, map))
 }
 
-/// Returns the memory of the `bytes` addresses from `address` on to the operating system; later
-/// reads give zeros.
-fn release_pages(map: &mut MmapMut, address: u64, bytes: u64) -> Result<(), DeviceError> {
-    let offset = address as usize - map.as_ptr().addr();
-    #[cfg(unix)]
-    // SAFETY: The pool unmaps only pages without live blocks, so no pointer into them is used
-    // again.
-    let released = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, bytes as usize) };
-    // Other systems lack this call, and keep the memory.
-    #[cfg(not(unix))]
-    let released: io::Result<()> = Ok(map[offset..offset + bytes as usize].fill(0));
-    released.map_err(|error| DeviceError::Failed(error.to_string()))
+/// Fills the `bytes` addresses from `address` on with zeros. On Linux, also returns their memory to
+/// the operating system; other systems have no call that does both, and keep the memory.
+///
+/// # Safety
+/// The addresses are in `map`, and nothing uses their memory.
+unsafe fn release_pages(map: &MmapRaw, address: u64, bytes: u64) -> Result<(), DeviceError> {
+    let (offset, len) = (address as usize - map.as_ptr().addr(), bytes as usize);
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: The caller guarantees that the addresses are in the map and that nothing uses
+        // their memory. An anonymous private map has zeros after this call.
+        let released = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, len) };
+        released.map_err(|error| DeviceError::Failed(error.to_string()))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        // SAFETY: The caller guarantees that the addresses are in the map, which is writable, and
+        // that nothing uses their memory. `as_mut_ptr` creates no reference to the map.
+        unsafe { map.as_mut_ptr().add(offset).write_bytes(0, len) };
+        Ok(())
+    }
 }
 
 impl Device for HostDevice {
@@ -136,7 +148,7 @@ impl Device for HostDevice {
         // An expandable segment reserves more addresses than the machine has memory, so no swap
         // space may be reserved for it.
         let (address, map) = map_aligned(bytes, MmapOptions::new().no_reserve_swap())?;
-        self.ranges.insert(address, Range { bytes, map, mapped: BTreeMap::new() });
+        self.ranges.insert(address, ReservedRange { bytes, map, mapped: BTreeMap::new() });
         Ok(address)
     }
 
@@ -170,7 +182,10 @@ impl Device for HostDevice {
         if pages().count() as u64 != bytes / page_bytes || pages().any(|(_, &page)| page != page_bytes) {
             return Err(DeviceError::Failed(format!("{bytes} bytes at {address:#x} are not completely mapped")));
         }
-        release_pages(&mut range.map, address, bytes)?;
+        // SAFETY: `range_of` has checked that the addresses are in this range's map. The pool
+        // unmaps only pages without live blocks, and a buffer exists only while its block is live,
+        // so nothing uses the memory.
+        unsafe { release_pages(&range.map, address, bytes) }?;
         range.mapped.retain(|page, _| !(address..address + bytes).contains(page));
         self.used_bytes -= bytes;
         Ok(())
@@ -192,6 +207,24 @@ mod tests {
         device.release(a, 4 << 20).expect("the segment is reserved");
         assert!(device.release(a, 4 << 20).is_err());
         assert_eq!(device.memory().free_bytes, 6 << 20);
+    }
+
+    #[test]
+    fn unmapped_pages_are_zero_when_mapped_again() {
+        const PAGE: u64 = 2 << 20;
+        let mut device = HostDevice::new(4 * PAGE);
+        let start = device.reserve_addresses(4 * PAGE).expect("the machine has enough addresses");
+        device.map(start, 3 * PAGE, PAGE).expect("the device is large enough");
+        let memory = std::ptr::with_exposed_provenance_mut::<u8>(start as usize);
+        // SAFETY: The pages are mapped, and only this test uses them.
+        unsafe { memory.write_bytes(7, 3 * PAGE as usize) };
+        device.unmap(start + PAGE, PAGE, PAGE, StreamId(0)).expect("the page is mapped");
+        device.map(start + PAGE, PAGE, PAGE).expect("the device is large enough");
+        // SAFETY: The pages are mapped, were written, and only this test uses them.
+        let numbers = unsafe { std::slice::from_raw_parts(memory, 3 * PAGE as usize) };
+        for (page, expected) in numbers.chunks(PAGE as usize).zip([7, 0, 7]) {
+            assert!(page.iter().all(|&byte| byte == expected), "a page of {expected}");
+        }
     }
 
     #[test]

@@ -9,39 +9,43 @@ use vramscope_trace::{DeviceInfo, StreamId};
 use crate::host::HostDevice;
 use crate::memory::{DeviceUsage, Element, MemoryDevice};
 
-/// The memory of one buffer on the host.
+/// The memory of one buffer on the host. It does not own the memory; the
+/// [`PoolSlice`](crate::PoolSlice) around it does.
 #[derive(Debug)]
 pub struct HostBuffer<T> {
-    /// First number; dangling if there are none.
+    /// First number; dangling if `len` is 0.
     start: NonNull<T>,
     len: usize,
 }
 
-// SAFETY: The caller of `HostDevice::buffer` guarantees exclusive memory, like that of a
-// `Box<[T]>`, and `Element` requires `T` to be `Send` and `Sync`.
+// SAFETY: The caller of `HostDevice::buffer` guarantees that nothing else uses the memory, so
+// moving the buffer to another thread is like moving a `Box<[T]>`; `Element` requires `T: Send`.
 unsafe impl<T: Element> Send for HostBuffer<T> {}
-// SAFETY: As above; a shared reference gives read access only.
+// SAFETY: A shared reference gives read access only, through `numbers`; `Element` requires that `T`
+// is `Sync`.
 unsafe impl<T: Element> Sync for HostBuffer<T> {}
 
 impl<T: Element> HostBuffer<T> {
-    /// Returns the buffer's elements as a slice.
+    /// Returns the buffer's elements.
     pub(crate) fn numbers(&self) -> &[T] {
-        // SAFETY: `start` points to `len` numbers in valid, aligned memory that belongs to this
-        // buffer until it is finished, as the caller of `HostDevice::buffer` guarantees. Every byte
-        // is initialized, by the operating system or an earlier buffer, and any bytes are a valid
-        // `Element`. If `len` is 0 the pointer is dangling but aligned.
+        // SAFETY: The caller of `HostDevice::buffer` guarantees `len` aligned numbers at `start` in
+        // one map, which stay mapped and unshared until the buffer is finished; `&self` excludes
+        // `numbers_mut`. Maps start as zeros, and `Element` allows any bytes. If `len` is 0,
+        // `start` is dangling but aligned.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// Returns the buffer's elements as a mutable slice.
+    /// Returns the buffer's elements, for changing them.
     pub(crate) fn numbers_mut(&mut self) -> &mut [T] {
-        // SAFETY: As for `numbers`; `&mut self` makes the access exclusive.
+        // SAFETY: The memory is valid as in `numbers`, and `&mut self` excludes all other slices of
+        // this buffer while the result exists.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
-// SAFETY: Segments are private memory maps that stay until they are released, and every access is
-// bounded by the buffer.
+// SAFETY: `reserve` and `map` return memory of anonymous maps that only this device owns, and that
+// it keeps until `release` or `unmap`. `set_zero`, `write` and `copy` fill the whole buffer before
+// they return. Every access goes through a slice of the buffer or is bounded by its length.
 unsafe impl MemoryDevice for HostDevice {
     type Stream = StreamId;
     type Buffer<T: Element> = HostBuffer<T>;
@@ -69,7 +73,8 @@ unsafe impl MemoryDevice for HostDevice {
         None
     }
 
-    // SAFETY: The caller's guarantees are those that `numbers` and `numbers_mut` rely on.
+    // SAFETY: This only stores the address. `numbers`, `numbers_mut` and `set_zero` rely on the
+    // guarantees that the caller gives here.
     unsafe fn buffer<T: Element>(_: &StreamId, address: u64, len: usize) -> Result<HostBuffer<T>, DeviceError> {
         let start = match len {
             0 => NonNull::dangling(),
@@ -80,8 +85,8 @@ unsafe impl MemoryDevice for HostDevice {
     }
 
     fn set_zero<T: Element>(buffer: &mut HostBuffer<T>) -> Result<(), DeviceError> {
-        // SAFETY: The memory has `len` numbers and is exclusive, as for `numbers`; zero bytes are a
-        // valid `Element`.
+        // SAFETY: `start` points to `len` numbers as in `numbers`, `&mut` excludes all other
+        // access, and `Element` guarantees that zero bytes are a valid number.
         unsafe { ptr::write_bytes(buffer.start.as_ptr(), 0, buffer.len) };
         Ok(())
     }

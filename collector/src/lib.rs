@@ -47,7 +47,7 @@
 //! | **`nvml`** | how much device memory other processes hold, for `cuda` |
 //! | **`cuda-13000`**, `cuda-12090`, … | GPUs through cudarc, built for one version of CUDA |
 //!
-//! Exactly one `cuda-*` version may be on, the same as that of the program's own `cudarc`. A
+//! At most one `cuda-*` version may be on, and it must be that of the program's own `cudarc`. A
 //! program that uses another version than 13.0 sets `default-features = false` and names its
 //! features.
 //!
@@ -55,7 +55,7 @@
 //!
 //! Errors are typed, and their `source()` is the cause; their text includes the cause's. The crate
 //! prints nothing: it logs through [`tracing`], at level `error` what ends a recording, at `warn`
-//! and `info` what a user should know.
+//! problems such as a lost connection, and at `info` which processes connect.
 
 #[cfg(all(
     feature = "cuda",
@@ -79,6 +79,7 @@ const CUDA_VERSIONS: usize = cfg!(feature = "cuda-12040") as usize
     + cfg!(feature = "cuda-12080") as usize
     + cfg!(feature = "cuda-12090") as usize
     + cfg!(feature = "cuda-13000") as usize;
+/// Rejects a build with more than one `cuda-*` version.
 #[cfg(feature = "cuda")]
 const _: () = assert!(
     CUDA_VERSIONS <= 1,
@@ -89,6 +90,8 @@ const _: () = assert!(
 mod aggregator;
 mod buffer;
 mod callback;
+#[cfg(all(test, feature = "push", feature = "server"))]
+mod captured_log;
 #[cfg(feature = "server")]
 mod controls;
 #[cfg(feature = "cuda")]
@@ -138,9 +141,9 @@ pub use controls::{CommandResult, Controls};
 pub use cuda::{CudaBuffer, CudaDevice, CudaError, CudaPool, PoolView, PoolViewMut};
 pub use env::{EnvError, settings_from_env};
 pub use figures::{DeviceFigures, Figures};
-pub use file::{FileError, Keep, RecordingFile, parse_keep_bytes, parse_time};
+pub use file::{FileError, Keep, ParseKeepBytesError, ParseTimeError, RecordingFile, parse_keep_bytes, parse_time};
 #[cfg(feature = "follow")]
-pub use follow::{FollowError, FollowEvent, FollowFrom, FollowOptions, Follower};
+pub use follow::{FollowError, FollowErrorKind, FollowEvent, FollowFrom, FollowOptions, Follower};
 pub use host::HostDevice;
 pub use host_memory::HostBuffer;
 pub use hub::{Begin, Hub, HubLimits, Identity, InvalidPosition, Position, Taken, Viewer};
@@ -171,7 +174,7 @@ pub use stream::PoolStream;
 pub use text::is_control;
 pub use torch::InvalidFraction;
 pub use vramscope_pool::{
-    AllocateError, CaptureFilter, ConfError, DeviceError, DeviceMemory, FreeError, MemoryStats, MempoolError,
-    OutOfMemory, Settings, Stats,
+    AllocateError, CaptureFilter, ConfError, DeviceError, DeviceMemory, DriverFailure, FreeError, MemoryStats,
+    MempoolError, OutOfMemory, Settings, Stats,
 };
 pub use vramscope_trace::{Category, MempoolId, StreamId};

@@ -6,6 +6,7 @@ use vramscope_pool::{Device, DeviceError};
 use vramscope_trace::{DeviceInfo, StreamId};
 
 mod sealed {
+    /// Keeps other crates from implementing [`Element`](super::Element).
     pub trait Sealed {}
 }
 
@@ -55,10 +56,11 @@ pub unsafe trait MemoryDevice: Device + Send + Sized + 'static {
     /// Returns the device's description for a recording's header.
     fn info(&self) -> DeviceInfo;
 
-    /// Returns the stream for requests that name none.
+    /// Returns the stream for requests that do not name a stream.
     fn default_stream(&self) -> Self::Stream;
 
-    /// Returns the number of `stream` in events and requests, and remembers which stream it means.
+    /// Returns the number that identifies `stream` in events and requests, and remembers which
+    /// stream it means.
     ///
     /// # Errors
     /// If the stream cannot be used with this device's memory.
@@ -75,8 +77,10 @@ pub unsafe trait MemoryDevice: Device + Send + Sized + 'static {
     /// If the device cannot keep track of another buffer.
     ///
     /// # Safety
-    /// The memory belongs to this device and is aligned to 512 bytes. Until the buffer is
-    /// [finished](Self::finish) nothing else uses it, except work queued on `stream` before.
+    /// The caller guarantees that the `len` numbers are in one piece of memory of this device, from
+    /// [`reserve`](Device::reserve) or [`map`](Device::map), and that `address` is a multiple of
+    /// 512. Until the buffer is [finished](Self::finish), the memory is not released or unmapped,
+    /// and nothing else uses it, except work queued on `stream` before.
     unsafe fn buffer<T: Element>(
         stream: &Self::Stream,
         address: u64,
@@ -96,26 +100,26 @@ pub unsafe trait MemoryDevice: Device + Send + Sized + 'static {
     /// If the device rejects the work.
     ///
     /// # Panics
-    /// If the lengths differ.
+    /// If `values` and the buffer have different lengths.
     fn write<T: Element>(buffer: &mut Self::Buffer<T>, values: &[T]) -> Result<(), DeviceError>;
 
-    /// Copies the buffer into `values`, after work queued on its stream before.
+    /// Copies the buffer into `values`, after the work queued on its stream so far has finished.
     ///
     /// # Errors
     /// If the device rejects the work or earlier work failed.
     ///
     /// # Panics
-    /// If the lengths differ.
+    /// If `values` and the buffer have different lengths.
     fn read<T: Element>(buffer: &Self::Buffer<T>, values: &mut [T]) -> Result<(), DeviceError>;
 
-    /// Copies `from` into `to`, in order with other work on the stream of `to` and after the work
-    /// that wrote `from`.
+    /// Copies the buffer `from` into the buffer `to`, in order with other work on the stream of
+    /// `to` and after the work that wrote `from`.
     ///
     /// # Errors
     /// If the device rejects the work.
     ///
     /// # Panics
-    /// If the lengths differ.
+    /// If the buffers have different lengths.
     fn copy<T: Element>(from: &Self::Buffer<T>, to: &mut Self::Buffer<T>) -> Result<(), DeviceError>;
 
     /// Ends a buffer, just before its block returns to the pool. Work queued on its stream from now
@@ -124,7 +128,8 @@ pub unsafe trait MemoryDevice: Device + Send + Sized + 'static {
     fn finish<T: Element>(buffer: Self::Buffer<T>);
 }
 
-/// A device's memory by holder, according to its driver.
+/// How many bytes of a device's memory this process holds, other processes hold, and are free,
+/// according to its driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceUsage {
     /// Bytes held by this process: the pool's segments, CUDA context, modules and libraries.

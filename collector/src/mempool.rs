@@ -20,24 +20,27 @@ pub fn graph_pool_handle() -> MempoolId {
 
 /// Private pools, with the method names of PyTorch's allocator.
 impl<D: MemoryDevice> DevicePool<D> {
-    /// Creates a private pool, or adds a use to an existing one.
+    /// Creates a private pool with one user, or adds a user to an existing private pool.
     ///
     /// # Errors
-    /// If it is the default pool's id, or the pool has been released by all its users.
+    /// If `mempool` is the default pool's id, or the pool has lost its last user and still holds
+    /// memory.
     pub fn create_pool(&self, mempool: MempoolId) -> Result<(), MempoolError> {
         self.lock().pool.create_pool(mempool)
     }
 
-    /// Serves the requests that `filter` selects from a private pool from now on, and adds a use to
-    /// it. Creates the pool if necessary.
+    /// Redirects requests: from now on, each request that `filter` accepts is served from the
+    /// private pool `mempool`. Creates the pool if necessary, and adds a user to it.
     ///
     /// # Errors
-    /// If requests are already redirected to this pool.
+    /// If requests are already redirected to this pool, and the errors of
+    /// [`create_pool`](Self::create_pool).
     pub fn begin_allocate_to_pool(&self, mempool: MempoolId, filter: CaptureFilter) -> Result<(), MempoolError> {
         self.lock().pool.begin_allocate_to_pool(mempool, filter)
     }
 
-    /// Serves the requests on one stream from a private pool from now on, as during graph capture.
+    /// Redirects requests on one stream, as during graph capture: from now on they are served from
+    /// the private pool `mempool`, which gets another user.
     ///
     /// # Errors
     /// As [`begin_allocate_to_pool`](Self::begin_allocate_to_pool), and if the stream cannot be
@@ -49,6 +52,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 
     /// Ends the redirection that [`begin_allocate_to_pool`](Self::begin_allocate_to_pool) began.
+    /// The pool keeps the user that it got then.
     ///
     /// # Errors
     /// If no requests are redirected to this pool.
@@ -56,21 +60,22 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.lock().pool.end_allocate_to_pool(mempool)
     }
 
-    /// Removes a use from a private pool. A pool without uses may release its free segments.
+    /// Removes a user from a private pool. Once it has no user, [`empty_cache`](Self::empty_cache)
+    /// may release its free segments.
     ///
     /// # Errors
-    /// If there is no such pool or it has no uses.
+    /// If the pool does not exist or has no user.
     pub fn release_pool(&self, mempool: MempoolId) -> Result<(), MempoolError> {
         self.lock().pool.release_pool(mempool)
     }
 
-    /// Stops splitting blocks of a private pool.
+    /// Stops splitting blocks of a private pool: each request gets a whole free block.
     pub fn set_no_split(&self, mempool: MempoolId) {
         self.lock().pool.set_no_split(mempool);
     }
 
-    /// Sets whether free blocks of a private pool may serve a request that would otherwise run out
-    /// of memory.
+    /// Sets whether free blocks of a private pool may serve requests of the default pool that would
+    /// otherwise run out of memory. False is the default.
     pub fn set_use_on_oom(&self, mempool: MempoolId, use_on_oom: bool) {
         self.lock().pool.set_use_on_oom(mempool, use_on_oom);
     }

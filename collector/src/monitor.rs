@@ -28,7 +28,7 @@ use crate::server::{Content, Server, ServerOptions, StartError, TlsFiles, Token}
 #[cfg(feature = "push")]
 use crate::socket::Address;
 
-/// Where the live page is served.
+/// The address at which a monitor serves the live page, or that it serves no page.
 #[cfg(feature = "server")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Listen {
@@ -99,19 +99,16 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
         }
     }
 
-    /// Starts with the options that environment variables set: the allocator's settings as for
-    /// PyTorch (`PYTORCH_CUDA_ALLOC_CONF` or `PYTORCH_ALLOC_CONF`), `VRAMSCOPE_PUSH`, and the rank
-    /// that a launcher assigned to this process.
+    /// Creates a builder for `device` with the options that environment variables set: the
+    /// allocator's settings as for PyTorch (`PYTORCH_CUDA_ALLOC_CONF` or `PYTORCH_ALLOC_CONF`), the
+    /// server to push to (`VRAMSCOPE_PUSH`), and the rank that a launcher assigned to this process.
     ///
     /// # Errors
     /// If a variable's value is invalid.
     pub fn from_env(device: D) -> Result<Self, EnvError> {
         let builder = Self::new(device).settings(settings_from_env()?);
         #[cfg(feature = "push")]
-        let builder = {
-            let push = push_from_env().map_err(|error| EnvError::PushAddress { reason: error.to_string() })?;
-            Self { push, rank: Rank::from_env(), ..builder }
-        };
+        let builder = Self { push: push_from_env()?, rank: Rank::from_env(), ..builder };
         Ok(builder)
     }
 
@@ -120,24 +117,27 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
         Self { program: name.into(), ..self }
     }
 
-    /// Sets the allocator's settings, for all pools of this monitor.
+    /// Sets the allocator's settings for all pools of this monitor. The default is PyTorch's
+    /// defaults.
     pub fn settings(self, settings: Settings) -> Self {
         Self { settings, ..self }
     }
 
-    /// Announces another device that will be recorded. Its pool comes from [`Monitor::pool`].
+    /// Announces another device that will be recorded, so that viewers know its name and size. Its
+    /// pool comes from [`Monitor::pool`].
     pub fn with_device(mut self, device: &impl MemoryDevice) -> Self {
         self.devices.push(device.info());
         self
     }
 
-    /// Writes the recording to this file, replacing an earlier one. The file is a valid recording
-    /// at every moment, even if the process is killed.
+    /// Writes the recording to the file at `path`, replacing an earlier one. The file is a valid
+    /// recording at every moment, even if the process is killed.
     pub fn record(self, path: impl Into<PathBuf>) -> Self {
         Self { record: Some(path.into()), ..self }
     }
 
-    /// Limits the file to the newest part of the recording.
+    /// Limits the file set by [`record`](Self::record) to the newest part of the recording. By
+    /// default the file keeps everything.
     pub fn keep(self, keep: Keep) -> Self {
         Self { keep, ..self }
     }
@@ -145,13 +145,14 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
     /// Sets what happens when the program produces events faster than the recorder takes them from
     /// the queues.
     ///
-    /// By default the program waits if there is a file, so that the file has every event, and
-    /// events are dropped if there is none.
+    /// By default the program waits if the recording goes to a file, so that the file has every
+    /// event. Without a file, events are dropped and counted.
     pub fn overflow(self, overflow: Overflow) -> Self {
         Self { overflow: Some(overflow), ..self }
     }
 
-    /// Sets where the live page is served: a [`SocketAddr`] or a [`Listen`].
+    /// Sets where the live page is served: a [`SocketAddr`] or a [`Listen`]. The default is
+    /// loopback.
     #[cfg(feature = "server")]
     pub fn listen(self, listen: impl Into<Listen>) -> Self {
         Self { listen: listen.into(), ..self }
@@ -164,22 +165,24 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
         self
     }
 
-    /// Accepts requests for another host name, such as that of a proxy in front of the page.
+    /// Accepts requests for another host name, for example the name of a proxy in front of the
+    /// page. Call it once for each name.
     #[cfg(feature = "server")]
     pub fn allow_host(mut self, name: impl Into<String>) -> Self {
         self.server.allow_hosts.push(name.into());
         self
     }
 
-    /// Serves the page over HTTPS with this certificate. Requires the feature `tls`.
+    /// Serves the page over HTTPS with this certificate. Without the feature `tls`,
+    /// [`start`](Self::start) then fails.
     #[cfg(feature = "server")]
     pub fn tls(mut self, files: TlsFiles) -> Self {
         self.server.tls = Some(files);
         self
     }
 
-    /// Sets the folder for recordings that are requested on the page. By default it is the current
-    /// directory.
+    /// Sets the folder for recordings that a viewer starts on the page. By default it is the
+    /// current directory.
     #[cfg(feature = "server")]
     pub fn folder(self, folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), ..self }
@@ -198,11 +201,12 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
         Self { rank, ..self }
     }
 
-    /// Starts recording and serving, and returns the monitor and the recorded pool over the device.
+    /// Starts recording and serving. Returns the monitor and a recorded pool over the builder's
+    /// device.
     ///
     /// # Errors
     /// If the page cannot be served, the file cannot be created, or no thread can be started.
-    /// It is no error if the server to push to cannot be reached: the process keeps retrying.
+    /// An unreachable server to push to is not an error: the process keeps trying to connect.
     pub fn start(self) -> Result<(Monitor, DevicePool<D>), MonitorError> {
         let hub = Hub::default();
         // The server comes before the file: a mistake in its options must not cost an earlier
@@ -259,12 +263,11 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
     }
 }
 
-/// Starts to push the hub's recording to the server at `address`. A failure is logged, returns
-/// `None` and does not stop the program.
+/// Starts to push the hub's recording to the server at `address`. If no thread can be started, logs
+/// the error and returns `None`; the program continues.
 #[cfg(feature = "push")]
 fn start_push(address: Address, program: &str, rank: Rank, hub: &Hub) -> Option<Push> {
-    let log = |message: &str| tracing::info!("{message}");
-    Push::start(address, program, rank, hub, log)
+    Push::start(address, program, rank, hub)
         .map_err(|error| tracing::warn!("cannot push the recording: no thread could be started: {error}"))
         .ok()
 }
@@ -307,7 +310,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Returns a builder for a monitor and a pool over `device`.
+    /// Returns a builder for a monitor and a pool over `device`, with default options.
     pub fn builder<D: MemoryDevice>(device: D) -> MonitorBuilder<D> {
         MonitorBuilder::new(device)
     }
@@ -332,7 +335,8 @@ impl Monitor {
         &self.hub
     }
 
-    /// Lets viewers who have the token empty the cache of `pool`.
+    /// Offers a command on the page with which viewers who have the token release the cached
+    /// segments of `pool`.
     #[cfg(feature = "server")]
     pub fn allow_empty_cache<D: MemoryDevice>(&self, pool: &DevicePool<D>) {
         self.controls.offer_empty_cache_of(pool);
@@ -346,7 +350,8 @@ impl Monitor {
         self.server.as_ref().map(Server::url)
     }
 
-    /// Returns an observer that writes the recording at the first out-of-memory; see
+    /// Returns an observer that writes the recording to `path` at the first out-of-memory and
+    /// passes the result to `on_written`; see
     /// [`recording_at_out_of_memory`](crate::recording_at_out_of_memory).
     pub fn recording_at_out_of_memory(
         &self,
@@ -356,8 +361,8 @@ impl Monitor {
         observer::recording_at_out_of_memory(self.hub.clone(), self.handle.clone(), path, on_written)
     }
 
-    /// Ends the recording and stops the server. Returns what was recorded, and the file's error if
-    /// there was one.
+    /// Ends the recording and stops the server. Returns the recording's totals, and the error that
+    /// ended its file early, if any.
     pub fn stop(self) -> Summary {
         let summary = self.recorder.stop();
         #[cfg(feature = "push")]

@@ -11,9 +11,9 @@ use crate::hub::Hub;
 use crate::recorder::RecorderHandle;
 
 /// Returns an [observer](crate::DevicePool::attach_out_of_memory_observer) that writes the
-/// recording to a file at the first out-of-memory.
+/// recording to a file at the first out-of-memory; later ones are ignored.
 ///
-/// The file contains everything that `hub` holds, up to and including the failed request.
+/// The file at `path` contains everything that `hub` holds, up to and including the failed request.
 /// `recorder` is a handle of the recorder that publishes to the hub. `on_written` receives the
 /// path, or the error.
 pub fn recording_at_out_of_memory(

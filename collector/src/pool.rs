@@ -43,7 +43,8 @@ pub struct DevicePool<D: MemoryDevice> {
 /// A pool over the host's memory.
 pub type HostPool = DevicePool<HostDevice>;
 
-/// What clones of a pool share.
+/// State that all clones of a [`DevicePool`] share: the locked pool, its number, default stream and
+/// out-of-memory observers.
 struct PoolState<D: MemoryDevice> {
     /// Number of this pool, unique in the process.
     number: u64,
@@ -52,7 +53,7 @@ struct PoolState<D: MemoryDevice> {
     observers: Observers,
 }
 
-/// A request for memory, except for its stream.
+/// A request for memory, except for its stream: its size in bytes, private pool and source line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) bytes: u64,
@@ -82,7 +83,8 @@ impl<D: MemoryDevice> DevicePool<D> {
         Self::with_log(device, settings, EventLog::new(sink, clock), SiteDetail::Lines)
     }
 
-    /// Creates a pool whose events go to `log`. `detail` is what its sites contain.
+    /// Creates a pool with the allocator settings `settings`, whose events go to `log`. `detail`
+    /// says what its sites contain besides scope and category.
     fn with_log(device: D, settings: Settings, log: EventLog, detail: SiteDetail) -> Self {
         let (id, default_stream) = (DeviceId(device.info().device), device.default_stream());
         let mut inner = RecordedPool::new(Pool::new(id, settings, device), log, detail);
@@ -99,8 +101,8 @@ impl<D: MemoryDevice> DevicePool<D> {
         pool
     }
 
-    /// Lets the recorder ask for the pool's state after dropped events, in case the program makes
-    /// no more calls that would record it.
+    /// Registers a callback with which the recorder records the pool's state after dropped events,
+    /// in case the program makes no more calls that would record it.
     fn register_catch_up(&self) {
         let weak = Arc::downgrade(&self.shared);
         let callback = move || {
@@ -118,7 +120,7 @@ impl<D: MemoryDevice> DevicePool<D> {
         }
     }
 
-    /// Creates a pool that is recorded by `recorder`.
+    /// Creates a pool whose events are recorded by the recorder of this handle.
     pub fn recorded(device: D, settings: Settings, recorder: &RecorderHandle) -> Self {
         Self::with_log(device, settings, EventLog::Recording { handle: recorder.providing_state() }, SiteDetail::Lines)
     }
@@ -148,34 +150,37 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.shared.inner.lock().map_err(|_| device_error(broken))
     }
 
-    /// Returns a reference that does not keep the pool alive.
+    /// Returns a weak reference, which does not keep the pool alive.
     #[cfg(feature = "server")]
     pub(crate) fn downgrade(&self) -> WeakPool<D> {
         WeakPool(Arc::downgrade(&self.shared))
     }
 
-    /// Returns the stream for requests that name none.
+    /// Returns the stream for requests that do not name a stream.
     pub(crate) fn default_stream(&self) -> &D::Stream {
         &self.shared.default_stream
     }
 
-    /// Opens a scope, which applies to all pools of this thread; see [`Scope::open`].
+    /// Opens a named scope on this thread, which applies to its requests from all pools; see
+    /// [`Scope::open`].
     pub fn scope(&self, name: &str) -> Scope {
         Scope::open(name)
     }
 
-    /// Opens a scope with a category; see [`Scope::open_with`].
+    /// Opens a named scope on this thread and sets the category of allocations in it; see
+    /// [`Scope::open_with`].
     pub fn scope_with(&self, name: &str, category: Category) -> Scope {
         Scope::open_with(name, category)
     }
 
-    /// Sets the category of allocations; see [`Scope::of`].
+    /// Sets the category of this thread's allocations until the result is dropped; see
+    /// [`Scope::of`].
     pub fn category(&self, category: Category) -> Scope {
         Scope::of(category)
     }
 
-    /// Turns recording of this pool on or off; it is on at first. Events meanwhile are counted as
-    /// lost, and the pool's state is recorded when recording resumes.
+    /// Turns recording of this pool on (true) or off; it is on at first. Events while it is off are
+    /// counted as lost, and the pool's state is recorded when recording resumes.
     pub fn set_recording(&self, recording: bool) {
         let mut inner = self.lock();
         let device = inner.pool.id();
@@ -187,8 +192,8 @@ impl<D: MemoryDevice> DevicePool<D> {
         }
     }
 
-    /// Records call stacks of up to `max_frames` frames instead of single source lines; 0 turns
-    /// that off.
+    /// Records call stacks of up to `max_frames` frames for later requests, instead of single
+    /// source lines; 0 turns that off again.
     ///
     /// It costs some microseconds a request, and some milliseconds when a function is seen first,
     /// to look up its name; see `docs/benchmarks.md`. Names come from the program's symbols; line
@@ -198,12 +203,12 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.lock().sites.record_stacks(max_frames);
     }
 
-    /// Records a mark: a named moment.
+    /// Records a mark, a named moment, at the current time.
     pub fn mark(&self, name: &str) {
         self.record_mark(&mut self.lock(), AnnotationStage::Instant, name);
     }
 
-    /// Records the beginning of a named span; its end is recorded when the result is dropped.
+    /// Records the beginning of a named span, whose end is recorded when the result is dropped.
     pub fn span(&self, name: impl Into<String>) -> Span<D> {
         let name = name.into();
         self.record_mark(&mut self.lock(), AnnotationStage::Begin, &name);
@@ -218,7 +223,7 @@ impl<D: MemoryDevice> DevicePool<D> {
         inner.log.event(&Event { device, time_ns, kind: EventKind::Mark { stage, name, address: 0, site: SiteId(0) } });
     }
 
-    /// Releases all cached segments to the device, like `torch.cuda.empty_cache`.
+    /// Releases all cached (free) segments to the device, like `torch.cuda.empty_cache`.
     ///
     /// # Errors
     /// If the device fails to release a segment.
@@ -228,7 +233,8 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.change(&mut inner, Location::caller(), |pool, origin, watcher, _| pool.empty_cache(origin, watcher))
     }
 
-    /// Returns the pool's statistics.
+    /// Returns the pool's statistics: current, peak and total bytes and numbers of blocks and
+    /// segments, named as in `torch.cuda.memory_stats()`.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.lock().pool.stats()
@@ -250,8 +256,8 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.lock().callbacks.push(Box::new(callback));
     }
 
-    /// Returns site and time of the call at `location`, for the events that it causes. First
-    /// records the pool's state if events were dropped before.
+    /// Returns the site and the time of a call at source line `location`, for the events that the
+    /// call causes. First records the pool's state if events were dropped before.
     #[inline]
     fn origin(&self, inner: &mut RecordedPool<D>, location: &'static Location<'static>) -> Origin {
         let mut origin = Origin::default();
@@ -265,9 +271,9 @@ impl<D: MemoryDevice> DevicePool<D> {
         origin
     }
 
-    /// Calls `change` with the pool, the call's site and time, and the sinks of its events, which
-    /// are recorded. If segments change, the device's memory is sampled. Returns what `change`
-    /// returns.
+    /// Runs one call of the program that changes the pool: passes `change` the pool, the call's
+    /// site and time, the sink of its events and the free-memory callbacks, and returns its result.
+    /// Samples the device's memory if segments change.
     fn change<R>(
         &self,
         inner: &mut RecordedPool<D>,
@@ -284,7 +290,7 @@ impl<D: MemoryDevice> DevicePool<D> {
         changed
     }
 
-    /// Allocates a block for work on `stream`; `None` for 0 bytes.
+    /// Allocates a block for work on `stream`. Returns `None` for a request of 0 bytes.
     pub(crate) fn allocate(
         &self,
         stream: &D::Stream,
@@ -298,7 +304,8 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.allocate_locked(inner, stream, request)
     }
 
-    /// Allocates a block for work on the stream with this number; `None` for 0 bytes.
+    /// Allocates a block for work on the stream with number `stream`. Returns `None` for a request
+    /// of 0 bytes.
     pub(crate) fn allocate_by_id(
         &self,
         stream: StreamId,
@@ -307,8 +314,8 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.allocate_locked(self.try_lock()?, stream, request)
     }
 
-    /// Allocates a block in the locked pool, which it unlocks. Resumes a panic of a free-memory
-    /// callback; calls the observers if the device is out of memory.
+    /// Allocates a block in the locked pool `inner` and unlocks it. Resumes a panic of a
+    /// free-memory callback; calls the observers if the device is out of memory.
     fn allocate_locked(
         &self,
         mut inner: MutexGuard<'_, RecordedPool<D>>,
@@ -321,8 +328,8 @@ impl<D: MemoryDevice> DevicePool<D> {
         });
         if let Some(panic) = inner.callbacks.take_panic() {
             if let Ok(Some(block)) = result {
-                // The caller gets the panic instead of the block. If the device fails here, only
-                // the block leaks.
+                // The caller gets the panic instead of the block. If the device fails here, the
+                // block leaks; nothing else is affected.
                 let _ = self.free_block(&mut inner, block.address, location);
             }
             drop(inner);
@@ -338,8 +345,11 @@ impl<D: MemoryDevice> DevicePool<D> {
         result
     }
 
-    /// Frees the live block at `address`, which [`allocate`](Self::allocate) returned; never fails.
-    /// `location` is the source line of the call.
+    /// Frees the live block at `address`, which [`allocate`](Self::allocate) returned. If the
+    /// device or the pool has failed, the block leaks. `location` is the source line of the call.
+    ///
+    /// # Panics
+    /// If no live block begins at `address`.
     pub(crate) fn free(&self, address: u64, location: &'static Location<'static>) {
         if callback::defer_free(self.shared.number, address) {
             return;
@@ -361,14 +371,14 @@ impl<D: MemoryDevice> DevicePool<D> {
         inner.pool.record_stream(address, stream)
     }
 
-    /// Records that work on the stream with this number uses the block at `address`; see
+    /// Records that work on the stream with number `stream` uses the block at `address`; see
     /// [`PoolSlice::record_stream`](crate::PoolSlice::record_stream).
     pub(crate) fn record_stream_by_id(&self, address: u64, stream: StreamId) -> Result<(), FreeError> {
         self.try_lock().map_err(FreeError::Device)?.pool.record_stream(address, stream)
     }
 
-    /// Frees the block at `address`, or returns an error if no live block begins there. In a
-    /// free-memory callback the block is freed later.
+    /// Frees the block at `address`, or returns an error if no live block begins there. Inside a
+    /// free-memory callback of this pool, the block is freed after the callback.
     pub(crate) fn free_address(&self, address: u64, location: &'static Location<'static>) -> Result<(), FreeError> {
         if callback::defer_free(self.shared.number, address) {
             return Ok(());
@@ -389,19 +399,19 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 }
 
-/// Returns the error of a request that fails for this reason before it reaches the device.
+/// Returns the error, with the text `reason`, of a call that fails before it reaches the device.
 #[cold]
 fn device_error(reason: &str) -> DeviceError {
     DeviceError::Failed(reason.to_owned())
 }
 
-/// A reference to a pool that does not keep it alive.
+/// A weak reference to a pool, which does not keep the pool alive.
 #[cfg(feature = "server")]
 pub(crate) struct WeakPool<D: MemoryDevice>(Weak<PoolState<D>>);
 
 #[cfg(feature = "server")]
 impl<D: MemoryDevice> WeakPool<D> {
-    /// Returns the pool if it still exists.
+    /// Returns the pool, or `None` if all its strong references have been dropped.
     pub(crate) fn upgrade(&self) -> Option<DevicePool<D>> {
         self.0.upgrade().map(|shared| DevicePool { shared })
     }
@@ -419,7 +429,7 @@ impl<D: MemoryDevice> fmt::Debug for DevicePool<D> {
     }
 }
 
-/// A named interval of the recording, from [`DevicePool::span`].
+/// A named interval of the recording, from [`DevicePool::span`]. Dropping it records the end.
 #[must_use = "a span ends when this is dropped"]
 #[derive(Debug)]
 pub struct Span<D: MemoryDevice = HostDevice> {

@@ -8,17 +8,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::is_control;
 
-/// Environment variables with the global and the local rank, in order of precedence: torchrun,
-/// Slurm, Open MPI.
+/// Pairs of environment variables with the global and the local rank, set by torchrun, Slurm and
+/// Open MPI. The first pair whose global rank is a number is used.
 const RANK_VARIABLES: [(&str, &str); 3] =
     [("RANK", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_LOCALID"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")];
-/// Maximum length of a program's or a host's name, in characters.
+/// Maximum length of a program's or a host's name, in characters; the rest is cut off.
 const MAX_NAME_CHARS: usize = 80;
 /// Length of a recording's identity, in hexadecimal digits.
 #[cfg(feature = "server")]
 const IDENTITY_CHARS: usize = 32;
 
-/// The number of a process in a distributed training run.
+/// The numbers of a process in a distributed training run, among all processes and on its machine.
+/// Unknown numbers are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rank {
     /// Number among all processes of the run.
@@ -35,8 +36,8 @@ impl Rank {
         Self::from_variables(|name| env::var(name).ok())
     }
 
-    /// Reads the rank as [`from_env`](Self::from_env) does, from the variables that `variable`
-    /// returns.
+    /// Reads the rank as [`from_env`](Self::from_env) does, but gets a variable's value from
+    /// `variable(name)`.
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         let number = |name: &str| variable(name)?.trim().parse().ok();
         let found = RANK_VARIABLES.iter().find_map(|(global, local)| Some((number(global)?, number(local))));
@@ -44,7 +45,7 @@ impl Rank {
     }
 }
 
-/// The description that a process sends of itself before it pushes its recording.
+/// The JSON message in which a process describes itself before it pushes its recording.
 ///
 /// The recording's identity identifies the process: a restarted program counts as another one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,29 +62,30 @@ pub(crate) struct Process {
     pub(crate) rank: Option<u32>,
     /// Local rank; see [`Rank::local`].
     pub(crate) local_rank: Option<u32>,
-    /// Name of the machine.
+    /// Name of the machine; empty if the process does not run on Linux.
     pub(crate) host: String,
     /// Time 0 of its events, in nanoseconds since 1970; 0 if only the recording contains it.
     pub(crate) epoch_unix_ns: u64,
 }
 
 impl Process {
-    /// Describes this process. `identity` is that of its recording, `program` its name to show.
+    /// Describes the running process. `identity` is the identity of its recording, `program` its
+    /// name to show.
     #[cfg(feature = "push")]
     pub(crate) fn this(identity: String, program: &str, rank: Rank) -> Self {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Self {
             identity,
             program: plain(program),
             pid: std::process::id(),
             rank: rank.global,
             local_rank: rank.local,
-            host: plain(&host),
+            host: plain(&host_name()),
             epoch_unix_ns: 0,
         }
     }
 
-    /// Parses a description that another process sent, with names safe to show.
+    /// Parses the description that another process sent. Names become safe to show: one line, no
+    /// control characters, limited length.
     ///
     /// # Errors
     /// If it is not JSON of this shape or has no valid identity.
@@ -98,7 +100,8 @@ impl Process {
         Ok(Self { program: plain(&process.program), host: plain(&process.host), ..process })
     }
 
-    /// Returns the name shown for its devices: the rank, else program and process id.
+    /// Returns the name to show with the process's devices: `rank 3`, or program and process id if
+    /// it has no rank.
     #[cfg(feature = "server")]
     pub(crate) fn short_name(&self) -> String {
         match self.rank {
@@ -115,7 +118,19 @@ impl fmt::Display for Process {
     }
 }
 
-/// Returns `name` on one line, without control characters, cut to [`MAX_NAME_CHARS`].
+/// Returns the name of this machine; an empty string on systems other than Linux, or if the name
+/// cannot be read.
+#[cfg(feature = "push")]
+fn host_name() -> String {
+    #[cfg(target_os = "linux")]
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    #[cfg(not(target_os = "linux"))]
+    let name = String::new();
+    name
+}
+
+/// Returns `name` without surrounding spaces, with control characters replaced by spaces, cut to
+/// [`MAX_NAME_CHARS`].
 pub(crate) fn plain(name: &str) -> String {
     name.trim().chars().map(|c| if is_control(c) { ' ' } else { c }).take(MAX_NAME_CHARS).collect()
 }
@@ -148,6 +163,7 @@ mod tests {
             Ok(this.clone())
         );
         assert_eq!(this.program, "train.py");
+        assert_eq!(this.host.is_empty(), !cfg!(target_os = "linux"), "{}", this.host);
         let identity = &this.identity;
         let json = format!(r#"{{"process": "{identity}", "program": "a\u001b[31m{}", "rank": 2}}"#, "b".repeat(1000));
         let parsed = Process::parse(&json).expect("a valid description");

@@ -30,27 +30,26 @@ use websocket::WebSocketTransport;
 
 /// The environment variable with the address of the server to push to.
 pub const PUSH_VARIABLE: &str = "VRAMSCOPE_PUSH";
-/// The first and the longest delay between attempts to reconnect.
+/// The delay before the first attempt to reconnect, and the longest delay: each failed attempt
+/// doubles the delay.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// Bytes of chunks in one message.
+/// The most bytes of chunks in one message, unless a single chunk is larger.
 const MESSAGE_BYTES: usize = 256 << 10;
-/// The most messages that are sent before the first of them is acknowledged.
+/// The most messages sent but not yet acknowledged; at this number, sending waits for the server.
 const MAX_UNACKNOWLEDGED: usize = 16;
 /// Interval at which the connection and the program's end are checked while there is nothing to
 /// send.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The most time that the server may take to acknowledge a message.
+/// The most time that the server may take to acknowledge a message; then the thread reconnects.
 const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The most time that the program's end waits for the rest of the recording to be sent.
+/// The most time that the program's end waits for the rest of the recording to be sent; then the
+/// rest is lost.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(2);
-
-/// Receives messages for the user.
-type Log = Box<dyn Fn(&str) + Send>;
 
 /// A value of [`PUSH_VARIABLE`] that is not an address.
 ///
 /// The message does not repeat the value, which may contain a token.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PushVariableError {
     /// The value is not Unicode text.
     #[error("{PUSH_VARIABLE} is not Unicode text")]
@@ -76,7 +75,7 @@ fn parse_variable(value: Option<OsString>) -> Result<Option<Address>, PushVariab
     Ok(Some(Address::parse(&url)?))
 }
 
-/// Pushes a recording until it is dropped.
+/// A running push of a hub's recording to a server. Dropping it ends the push.
 ///
 /// If the recording has ended by then, dropping waits for the rest to be sent, at most two seconds.
 pub struct Push {
@@ -96,29 +95,22 @@ impl Push {
     /// Starts to push the hub's recording. `program` is the program's name, `rank` its rank in a
     /// distributed run.
     ///
-    /// `log` receives a message when the server cannot be reached, and when it can be again.
+    /// Logs when the server cannot be reached, and when it can be again.
     ///
     /// # Errors
     /// If the operating system cannot start a thread.
-    pub fn start(
-        address: Address,
-        program: &str,
-        rank: Rank,
-        hub: &Hub,
-        log: impl Fn(&str) + Send + 'static,
-    ) -> io::Result<Self> {
+    pub fn start(address: Address, program: &str, rank: Rank, hub: &Hub) -> io::Result<Self> {
         let transport = WebSocketTransport::new(address.clone());
         let process = Process::this(hub.identity().to_string(), program, rank);
-        Self::start_with(transport, address, process, hub, Box::new(log))
+        Self::start_with(transport, address, process, hub)
     }
 
-    /// Starts to push over `transport`. `address` is shown in messages.
+    /// Starts to push the hub's recording over `transport`. `address` is only shown in messages.
     fn start_with(
         transport: impl Transport + 'static,
         address: Address,
         process: Process,
         hub: &Hub,
-        log: Log,
     ) -> io::Result<Self> {
         let (shutdown, shutdown_receiver) = channel();
         let (finished_sender, finished) = channel();
@@ -127,7 +119,6 @@ impl Push {
             hub: hub.clone(),
             process,
             server: address.to_string(),
-            log,
             shutdown: Shutdown { receiver: shutdown_receiver, deadline: None },
             has_logged_failure: false,
         };
@@ -148,7 +139,7 @@ impl Drop for Push {
     }
 }
 
-/// The program's end, as the thread sees it.
+/// Tells the pushing thread when the program ends and until when it may still send.
 struct Shutdown {
     /// Disconnected when the program ends.
     receiver: Receiver<()>,
@@ -166,7 +157,8 @@ impl Shutdown {
         }
     }
 
-    /// Returns true once the program's end has been delayed for [`SHUTDOWN_TIME`].
+    /// Returns true once the program's end has been delayed for [`SHUTDOWN_TIME`]; false before
+    /// that and while the program runs.
     fn is_overdue(&mut self) -> bool {
         self.wait(Duration::ZERO);
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
@@ -186,7 +178,6 @@ struct Pusher<T> {
     process: Process,
     /// The server's address for messages.
     server: String,
-    log: Log,
     shutdown: Shutdown,
     /// True from a logged failure until the next connection.
     has_logged_failure: bool,
@@ -206,7 +197,7 @@ impl<T: Transport> Pusher<T> {
                 delay = RETRY_DELAY.0;
             }
             if !std::mem::replace(&mut self.has_logged_failure, true) {
-                (self.log)(&format!("push to {}: {reason}; trying again", self.server));
+                tracing::warn!("push to {}: {reason}; trying again", self.server);
             }
             let was_shutting_down = self.shutdown.deadline.is_some();
             self.shutdown.wait(delay);
@@ -224,7 +215,7 @@ impl<T: Transport> Pusher<T> {
         let connected = self.transport.connect(&self.process);
         let resume = connected.map_err(|reason| SessionError { reason, was_connected: false })?;
         if std::mem::take(&mut self.has_logged_failure) {
-            (self.log)(&format!("push to {}: connected", self.server));
+            tracing::info!("push to {}: connected", self.server);
         }
         let sent = self.send_all(resume).map_err(|reason| SessionError { reason, was_connected: true });
         self.transport.close();
@@ -269,7 +260,8 @@ impl<T: Transport> Pusher<T> {
         self.transport.send(PushNote { end: true, ..PushNote::default() }, &[])
     }
 
-    /// Waits for more chunks, at most for [`POLL_INTERVAL`]. Returns false if no more will come.
+    /// Waits for more chunks, at most for [`POLL_INTERVAL`]. Returns true if more are there or may
+    /// come, false if no more will come.
     fn wait_for_more(&mut self, viewer: &mut Viewer) -> Result<bool, String> {
         if self.shutdown.is_overdue() {
             return Err("the program ended before everything was pushed".to_owned());
@@ -278,7 +270,8 @@ impl<T: Transport> Pusher<T> {
         Ok(viewer.wait_timeout(POLL_INTERVAL).unwrap_or(self.shutdown.deadline.is_none()))
     }
 
-    /// Waits until a message is acknowledged.
+    /// Waits for one acknowledgement. Fails after [`ACKNOWLEDGE_TIMEOUT`], or when the program's
+    /// end is overdue.
     fn receive(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + ACKNOWLEDGE_TIMEOUT;
         while self.transport.receive(POLL_INTERVAL)?.is_none() {
@@ -292,8 +285,8 @@ impl<T: Transport> Pusher<T> {
         Ok(())
     }
 
-    /// Receives the acknowledgements that have arrived, at most `unacknowledged`, and returns how
-    /// many there were.
+    /// Receives the acknowledgements that have arrived, at most `unacknowledged`, without waiting.
+    /// Returns their number.
     fn receive_available(&mut self, unacknowledged: usize) -> Result<usize, String> {
         let mut received = 0;
         // Called at least once, so that pings are answered.

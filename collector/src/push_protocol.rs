@@ -7,13 +7,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The message of a process before a binary message with chunks, or at the end of the recording.
+/// The JSON message that a process sends before each binary message with chunks, and after the last
+/// one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct PushNote {
-    /// The number of the chunk after those that follow.
+    /// The number of the chunk after the chunks in the next binary message.
     pub(crate) next: Option<u64>,
-    /// Events that were left out before the chunks that follow.
+    /// Events that are missing before the chunks in the next binary message.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) missed: u64,
     /// True after the recording's last chunk.
@@ -21,19 +22,19 @@ pub(crate) struct PushNote {
     pub(crate) end: bool,
 }
 
-/// Returns true for 0, which is left out of the JSON.
+/// Returns true for 0: serde then leaves the field out of the JSON.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Returns true for `false`, which is left out of the JSON.
+/// Returns true for `false`: serde then leaves the field out of the JSON.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// The server's answer to a process: where to continue, or which chunks have arrived.
+/// The server's JSON answer to a pushing process: where to continue, or which chunks have arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct PushReply {

@@ -10,11 +10,11 @@ use crate::pool::{DevicePool, Request};
 
 /// The functions behind `torch.cuda.caching_allocator_alloc` and `caching_allocator_delete`.
 ///
-/// Streams are given by number; on a GPU the number is the driver's handle, and the stream must
-/// exist for as long as memory for it is allocated.
+/// Streams are given by number. On a GPU the number is the driver's handle of a stream of the
+/// pool's context, and the stream must exist until the pool is dropped.
 impl<D: MemoryDevice> DevicePool<D> {
-    /// Allocates `bytes` for work on `stream` and returns the address, aligned to 512 bytes; `None`
-    /// for 0 bytes.
+    /// Allocates `bytes` for work on `stream` and returns the address, a multiple of 512. Returns
+    /// `None` for a request of 0 bytes.
     ///
     /// # Errors
     /// If the device is out of memory or fails.
@@ -32,10 +32,15 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// If no live block begins at the address. The pool is then unchanged.
     ///
     /// # Safety
-    /// The memory does not belong to a [`PoolSlice`](crate::PoolSlice), and from now on only work
-    /// already queued on its stream uses it.
+    /// The caller guarantees that the memory at `address` came from
+    /// [`caching_allocator_alloc`](Self::caching_allocator_alloc), not from a
+    /// [`PoolSlice`](crate::PoolSlice), and that from now on nothing uses it except work already
+    /// queued on its stream or on the streams that
+    /// [`caching_allocator_record_stream`](Self::caching_allocator_record_stream) recorded.
     #[track_caller]
     pub unsafe fn caching_allocator_delete(&self, address: u64) -> Result<(), FreeError> {
+        // Nothing here is `unsafe`; but the pool may give the memory to a `PoolSlice`, whose safe
+        // access relies on the caller's guarantee.
         self.free_address(address, Location::caller())
     }
 

@@ -9,13 +9,14 @@ use crate::callback::FreeMemoryCallbacks;
 use crate::memory::{DeviceUsage, MemoryDevice};
 use crate::recorder::{RecorderHandle, Unit};
 use crate::sites::{Numbers, SiteDetail, Sites};
-use crate::time::Time;
+use crate::time::CallClock;
 
-/// Minimum interval between samples of the whole device's memory while segments change. Frequent
-/// enough for a timeline, and rare enough that the milliseconds a driver may take do not matter.
+/// Minimum interval between samples of the whole device's memory while segments change, in
+/// nanoseconds: 0.1 s. Frequent enough for a timeline, and rare enough that the milliseconds a
+/// driver may take do not matter.
 const SAMPLE_INTERVAL_NS: u64 = 100_000_000;
 
-/// A pool and everything that records it.
+/// A pool with everything that records it: sites, event log, clock and callbacks.
 ///
 /// The clock is read and the log is written under the lock, so that definitions come before their
 /// use and events in order of time.
@@ -24,7 +25,7 @@ pub(crate) struct RecordedPool<D> {
     pub(crate) sites: Sites,
     pub(crate) log: EventLog,
     pub(crate) callbacks: FreeMemoryCallbacks,
-    time: Time,
+    time: CallClock,
     sampled_ns: u64,
 }
 
@@ -35,13 +36,13 @@ impl<D: MemoryDevice> RecordedPool<D> {
             sites: Sites::new(log.numbers(), detail),
             log,
             callbacks: FreeMemoryCallbacks::default(),
-            time: Time::default(),
+            time: CallClock::default(),
             sampled_ns: 0,
         }
     }
 
-    /// Records how many events were dropped and the pool's state after them, if there is room
-    /// again.
+    /// Ends the dropping of events if the recorder has room again: records how many events were
+    /// dropped, and the pool's state after them. Otherwise does nothing.
     #[cold]
     #[inline(never)]
     pub(crate) fn catch_up(&mut self) {
@@ -50,14 +51,15 @@ impl<D: MemoryDevice> RecordedPool<D> {
         handle.catch_up(pool.id(), (time, Unit::Ticks), || Some(memory_state(pool)));
     }
 
-    /// Reads the clock: ticks for a recorder, otherwise nanoseconds. Never goes back.
+    /// Reads the clock: ticks of the recorder's clock if a recorder is attached, otherwise
+    /// nanoseconds. Never goes back.
     #[inline]
     pub(crate) fn now(&mut self) -> u64 {
         self.time.exact(|| self.log.read_clock())
     }
 
     /// Returns the time for the events of a call that changes the pool, in the unit of
-    /// [`now`](Self::now). In a burst of calls it does not read the clock each time.
+    /// [`now`](Self::now). In a burst of calls, several calls share one reading of the clock.
     #[inline]
     pub(crate) fn time_of_call(&mut self) -> u64 {
         match &self.log {
@@ -67,8 +69,8 @@ impl<D: MemoryDevice> RecordedPool<D> {
         }
     }
 
-    /// Records how much of the device's memory this process and others hold, and returns it; `None`
-    /// if the device cannot tell.
+    /// Records how many bytes of the device's memory this process and others hold, and returns
+    /// them; `None` if the device cannot tell.
     pub(crate) fn sample(&mut self) -> Option<DeviceUsage> {
         let usage = self.pool.device_mut().usage()?;
         let time_ns = self.now();
@@ -82,7 +84,8 @@ impl<D: MemoryDevice> RecordedPool<D> {
         Some(usage)
     }
 
-    /// Samples again if the last sample is at least [`SAMPLE_EVERY_NS`] ago.
+    /// Records a sample of the device's memory if the last one is at least [`SAMPLE_INTERVAL_NS`]
+    /// old.
     #[cold]
     pub(crate) fn sample_again(&mut self) {
         if self.log.ns_at(self.time.latest()).saturating_sub(self.sampled_ns) >= SAMPLE_INTERVAL_NS {
@@ -91,7 +94,8 @@ impl<D: MemoryDevice> RecordedPool<D> {
     }
 }
 
-/// Returns the pool's segments and blocks. The recorder adds since when each block exists.
+/// Returns the pool's segments and its allocated or pending-free blocks. Their ages are 0; the
+/// recorder knows when each block was allocated.
 fn memory_state<D: MemoryDevice>(pool: &Pool<D>) -> DeviceState {
     let mut memory = DeviceState::default();
     let segments = pool.segments();
@@ -120,7 +124,8 @@ fn memory_state<D: MemoryDevice>(pool: &Pool<D>) -> DeviceState {
     memory
 }
 
-/// The sink of a pool's events, and the clock of their times.
+/// The destination of a pool's events (nowhere, a recorder, or another sink), and the clock for
+/// their times.
 pub(crate) enum EventLog {
     /// Nowhere; neither the clock nor source locations are needed.
     Off,
@@ -133,7 +138,7 @@ pub(crate) enum EventLog {
     Other(Box<dyn AnySink>, Box<dyn Fn() -> u64 + Send + Sync>),
 }
 
-/// A sink that can be downcast.
+/// A sink that can be downcast to its concrete type.
 pub(crate) trait AnySink: Sink + Any + Send {}
 impl<S: Sink + Any + Send> AnySink for S {}
 
@@ -143,7 +148,7 @@ impl EventLog {
         if is_null { Self::Off } else { Self::Other(Box::new(sink), Box::new(clock)) }
     }
 
-    /// Returns the numbering of sites, which all pools of a recording share.
+    /// Returns the numbering of sites and names, which all pools of a recording share.
     fn numbers(&self) -> Numbers {
         match self {
             Self::Recording { handle } => handle.numbers(),
@@ -155,15 +160,16 @@ impl EventLog {
         }
     }
 
-    /// Returns true while events are being dropped, so that [`catch_up`](RecordedPool::catch_up) is
-    /// due before the next one.
+    /// Returns true while events are being dropped because the recorder was full;
+    /// [`catch_up`](RecordedPool::catch_up) is due before the next event. Always false without a
+    /// recorder.
     #[inline]
     pub(crate) fn may_catch_up(&self) -> bool {
         matches!(self, Self::Recording { handle } if handle.may_catch_up())
     }
 
     /// Returns true if sites (source line, scope, category) are recorded, so that callers must
-    /// determine them.
+    /// determine them. False without a sink and while recording is off.
     #[inline]
     pub(crate) fn wants_sites(&self) -> bool {
         match self {
@@ -173,7 +179,7 @@ impl EventLog {
         }
     }
 
-    /// Reads the clock: ticks for a recorder, otherwise nanoseconds.
+    /// Reads the clock: ticks for a recorder, nanoseconds for another sink, 0 without a sink.
     #[inline(always)]
     fn read_clock(&self) -> u64 {
         match self {
@@ -183,7 +189,7 @@ impl EventLog {
         }
     }
 
-    /// Converts a reading of [`read_clock`](Self::read_clock) to nanoseconds.
+    /// Converts a time from [`read_clock`](Self::read_clock) to nanoseconds.
     fn ns_at(&self, time: u64) -> u64 {
         if let Self::Recording { handle } = self { handle.ns_at(time) } else { time }
     }
@@ -208,7 +214,7 @@ impl Sink for EventLog {
     }
 }
 
-/// A sink that passes events on to the log and remembers whether any of them changed a segment.
+/// A sink that passes events on to the log and remembers whether one of them changed a segment.
 pub(crate) struct SegmentWatcher<'a> {
     log: &'a mut EventLog,
     /// True after a segment was allocated, freed, mapped or unmapped.
@@ -289,13 +295,14 @@ mod tests {
                 free_bytes: free_bytes.saturating_sub(8 * MIB),
             })
         }
-        // SAFETY: The caller's guarantees are those that the host needs.
+        // SAFETY: This only forwards to `HostDevice::buffer`, with the caller's guarantees.
         unsafe fn buffer<T: Element>(
             stream: &StreamId,
             address: u64,
             len: usize,
         ) -> Result<HostBuffer<T>, DeviceError> {
-            // SAFETY: The caller guarantees it of this device's memory, which is the host's.
+            // SAFETY: The caller gives the guarantees for this device's memory, which is the
+            // host's.
             unsafe { HostDevice::buffer(stream, address, len) }
         }
         fn set_zero<T: Element>(_: &mut HostBuffer<T>) -> Result<(), DeviceError> {

@@ -80,7 +80,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts a recording. If `info` has no epoch, it is now.
+    /// Starts a recording. If the epoch of `info` is 0, it becomes the current time.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -95,7 +95,7 @@ impl Recorder {
         let streams = Streams::new(&info, outputs);
         let (thread_state, thread_clock) = (Arc::clone(&shared), clock.clone());
         let thread = std::thread::Builder::new().name("vramscope-recorder".into()).spawn(move || {
-            // Wakes waiting threads however this thread ends, also by a panic.
+            // Wakes waiting threads when this thread ends, even by a panic.
             let closing = CloseOnDrop { shared: thread_state, hub };
             run(&closing.shared, &thread_clock, streams)
         })?;
@@ -154,8 +154,8 @@ impl Drop for CloseOnDrop {
 /// totals.
 fn run(shared: &RecorderState<RingWriter>, clock: &Clock, mut streams: Streams) -> Summary {
     let mut merge = RingMerger::default();
-    // Start times of the last two passes. Events taken in a pass were put after the start of the
-    // last but one, which may have left them for later.
+    // Start times of the last two passes. Events taken in this pass were put after the start of the
+    // pass before the last, because a pass may leave events for the next one.
     let mut pass_starts = [Instant::now(); 2];
     loop {
         // Handles end the wait early when a ring fills up.

@@ -27,13 +27,13 @@ pub(crate) fn unique_number() -> u64 {
 /// The texts of all scope paths, such as `step/forward`, by number, starting at 1.
 static PATHS: Mutex<Vec<Arc<str>>> = Mutex::new(Vec::new());
 
-/// Number of a scope path such as `step/forward`, the same for all threads; 0 is outside all
-/// scopes.
+/// Number of a scope path such as `step/forward`, equal in all threads; 0 means outside all scopes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct PathId(pub(crate) u32);
 
 impl PathId {
-    /// Calls `f` with the path's text, which is empty outside all scopes, and returns its result.
+    /// Calls `f` with the path's text, such as `step/forward`, and returns its result. The text is
+    /// empty outside all scopes.
     pub(crate) fn with_text<R>(self, f: impl FnOnce(&str) -> R) -> R {
         let paths = PATHS.lock().unwrap_or_else(PoisonError::into_inner);
         let text = (self.0 as usize).checked_sub(1).and_then(|index| paths.get(index)).cloned();
@@ -41,8 +41,8 @@ impl PathId {
         f(text.as_deref().unwrap_or_default())
     }
 
-    /// Returns the path of the scope `name` in this path. Takes no lock if this thread has used it
-    /// before.
+    /// Returns the path of a scope `name` opened in this path. Takes no lock if this thread has
+    /// opened it before.
     fn inside(self, name: &str) -> Self {
         let known = KNOWN.try_with(|known| known.borrow().get(&self)?.get(name).copied());
         if let Ok(Some(path)) = known {
@@ -58,8 +58,8 @@ impl PathId {
         path
     }
 
-    /// Returns the path of the scope `name` in this path, and numbers it if it is new; beyond
-    /// [`MAX_PATHS`] returns this path.
+    /// Returns the path of a scope `name` opened in this path, and numbers the path if it is new.
+    /// Once there are [`MAX_PATHS`], returns this path instead.
     #[cold]
     fn number_for(self, name: &str) -> Self {
         let text = self.with_text(|outer| if outer.is_empty() { name.to_owned() } else { format!("{outer}/{name}") });
@@ -80,7 +80,7 @@ impl PathId {
     }
 }
 
-/// Path numbers by text. Locked before [`PATHS`].
+/// Numbers of all scope paths, by their texts. Locked before [`PATHS`].
 static NUMBERS: Mutex<Option<HashMap<Arc<str>, PathId>>> = Mutex::new(None);
 
 thread_local! {
@@ -89,14 +89,15 @@ thread_local! {
     /// Path and category of this thread's innermost scope, kept ready because allocations are far
     /// more frequent than scopes.
     static CURRENT: Cell<Context> = const { Cell::new(Context::NONE) };
-    /// Paths this thread has used, by outer path and name, so that opening a scope again takes no
-    /// lock.
+    /// Paths that this thread has opened, by outer path and name, so that opening a scope again
+    /// takes no lock.
     static KNOWN: RefCell<HashMap<PathId, HashMap<Box<str>, PathId>>> = RefCell::new(HashMap::new());
 }
 
-/// What keeps a scope open, and closes it with [`leave`].
+/// What keeps a scope open until [`leave`]: a guard ([`Scope`]), a `tracing` span, or a call of
+/// [`enter_scope`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Holder {
+pub(crate) enum ScopeHolder {
     Guard(u64),
     #[cfg(feature = "tracing-layer")]
     Span(u64),
@@ -104,13 +105,13 @@ pub(crate) enum Holder {
     Caller,
 }
 
-/// A scope that is open on this thread, and what keeps it open.
+/// A scope that is open on this thread, with what keeps it open.
 struct OpenScope {
-    holder: Holder,
+    holder: ScopeHolder,
     context: Context,
 }
 
-/// Path and category of the innermost open scope.
+/// Path and category of a thread's innermost open scope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Context {
     pub(crate) path: PathId,
@@ -118,32 +119,34 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The context outside all scopes.
+    /// The context outside all scopes: no path, category unknown.
     pub(crate) const NONE: Self = Self { path: PathId(0), category: Category::Unknown };
 
-    /// Returns this thread's context.
+    /// Returns the path and category of this thread's innermost open scope.
     #[inline]
     pub(crate) fn current() -> Self {
         CURRENT.get()
     }
 
-    /// Returns the context in scope `name`. Without a category it inherits this one's.
+    /// Returns the context in a scope `name` opened in this context. Without a category, the scope
+    /// has this context's.
     pub(crate) fn inside(self, name: &str, category: Option<Category>) -> Self {
         Self { path: self.path.inside(name), category: category.unwrap_or(self.category) }
     }
 }
 
-/// Opens a scope on this thread, which is in `context` until [`leave`] is called with the same
+/// Opens a scope with this context on this thread, until [`leave`] is called with an equal
 /// `holder`.
-pub(crate) fn enter(holder: Holder, context: Context) {
+pub(crate) fn enter(holder: ScopeHolder, context: Context) {
     // The list may already be destroyed if the thread is exiting. Scopes no longer matter then.
     if OPEN.try_with(|open| open.borrow_mut().push(OpenScope { holder, context })).is_ok() {
         CURRENT.set(context);
     }
 }
 
-/// Closes the scope that `holder` keeps open on this thread. Scopes may end in any order.
-pub(crate) fn leave(holder: Holder) {
+/// Closes the innermost scope that `holder` keeps open on this thread, if any. Scopes may be closed
+/// in any order.
+pub(crate) fn leave(holder: ScopeHolder) {
     let _ = OPEN.try_with(|open| {
         let mut open = open.borrow_mut();
         if let Some(index) = open.iter().rposition(|scope| scope.holder == holder) {
@@ -153,15 +156,15 @@ pub(crate) fn leave(holder: Holder) {
     });
 }
 
-/// Opens a scope on this thread until [`leave_scope`]; for callers that cannot hold a [`Scope`],
-/// such as programs in other languages.
+/// Opens scope `name` on this thread until [`leave_scope`]; without a category it inherits the
+/// outer scope's. For callers that cannot hold a [`Scope`], such as programs in other languages.
 pub fn enter_scope(name: &str, category: Option<Category>) {
-    enter(Holder::Caller, Context::current().inside(name, category));
+    enter(ScopeHolder::Caller, Context::current().inside(name, category));
 }
 
 /// Closes the innermost scope that [`enter_scope`] opened on this thread, if any.
 pub fn leave_scope() {
-    leave(Holder::Caller);
+    leave(ScopeHolder::Caller);
 }
 
 /// An open scope on the current thread. Dropping it closes the scope.
@@ -181,31 +184,34 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Opens scope `name` inside the current one.
+    /// Opens scope `name` inside this thread's current scope, until the result is dropped. It
+    /// inherits the category.
     pub fn open(name: &str) -> Self {
         Self::new(Context::current().inside(name, None))
     }
 
-    /// Opens scope `name` and sets the category of allocations in it.
+    /// Opens scope `name` inside this thread's current scope, until the result is dropped, and sets
+    /// the category of allocations in it.
     pub fn open_with(name: &str, category: Category) -> Self {
         Self::new(Context::current().inside(name, Some(category)))
     }
 
-    /// Sets the category of allocations without opening a named scope.
+    /// Sets the category of this thread's allocations until the result is dropped, without opening
+    /// a named scope.
     pub fn of(category: Category) -> Self {
         Self::new(Context { category, ..Context::current() })
     }
 
     fn new(context: Context) -> Self {
         let number = unique_number();
-        enter(Holder::Guard(number), context);
+        enter(ScopeHolder::Guard(number), context);
         Self { number, stays_on_its_thread: PhantomData }
     }
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        leave(Holder::Guard(self.number));
+        leave(ScopeHolder::Guard(self.number));
     }
 }
 

@@ -8,7 +8,7 @@ use tracing_subscriber::layer::Context as LayerContext;
 use tracing_subscriber::registry::LookupSpan;
 use vramscope_trace::Category;
 
-use crate::scope::{Context, Holder, enter, leave};
+use crate::scope::{Context, ScopeHolder, enter, leave};
 
 /// Name of the `tracing` field that sets a scope's category.
 const CATEGORY: &str = "category";
@@ -41,8 +41,8 @@ impl ScopeLayer {
     }
 }
 
-/// A visitor that reads the category from a span's fields; `None` if there is none or it is
-/// unknown.
+/// A visitor that reads the category from a span's fields. `None` if the span has no field
+/// `category` or its value is not a category's name.
 #[derive(Clone, Copy, Default)]
 struct SpanCategory(Option<Category>);
 
@@ -88,11 +88,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for ScopeLayer {
         let metadata = span.metadata();
         let category = if has_category(metadata) { span.extensions().get::<SpanCategory>().copied() } else { None };
         let inside = Context::current().inside(metadata.name(), category.and_then(|category| category.0));
-        enter(Holder::Span(id.into_u64()), inside);
+        enter(ScopeHolder::Span(id.into_u64()), inside);
     }
 
     fn on_exit(&self, id: &Id, _: LayerContext<'_, S>) {
-        leave(Holder::Span(id.into_u64()));
+        leave(ScopeHolder::Span(id.into_u64()));
     }
 }
 

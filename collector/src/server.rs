@@ -45,7 +45,7 @@ use tls::TlsAcceptor;
 pub use tls::TlsError;
 pub use urls::page_address;
 
-/// Time that responses in progress get to finish when the server stops.
+/// How long responses in progress may take when the server stops; then they are cut off.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(2);
 
 /// A running HTTP server. Dropping it stops it.
@@ -99,13 +99,13 @@ impl Server {
         Ok(Self { address, url, stopping, thread: Some(thread.map_err(io_error)?) })
     }
 
-    /// Returns the address that the server listens on.
+    /// Returns the address that the server listens on, with the port that was taken.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the page's URL, including the token if there is one.
+    /// Returns the page's URL, including the token if the server has one.
     ///
     /// The URL grants full access to the server: do not log it.
     #[must_use]

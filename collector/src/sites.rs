@@ -19,12 +19,12 @@ mod native;
 
 use native::{Native, NativeId};
 
-/// The numbers of a recording's definitions: strings, stacks and sites (where memory is requested:
-/// source line or stack, scope path, category). Clones share the numbers.
+/// Assigns the numbers of a recording's definitions: strings, stacks and sites (where memory is
+/// requested: source line or stack, scope path, category). Clones share the numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Numbers(Arc<Mutex<Numbering>>);
 
-/// The definitions of [`Numbers`], behind its lock.
+/// The definitions and their numbers, behind the lock of [`Numbers`].
 #[derive(Debug, Default)]
 struct Numbering {
     interner: Interner,
@@ -35,7 +35,7 @@ struct Numbering {
 }
 
 impl Numbering {
-    /// Passes the definitions that are new since the last call to `sink`.
+    /// Passes the definitions that were added since the last call to `sink`.
     fn send_new(&mut self, sink: &mut (impl Sink + ?Sized)) {
         for definition in self.interner.take_new() {
             sink.define(&definition);
@@ -44,11 +44,12 @@ impl Numbering {
     }
 }
 
-/// Maximum number of different mark names. A program that numbers its steps has a new name for
-/// each, and every reader of the recording keeps them all: this many take about 60 MB.
+/// Maximum number of different mark names; beyond it, new names lose the number at their end. A
+/// program that numbers its steps has a new name for each, and every reader of the recording keeps
+/// them all: this many take about 60 MB.
 const MAX_NAMES: usize = 1 << 18;
 
-/// Returns a mark's name with the digits at its end replaced by "…". Used beyond [`MAX_NAMES`].
+/// Returns a mark's name with the digits at its end replaced by "…", as used beyond [`MAX_NAMES`].
 fn without_number(name: &str) -> String {
     format!("{}…", name.trim_end_matches(|c: char| c.is_ascii_digit()))
 }
@@ -59,9 +60,9 @@ impl Numbers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `add` with the table of definitions, under the lock, and returns its result: the
-    /// numbers it found or assigned. `sink` receives new definitions before another thread can use
-    /// their numbers.
+    /// Calls `add` with the table of definitions, under the lock, and returns its result, the
+    /// numbers that it found or assigned. `sink` receives new definitions before another thread can
+    /// use their numbers.
     pub(crate) fn define<R>(&self, sink: &mut (impl Sink + ?Sized), add: impl FnOnce(&mut Interner) -> R) -> R {
         let mut numbering = self.lock();
         let numbered = add(&mut numbering.interner);
@@ -69,8 +70,8 @@ impl Numbers {
         numbered
     }
 
-    /// Returns the number of a mark's name; `sink` receives its definition if it is new. Beyond
-    /// [`MAX_NAMES`], a new name loses the number at its end.
+    /// Returns the number of a mark's name; `sink` receives the definition of a new name. Beyond
+    /// [`MAX_NAMES`], a new name loses the number at its end; beyond twice as many, it becomes "…".
     pub(crate) fn name(&self, sink: &mut (impl Sink + ?Sized), name: &str) -> StringId {
         let mut numbering = self.lock();
         if let Some(known) = numbering.interner.find(name) {
@@ -94,10 +95,10 @@ impl Numbers {
 }
 
 /// Number of slots in the table of recent sites. A training step allocates at some dozens of lines
-/// in some dozens of scopes; two sites with the same slot only cost a hash lookup.
+/// in some dozens of scopes; two sites that share a slot only cost a hash lookup.
 const RECENT: usize = 256;
 
-/// What a site contains besides scope and category.
+/// What a site contains besides scope and category: the request's source line, or nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SiteDetail {
     /// The source line of the request.
@@ -111,26 +112,26 @@ pub(crate) enum SiteDetail {
 #[derive(Debug)]
 pub(crate) struct Sites {
     numbers: Numbers,
-    sites: HashMap<Key, SiteId>,
+    sites: HashMap<SiteKey, SiteId>,
     /// Recent sites, each in the slot of its key.
-    recent: Box<[(Key, SiteId); RECENT]>,
+    recent: Box<[(SiteKey, SiteId); RECENT]>,
     detail: SiteDetail,
     /// Walks call stacks, if that is enabled.
     native: Option<Native>,
 }
 
-/// What distinguishes a pool's sites: source location, context and call stack. The location is
-/// compared by address, which is faster than by text. The compiler may store a location twice; the
-/// interner then still finds that both are equal.
+/// What distinguishes a pool's sites: source location, scope context and call stack. The location
+/// is compared by address, which is faster than by text. The compiler may store a location twice;
+/// the interner then still finds that both are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct SiteKey {
     location: usize,
     context: Context,
     stack: NativeId,
 }
 
-impl Key {
-    /// A key that no site has: no location is at address 0.
+impl SiteKey {
+    /// A key that differs from every site's key, because no location is at address 0.
     const NONE: Self = Self { location: 0, context: Context::NONE, stack: NativeId::NONE };
 
     /// Returns the index in [`Sites::recent`] at which this key's site is stored.
@@ -146,18 +147,18 @@ impl Key {
 
 impl Sites {
     pub(crate) fn new(numbers: Numbers, detail: SiteDetail) -> Self {
-        let recent = Box::new([(Key::NONE, SiteId(0)); RECENT]);
+        let recent = Box::new([(SiteKey::NONE, SiteId(0)); RECENT]);
         Self { numbers, sites: HashMap::new(), recent, detail, native: None }
     }
 
-    /// Adds call stacks of up to `max_frames` frames to later sites; 0 stops that.
+    /// Adds call stacks of up to `max_frames` frames to the sites of later requests; 0 stops that.
     #[cfg(feature = "native-stacks")]
     pub(crate) fn record_stacks(&mut self, max_frames: usize) {
         self.native = (max_frames > 0).then(|| Native::new(max_frames));
     }
 
-    /// Returns the number of the site of a call from `location` in `context`; `sink` receives its
-    /// definition if it is new.
+    /// Returns the number of the site of a request from `location` in `context`; `sink` receives
+    /// the definition of a new site.
     #[inline]
     pub(crate) fn site(
         &mut self,
@@ -166,17 +167,17 @@ impl Sites {
         sink: &mut (impl Sink + ?Sized),
     ) -> SiteId {
         let stack = self.native.as_mut().map_or(NativeId::NONE, Native::walk);
-        let key = Key { location: std::ptr::from_ref(location).addr(), context, stack };
+        let key = SiteKey { location: std::ptr::from_ref(location).addr(), context, stack };
         let (recent, site) = self.recent[key.slot()];
         if recent == key { site } else { self.look_up_site(key, location, sink) }
     }
 
     /// Returns the number of the site with this key, which is not in the table of recent sites, and
-    /// stores it there.
+    /// stores it in that table. `sink` receives the definition of a new site.
     #[cold]
     fn look_up_site(
         &mut self,
-        key: Key,
+        key: SiteKey,
         location: &'static Location<'static>,
         sink: &mut (impl Sink + ?Sized),
     ) -> SiteId {
@@ -196,7 +197,7 @@ impl Sites {
         site
     }
 
-    /// Returns the number of a mark's name; `sink` receives a new definition.
+    /// Returns the number of a mark's name; `sink` receives the definition of a new name.
     pub(crate) fn name(&self, name: &str, sink: &mut (impl Sink + ?Sized)) -> StringId {
         self.numbers.name(sink, name)
     }
@@ -207,15 +208,15 @@ impl Sites {
     }
 }
 
-/// Adds a stack with a single frame, the source line, to the recording's definitions and returns
-/// its number.
+/// Adds a stack with a single frame, the source line `location`, to the recording's definitions and
+/// returns the stack's number.
 fn stack_of(location: &Location<'_>, interner: &mut Interner) -> StackId {
     let file = interner.string(location.file());
     let frame = interner.frame(Frame { function: StringId(0), file, line: location.line() });
     interner.stack(frame, StackId(0))
 }
 
-/// Adds the path's text to the recording's definitions and returns its number.
+/// Adds the text of the scope path to the recording's definitions and returns its number.
 fn scope_of(path: PathId, interner: &mut Interner) -> StringId {
     path.with_text(|text| interner.string(text))
 }

@@ -7,7 +7,7 @@ use vramscope_trace::{Definitions, PoolKind, SiteId};
 use crate::memory::MemoryDevice;
 use crate::pool::DevicePool;
 
-/// A segment. It serializes with the keys of PyTorch's `memory_snapshot()`.
+/// A segment with its blocks. It serializes with the keys of PyTorch's `memory_snapshot()`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SnapshotSegment {
     /// Device number.
@@ -36,7 +36,7 @@ pub struct SnapshotSegment {
     pub blocks: Vec<SnapshotBlock>,
 }
 
-/// Size class of a segment.
+/// Size class of the requests that a segment serves: small (up to 1 MiB) or large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SegmentType {
@@ -46,7 +46,8 @@ pub enum SegmentType {
     Large,
 }
 
-/// A block of a segment.
+/// A block of a [`SnapshotSegment`]: address, sizes, state and call stack. It serializes with
+/// PyTorch's keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SnapshotBlock {
     /// Address of the first byte.
@@ -61,7 +62,8 @@ pub struct SnapshotBlock {
     pub frames: Vec<SnapshotFrame>,
 }
 
-/// State of a block.
+/// Whether a block is allocated, freed while a stream still uses it, or free. It serializes with
+/// PyTorch's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SnapshotState {
@@ -73,7 +75,7 @@ pub enum SnapshotState {
     Inactive,
 }
 
-/// A source location and the scopes that were open.
+/// A source location on a request's call stack, and the path of the scopes that were open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SnapshotFrame {
     /// Source file.
@@ -96,7 +98,8 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 }
 
-/// Converts a segment of `device`, with its blocks, to the form of PyTorch's snapshots.
+/// Converts a segment of device number `device`, with its blocks, to the form of PyTorch's
+/// snapshots.
 fn snapshot_segment(device: u16, segment: &SegmentView, definitions: &Definitions) -> SnapshotSegment {
     let sum = |of: fn(&BlockView) -> u64, counts: fn(BlockState) -> bool| {
         segment.blocks.iter().filter(|block| counts(block.state)).map(of).sum()
@@ -132,7 +135,7 @@ fn snapshot_block(block: &BlockView, definitions: &Definitions) -> SnapshotBlock
     SnapshotBlock { address, size, requested_size: requested, state, frames: frames(site, definitions) }
 }
 
-/// Returns the frames of a site's stack, innermost first.
+/// Returns the call stack of the requests of a site, innermost frame first.
 fn frames(site: SiteId, definitions: &Definitions) -> Vec<SnapshotFrame> {
     let site = definitions.site(site);
     let frames = definitions.stack(site.stack).map(|frame| SnapshotFrame {

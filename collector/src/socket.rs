@@ -2,6 +2,7 @@
 //!
 //! Every call has a time limit.
 
+use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -22,37 +23,67 @@ mod trust;
 pub use address::{Address, AddressError};
 use stream::Stream;
 
-/// The most time for connecting and for each step of the handshakes.
+/// The most time for connecting to one IP address, and for each read or write of the handshakes;
+/// then connecting fails.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A server that has been silent for this long is pinged.
+/// A server from which nothing arrives for this long is pinged.
 const PING_AFTER: Duration = Duration::from_secs(15);
-/// A server that has been silent, or has received nothing, for this long counts as lost.
+/// A server that has sent nothing, or received nothing, for this long counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(45);
-/// The most bytes of a received message. A message holds at least one chunk, and a full state is
-/// the largest chunk.
+/// The most bytes of a received message; a larger one ends the connection. A message holds at least
+/// one chunk, and a full state is the largest chunk.
 const MAX_MESSAGE_BYTES: usize = 256 << 20;
-/// The server's close code for a wrong token.
+/// The WebSocket close code with which the server rejects a wrong token.
 const WRONG_TOKEN: u16 = 4401;
-/// What a user reads when the server closes the connection with [`WRONG_TOKEN`].
+/// The error message for a connection that the server closed with [`WRONG_TOKEN`].
 const WRONG_TOKEN_TEXT: &str = "the token is wrong or missing: use the full address that the program printed";
 
-/// Why a connection cannot be made, or is lost.
+/// Why a connection cannot be made, or is lost; and whether another attempt may succeed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SocketError {
-    /// Trying again will fail in the same way.
-    #[error("{0}")]
-    Permanent(String),
-    /// Trying again later may succeed.
-    #[error("{0}")]
-    Temporary(String),
+#[error("{message}")]
+pub(crate) struct SocketError {
+    message: String,
+    /// True if another attempt would fail, too; false if trying again later may succeed.
+    is_permanent: bool,
+    source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// Returns an error after which connecting again may succeed.
-fn temporary(reason: impl fmt::Display) -> SocketError {
-    SocketError::Temporary(reason.to_string())
+impl SocketError {
+    /// Creates an error after which another attempt would fail, too.
+    fn permanent(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), is_permanent: true, source: None }
+    }
+
+    /// Creates an error after which connecting again may succeed.
+    pub(crate) fn temporary(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), is_permanent: false, source: None }
+    }
+
+    /// Creates an error with the message and the source `error`, after which connecting again may
+    /// succeed.
+    fn lost(error: impl StdError + Send + Sync + 'static) -> Self {
+        Self::temporary(&error).with_source(error)
+    }
+
+    /// Sets the error that caused this one.
+    fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {
+        Self { source: Some(Box::new(source)), ..self }
+    }
+
+    /// Returns this error as a permanent one, with the message that `describe` makes of its own.
+    #[cfg(feature = "follow")]
+    pub(crate) fn into_permanent(self, describe: impl FnOnce(&str) -> String) -> Self {
+        Self { message: describe(&self.message), is_permanent: true, ..self }
+    }
+
+    /// Returns true if another attempt would fail, too; false if it may succeed.
+    #[cfg(feature = "follow")]
+    pub(crate) fn is_permanent(&self) -> bool {
+        self.is_permanent
+    }
 }
 
-/// The result of waiting for a message.
+/// The result of waiting for a message from the server.
 #[derive(Debug)]
 pub(crate) enum Received {
     #[cfg_attr(not(feature = "follow"), expect(dead_code, reason = "only a follower reads chunks"))]
@@ -64,7 +95,7 @@ pub(crate) enum Received {
     Nothing,
 }
 
-/// An open WebSocket.
+/// An open WebSocket to a server. Every call has a time limit.
 pub(crate) struct Socket {
     inner: WebSocket<Stream>,
     /// When the last message or pong arrived.
@@ -80,21 +111,23 @@ impl fmt::Debug for Socket {
 }
 
 impl Socket {
-    /// Connects to the endpoint `path` below the address, with the query `parameters`. `ca` is a
-    /// file with additional CA certificates.
+    /// Connects to the endpoint `path` of the server at `address` and sends the address's token.
+    /// `parameters` (`name=value`) go into the URL's query; `ca` is a PEM file with additional CA
+    /// certificates.
     pub(crate) fn connect(
         address: &Address,
         path: &str,
         parameters: &[String],
         ca: Option<&Path>,
     ) -> Result<Self, SocketError> {
-        let stream = Stream::connect(address, ca, CONNECT_TIMEOUT).map_err(|error| connect_error(&error))?;
+        let stream = Stream::connect(address, ca, CONNECT_TIMEOUT).map_err(connect_error)?;
         let request = address.url(path, parameters).into_client_request();
-        let mut request = request.map_err(|error| SocketError::Permanent(error.to_string()))?;
+        let mut request = request.map_err(|error| SocketError::permanent(&error).with_source(error))?;
         if let Some(token) = address.token() {
             let value = HeaderValue::from_str(&format!("Bearer {token}"));
-            let mut value = value
-                .map_err(|_| SocketError::Permanent("the token has characters that a header cannot have".to_owned()))?;
+            let mut value = value.map_err(|error| {
+                SocketError::permanent("the token has characters that a header cannot have").with_source(error)
+            })?;
             value.set_sensitive(true);
             request.headers_mut().insert(header::AUTHORIZATION, value);
         }
@@ -104,13 +137,14 @@ impl Socket {
         let (inner, _) = handshake.map_err(handshake_error)?;
         let now = Instant::now();
         let socket = Self { inner, last_received: now, last_pinged: now };
-        socket.inner.get_ref().set_write_timeout(LOST_AFTER).map_err(temporary)?;
+        socket.inner.get_ref().set_write_timeout(LOST_AFTER).map_err(SocketError::lost)?;
         Ok(socket)
     }
 
-    /// Waits for the next message, at most for `timeout`.
+    /// Waits for the next message, at most for `timeout`. Pings the server if it is silent, and
+    /// fails if it counts as lost.
     pub(crate) fn receive(&mut self, timeout: Duration) -> Result<Received, SocketError> {
-        self.inner.get_ref().set_read_timeout(timeout).map_err(temporary)?;
+        self.inner.get_ref().set_read_timeout(timeout).map_err(SocketError::lost)?;
         match self.inner.read() {
             Ok(message) => {
                 self.last_received = Instant::now();
@@ -123,7 +157,7 @@ impl Socket {
                         let frame = frame.map(|frame| (u16::from(frame.code), frame.reason.as_str().to_owned()));
                         let (code, reason) = frame.unwrap_or((1005, String::new()));
                         if code == WRONG_TOKEN {
-                            return Err(SocketError::Permanent(WRONG_TOKEN_TEXT.to_owned()));
+                            return Err(SocketError::permanent(WRONG_TOKEN_TEXT));
                         }
                         Received::Closed(code, reason)
                     }
@@ -134,17 +168,19 @@ impl Socket {
                 self.keep_alive()?;
                 Ok(Received::Nothing)
             }
-            Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => {
-                Err(temporary("the server closed the connection unexpectedly"))
+            Err(error @ Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => {
+                Err(SocketError::temporary("the server closed the connection unexpectedly").with_source(error))
             }
-            Err(error) => Err(temporary(error)),
+            Err(error) => Err(SocketError::lost(error)),
         }
     }
 
-    /// Pings a server that has been silent. Fails if it has been silent for too long.
+    /// Pings a server that has been silent for [`PING_AFTER`]. Fails if it has been silent for
+    /// [`LOST_AFTER`].
     fn keep_alive(&mut self) -> Result<(), SocketError> {
         if self.last_received.elapsed() > LOST_AFTER {
-            return Err(temporary(format_args!("the server has sent nothing for {} s", LOST_AFTER.as_secs())));
+            let seconds = LOST_AFTER.as_secs();
+            return Err(SocketError::temporary(format_args!("the server has sent nothing for {seconds} s")));
         }
         if self.last_received.max(self.last_pinged).elapsed() > PING_AFTER {
             self.last_pinged = Instant::now();
@@ -153,15 +189,17 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends a message. Returns once the operating system has it.
+    /// Sends a message. Returns once the operating system has it, not when it arrives.
     pub(crate) fn send(&mut self, message: Message) -> Result<(), SocketError> {
         self.inner.send(message).map_err(|error| match error {
-            Error::Io(error) if is_timeout(&error) => temporary("timed out sending: the server receives nothing"),
-            error => temporary(error),
+            Error::Io(error) if is_timeout(&error) => {
+                SocketError::temporary("timed out sending: the server receives nothing").with_source(error)
+            }
+            error => SocketError::lost(error),
         })
     }
 
-    /// Sets how long the server may receive nothing before sending fails.
+    /// Sets how long sending waits while the server receives nothing; then sending fails.
     #[cfg(feature = "push")]
     pub(crate) fn set_send_timeout(&mut self, timeout: Duration) {
         // If setting it fails, the previous timeout stays in effect.
@@ -184,46 +222,59 @@ impl Socket {
     }
 }
 
-/// Returns true if an operation took longer than the socket's timeout.
+/// Returns true if an operation failed because it took longer than the socket's timeout.
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
-/// Converts an error of connecting: permanent if another attempt cannot succeed.
-fn connect_error(error: &io::Error) -> SocketError {
+/// Converts an error of connecting. The result is permanent if another attempt cannot succeed.
+fn connect_error(error: io::Error) -> SocketError {
     #[cfg(feature = "tls")]
-    if let Some(rustls::Error::InvalidCertificate(reason)) =
-        error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>())
-    {
-        return SocketError::Permanent(format!("the server's certificate is not trusted: {reason}"));
-    }
-    #[cfg(feature = "tls")]
-    if let Some(rustls::Error::InvalidMessage(_)) = error.get_ref().and_then(|error| error.downcast_ref()) {
-        return temporary("the server does not use TLS: use http:// instead of https://");
-    }
-    match error.kind() {
-        io::ErrorKind::Unsupported => SocketError::Permanent(error.to_string()),
-        io::ErrorKind::ConnectionRefused => temporary(format_args!("{error}: is the program running?")),
-        _ if is_timeout(error) => temporary("timed out: the server does not answer"),
-        _ => temporary(error),
-    }
+    let error = match error.downcast() {
+        Ok(error) => return tls_error(error),
+        Err(error) => error,
+    };
+    let converted = match error.kind() {
+        io::ErrorKind::Unsupported => SocketError::permanent(&error),
+        io::ErrorKind::ConnectionRefused => SocketError::temporary(format_args!("{error}: is the program running?")),
+        _ if is_timeout(&error) => SocketError::temporary("timed out: the server does not answer"),
+        _ => SocketError::temporary(&error),
+    };
+    converted.with_source(error)
 }
 
-/// Converts an error of the WebSocket handshake: permanent if the server refuses access or has no
-/// such endpoint.
-fn handshake_error(error: HandshakeError<ClientHandshake<Stream>>) -> SocketError {
-    match error {
-        HandshakeError::Failure(Error::Http(response)) => match response.status() {
-            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                SocketError::Permanent(format!("the server denied access ({status}): check the token"))
-            }
-            status if status.is_server_error() => temporary(status),
-            status => SocketError::Permanent(format!("the address serves no live recording ({status})")),
-        },
-        HandshakeError::Failure(error @ Error::Protocol(_)) => {
-            temporary(format_args!("the address serves no live recording ({error})"))
+/// Converts an error of the TLS handshake. The result is permanent if the server's certificate is
+/// not trusted.
+#[cfg(feature = "tls")]
+fn tls_error(error: rustls::Error) -> SocketError {
+    let converted = match &error {
+        rustls::Error::InvalidCertificate(reason) => {
+            SocketError::permanent(format_args!("the server's certificate is not trusted: {reason}"))
         }
-        HandshakeError::Failure(error) => temporary(error),
-        HandshakeError::Interrupted(_) => temporary("timed out: the server does not answer"),
-    }
+        rustls::Error::InvalidMessage(_) => {
+            SocketError::temporary("the server does not use TLS: use http:// instead of https://")
+        }
+        _ => SocketError::temporary(&error),
+    };
+    converted.with_source(error)
+}
+
+/// Converts an error of the WebSocket handshake. The result is permanent if the server refuses
+/// access or does not have the endpoint.
+fn handshake_error(error: HandshakeError<ClientHandshake<Stream>>) -> SocketError {
+    let HandshakeError::Failure(error) = error else {
+        return SocketError::temporary("timed out: the server does not answer");
+    };
+    let converted = match &error {
+        Error::Http(response) => match response.status() {
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                SocketError::permanent(format_args!("the server denied access ({status}): check the token"))
+            }
+            status if status.is_server_error() => SocketError::temporary(status),
+            status => SocketError::permanent(format_args!("the address serves no live recording ({status})")),
+        },
+        Error::Protocol(_) => SocketError::temporary(format_args!("the address serves no live recording ({error})")),
+        _ => SocketError::temporary(&error),
+    };
+    converted.with_source(error)
 }

@@ -12,7 +12,8 @@ use crate::host::HostDevice;
 use crate::memory::{Element, MemoryDevice};
 use crate::pool::DevicePool;
 
-/// A stream whose buffers come from a [`DevicePool`], from [`DevicePool::on`].
+/// A stream together with the [`DevicePool`] that its buffers come from; created by
+/// [`DevicePool::on`].
 ///
 /// The methods that allocate have the names of cudarc's stream and use the pool. Everything else is
 /// the stream's own, through `Deref`. The pool keeps the stream from the first request on, even
@@ -39,8 +40,8 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// pool keeps a stream that memory was requested on.
     ///
     /// On a GPU the stream must belong to the same cudarc `CudaContext` object as the pool's
-    /// device, otherwise every request on it fails: cudarc does not order the streams of two such
-    /// objects, even on one GPU.
+    /// device, otherwise every request on it fails: cudarc does not order the streams of two
+    /// context objects, even on one GPU.
     ///
     /// ```
     /// # use vramscope_collector::{HostDevice, HostPool};
@@ -59,8 +60,8 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 }
 
-/// Lets `fill` write all of a buffer that has just been allocated, `made`, and returns it. If
-/// `fill` fails, the buffer is freed.
+/// Initializes a new buffer, `allocated`, with `fill`, which writes all of it, and returns the
+/// buffer. If `fill` fails, the buffer is freed.
 fn filled<T: Element, D: MemoryDevice>(
     allocated: Result<PoolSlice<T, D>, AllocateError>,
     fill: impl FnOnce(&mut D::Buffer<T>) -> Result<(), DeviceError>,
@@ -71,21 +72,21 @@ fn filled<T: Element, D: MemoryDevice>(
 }
 
 impl<D: MemoryDevice> PoolStream<D> {
-    /// Returns the pool.
+    /// Returns the pool that this stream's buffers come from.
     #[must_use]
     pub fn pool(&self) -> &DevicePool<D> {
         &self.pool
     }
 
-    /// Returns the stream with buffers from a [private pool](DevicePool::create_pool), even while
-    /// requests are redirected to another.
+    /// Returns this stream with buffers from the [private pool](DevicePool::create_pool) `mempool`,
+    /// even while requests are redirected to another pool.
     #[must_use]
     pub fn with_mempool(self, mempool: MempoolId) -> Self {
         Self { mempool: Some(mempool), ..self }
     }
 
-    /// Allocates memory for `len` elements without initializing it. `location` is the source line
-    /// of the request.
+    /// Allocates memory for `len` elements, for work on this stream, without initializing it.
+    /// `location` is the source line of the request.
     fn uninit<T: Element>(
         &self,
         len: usize,
@@ -94,19 +95,19 @@ impl<D: MemoryDevice> PoolStream<D> {
         PoolSlice::new_uninit(&self.pool, &self.stream, self.mempool, len, location)
     }
 
-    /// Allocates `len` numbers without initializing them.
+    /// Allocates `len` elements (not bytes) without initializing them.
     ///
     /// # Errors
     /// If the device is out of memory or fails.
     ///
     /// # Safety
-    /// No number is read before it has been written.
+    /// The caller must write each element before anything reads it.
     #[track_caller]
     pub unsafe fn alloc<T: Element>(&self, len: usize) -> Result<PoolSlice<T, D>, AllocateError> {
         self.uninit(len, Location::caller())
     }
 
-    /// Allocates `len` zeros.
+    /// Allocates a buffer of `len` zeros, for work on this stream.
     ///
     /// # Errors
     /// If the device is out of memory or fails.
@@ -115,7 +116,7 @@ impl<D: MemoryDevice> PoolStream<D> {
         filled(self.uninit(len, Location::caller()), D::set_zero)
     }
 
-    /// Allocates a copy of `values`.
+    /// Allocates a buffer with a copy of `values`, for work on this stream.
     ///
     /// # Errors
     /// If the device is out of memory or fails.
@@ -125,7 +126,7 @@ impl<D: MemoryDevice> PoolStream<D> {
         filled(allocated, |buffer| D::write(buffer, values))
     }
 
-    /// Allocates a copy of `other`.
+    /// Allocates a buffer with a copy of `other`, for work on this stream.
     ///
     /// # Errors
     /// If the device is out of memory or fails.
@@ -138,7 +139,7 @@ impl<D: MemoryDevice> PoolStream<D> {
 
 /// Allocation on the device's default stream.
 impl<D: MemoryDevice> DevicePool<D> {
-    /// Allocates `len` zeros.
+    /// Allocates a buffer of `len` zeros, for work on the device's default stream.
     ///
     /// # Errors
     /// If the device is out of memory or fails.
@@ -147,7 +148,7 @@ impl<D: MemoryDevice> DevicePool<D> {
         filled(PoolSlice::new_uninit(self, self.default_stream(), None, len, Location::caller()), D::set_zero)
     }
 
-    /// Allocates a copy of `values`.
+    /// Allocates a buffer with a copy of `values`, for work on the device's default stream.
     ///
     /// # Errors
     /// If the device is out of memory or fails.
@@ -159,7 +160,7 @@ impl<D: MemoryDevice> DevicePool<D> {
 }
 
 impl DevicePool<HostDevice> {
-    /// Allocates `len` copies of `value`.
+    /// Allocates a buffer of `len` elements in host memory, each set to `value`.
     ///
     /// # Errors
     /// If the device is out of memory or fails.
@@ -174,18 +175,18 @@ impl DevicePool<HostDevice> {
 /// Operations on existing memory, with the names of cudarc's stream. On the host they run at once
 /// and never fail.
 impl PoolStream<HostDevice> {
-    /// Sets `to` to zero.
+    /// Sets all elements of `to` to zero.
     ///
     /// # Errors
     /// Never on the host.
     pub fn memset_zeros<T: Element>(&self, to: &mut [T]) -> Result<(), DeviceError> {
-        // SAFETY: `to` is exclusively borrowed and has `to.len()` numbers; zero bytes are a valid
-        // `Element`.
+        // SAFETY: `to` is exclusively borrowed and has `to.len()` numbers, and `Element` guarantees
+        // that zero bytes are a valid number.
         unsafe { std::ptr::write_bytes(to.as_mut_ptr(), 0, to.len()) };
         Ok(())
     }
 
-    /// Copies `from` to the beginning of `to`.
+    /// Copies `from` to the beginning of `to`; the rest of `to` stays.
     ///
     /// # Errors
     /// Never on the host.
@@ -197,7 +198,8 @@ impl PoolStream<HostDevice> {
         Ok(())
     }
 
-    /// Copies like [`memcpy_htod`](Self::memcpy_htod).
+    /// Copies `from` to the beginning of `to`, like [`memcpy_htod`](Self::memcpy_htod): on the
+    /// host, all memory is of one kind.
     ///
     /// # Errors
     /// Never on the host.
@@ -208,7 +210,8 @@ impl PoolStream<HostDevice> {
         self.memcpy_htod(from, to)
     }
 
-    /// Copies like [`memcpy_htod`](Self::memcpy_htod).
+    /// Copies `from` to the beginning of `to`, like [`memcpy_htod`](Self::memcpy_htod): on the
+    /// host, all memory is of one kind.
     ///
     /// # Errors
     /// Never on the host.
@@ -219,10 +222,11 @@ impl PoolStream<HostDevice> {
         self.memcpy_htod(from, to)
     }
 
-    /// Returns a copy of `from` in memory outside the pool.
+    /// Returns a copy of `from`, memory of the host device, as a vector in memory outside the pool.
+    /// Has the name of the function for CUDA memory, which copies from the GPU.
     ///
     /// # Errors
-    /// Never on the host.
+    /// Never returns an error; the CUDA function of this name can.
     pub fn clone_dtoh<T: Element>(&self, from: &[T]) -> Result<Vec<T>, DeviceError> {
         Ok(from.to_vec())
     }

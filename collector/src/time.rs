@@ -5,21 +5,22 @@
 //! and its free. So the clock is not read at every call while a program does nothing but allocate
 //! and free.
 
-/// In a burst, the clock is read once in this many calls.
+/// In a burst of calls, the clock is read once in this many calls.
 const STRIDE: u64 = 8;
-/// Two readings are dense if the calls between them took at most this many ticks each on average:
-/// 130 to 250 ns on current processors. Programs that use their memory are slower.
+/// Most ticks for each call, on average, between two readings of the clock that count as dense: 130
+/// to 250 ns on current processors. Programs that use their memory are slower.
 const DENSE_TICKS: u64 = 512;
-/// This many dense readings in a row are a burst.
+/// Number of dense readings of the clock in a row that begin a burst, in which calls share
+/// readings.
 const BURST: u8 = 16;
 
-/// The time of a pool's latest event. It never goes back.
+/// The time of a pool's latest event, in ticks. It never goes back.
 ///
 /// Outside a burst every call reads the clock. In a burst, up to 7 calls share the reading before
 /// them, which is less than 2 µs old for the whole burst; up to 7 calls after the end of a burst
 /// share the time at which it ended.
 #[derive(Debug, Default)]
-pub(crate) struct Time {
+pub(crate) struct CallClock {
     latest: u64,
     /// Number of dense readings in a row, up to [`BURST`].
     dense: u8,
@@ -27,8 +28,9 @@ pub(crate) struct Time {
     left: u8,
 }
 
-impl Time {
-    /// Returns the time of a call that changes the pool, in ticks.
+impl CallClock {
+    /// Returns the time, in ticks, of a call that changes the pool. Reads the clock with `read`,
+    /// except in a burst of calls, where several calls share one reading.
     #[inline]
     pub(crate) fn of_call(&mut self, read: impl FnOnce() -> u64) -> u64 {
         if self.left > 0 {
@@ -50,12 +52,13 @@ impl Time {
     }
 
     /// Returns the last time that [`of_call`](Self::of_call) or [`exact`](Self::exact) returned, in
-    /// ticks.
+    /// ticks, without reading the clock.
     pub(crate) fn latest(&self) -> u64 {
         self.latest
     }
 
-    /// Reads the clock with `read`, also in a burst. Never goes back.
+    /// Reads the clock with `read`, also in a burst, and returns the time. Never goes back: an
+    /// earlier reading gives the last time.
     #[inline]
     pub(crate) fn exact(&mut self, read: impl FnOnce() -> u64) -> u64 {
         self.latest = self.latest.max(read());
@@ -69,7 +72,7 @@ mod tests {
 
     /// Returns the time that each call at `times` gets, and the number of readings.
     fn event_times(times: impl IntoIterator<Item = u64>) -> (Vec<u64>, usize) {
-        let (mut time, mut readings) = (Time::default(), 0);
+        let (mut time, mut readings) = (CallClock::default(), 0);
         let returned = times.into_iter().map(|now| {
             time.of_call(|| {
                 readings += 1;
@@ -83,7 +86,7 @@ mod tests {
     fn slow_calls_read_the_clock_each_time() {
         let times: Vec<u64> = (1..1000).map(|call| call * DENSE_TICKS).collect();
         assert_eq!(event_times(times.clone()), (times, 999));
-        // Calls may also come in small groups, such as an allocation and its free.
+        // Calls may also come in small groups: an allocation and its free.
         let times: Vec<u64> = (1..1000).map(|call| call / 10 * 5000 + call % 10 * 50 + 600).collect();
         assert_eq!(event_times(times.clone()), (times, 999));
     }

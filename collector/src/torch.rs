@@ -6,7 +6,7 @@ use crate::memory::MemoryDevice;
 use crate::pool::DevicePool;
 
 impl<D: MemoryDevice> DevicePool<D> {
-    /// Returns the allocated bytes: blocks that the program holds.
+    /// Returns the allocated bytes: the sizes of all blocks that the program holds, after rounding.
     #[must_use]
     pub fn memory_allocated(&self) -> u64 {
         self.stats().allocated_bytes.all.current
@@ -19,7 +19,7 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.stats().allocated_bytes.all.peak
     }
 
-    /// Returns the reserved bytes: all segments of the pool.
+    /// Returns the reserved bytes: the sizes of all segments that the pool holds from the device.
     #[must_use]
     pub fn memory_reserved(&self) -> u64 {
         self.stats().reserved_bytes.all.current
@@ -32,24 +32,26 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.stats().reserved_bytes.all.peak
     }
 
-    /// Resets every peak to its current value.
+    /// Resets every peak in the statistics to the current value.
     pub fn reset_peak_memory_stats(&self) {
         self.lock().pool.reset_peak_stats();
     }
 
-    /// Resets every accumulated total to 0.
+    /// Resets to 0 every total that only grows, such as the number of allocations or of freed
+    /// bytes.
     pub fn reset_accumulated_memory_stats(&self) {
         self.lock().pool.reset_accumulated_stats();
     }
 
-    /// Returns all counters. Serialized, they have the keys of `torch.cuda.memory_stats()`.
+    /// Returns all counters of the pool. Serialized, they have the keys of
+    /// `torch.cuda.memory_stats()`.
     #[must_use]
     pub fn memory_stats(&self) -> MemoryStats {
         MemoryStats::from(self.stats())
     }
 
-    /// Returns the table of `torch.cuda.memory_summary()`. `abbreviated` omits the rows by size
-    /// class.
+    /// Returns the text table of `torch.cuda.memory_summary()`. `abbreviated` leaves out the rows
+    /// for the small and the large pool.
     #[must_use]
     pub fn memory_summary(&self, abbreviated: bool) -> String {
         let inner = self.lock();
@@ -64,8 +66,8 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.lock().pool.device().memory()
     }
 
-    /// Limits the pool's reserved memory to a fraction of the device's, from 0 to 1. Segments
-    /// beyond the limit stay.
+    /// Limits the pool's reserved bytes to `fraction` (0 to 1) of the device's memory. Segments
+    /// beyond the limit stay; new ones are not reserved.
     ///
     /// # Errors
     /// If `fraction` is not between 0 and 1.
@@ -79,9 +81,9 @@ impl<D: MemoryDevice> DevicePool<D> {
         Ok(())
     }
 
-    /// Changes the settings for later requests, given in the syntax of `PYTORCH_ALLOC_CONF`. The
-    /// memory limit stays as it is: like PyTorch, the pool reads the fraction in its settings only
-    /// when it is created.
+    /// Changes the allocator settings for later requests. `conf` has the syntax of
+    /// `PYTORCH_ALLOC_CONF`. The memory limit stays as it is: like PyTorch, the pool reads the
+    /// fraction in its settings only when it is created.
     ///
     /// # Errors
     /// If `conf` is not valid. Nothing is changed then.
@@ -93,7 +95,7 @@ impl<D: MemoryDevice> DevicePool<D> {
         Ok(())
     }
 
-    /// Returns the current settings.
+    /// Returns the current allocator settings, as last set.
     #[must_use]
     pub fn allocator_settings(&self) -> Settings {
         self.lock().pool.settings().clone()

@@ -193,17 +193,16 @@ fn threads_and_streams_share_a_pool() {
         let stream = &streams[thread as usize % 4];
         let other = &streams[(thread as usize + 1) % 4];
         let mut wrong = pool.on(stream).alloc_zeros::<u32>(1).unwrap();
-        let (mut held, mut random) = (Vec::<(u32, Slice)>::new(), thread + 1);
+        let (mut held, mut random) = (Vec::<(u32, Slice)>::new(), fastrand::Rng::with_seed(thread.into()));
         for operation in 0..operations / THREADS {
-            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            if held.len() < 8 || held.len() < 64 && random >> 31 == 0 {
-                let mut numbers = uninitialized(&pool, stream, 1 + (random >> 8 & 0x3fff) as usize);
+            if held.len() < 8 || held.len() < 64 && random.bool() {
+                let mut numbers = uninitialized(&pool, stream, random.usize(1..=1 << 14));
                 let value = thread << 28 | operation;
                 kernels.fill(stream, &mut numbers, value);
                 held.push((value, numbers));
             } else {
-                let (value, numbers) = held.swap_remove(random as usize % held.len());
-                let reader = if random >> 27 & 7 == 0 { other } else { stream };
+                let (value, numbers) = held.swap_remove(random.usize(..held.len()));
+                let reader = if random.u32(..8) == 0 { other } else { stream };
                 kernels.check(reader, &numbers, value, &mut wrong);
             }
         }

@@ -5,6 +5,7 @@
 use std::ptr;
 
 use cudarc::driver::result;
+use fastrand::Rng;
 use vramscope_collector::{CudaDevice, HostDevice, Settings};
 use vramscope_pool::{AllocateError, Device, DeviceError, Origin, Pool, SimulatedDevice};
 use vramscope_trace::{DeviceId, NullSink, SiteId, StreamId};
@@ -235,11 +236,10 @@ fn pool_blocks_do_not_overlap<D: TestDevice>(open: impl Fn() -> D) {
     ];
     for settings in settings {
         let (mut pool, origin) = (Pool::new(DeviceId(0), settings, open()), Origin { site: SiteId(0), time_ns: 0 });
-        let (mut held, mut ooms, mut random) = (Vec::<(u64, u64, u8)>::new(), 0, 1_u32);
+        let (mut held, mut ooms, mut random) = (Vec::<(u64, u64, u8)>::new(), 0, Rng::with_seed(1));
         for step in 0..1000_u32 {
-            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let (kind, fraction) = (random >> 30, u64::from(random >> 8 & 0xffff));
-            let bytes = 1 + fraction * [1, 16, 64, 256][kind as usize];
+            let unit = [1, 16, 64, 256][random.usize(..4)];
+            let bytes = 1 + random.u64(..1 << 16) * unit;
             match pool.allocate(bytes, STREAM, origin, &mut NullSink) {
                 Ok(block) => {
                     let block = block.expect("the request is for more than 0 bytes");
@@ -252,7 +252,7 @@ fn pool_blocks_do_not_overlap<D: TestDevice>(open: impl Fn() -> D) {
             }
             let most = if step < 500 { 40 } else { 15 };
             while held.len() > most || ooms > 0 && held.len() > most / 2 {
-                let (address, bytes, value) = held.swap_remove(random as usize % held.len());
+                let (address, bytes, value) = held.swap_remove(random.usize(..held.len()));
                 assert!(pool.device().holds(address, bytes, value), "another block overlaps this one");
                 pool.free(address, origin, &mut NullSink).unwrap();
             }

@@ -206,15 +206,10 @@ pub(crate) struct Net {
 impl Net {
     pub(crate) fn new(context: &Arc<CudaContext>, pool: &CudaPool) -> Self {
         let ops = Operations::new(context, pool);
-        let mut seed = 1u64;
+        let mut rng = fastrand::Rng::with_seed(1);
         let mut random = |count: usize, scale: f32| {
             let _parameter = pool.category(Category::Parameter);
-            let values: Vec<f32> = (0..count)
-                .map(|_| {
-                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    ((seed >> 40) as f32 / (1 << 24) as f32 - 0.5) * scale
-                })
-                .collect();
+            let values: Vec<f32> = (0..count).map(|_| (rng.f32() - 0.5) * scale).collect();
             ops.pool.clone_htod(&values).expect("the GPU has enough memory")
         };
         let mut parameter = |count: usize, scale: f32| {

@@ -14,57 +14,69 @@ use vramscope_trace::{
     Annotation, AnnotationStage, DeviceState, Event, EventKind, MemoryState, RecordingInfo, Sink, SiteId,
 };
 
-use super::source::{Entry, MAX_PENDING_WEIGHT, MergeContext, Pending, Source};
+use super::received_state::{is_equal, merged_device};
+use super::source::{Entry, MAX_PENDING_WEIGHT, MergeContext, PendingEntry, Source};
 use crate::process::Process;
 
-/// The longest that an entry waits for a silent process, in nanoseconds: 0.2 s. A recorder sends
-/// events every 20 ms; delays of a busy machine and of the connection are well below this.
+/// The longest that a process's event waits, after its arrival, for earlier events of other
+/// processes: 0.2 s, in nanoseconds. A recorder sends events every 20 ms; delays of a busy machine
+/// and of the connection are well below this.
 pub(super) const WAIT_NS: u64 = 200_000_000;
-/// How long nothing is merged if a process started well before the server, in nanoseconds: 6 s. A
-/// process reconnects within this time.
+/// If the first process started at least 1 s before the server, nothing is merged for this long, so
+/// that all processes can reconnect first: 6 s, in nanoseconds.
 pub(super) const HOLD_NS: u64 = 6_000_000_000;
-/// For this long after its first connection (30 s, in nanoseconds), a process that still sends old
-/// events is waited for, as long as it keeps sending.
+/// Limit on waiting for a process that sends its history: 30 s after its first connection, in
+/// nanoseconds. Within it, other processes' events wait, as long as the history's chunks arrive
+/// less than [`WAIT_NS`] apart.
 const CATCH_UP_NS: u64 = 30_000_000_000;
-/// The most processes that the merger remembers, including disconnected ones that may reconnect.
+/// The most processes that the merger remembers, including disconnected ones that may reconnect. A
+/// further process replaces the one that has been disconnected the longest; if all are connected,
+/// it is refused.
 const MAX_PROCESSES: usize = 256;
-/// The most segments and blocks of all processes together: the limit of a full state.
-const MAX_RANGES: usize = 1 << 20;
-/// The mark on a process's devices when its recording has ended.
+/// The most segments and blocks of all processes together, which is the limit of a full state. The
+/// stream of a process that exceeds it is refused, and the process's memory is removed.
+const MAX_SEGMENTS_AND_BLOCKS: usize = 1 << 20;
+/// Name of the mark that each device of a process gets when the process ends its recording.
 const ENDED_MARK: &str = "process ended";
-/// The mark on a process's devices when its connection is lost.
+/// Name of the mark that each device of a process gets when its connection is lost before its
+/// recording has ended.
 const LOST_MARK: &str = "connection to the process lost";
-/// The error of a connection that a newer one of the same process has replaced.
+/// Error message for a connection whose process has opened a newer connection.
 const REPLACED: &str = "the process has opened another connection";
 
-/// The destination of the merged recording: its events as a [`Sink`], and its header.
+/// The destination of the merged recording: a [`Sink`] of events that also takes the recording's
+/// header and keeps its memory state.
 pub(super) trait Output: Sink {
-    /// Replaces the recording's info.
+    /// Replaces the header of the merged recording: program names, devices, start time, settings.
     fn update_info(&mut self, info: &RecordingInfo);
-    /// Returns the memory state after the last merged event.
+    /// Returns the segments and blocks of all devices after the last merged event.
     fn state(&self) -> &MemoryState;
 }
 
-/// Identifies one connection of a process in calls of the [`Merger`].
+/// One connection of a process to the [`Merger`]: the identity of the process's recording, the
+/// connection's number, and the first chunk that the process must send.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Joined {
+pub(super) struct MergerConnection {
+    /// Identity of the process's recording.
     pub(super) identity: String,
+    /// Number of the connection, unique in the merger.
     pub(super) connection: u64,
-    /// The number of the first chunk that is missing.
+    /// Number of the first chunk that the merger does not have.
     pub(super) resume: u64,
     /// True if the process was connected before.
     pub(super) is_reconnect: bool,
 }
 
-/// How complete the recording of a process is when it disconnects.
+/// State of a process's recording at its disconnection: whether the process had ended it, and how
+/// many of its events are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Left {
+pub(super) struct DisconnectReport {
     pub(super) has_ended: bool,
-    /// The number of its missing events.
+    /// Number of the process's missing events.
     pub(super) lost: u64,
 }
 
-/// Merges the recordings of all processes into one output.
+/// Merges the recordings of all processes, in order of time, into one output.
 #[derive(Debug)]
 pub(super) struct Merger<O> {
     pub(super) output: O,
@@ -86,20 +98,21 @@ impl<O: Output> Merger<O> {
         Self { output, context, sources: Vec::new(), last_ns: 0, connections: 0, hold_until_unix_ns: 0 }
     }
 
-    /// Converts a time in nanoseconds since 1970 to the merged recording's time.
+    /// Converts a time in nanoseconds since 1970 to nanoseconds since the merged recording's start;
+    /// earlier times become 0.
     fn now_ns(&self, now_unix_ns: u64) -> u64 {
         self.context.now_ns(now_unix_ns)
     }
 
-    /// Returns the index in `sources` of the process whose recording has this identity, if it is
-    /// known.
+    /// Returns the index in `sources` of the process with this identity; `None` if it has never
+    /// connected or was forgotten.
     fn source_index(&self, identity: &str) -> Option<usize> {
         self.sources.iter().position(|source| source.process.identity == identity)
     }
 
-    /// Returns the source of a connection, or `None` if the process is unknown or has opened a
-    /// newer connection.
-    fn source(&mut self, joined: &Joined) -> Option<&mut Source> {
+    /// Returns the stream of a connection's process; `None` if the process has disconnected, opened
+    /// a newer connection, or was forgotten.
+    fn source(&mut self, joined: &MergerConnection) -> Option<&mut Source> {
         let index = self.source_index(&joined.identity)?;
         Some(&mut self.sources[index]).filter(|source| source.connection == Some(joined.connection))
     }
@@ -108,8 +121,9 @@ impl<O: Output> Merger<O> {
     /// nanoseconds since 1970, as in all methods of the merger.
     ///
     /// # Errors
-    /// If its stream was refused before, or there are too many processes.
-    pub(super) fn join(&mut self, process: Process, now_unix_ns: u64) -> Result<Joined, String> {
+    /// If the process's stream was refused before, or [`MAX_PROCESSES`] are connected. The text is
+    /// the reason.
+    pub(super) fn join(&mut self, process: Process, now_unix_ns: u64) -> Result<MergerConnection, String> {
         let identity = process.identity.clone();
         let known = self.source_index(&identity);
         if let Some(reason) = known.and_then(|index| self.sources[index].failure.as_ref()) {
@@ -128,11 +142,16 @@ impl<O: Output> Merger<O> {
         let index = known.unwrap_or(self.sources.len() - 1);
         let source = &mut self.sources[index];
         (source.connection, source.has_ended) = (Some(self.connections), false);
-        Ok(Joined { identity, connection: self.connections, resume: source.next, is_reconnect: known.is_some() })
+        Ok(MergerConnection {
+            identity,
+            connection: self.connections,
+            resume: source.next,
+            is_reconnect: known.is_some(),
+        })
     }
 
-    /// Makes room for another process: at the limit, forgets the one that has been disconnected the
-    /// longest. Fails if all are connected.
+    /// Makes room for another process: at [`MAX_PROCESSES`], forgets the process that has been
+    /// disconnected the longest. Returns an error if all are connected.
     fn ensure_capacity(&mut self, now_unix_ns: u64) -> Result<(), String> {
         if self.sources.len() < MAX_PROCESSES {
             return Ok(());
@@ -146,13 +165,20 @@ impl<O: Output> Merger<O> {
         Ok(())
     }
 
-    /// Takes whole chunks of a process; the chunk after them has the number `next`. Returns true if
-    /// all were decoded; otherwise [`resume_push`](Self::resume_push) must be called later.
+    /// Takes whole chunks of a process's recording; `next` is the number of the chunk that follows
+    /// `bytes`. Returns true if all were decoded; false if [`resume_push`](Self::resume_push) must
+    /// be called later to decode the rest.
     ///
     /// # Errors
     /// If the chunks are invalid or exceed a limit. The stream is refused from then on; what was
     /// decoded before stays.
-    pub(super) fn push(&mut self, joined: &Joined, bytes: &[u8], next: u64, now_unix_ns: u64) -> Result<bool, String> {
+    pub(super) fn push(
+        &mut self,
+        joined: &MergerConnection,
+        bytes: &[u8],
+        next: u64,
+        now_unix_ns: u64,
+    ) -> Result<bool, String> {
         let source = self.source(joined).ok_or(REPLACED)?;
         source.failure.clone().map_or(Ok(()), Err)?;
         source.push(bytes);
@@ -160,12 +186,13 @@ impl<O: Output> Merger<O> {
         self.resume_push(joined, now_unix_ns)
     }
 
-    /// Decodes pushed chunks that were left because too many entries were pending. Returns true if
-    /// all are decoded; otherwise it must be called again later.
+    /// Decodes chunks from [`push`](Self::push) that were left because too many entries were
+    /// waiting to be merged. Returns true if all are decoded; false if it must be called again
+    /// later.
     ///
     /// # Errors
-    /// See [`push`](Self::push).
-    pub(super) fn resume_push(&mut self, joined: &Joined, now_unix_ns: u64) -> Result<bool, String> {
+    /// If the chunks are invalid or exceed a limit. The stream is refused from then on.
+    pub(super) fn resume_push(&mut self, joined: &MergerConnection, now_unix_ns: u64) -> Result<bool, String> {
         let decoded = self.decode(joined, now_unix_ns);
         if let (Err(reason), Some(source)) = (&decoded, self.source(joined)) {
             source.fail(reason.clone());
@@ -173,9 +200,9 @@ impl<O: Output> Merger<O> {
         decoded
     }
 
-    /// Alternates decoding the chunks of a connection's process and merging, until all are decoded
-    /// (returns true) or nothing more can be merged for now (returns false).
-    fn decode(&mut self, joined: &Joined, now_unix_ns: u64) -> Result<bool, String> {
+    /// Decodes the pushed chunks of a connection's process and merges, in turn. Returns true once
+    /// all are decoded; false if chunks are left and nothing more can be merged for now.
+    fn decode(&mut self, joined: &MergerConnection, now_unix_ns: u64) -> Result<bool, String> {
         loop {
             let source = self.source(joined).ok_or(REPLACED)?;
             source.failure.clone().map_or(Ok(()), Err)?;
@@ -186,9 +213,11 @@ impl<O: Output> Merger<O> {
                 self.hold_until_unix_ns = now_unix_ns.saturating_add(HOLD_NS);
             }
             let merged = self.merge(now_unix_ns, false);
-            if self.ranges() > MAX_RANGES {
+            if self.segments_and_blocks() > MAX_SEGMENTS_AND_BLOCKS {
                 self.apply_state(index, &MemoryState::default());
-                return Err(format!("the limit of {MAX_RANGES} segments and blocks of all processes is reached"));
+                return Err(format!(
+                    "the limit of {MAX_SEGMENTS_AND_BLOCKS} segments and blocks of all processes is reached"
+                ));
             }
             if is_complete || merged == 0 {
                 return Ok(is_complete);
@@ -196,33 +225,36 @@ impl<O: Output> Merger<O> {
         }
     }
 
-    /// Returns the number of segments and blocks in the merged state.
-    fn ranges(&self) -> usize {
+    /// Returns the number of segments and blocks, of all processes together, in the merged memory
+    /// state.
+    fn segments_and_blocks(&self) -> usize {
         self.output.state().devices().map(|(_, device)| device.blocks().len() + device.segments().len()).sum()
     }
 
-    /// Marks a process's recording as complete, at the process's request. It stays connected.
-    pub(super) fn end(&mut self, joined: &Joined, now_unix_ns: u64) {
+    /// Marks a process's recording as complete, at the process's request. The process stays
+    /// connected.
+    pub(super) fn end(&mut self, joined: &MergerConnection, now_unix_ns: u64) {
         self.mark(joined, ENDED_MARK, now_unix_ns);
         if let Some(source) = self.source(joined) {
             source.has_ended = true;
         }
     }
 
-    /// Disconnects a process, which may reconnect later. Returns `None` if a newer connection has
-    /// replaced this one.
-    pub(super) fn leave(&mut self, joined: &Joined, now_unix_ns: u64) -> Option<Left> {
+    /// Disconnects a process, which may reconnect later. Returns `None`, and changes nothing, if a
+    /// newer connection of the process has replaced this one.
+    pub(super) fn leave(&mut self, joined: &MergerConnection, now_unix_ns: u64) -> Option<DisconnectReport> {
         let has_ended = self.source(joined)?.has_ended;
         if !has_ended {
             self.mark(joined, LOST_MARK, now_unix_ns);
         }
         let source = self.source(joined)?;
         (source.connection, source.disconnected_unix_ns) = (None, now_unix_ns);
-        Some(Left { has_ended, lost: source.lost })
+        Some(DisconnectReport { has_ended, lost: source.lost })
     }
 
-    /// Adds a mark named `name` to the pending entries of a process, on each of its devices.
-    fn mark(&mut self, joined: &Joined, name: &str, now_unix_ns: u64) {
+    /// Adds a mark named `name` to each device of a process, behind the process's events that wait
+    /// to be merged.
+    fn mark(&mut self, joined: &MergerConnection, name: &str, now_unix_ns: u64) {
         let (name, now_ns) = (self.context.table.interner.string(name), self.now_ns(now_unix_ns));
         let Some(source) = self.source(joined) else { return };
         let kind = EventKind::Mark { stage: AnnotationStage::Instant, name, address: 0, site: SiteId(0) };
@@ -233,8 +265,9 @@ impl<O: Output> Merger<O> {
 
     /// Adds a mark to the first device of each connected process, and returns the number of marks.
     ///
-    /// The marks are merged at once, with a time [`WAIT_NS`] ago, so that they do not make events
-    /// late that are still in transit. Adds none while merging is on hold.
+    /// The marks are merged at once and get a time [`WAIT_NS`] ago, so that events still in
+    /// transit, which may be that old, keep their times. Adds no mark, and returns 0, while
+    /// [`HOLD_NS`] delays the merging.
     pub(super) fn mark_all(&mut self, name: &str, now_unix_ns: u64) -> usize {
         if now_unix_ns < self.hold_until_unix_ns {
             return 0;
@@ -251,8 +284,8 @@ impl<O: Output> Merger<O> {
         devices.len()
     }
 
-    /// Passes pending entries to the output in order of time: those that need not wait for other
-    /// processes, or everything if `all` is true. Returns their number.
+    /// Passes waiting entries of all processes to the output, in order of time, and returns their
+    /// number. Leaves entries that must wait for other processes, unless `all` is true.
     pub(super) fn merge(&mut self, now_unix_ns: u64, all: bool) -> u64 {
         if now_unix_ns < self.hold_until_unix_ns && !all {
             return 0;
@@ -273,7 +306,8 @@ impl<O: Output> Merger<O> {
         merged
     }
 
-    /// Decodes more of a process's pushed chunks once none of its entries is pending.
+    /// Decodes more pushed chunks of the process at `index` in `sources`, if all its decoded
+    /// entries have been merged. Invalid chunks end the process's stream.
     fn refill(&mut self, index: usize, now_unix_ns: u64) {
         let source = &mut self.sources[index];
         if source.has_more && source.pending.is_empty() {
@@ -284,9 +318,10 @@ impl<O: Output> Merger<O> {
         }
     }
 
-    /// Returns the index of the source with the earliest pending entry, and the time up to which
-    /// its entries precede those of all others; `None` if that entry must wait for other processes.
-    /// `all` disregards the processes that have nothing pending.
+    /// Returns the index in `sources` of the process with the earliest waiting entry, and the time,
+    /// in nanoseconds, up to which its entries precede those of all other processes. Returns `None`
+    /// if no entry waits, or if the earliest must wait for other processes; `all` suppresses that
+    /// wait.
     fn next_source(&self, now_ns: u64, all: bool) -> Option<(usize, u64)> {
         let mut first: Option<(u64, usize)> = None;
         // The first pending time of the other sources, and the time before which no connected
@@ -329,7 +364,7 @@ impl<O: Output> Merger<O> {
         (time_ns <= known_ns || is_due).then_some((index, second_ns.min(known_ns)))
     }
 
-    /// Passes the new header, if it has changed, and new definitions to the output.
+    /// Passes new definitions, and the header if it has changed, to the output.
     fn output_definitions(&mut self) {
         if std::mem::take(&mut self.context.info_changed) {
             self.output.update_info(&self.info());
@@ -339,8 +374,7 @@ impl<O: Output> Merger<O> {
         }
     }
 
-    /// Returns the header of the merged recording, with up to three programs' names and all
-    /// devices.
+    /// Returns the header of the merged recording: up to three programs' names, and all devices.
     fn info(&self) -> RecordingInfo {
         let mut programs: Vec<&str> = Vec::new();
         for source in &self.sources {
@@ -358,9 +392,9 @@ impl<O: Output> Merger<O> {
         }
     }
 
-    /// Passes an entry that was pending for the source at `index` to the output. Times never
-    /// decrease.
-    fn output_entry(&mut self, index: usize, pending: Pending) {
+    /// Passes an entry of the process at `index` in `sources` to the output. An entry earlier than
+    /// the last one gets the last one's time, because times never decrease.
+    fn output_entry(&mut self, index: usize, pending: PendingEntry) {
         self.last_ns = self.last_ns.max(pending.time_ns);
         let time_ns = self.last_ns;
         match pending.entry {
@@ -380,8 +414,8 @@ impl<O: Output> Merger<O> {
         }
     }
 
-    /// Replaces the memory of one process by its full state, unless it is equal. The other
-    /// processes' memory stays.
+    /// Replaces the memory of the process at `index` in `sources` by the full state that it sent,
+    /// unless both are equal. The other processes' memory stays.
     fn apply_state(&mut self, index: usize, received: &MemoryState) {
         let source = &self.sources[index];
         let empty = DeviceState::default();
@@ -405,7 +439,8 @@ impl<O: Output> Merger<O> {
         self.sources.iter().filter(|source| source.connection.is_some()).count()
     }
 
-    /// Returns the devices of the connected processes whose recording has not ended.
+    /// Returns the merged recording's numbers of the devices of connected processes whose recording
+    /// has not ended.
     pub(super) fn connected_devices(&self) -> BTreeSet<u16> {
         self.running().flat_map(|source| source.devices.values().map(|device| device.0)).collect()
     }
@@ -426,46 +461,6 @@ impl<O: Output> Merger<O> {
         self.merge(now_unix_ns, true);
         self.output
     }
-}
-
-/// Returns true if two states of a device are equal, apart from sites, ages and event numbers.
-fn is_equal(current: &DeviceState, received: &DeviceState) -> bool {
-    current.counters() == received.counters()
-        && current.sample() == received.sample()
-        && current.segments().len() == received.segments().len()
-        && current.blocks().len() == received.blocks().len()
-        && current.segments().zip(received.segments()).all(|(a, b)| {
-            (a.address, a.size, a.stream, a.pool, a.expandable) == (b.address, b.size, b.stream, b.pool, b.expandable)
-        })
-        && current.blocks().zip(received.blocks()).all(|(a, b)| {
-            (a.address, a.size, a.requested, a.stream, a.pool, a.pending_free)
-                == (b.address, b.size, b.requested, b.stream, b.pool, b.pending_free)
-        })
-}
-
-/// Returns a device's received state with the merged recording's numbers and times. Segments and
-/// blocks that were already in `current` keep their first event; all others began at `event` at the
-/// latest.
-fn merged_device(
-    source: &Source,
-    received: &DeviceState,
-    current: &DeviceState,
-    event: u64,
-    now_ns: u64,
-) -> DeviceState {
-    received.with_remapped_ids(
-        |segment| {
-            let known = current.segment_at(segment.address).filter(|known| known.address == segment.address);
-            (source.numbers.site(segment.site), known.map_or(event, |known| known.since_event))
-        },
-        |block| {
-            let (site, since_ns) = (source.numbers.site(block.site), source.merged_ns(block.since_ns, now_ns));
-            let known = current.block(block.address).filter(|known| {
-                known.site == site && known.size == block.size && known.since_ns.abs_diff(since_ns) <= WAIT_NS
-            });
-            known.map_or((site, event, since_ns), |known| (site, known.since_event, known.since_ns))
-        },
-    )
 }
 
 #[cfg(test)]

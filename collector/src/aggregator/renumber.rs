@@ -3,15 +3,18 @@
 
 use vramscope_trace::{Definition, Frame, FrameId, Interner, Site, SiteId, StackId, StringId};
 
-/// Bytes that one definition takes besides its text: in [`SourceNumbers`], in the process's decoder
-/// and in the merged table.
+/// Bytes that one definition takes besides its text, estimated for the limits: in
+/// [`SourceNumbers`], in the process's decoder and in the merged table.
 const DEFINITION_OVERHEAD: usize = 64;
-/// The most bytes of one process's definitions; further ones become "unknown".
+/// The most bytes of one process's definitions, counting [`DEFINITION_OVERHEAD`] for each. Further
+/// definitions become "unknown".
 const MAX_PROCESS_BYTES: usize = 64 << 20;
-/// The most bytes of all processes' definitions; further ones become "unknown".
+/// The most bytes of all processes' definitions, counting [`DEFINITION_OVERHEAD`] for each. Further
+/// definitions become "unknown".
 const MAX_TABLE_BYTES: usize = 512 << 20;
 
-/// The definitions (strings, frames, stacks, sites) of the merged recording, with their limit.
+/// The definitions (strings, frames, stacks, sites) of the merged recording, and their total size
+/// in bytes, which is limited.
 #[derive(Debug, Default)]
 pub(super) struct DefinitionTable {
     pub(super) interner: Interner,
@@ -19,16 +22,15 @@ pub(super) struct DefinitionTable {
 }
 
 impl DefinitionTable {
-    /// Subtracts the definitions of a process that is forgotten from the limit on all definitions.
-    ///
-    /// Only half of it: what the process added to the table stays there.
+    /// Subtracts half of a forgotten process's definition bytes from the total size: its
+    /// [`SourceNumbers`] are dropped, but its definitions stay in this table.
     pub(super) fn forget(&mut self, numbers: &SourceNumbers) {
         self.bytes = self.bytes.saturating_sub(numbers.bytes / 2);
     }
 }
 
-/// For one process, the merged recording's number of each of its definitions, by the number that
-/// the process gave it.
+/// Maps the numbers of one process's definitions (strings, frames, stacks, sites) to their numbers
+/// in the merged recording.
 #[derive(Debug, Default)]
 pub(super) struct SourceNumbers {
     strings: Vec<StringId>,
@@ -41,15 +43,15 @@ pub(super) struct SourceNumbers {
     is_full: bool,
 }
 
-/// Returns the entry for a definition's number, which starts at 1. Undefined numbers map to 0,
-/// which means "unknown" in every recording.
+/// Returns the merged number of the definition that its process numbered `number`, starting at 1.
+/// Number 0 and undefined numbers map to 0, which means "unknown" in every recording.
 fn lookup<T: Copy + Default>(list: &[T], number: u32) -> T {
     (number as usize).checked_sub(1).and_then(|index| list.get(index)).copied().unwrap_or_default()
 }
 
 impl SourceNumbers {
-    /// Adds the process's next definition to the table. Beyond a limit, definitions become number
-    /// 0, "unknown".
+    /// Adds the process's next definition to the table and to this map. Once a limit on bytes is
+    /// exceeded, definitions map to number 0, "unknown".
     pub(super) fn define(&mut self, definition: &Definition, table: &mut DefinitionTable) {
         let text_bytes = if let Definition::String(text) = definition { text.len() } else { 0 };
         let bytes = DEFINITION_OVERHEAD + text_bytes;
@@ -79,12 +81,14 @@ impl SourceNumbers {
         }
     }
 
-    /// Returns the merged recording's number of the process's string `id`.
+    /// Returns the merged recording's number of the process's string `id`; 0, "unknown", if
+    /// undefined.
     pub(super) fn string(&self, id: StringId) -> StringId {
         lookup(&self.strings, id.0)
     }
 
-    /// Returns the merged recording's number of the process's site `id`.
+    /// Returns the merged recording's number of the process's site `id`; 0, "unknown", if
+    /// undefined.
     pub(super) fn site(&self, id: SiteId) -> SiteId {
         lookup(&self.sites, id.0)
     }

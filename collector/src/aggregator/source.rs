@@ -11,30 +11,33 @@ use vramscope_trace::{
 use super::renumber::{DefinitionTable, SourceNumbers};
 use crate::process::{Process, plain};
 
-/// The most devices of one process.
+/// The most devices of one process. The stream of a process with more is refused.
 const MAX_DEVICES: usize = 64;
-/// The most entries of one process that may be pending. A full state counts as its number of
-/// segments and blocks.
+/// The most decoded entries of one process that may wait to be merged; at the limit, decoding stops
+/// until some are merged. A full state counts as its number of segments and blocks.
 pub(super) const MAX_PENDING_WEIGHT: usize = 1 << 16;
-/// The most devices of all processes, including disconnected ones.
+/// The most devices of all processes, including disconnected ones. The stream of a process that
+/// adds another device is refused.
 const MAX_ALL_DEVICES: usize = 2048;
-/// Nanoseconds: times less than 1 s ago count as current.
+/// Events less than this old when they arrive count as current, older ones as history: 1 s, in
+/// nanoseconds.
 const CURRENT_NS: u64 = 1_000_000_000;
-/// The longest time between the first process's start and the server's, in nanoseconds: 31 days. A
-/// process with an earlier start has a wrong clock.
+/// The longest time that the first process may have started before the server, in nanoseconds: 31
+/// days. An earlier start is ignored, because the process's clock must be wrong.
 const MAX_EARLIER_NS: u64 = 31 * 24 * 3600 * 1_000_000_000;
 
-/// A decoded entry that waits to be merged. Its times are in nanoseconds of the merged recording.
+/// A decoded event, annotation or full state that waits to be merged. Its times are in nanoseconds
+/// since the merged recording's start.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingEntry {
     pub(super) time_ns: u64,
     /// When the entry arrived.
     pub(super) arrived_ns: u64,
     pub(super) entry: Entry,
 }
 
-/// A decoded part of one process's recording. Events and annotations already have the merged
-/// recording's numbers, a full state has the process's own.
+/// An event, full state or annotation of one process's recording. Events and annotations already
+/// have the merged recording's numbers; a full state still has the process's own.
 #[derive(Debug)]
 pub(super) enum Entry {
     Event(EventKind, DeviceId),
@@ -47,7 +50,8 @@ pub(super) enum Entry {
 }
 
 impl Entry {
-    /// Returns how much the entry counts toward [`MAX_PENDING_WEIGHT`].
+    /// Returns how much the entry counts toward [`MAX_PENDING_WEIGHT`]: 1, or for a full state 1
+    /// plus its number of segments and blocks.
     fn weight(&self) -> usize {
         match self {
             Self::State { state, .. } => {
@@ -58,7 +62,7 @@ impl Entry {
     }
 }
 
-/// State that the sources of all processes share: definitions, devices and the time base.
+/// State that the streams of all processes share: definitions, devices, time 0, allocator settings.
 #[derive(Debug)]
 pub(super) struct MergeContext {
     pub(super) table: DefinitionTable,
@@ -89,21 +93,23 @@ impl MergeContext {
         }
     }
 
-    /// Returns an unused device number: the process's rank, so that devices are in the order of
-    /// ranks, or else the number after the last.
+    /// Returns an unused device number: the process's rank if it is free and below
+    /// [`MAX_ALL_DEVICES`], else one more than the highest number in use.
     fn new_device_number(&self, rank: Option<u32>) -> u16 {
         let rank = rank.and_then(|rank| u16::try_from(rank).ok());
         let rank_number = rank.filter(|&rank| usize::from(rank) < MAX_ALL_DEVICES && !self.devices.contains_key(&rank));
         rank_number.unwrap_or_else(|| self.devices.keys().next_back().map_or(0, |last| last + 1))
     }
 
-    /// Converts a time in nanoseconds since 1970 to nanoseconds of the merged recording.
+    /// Converts a time in nanoseconds since 1970 to nanoseconds since the merged recording's start;
+    /// earlier times become 0.
     pub(super) fn now_ns(&self, unix_ns: u64) -> u64 {
         unix_ns.saturating_sub(self.epoch_unix_ns)
     }
 
-    /// Moves time 0 of the merged recording to the start of the first process, in nanoseconds since
-    /// 1970, if that was before the server's start. Later calls change nothing.
+    /// Moves time 0 of the merged recording back to `epoch_unix_ns`, the first process's start in
+    /// nanoseconds since 1970, if that is up to [`MAX_EARLIER_NS`] before the server's start. Only
+    /// the first call has an effect.
     fn set_epoch(&mut self, epoch_unix_ns: u64) {
         let earlier_ns = self.epoch_unix_ns.saturating_sub(epoch_unix_ns);
         if !self.is_epoch_final && (1..MAX_EARLIER_NS).contains(&earlier_ns) {
@@ -133,7 +139,7 @@ pub(super) struct Source {
     pub(super) next: u64,
     /// The number of the next event in the process's recording.
     next_event: Option<u64>,
-    pub(super) pending: VecDeque<Pending>,
+    pub(super) pending: VecDeque<PendingEntry>,
     /// The number of pending entries, as [`MAX_PENDING_WEIGHT`] counts them.
     pub(super) weight: usize,
     /// The time of the newest entry.
@@ -193,13 +199,13 @@ impl Source {
         }
     }
 
-    /// Adds the bytes of whole chunks, for [`step`](Self::step) to decode.
+    /// Stores the bytes of whole chunks, for [`step`](Self::step) to decode.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.decoder.push(bytes);
     }
 
-    /// Decodes pushed chunks until the limit on pending entries is reached. Returns true if all are
-    /// decoded. Times in the future are set to now.
+    /// Decodes pushed chunks until [`MAX_PENDING_WEIGHT`] is reached. Returns true if all are
+    /// decoded, false if some are left. Times later than `now_unix_ns` are set to it.
     ///
     /// # Errors
     /// If the bytes are not a valid recording or exceed a limit. The source cannot be used further.
@@ -230,8 +236,8 @@ impl Source {
         Ok(false)
     }
 
-    /// Handles the header of the process's recording: the first one sets the time base; each
-    /// updates the devices and the settings.
+    /// Handles a header of the process's recording: the first one sets the time base, and each
+    /// updates the devices and the allocator settings.
     fn take_info(&mut self, info: &RecordingInfo, context: &mut MergeContext) -> Result<(), String> {
         if self.shift_ns.is_none() {
             let epoch_ns = if info.epoch_unix_ns > 0 { info.epoch_unix_ns } else { self.process.epoch_unix_ns };
@@ -242,15 +248,15 @@ impl Source {
         if context.alloc_conf.get_or_insert_with(|| info.alloc_conf.clone()) != &info.alloc_conf {
             context.alloc_conf = Some(String::new());
         }
-        // Devices without events are left out: each process lists all GPUs of the machine and uses
-        // one.
+        // Devices without events are left out: each process lists all GPUs of the machine, and
+        // normally uses only one of them.
         self.device_infos = info.devices.clone();
         self.update_devices(context);
         Ok(())
     }
 
-    /// Updates the infos of this process's devices in `context`, and notes there whether any
-    /// changed.
+    /// Updates the descriptions of this process's devices in `context`, and sets `info_changed`
+    /// there if one has changed.
     fn update_devices(&self, context: &mut MergeContext) {
         for (&local, &merged) in &self.devices {
             let info = self.device_info(local, merged);
@@ -258,8 +264,8 @@ impl Source {
         }
     }
 
-    /// Returns the info, for the merged recording's header, of the device with number `local` in
-    /// the process and `merged` in the merged recording.
+    /// Returns the description, for the merged recording's header, of the device with number
+    /// `local` in the process and `merged` in the merged recording.
     fn device_info(&self, local: DeviceId, merged: DeviceId) -> DeviceInfo {
         let info = self.device_infos.iter().find(|info| info.device == local.0).cloned().unwrap_or_default();
         let name = match local {
@@ -272,8 +278,8 @@ impl Source {
         DeviceInfo { device: merged.0, name, rank: self.process.rank, process, history_complete, ..info }
     }
 
-    /// Returns the merged recording's number of the process's device `local`, and assigns one to a
-    /// new device. Fails if there are too many devices.
+    /// Returns the merged recording's number of the process's device `local`, and assigns a number
+    /// to a new device. Returns an error if the process or all processes have too many devices.
     fn device(&mut self, local: DeviceId, context: &mut MergeContext) -> Result<DeviceId, String> {
         if let Some(&merged) = self.devices.get(&local) {
             return Ok(merged);
@@ -291,14 +297,15 @@ impl Source {
         Ok(merged)
     }
 
-    /// Converts a time of the process to the merged recording's time, at most `now_ns`.
+    /// Converts nanoseconds since the process's start to nanoseconds since the merged recording's
+    /// start, limited to the range from 0 to `now_ns`.
     pub(super) fn merged_ns(&self, time_ns: u64, now_ns: u64) -> u64 {
         let time_ns = i128::from(time_ns) + self.shift_ns.unwrap_or(0);
         u64::try_from(time_ns.clamp(0, i128::from(now_ns))).unwrap_or(now_ns)
     }
 
-    /// Appends a full state to the pending entries, after counting the events that are missing
-    /// before it.
+    /// Adds a full state to the entries that wait to be merged, and counts the events that are
+    /// missing before it.
     fn take_state(&mut self, state: Box<MemoryState>, now_ns: u64, context: &mut MergeContext) -> Result<(), String> {
         let lost = self.next_event.map_or(0, |next| state.event().saturating_sub(next));
         self.is_complete &= state.event() == 0 || (self.next_event.is_some() && lost == 0);
@@ -313,8 +320,8 @@ impl Source {
         Ok(())
     }
 
-    /// Converts an event to the merged recording's numbers and time, and appends it to the pending
-    /// entries.
+    /// Converts an event to the merged recording's numbers and time, and adds it to the entries
+    /// that wait to be merged.
     fn take_event(&mut self, event: &Event, now_ns: u64, context: &mut MergeContext) -> Result<(), String> {
         self.next_event = Some(self.next_event.unwrap_or(0) + 1);
         if let EventKind::Gap { lost } = event.kind {
@@ -326,39 +333,41 @@ impl Source {
         Ok(())
     }
 
-    /// Refuses the rest of the stream for this reason; pending entries stay.
+    /// Refuses the rest of the stream, with `reason` as the error for the process. Entries that
+    /// wait to be merged stay.
     pub(super) fn fail(&mut self, reason: String) {
         (self.decoder, self.has_more) = (Decoder::new(), false);
         (self.failure, self.has_ended) = (Some(reason), true);
     }
 
-    /// Appends a pending entry that happened at `time_ns` and arrived at `arrived_ns`, both in the
-    /// merged recording's time.
+    /// Adds an entry that happened at `time_ns` and arrived at `arrived_ns`, both in nanoseconds
+    /// since the merged recording's start, to those that wait to be merged. An entry earlier than
+    /// the process's newest one gets that one's time.
     pub(super) fn append(&mut self, time_ns: u64, arrived_ns: u64, entry: Entry) {
         // A process's entries keep their order, so times do not decrease.
         self.until_ns = self.until_ns.max(time_ns);
         self.last_arrival_ns = arrived_ns;
         self.has_caught_up |= self.until_ns.saturating_add(CURRENT_NS) >= arrived_ns;
         self.weight += entry.weight();
-        self.pending.push_back(Pending { time_ns: self.until_ns, arrived_ns, entry });
+        self.pending.push_back(PendingEntry { time_ns: self.until_ns, arrived_ns, entry });
     }
 
-    /// Removes and returns the oldest pending entry.
-    pub(super) fn pop(&mut self) -> Option<Pending> {
+    /// Removes and returns the oldest entry that waits to be merged.
+    pub(super) fn pop(&mut self) -> Option<PendingEntry> {
         let pending = self.pending.pop_front()?;
         self.weight -= pending.entry.weight();
         Some(pending)
     }
 
-    /// Returns true if no entry is pending and the connected process may still send some, so that
-    /// merging must wait for it.
+    /// Returns true if no entry waits to be merged and the process is connected and may still send
+    /// some. Other processes' entries then wait for this process.
     pub(super) fn is_awaited(&self) -> bool {
         self.connection.is_some() && !self.has_ended && self.pending.is_empty()
     }
 }
 
-/// Returns the event with its site and string replaced by the merged recording's numbers, which
-/// `merged_site` and `merged_string` return.
+/// Returns the event with its site and string numbers replaced by the merged recording's, which
+/// `merged_site` and `merged_string` return for the process's own.
 fn with_remapped_ids(
     mut kind: EventKind,
     merged_site: impl Fn(SiteId) -> SiteId,

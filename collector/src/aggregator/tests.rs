@@ -8,7 +8,7 @@ use vramscope_trace::{
 mod limits;
 mod walks;
 
-use super::merge::{HOLD_NS, Joined, Merger, Output, WAIT_NS};
+use super::merge::{HOLD_NS, Merger, MergerConnection, Output, WAIT_NS};
 use crate::process::Process;
 
 /// The Unix time at which every merger of these tests starts.
@@ -73,12 +73,12 @@ impl Program {
         (chunks.into_iter().flat_map(|chunk| chunk.bytes).collect(), self.next)
     }
 
-    fn join(&self, merger: &mut Merger<Encoder>, at_ns: u64) -> Joined {
+    fn join(&self, merger: &mut Merger<Encoder>, at_ns: u64) -> MergerConnection {
         merger.join(self.process.clone(), START_NS + at_ns).expect("the process is accepted")
     }
 
     #[track_caller]
-    fn push(&mut self, merger: &mut Merger<Encoder>, joined: &Joined, at_ns: u64) {
+    fn push(&mut self, merger: &mut Merger<Encoder>, joined: &MergerConnection, at_ns: u64) {
         let (bytes, next) = self.chunks();
         let is_complete = merger.push(joined, &bytes, next, START_NS + at_ns).expect("valid chunks");
         assert!(is_complete, "the pending limit is not reached");

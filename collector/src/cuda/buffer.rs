@@ -8,7 +8,7 @@ use vramscope_trace::{DeviceInfo, StreamId};
 
 use super::device::CudaDevice;
 use super::error::device_error;
-use super::order::{Tracked, synchronize_if_unordered};
+use super::order::{TrackedSlice, synchronize_if_unordered};
 use crate::memory::{DeviceUsage, Element, MemoryDevice};
 
 /// The memory of one buffer on a GPU.
@@ -39,49 +39,51 @@ pub struct CudaBuffer<T> {
     address: sys::CUdeviceptr,
     len: usize,
     /// Created at the first use that needs ordering.
-    tracked: OnceLock<Tracked<T>>,
+    tracked: OnceLock<TrackedSlice<T>>,
 }
 
 impl<T> CudaBuffer<T> {
     /// Returns true if cudarc orders work on the context's streams by events: the context has had
-    /// several streams, and event tracking is on.
+    /// several streams, and event tracking is on. If false, cudarc orders nothing.
     pub(super) fn is_tracking(&self) -> bool {
         self.stream.context().is_managing_stream_synchronization()
     }
 
-    /// Returns the address of the first number.
+    /// Returns the device address of the first number, by reference, as a kernel argument needs it.
     pub(super) fn address(&self) -> &sys::CUdeviceptr {
         &self.address
     }
 
     /// Returns the memory as a cudarc slice with the events of its uses, creating it at the first
     /// call.
-    pub(super) fn tracked(&self) -> &Tracked<T> {
-        // SAFETY: The creator of this buffer guarantees memory for `len` numbers at `address`; any
-        // bytes are valid numbers.
-        self.tracked.get_or_init(|| unsafe { Tracked::new(&self.stream, self.address, self.len) })
+    pub(super) fn tracked(&self) -> &TrackedSlice<T> {
+        // SAFETY: The caller of `CudaDevice::buffer` guarantees `len` numbers of memory at
+        // `address` until the buffer is finished, which ends the slice too; any bytes are valid
+        // numbers, because only an `Element` has a buffer.
+        self.tracked.get_or_init(|| unsafe { TrackedSlice::new(&self.stream, self.address, self.len) })
     }
 
     /// Returns [`tracked`](Self::tracked) mutably.
-    pub(super) fn tracked_mut(&mut self) -> &mut Tracked<T> {
+    pub(super) fn tracked_mut(&mut self) -> &mut TrackedSlice<T> {
         self.tracked();
-        self.tracked.get_mut().expect("created by the call above")
+        self.tracked.get_mut().expect("`tracked`, called above, creates the slice")
     }
 
     /// Returns [`tracked`](Self::tracked) if an earlier use created it; `None` means that no use
     /// needs ordering.
-    pub(super) fn already_tracked(&self) -> Option<&Tracked<T>> {
+    pub(super) fn already_tracked(&self) -> Option<&TrackedSlice<T>> {
         self.tracked.get()
     }
 
     /// Returns the address of the first number, the buffer's stream and [`tracked`](Self::tracked)
     /// mutably, as separate borrows.
-    pub(super) fn parts_mut(&mut self) -> (sys::CUdeviceptr, &Arc<CudaStream>, &mut Tracked<T>) {
+    pub(super) fn parts_mut(&mut self) -> (sys::CUdeviceptr, &Arc<CudaStream>, &mut TrackedSlice<T>) {
         self.tracked();
-        (self.address, &self.stream, self.tracked.get_mut().expect("created by the call above"))
+        let tracked = self.tracked.get_mut().expect("`tracked`, called above, creates the slice");
+        (self.address, &self.stream, tracked)
     }
 
-    /// Returns the size of the buffer's numbers in bytes.
+    /// Returns the size of the buffer in bytes.
     fn bytes(&self) -> usize {
         self.len * size_of::<T>()
     }
@@ -125,7 +127,9 @@ impl<T> DevicePtrMut<T> for CudaBuffer<T> {
     }
 }
 
-// SAFETY: The driver's allocations are exclusive, and every access is bounded by the buffer.
+// SAFETY: The driver guarantees that its allocations and mapped pages do not overlap and stay until
+// they are freed or unmapped. `set_zero`, `write` and `copy` queue work on the buffer's stream that
+// fills the whole buffer. Every access is bounded by the buffer's length.
 unsafe impl MemoryDevice for CudaDevice {
     type Stream = Arc<CudaStream>;
     type Buffer<T: Element> = CudaBuffer<T>;
@@ -152,7 +156,8 @@ unsafe impl MemoryDevice for CudaDevice {
         Some(self.sample())
     }
 
-    // SAFETY: The caller's guarantees are those that work on the buffer relies on.
+    // SAFETY: This only stores the address. Copies, kernels and `tracked` rely on the guarantees
+    // that the caller gives here.
     unsafe fn buffer<T: Element>(
         stream: &Arc<CudaStream>,
         address: u64,
@@ -168,7 +173,8 @@ unsafe impl MemoryDevice for CudaDevice {
         }
         bind(&stream)?;
         let (address, _written) = buffer.device_ptr_mut(&stream);
-        // SAFETY: The buffer has that many bytes at that address; zeros are a valid `Element`.
+        // SAFETY: The caller of `CudaDevice::buffer` guarantees that many bytes at that address,
+        // and `&mut` excludes other uses; `Element` guarantees that zeros are valid numbers.
         let set = unsafe { result::memset_d8_async(address, 0, bytes, stream.cu_stream()) };
         set.map_err(|error| device_error("cuMemsetD8Async", error))
     }
@@ -181,8 +187,8 @@ unsafe impl MemoryDevice for CudaDevice {
         let stream = Arc::clone(&buffer.stream);
         bind(&stream)?;
         let (address, written) = buffer.device_ptr_mut(&stream);
-        // SAFETY: The buffer has room for the numbers; `values` lives until the copy has finished,
-        // for which `wait` waits below.
+        // SAFETY: The buffer has room for the numbers, whose count was checked above; `values` is
+        // borrowed until the copy has finished, for which `wait` waits below.
         let copied = unsafe { result::memcpy_htod_async(address, values, stream.cu_stream()) };
         drop(written);
         copied.map_err(|error| device_error("cuMemcpyHtoDAsync", error))?;
@@ -198,8 +204,9 @@ unsafe impl MemoryDevice for CudaDevice {
         let stream = &buffer.stream;
         bind(stream)?;
         let (address, read) = buffer.device_ptr(stream);
-        // SAFETY: `values` has room for the buffer's numbers and lives until the copy has finished,
-        // for which `wait` waits below. Any bytes are a valid `Element`.
+        // SAFETY: `values` has room for the buffer's numbers, whose count was checked above, and is
+        // borrowed until the copy has finished, for which `wait` waits below. `Element` guarantees
+        // that any bytes are valid numbers.
         let copied = unsafe { result::memcpy_dtoh_async(values, address, stream.cu_stream()) };
         drop(read);
         copied.map_err(|error| device_error("cuMemcpyDtoHAsync", error))?;

@@ -9,7 +9,7 @@ use vramscope_pool::{Device, DeviceError, DeviceMemory, MIN_BLOCK_BYTES, StreamE
 use vramscope_trace::{DeviceInfo, StreamId};
 
 use super::driver::{CurrentContext, without_context};
-use super::error::{CudaError, describe, device_error};
+use super::error::{CudaError, FailedCall, device_error};
 use super::events::Events;
 use super::pages::Pages;
 use super::usage::{Usage, UsageBeforeOpening};
@@ -41,7 +41,7 @@ pub struct CudaDevice {
     events: Events,
     usage: Usage,
     /// Streams by handle. They are kept because freed memory is reused for work on the stream with
-    /// the same handle, which must then be the same stream.
+    /// this handle, which must then still mean this stream.
     streams: BTreeMap<u64, Arc<CudaStream>>,
 }
 
@@ -53,7 +53,7 @@ impl CudaDevice {
     /// orders streams only within one `CudaContext` object.
     ///
     /// # Errors
-    /// If there is no driver, it is too old, or it has no such device.
+    /// If there is no driver, the driver is too old, or it has no device with this number.
     pub fn new(ordinal: usize) -> Result<Self, CudaError> {
         load_driver(ordinal)?;
         let handle = find_device(ordinal)?;
@@ -63,10 +63,11 @@ impl CudaDevice {
         Self::open(context, before)
     }
 
-    /// Returns the descriptions of all devices, in order of their numbers, without opening any.
+    /// Returns number, name and total memory of each device, in order of their numbers, without
+    /// opening any.
     ///
     /// # Errors
-    /// If there is no driver or it is too old.
+    /// If there is no driver, no device, or the driver is too old.
     pub fn list() -> Result<Vec<DeviceInfo>, CudaError> {
         load_driver(0)?;
         let devices = result::device::get_count().map_err(|error| driver_failed("cuDeviceGetCount", error))?;
@@ -82,11 +83,11 @@ impl CudaDevice {
         Self::open(Arc::clone(context), before)
     }
 
-    /// Opens the device of `context`. `before` is what NVML reported before, to tell this process's
-    /// memory from that of others.
+    /// Opens the device of `context`. `before` is what NVML reported before the context existed, to
+    /// tell this process's memory from that of others.
     fn open(context: Arc<CudaContext>, before: UsageBeforeOpening) -> Result<Self, CudaError> {
         let memory = {
-            let _current = CurrentContext::new(&context).map_err(|error| CudaError::Driver(error.to_string()))?;
+            let _current = CurrentContext::new(&context)?;
             driver_memory().map_err(|error| driver_failed("cuMemGetInfo", error))?
         };
         let name =
@@ -105,7 +106,8 @@ impl CudaDevice {
         })
     }
 
-    /// Returns the context.
+    /// Returns the cudarc context that the device was opened with; its streams can be used with the
+    /// pool.
     #[must_use]
     pub fn context(&self) -> &Arc<CudaContext> {
         &self.context
@@ -140,7 +142,8 @@ impl CudaDevice {
         self.usage.sample(self.memory(), held_bytes)
     }
 
-    /// Returns the number of `stream` and keeps the stream for as long as the device.
+    /// Returns the number of `stream`, its handle, and keeps the stream alive until the device is
+    /// dropped.
     ///
     /// # Errors
     /// If the stream belongs to another `CudaContext` object, even of the same GPU, because cudarc
@@ -163,7 +166,7 @@ impl CudaDevice {
     }
 
     /// Returns the address ranges and pages of expandable segments, initialized at the first call.
-    /// Fails if the device has no virtual memory management.
+    /// Returns an error if the device has no virtual memory management.
     fn pages(&mut self) -> Result<&mut Pages, DeviceError> {
         match &mut self.pages {
             Some(pages) => Ok(pages),
@@ -176,7 +179,7 @@ impl Device for CudaDevice {
     fn reserve(&mut self, bytes: u64) -> Result<u64, DeviceError> {
         let _current = CurrentContext::new(&self.context)?;
         let mut address = 0;
-        // SAFETY: The driver writes to a valid variable.
+        // SAFETY: The context is current, and the driver writes to a valid variable.
         let allocated = unsafe { sys::cuMemAlloc_v2(&mut address, bytes as usize) };
         allocated.result().map_err(|error| device_error("cuMemAlloc", error))?;
         // Buffers rely on this alignment. The driver promises 256 bytes, but aligns large
@@ -198,8 +201,9 @@ impl Device for CudaDevice {
             return Err(DeviceError::Failed(format!("no segment of {bytes} bytes is reserved at {address:#x}")));
         }
         let _current = CurrentContext::new(&self.context)?;
-        // SAFETY: The driver returned the address, and it has not been freed. The call waits for
-        // work on the device.
+        // SAFETY: `segments` has only addresses that the driver returned and that have not been
+        // freed. The pool guarantees that no block of the segment is live, and the call waits for
+        // work that is still queued on the device.
         unsafe { sys::cuMemFree_v2(address) }.result().map_err(|error| device_error("cuMemFree", error))?;
         self.segments.remove(&address);
         Ok(())
@@ -230,7 +234,9 @@ impl Device for CudaDevice {
 
     fn unmap(&mut self, address: u64, bytes: u64, page_bytes: u64, stream: StreamId) -> Result<(), DeviceError> {
         let _current = CurrentContext::new(&self.context)?;
-        // SAFETY: The caller of the pool guarantees that the number means an existing stream.
+        // SAFETY: `CudaDevice::keep` keeps the streams that are given as objects. The caller of
+        // `DevicePool::caching_allocator_alloc` guarantees that a stream given by number exists
+        // until the pool is dropped.
         let waited = unsafe { sys::cuStreamSynchronize(stream.0 as sys::CUstream) };
         waited.result().map_err(|error| device_error("cuStreamSynchronize", error))?;
         self.pages()?.unmap(address, bytes, page_bytes)?;
@@ -265,25 +271,27 @@ impl Drop for CudaDevice {
             pages.destroy();
         }
         for &address in self.segments.keys() {
-            // SAFETY: The driver returned the address, it has not been freed, and no work uses it.
+            // SAFETY: `segments` has only addresses that the driver returned and that have not been
+            // freed; the call of `synchronize` above waited for all work.
             let _ = unsafe { sys::cuMemFree_v2(address) };
         }
     }
 }
 
-/// Returns the error for a stream that cannot be used with the device's memory.
+/// Returns the error, with the text `reason`, for a stream that cannot be used with the device's
+/// memory.
 #[cold]
 fn stream_error(reason: &str) -> DeviceError {
     DeviceError::Failed(reason.to_owned())
 }
 
-/// Converts the error of the driver function `call` while the device is opened.
-fn driver_failed(call: &str, error: DriverError) -> CudaError {
-    CudaError::Driver(describe(call, error))
+/// Returns the error for a failure of the driver function `call` while a device is opened.
+fn driver_failed(call: &'static str, error: DriverError) -> CudaError {
+    FailedCall { call, error }.into()
 }
 
-/// Loads and initializes the driver, and checks its version. `ordinal` is the requested device, for
-/// the error if the machine has none.
+/// Loads and initializes the driver, and checks its version. `ordinal` is the requested device's
+/// number, used only in the error for a machine without devices.
 fn load_driver(ordinal: usize) -> Result<(), CudaError> {
     // SAFETY: Loading the driver's library runs its initializers, which are safe in any program.
     if !unsafe { sys::is_culib_present() } {
@@ -316,7 +324,7 @@ fn find_device(ordinal: usize) -> Result<sys::CUdevice, CudaError> {
 fn describe_device(device: u16) -> Result<DeviceInfo, CudaError> {
     let handle = find_device(usize::from(device))?;
     let name = result::device::get_name(handle).map_err(|error| driver_failed("cuDeviceGetName", error))?;
-    // SAFETY: The driver just returned the handle.
+    // SAFETY: `find_device` returned the handle from the driver.
     let total = unsafe { result::device::total_mem(handle) };
     let total_bytes = total.map_err(|error| driver_failed("cuDeviceTotalMem", error))? as u64;
     Ok(DeviceInfo { device, name, total_bytes, history_complete: true, ..DeviceInfo::default() })
@@ -325,17 +333,19 @@ fn describe_device(device: u16) -> Result<DeviceInfo, CudaError> {
 /// Returns the device's PCI bus id, such as `0000:3b:00.0`, by which NVML also identifies it.
 fn bus_id(device: sys::CUdevice) -> Result<String, CudaError> {
     let mut text: [c_char; 32] = [0; 32];
-    // SAFETY: The driver writes at most as many characters as the given length.
+    // SAFETY: The driver writes at most as many characters as the given length, and rejects a
+    // handle that means no device.
     let status = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as i32, device) };
     status.result().map_err(|error| driver_failed("cuDeviceGetPCIBusId", error))?;
     // SAFETY: The text ends with a 0: the driver writes one, and the array was zeroed.
     Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
 }
 
-/// Returns true if this process has already activated the device's primary context.
+/// Returns true if this process already has an active primary context on the device, so that NVML
+/// may already list this process.
 fn has_primary_context(device: sys::CUdevice) -> Result<bool, CudaError> {
     let (mut flags, mut active) = (0, 0);
-    // SAFETY: The driver writes to two valid variables.
+    // SAFETY: The driver writes to two valid variables, and rejects a handle that means no device.
     let status = unsafe { sys::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active) };
     status.result().map_err(|error| driver_failed("cuDevicePrimaryCtxGetState", error))?;
     Ok(active != 0)
@@ -344,7 +354,7 @@ fn has_primary_context(device: sys::CUdevice) -> Result<bool, CudaError> {
 /// Returns the device's compute capability as (major, minor).
 fn compute_capability(device: sys::CUdevice) -> Result<(i32, i32), CudaError> {
     use sys::CUdevice_attribute_enum as Attribute;
-    // SAFETY: The driver returned the device's handle.
+    // SAFETY: The caller has the handle from a context, which has it from the driver.
     let attribute = |which| unsafe { result::device::get_attribute(device, which) };
     let version = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
         .and_then(|major| Ok((major, attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?)));

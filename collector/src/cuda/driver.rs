@@ -4,15 +4,14 @@ use std::marker::PhantomData;
 use std::ptr;
 
 use cudarc::driver::{CudaContext, sys};
-use vramscope_pool::DeviceError;
 
-use super::error::device_error;
+use super::error::FailedCall;
 
 /// Keeps a context current on this thread until dropped, and allows memory allocation while a
 /// stream is being captured into a graph. The drop restores the thread, because the program may use
 /// another device's context.
 pub(super) struct CurrentContext {
-    /// The context that was current before, if it was another one; null if none was.
+    /// The context that was current before, or null for no context; `None` if it was this one.
     previous: Option<sys::CUcontext>,
     capture_mode: sys::CUstreamCaptureMode,
     /// The current context is a property of a thread.
@@ -22,17 +21,19 @@ pub(super) struct CurrentContext {
 impl CurrentContext {
     /// Makes a context current. Calls the driver directly, because `CudaContext::bind_to_thread`
     /// also returns errors that other calls left in the context.
-    pub(super) fn new(context: &CudaContext) -> Result<Self, DeviceError> {
+    pub(super) fn new(context: &CudaContext) -> Result<Self, FailedCall> {
         let ours = context.cu_ctx();
         let mut current: sys::CUcontext = ptr::null_mut();
-        // SAFETY: A context exists, so the driver is initialized; it writes to a valid variable.
+        // SAFETY: `context` exists, so the driver is initialized; it writes to a valid variable.
         unsafe { sys::cuCtxGetCurrent(&mut current) }
             .result()
-            .map_err(|error| device_error("cuCtxGetCurrent", error))?;
+            .map_err(|error| FailedCall { call: "cuCtxGetCurrent", error })?;
         let previous = (current != ours).then_some(current);
         if previous.is_some() {
-            // SAFETY: `context` keeps the handle valid.
-            unsafe { sys::cuCtxSetCurrent(ours) }.result().map_err(|error| device_error("cuCtxSetCurrent", error))?;
+            // SAFETY: The borrowed `context` keeps its handle valid.
+            unsafe { sys::cuCtxSetCurrent(ours) }
+                .result()
+                .map_err(|error| FailedCall { call: "cuCtxSetCurrent", error })?;
         }
         let mut current_context = Self {
             previous,
@@ -56,21 +57,22 @@ impl Drop for CurrentContext {
     fn drop(&mut self) {
         self.exchange_capture_mode();
         if let Some(previous) = self.previous {
-            // SAFETY: The context was current on this thread, which keeps it alive; null means no
-            // context. It fails only after the driver has shut down.
+            // SAFETY: The context was current on this thread when this was created, and this crate
+            // runs no code of the program until this drop that could destroy it; null means no
+            // context. The call fails only after the driver has shut down.
             let _ = unsafe { sys::cuCtxSetCurrent(previous) };
         }
     }
 }
 
-/// Runs `work` with no context current on this thread, then restores the previous one.
+/// Runs `work` with no CUDA context current on this thread, then restores the previous one.
 ///
-/// A context that is destroyed while current stays the thread's, and later calls may return an
-/// error.
+/// The previous context may have been destroyed while it was current; driver calls in `work` could
+/// otherwise return an error because of it.
 pub(super) fn without_context<R>(work: impl FnOnce() -> R) -> R {
     let mut current: sys::CUcontext = ptr::null_mut();
-    // SAFETY: The caller has initialized the driver; it writes to a valid variable. If it fails
-    // there is no context.
+    // SAFETY: The caller has initialized the driver, which writes to a valid variable. If the call
+    // fails, no context is current.
     let _ = unsafe { sys::cuCtxGetCurrent(&mut current) };
     // SAFETY: Null is always allowed and means no context.
     let _ = unsafe { sys::cuCtxSetCurrent(ptr::null_mut()) };

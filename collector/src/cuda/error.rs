@@ -30,8 +30,13 @@ pub enum CudaError {
         devices: usize,
     },
     /// A driver function failed.
-    #[error("the CUDA driver failed: {0}")]
-    Driver(String),
+    #[error("the CUDA driver failed: {description}")]
+    Driver {
+        /// The driver function, with the driver's name and description of the error.
+        description: String,
+        /// The error that the driver returned.
+        source: DriverError,
+    },
 }
 
 /// A CUDA version as the driver reports it, 1000 × major + 10 × minor; displayed as `11.4`.
@@ -43,7 +48,7 @@ impl fmt::Display for CudaVersion {
     }
 }
 
-/// The message of [`CudaError::NoDevice`], in singular or plural.
+/// The text of [`CudaError::NoDevice`], in singular or plural.
 struct NoDevice {
     ordinal: usize,
     devices: usize,
@@ -59,9 +64,9 @@ impl fmt::Display for NoDevice {
     }
 }
 
-/// Returns a text with the driver function `call` and the driver's name and description of its
-/// error.
-pub(super) fn describe(call: &str, error: DriverError) -> String {
+/// Returns the text `CALL: NAME, DESCRIPTION` for a failure of the driver function `call`, with the
+/// driver's name and description of the error.
+fn describe(call: &str, error: DriverError) -> String {
     let words = |text: Result<&std::ffi::CStr, DriverError>| text.map(|text| text.to_string_lossy().into_owned());
     let name = words(error.error_name()).unwrap_or_else(|_| format!("error {}", error.0 as u32));
     match words(error.error_string()) {
@@ -70,17 +75,54 @@ pub(super) fn describe(call: &str, error: DriverError) -> String {
     }
 }
 
-/// Converts the error of the driver function `call` for the pool.
+/// A driver function that failed, and its error.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FailedCall {
+    pub(super) call: &'static str,
+    pub(super) error: DriverError,
+}
+
+impl From<FailedCall> for DeviceError {
+    fn from(FailedCall { call, error }: FailedCall) -> Self {
+        device_error(call, error)
+    }
+}
+
+impl From<FailedCall> for CudaError {
+    fn from(FailedCall { call, error }: FailedCall) -> Self {
+        Self::Driver { description: describe(call, error), source: error }
+    }
+}
+
+/// Converts a failure of the driver function `call` to the pool's error type, which distinguishes
+/// out of memory from all other failures.
 pub(super) fn device_error(call: &str, error: DriverError) -> DeviceError {
     match error.0 {
         sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => DeviceError::OutOfMemory,
-        _ => DeviceError::Failed(describe(call, error)),
+        _ => DeviceError::driver(describe(call, error), error),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
+
+    use vramscope_pool::AllocateError;
+
     use super::*;
+
+    #[test]
+    fn source_is_the_drivers_error() {
+        // Without a driver, its errors have no text and cannot be displayed.
+        let invalid = DriverError(sys::CUresult::CUDA_ERROR_INVALID_VALUE);
+        let check = |error: &dyn Error| {
+            let source = error.source().and_then(|source| source.downcast_ref::<DriverError>());
+            assert!(source.is_some_and(|source| *source == invalid));
+        };
+        check(&CudaError::Driver { description: String::new(), source: invalid });
+        check(&DeviceError::driver("cuMemCreate", invalid));
+        check(&AllocateError::from(DeviceError::driver("cuMemCreate", invalid)));
+    }
 
     #[test]
     fn errors_name_what_is_missing() {

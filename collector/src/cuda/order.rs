@@ -11,8 +11,8 @@ use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, 
 use super::device::PER_THREAD_STREAM;
 use super::driver::CurrentContext;
 
-/// A buffer's memory as a cudarc slice, whose two events order kernels, and an event for each
-/// stream that reads it otherwise.
+/// A buffer's memory as a cudarc slice, whose two events order kernels, and one event for each
+/// stream that copies or libraries read the buffer on.
 ///
 /// cudarc's read event belongs to the last reader only. Readers that report their stream therefore
 /// get an event of that stream, and the next writer, and the end of the buffer, wait for all of
@@ -21,48 +21,49 @@ use super::driver::CurrentContext;
 /// Once a context has had several streams, their current number does not matter: work of a dropped
 /// stream may still run.
 #[derive(Debug)]
-pub(super) struct Tracked<T> {
+pub(super) struct TrackedSlice<T> {
     /// Never dropped: that would free the pool's memory.
     pub(super) slice: ManuallyDrop<CudaSlice<T>>,
-    pub(super) order: Order,
+    pub(super) order: UseOrder,
 }
 
-/// The CUDA events of a buffer's uses, by which later uses on other streams wait for earlier ones.
+/// The CUDA events of one buffer's reads and writes, by which later uses on other streams wait for
+/// earlier ones.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct UseOrder {
     /// The buffer's stream.
     own: Arc<CudaStream>,
     /// The slice's event after the last kernel that reads.
-    read: Event,
+    read: BorrowedEvent,
     /// The slice's event after the last write.
-    write: Event,
-    reads: OnceLock<Box<Read>>,
+    write: BorrowedEvent,
+    reads: OnceLock<Box<StreamRead>>,
     /// Set at the first use while there are several streams.
     multi_stream: OnceLock<()>,
     /// True if there are reads that no writer has waited for.
     has_new_reads: AtomicBool,
 }
 
-/// A node of a list: the event that a stream records after its last read of the buffer.
+/// An entry of a linked list: the event that a stream records after its last read of the buffer.
 #[derive(Debug)]
-struct Read {
+struct StreamRead {
     stream: usize,
     event: CudaEvent,
-    next: OnceLock<Box<Read>>,
+    next: OnceLock<Box<StreamRead>>,
 }
 
-/// A CUDA event that another object owns; null if there is none.
+/// A CUDA event that a slice or context owns and this only refers to; a null handle means no event.
 #[derive(Clone, Copy, Debug)]
-struct Event(sys::CUevent);
+struct BorrowedEvent(sys::CUevent);
 
-// SAFETY: Events may be used on any thread; the driver synchronizes access.
-unsafe impl Send for Event {}
-// SAFETY: As above.
-unsafe impl Sync for Event {}
+// SAFETY: The driver guarantees that CUDA events may be used on any thread.
+unsafe impl Send for BorrowedEvent {}
+// SAFETY: The driver guarantees that CUDA events may be used on several threads at once.
+unsafe impl Sync for BorrowedEvent {}
 
-impl Event {
-    /// Returns the event that dropping `use_of` would record at the end of a use, without recording
-    /// it.
+impl BorrowedEvent {
+    /// Returns the event that dropping `use_of` would record at the end of a use. `use_of` is
+    /// forgotten, so the event is not recorded.
     fn of(use_of: SyncOnDrop<'_>) -> Self {
         let event = match &use_of {
             SyncOnDrop::Record(Some((event, _))) => event.cu_event(),
@@ -73,22 +74,24 @@ impl Event {
     }
 }
 
-impl<T> Tracked<T> {
+impl<T> TrackedSlice<T> {
     /// Tracks `len` numbers at `address`.
     ///
     /// # Safety
-    /// The memory is valid for as long as the result, and any bytes in it are valid numbers.
+    /// The caller guarantees that the memory is valid for as long as the result, and that any bytes
+    /// in it are valid numbers.
     pub(super) unsafe fn new(own: &Arc<CudaStream>, address: sys::CUdeviceptr, len: usize) -> Self {
         let context = own.context();
         // An error left in the context would make `upgrade_device_ptr` panic; it is restored
         // afterwards.
         let earlier_error = context.check_err();
-        // SAFETY: The caller guarantees the memory.
+        // SAFETY: The caller guarantees that the memory is valid for as long as the slice. The
+        // slice is never dropped, so it does not free the pool's memory.
         let mut slice = unsafe { own.upgrade_device_ptr::<T>(address, len) };
-        let read = Event::of(slice.device_ptr(own).1);
-        let write = Event::of(slice.device_ptr_mut(own).1);
+        let read = BorrowedEvent::of(slice.device_ptr(own).1);
+        let write = BorrowedEvent::of(slice.device_ptr_mut(own).1);
         context.record_err(earlier_error);
-        let order = Order {
+        let order = UseOrder {
             own: Arc::clone(own),
             read,
             write,
@@ -99,7 +102,7 @@ impl<T> Tracked<T> {
         Self { slice: ManuallyDrop::new(slice), order }
     }
 
-    /// Ends the buffer: work queued on its stream from now on runs after all uses.
+    /// Ends the buffer: work queued on its stream from now on runs after all uses, on any stream.
     pub(super) fn finish(self) {
         let Self { slice, order } = self;
         order.wait_for_uses(&order.own);
@@ -112,8 +115,9 @@ impl<T> Tracked<T> {
     }
 }
 
-impl Order {
-    /// Returns true if all uses so far are on one stream, so that nothing needs ordering.
+impl UseOrder {
+    /// Returns true if all uses so far are on one stream, so that nothing needs ordering. The first
+    /// call that returns false also records the write event behind the work queued so far.
     fn is_of_one_stream(&self) -> bool {
         if !self.is_managed() {
             return self.multi_stream.get().is_none();
@@ -123,8 +127,8 @@ impl Order {
         false
     }
 
-    /// Returns true if cudarc orders work on the context's streams by events: it has had several
-    /// streams, and event tracking is on.
+    /// Returns true if cudarc itself orders work on the context's streams by events: the context
+    /// has had several streams, and event tracking is on.
     fn is_managed(&self) -> bool {
         self.own.context().is_managing_stream_synchronization()
     }
@@ -143,9 +147,9 @@ impl Order {
         match self.event_of(stream) {
             Ok(event) => {
                 if stream.cu_stream() != self.own.cu_stream() {
-                    // The event may still belong to work of a dropped stream that had the same
-                    // handle; recording it again must not lose that work.
-                    self.store_error(self.wait(stream, [Event(event.cu_event())]));
+                    // The event may still belong to work of a dropped stream whose handle this
+                    // stream has got; recording it again must not lose that work.
+                    self.store_error(self.wait(stream, [BorrowedEvent(event.cu_event())]));
                 }
                 self.has_new_reads.store(true, Ordering::Release);
                 SyncOnDrop::Record(Some((event, stream)))
@@ -154,27 +158,29 @@ impl Order {
         }
     }
 
-    /// Makes `stream` wait for all uses. The caller has exclusive access.
+    /// Makes `stream` wait for all reads and writes so far, without blocking this thread. The
+    /// caller has exclusive access, so no use begins meanwhile.
     pub(super) fn wait_for_uses(&self, stream: &CudaStream) {
         if self.is_of_one_stream() {
             return;
         }
         let first = self.reads.get().filter(|_| self.has_new_reads.swap(false, Ordering::Acquire));
-        let reads = successors(first, |read| read.next.get()).map(|read| Event(read.event.cu_event()));
+        let reads = successors(first, |read| read.next.get()).map(|read| BorrowedEvent(read.event.cu_event()));
         self.store_error(self.wait(stream, [self.read, self.write].into_iter().chain(reads)));
     }
 
-    /// Prepares a kernel's read on an unknown stream. With several streams, cudarc waits for the
-    /// slice's last writer.
+    /// Prepares the buffer as a read-only kernel argument; the kernel's stream is not known here.
+    /// If cudarc orders several streams, the launch waits for the last write; otherwise the
+    /// buffer's own stream waits for it here.
     pub(super) fn before_kernel_reads(&self) {
         if !self.is_of_one_stream() && !self.is_managed() {
             self.store_error(self.wait(&self.own, [self.write]));
         }
     }
 
-    /// Prepares a kernel's write on an unknown stream. With several streams, cudarc waits for the
-    /// slice's two events; the read event is recorded again after all readers. The caller has
-    /// exclusive access.
+    /// Prepares the buffer as a writable kernel argument; the kernel's stream is not known here.
+    /// The read event is recorded again after all reads, because the launch waits only for the
+    /// slice's two events. The caller has exclusive access.
     pub(super) fn before_kernel_writes(&self) {
         if !self.is_of_one_stream() && (self.has_new_reads.load(Ordering::Acquire) || !self.is_managed()) {
             self.wait_for_uses(&self.own);
@@ -182,8 +188,8 @@ impl Order {
         }
     }
 
-    /// Returns the event that marks the last read on `stream`, creating it at the stream's first
-    /// read.
+    /// Returns the event that marks the last read on `stream`, and creates it at the stream's first
+    /// read of this buffer.
     fn event_of(&self, stream: &CudaStream) -> Result<&CudaEvent, DriverError> {
         let handle = stream.cu_stream() as usize;
         let (mut slot, mut spare_event) = (&self.reads, None);
@@ -196,8 +202,8 @@ impl Order {
                         Some(event) => event,
                         None => self.own.context().new_event(None)?,
                     };
-                    let read = Box::new(Read { stream: handle, event, next: OnceLock::new() });
-                    // If another thread was faster, its event may be for the same stream.
+                    let read = Box::new(StreamRead { stream: handle, event, next: OnceLock::new() });
+                    // If another thread was faster, its event may be for this stream.
                     spare_event = slot.set(read).err().map(|read| read.event);
                 }
             }
@@ -205,21 +211,23 @@ impl Order {
     }
 
     /// Makes `stream` wait for these events, without blocking this thread. Null events are skipped.
-    fn wait(&self, stream: &CudaStream, events: impl IntoIterator<Item = Event>) -> Result<(), DriverError> {
+    fn wait(&self, stream: &CudaStream, events: impl IntoIterator<Item = BorrowedEvent>) -> Result<(), DriverError> {
         let _current = self.enter()?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         for event in events.into_iter().filter(|event| !event.0.is_null()) {
-            // SAFETY: The caller keeps the stream, the slice and the list keep the events, and the
-            // context is current.
+            // SAFETY: The caller's reference keeps the stream, the slice and the list `reads` keep
+            // the events, and `enter` has made the context current.
             unsafe { result::stream::wait_event(stream.cu_stream(), event.0, flags) }?;
         }
         Ok(())
     }
 
-    /// Records `event` on the buffer's own stream, unless it is null.
-    fn record(&self, event: Event) -> Result<(), DriverError> {
+    /// Records `event` behind the work queued on the buffer's own stream; does nothing if it is
+    /// null.
+    fn record(&self, event: BorrowedEvent) -> Result<(), DriverError> {
         let _current = self.enter()?;
-        // SAFETY: The slice keeps the event, `self` the stream, and the context is current.
+        // SAFETY: The slice keeps the event, `self` keeps the stream, and `enter` has made the
+        // context current.
         if event.0.is_null() { Ok(()) } else { unsafe { result::event::record(event.0, self.own.cu_stream()) } }
     }
 
@@ -228,15 +236,17 @@ impl Order {
         CurrentContext::new(self.own.context()).map_err(|_| DriverError(sys::CUresult::CUDA_ERROR_INVALID_CONTEXT))
     }
 
-    /// Stores an error in the context, for the next call that can return one, as cudarc does.
+    /// Stores an error, if `done` is one, in the context, as cudarc does; the next cudarc call that
+    /// can fail returns it.
     fn store_error(&self, done: Result<(), DriverError>) {
         self.own.context().record_err(done);
     }
 }
 
 /// Orders a use on a stream that events cannot order with `own`: a stream of another `CudaContext`
-/// object, or the per-thread default stream. Waits for earlier work; the result waits for the use
-/// when it is dropped. Returns `None` for streams that events can order.
+/// object, or the per-thread default stream. Blocks until all work in the context of `own` has
+/// finished; dropping the result blocks until the use has finished. Returns `None`, without
+/// waiting, for streams that events can order.
 pub(super) fn synchronize_if_unordered<'a>(own: &CudaStream, stream: &'a CudaStream) -> Option<SyncOnDrop<'a>> {
     let context = own.context();
     if Arc::ptr_eq(context, stream.context()) && stream.cu_stream() as u64 != PER_THREAD_STREAM {

@@ -64,8 +64,8 @@ impl Pages {
         Ok(address)
     }
 
-    /// Gives back the range of `bytes` addresses at `address` that [`reserve`](Self::reserve)
-    /// returned. Fails if memory is still mapped in it.
+    /// Gives back the whole range of `bytes` addresses at `address` that [`reserve`](Self::reserve)
+    /// returned. Returns an error if memory is still mapped in it.
     pub(super) fn release(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError> {
         if self.ranges.get(&address) != Some(&bytes) {
             return Err(DeviceError::Failed(format!("no range of {bytes} bytes is reserved at {address:#x}")));
@@ -73,15 +73,16 @@ impl Pages {
         if let Some((page, _)) = self.mapped.range(address..address + bytes).next() {
             return Err(DeviceError::Failed(format!("the range still has mapped memory at {page:#x}")));
         }
-        // SAFETY: The addresses were reserved as this range, and nothing is mapped there.
+        // SAFETY: `ranges` shows that the addresses were reserved as this range, and `mapped` that
+        // nothing is mapped there.
         let freed = unsafe { sys::cuMemAddressFree(address, bytes as usize) };
         freed.result().map_err(|error| device_error("cuMemAddressFree", error))?;
         self.ranges.remove(&address);
         Ok(())
     }
 
-    /// Creates pages of `page_bytes` each and maps them to the `bytes` addresses from `address` on,
-    /// all or none.
+    /// Creates pages of `page_bytes` each and maps them to the `bytes` addresses from `address` on.
+    /// If one page fails, none is mapped.
     pub(super) fn map(&mut self, address: u64, bytes: u64, page_bytes: u64) -> Result<(), DeviceError> {
         self.check_pages(address, bytes, page_bytes)?;
         if let Some((page, _)) = self.mapped.range(address..address + bytes).next() {
@@ -105,13 +106,13 @@ impl Pages {
         Ok(())
     }
 
-    /// Unmaps and releases all pages in the `bytes` addresses from `address` on, all or none. No
-    /// work may use them.
+    /// Unmaps and releases all pages, of `page_bytes` each, in the `bytes` addresses from `address`
+    /// on. If one page fails, all stay mapped. No work may use them.
     pub(super) fn unmap(&mut self, address: u64, bytes: u64, page_bytes: u64) -> Result<(), DeviceError> {
         self.check_pages(address, bytes, page_bytes)?;
         let pages: Vec<Page> = self.mapped.range(address..address + bytes).map(|(_, &page)| page).collect();
-        // The range holds exactly this many pages of this size, all aligned to it, so none is
-        // missing.
+        // The range has room for exactly this many pages of this size, all aligned to it, so no
+        // page is missing if the count is right.
         if pages.len() as u64 != bytes / page_bytes || pages.iter().any(|page| page.bytes != page_bytes) {
             return Err(DeviceError::Failed(format!("{bytes} bytes at {address:#x} are not completely mapped")));
         }
@@ -136,12 +137,13 @@ impl Pages {
             release_all(&[page]);
         }
         for (address, bytes) in mem::take(&mut self.ranges) {
-            // SAFETY: The addresses were reserved as this range, and all pages are unmapped.
+            // SAFETY: `ranges` has only addresses that were reserved and not yet given back, and
+            // all pages were unmapped above.
             let _ = unsafe { sys::cuMemAddressFree(address, bytes as usize) };
         }
     }
 
-    /// Fails unless `bytes` is a positive multiple of the device's page size.
+    /// Returns an error unless `bytes` is a positive multiple of the device's page size.
     fn check_multiple(&self, bytes: u64) -> Result<(), DeviceError> {
         if bytes == 0 || !bytes.is_multiple_of(self.granularity) {
             let reason = format!("{bytes} bytes are not a multiple of the device's page size, {}", self.granularity);
@@ -150,8 +152,9 @@ impl Pages {
         Ok(())
     }
 
-    /// Fails unless the `bytes` addresses from `address` on consist of whole pages inside a
-    /// reserved range. All pages of a range have one size, and the driver rejects overlapping ones.
+    /// Returns an error unless the `bytes` addresses from `address` on are whole pages of
+    /// `page_bytes` inside one reserved range. All pages of a range have one size, and the driver
+    /// rejects overlapping ones.
     fn check_pages(&self, address: u64, bytes: u64, page_bytes: u64) -> Result<(), DeviceError> {
         self.check_multiple(page_bytes)?;
         let range = self.ranges.range(..=address).next_back();
@@ -170,7 +173,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Creates a page of physical memory on the device, mapped nowhere.
+    /// Allocates a page of `bytes` of physical memory on the device, not mapped to any address.
     fn create(&self, bytes: u64) -> Result<Page, DriverError> {
         let mut handle = 0;
         // SAFETY: The driver reads a description and writes a handle, both valid for the call.
@@ -178,7 +181,8 @@ impl Pages {
         Ok(Page { bytes, handle })
     }
 
-    /// Maps consecutive pages of one size from `address`, all or none, with access for the device.
+    /// Maps consecutive pages of equal size from `address` on, readable and writable for the
+    /// device. If one page fails, none is mapped.
     fn map_all(&self, address: u64, pages: &[Page]) -> Result<(), DeviceError> {
         let Some(first) = pages.first() else { return Ok(()) };
         let unmap_first = |count: usize| {
@@ -206,9 +210,9 @@ impl Pages {
         Ok(())
     }
 
-    /// Returns the driver's description of where pages are: on this device.
+    /// Returns the driver's description of where the pages' physical memory is: on this device.
     fn location(&self) -> sys::CUmemLocation {
-        // Since CUDA 13.2 the second field is in a union, with the same layout.
+        // Since CUDA 13.2 the second field is in a union, which does not change the layout.
         // SAFETY: In every version of CUDA a location is two C ints, a type and a number; type 1 is
         // a device.
         unsafe { mem::transmute::<[i32; 2], sys::CUmemLocation>([1, self.device]) }
@@ -226,19 +230,19 @@ impl Pages {
     }
 }
 
-/// Returns the addresses of consecutive pages from `address` on, without end.
+/// Returns the addresses of consecutive pages from `address` on; the iterator has no end.
 fn addresses(address: u64, page_bytes: u64) -> impl Iterator<Item = u64> {
     (0..).map(move |page| address + page * page_bytes)
 }
 
 /// Unmaps the page of `bytes` at `address`; its physical memory stays until its handle is released.
 fn unmap_page(address: u64, bytes: u64) -> Result<(), DriverError> {
-    // SAFETY: The callers know that one page of this size is mapped at this address and that no
-    // work uses it.
+    // SAFETY: The callers pass only pages of this size that `Pages` has mapped at this address; the
+    // pool guarantees that no work uses them.
     unsafe { sys::cuMemUnmap(address, bytes as usize) }.result()
 }
 
-/// Releases pages that are mapped nowhere.
+/// Releases the physical memory of pages that are not mapped to any address.
 fn release_all(pages: &[Page]) {
     for page in pages {
         // SAFETY: The handle belongs to this object and is not used again, whatever the call
@@ -247,10 +251,10 @@ fn release_all(pages: &[Page]) {
     }
 }
 
-/// Returns the value of one of the device's attributes.
+/// Returns the value of attribute `which` of a device.
 fn attribute(device: sys::CUdevice, which: sys::CUdevice_attribute) -> Result<i32, DeviceError> {
     let mut value = 0;
-    // SAFETY: The driver writes to a valid variable.
+    // SAFETY: The driver writes to a valid variable, and rejects a handle that means no device.
     let status = unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) };
     status.result().map_err(|error| device_error("cuDeviceGetAttribute", error))?;
     Ok(value)

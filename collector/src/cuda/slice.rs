@@ -32,9 +32,10 @@ impl<T: Element> DevicePtrMut<T> for PoolSlice<T, CudaDevice> {
     }
 }
 
-// SAFETY: The pushed argument is the address of the numbers, stored where it stays valid for the
-// borrow, as kernels expect a pointer. With several streams it is cudarc's own slice of the same
-// memory, with the events of its uses.
+// SAFETY: The pushed argument is the address of the numbers, which is what kernels expect of a
+// pointer; the borrowed buffer keeps it where it is until the launch. With several streams it is
+// cudarc's own slice of the buffer's memory, with the events of its uses. The caller of the launch,
+// which is `unsafe`, guarantees what the kernel does with the memory.
 unsafe impl<'a, 'b: 'a, T: Element> PushKernelArg<&'b PoolSlice<T, CudaDevice>> for LaunchArgs<'a> {
     #[inline]
     fn arg(&mut self, slice: &'b PoolSlice<T, CudaDevice>) -> &mut Self {
@@ -52,7 +53,7 @@ unsafe impl<'a, 'b: 'a, T: Element> PushKernelArg<&'b PoolSlice<T, CudaDevice>> 
     }
 }
 
-// SAFETY: As above.
+// SAFETY: The argument is pushed as for a shared reference, and `&mut` makes the access exclusive.
 unsafe impl<'a, 'b: 'a, T: Element> PushKernelArg<&'b mut PoolSlice<T, CudaDevice>> for LaunchArgs<'a> {
     #[inline]
     fn arg(&mut self, slice: &'b mut PoolSlice<T, CudaDevice>) -> &mut Self {

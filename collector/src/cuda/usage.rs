@@ -85,7 +85,7 @@ mod management {
 
 use management::Management;
 
-/// Measures how much of the device's memory this process and others hold.
+/// Measures how many bytes of a device's memory this process and other processes hold.
 #[derive(Debug)]
 pub(super) struct Usage {
     management: Option<Management>,
@@ -97,7 +97,8 @@ pub(super) struct Usage {
     others_at_opening_bytes: u64,
 }
 
-/// What NVML reported before this process opened a context on the device.
+/// The processes and the bytes in use that NVML reported for a device before this process opened a
+/// context there.
 #[derive(Debug)]
 pub(super) struct UsageBeforeOpening {
     management: Option<Management>,
@@ -108,8 +109,8 @@ pub(super) struct UsageBeforeOpening {
 }
 
 impl UsageBeforeOpening {
-    /// Queries NVML about the device with this bus id. `has_context` is true if this process
-    /// already has a context on it.
+    /// Queries NVML about the device with this PCI bus id. If `has_context` is true, this process
+    /// already has a context there, and nothing is measured.
     pub(super) fn measure(bus_id: String, has_context: bool) -> Self {
         let management = Management::load();
         let measured = management.as_ref().filter(|_| !has_context).and_then(|management| {
@@ -120,8 +121,8 @@ impl UsageBeforeOpening {
         Self { management, bus_id, processes, used_bytes }
     }
 
-    /// Finds this process in NVML's list, now that it has a context. `memory` is what the driver
-    /// reports now.
+    /// Finds this process in NVML's list, now that it has a context. `memory` is the device's free
+    /// and total memory now.
     pub(super) fn opened(self, memory: DeviceMemory) -> Usage {
         let used_bytes = memory.total_bytes - memory.free_bytes;
         let others_at_opening_bytes = self.used_bytes.unwrap_or(used_bytes).min(used_bytes);
@@ -141,22 +142,23 @@ impl UsageBeforeOpening {
 }
 
 impl Usage {
-    /// Divides the memory in use, `memory`, between this process and others. This process holds at
-    /// least `own_at_least_bytes`.
+    /// Divides the memory in use, according to `memory`, between this process and others. This
+    /// process holds at least `own_at_least_bytes`.
     pub(super) fn sample(&self, memory: DeviceMemory, own_at_least_bytes: u64) -> DeviceUsage {
         let listed = self.processes().and_then(|processes| processes.get(&self.process).copied());
         split(memory, listed, own_at_least_bytes, self.others_at_opening_bytes)
     }
 
-    /// Returns the bytes that each process listed by NVML holds on the device; `None` if NVML
-    /// cannot tell.
+    /// Returns the bytes that each process listed by NVML holds on the device; `None` if NVML is
+    /// not available or cannot tell.
     fn processes(&self) -> Option<ProcessBytes> {
         self.management.as_ref()?.processes(&self.bus_id)
     }
 }
 
-/// Divides the memory in use between this process and others. `listed` is the bytes that NVML lists
-/// for this process; impossible values are ignored.
+/// Divides the memory in use, according to `memory`, between this process and others. `listed` is
+/// what NVML lists for this process; it is ignored if it is 0, less than `own_at_least_bytes`, or
+/// more than is in use. Otherwise all above `others_at_opening_bytes` is this process's.
 fn split(
     memory: DeviceMemory,
     listed: Option<u64>,
@@ -183,7 +185,7 @@ mod tests {
         };
         // As listed.
         check(Some(25), 20, 5, 25, 15);
-        // Impossible values: less than the pool's own segments, more than is in use, or none.
+        // Impossible values: less than the pool's own segments, more than is in use, or 0.
         check(Some(15), 20, 5, 35, 5);
         check(Some(50), 20, 5, 35, 5);
         check(Some(0), 0, 5, 35, 5);

@@ -11,7 +11,7 @@ use cudarc::driver::{
 };
 
 use super::device::CudaDevice;
-use super::order::{Order, synchronize_if_unordered};
+use super::order::{UseOrder, synchronize_if_unordered};
 use crate::buffer::PoolSlice;
 use crate::memory::Element;
 
@@ -21,7 +21,7 @@ pub struct PoolView<'a, T> {
     view: CudaView<'a, T>,
     address: sys::CUdeviceptr,
     own: &'a Arc<CudaStream>,
-    order: &'a Order,
+    order: &'a UseOrder,
 }
 
 /// A mutable part of a [`PoolSlice`] on a GPU. cudarc's copies, launches and libraries accept it
@@ -30,7 +30,7 @@ pub struct PoolViewMut<'a, T> {
     view: CudaViewMut<'a, T>,
     address: sys::CUdeviceptr,
     own: &'a Arc<CudaStream>,
-    order: &'a Order,
+    order: &'a UseOrder,
 }
 
 impl<T: Element> PoolSlice<T, CudaDevice> {
@@ -50,10 +50,10 @@ impl<T: Element> PoolSlice<T, CudaDevice> {
     }
 }
 
-/// Converts `bounds` of a buffer with `len` numbers to a range of indices. The bounds are evaluated
-/// once; cudarc checks that they are inside the buffer.
+/// Converts `bounds` of a buffer with `len` numbers to a range of indices; a missing bound is 0 or
+/// `len`. The bounds are evaluated once. cudarc checks later that they are inside the buffer.
 fn range(bounds: impl RangeBounds<usize>, len: usize) -> Range<usize> {
-    let after = |index: usize| index.checked_add(1).expect("an index plus one fits in usize");
+    let after = |index: usize| index.checked_add(1).expect("the bounds are outside the buffer: a bound is usize::MAX");
     let start = match bounds.start_bound() {
         Bound::Included(&first) => first,
         Bound::Excluded(&before) => after(before),
@@ -85,7 +85,8 @@ impl<'a, T> PoolView<'a, T> {
         self.view.is_empty()
     }
 
-    /// Returns a part of the view.
+    /// Returns the part of the view with the element indices `bounds`, counted from the view's
+    /// start.
     ///
     /// # Panics
     /// If `bounds` are outside the view.
@@ -110,7 +111,8 @@ impl<T> PoolViewMut<'_, T> {
         self.view.is_empty()
     }
 
-    /// Returns a read-only part of the view.
+    /// Returns the part of the view with the element indices `bounds`, counted from the view's
+    /// start, for reading only.
     ///
     /// # Panics
     /// If `bounds` are outside the view.
@@ -121,7 +123,8 @@ impl<T> PoolViewMut<'_, T> {
         PoolView { view: view.slice(start..end), address: address_of::<T>(*address, start), own, order }
     }
 
-    /// Returns a mutable part of the view.
+    /// Returns the part of the view with the element indices `bounds`, counted from the view's
+    /// start, for reading and writing.
     ///
     /// # Panics
     /// If `bounds` are outside the view.
@@ -175,8 +178,8 @@ impl<T> DevicePtrMut<T> for PoolViewMut<'_, T> {
     }
 }
 
-// SAFETY: The pushed argument is cudarc's own view of the same memory, which pushes its address for
-// the borrow.
+// SAFETY: The pushed argument is cudarc's own view of this part of the buffer; the borrow keeps it
+// until the launch. The caller of the launch, which is `unsafe`, guarantees what the kernel does.
 unsafe impl<'a, 'b: 'a, 'c: 'b, T> PushKernelArg<&'b PoolView<'c, T>> for LaunchArgs<'a> {
     #[inline]
     fn arg(&mut self, part: &'b PoolView<'c, T>) -> &mut Self {
@@ -185,7 +188,7 @@ unsafe impl<'a, 'b: 'a, 'c: 'b, T> PushKernelArg<&'b PoolView<'c, T>> for Launch
     }
 }
 
-// SAFETY: As above.
+// SAFETY: The argument is pushed as for a shared reference, and `&mut` makes the access exclusive.
 unsafe impl<'a, 'b: 'a, 'c: 'b, T> PushKernelArg<&'b mut PoolViewMut<'c, T>> for LaunchArgs<'a> {
     #[inline]
     fn arg(&mut self, part: &'b mut PoolViewMut<'c, T>) -> &mut Self {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use vramscope_trace::ByteSize;
+use vramscope_trace::{ByteSize, ParseByteSizeError};
 
 /// Minimum for [`Keep::bytes`], in bytes: 1 MiB. The file must have room for several full states,
 /// which come about every 16,384 events, and for all definitions.
@@ -23,45 +23,75 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// Returns true if nothing is ever removed.
+    /// Returns true if the file keeps the whole recording, false if older parts are removed.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Parses a size for [`Keep::bytes`]: `500M`, `2GiB`, or bytes.
+/// Error for text that is not a size of at least 1 MiB; see [`parse_keep_bytes`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParseKeepBytesError {
+    /// The text is not a size.
+    #[error("{text:?}: {source}")]
+    Invalid {
+        /// The given text.
+        text: String,
+        /// What a size looks like.
+        source: ParseByteSizeError,
+    },
+    /// The size is too small for a recording.
+    #[error("{text:?} is less than {}, the minimum size of a recording", ByteSize(MIN_BYTES))]
+    TooSmall {
+        /// The given text.
+        text: String,
+    },
+}
+
+/// Error for text that is not a positive duration; see [`parse_time`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a duration: use a number with a unit, such as 30s, 5m or 1h")]
+pub struct ParseTimeError {
+    text: String,
+}
+
+/// Parses a size for [`Keep::bytes`], such as `500M`, `2GiB` or a number of bytes.
 ///
 /// # Errors
 /// If the text is not a size of at least 1 MiB. The error says what is expected.
-pub fn parse_keep_bytes(text: &str) -> Result<u64, String> {
-    let ByteSize(bytes) = text.parse().map_err(|error| format!("{text:?}: {error}"))?;
+pub fn parse_keep_bytes(text: &str) -> Result<u64, ParseKeepBytesError> {
+    let ByteSize(bytes) =
+        text.parse().map_err(|source| ParseKeepBytesError::Invalid { text: text.to_owned(), source })?;
     if bytes < MIN_BYTES {
-        return Err(format!("{text:?} is less than {}, the minimum size of a recording", ByteSize(MIN_BYTES)));
+        return Err(ParseKeepBytesError::TooSmall { text: text.to_owned() });
     }
     Ok(bytes)
 }
 
-/// Parses a duration for [`Keep::time`]: `30s`, `5m`, `1h`, or a number of seconds.
+/// Parses a duration for [`Keep::time`], such as `30s`, `5m`, `1h` or a number of seconds.
 ///
 /// # Errors
 /// If the text is not a positive duration. The error says what is expected.
-pub fn parse_time(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a duration: use a number with a unit, such as 30s, 5m or 1h");
+pub fn parse_time(text: &str) -> Result<Duration, ParseTimeError> {
+    let invalid = || ParseTimeError { text: text.to_owned() };
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()));
     let factor = match unit {
         "s" | "" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err(wrong()),
+        _ => return Err(invalid()),
     };
-    let number: f64 = digits.parse().map_err(|_| wrong())?;
-    let duration = Duration::try_from_secs_f64(number * factor).map_err(|_| wrong())?;
-    if duration.is_zero() { Err(wrong()) } else { Ok(duration) }
+    let number: f64 = digits.parse().map_err(|_| invalid())?;
+    let duration = Duration::try_from_secs_f64(number * factor).map_err(|_| invalid())?;
+    if duration.is_zero() { Err(invalid()) } else { Ok(duration) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
+
     use super::*;
 
     #[test]
@@ -72,6 +102,8 @@ mod tests {
         for text in ["", "s", "0s", "-1s", "1d", "1.2.3s", "9999999999999999999999h", "3 s"] {
             assert!(parse_time(text).is_err(), "{text:?}");
         }
+        let error = parse_time("1d").expect_err("not a unit").to_string();
+        assert_eq!(error, "\"1d\" is not a duration: use a number with a unit, such as 30s, 5m or 1h");
     }
 
     #[test]
@@ -89,5 +121,9 @@ mod tests {
         for text in ["", "M", "-1M", "2X", "1 X", "1e3", "1048575", "99999999T", "1.2.3M", "10BM"] {
             assert!(parse_keep_bytes(text).is_err(), "{text:?}");
         }
+        let error = parse_keep_bytes("1000").expect_err("too small").to_string();
+        assert_eq!(error, "\"1000\" is less than 1 MiB, the minimum size of a recording");
+        let error = parse_keep_bytes("much").expect_err("not a size");
+        assert!(error.source().is_some_and(|source| error.to_string() == format!("\"much\": {source}")), "{error}");
     }
 }

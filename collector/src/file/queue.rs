@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use vramscope_trace::Chunk;
 
-/// The queue, and the state of the writing thread.
+/// The chunks that wait to be written to a recording's file, and progress and failure of the thread
+/// that writes them.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct QueueState {
     pub(super) waiting: VecDeque<Arc<Chunk>>,
     pub(super) waiting_bytes: usize,
     /// A chunk is being written.
@@ -27,28 +28,30 @@ pub(super) struct State {
     pub(super) wants_state: bool,
 }
 
-/// What the recorder and the writing thread share.
-pub(super) struct Shared {
-    pub(super) state: Mutex<State>,
+/// State that the recorder and the thread that writes the file share: the queue of chunks, and its
+/// limits in bytes and time.
+pub(super) struct FileQueue {
+    pub(super) state: Mutex<QueueState>,
     /// Notified at every change of `state`.
     pub(super) changed: Condvar,
     pub(super) queue_bytes: usize,
     pub(super) patience: Duration,
 }
 
-impl Shared {
+impl FileQueue {
     /// Locks the state, also after a thread that held the lock has panicked.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, QueueState> {
         // No code under the lock can panic, so the state is consistent even if a thread died.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits while `must_wait` returns true. Fails the file if nothing is written for `patience`.
-    pub(super) fn wait_while(&self, must_wait: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+    /// Blocks while `must_wait` returns true and the file has not ended, and returns the locked
+    /// state. If no write completes within `patience`, ends the file with an error.
+    pub(super) fn wait_while(&self, must_wait: impl Fn(&QueueState) -> bool) -> MutexGuard<'_, QueueState> {
         let mut state = self.lock();
         while must_wait(&state) && !state.is_ended {
             let written = state.written;
-            let is_stuck = |state: &mut State| must_wait(state) && !state.is_ended && state.written == written;
+            let is_stuck = |state: &mut QueueState| must_wait(state) && !state.is_ended && state.written == written;
             let waited = self.changed.wait_timeout_while(state, self.patience, is_stuck);
             let (after, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             state = after;
@@ -63,8 +66,9 @@ impl Shared {
     }
 }
 
-impl State {
-    /// Stores the first error, ends the file and discards the waiting chunks.
+impl QueueState {
+    /// Ends the file with `error`, unless an earlier error is stored, and discards the waiting
+    /// chunks.
     pub(super) fn fail(&mut self, error: io::Error) {
         self.failed.get_or_insert(error);
         self.is_ended = true;

@@ -5,8 +5,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Which of two files a call concerns: the recording, or the copy of its newest part that will
-/// replace it.
+/// Which of a recording's two files a call concerns: the current one, or the copy of its newest
+/// part that will replace it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileRole {
     /// The recording's file.
@@ -15,23 +15,25 @@ pub(super) enum FileRole {
     Next,
 }
 
-/// The operating system's calls for writing a recording. Everything that can fail is behind this
-/// trait, so that tests can make it fail.
+/// The operating system's calls for writing a recording's file. Everything that can fail is behind
+/// this trait, so that tests can make it fail.
 pub(super) trait Storage: Send {
-    /// Appends some of the bytes and returns how many; it may be fewer than all.
+    /// Appends `bytes` to a file and returns how many of them were written, which may be fewer.
     fn append(&mut self, role: FileRole, bytes: &[u8]) -> io::Result<usize>;
     /// Truncates a file to its first `len` bytes.
     fn cut(&mut self, role: FileRole, len: u64) -> io::Result<()>;
-    /// Reads bytes of the recording from byte offset `at` into the buffer, and returns how many; 0
-    /// at the end.
+    /// Reads the current file from byte offset `at` into the buffer, and returns how many bytes
+    /// were read; 0 at the end of the file.
     fn read(&mut self, at: u64, into: &mut [u8]) -> io::Result<usize>;
-    /// Creates the file that will replace the recording, empty.
+    /// Creates the empty file that will replace the current one.
     fn begin_next(&mut self) -> io::Result<()>;
-    /// Atomically replaces the recording by the file from [`begin_next`](Self::begin_next).
+    /// Atomically replaces the current file by the one from [`begin_next`](Self::begin_next), to
+    /// which later calls then apply.
     fn take_next(&mut self) -> io::Result<()>;
-    /// Deletes the file from [`begin_next`](Self::begin_next), if there is one.
+    /// Deletes the unfinished file from [`begin_next`](Self::begin_next). Does nothing if no
+    /// replacement was begun.
     fn drop_next(&mut self);
-    /// Sleeps before another attempt.
+    /// Sleeps for `time` before a failed call is tried again.
     fn pause(&mut self, time: Duration) {
         std::thread::sleep(time);
     }
@@ -48,7 +50,8 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Creates or truncates a file. Returns `None` if the path is not a regular file.
+    /// Creates the file at `path`, or truncates it, and locks it. Returns `None` if the path is a
+    /// pipe or another thing that is not a regular file.
     pub(super) fn create(path: &Path) -> io::Result<Option<Self>> {
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
             return Ok(None);
@@ -63,27 +66,29 @@ impl Disk {
         Ok(Some(disk))
     }
 
-    /// Opens the recording again for reading; `None` if that is impossible.
+    /// Opens the recording's file again, for reading while it is written; `None` if that is
+    /// impossible.
     pub(super) fn reader(&self) -> Option<File> {
         // Locks on Windows also exclude readers.
         if cfg!(windows) { None } else { File::open(&self.path).ok() }
     }
 
-    /// Returns the path of the file that will replace the recording, in the same folder: only there
-    /// can it replace the recording atomically.
+    /// Returns the path of the replacement file. It is in the recording's folder, because only
+    /// there can it replace the recording atomically.
     fn next_path(&self) -> PathBuf {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         self.path.with_file_name(format!(".{name}.part"))
     }
 
-    /// Deletes the replacement file that an earlier process may have left behind.
+    /// Deletes the replacement file that this or an earlier process left behind.
     fn remove_next(&self) {
         // Usually the file does not exist. If it cannot be removed, creating it fails and reports
         // why.
         let _ = fs::remove_file(self.next_path());
     }
 
-    /// Returns the open file with this role. Fails for the replacement if there is none.
+    /// Returns the open file with this role. Returns an error for [`FileRole::Next`] while no
+    /// replacement is being written.
     fn file(&mut self, role: FileRole) -> io::Result<&mut File> {
         match role {
             FileRole::Current => Ok(&mut self.file),
@@ -92,7 +97,8 @@ impl Disk {
     }
 }
 
-/// Locks the file against other processes, such as several with the same settings.
+/// Locks the file, so that no other process records to it. Returns an error if another process has
+/// locked it; file systems without locks are accepted.
 fn lock(file: &File) -> io::Result<()> {
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => {
@@ -128,7 +134,7 @@ impl Storage for Disk {
         self.remove_next();
         let next = OpenOptions::new().read(true).write(true).create_new(true).open(self.next_path())?;
         lock(&next)?;
-        // Keeps the permissions. Errors are ignored: some file systems have none.
+        // Keeps the permissions. Errors are ignored: some file systems have no permissions.
         let _ = self.file.metadata().and_then(|current| next.set_permissions(current.permissions()));
         self.next = Some(next);
         Ok(())
@@ -151,9 +157,9 @@ impl Storage for Disk {
 }
 
 /// The [`Storage`] of a recording in a pipe or another stream that cannot be read or truncated.
-pub(super) struct Stream(pub(super) Box<dyn Write + Send>);
+pub(super) struct OutputStream(pub(super) Box<dyn Write + Send>);
 
-impl Storage for Stream {
+impl Storage for OutputStream {
     fn append(&mut self, _: FileRole, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes)
     }

@@ -9,7 +9,7 @@ use vramscope_trace::{
     RecordingInfo, Sink, SiteId, StreamId, StringId,
 };
 
-use super::storage::{FileRole, Storage, Stream};
+use super::storage::{FileRole, OutputStream, Storage};
 use super::{Keep, RecordingFile, Writer};
 
 /// Creates a recording that is written to `out`, with a queue of `queue_bytes`; a write that takes
@@ -19,11 +19,11 @@ pub(crate) fn stream_with_queue(
     queue_bytes: usize,
     patience: Duration,
 ) -> RecordingFile {
-    let writer = Writer::new(Stream(Box::new(out)), Keep::default());
+    let writer = Writer::new(OutputStream(Box::new(out)), Keep::default());
     RecordingFile::start_with("a stream".to_owned(), writer, queue_bytes, patience).expect("the thread starts")
 }
 
-/// What goes wrong in one call of a [`Fake`] disk.
+/// What goes wrong in one call of a [`FakeDisk`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
     /// This call fails; the next one succeeds.
@@ -52,7 +52,8 @@ pub(super) struct FakeDiskState {
 }
 
 impl FakeDiskState {
-    /// Counts a call and returns how many bytes it takes.
+    /// Counts a call that transfers `len` bytes and returns how many of them succeed, or the error
+    /// that [`fault`](Self::fault) demands.
     fn call(&mut self, len: usize) -> io::Result<usize> {
         let number = self.calls;
         self.calls += 1;
@@ -71,7 +72,7 @@ impl FakeDiskState {
     }
 }
 
-/// A disk in memory. The test keeps a clone.
+/// A disk in memory. Clones share the files, so that a test can inspect what was written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FakeDisk(pub(super) Arc<Mutex<FakeDiskState>>);
 
@@ -128,7 +129,7 @@ impl Storage for FakeDisk {
     }
 }
 
-/// A program that allocates and frees, with its encoder.
+/// A simulated program that allocates, frees and annotates, with the encoder of its recording.
 pub(super) struct Program {
     pub(super) encoder: Encoder,
     events: u64,
@@ -141,13 +142,14 @@ impl Program {
         Self { encoder: Encoder::new(&RecordingInfo::default()), events: 0, live: Vec::new(), names: 0 }
     }
 
-    /// Records an event of this kind, one time step after the last.
+    /// Records an event of this kind, 1 µs after the last one.
     fn event(&mut self, kind: EventKind) {
         self.encoder.event(&Event { device: DeviceId(0), time_ns: self.events * 1000, kind });
         self.events += 1;
     }
 
-    /// Allocates `blocks` blocks and frees the oldest of 32 each time.
+    /// Allocates `blocks` blocks of 512 bytes. While more than 32 are live, each allocation frees
+    /// the oldest.
     pub(super) fn run(&mut self, blocks: u64) {
         for _ in 0..blocks {
             let address = 0x7f00_0000_0000 + self.events.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (1 << 30) * 512;
@@ -159,7 +161,7 @@ impl Program {
         }
     }
 
-    /// Records a name and an annotation with it.
+    /// Defines a new name and records an annotation with it.
     pub(super) fn annotate(&mut self) {
         self.names += 1;
         self.encoder.define(&Definition::String(format!("name {}", self.names)));
@@ -173,13 +175,13 @@ impl Program {
         });
     }
 
-    /// Records the full state, so that a file can be cut here.
+    /// Records the full memory state, so that the file can be cut before it.
     pub(super) fn full_state(&mut self) {
         let state = self.encoder.state().clone();
         self.encoder.full_state(&state);
     }
 
-    /// Returns the chunks that are complete since the last call.
+    /// Ends the current chunk and returns all chunks since the last call.
     pub(super) fn chunks(&mut self) -> Vec<Chunk> {
         self.encoder.flush();
         self.encoder.take_output()

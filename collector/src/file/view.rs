@@ -6,13 +6,14 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::queue::Shared;
+use super::queue::FileQueue;
 
-/// A reader of a file that keeps everything, up to what has been written.
+/// Reads a recording's file while it is written. Only for a file that keeps the whole recording,
+/// where offsets never change.
 #[derive(Clone)]
 pub(crate) struct FileView {
     file: Arc<Mutex<File>>,
-    shared: Arc<Shared>,
+    shared: Arc<FileQueue>,
 }
 
 impl fmt::Debug for FileView {
@@ -22,28 +23,30 @@ impl fmt::Debug for FileView {
 }
 
 impl FileView {
-    pub(super) fn new(file: Arc<Mutex<File>>, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(file: Arc<Mutex<File>>, shared: Arc<FileQueue>) -> Self {
         Self { file, shared }
     }
 
-    /// Returns the file itself.
+    /// Returns the open file, for the function [`read`].
     #[cfg(feature = "server")]
     pub(crate) fn file(&self) -> Arc<Mutex<File>> {
         Arc::clone(&self.file)
     }
 
-    /// Returns the size in bytes of what has been written so far; always whole chunks.
+    /// Returns how many bytes of the recording have been written to the file; always whole chunks.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.shared.lock().bytes
     }
 
-    /// Returns the bytes at these offsets, which must have been written already.
+    /// Returns the bytes at the offsets `range`, end excluded, which must have been written
+    /// already.
     pub(crate) fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         read(&self.file, range)
     }
 }
 
-/// Returns the bytes at these offsets of a file.
+/// Returns the bytes at the offsets `range`, end excluded, of a file. Returns an error if the file
+/// is shorter.
 pub(crate) fn read(file: &Mutex<File>, range: Range<u64>) -> io::Result<Vec<u8>> {
     // A reader that panicked may have moved the position, which is set here anyway.
     let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);

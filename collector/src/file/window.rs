@@ -9,21 +9,22 @@ use vramscope_trace::ChunkKind;
 
 use super::keep::Keep;
 
-/// Returns true for chunks of the recording itself, false for the index.
+/// Returns true for chunks with the recording's content (header, definitions, events, full states,
+/// annotations), false for chunks of the index.
 pub(crate) fn is_of_the_recording(kind: ChunkKind) -> bool {
     use ChunkKind::{Annotations, Definitions, Events, Header, State};
     matches!(kind, Header | Definitions | Events | State | Annotations)
 }
 
-/// Where a full state begins in the file, as a byte offset, and when it was written.
+/// The byte offset of a full state in the file, and when the state was written.
 #[derive(Clone, Copy, Debug)]
 struct StatePosition {
     at: u64,
     time: Instant,
 }
 
-/// The byte offsets in a file that matter for removing its oldest part: chunks that must be kept,
-/// and full states, at which the rest may begin.
+/// The byte offsets in a file that matter when its oldest part is removed: chunks that must be
+/// kept, and full states, any of which the rest may begin with.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
     len: u64,
@@ -35,12 +36,12 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Returns the size of the file.
+    /// Returns the size of the file in bytes.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Adds a chunk of `len` bytes at the end of the file.
+    /// Adds a chunk of `len` bytes, written at time `now`, at the end of the file.
     pub(super) fn push(&mut self, kind: ChunkKind, len: u64, now: Instant) {
         let begin = self.len;
         self.len += len;
@@ -55,22 +56,26 @@ impl Layout {
         }
     }
 
-    /// Returns the ranges before `cut` that must be kept.
+    /// Returns the byte ranges of header and definition chunks that begin before offset `cut`. They
+    /// are always kept.
     pub(super) fn permanent_before(&self, cut: u64) -> impl Iterator<Item = Range<u64>> {
         self.permanent.iter().take_while(move |range| range.start < cut).cloned()
     }
 
-    /// Returns the total size, in bytes, of what must be kept before byte offset `cut`.
+    /// Returns the total size, in bytes, of header and definition chunks that begin before offset
+    /// `cut`.
     fn permanent_bytes_before(&self, cut: u64) -> u64 {
         self.permanent_before(cut).map(|range| range.end - range.start).sum()
     }
 
-    /// Returns the file's size in bytes if everything removable before offset `cut` is removed.
+    /// Returns the file's size in bytes after everything before offset `cut` is removed, except
+    /// header and definitions.
     fn len_after(&self, cut: u64) -> u64 {
         self.permanent_bytes_before(cut) + self.len - cut
     }
 
-    /// Returns the layout if everything removable before offset `cut` is removed.
+    /// Returns the layout of the file after everything before offset `cut` is removed, except
+    /// header and definitions.
     pub(super) fn after(&self, cut: u64) -> Self {
         let kept = self.permanent_bytes_before(cut);
         let moved = |at: u64| at - cut + kept;
@@ -83,7 +88,8 @@ impl Layout {
         Self { len: self.len_after(cut), permanent, states, start }
     }
 
-    /// Returns true if a full state is needed soon, so that the file can be cut there.
+    /// Returns true if an eighth of a limit of `keep`, in bytes or time, has passed since the last
+    /// full state. A new full state is then needed, at which the file can begin.
     pub(super) fn wants_state(&self, keep: &Keep, now: Instant) -> bool {
         let newest = self.states.back();
         let bytes = self.len - newest.map_or(0, |state| state.at);
@@ -92,16 +98,17 @@ impl Layout {
             || keep.time.zip(since).is_some_and(|(time, since)| now.duration_since(since) > time / 8)
     }
 
-    /// Returns the byte offset of the full state at which the file should begin from now on, or
-    /// `None` if it is within the limits.
+    /// Returns the byte offset of the full state at which the file should begin from now on; `None`
+    /// if the limits of `keep` are not nearly reached or no full state is in a useful place.
     pub(super) fn cut(&self, keep: &Keep, now: Instant) -> Option<u64> {
         let by_bytes = keep.bytes.and_then(|limit| self.cut_by_bytes(limit));
         let by_time = keep.time.and_then(|time| self.cut_by_time(time, now));
         by_bytes.max(by_time)
     }
 
-    /// Returns the byte offset that leaves at most half of `limit` bytes, or `None` if less than
-    /// three quarters are used. The rest is room for chunks that arrive during the copy.
+    /// Returns the byte offset of the oldest full state from which at most half of `limit` bytes
+    /// remain; `None` if the file has less than three quarters of `limit`. The rest is room for
+    /// chunks that arrive during the copy.
     fn cut_by_bytes(&self, limit: u64) -> Option<u64> {
         let fits = |state: &&StatePosition| self.len_after(state.at) <= limit / 2;
         if self.len < limit / 4 * 3 {
@@ -110,14 +117,15 @@ impl Layout {
         self.states.iter().find(fits).map(|state| state.at)
     }
 
-    /// Returns the byte offset of the newest full state, for when there is no room left. `None` if
-    /// beginning there would save little: the copy would have to be repeated soon.
+    /// Returns the byte offset of the newest full state, for a file that has no room left. Returns
+    /// `None` if less than an eighth of the file could be removed: the copy would have to be
+    /// repeated soon.
     pub(super) fn last_cut(&self) -> Option<u64> {
         self.states.back().map(|state| state.at).filter(|&cut| self.len_after(cut) <= self.len / 8 * 7)
     }
 
-    /// Returns the byte offset that leaves the last `time`, or `None` if less than one and a half
-    /// times as much has been recorded.
+    /// Returns the byte offset of the newest full state that is at least `time` old; `None` if the
+    /// file covers less than one and a half times `time`.
     fn cut_by_time(&self, time: Duration, now: Instant) -> Option<u64> {
         let age = |since: Instant| now.duration_since(since);
         if self.start.is_none_or(|start| age(start) < time + time / 2) {

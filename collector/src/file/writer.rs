@@ -11,18 +11,21 @@ use super::keep::Keep;
 use super::storage::{FileRole, Storage};
 use super::window::{Layout, is_of_the_recording};
 
-/// Pause between attempts when the operating system cannot write at once.
-const PAUSE: Duration = Duration::from_millis(1);
-/// Maximum number of attempts to write, with [`PAUSE`] between them: 5 seconds.
-const ATTEMPTS: u32 = 5000;
-/// Maximum size of a file that gets an index, in bytes: 32 MiB. Building it takes a second or two
-/// for this size, while the program waits for its end; a larger file is indexed when it is opened.
-const INDEXED_UP_TO: u64 = 32 << 20;
-/// Bytes to copy before the next chunk is written. A disk takes this in some milliseconds, so no
-/// chunk waits for long.
-const SLICE: usize = 1 << 20;
+/// Pause between attempts while the operating system can take no data.
+const RETRY_PAUSE: Duration = Duration::from_millis(1);
+/// Maximum number of attempts to write, with [`RETRY_PAUSE`] between them: 5 seconds in total. Then
+/// the write fails.
+const MAX_ATTEMPTS: u32 = 5000;
+/// Maximum size of a file that gets an index when it ends, in bytes: 32 MiB. Building the index
+/// takes a second or two for this size, while the program waits; a larger file is indexed when it
+/// is opened.
+const MAX_INDEXED_BYTES: u64 = 32 << 20;
+/// Bytes of the newest part to copy after each written chunk. A disk takes this in some
+/// milliseconds, so no chunk waits for long.
+const COPY_SLICE_BYTES: usize = 1 << 20;
 
-/// Progress of copying the newest part of the recording to the file that will replace it.
+/// Progress of copying the newest part of the recording to the file that will replace it, in byte
+/// offsets.
 struct Copying {
     /// Where the newest part begins.
     cut: u64,
@@ -34,8 +37,8 @@ struct Copying {
     copied: u64,
 }
 
-/// Writes chunks to a [`Storage`] and removes the oldest part of the recording when [`Keep`] says
-/// so.
+/// Writes chunks to a [`Storage`] and removes the oldest part of the recording when the limits of
+/// [`Keep`] are nearly reached.
 pub(super) struct Writer<S> {
     storage: S,
     keep: Keep,
@@ -50,19 +53,20 @@ impl<S: Storage> Writer<S> {
     pub(super) fn new(storage: S, keep: Keep) -> Self {
         let slice = match keep.bytes {
             // Slices are large compared with chunks and small compared with the file.
-            Some(limit) => SLICE.min(usize::try_from(limit / 16).unwrap_or(SLICE)).max(1),
+            Some(limit) => COPY_SLICE_BYTES.min(usize::try_from(limit / 16).unwrap_or(COPY_SLICE_BYTES)).max(1),
             None if keep.is_everything() => 0,
-            None => SLICE,
+            None => COPY_SLICE_BYTES,
         };
         Self { storage, keep, layout: Layout::default(), copying: None, slice: vec![0; slice], index_len: 0 }
     }
 
-    /// Returns the size of the file in bytes, with the index if there is one.
+    /// Returns the size of the file in bytes, including the index once it is written.
     pub(super) fn len(&self) -> u64 {
         self.layout.len() + self.index_len
     }
 
-    /// Returns true if a full state is needed soon, so that the file can be cut there.
+    /// Returns true if the last full state is so long ago that a new one is needed, at which the
+    /// file can begin. False if the file keeps everything.
     pub(super) fn wants_state(&self, now: Instant) -> bool {
         self.layout.wants_state(&self.keep, now)
     }
@@ -91,8 +95,8 @@ impl<S: Storage> Writer<S> {
         Ok(())
     }
 
-    /// Starts or continues to copy the newest part if the file is too large or too long, and
-    /// finishes the copy if `len` more bytes would exceed the limit.
+    /// Starts or continues to copy the newest part if the file is nearly too large or too long, and
+    /// finishes the copy at once if another `len` bytes would exceed the limit.
     fn make_room(&mut self, len: u64, now: Instant) -> io::Result<()> {
         if self.copying.is_none()
             && let Some(cut) = self.layout.cut(&self.keep, now)
@@ -113,21 +117,23 @@ impl<S: Storage> Writer<S> {
         self.copy()
     }
 
-    /// Returns true while [`copy`](Self::copy) has work to do.
+    /// Returns true while a copy of the newest part is unfinished, which [`copy`](Self::copy)
+    /// continues.
     pub(super) fn is_copying(&self) -> bool {
         self.copying.is_some()
     }
 
-    /// Starts to copy what is kept when the file is cut at byte offset `cut`: the definitions
-    /// before it and everything after it.
+    /// Starts to copy what is kept when the file is cut at byte offset `cut`: header and
+    /// definitions before it, and everything after it.
     fn begin(&mut self, cut: u64) -> io::Result<()> {
         let permanent = self.layout.permanent_before(cut).collect();
-        attempt(&mut self.storage, S::begin_next).inspect_err(|_| self.give_up())?;
+        retry(&mut self.storage, S::begin_next).inspect_err(|_| self.give_up())?;
         self.copying = Some(Copying { cut, permanent, at: cut, copied: 0 });
         Ok(())
     }
 
-    /// Copies the next slice of the newest part. The finished copy replaces the file.
+    /// Copies the next [`COPY_SLICE_BYTES`] of the newest part; the finished copy replaces the
+    /// file. Does nothing if no copy was started.
     ///
     /// # Errors
     /// If the operating system fails. The file is then unchanged, and nothing may be written
@@ -157,7 +163,8 @@ impl<S: Storage> Writer<S> {
         }
     }
 
-    /// Appends an index if possible; readers do not need one. Nothing may be written afterwards.
+    /// Appends an index if the file is small enough and can be read. Errors are ignored, because
+    /// readers do not need an index. Nothing may be written afterwards.
     pub(super) fn append_index(&mut self) {
         let begin = self.layout.len();
         if let Some(index) = self.index() {
@@ -171,15 +178,15 @@ impl<S: Storage> Writer<S> {
     }
 
     /// Returns the bytes of the index chunks, by reading the file once more. `None` if the file
-    /// cannot be read or the index would exceed the size limit.
+    /// cannot be read, or if the file or its index would be too large.
     fn index(&mut self) -> Option<Vec<u8>> {
         let len = self.layout.len();
-        let mut piece = vec![0; usize::try_from(len.min(SLICE as u64)).ok()?];
+        let mut piece = vec![0; usize::try_from(len.min(COPY_SLICE_BYTES as u64)).ok()?];
         let mut recording = Recording::overview_only(None);
         let mut at = 0;
-        while at < len && len <= INDEXED_UP_TO {
+        while at < len && len <= MAX_INDEXED_BYTES {
             piece.truncate(usize::try_from(len - at).unwrap_or(usize::MAX));
-            let read = attempt(&mut self.storage, |storage| storage.read(at, &mut piece)).ok()?;
+            let read = retry(&mut self.storage, |storage| storage.read(at, &mut piece)).ok()?;
             recording.push(piece.get(..read).filter(|piece| !piece.is_empty())?).ok()?;
             at += read as u64;
         }
@@ -188,15 +195,16 @@ impl<S: Storage> Writer<S> {
         (fits && at == len && !index.is_empty()).then_some(index)
     }
 
-    /// Deletes an unfinished copy after a failed write; the recording stays as it is.
+    /// Deletes an unfinished copy; the recording's file stays as it is.
     fn give_up(&mut self) {
         self.copying = None;
         self.storage.drop_next();
     }
 }
 
-/// Copies the next bytes, at most as many as the buffer `slice` holds. Returns true when everything
-/// up to byte offset `end` is copied and the copy has replaced the recording.
+/// Copies the next bytes to the replacement file, at most as many as the buffer `slice` holds.
+/// Returns true when everything up to byte offset `end` is copied and the replacement has taken the
+/// recording's place.
 fn copy_slice(storage: &mut impl Storage, slice: &mut [u8], copying: &mut Copying, end: u64) -> io::Result<bool> {
     while copying.permanent.front().is_some_and(Range::is_empty) {
         copying.permanent.pop_front();
@@ -207,12 +215,12 @@ fn copy_slice(storage: &mut impl Storage, slice: &mut [u8], copying: &mut Copyin
     };
     let len = slice.len().min(usize::try_from(until - at).unwrap_or(usize::MAX));
     if len == 0 {
-        attempt(storage, Storage::take_next)?;
+        retry(storage, Storage::take_next)?;
         return Ok(true);
     }
     let mut read = 0;
     while read < len {
-        match attempt(storage, |storage| storage.read(at + read as u64, &mut slice[read..len]))? {
+        match retry(storage, |storage| storage.read(at + read as u64, &mut slice[read..len]))? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             more => read += more.min(len - read),
         }
@@ -226,10 +234,10 @@ fn copy_slice(storage: &mut impl Storage, slice: &mut [u8], copying: &mut Copyin
     Ok(false)
 }
 
-/// Appends all of the bytes to the file with this role.
+/// Appends all of `bytes` to the file with this role, in several writes if necessary.
 fn put(storage: &mut impl Storage, role: FileRole, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        match attempt(storage, |storage| storage.append(role, bytes))? {
+        match retry(storage, |storage| storage.append(role, bytes))? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             written => bytes = bytes.get(written..).unwrap_or_default(),
         }
@@ -237,13 +245,13 @@ fn put(storage: &mut impl Storage, role: FileRole, mut bytes: &[u8]) -> io::Resu
     Ok(())
 }
 
-/// Calls `call` again while it is interrupted or would block, as on a full non-blocking pipe, up to
-/// [`ATTEMPTS`] times.
-fn attempt<S: Storage, T>(storage: &mut S, mut call: impl FnMut(&mut S) -> io::Result<T>) -> io::Result<T> {
-    for _ in 0..ATTEMPTS {
+/// Calls `call` until it is neither interrupted nor would block, as on a full non-blocking pipe.
+/// Returns a time-out error after [`MAX_ATTEMPTS`] calls.
+fn retry<S: Storage, T>(storage: &mut S, mut call: impl FnMut(&mut S) -> io::Result<T>) -> io::Result<T> {
+    for _ in 0..MAX_ATTEMPTS {
         match call(storage) {
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
-                storage.pause(PAUSE);
+                storage.pause(RETRY_PAUSE);
             }
             result => return result,
         }

@@ -86,7 +86,7 @@ fn all_events(follower: &mut Follower) -> Vec<FollowEvent> {
         assert!(Instant::now() < deadline, "the follower does not finish: {all:?}");
         match follower.next(Duration::from_millis(20)) {
             FollowEvent::Nothing => {}
-            FollowEvent::Disconnected(_) => all.push(FollowEvent::Disconnected(String::new())),
+            FollowEvent::Disconnected(_) => all.push(disconnected()),
             last @ (FollowEvent::Ended | FollowEvent::GaveUp(_)) => {
                 all.push(last);
                 return all;
@@ -101,7 +101,7 @@ fn chunks(bytes: &'static [u8]) -> FollowEvent {
 }
 
 fn disconnected() -> FollowEvent {
-    FollowEvent::Disconnected(String::new())
+    FollowEvent::Disconnected(SocketError::temporary("").into())
 }
 
 /// Checks the events, and the targets of the requests after the first.
@@ -212,7 +212,7 @@ fn permanent_errors_are_not_retried() {
         let reason = match Follower::connect(options(&url)) {
             Err(error) => error.to_string(),
             Ok(mut follower) => match all_events(&mut follower).pop() {
-                Some(FollowEvent::GaveUp(reason)) => reason,
+                Some(FollowEvent::GaveUp(reason)) => reason.to_string(),
                 other => panic!("{other:?}"),
             },
         };
@@ -232,8 +232,32 @@ fn follower_gives_up_after_the_retry_time() {
     let options = FollowOptions { retry_time: Duration::from_millis(700), ..options(&url) };
     let start = Instant::now();
     let events = all_events(&mut Follower::connect(options).expect("the server accepts"));
-    assert!(matches!(events.as_slice(), [_, FollowEvent::Disconnected(_), FollowEvent::GaveUp(_)]), "{events:?}");
+    let [_, FollowEvent::Disconnected(_), FollowEvent::GaveUp(error)] = events.as_slice() else { panic!("{events:?}") };
+    let (message, kind) = (error.to_string(), error.kind());
+    assert!(message.starts_with("could not reconnect within 0 s (Connection refused"), "{message}");
+    assert!(message.ends_with(": is the program running?)"), "{message}");
+    assert_eq!(kind, FollowErrorKind::ConnectionRefused);
     assert!((Duration::from_millis(700)..Duration::from_secs(5)).contains(&start.elapsed()));
+}
+
+#[test]
+fn refused_connection_has_the_systems_error_as_source() {
+    // Nothing listens on port 1.
+    let error = Follower::connect(options("http://127.0.0.1:1/")).expect_err("the connection is refused");
+    let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    let source = source.expect("the source is the error of the operating system");
+    assert_eq!(source.kind(), io::ErrorKind::ConnectionRefused);
+    assert_eq!(error.kind(), FollowErrorKind::ConnectionRefused);
+    assert_eq!(error.to_string(), format!("{source}: is the program running?"));
+}
+
+#[test]
+fn refused_handshake_has_the_response_as_source() {
+    let (url, _requests) = serve(vec![vec![Refuse(401)]]);
+    let error = Follower::connect(options(&url)).expect_err("the handshake is refused");
+    let source = error.source().and_then(|source| source.downcast_ref::<tungstenite::Error>());
+    assert!(matches!(source, Some(tungstenite::Error::Http(response)) if response.status() == 401), "{source:?}");
+    assert_eq!(error.kind(), FollowErrorKind::Other);
 }
 
 #[test]
@@ -272,6 +296,9 @@ fn tls_certificates_are_verified_against_the_given_ca() {
         assert!(server.url().starts_with("https://"), "{}", server.url());
         let error = Follower::connect(options(&server.url())).expect_err("the certificate is self-signed");
         assert!(error.to_string().contains("certificate is not trusted"), "{error}");
+        assert!(error.source().is_some_and(|source| source.is::<rustls::Error>()), "{error:?}");
+        let is_unknown_issuer = error.to_string().contains("UnknownIssuer");
+        assert_eq!(error.kind() == FollowErrorKind::UnknownIssuer, is_unknown_issuer, "{error:?}");
         let options = FollowOptions { ca: Some(certificate), ..options(&server.url()) };
         match (Follower::connect(options), expected) {
             (Ok(mut follower), Ok(())) => {

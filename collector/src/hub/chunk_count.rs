@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use event_listener::{Event, Listener};
 
-/// The number of published chunks, and whether the recording has finished.
+/// The number of chunks that a hub has published, and whether more may follow. Wakes viewers that
+/// wait for more.
 #[derive(Debug, Default)]
 pub(super) struct ChunkCount {
     chunks: AtomicU64,
@@ -14,32 +15,33 @@ pub(super) struct ChunkCount {
 }
 
 impl ChunkCount {
-    /// Sets the number of chunks published so far and wakes all waiting viewers.
+    /// Sets the total number of chunks published so far and wakes all waiting viewers.
     pub(super) fn advance(&self, chunks: u64) {
         self.chunks.store(chunks, Ordering::Release);
         self.changed.notify(usize::MAX);
     }
 
-    /// Marks the recording as finished and wakes all waiting viewers.
+    /// Records that no more chunks will be published, and wakes all waiting viewers.
     pub(super) fn finish(&self) {
         self.is_finished.store(true, Ordering::Release);
         self.changed.notify(usize::MAX);
     }
 
-    /// Returns true once nothing more will be published.
+    /// Returns true once no more chunks will be published, false while more may come.
     pub(super) fn is_finished(&self) -> bool {
         self.is_finished.load(Ordering::Acquire)
     }
 
-    /// Returns true if there are more than `seen` chunks, false if the recording finished without
-    /// them, and `None` if they may still come.
+    /// Returns true if more than `seen` chunks have been published, false if the recording finished
+    /// with at most `seen`, and `None` if more may still come.
     fn has_more(&self, seen: u64) -> Option<bool> {
         // Read before the count, so that chunks published before the end are never missed.
         let is_finished = self.is_finished();
         if self.chunks.load(Ordering::Acquire) > seen { Some(true) } else { is_finished.then_some(false) }
     }
 
-    /// Waits for more than `seen` chunks. Returns false if the recording finished without them.
+    /// Waits until more than `seen` chunks are published (returns true) or the recording finishes
+    /// with at most `seen` (returns false).
     pub(super) async fn wait(&self, seen: u64) -> bool {
         loop {
             if let Some(has_more) = self.has_more(seen) {
@@ -54,8 +56,8 @@ impl ChunkCount {
         }
     }
 
-    /// Blocks until there are more than `seen` chunks (returns true), the recording has finished
-    /// without them (false), or `timeout` has passed (`None`).
+    /// Blocks until more than `seen` chunks are published (returns true), the recording finishes
+    /// with at most `seen` (false), or `timeout` has passed (`None`).
     pub(super) fn wait_timeout(&self, seen: u64, timeout: Duration) -> Option<bool> {
         let deadline = Instant::now() + timeout;
         loop {

@@ -10,8 +10,8 @@ use super::position;
 use super::state::Hub;
 use crate::file::FileView;
 
-/// Reads the recording's file from the beginning, up to a position from which the hub has the rest
-/// in memory.
+/// Reads the chunks of a recording's file for a viewer, up to the point from which the hub has the
+/// rest in memory.
 #[derive(Debug)]
 pub(super) struct FileReader {
     view: FileView,
@@ -29,18 +29,21 @@ impl FileReader {
         Some(Self { view: file_sync.view.clone(), at, until: file_sync.newest })
     }
 
-    /// Returns the [position](super::position::Position::next) of the next chunk to read.
+    /// Returns where the next read starts, as in
+    /// [`Position::next`](super::position::Position::next): 0 at the file's beginning, otherwise an
+    /// encoded byte offset.
     pub(super) fn next(&self) -> u64 {
-        if self.at == 0 { 0 } else { position::of_file(self.at) }
+        if self.at == 0 { 0 } else { position::from_file_offset(self.at) }
     }
 
-    /// Returns the number of the hub's chunk with which reading continues after the file's part.
-    pub(super) fn chunk(&self) -> u64 {
+    /// Returns the number of the hub's chunk with which a viewer continues after it has read the
+    /// file.
+    pub(super) fn next_hub_chunk(&self) -> u64 {
         self.until.chunk
     }
 
-    /// Returns the next chunks of the file, at most `max_bytes` unless the first is larger; none
-    /// when the hub's chunks follow.
+    /// Reads the next whole chunks of the file: at most `max_bytes`, but at least one chunk.
+    /// Returns an empty list when the viewer must continue with the hub's chunks.
     ///
     /// # Errors
     /// If the file cannot be read or has been changed.
@@ -77,7 +80,8 @@ impl FileReader {
         Ok(Vec::new())
     }
 
-    /// Splits bytes into whole chunks.
+    /// Parses whole chunks from `bytes`, read at the current offset. Ignores an incomplete chunk at
+    /// the end.
     fn split(&self, mut bytes: &[u8]) -> io::Result<Vec<Arc<Chunk>>> {
         let (mut chunks, mut at) = (Vec::new(), self.at);
         while let Some(chunk) = Chunk::read(bytes, at).map_err(io::Error::other)? {

@@ -6,8 +6,8 @@
 
 use crate::file::FileView;
 
-/// A point at which the file and the hub's chunks contain exactly the same events, so that reading
-/// can switch from one to the other.
+/// A point up to which the file and the hub's chunks contain exactly the same events, so that a
+/// viewer can switch from one to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SyncPoint {
     /// Bytes of the file before it.
@@ -16,7 +16,7 @@ pub(super) struct SyncPoint {
     pub(super) chunk: u64,
 }
 
-/// The file of a hub's recording, and the newest point at which a reader can switch from it to the
+/// The file of a hub's recording, and the newest point at which a viewer can switch from it to the
 /// hub.
 #[derive(Debug)]
 pub(super) struct FileHubSync {
@@ -36,7 +36,8 @@ impl FileHubSync {
         Self { view, newest: SyncPoint::default(), pending: None, has_ended: false }
     }
 
-    /// Stores how much of the file is written, and the newest sync point if there is a new one.
+    /// Stores `sync_point`, if any, and makes it the newest once the file has been written up to
+    /// it. Until then, later sync points are ignored.
     pub(super) fn advance(&mut self, sync_point: Option<SyncPoint>) {
         let written = self.view.written_bytes();
         for sync_point in [None, sync_point] {

@@ -8,13 +8,15 @@ use vramscope_trace::{Chunk, ChunkKind};
 use super::file_sync::FileHubSync;
 use super::position::Begin;
 
-/// Bytes of memory for a chunk besides its content: its entry, its fields and the allocator's
-/// overhead. It matters for quiet programs, which make many small chunks.
+/// Estimated memory of a chunk besides its content, in bytes: its [`Entry`], its fields and the
+/// allocator's overhead. It matters for quiet programs, which make many small chunks.
 const CHUNK_OVERHEAD: usize = size_of::<Entry>() + size_of::<Chunk>() + 48;
-/// Number of dropped chunks whose last event is kept: an hour's worth, in a megabyte.
+/// Number of dropped chunks whose last event number is kept, to count what a resuming viewer
+/// missed. It covers about an hour and takes 1 MiB; the oldest numbers are removed first.
 const MAX_DROPPED_END_EVENTS: usize = 1 << 16;
 
-/// A published chunk with its number, counted from 0, and its byte offset.
+/// A chunk in the history, with its number, counted from 0 at the recording's start, and its byte
+/// offset.
 #[derive(Clone)]
 pub(super) struct Entry {
     /// Number of chunks before it.
@@ -29,21 +31,21 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Returns true for header and definitions, which every viewer needs and the history never
-    /// drops.
+    /// Returns true for a header or definitions, which every viewer needs and the history never
+    /// drops; false for all other chunks.
     fn is_permanent(&self) -> bool {
         matches!(self.chunk.kind, ChunkKind::Header | ChunkKind::Definitions)
     }
 }
 
-/// Returns the event number of the chunk's last event or of its full state; `None` if it has
-/// neither.
+/// Returns the event number of the chunk's last event or full state; `None` for a header or
+/// definitions.
 pub(super) fn end_event(chunk: &Chunk) -> Option<u64> {
     matches!(chunk.kind, ChunkKind::Events | ChunkKind::State).then(|| chunk.first_event + chunk.events)
 }
 
-/// The newest chunks of a recording, which viewers read. Chunks are numbered from 0 in order of
-/// publication.
+/// The newest chunks of a live recording, which viewers read. Chunks are numbered from 0 in order
+/// of publication.
 #[derive(Default)]
 pub(super) struct History {
     /// Header and definition chunks from before `chunks`.
@@ -69,23 +71,25 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Returns the number of the first chunk in `chunks`.
+    /// Returns the number of the oldest chunk that has not been dropped, apart from header and
+    /// definitions; the next chunk's number if there are no chunks.
     pub(super) fn first(&self) -> u64 {
         self.chunks.front().map_or(self.end, |entry| entry.number)
     }
 
-    /// Returns the memory that the history takes, in bytes, with its overhead.
+    /// Returns the memory that the history takes, in bytes, including [`CHUNK_OVERHEAD`] for each
+    /// chunk.
     pub(super) fn held_bytes(&self) -> u64 {
         self.permanent_bytes + self.lag(self.first())
     }
 
-    /// Returns the memory of the chunks from number `from` on, in bytes: how far behind a viewer is
-    /// whose next chunk is `from`.
+    /// Returns the memory of chunk number `from` and all later ones, in bytes: how far a viewer
+    /// lags whose next chunk is `from`. 0 if `from` is not published yet.
     pub(super) fn lag(&self, from: u64) -> u64 {
         self.chunks_from(from).next().map_or(0, |entry| self.end_memory - entry.memory_before)
     }
 
-    /// Appends the recording's next chunk.
+    /// Appends the recording's next chunk and gives it the next number.
     pub(super) fn push(&mut self, chunk: Arc<Chunk>) {
         let (number, memory_before, bytes_before) = (self.end, self.end_memory, self.end_bytes);
         if chunk.kind == ChunkKind::State {
@@ -98,8 +102,9 @@ impl History {
         self.end += 1;
     }
 
-    /// Drops the oldest chunks until the rest takes at most `limit` bytes. Keeps chunk `needed` and
-    /// all later ones.
+    /// Drops the oldest chunks until the rest takes at most `limit` bytes of memory. Header and
+    /// definitions stay; so do the newest full state, chunk number `needed` and all chunks after
+    /// either, even above the limit.
     pub(super) fn trim(&mut self, limit: u64, needed: u64) {
         // The newest full state stays, because viewers begin there.
         while self.lag(self.first()) > limit
@@ -112,7 +117,7 @@ impl History {
                 }
                 self.dropped_end_events.push_back(entry.end_event);
                 if entry.is_permanent() {
-                    let (_, bytes_before) = self.permanent();
+                    let (_, bytes_before) = self.permanent_size();
                     self.permanent_bytes += (entry.chunk.bytes.len() + CHUNK_OVERHEAD) as u64;
                     self.permanent.push(Entry { bytes_before, ..entry });
                 }
@@ -121,13 +126,13 @@ impl History {
         }
     }
 
-    /// Returns the number of the chunk with the newest full state, or `None` if there is none in
-    /// the history.
+    /// Returns the chunk number of the newest full state, or `None` if the history has no full
+    /// state.
     pub(super) fn newest_state(&self) -> Option<u64> {
         self.states.back().copied()
     }
 
-    /// Returns the number of the chunk at which a new viewer begins.
+    /// Returns the number of the first chunk for a new viewer that begins at `begin`.
     pub(super) fn begin(&self, begin: Begin) -> u64 {
         let newest = self.newest_state().unwrap_or(self.first());
         match begin {
@@ -141,8 +146,9 @@ impl History {
         }
     }
 
-    /// Returns the event number of the last event in the first `count` chunks of the recording; if
-    /// that is no longer known, the oldest known. `None` if there is no such event.
+    /// Returns the number of the last event in the recording's first `count` chunks, dropped ones
+    /// included. For chunks dropped too long ago, returns the oldest number still kept; `None` if
+    /// no event precedes.
     pub(super) fn event_after(&self, count: u64) -> Option<u64> {
         let number = count.checked_sub(1)?;
         let Some(dropped) = self.first().checked_sub(count) else {
@@ -153,26 +159,29 @@ impl History {
         self.dropped_end_events.get(self.dropped_end_events.len().saturating_sub(from_end)).copied().flatten()
     }
 
-    /// Iterates over `chunks` from number `from` on.
+    /// Iterates over the chunks numbered `from` or higher. If `from` was dropped, starts at
+    /// [`first`](Self::first).
     pub(super) fn chunks_from(&self, from: u64) -> impl Iterator<Item = &Entry> {
         let skip = usize::try_from(from.saturating_sub(self.first())).unwrap_or(usize::MAX);
         self.chunks.range(skip.min(self.chunks.len())..)
     }
 
-    /// Iterates over header and definition chunks from number `from` on.
+    /// Iterates over header and definition chunks numbered `from` or higher. The history never
+    /// drops them.
     pub(super) fn permanent_from(&self, from: u64) -> impl Iterator<Item = &Entry> {
         let at = self.permanent.partition_point(|entry| entry.number < from);
         self.permanent[at..].iter().chain(self.chunks_from(from).filter(|entry| entry.is_permanent()))
     }
 
-    /// Returns number and bytes of the chunks in `permanent`.
-    pub(super) fn permanent(&self) -> (usize, u64) {
+    /// Returns the number and the total bytes of the header and definition chunks that were
+    /// published before chunk [`first`](Self::first).
+    pub(super) fn permanent_size(&self) -> (usize, u64) {
         let bytes = self.permanent.last().map_or(0, |entry| entry.bytes_before + entry.chunk.bytes.len() as u64);
         (self.permanent.len(), bytes)
     }
 
-    /// Finds the byte `at` among the first `count` chunks of `permanent`; returns chunk and offset
-    /// in it.
+    /// Finds the byte at offset `at` in the first `count` header and definition chunks that precede
+    /// chunk [`first`](Self::first); returns its chunk and its offset in the chunk.
     #[cfg(feature = "server")]
     pub(super) fn permanent_at(&self, at: u64, count: usize) -> Option<(&Entry, u64)> {
         let number = self.permanent.get(..count)?.partition_point(|entry| entry.bytes_before <= at).checked_sub(1)?;
@@ -187,15 +196,15 @@ impl History {
         self.chunks.get(number).map(|entry| (entry, at - entry.bytes_before))
     }
 
-    /// Returns the total size in bytes of all chunks ever published before number `from`, which is
-    /// in `chunks` or the next one.
+    /// Returns the total bytes of all chunks ever published before chunk number `from`, which must
+    /// not have been dropped and may be the next one.
     #[cfg(feature = "server")]
     pub(super) fn bytes_before(&self, from: u64) -> u64 {
         self.chunks_from(from).next().map_or(self.end_bytes, |entry| entry.bytes_before)
     }
 
-    /// Returns the number of the first chunk that a viewer reading the file may still need;
-    /// `u64::MAX` if there is no file.
+    /// Returns the number of the oldest chunk that the hub must keep for viewers that still read
+    /// the file; `u64::MAX` if no recording's file is being written.
     pub(super) fn needed(&self) -> u64 {
         self.file_sync
             .as_ref()

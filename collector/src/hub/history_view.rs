@@ -6,8 +6,8 @@ use vramscope_trace::Chunk;
 
 use super::state::Hub;
 
-/// A byte view of the history at one moment. It keeps no chunks alive, so a slow reader costs
-/// nothing; chunks dropped meanwhile cannot be read.
+/// The history's chunks at one moment as one sequence of bytes, for downloads. It keeps no chunks
+/// in memory: bytes of a chunk that is dropped later cannot be read.
 #[derive(Clone, Debug)]
 pub(crate) struct HistoryView {
     hub: Hub,
@@ -33,25 +33,26 @@ impl HistoryView {
         if requested_first != first || !(first..=history.end).contains(&end) {
             return None;
         }
-        let (permanent, permanent_bytes) = history.permanent();
+        let (permanent, permanent_bytes) = history.permanent_size();
         let (begin, until) = (history.bytes_before(first), history.bytes_before(end));
         drop(history);
         let len = permanent_bytes + until - begin;
         Some(Self { hub: hub.clone(), permanent, permanent_bytes, begin, len, first, end })
     }
 
-    /// Returns the size in bytes.
+    /// Returns the view's size in bytes, including chunks that the hub has dropped since.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Returns the view's version, which differs between views with different bytes.
+    /// Returns the number of the view's first chunk after the kept header and definitions, and the
+    /// number after its last. Views with equal numbers have equal bytes.
     pub(crate) fn version(&self) -> (u64, u64) {
         (self.first, self.end)
     }
 
-    /// Returns the chunk with the byte at `at`, and the byte's offset in it. `None` if the chunk
-    /// has been dropped.
+    /// Returns the chunk that holds the view's byte `at`, and the byte's offset in that chunk.
+    /// `None` if the hub has dropped the chunk.
     pub(crate) fn chunk_at(&self, at: u64) -> Option<(Arc<Chunk>, usize)> {
         let history = self.hub.0.lock();
         let (entry, before) = if at < self.permanent_bytes {
@@ -64,8 +65,8 @@ impl HistoryView {
 }
 
 impl Hub {
-    /// Returns a byte view of the history: the current one, or an earlier
-    /// [version](HistoryView::version). `None` if part of that version has been dropped.
+    /// Returns the history as bytes: at this moment if `version` is `None`, otherwise as of an
+    /// earlier [version](HistoryView::version). `None` if part of that version has been dropped.
     pub(crate) fn history_view(&self, version: Option<(u64, u64)>) -> Option<HistoryView> {
         HistoryView::new(self, version)
     }

@@ -9,46 +9,51 @@ use super::*;
 /// One step of a random test of hub and viewers.
 #[derive(Clone, Debug)]
 enum Action {
-    /// Events are recorded.
+    /// This many allocations are recorded, with the frees of older ones.
     Run(u64),
     /// A full state is recorded.
     State,
-    /// Events are lost for all viewers.
+    /// This many events are lost for all viewers.
     Gap(u64),
     /// Hub and file reach a common position; `false`: the file is not written that far yet.
     Cut(bool),
+    /// The file ends before the recording.
     LoseFile,
+    /// A new client connects.
     Join(Begin),
-    /// A viewer takes chunks.
+    /// The client with this number takes at most this many bytes of chunks. A client's number is
+    /// taken modulo the number of clients.
     Take(usize, usize),
+    /// A client takes all chunks and is checked.
     TakeAll(usize),
-    /// A viewer loses its connection while receiving, and resumes.
+    /// A client loses its connection while receiving, and resumes.
     Break(usize, Begin),
+    /// A client disconnects for good.
     Leave(usize),
 }
 
-/// Returns a strategy for where a viewer begins.
-fn begin() -> impl Strategy<Value = Begin> {
+/// Returns a proptest strategy that generates where a viewer begins.
+fn any_begin() -> impl Strategy<Value = Begin> {
     prop_oneof![Just(Begin::Newest), (0u64..60_000).prop_map(Begin::Recent), Just(Begin::Oldest)]
 }
 
-/// Returns a strategy for one step.
-fn action() -> impl Strategy<Value = Action> {
+/// Returns a proptest strategy that generates one step of the test.
+fn any_action() -> impl Strategy<Value = Action> {
     prop_oneof![
         6 => (1u64..1500).prop_map(Action::Run),
         3 => Just(Action::State),
         1 => (1u64..100).prop_map(Action::Gap),
         4 => any::<bool>().prop_map(Action::Cut),
         1 => Just(Action::LoseFile),
-        3 => begin().prop_map(Action::Join),
+        3 => any_begin().prop_map(Action::Join),
         8 => (any::<usize>(), 0usize..20_000).prop_map(|(client, bytes)| Action::Take(client, bytes)),
         3 => any::<usize>().prop_map(Action::TakeAll),
-        3 => (any::<usize>(), begin()).prop_map(|(client, begin)| Action::Break(client, begin)),
+        3 => (any::<usize>(), any_begin()).prop_map(|(client, begin)| Action::Break(client, begin)),
         1 => any::<usize>().prop_map(Action::Leave),
     ]
 }
 
-/// A client and the events it has.
+/// A simulated client of the hub: its viewer, and the recording that it has received so far.
 struct Client {
     viewer: Viewer,
     recording: Recording,
@@ -67,8 +72,10 @@ impl Client {
         Self { viewer, recording, bytes, next: 0, missed: 0, gaps: 0, has_begun: false }
     }
 
-    /// Takes chunks and returns whether there were any.
-    fn take(&mut self, source: &Source, max_bytes: usize) -> bool {
+    /// Takes at most `max_bytes` (or one larger chunk) from the hub's viewer and appends it to the
+    /// client's recording. Returns false if the viewer had no chunk. `source` tells which gaps are
+    /// in the recording itself.
+    fn receive(&mut self, source: &Source, max_bytes: usize) -> bool {
         let taken = self.viewer.take(max_bytes);
         let size: usize = taken.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
         assert!(size <= max_bytes || taken.chunks.len() == 1, "{size} of {max_bytes} bytes");
@@ -90,7 +97,8 @@ impl Client {
         !taken.chunks.is_empty()
     }
 
-    /// Loses the connection and resumes.
+    /// Loses chunks in transit, then resumes after the last received chunk. Starts an empty
+    /// recording at `begin` if the hub cannot resume there.
     fn reconnect(&mut self, hub: &Hub, begin: Begin) {
         // Sent by the hub, but never received.
         self.viewer.take(5000);
@@ -103,7 +111,8 @@ impl Client {
         }
     }
 
-    /// Asserts that the client has all events of `source`, or has counted those that are missing.
+    /// Asserts that the client ends in the state of `source` and has counted every event that it
+    /// lacks.
     fn check(&self, source: &Source) {
         let recording = &self.recording;
         assert_eq!(recording.end_event(), source.encoder.state().event());
@@ -117,7 +126,8 @@ impl Client {
     }
 }
 
-/// Runs the steps and asserts that every viewer sees all events or counts the missing ones.
+/// Runs `actions` and asserts that every viewer receives all events or counts the missing ones.
+/// `has_file`: the recording also goes to a file.
 #[track_caller]
 fn check(actions: &[Action], limits: HubLimits, has_file: bool) {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -136,11 +146,11 @@ fn check(actions: &[Action], limits: HubLimits, has_file: bool) {
             Action::LoseFile => source.lose_file(),
             Action::Join(begin) => clients.push(Client::new(source.hub.viewer(begin))),
             Action::Take(client, bytes) => {
-                of(client).map(|client| clients[client].take(&source, bytes));
+                of(client).map(|client| clients[client].receive(&source, bytes));
             }
             Action::TakeAll(client) => {
                 if let Some(client) = of(client) {
-                    while clients[client].take(&source, 10_000) {}
+                    while clients[client].receive(&source, 10_000) {}
                     clients[client].check(&source);
                 }
             }
@@ -156,7 +166,7 @@ fn check(actions: &[Action], limits: HubLimits, has_file: bool) {
         assert_eq!(source.hub.viewers(), clients.len());
     }
     for client in &mut clients {
-        while client.take(&source, 10_000) {}
+        while client.receive(&source, 10_000) {}
         client.check(&source);
     }
 }
@@ -166,7 +176,7 @@ proptest! {
 
     #[test]
     fn every_viewer_sees_all_events_or_counts_the_missing(
-        actions in prop::collection::vec(action(), 1..60),
+        actions in prop::collection::vec(any_action(), 1..60),
         history_bytes in 1000u64..200_000,
         lag_bytes in 1000u64..100_000,
         has_file in any::<bool>(),

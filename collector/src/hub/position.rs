@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Values of [`Position::next`] from here on are byte offsets in the recording's file, plus this;
-/// smaller ones are chunk numbers. Doubles, and so JavaScript numbers, hold them exactly.
+/// Smallest [`Position::next`] that stands for the recording's file: byte offset `next -
+/// FILE_FROM`. Smaller values are chunk numbers. JavaScript numbers hold all of them exactly.
 const FILE_FROM: u64 = 1 << 52;
 
 /// Identity of a recording: 128 random bits, displayed as 32 hexadecimal digits.
@@ -12,7 +12,7 @@ const FILE_FROM: u64 = 1 << 52;
 pub struct Identity(u128);
 
 impl Identity {
-    /// Creates a new identity.
+    /// Creates a new identity from 128 random bits.
     ///
     /// # Panics
     /// If the operating system provides no random numbers.
@@ -30,7 +30,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Text that is not a valid [`Position`] or [`Identity`].
+/// Error for text that is not a valid [`Position`] or [`Identity`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a position is a recording's identity (32 hexadecimal digits), a colon and a number")]
 pub struct InvalidPosition;
@@ -45,7 +45,8 @@ impl FromStr for Identity {
     }
 }
 
-/// Where a new viewer begins.
+/// Where in a live recording a new viewer begins: at the newest full state, somewhat earlier, or at
+/// the oldest event available.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Begin {
     /// At the newest full state.
@@ -59,12 +60,14 @@ pub enum Begin {
     Oldest,
 }
 
-/// How far a client has read a recording; displayed as `RECORDING:NEXT`.
+/// How far a client has read a live recording, from which it can resume; displayed as
+/// `RECORDING:NEXT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Identity of the recording.
     pub recording: Identity,
-    /// Number of the next chunk, from [`Viewer::next`](super::Viewer::next).
+    /// Number of the next chunk, or a place in the recording's file, from
+    /// [`Viewer::next`](super::Viewer::next).
     pub next: u64,
 }
 
@@ -84,13 +87,14 @@ impl FromStr for Position {
     }
 }
 
-/// Returns the [`Position::next`] for byte offset `at` in the file.
-pub(super) fn of_file(at: u64) -> u64 {
+/// Returns the [`Position::next`] that stands for byte offset `at` in the recording's file.
+pub(super) fn from_file_offset(at: u64) -> u64 {
     FILE_FROM.saturating_add(at)
 }
 
-/// Returns the byte offset in the file that `next` stands for, or `None` if it is a chunk number.
-pub(super) fn in_file(next: u64) -> Option<u64> {
+/// Returns the byte offset in the recording's file that `next` stands for, or `None` if `next` is a
+/// chunk number.
+pub(super) fn to_file_offset(next: u64) -> Option<u64> {
     next.checked_sub(FILE_FROM)
 }
 
@@ -102,7 +106,7 @@ mod tests {
     fn positions_are_parsed_as_displayed() {
         let recording = Identity::random();
         assert_ne!(recording, Identity::random());
-        for next in [0, 7, of_file(0), u64::MAX] {
+        for next in [0, 7, from_file_offset(0), u64::MAX] {
             let position = Position { recording, next };
             assert_eq!(position.to_string().parse(), Ok(position));
         }
@@ -111,6 +115,6 @@ mod tests {
             assert_eq!(text.parse::<Position>(), Err(InvalidPosition), "{text}");
         }
         assert_eq!(format!("+{}:1", &digits[1..]).parse::<Position>(), Err(InvalidPosition));
-        assert_eq!((in_file(of_file(9)), in_file(9)), (Some(9), None));
+        assert_eq!((to_file_offset(from_file_offset(9)), to_file_offset(9)), (Some(9), None));
     }
 }

@@ -12,19 +12,19 @@ use super::position::Identity;
 use crate::figures::Figures;
 use crate::file::FileView;
 
-/// Default limit of the history, in bytes: 256 MiB. An event takes four to ten bytes.
+/// Default of [`HubLimits::history_bytes`]: 256 MiB. An event takes four to ten bytes.
 const DEFAULT_HISTORY_BYTES: u64 = 256 << 20;
-/// Default limit for a viewer's lag, above its smallest lag so far, in bytes: 8 MiB, about a minute
-/// of a busy program.
+/// Default of [`HubLimits::lag_bytes`]: 8 MiB, about a minute of a busy program.
 const DEFAULT_LAG_BYTES: u64 = 8 << 20;
 
-/// Limits of a [`Hub`].
+/// How much of a recording a [`Hub`] keeps in memory, and how far a viewer may fall behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HubLimits {
-    /// Maximum bytes of chunks to keep. Definitions, and the chunks since the newest full state,
-    /// are kept in any case.
+    /// The most memory for chunks, in bytes; beyond it the oldest are dropped. Definitions, and the
+    /// chunks since the newest full state, are kept in any case.
     pub history_bytes: u64,
-    /// Bytes that a viewer may fall behind before it continues at the newest full state.
+    /// Bytes that a viewer may fall behind, above its smallest lag so far, before it skips to the
+    /// newest full state.
     pub lag_bytes: u64,
 }
 
@@ -34,7 +34,7 @@ impl Default for HubLimits {
     }
 }
 
-/// What clones of a hub share.
+/// The state that all clones of a [`Hub`] share: history, totals and number of viewers.
 pub(super) struct HubState {
     pub(super) identity: Identity,
     pub(super) limits: HubLimits,
@@ -54,7 +54,8 @@ impl HubState {
     }
 }
 
-/// Holds one live recording and serves it to viewers. Clones share the recording.
+/// Holds the newest part of one live recording in memory and serves it to viewers. Clones share the
+/// recording.
 ///
 /// ```
 /// use vramscope_collector::{Begin, Hub, Outputs, Recorder};
@@ -94,13 +95,15 @@ impl Hub {
         Self(Arc::new(HubState { identity, limits, history, published, figures, missed, viewers }))
     }
 
-    /// Returns the recording's identity.
+    /// Returns the recording's identity, by which a client that reconnects recognizes the
+    /// recording.
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.0.identity
     }
 
-    /// Adds the recording's next chunks. Never waits for a viewer.
+    /// Appends the recording's next chunks and drops the oldest ones beyond the history's limit.
+    /// Never waits for a viewer.
     pub fn publish(&self, chunks: &[Arc<Chunk>]) {
         let mut history = self.0.lock();
         for chunk in chunks {
@@ -119,8 +122,8 @@ impl Hub {
         self.0.lock().file_sync = Some(FileHubSync::new(view));
     }
 
-    /// Notes that the recorder has written more to the file. `offset` is the file's size in bytes
-    /// if it now contains the same events as all published chunks, otherwise `None`.
+    /// Notes that the recorder has appended to the file. `offset` is the file's size in bytes if
+    /// the file now ends with the same event as the published chunks, otherwise `None`.
     pub(crate) fn sync_file(&self, offset: Option<u64>) {
         let mut history = self.0.lock();
         let chunk = history.end;
@@ -129,52 +132,52 @@ impl Hub {
         }
     }
 
-    /// Notes that the file has ended before the recording, for example because it could not be
-    /// written.
+    /// Notes that the file ends before the recording, for example because the disk is full. Viewers
+    /// may still read the part that was written.
     pub(crate) fn file_ended(&self) {
         if let Some(file_sync) = &mut self.0.lock().file_sync {
             file_sync.has_ended = true;
         }
     }
 
-    /// Stops using the file, because it cannot be read or has been changed. Viewers then get the
-    /// history in memory.
+    /// Stops using the recording's file, because it cannot be read or has been changed. New viewers
+    /// then get the history in memory.
     pub(super) fn drop_file(&self) {
         self.0.lock().file_sync = None;
     }
 
-    /// Returns a reader of the file with the whole recording so far; `None` if there is no such
-    /// file.
+    /// Returns a reader of the file with the whole recording so far; `None` without a file, or if
+    /// the file ended before the recording.
     #[cfg(feature = "server")]
     pub(crate) fn file(&self) -> Option<FileView> {
         let history = self.0.lock();
         history.file_sync.as_ref().filter(|file_sync| !file_sync.has_ended).map(|file_sync| file_sync.view.clone())
     }
 
-    /// Marks the recording as ended.
+    /// Marks the recording as ended. Viewers finish once they have taken all published chunks.
     pub fn end(&self) {
         self.0.published.finish();
     }
 
-    /// Returns true if the recording has ended.
+    /// Returns true once [`end`](Self::end) was called, false while more chunks may be published.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.0.published.is_finished()
     }
 
-    /// Returns true if there is a viewer.
+    /// Returns true while at least one viewer exists, otherwise false.
     #[must_use]
     pub fn is_watched(&self) -> bool {
         self.viewers() > 0
     }
 
-    /// Returns the number of viewers.
+    /// Returns the number of [`Viewer`](super::Viewer)s of this hub that exist now.
     #[must_use]
     pub fn viewers(&self) -> usize {
         self.0.viewers.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of events that slow viewers skipped, in total.
+    /// Returns the number of events that slow viewers skipped, summed over all viewers so far.
     #[must_use]
     pub fn missed_events(&self) -> u64 {
         self.0.missed.load(Ordering::Relaxed)
@@ -185,24 +188,27 @@ impl Hub {
         self.0.missed.fetch_add(events, Ordering::Relaxed);
     }
 
-    /// Returns the memory that the history takes, in bytes.
+    /// Returns the memory that the history takes, in bytes, including an estimated overhead for
+    /// each chunk.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
         self.0.lock().held_bytes()
     }
 
-    /// Returns the recording's current totals.
+    /// Returns the recording's totals (events, lost events, file size, each device's memory) as
+    /// last set by [`set_figures`](Self::set_figures); all zero before.
     #[must_use]
     pub fn figures(&self) -> Arc<Figures> {
         Arc::clone(&self.0.figures.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sets the recording's current totals.
+    /// Replaces the recording's totals, which the recorder updates about once a second.
     pub fn set_figures(&self, figures: Figures) {
         *self.0.figures.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(figures);
     }
 
-    /// Returns all chunks of the history; together they are a valid recording.
+    /// Returns all chunks that the hub holds, in order; together they are a valid recording of the
+    /// newest events.
     #[must_use]
     pub fn everything(&self) -> Vec<Arc<Chunk>> {
         self.0.lock().all().map(|entry| Arc::clone(&entry.chunk)).collect()

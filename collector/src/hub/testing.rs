@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
+use fastrand::Rng;
 use vramscope_trace::{
     Definition, DeviceId, Encoder, Event, EventKind, PoolKey, PoolKind, RecordingInfo, Sink, SiteId, StreamId,
 };
@@ -11,21 +12,16 @@ use vramscope_trace::{
 use super::*;
 use crate::file::{Keep, RecordingFile};
 
-/// Size of every block in bytes.
-const BLOCK: u64 = 512;
+/// Size of every block that a [`Source`] allocates, in bytes.
+const BLOCK_BYTES: u64 = 512;
 
-/// Returns a pseudorandom number for a seed.
-fn random(seed: u64) -> u64 {
-    let mixed = (seed ^ seed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ mixed >> 31
-}
-
-/// A program that allocates, frees, and defines names.
+/// A simulated program for tests. It allocates, frees and defines names, and is recorded to a hub
+/// and optionally a file.
 pub(crate) struct Source {
     pub(crate) encoder: Encoder,
     pub(crate) hub: Hub,
     live: VecDeque<u64>,
+    random: Rng,
     count: u64,
     pub(crate) names: usize,
     file: Option<FileRecording>,
@@ -33,7 +29,7 @@ pub(crate) struct Source {
     pub(crate) gaps: Vec<(u64, u64)>,
 }
 
-/// The program's recording in a file, cut into other chunks than the hub's.
+/// A [`Source`]'s recording to a file. Its chunks end at other events than the hub's.
 struct FileRecording {
     encoder: Encoder,
     file: RecordingFile,
@@ -41,8 +37,8 @@ struct FileRecording {
 }
 
 impl FileRecording {
-    /// Appends the complete chunks to the file.
-    fn pass_on(&mut self) {
+    /// Appends the chunks that the encoder has completed to the file.
+    fn append_chunks(&mut self) {
         for chunk in self.encoder.take_output() {
             self.appended += chunk.bytes.len() as u64;
             self.file.append(Arc::new(chunk));
@@ -56,6 +52,7 @@ impl Source {
             encoder: Encoder::new(&RecordingInfo::default()),
             hub: Hub::new(limits),
             live: VecDeque::new(),
+            random: Rng::with_seed(1),
             count: 0,
             names: 0,
             file: None,
@@ -63,7 +60,7 @@ impl Source {
         }
     }
 
-    /// Creates a program that is also recorded to a file.
+    /// Creates a program that is recorded both to a hub and to the file at `path`.
     pub(crate) fn with_file(limits: HubLimits, path: &Path) -> Self {
         let file = RecordingFile::create(path, Keep::default()).expect("the file can be created");
         let source = Self::new(limits);
@@ -79,21 +76,21 @@ impl Source {
         std::iter::once(&mut self.encoder).chain(in_file)
     }
 
-    /// Records an event of this kind in the hub and the file.
+    /// Records an event of this kind for the hub and for the file.
     fn event(&mut self, kind: EventKind) {
         let event = Event { device: DeviceId(0), time_ns: self.count * 1000, kind };
         self.encoders().for_each(|encoder| encoder.event(&event));
         self.count += 1;
     }
 
-    /// Records the full state, at which viewers can begin.
+    /// Records and publishes a full state, at which viewers can begin.
     pub(crate) fn full_state(&mut self) {
         let state = self.encoder.state().clone();
         self.encoders().for_each(|encoder| encoder.full_state(&state));
         self.publish();
     }
 
-    /// Records a gap of this many lost events.
+    /// Records that this many events were lost, followed by a full state.
     pub(crate) fn gap(&mut self, events: u64) {
         let end = self.encoder.state().event();
         self.gaps.push((end, events));
@@ -101,8 +98,9 @@ impl Source {
         self.full_state();
     }
 
-    /// Ends a chunk in the file, too, so that file and hub have a common position; `is_written`
-    /// waits until it is written.
+    /// Ends a chunk for both hub and file, so that viewers can switch from the file to the hub
+    /// here. With `is_written`, first waits until the file has been written up to here; otherwise
+    /// viewers can switch only once it has.
     pub(crate) fn cut(&mut self, is_written: bool) {
         self.encoders().for_each(Encoder::flush);
         self.publish();
@@ -113,15 +111,16 @@ impl Source {
         self.hub.sync_file(Some(file.appended));
     }
 
-    /// Ends the file before the recording.
+    /// Ends the file before the recording, as after a write error.
     pub(crate) fn lose_file(&mut self) {
         self.file = None;
         self.hub.file_ended();
     }
 
-    /// Records this many events and publishes them.
-    pub(crate) fn run(&mut self, events: u64) {
-        for n in 0..events {
+    /// Makes this many allocations, frees older ones, and publishes the events. Each allocation has
+    /// up to three events, and every thousandth defines a name.
+    pub(crate) fn run(&mut self, allocations: u64) {
+        for n in 0..allocations {
             if n % 1000 == 0 {
                 let name = Definition::String(format!("name {}", self.count));
                 self.encoders().for_each(|encoder| encoder.define(&name));
@@ -133,31 +132,33 @@ impl Source {
                 self.event(EventKind::FreeRequested { address, site: SiteId(0) });
                 self.event(EventKind::FreeCompleted { address, site: SiteId(0) });
             }
-            let address = (random(self.count) >> 20) * BLOCK;
+            let address = self.random.u64(..1 << 44) * BLOCK_BYTES;
             let pool = PoolKey::default_of(PoolKind::Small);
             let (stream, site) = (StreamId(0), SiteId(0));
-            self.event(EventKind::BlockAllocated { address, size: BLOCK, requested: 1, stream, pool, site });
+            self.event(EventKind::BlockAllocated { address, size: BLOCK_BYTES, requested: 1, stream, pool, site });
             self.live.push_back(address);
         }
         self.publish();
     }
 
-    /// Records events of at least 24 bytes each after compression.
+    /// Records and publishes this many events that take at least 24 bytes each after compression.
+    #[cfg(feature = "server")]
     pub(crate) fn run_incompressible(&mut self, events: u64) {
-        for n in 0..events {
-            let [used_by_context, used_by_others, free] = [1, 2, 3].map(|part| random(self.count * 3 + part + n));
+        for _ in 0..events {
+            let [used_by_context, used_by_others, free] = std::array::from_fn(|_| self.random.u64(..));
             self.event(EventKind::MemorySample { used_by_context, used_by_others, free });
         }
         self.publish();
     }
 
-    /// Publishes the complete chunks to the hub and writes them to the file.
+    /// Publishes all recorded events to the hub, and appends the file's completed chunks to the
+    /// file.
     fn publish(&mut self) {
         self.encoder.flush();
         let chunks: Vec<_> = self.encoder.take_output().into_iter().map(Arc::new).collect();
         self.hub.publish(&chunks);
         if let Some(file) = &mut self.file {
-            file.pass_on();
+            file.append_chunks();
         }
         self.hub.sync_file(None);
     }

@@ -12,10 +12,12 @@ use super::history::{Entry, History, end_event};
 use super::position::{self, Begin, Position};
 use super::state::Hub;
 
-/// Chunks taken from a hub.
+/// The result of [`Viewer::take`]: chunks, how many events were skipped before them, and where to
+/// resume after them.
 #[derive(Clone, Debug, Default)]
 pub struct Taken {
-    /// The next chunks.
+    /// The next chunks; empty if the hub has no further chunk yet or the viewer has
+    /// [failed](Viewer::failure).
     pub chunks: Vec<Arc<Chunk>>,
     /// Number of events skipped before them, because the viewer was too slow or disconnected for
     /// too long.
@@ -24,7 +26,7 @@ pub struct Taken {
     pub next: u64,
 }
 
-/// Reads the recording of a [`Hub`] at its own pace.
+/// A read position in the recording of a [`Hub`]. Each viewer reads at its own pace.
 #[derive(Debug)]
 pub struct Viewer {
     hub: Hub,
@@ -72,11 +74,11 @@ impl Viewer {
     }
 
     /// Creates a viewer that continues at position `at`, or begins at `otherwise` if `at` belongs
-    /// to another recording.
+    /// to another recording or cannot be found.
     pub(super) fn resume(hub: &Hub, at: Position, otherwise: Begin) -> Self {
         let mut viewer = Self::new(hub, otherwise);
         if at.recording == hub.identity()
-            && let Some(file_reader) = position::in_file(at.next).and_then(|at| FileReader::from(hub, at))
+            && let Some(file_reader) = position::to_file_offset(at.next).and_then(|at| FileReader::from(hub, at))
         {
             return Self { is_resumed: true, file_reader: Some(file_reader), ..viewer };
         }
@@ -90,14 +92,16 @@ impl Viewer {
         viewer
     }
 
-    /// Returns true if the viewer continues after the position it was created with.
+    /// Returns true if the viewer continues at the position passed to [`Hub::resume`], even if it
+    /// must skip dropped events. False if it comes from [`Hub::viewer`], or if the position belongs
+    /// to another recording or cannot be found: the viewer then starts anew.
     #[must_use]
     pub fn is_resumed(&self) -> bool {
         self.is_resumed
     }
 
-    /// Returns the position, as in [`Position::next`], from which [`Hub::resume`] continues after
-    /// all chunks taken so far; 0 before the first.
+    /// Returns the [`Position::next`] with which [`Hub::resume`] continues after all chunks taken
+    /// so far; 0 before the first.
     #[must_use]
     pub fn next(&self) -> u64 {
         if let Some(file_reader) = &self.file_reader {
@@ -107,21 +111,22 @@ impl Viewer {
         if self.defined < self.next { self.before_skip } else { self.next }
     }
 
-    /// Returns true while [`take`](Self::take) reads from a file.
+    /// Returns true while [`take`](Self::take) reads from the recording's file, false once it takes
+    /// chunks from the hub's memory.
     #[must_use]
     pub fn reads_file(&self) -> bool {
         self.file_reader.is_some()
     }
 
-    /// Returns why the viewer stopped, if the recording's file cannot be read. A new viewer gets
-    /// the history in memory.
+    /// Returns why the viewer has stopped: the recording's file cannot be read. `None` while it
+    /// works. A new viewer gets the history in memory instead.
     #[must_use]
     pub fn failure(&self) -> Option<&io::Error> {
         self.failure.as_ref()
     }
 
-    /// Returns the next chunks: at least one if there is any, then as many as fit in `max_bytes`.
-    /// May wait for the disk while the viewer [reads from a file](Self::reads_file).
+    /// Takes the next chunks: as many as fit in `max_bytes` in total, but at least one if one is
+    /// available. May wait for the disk while the viewer [reads from a file](Self::reads_file).
     pub fn take(&mut self, max_bytes: usize) -> Taken {
         if let Some(file_reader) = &mut self.file_reader {
             match file_reader.take(&self.hub, max_bytes) {
@@ -145,18 +150,18 @@ impl Viewer {
         self.take_from_hub(max_bytes)
     }
 
-    /// Continues with the hub's chunks after the end of the file.
+    /// Switches from the file, of which the viewer has read all it needs, to the hub's chunks.
     fn finish_file(&mut self) {
         if let Some(file_reader) = self.file_reader.take() {
-            let next = file_reader.chunk();
+            let next = file_reader.next_hub_chunk();
             (self.before_skip, self.defined, self.next, self.has_begun) = (next, next, next, true);
             // A viewer that resumed inside the file has taken no event yet.
             self.end_event = self.end_event.or(self.hub.0.lock().event_after(next));
         }
     }
 
-    /// Returns the next chunks from the hub's memory: at least one if there is any, then as many as
-    /// fit in `max_bytes`.
+    /// Takes the next chunks from the hub's memory: as many as fit in `max_bytes` in total, but at
+    /// least one if one is available.
     fn take_from_hub(&mut self, max_bytes: usize) -> Taken {
         let shared = Arc::clone(&self.hub.0);
         let history = shared.lock();
@@ -183,7 +188,7 @@ impl Viewer {
         taken
     }
 
-    /// Returns the next chunk to take, without taking it; `None` if there is none yet.
+    /// Returns the next chunk without taking it; `None` if it is not published yet.
     fn upcoming<'a>(&mut self, history: &'a History) -> Option<&'a Entry> {
         if self.defined < self.next {
             let definitions = history.permanent_from(self.defined).next().filter(|entry| entry.number < self.next);
@@ -195,8 +200,8 @@ impl Viewer {
         history.chunks_from(self.next).next()
     }
 
-    /// Chooses the next chunk if it is not simply the following one: at the beginning, after a
-    /// drop, and when the viewer is too slow.
+    /// Moves to another chunk than the following one where needed, and counts the skipped events:
+    /// at the beginning, after chunks were dropped, and when the viewer is too slow.
     fn choose_next(&mut self, history: &History) {
         let is_new = self.end_event.is_none() && !self.is_resumed;
         let target = if !self.has_begun {
@@ -221,23 +226,24 @@ impl Viewer {
         self.missed = moment.zip(self.end_event).map_or(0, |(moment, last_taken)| moment.saturating_sub(last_taken));
     }
 
-    /// Waits until there is something to take. Returns false once everything has been taken and
-    /// nothing more will come.
+    /// Waits until there is something to take (returns true), or everything has been taken and
+    /// nothing more will come (returns false).
     pub async fn wait(&mut self) -> bool {
-        match self.state() {
+        match self.has_more() {
             Some(has_more) => has_more,
             None => self.hub.0.published.wait(self.next).await,
         }
     }
 
-    /// Like [`wait`](Self::wait), but blocks for at most `timeout`. Returns `None` if there is
-    /// still nothing to take and more may come.
+    /// Like [`wait`](Self::wait), but blocks the thread, for at most `timeout`. Returns `None` if
+    /// the time is over and more may still come.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Option<bool> {
-        self.state().or_else(|| self.hub.0.published.wait_timeout(self.next, timeout))
+        self.has_more().or_else(|| self.hub.0.published.wait_timeout(self.next, timeout))
     }
 
-    /// Returns whether there is something to take, or `None` if only the hub knows.
-    fn state(&self) -> Option<bool> {
+    /// Returns true if there is something to take, false if the viewer has failed, and `None` if
+    /// the hub's chunk count decides.
+    fn has_more(&self) -> Option<bool> {
         if self.failure.is_some() {
             return Some(false);
         }
@@ -246,7 +252,7 @@ impl Viewer {
 }
 
 impl Hub {
-    /// Creates a viewer. It receives the header and all definitions first.
+    /// Creates a viewer that begins at `begin`. It receives the header and all definitions first.
     #[must_use]
     pub fn viewer(&self, begin: Begin) -> Viewer {
         Viewer::new(self, begin)
@@ -263,7 +269,7 @@ impl Hub {
     }
 }
 
-/// Counts a viewer for [`Hub::viewers`] while it exists.
+/// Keeps a viewer counted in [`Hub::viewers`] until dropped.
 #[derive(Debug)]
 struct Registration(Hub);
 

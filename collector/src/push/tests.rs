@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
+use tracing::Level;
 use vramscope_trace::{Chunk, DecodedItem, Decoder};
 
 use super::*;
 use crate::aggregator::Aggregator;
+use crate::captured_log;
 use crate::hub::HubLimits;
 use crate::hub::testing::Source;
 use crate::recorder::Outputs;
@@ -78,7 +80,7 @@ impl Transport for BreakingTransport {
 fn start(transport: BreakingTransport, hub: &Hub) -> Push {
     let address = Address::parse("ws://127.0.0.1:1").expect("a valid address");
     let process = Process::this(hub.identity().to_string(), "train.py", Rank::default());
-    Push::start_with(transport, address, process, hub, Box::new(|_| {})).expect("a thread starts")
+    Push::start_with(transport, address, process, hub).expect("a thread starts")
 }
 
 #[track_caller]
@@ -124,14 +126,8 @@ fn program_end_waits_two_seconds_at_most() {
     let silent = format!("ws://{}", silent.local_addr().expect("a bound socket has an address"));
     for url in ["ws://127.0.0.1:1", &silent] {
         let mut source = Source::new(HubLimits::default());
-        let push = Push::start(
-            Address::parse(url).expect("a valid address"),
-            "train.py",
-            Rank::default(),
-            &source.hub,
-            |_| {},
-        );
-        let push = push.expect("a thread starts");
+        let address = Address::parse(url).expect("a valid address");
+        let push = Push::start(address, "train.py", Rank::default(), &source.hub).expect("a thread starts");
         source.run(1000);
         source.hub.end();
         let start = Instant::now();
@@ -142,7 +138,7 @@ fn program_end_waits_two_seconds_at_most() {
 
 /// Starts a server that takes pushed recordings.
 fn serve(listen: std::net::SocketAddr, token: Option<&str>) -> (Aggregator, Hub, Server) {
-    let (aggregator, hub) = (Aggregator::new(|_| {}), Hub::default());
+    let (aggregator, hub) = (Aggregator::new(), Hub::default());
     aggregator.begin(Outputs { hub: Some(hub.clone()), ..Outputs::default() }).expect("a thread starts");
     let token = token.map(|token| Token::new(token).expect("a valid token"));
     let options = ServerOptions { listen: Some(listen), token, ..ServerOptions::default() };
@@ -168,9 +164,8 @@ fn restarted_server_receives_the_whole_recording() {
     let (aggregator, hub, server) = serve(any_port, Some("secret"));
     let (address, url) = (server.address(), server.url());
     let mut source = Source::new(HubLimits::default());
-    let push =
-        Push::start(Address::parse(&url).expect("a valid address"), "train.py", Rank::default(), &source.hub, |_| {});
-    let push = push.expect("a thread starts");
+    let push_address = Address::parse(&url).expect("a valid address");
+    let push = Push::start(push_address, "train.py", Rank::default(), &source.hub).expect("a thread starts");
     source.run(1000);
     let recorded = |source: &Source| source.encoder.state().event() as usize;
     wait_until("the first server has the recording", || events(&hub) == recorded(&source));
@@ -236,7 +231,7 @@ fn server_answers_while_the_aggregator_is_busy() {
     let (aggregator, hub, server) = serve(([127, 0, 0, 1], 0).into(), None);
     let start = |source: &Source| {
         let address = Address::parse(&server.url()).expect("a valid address");
-        Push::start(address, "train.py", Rank::default(), &source.hub, |_| {}).expect("a thread starts")
+        Push::start(address, "train.py", Rank::default(), &source.hub).expect("a thread starts")
     };
     let (mut leaving, mut joining) = (Source::new(HubLimits::default()), Source::new(HubLimits::default()));
     leaving.run(100);
@@ -255,31 +250,55 @@ fn server_answers_while_the_aggregator_is_busy() {
 
 #[test]
 fn panic_of_the_merge_thread_is_logged() {
-    let (sender, log) = channel();
-    Aggregator::new(move |line| sender.send(line.to_owned()).expect("the test receives")).panic_in_merge_thread();
-    assert!(log.try_recv().is_ok_and(|line| line.contains("internal error in the merge thread")));
+    captured_log::start();
+    Aggregator::panic_in_merge_thread();
+    let is_logged = |(level, message): &(Level, String)| {
+        *level == Level::ERROR && message.starts_with("internal error in the merge thread")
+    };
+    assert!(captured_log::events().iter().any(is_logged));
 }
 
 #[test]
 fn push_with_a_wrong_token_is_refused() {
     let (_aggregator, hub, server) = serve(([127, 0, 0, 1], 0).into(), Some("secret"));
     let url = server.url().replace("secret", "wrong");
-    let (sender, log) = channel();
+    captured_log::start();
     let mut source = Source::new(HubLimits::default());
     source.run(100);
-    let push = Push::start(
-        Address::parse(&url).expect("a valid address"),
-        "train.py",
-        Rank::default(),
-        &source.hub,
-        move |line| {
-            sender.send(line.to_owned()).expect("the test receives");
-        },
-    );
-    let _push = push.expect("a thread starts");
-    let line = log.recv_timeout(Duration::from_secs(10)).expect("the failure is logged");
+    let address = Address::parse(&url).expect("a valid address");
+    let prefix = format!("push to {address}: ");
+    let _push = Push::start(address, "train.py", Rank::default(), &source.hub).expect("a thread starts");
+    wait_until("the failure is logged", || !logged(&prefix).is_empty());
+    let lines = logged(&prefix);
+    let [(level, line)] = lines.as_slice() else { panic!("{lines:?}") };
+    assert_eq!(*level, Level::WARN, "{line}");
     assert!(line.contains("check the token") && !line.contains("wrong"), "{line}");
     assert_eq!(events(&hub), 0);
+}
+
+#[test]
+fn lost_and_restored_connections_are_logged() {
+    captured_log::start();
+    let (_aggregator, _hub, server) = serve(([127, 0, 0, 1], 0).into(), None);
+    let (address, url) = (server.address(), server.url());
+    let push_address = Address::parse(&url).expect("a valid address");
+    let prefix = format!("push to {push_address}: ");
+    let mut source = Source::new(HubLimits::default());
+    source.run(100);
+    let _push = Push::start(push_address, "train.py", Rank::default(), &source.hub).expect("a thread starts");
+    wait_until("the process has joined", || !logged("train.py").is_empty());
+    drop(server);
+    wait_until("the lost connection is logged", || logged(&prefix).len() == 1);
+    let (_aggregator, _hub, _server) = serve(address, None);
+    wait_until("the new connection is logged", || logged(&prefix).len() == 2);
+    let levels: Vec<_> =
+        logged(&prefix).into_iter().map(|(level, line)| (level, line.ends_with(": connected"))).collect();
+    assert_eq!(levels, [(Level::WARN, false), (Level::INFO, true)], "{:?}", logged(&prefix));
+}
+
+/// Returns the captured log events, of all tests, whose message begins with `prefix`.
+fn logged(prefix: &str) -> Vec<(Level, String)> {
+    captured_log::events().into_iter().filter(|(_, message)| message.starts_with(prefix)).collect()
 }
 
 #[test]

@@ -13,14 +13,15 @@ use crate::push_protocol::PushNote;
 /// Every call blocks for a few seconds at most. After an error, [`connect`](Self::connect) must be
 /// called again.
 pub(super) trait Transport: Send {
-    /// Connects and identifies the process. Returns the number of the first chunk that the server
-    /// lacks.
+    /// Connects and sends the description of this process. Returns the number of the first chunk
+    /// that the server lacks.
     fn connect(&mut self, process: &Process) -> Result<u64, String>;
-    /// Sends a note, followed by its chunks if there are any.
+    /// Sends `note`, then `chunks` as one binary message. If `chunks` is empty, sends the note
+    /// only.
     fn send(&mut self, note: PushNote, chunks: &[Arc<Chunk>]) -> Result<(), String>;
-    /// Waits for the next acknowledgement: the server has all chunks before the returned number.
-    /// Returns `None` if none arrives within `timeout`.
+    /// Waits for the next acknowledgement and returns its chunk number: the server has all chunks
+    /// before it. Returns `None` if no acknowledgement arrives within `timeout`.
     fn receive(&mut self, timeout: Duration) -> Result<Option<u64>, String>;
-    /// Closes the connection.
+    /// Closes the connection. Does nothing if it is not open.
     fn close(&mut self);
 }

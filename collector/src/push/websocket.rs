@@ -11,15 +11,16 @@ use crate::process::Process;
 use crate::push_protocol::{PushNote, PushReply};
 use crate::socket::{Address, Received, Socket};
 
-/// The most time that the server may take to answer the first message.
+/// The most time that the server may take to answer the description of the process; then connecting
+/// fails.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most time that the server may receive nothing. Short, so that the program's end does not
-/// wait for a server that hangs.
+/// The most time that sending waits while the server receives nothing; then it fails. Short, so
+/// that the program's end does not wait for a server that hangs.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// The most time to wait for the server's close frame.
+/// The most time that closing waits for the server's close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// A WebSocket to the endpoint `/push` of a server.
+/// A [`Transport`] over a WebSocket to the endpoint `/push` of a server.
 #[derive(Debug)]
 pub(super) struct WebSocketTransport {
     address: Address,
@@ -31,7 +32,7 @@ impl WebSocketTransport {
         Self { address, socket: None }
     }
 
-    /// Returns the open socket, or an error if there is none. Does not connect.
+    /// Returns the open socket, or an error if the transport is not connected. Does not connect.
     fn socket(&mut self) -> Result<&mut Socket, String> {
         self.socket.as_mut().ok_or_else(|| "not connected".to_owned())
     }
@@ -45,8 +46,8 @@ impl WebSocketTransport {
         sent
     }
 
-    /// Waits for the server's next reply. Returns `None` if none arrives within `timeout`. An error
-    /// closes the socket.
+    /// Waits for the server's next reply. Returns `None` if no reply arrives within `timeout`. An
+    /// error closes the socket.
     fn receive_reply(&mut self, timeout: Duration) -> Result<Option<PushReply>, String> {
         let received = self.socket()?.receive(timeout).map_err(|error| error.to_string());
         let result = match received {

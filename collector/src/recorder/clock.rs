@@ -7,14 +7,14 @@
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
     counter: quanta::Clock,
-    /// True if `counter` reads the same as [`time_stamp`], which is then called directly.
+    /// True if `counter` reads the counter of [`time_stamp`], which is then called directly.
     reads_time_stamp: bool,
     began: u64,
 }
 
 impl Clock {
-    /// Creates a clock that starts at 0. The first clock of a process calibrates the counter, which
-    /// takes up to 200 ms.
+    /// Starts a clock, whose nanoseconds count from now. The first clock of a process calibrates
+    /// the processor's counter, which takes up to 200 ms.
     pub(super) fn start() -> Self {
         let counter = quanta::Clock::new();
         // Any other source counts from another origin: its value would lie within these 50 ns once
@@ -25,8 +25,8 @@ impl Clock {
         Self { began: counter.raw(), reads_time_stamp, counter }
     }
 
-    /// Reads the counter, in ticks. Between processors it may go back by about 100 ns, because a
-    /// processor may read it early.
+    /// Reads the processor's counter, in ticks. A reading may be about 100 ns earlier than one that
+    /// another processor took before.
     #[inline]
     pub(super) fn ticks(&self) -> u64 {
         match time_stamp() {
@@ -35,19 +35,19 @@ impl Clock {
         }
     }
 
-    /// Converts ticks to nanoseconds since the start; earlier times become 0.
+    /// Converts ticks to nanoseconds since the clock's start; earlier ticks become 0.
     pub(super) fn ns_at(&self, ticks: u64) -> u64 {
         self.counter.delta_as_nanos(self.began, ticks)
     }
 
-    /// Returns nanoseconds since the start; never goes back.
+    /// Returns nanoseconds since the clock's start; never goes back.
     #[inline]
     pub(super) fn now_ns(&self) -> u64 {
         self.ns_at(self.ticks())
     }
 }
 
-/// Reads the processor's time-stamp counter, if it has one.
+/// Reads the processor's time-stamp counter; `None` on processors other than x86-64.
 #[inline]
 fn time_stamp() -> Option<u64> {
     #[cfg(target_arch = "x86_64")]

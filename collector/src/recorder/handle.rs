@@ -17,9 +17,9 @@ use super::ring_writer::{HandleRing, Overflowing, RingWriter, WAKE_LEN, WaitingP
 use super::state::{CatchUpCallback, DroppedEvents, MAX_SIDE_RECORDS, RecorderState, SideRecord};
 use crate::sites::Numbers;
 
-/// Maximum number of handles with a ring of their own; all further handles share one ring.
+/// Maximum number of handles with a ring (queue) of their own; all further handles share one ring.
 pub(super) const MAX_RINGS: usize = 16;
-/// Maximum number of definitions that wait for the recorder.
+/// Maximum number of definitions that wait for the recorder; at the limit, the program waits.
 const MAX_DEFINITIONS: usize = 1 << 16;
 
 /// The sink through which events reach a [`Recorder`](super::Recorder). Clone it for each pool or
@@ -52,8 +52,8 @@ impl RecorderHandle {
         Self { ring: HandleRing::Unused, provides_state: false, is_paused: false, clock, shared, recorder }
     }
 
-    /// Returns a handle for a pool, which checks [`may_catch_up`](Self::may_catch_up) before each
-    /// change and provides its state after dropped events.
+    /// Returns a new handle for a pool that promises to check [`may_catch_up`](Self::may_catch_up)
+    /// before each change and to provide its state to [`catch_up`](Self::catch_up).
     pub(crate) fn providing_state(&self) -> Self {
         Self { provides_state: true, ..self.clone() }
     }
@@ -65,13 +65,13 @@ impl RecorderHandle {
         self.clock.now_ns()
     }
 
-    /// Returns the numbering of strings and sites in this recording. Definitions with other numbers
-    /// must not be mixed with it.
+    /// Returns the numbering of strings and sites in this recording. Definitions with numbers from
+    /// elsewhere must not be sent through the handle.
     pub(crate) fn numbers(&self) -> Numbers {
         self.shared.numbers.clone()
     }
 
-    /// Records a mark, a named moment, on a device.
+    /// Records a mark, a named moment, on a device, at the current time.
     pub fn mark(&mut self, device: DeviceId, name: &str) {
         let numbers = self.numbers();
         let name = numbers.name(self, name);
@@ -79,11 +79,12 @@ impl RecorderHandle {
         self.event(&Event { device, time_ns: self.now_ns(), kind });
     }
 
-    /// Waits until all events put through any handle have been passed to the file and the hub.
+    /// Blocks until all events put through any handle have been passed to the file and the hub.
+    /// Returns at once if the recording has ended.
     pub fn flush(&self) {
         let mut state = self.shared.lock();
-        // The current pass may already have read this ring. The next one finds everything; events
-        // with times of another clock may be left for the one after it.
+        // The current pass may already have read this ring. The next pass finds everything; events
+        // with times of another clock may be left for the pass after that.
         let until = state.passes + 3;
         state.flushes += 1;
         while !state.is_ended && state.passes < until {
@@ -93,7 +94,8 @@ impl RecorderHandle {
         state.flushes -= 1;
     }
 
-    /// Returns a ring for this handle: its own, or the shared one beyond [`MAX_RINGS`].
+    /// Returns a ring for this handle: a new one, the shared one beyond [`MAX_RINGS`], or
+    /// [`HandleRing::Closed`] if the recording has ended.
     fn open(&self) -> HandleRing {
         let mut state = self.shared.lock();
         if state.is_closed {
@@ -120,7 +122,7 @@ impl RecorderHandle {
         HandleRing::Common(common)
     }
 
-    /// Calls `put` with the handle's ring; if that returns false, because the ring is full, the
+    /// Calls `put` with the handle's ring. If `put` returns false, because the ring is full, the
     /// item counts as dropped. `device` and `time` are those of the item.
     fn put(&mut self, device: DeviceId, time: (u64, Unit), put: impl FnOnce(&mut RingWriter) -> bool) {
         if matches!(self.ring, HandleRing::Unused) {
@@ -140,8 +142,8 @@ impl RecorderHandle {
         self.put(event.device, (event.time_ns, unit), |ring| ring.event(event, unit));
     }
 
-    /// Counts an event of `device` that found no room, and drops events from now on; or closes the
-    /// handle if the recording has ended.
+    /// Counts an event of `device` that found no room in the ring, and drops later events; or
+    /// closes the handle if the recording has ended.
     #[cold]
     fn handle_no_room(&mut self, device: DeviceId) {
         if self.shared.is_closed.load(Ordering::Relaxed) {
@@ -160,8 +162,8 @@ impl RecorderHandle {
         }
     }
 
-    /// Drops events from now on. `events` of `device` have been dropped already: 1 if the ring is
-    /// full, 0 if the program pauses recording.
+    /// Drops later events until [`catch_up`](Self::catch_up). `events` of `device` have been
+    /// dropped already: 1 if the ring is full, 0 if the program turned recording off.
     fn start_dropping(&mut self, device: DeviceId, events: u64) {
         self.recorder.unpark();
         let dropped = Arc::new(DroppedEvents { device, events: AtomicU64::new(events) });
@@ -171,7 +173,8 @@ impl RecorderHandle {
     }
 
     /// Returns true while events are dropped because the ring was full;
-    /// [`catch_up`](Self::catch_up) is then due before the next event.
+    /// [`catch_up`](Self::catch_up) is then due before the next event. False also while recording
+    /// is turned off.
     #[inline]
     pub(crate) fn may_catch_up(&self) -> bool {
         matches!(self.ring, HandleRing::Overflowing(_)) && !self.is_paused
@@ -183,8 +186,8 @@ impl RecorderHandle {
         self.is_paused
     }
 
-    /// Turns recording off (`paused`) or on. Meanwhile events are counted as lost events of
-    /// `device`.
+    /// Turns recording off (`is_paused` true) or on. Events while it is off count as lost events of
+    /// `device`; the owner calls [`catch_up`](Self::catch_up) after turning it on.
     pub(crate) fn set_paused(&mut self, device: DeviceId, is_paused: bool) {
         self.is_paused = is_paused;
         if matches!(self.ring, HandleRing::Unused) {
@@ -195,14 +198,15 @@ impl RecorderHandle {
         }
     }
 
-    /// Makes the recorder call `callback` from time to time while events are being dropped, until
-    /// it returns false.
+    /// Makes the recorder call `callback` after each merge pass in which events were being dropped,
+    /// until it returns false.
     pub(crate) fn register_catch_up(&self, callback: CatchUpCallback) {
         self.shared.register_catch_up(callback);
     }
 
-    /// Stops dropping events if there is room again, and records at `time` the number of lost
-    /// events and the device's state, if `device_state` returns one.
+    /// Stops dropping events if half of the ring is free, and records, with `time` in `unit`, the
+    /// number of lost events and the device's state, if `device_state` returns one. Otherwise does
+    /// nothing; never blocks for room.
     pub(crate) fn catch_up(
         &mut self,
         device: DeviceId,
@@ -242,7 +246,7 @@ impl RecorderHandle {
         self.ring = ring;
     }
 
-    /// Records an event whose time is in `unit`.
+    /// Records an event whose time is in `unit`, or counts it as dropped.
     #[inline(always)]
     fn event_in(&mut self, event: &Event, unit: Unit) {
         match &mut self.ring {
@@ -265,12 +269,13 @@ impl RecorderHandle {
         self.clock.ticks()
     }
 
-    /// Converts ticks to the nanoseconds that [`now_ns`](Self::now_ns) would have returned.
+    /// Converts ticks to nanoseconds since the recording began, as [`now_ns`](Self::now_ns) returns
+    /// them.
     pub(crate) fn ns_at(&self, ticks: u64) -> u64 {
         self.clock.ns_at(ticks)
     }
 
-    /// Records an event whose time is in [`ticks`](Self::ticks); the recorder converts it.
+    /// Records an event whose `time_ns` holds [`ticks`](Self::ticks), which the recorder converts.
     #[inline(always)]
     pub(crate) fn event_at_ticks(&mut self, event: &Event) {
         self.event_in(event, Unit::Ticks);

@@ -9,21 +9,22 @@ use super::ring::RING_LEN;
 use super::ring_reader::{RingItem, RingReader};
 use super::state::{RecorderState, SideRecord};
 
-/// Words: after reading this many, their room is given back to the program. Not more often, because
-/// waking waiting threads is a system call.
+/// Number of words (64 bits) that the recorder reads from a ring before it gives their room back to
+/// the program. Not fewer, because waking waiting threads is a system call.
 const RELEASE_EVERY: u64 = RING_LEN / 4;
 
-/// How long an event may stay invisible to other cores after its time was read, in nanoseconds:
-/// until its cache lines have arrived, for which this is ample.
+/// Age, in nanoseconds, from which an event in a ring is certainly visible to the recorder: its
+/// cache lines arrive at the recorder's core much sooner after the event's time was read.
 const VISIBILITY_NS: u64 = 20_000;
 
-/// A sink that also takes device states.
+/// A sink that also takes the memory state of a single device.
 pub(super) trait DeviceStateSink: Sink {
-    /// Receives a device's memory state, right after a gap.
+    /// Receives the complete memory state of `device`, right after a gap in its events.
     fn device_state(&mut self, device: DeviceId, state: &DeviceState);
 }
 
-/// What one pass over all rings has found.
+/// The result of one pass over all rings: the number of events, whether there was nothing new, and
+/// whether the recording has ended.
 #[derive(Debug)]
 pub(super) struct MergePass {
     pub(super) events: u64,
@@ -33,7 +34,7 @@ pub(super) struct MergePass {
     pub(super) is_last: bool,
 }
 
-/// Merges the items of all rings in order of time.
+/// Merges events, definitions and side records from the rings of all handles in order of time.
 #[derive(Default)]
 pub(super) struct RingMerger {
     sources: Vec<RingReader>,
@@ -42,11 +43,12 @@ pub(super) struct RingMerger {
 }
 
 impl RingMerger {
-    /// Passes everything new to `sink`. `clock` is the clock of the handles.
+    /// Passes everything that the rings contain to `sink`, in order of time. `clock` is the clock
+    /// of the handles.
     ///
     /// Rings are read one after another. Meanwhile a program may put an event into a ring already
-    /// read, and a later one into a ring not yet read. To keep their order, events later than the
-    /// start of the pass are left for the next one; only once, because their times may be from
+    /// read, and a later event into a ring not yet read. To keep their order, events later than the
+    /// start of the pass are left for the next pass; only once, because their times may be from
     /// another clock.
     pub(super) fn run_pass(
         &mut self,
@@ -106,7 +108,8 @@ impl RingMerger {
     }
 
     /// Returns the index of the ring with the earliest item, and the time in nanoseconds of the
-    /// earliest item in any other ring; `None` if there is no item up to `horizon_ns`.
+    /// earliest item in any other ring. Returns `None` if every ring is empty or has only items
+    /// later than `horizon_ns`.
     fn earliest(&self, horizon_ns: u64) -> Option<(usize, u64)> {
         let mut earliest: Option<(usize, u64)> = None;
         let mut until_ns = u64::MAX;
@@ -124,7 +127,8 @@ impl RingMerger {
     }
 }
 
-/// Removes the first side record of ring number `ring` from `waiting` and passes it to `sink`.
+/// Removes the first side record of ring number `ring` from the list `waiting` and passes it to
+/// `sink`.
 fn take_side_record(waiting: &mut VecDeque<(u64, SideRecord)>, ring: u64, sink: &mut impl DeviceStateSink) {
     let index = waiting.iter().position(|(number, _)| *number == ring);
     match index.and_then(|index| waiting.remove(index)).expect("a side record is stored before its placeholder").1 {

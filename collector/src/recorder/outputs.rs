@@ -6,10 +6,11 @@ use super::state::Overflow;
 use crate::file::{FileError, RecordingFile};
 use crate::hub::Hub;
 
-/// A function that receives the error of a recording's file.
+/// A function that is called once, with the error, when a recording's file cannot be written.
 pub type FileErrorCallback = Box<dyn FnOnce(&FileError) + Send>;
 
-/// Where a recorder writes to.
+/// A recorder's destinations (a file, a hub, both or neither), and what happens when they fail or
+/// fall behind.
 #[derive(Default)]
 pub struct Outputs {
     /// A file or stream. Events reach the operating system within 250 ms.
@@ -22,14 +23,15 @@ pub struct Outputs {
     pub overflow: Overflow,
 }
 
-/// Totals of a finished recording.
+/// Totals of a finished recording: events, lost events, bytes, waits for a full queue, and the
+/// file's error.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Number of events, including gaps.
     pub events: u64,
     /// Number of dropped events; the gaps add up to it.
     pub lost_events: u64,
-    /// Size of the file, or of the recording if there is none.
+    /// Size of the file in bytes, or of the recording if it has no file.
     pub bytes: u64,
     /// Why the file ends before the recording, if it does.
     pub file_error: Option<FileError>,

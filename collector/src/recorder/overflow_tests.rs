@@ -37,26 +37,23 @@ fn read(hub: &Hub) -> (u64, u64, u64, MemoryState) {
 struct Program {
     pool: HostPool,
     live: Vec<u64>,
-    random: u64,
+    random: fastrand::Rng,
 }
 
 impl Program {
     fn new(pool: &HostPool) -> Self {
-        Self { pool: pool.clone(), live: Vec::new(), random: 1 }
+        Self { pool: pool.clone(), live: Vec::new(), random: fastrand::Rng::with_seed(1) }
     }
 
     fn run(&mut self, calls: u64) {
         for _ in 0..calls {
-            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let random = self.random >> 33;
-            if self.live.len() > 200 || (!self.live.is_empty() && random.is_multiple_of(2)) {
-                let address = self.live.swap_remove(random as usize / 2 % self.live.len());
+            if self.live.len() > 200 || (!self.live.is_empty() && self.random.bool()) {
+                let address = self.live.swap_remove(self.random.usize(..self.live.len()));
                 // SAFETY: The address was returned once, is freed once, and is not used.
                 unsafe { self.pool.caching_allocator_delete(address) }.expect("the block is live");
             } else {
-                let bytes = 512 << (random % 12);
-                let address =
-                    self.pool.caching_allocator_alloc(bytes, StreamId(random % 3)).expect("the device is large enough");
+                let (bytes, stream) = (512 << self.random.u32(..12), StreamId(self.random.u64(..3)));
+                let address = self.pool.caching_allocator_alloc(bytes, stream).expect("the device is large enough");
                 self.live.push(address.expect("the request is for more than 0 bytes"));
             }
         }

@@ -34,13 +34,14 @@ use vramscope_trace::{
     AnnotationStage, DeviceId, Event, EventKind, MempoolId, PoolKey, PoolKind, SiteId, StreamId, StringId,
 };
 
-/// A destination of records: words (64 bits) that encode one event each.
+/// A destination of records. A record is one to eight 64-bit words that encode an event.
 pub(super) trait RecordSink {
-    /// Writes a whole record; returns false, and writes nothing, if there is no room.
+    /// Writes a whole record and returns true; writes nothing and returns false if there is no
+    /// room.
     fn put<const N: usize>(&mut self, record: [u64; N]) -> bool;
 }
 
-/// The content of a record.
+/// A decoded record: an event, or the placeholder of an item that is stored beside the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Record {
     /// An event; its time is in this unit.
@@ -58,74 +59,84 @@ pub(crate) enum Unit {
     Ticks,
 }
 
-/// Kind (lowest four bits of the first word) of a record in full length: a segment was allocated.
+/// Kind of a full-length record, one that contains all values of its event: a segment was
+/// allocated. The kind is the lowest four bits of a record's first word.
 const SEGMENT_ALLOCATED: u64 = 0;
-/// Kind of a record in full length: a segment was freed.
+/// Kind of a full-length record: a segment was freed.
 const SEGMENT_FREED: u64 = 1;
-/// Kind of a record in full length: memory was mapped into an expandable segment.
+/// Kind of a full-length record: memory was mapped into an expandable segment.
 const SEGMENT_MAPPED: u64 = 2;
-/// Kind of a record in full length: memory was unmapped from an expandable segment.
+/// Kind of a full-length record: memory was unmapped from an expandable segment.
 const SEGMENT_UNMAPPED: u64 = 3;
-/// Kind of a record in full length: a block was allocated.
+/// Kind of a full-length record: a block was allocated.
 const BLOCK_ALLOCATED: u64 = 4;
-/// Kind of a record in full length: the program freed a block.
+/// Kind of a full-length record: the program freed a block.
 const FREE_REQUESTED: u64 = 5;
-/// Kind of a record in full length: a freed block became reusable.
+/// Kind of a full-length record: a freed block became reusable.
 const FREE_COMPLETED: u64 = 6;
-/// Kind of a record in full length: a request failed.
+/// Kind of a full-length record: a request failed for lack of memory.
 const OUT_OF_MEMORY: u64 = 7;
-/// Kind of a record in full length: who holds the device's memory.
+/// Kind of a full-length record: how many bytes of the device this process and others hold.
 const MEMORY_SAMPLE: u64 = 8;
-/// Kind of a record in full length: a mark or annotation.
+/// Kind of a full-length record: a mark, or the begin or end of an annotation.
 const MARK: u64 = 9;
-/// Kind of a record in full length: events are missing.
+/// Kind of a full-length record: events are missing.
 const GAP: u64 = 10;
-/// Kind of a record of one word: a placeholder for a side record.
+/// Kind of a record of one word: the placeholder of a side record, an item too large for the ring.
 const SIDE: u64 = 11;
-/// Kind of a short record, relative to the [`Setting`]: a small-pool block was allocated.
+/// Kind of a short record, whose other values are in the last [`Setting`]: a small-pool block was
+/// allocated.
 const SMALL_BLOCK: u64 = 12;
-/// Kind of a short record, relative to the [`Setting`]: a large-pool block was allocated.
+/// Kind of a short record, whose other values are in the last [`Setting`]: a large-pool block was
+/// allocated.
 const LARGE_BLOCK: u64 = 13;
-/// Kind of a short record, relative to the [`Setting`]: the program freed a block.
+/// Kind of a short record, whose other values are in the last [`Setting`]: the program freed a
+/// block.
 const FREE: u64 = 14;
-/// Kind of the record [`COMPLETED_TOO`] or of a new [`Setting`].
+/// Kind that two records share, which differ in the variant bit: [`COMPLETED_TOO`], and a new
+/// [`Setting`].
 const OTHER: u64 = 15;
 
-/// Bits of the kind in a record's first word.
+/// Mask of the kind in a record's first word: the lowest four bits.
 const KIND_MASK: u64 = 0xf;
-/// Position of the variant bits in a record's first word: small or large pool, or stage of a mark.
+/// Position of the variant bits in a record's first word. They hold small or large pool, or the
+/// stage of a mark.
 const VARIANT_SHIFT: u32 = 4;
-/// The variant bits, after shifting.
+/// Mask of the variant, three bits, after shifting by [`VARIANT_SHIFT`].
 const VARIANT_MASK: u64 = 0x7;
-/// Bit in a record's first word: it has eight words instead of four.
+/// Bit in a full-length record's first word: set if the record has eight words, clear if four.
 const EIGHT: u64 = 1 << 7;
 /// Position of the device number (16 bits) in the first word of a full-length record or a setting.
 const DEVICE_SHIFT: u32 = 8;
-/// Bit in the first word of a full-length record: its time is in ticks, not nanoseconds.
+/// Bit in the first word of a full-length record: set if its time is in ticks, clear if in
+/// nanoseconds.
 const TICKS: u64 = 1 << 24;
-/// Position of the site or name number (32 bits) in a record's first word.
+/// Position of the number of the site, or of a mark's name, (32 bits) in a record's first word.
 const ID_SHIFT: u32 = 32;
 
-/// Position of the time since the setting's (28 bits) in a short record's first word.
+/// Position, in a short record's first word, of the time since the time of the [`Setting`] (28
+/// bits).
 const SINCE_SHIFT: u32 = 4;
-/// Limit of times since the setting's, exclusive, in its unit: 128 ms of a 2.1 GHz counter.
+/// End, exclusive, of the times since the [`Setting`]'s that fit a short record: 128 ms in ticks of
+/// a 2.1 GHz counter, or 268 ms in nanoseconds.
 const SINCE_END: u64 = 1 << 28;
-/// Unit of block sizes in bytes.
+/// Unit of block sizes in short records: 512 bytes.
 const SIZE_UNIT: u64 = 512;
-/// Limit, exclusive, of a block's size in [`SIZE_UNIT`]s, and of its bytes beyond the requested
-/// ones.
+/// End, exclusive, of what fits a short record: block sizes in [`SIZE_UNIT`]s, and bytes of a block
+/// beyond the requested ones.
 const SIZE_END: u64 = 1 << 32;
 
-/// The only word of a record that says: the free in the record before has also completed.
+/// The only word of a record that means: the free in the record before it has also completed, at
+/// the time of its request.
 const COMPLETED_TOO: u64 = OTHER | 1 << VARIANT_SHIFT;
-/// Bit in the first word of a setting: its time is in ticks, not nanoseconds.
+/// Bit in the first word of a [`Setting`]: set if its time is in ticks, clear if in nanoseconds.
 const SETTING_IN_TICKS: u64 = 1 << (VARIANT_SHIFT + 1);
 
-/// The words of [`Record::Side`].
+/// The single word of a [`Record::Side`].
 const SIDE_WORDS: [u64; 1] = [SIDE];
 
-/// Values that short records of allocations and frees refer to. A record of its own announces a new
-/// setting.
+/// Device, unit, time, stream and private pool that later short records refer to. A record with new
+/// values replaces it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Setting {
     device: DeviceId,
@@ -135,7 +146,8 @@ struct Setting {
     owner: MempoolId,
 }
 
-/// Encodes events as records, short ones if they fit the current [`Setting`].
+/// Encodes events as records: short ones if their values fit the current [`Setting`], otherwise
+/// full-length ones.
 #[derive(Debug, Default)]
 pub(super) struct Packer {
     /// The last setting in the ring; all zeros at first, as the unpacker assumes.
@@ -145,7 +157,7 @@ pub(super) struct Packer {
 }
 
 impl Packer {
-    /// Writes an event whose time is in `unit`; returns false if there is no room.
+    /// Writes an event whose time is in `unit` and returns true; returns false if there is no room.
     // Always inlined, so that the event's kind is known at compile time.
     #[inline(always)]
     pub(super) fn event(&mut self, event: &Event, unit: Unit, out: &mut impl RecordSink) -> bool {
@@ -179,16 +191,16 @@ impl Packer {
         self.event_at_length(event, unit, out)
     }
 
-    /// Returns the time since the setting's, or `None` if the event needs a new setting: it is too
-    /// late, of another device, or in another unit.
+    /// Returns the time from the [`Setting`]'s time to the event's, or `None` if the event needs a
+    /// new setting: it is earlier or too late, of another device, or in another unit.
     #[inline]
     fn since(&self, event: &Event, unit: Unit) -> Option<u64> {
         let since = event.time_ns.wrapping_sub(self.setting.time);
         (since < SINCE_END && self.setting.device == event.device && self.setting.unit == unit).then_some(since)
     }
 
-    /// Writes an event that has no short record with the current setting: after a new setting, or
-    /// in full length. Returns false if there is no room.
+    /// Writes an event that has no short record with the current [`Setting`]: as a new setting and
+    /// a short record, or in full length. Returns false if there is no room.
     #[cold]
     #[inline(never)]
     fn event_at_length(&mut self, event: &Event, unit: Unit, out: &mut impl RecordSink) -> bool {
@@ -213,7 +225,8 @@ impl Packer {
         out.put([head, event.time_ns, stream.0, owner.0, owner.1]) && self.event(event, unit, out)
     }
 
-    /// Makes the next short record write a new setting, after a record was not written.
+    /// Makes the next short record write a new [`Setting`]. Called after a record found no room,
+    /// because the last setting may not have been written.
     #[cold]
     pub(super) fn forget(&mut self) {
         // No counter reaches this in a century.
@@ -221,31 +234,33 @@ impl Packer {
         self.free = (0, 0);
     }
 
-    /// Writes a placeholder for a side record; returns false if there is no room.
+    /// Writes the placeholder of a side record and returns true; returns false if there is no room.
     pub(super) fn side_record(&mut self, out: &mut impl RecordSink) -> bool {
         self.free = (0, 0);
         out.put(SIDE_WORDS)
     }
 }
 
-/// Returns the first word of a short record: kind, time since the setting's, and site.
+/// Returns the first word of a short record: its kind, the time since the [`Setting`]'s, and the
+/// site.
 #[inline]
 fn head(kind: u64, since: u64, site: SiteId) -> u64 {
     kind | since << SINCE_SHIFT | u64::from(site.0) << ID_SHIFT
 }
 
-/// Returns the word with a block's size and its unrequested bytes, or `None` if they do not fit.
+/// Returns the word with a block's size and its bytes beyond the `requested` ones, or `None` if
+/// they do not fit a short record.
 #[inline]
 fn sizes(size: u64, requested: u64) -> Option<u64> {
     let (units, rest) = (size / SIZE_UNIT, size.wrapping_sub(requested));
     (size.is_multiple_of(SIZE_UNIT) && units < SIZE_END && rest < SIZE_END).then_some(units << ID_SHIFT | rest)
 }
 
-/// Half of the longest record.
+/// Four words: a full-length record, or half of one with eight words.
 type Four = [u64; 4];
 
-/// Returns the words of an event in full length; the second four count only if [`EIGHT`] is set in
-/// the first.
+/// Returns the words of an event's full-length record. The second four belong to it only if
+/// [`EIGHT`] is set in the first word.
 fn pack(event: &Event, unit: Unit) -> (Four, Four) {
     let &Event { device, time_ns, kind } = event;
     let in_ticks = if unit == Unit::Ticks { TICKS } else { 0 };
@@ -292,7 +307,7 @@ fn pack(event: &Event, unit: Unit) -> (Four, Four) {
     }
 }
 
-/// Decodes records to events; the counterpart of [`Packer`].
+/// Decodes records, which a [`Packer`] wrote, to events.
 #[derive(Debug, Default)]
 pub(super) struct Unpacker {
     setting: Setting,
@@ -301,7 +316,8 @@ pub(super) struct Unpacker {
 }
 
 impl Unpacker {
-    /// Returns the next record, reading its words from `take`; `None` once `take` returns `None`.
+    /// Decodes and returns the next record, taking its words from `take`; `None` once `take`
+    /// returns `None`.
     pub(super) fn next(&mut self, mut take: impl FnMut() -> Option<u64>) -> Option<Record> {
         loop {
             let first = take()?;
@@ -344,15 +360,15 @@ impl Unpacker {
         }
     }
 
-    /// Returns a record with an event of the current setting's device and unit, at `time`.
+    /// Returns an event of the current [`Setting`]'s device, at `time` in that setting's unit.
     fn event(&self, time: u64, kind: EventKind) -> Record {
         let Setting { device, unit, .. } = self.setting;
         Record::Event(Event { device, time_ns: time, kind }, unit)
     }
 }
 
-/// Unpacks the record that begins with `first`; `second` provides the other four words if there are
-/// eight.
+/// Decodes the full-length record that begins with `first`; `second` returns the other four words
+/// of a record with eight.
 fn unpack(first: Four, second: impl FnOnce() -> Four) -> Record {
     let [head, time_ns, address, size] = first;
     let id = (head >> ID_SHIFT) as u32;

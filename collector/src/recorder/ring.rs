@@ -8,25 +8,28 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Words (64 bits) of a ring, 1 MiB: room for the events of 21,845 blocks. A larger ring wakes the
-/// recorder less often, but its lines leave the processor's own cache.
+/// Length of a ring in words (64 bits): 1 MiB, room for the events of 21,845 blocks. A larger ring
+/// wakes the recorder less often, but its lines leave the processor's own cache.
 pub(super) const RING_LEN: u64 = 1 << 17;
-/// Words of a cache line; no record is longer, so a record touches at most two lines.
+/// Length of a cache line in words (64 bits). No record is longer, so a record touches at most two
+/// lines.
 const LINE_LEN: u64 = 8;
-/// How far ahead lines are prefetched, in words: about ten records.
+/// How far ahead of the written words the writing end prefetches cache lines, in words: about ten
+/// records.
 const AHEAD: u64 = 4 * LINE_LEN;
-/// Words of a memory page.
+/// Length of a memory page in words (64 bits): 4 KiB.
 const PAGE_LEN: usize = 512;
 
-/// Converts a number of words ever written to an index in the ring.
+/// Mask that converts a word's number, counted since the ring's creation, to its index in the ring.
 const MASK: u64 = RING_LEN - 1;
 
-/// A counter alone in its cache line and the adjacent one, which processors fetch together.
+/// A counter that has its cache line and the adjacent one, which processors fetch together, to
+/// itself.
 #[repr(align(128))]
 #[derive(Default)]
 struct CacheLineCounter(AtomicU64);
 
-/// The memory and counters that both ends share.
+/// The memory and counters that the two ends of a ring share.
 struct RingBuffer {
     words: Box<[AtomicU64; RING_LEN as usize]>,
     /// Number of words ever written.
@@ -38,14 +41,15 @@ struct RingBuffer {
 }
 
 impl RingBuffer {
-    /// Returns the word with number `index`, counted over all words ever written.
+    /// Returns the word with number `index`, counted since the ring's creation; the ring reuses its
+    /// words in turn.
     #[inline]
     fn word(&self, index: u64) -> &AtomicU64 {
         &self.words[(index & MASK) as usize]
     }
 }
 
-/// Creates a ring and returns its two ends.
+/// Creates an empty ring of [`RING_LEN`] words and returns its two ends.
 pub(super) fn ring() -> (Producer, Consumer) {
     let words: Box<[AtomicU64]> = (0..RING_LEN).map(|_| AtomicU64::new(0)).collect();
     // Touch the pages now: a page fault costs as much as a hundred events.
@@ -71,19 +75,20 @@ pub(super) struct Producer {
 }
 
 impl Producer {
-    /// Returns the number of words ever written.
+    /// Returns the number of words written since the ring's creation.
     pub(super) fn at(&self) -> u64 {
         self.at
     }
 
-    /// Returns true if `len` words can be written without calling [`refresh`](Self::refresh).
+    /// Returns true if `len` words can be written at once. If false, [`refresh`](Self::refresh)
+    /// must be called first; there may still be room.
     #[inline]
     pub(super) fn has_room(&self, len: usize) -> bool {
         self.at + len as u64 <= self.until
     }
 
-    /// Asks the consumer's counter how much room there is; returns true if `len` words fit. Once
-    /// `due` words have ever been written, [`has_room`](Self::has_room) returns false, whatever the
+    /// Reads how far the consumer is; returns true if `len` words fit. Once `due` words have been
+    /// written since the ring's creation, [`has_room`](Self::has_room) returns false, whatever the
     /// room.
     pub(super) fn refresh(&mut self, len: usize, due: u64) -> bool {
         let end = self.ring.taken.0.load(Ordering::Acquire) + RING_LEN;
@@ -110,7 +115,7 @@ impl Drop for Producer {
     }
 }
 
-/// Prefetches a word's cache line for writing.
+/// Fetches a word's cache line into this processor's cache, for writing. Only a hint.
 #[inline]
 fn prefetch_for_writing(word: &AtomicU64) {
     #[cfg(target_arch = "x86_64")]
@@ -133,25 +138,27 @@ pub(super) struct Consumer {
 }
 
 impl Consumer {
-    /// Asks the producer's counter how many words can be read; always whole records.
+    /// Reads how far the producer is, so that [`take`](Self::take) returns the words written until
+    /// now; always whole records.
     pub(super) fn refresh(&mut self) {
         self.until = self.ring.put.0.load(Ordering::Acquire);
     }
 
-    /// Returns the number of words ever read.
+    /// Returns the number of words read since the ring's creation.
     #[inline]
     pub(super) fn at(&self) -> u64 {
         self.at
     }
 
-    /// Returns the number of words ever written, as of the last [`refresh`](Self::refresh).
+    /// Returns the number of words written since the ring's creation, as of the last
+    /// [`refresh`](Self::refresh).
     #[inline]
     pub(super) fn until(&self) -> u64 {
         self.until
     }
 
-    /// Reads the next word; `None` if there was none at the last [`refresh`](Self::refresh). Its room is
-    /// reused only after [`release`](Self::release).
+    /// Reads the next word; `None` if all words of the last [`refresh`](Self::refresh) are read.
+    /// The producer reuses its room only after [`release`](Self::release).
     #[inline]
     pub(super) fn take(&mut self) -> Option<u64> {
         if self.at == self.until {
@@ -162,12 +169,12 @@ impl Consumer {
         Some(word)
     }
 
-    /// Releases the space of all words read to the producer.
+    /// Lets the producer reuse the room of all words read so far.
     pub(super) fn release(&self) {
         self.ring.taken.0.store(self.at, Ordering::Release);
     }
 
-    /// Returns true if the producer has been dropped and everything has been read.
+    /// Returns true if the producer has been dropped and every word has been read.
     pub(super) fn is_done(&self) -> bool {
         // In this order: words written before the producer was dropped are then visible.
         self.ring.is_ended.load(Ordering::Acquire) && self.ring.put.0.load(Ordering::Acquire) == self.at

@@ -6,7 +6,7 @@ use super::clock::Clock;
 use super::record::{Record, Unit, Unpacker};
 use super::ring::Consumer;
 
-/// Reads one handle's ring, item by item.
+/// Reads the events of one handle's ring, in the order in which the handle wrote them.
 pub(super) struct RingReader {
     pub(super) number: u64,
     consumer: Consumer,
@@ -40,7 +40,8 @@ impl RingReader {
         }
     }
 
-    /// Decodes the next item into `next`, with its time converted to nanoseconds.
+    /// Decodes the ring's next record into `next`, with its time converted to nanoseconds by
+    /// `clock`.
     fn unpack(&mut self, clock: &Clock) {
         let Self { consumer, unpacker, .. } = self;
         self.next = unpacker.next(|| consumer.take()).map(|record| match record {
@@ -53,8 +54,8 @@ impl RingReader {
         });
     }
 
-    /// Returns the time of the next item in nanoseconds; `None` if there is none, or it is later
-    /// than `horizon_ns` and new in this pass.
+    /// Returns the time of the next item in nanoseconds. Returns `None` if the ring is empty, or if
+    /// the item is later than `horizon_ns` and was written after the previous pass.
     pub(super) fn next_time(&self, horizon_ns: u64) -> Option<u64> {
         let &(time_ns, _) = self.next.as_ref()?;
         // The next item's words have already been read.
@@ -68,12 +69,13 @@ impl RingReader {
         Some(item)
     }
 
-    /// Returns the number of words read whose room the producer cannot use yet.
+    /// Returns the number of words that have been read and whose room the producer cannot reuse
+    /// yet.
     pub(super) fn unreleased(&self) -> u64 {
         self.consumer.at() - self.released_at
     }
 
-    /// Gives the room of all words read back to the producer.
+    /// Lets the producer reuse the room of all words read so far.
     pub(super) fn release(&mut self) {
         self.consumer.release();
         self.released_at = self.consumer.at();

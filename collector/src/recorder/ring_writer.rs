@@ -14,7 +14,7 @@ use super::record::{Packer, RecordSink, Unit};
 use super::ring::{Producer, RING_LEN};
 use super::state::{DroppedEvents, MAX_SIDE_RECORDS, Overflow, RecorderState, SideRecord};
 
-/// Words: the recorder is woken each time this many have been written to a ring.
+/// The recorder is woken each time this many words (64 bits) have been written to a ring.
 pub(super) const WAKE_LEN: u64 = RING_LEN / 4;
 
 /// Encodes a handle's events into its ring.
@@ -25,7 +25,7 @@ pub(super) struct RingWriter {
 }
 
 impl RingWriter {
-    /// Writes an event whose time is in `unit`; returns false if there is no room.
+    /// Writes an event whose time is in `unit` and returns true; returns false if there is no room.
     // Always inlined, up to where the pool creates the event, so that its kind is known at compile
     // time.
     #[inline(always)]
@@ -37,14 +37,15 @@ impl RingWriter {
         is_taken
     }
 
-    /// Returns true if half of the ring is free. Recording then does not stop again at once.
+    /// Returns true if half of the ring is free. A handle then stops dropping events: it will not
+    /// have to drop again at once.
     pub(super) fn is_half_free(&mut self) -> bool {
         let WaitingProducer { ring, wake_at, .. } = &mut self.out;
         ring.refresh(RING_LEN as usize / 2, *wake_at)
     }
 
-    /// Stores a side record and writes its placeholder; returns false if there is no room or the
-    /// recording has ended.
+    /// Stores a side record, an item too large for the ring, and writes its placeholder. Returns
+    /// false if there is no room or the recording has ended.
     pub(super) fn side_record(&mut self, side_record: SideRecord) -> bool {
         // Check the room for the placeholder first.
         if !self.out.ring.has_room(1) && !self.out.make_room(1) {
@@ -83,8 +84,8 @@ impl RecordSink for WaitingProducer {
 }
 
 impl WaitingProducer {
-    /// Wakes the recorder if due, and with [`Overflow::Wait`] waits for room. Returns false if the
-    /// ring is still full: events are to be dropped, or the recording has ended.
+    /// Wakes the recorder if due, and with [`Overflow::Wait`] blocks until `len` words fit. Returns
+    /// false if they still do not fit: events are to be dropped, or the recording has ended.
     #[cold]
     #[inline(never)]
     pub(super) fn make_room(&mut self, len: usize) -> bool {
@@ -100,7 +101,7 @@ impl WaitingProducer {
     }
 }
 
-/// Where a handle's events go.
+/// Where a handle's events go: to its own ring, to a shared ring, or nowhere.
 pub(super) enum HandleRing {
     /// No event has been recorded yet.
     Unused,
@@ -115,8 +116,8 @@ pub(super) enum HandleRing {
 }
 
 impl HandleRing {
-    /// Calls `each` with the ring and returns its result; `None` if the handle has no ring to write
-    /// to now.
+    /// Calls `f` with the handle's ring and returns its result; `None` if the handle is unused,
+    /// dropping events or closed.
     pub(super) fn with_ring<R>(&mut self, f: impl FnOnce(&mut RingWriter) -> R) -> Option<R> {
         match self {
             Self::Own(ring) => Some(f(ring)),
@@ -126,8 +127,8 @@ impl HandleRing {
     }
 }
 
-/// The state of a handle that drops events: the ring to return to, and the number of events
-/// dropped.
+/// The state of a handle that drops events: the ring to return to, and the number of dropped
+/// events.
 pub(super) struct Overflowing {
     pub(super) ring: Box<HandleRing>,
     pub(super) dropped: Arc<DroppedEvents>,

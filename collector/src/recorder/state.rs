@@ -11,11 +11,12 @@ use vramscope_trace::{Annotation, Definition, DeviceId, DeviceState, MemoryState
 use super::ring_reader::RingReader;
 use crate::sites::Numbers;
 
-/// Maximum number of waiting side records; a full state can be large.
+/// Maximum number of side records that wait for the recorder; at the limit, the program waits. A
+/// full state can be large.
 pub(super) const MAX_SIDE_RECORDS: usize = 64;
 
-/// An item that is too large for a ring and waits in a list. A placeholder in the ring marks its
-/// position among the events.
+/// An item that is too large for a ring and waits in a list beside it. A placeholder in the ring
+/// marks its position among the events.
 pub(super) enum SideRecord {
     Annotation(Annotation),
     FullState(Box<MemoryState>),
@@ -23,7 +24,8 @@ pub(super) enum SideRecord {
     DeviceState(DeviceId, Box<DeviceState>),
 }
 
-/// What happens when a program produces events faster than the recorder takes them.
+/// What happens when a program produces events faster than the recorder takes them: it waits, or
+/// events are dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overflow {
     /// The program waits; nothing is lost.
@@ -34,11 +36,11 @@ pub enum Overflow {
     Drop,
 }
 
-/// A function that records the state of a pool that is dropping events; returns false once the pool
-/// has been dropped.
+/// A function that makes a pool record its state once it can stop dropping events. Returns false
+/// after the pool has been dropped, and is then not called again.
 pub(crate) type CatchUpCallback = Box<dyn Fn() -> bool + Send>;
 
-/// Number of events a handle has dropped that are not in a gap yet.
+/// The number of events that one handle has dropped and that no gap event counts yet.
 pub(super) struct DroppedEvents {
     pub(super) device: DeviceId,
     /// Written only by the handle.
@@ -53,8 +55,8 @@ impl DroppedEvents {
     }
 }
 
-/// State that the handles and the recorder share. `R` is the ring that several handles use in
-/// common.
+/// State that the handles and the recorder share. `R` is the type of the ring that several handles
+/// have in common.
 pub(super) struct RecorderState<R> {
     pub(super) overflow: Overflow,
     pub(super) numbers: Numbers,
@@ -69,7 +71,8 @@ pub(super) struct RecorderState<R> {
     pub(super) waited_ns: AtomicU64,
 }
 
-/// The part of [`RecorderState`] that its lock guards.
+/// The part of [`RecorderState`] that its lock guards: flags, new rings, and queues for what does
+/// not fit into a ring.
 pub(super) struct LockedState<R> {
     /// True once no more events are accepted.
     pub(super) is_closed: bool,
@@ -135,8 +138,9 @@ impl<R> RecorderState<R> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks while `full` returns true, unless the recording has ended, and adds to the statistics
-    /// of [`waits`](Self::waits). Wakes the thread `recorder` before.
+    /// Blocks while `full` returns true and the recording has not ended, and returns the locked
+    /// state. Wakes the thread `recorder` first, and adds the wait to the statistics of
+    /// [`waits`](Self::waits).
     pub(super) fn wait_while(
         &self,
         recorder: &Thread,
@@ -156,7 +160,7 @@ impl<R> RecorderState<R> {
         state
     }
 
-    /// Wakes threads that wait for room.
+    /// Wakes the threads that wait for room in a ring or list.
     pub(super) fn notify_waiting(&self) {
         // A thread that found no room holds the lock until it waits, so it cannot miss this.
         drop(self.lock());
@@ -168,13 +172,14 @@ impl<R> RecorderState<R> {
         self.lock().flushes > 0
     }
 
-    /// Counts a merge pass whose results have been passed on.
+    /// Counts a merge pass, after its results have been passed to file and hub, and wakes threads
+    /// that wait for it.
     pub(super) fn finish_pass(&self) {
         self.lock().passes += 1;
         self.changed.notify_all();
     }
 
-    /// Marks the recorder as finished.
+    /// Marks the recorder as finished: no more events are accepted, and waiting threads return.
     pub(super) fn end(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         let mut state = self.lock();
@@ -183,7 +188,7 @@ impl<R> RecorderState<R> {
         self.changed.notify_all();
     }
 
-    /// Stops accepting events from all handles.
+    /// Stops accepting events from all handles. The recorder still takes what is in the rings.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
         let mut state = self.lock();
@@ -195,15 +200,16 @@ impl<R> RecorderState<R> {
         self.changed.notify_all();
     }
 
-    /// Moves new rings to `sources`; returns true if the recording has been closed, so that nothing
-    /// more will be written to any ring.
+    /// Moves the reading ends of new rings to `sources`. Returns true if the recording has been
+    /// closed, so that nothing more will be written to any ring.
     pub(super) fn take_sources(&self, sources: &mut Vec<RingReader>) -> bool {
         let mut state = self.lock();
         sources.append(&mut state.sources);
         state.is_closed
     }
 
-    /// Moves the waiting definitions and side records to the ends of these lists.
+    /// Moves the waiting definitions and side records to the ends of these lists. The number with a
+    /// side record is that of its ring.
     pub(super) fn take_definitions_and_side_records(
         &self,
         definitions: &mut Vec<Definition>,
@@ -214,20 +220,21 @@ impl<R> RecorderState<R> {
         side_records.append(&mut state.side_records);
     }
 
-    /// Removes the counters of dropped events that are not in a gap yet, and returns each one's
-    /// device and number.
+    /// Removes the counters of dropped events that no gap event counts yet, and returns the device
+    /// and the number of each.
     pub(super) fn take_dropped(&self) -> Vec<(DeviceId, u64)> {
         let dropped = std::mem::take(&mut self.lock().dropped);
         dropped.iter().map(|dropped| (dropped.device, dropped.events.load(Ordering::Relaxed))).collect()
     }
 
-    /// Adds a function that the recorder calls while events are being dropped.
+    /// Adds a function that the recorder calls while events are being dropped, until it returns
+    /// false.
     pub(super) fn register_catch_up(&self, callback: CatchUpCallback) {
         self.lock().catch_up_callbacks.push(callback);
     }
 
-    /// Returns the number of dropped events that are not in a gap yet. If there are any, calls the
-    /// callbacks, with which pools record their state.
+    /// Returns the number of dropped events, of all handles, that no gap event counts yet. If
+    /// handles are dropping events, first calls the [callbacks](CatchUpCallback).
     pub(super) fn dropped_events(&self) -> u64 {
         let mut state = self.lock();
         if state.dropped.is_empty() {
@@ -243,18 +250,19 @@ impl<R> RecorderState<R> {
         state.dropped.iter().map(|dropped| dropped.events.load(Ordering::Relaxed)).sum()
     }
 
-    /// Subtracts a ring that is empty and whose handle has been dropped.
+    /// Subtracts one from the number of rings, for a ring that is empty and whose handle has been
+    /// dropped.
     pub(super) fn remove_ring(&self) {
         self.lock().rings -= 1;
     }
 
-    /// Returns the number of rings.
+    /// Returns the number of rings, including the shared one.
     #[cfg(test)]
     pub(super) fn rings(&self) -> usize {
         self.lock().rings
     }
 
-    /// Returns how often the program waited for room, and how long in total.
+    /// Returns how often program threads waited for room in a queue, and for how long in total.
     pub(super) fn waits(&self) -> (u64, Duration) {
         let waited = Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed));
         (self.waits.load(Ordering::Relaxed), waited)

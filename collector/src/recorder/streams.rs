@@ -22,10 +22,10 @@ use crate::hub::Hub;
 /// around it, events reach the operating system within 250 ms.
 const FILE_CHUNK_INTERVAL: Duration = Duration::from_millis(150);
 
-/// Interval between updates of the hub's totals, each of which visits every block.
+/// Interval between updates of the hub's figures (bytes, events), each of which visits every block.
 const FIGURES_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The recorder's outputs, a file and a hub, and the encoders of their chunks.
+/// The recorder's outputs, a file and a hub, with the encoders of their chunks.
 pub(crate) struct Streams {
     outputs: Outputs,
     /// Encodes for the file, and for the hub while they share chunks.
@@ -62,8 +62,9 @@ impl Streams {
         streams
     }
 
-    /// Ends a merge pass, and passes complete chunks on. `since` is a time before its first event,
-    /// `None` without events; `at_once` also ends and passes on the current chunks.
+    /// Ends a merge pass and passes complete chunks to the file and the hub. `since` is a time
+    /// before the pass's first event, `None` if it had no events; `at_once` also ends and passes
+    /// the current chunks.
     pub(crate) fn finish_pass(&mut self, since: Option<Instant>, at_once: bool) {
         let is_watched = self.is_watched();
         self.update_live_encoder(is_watched);
@@ -92,12 +93,13 @@ impl Streams {
         }
     }
 
-    /// Returns true if the hub has viewers.
+    /// Returns true if the hub has at least one viewer, which needs chunks at once; false without a
+    /// hub.
     pub(crate) fn is_watched(&self) -> bool {
         self.outputs.hub.as_ref().is_some_and(Hub::is_watched)
     }
 
-    /// Updates the hub's totals.
+    /// Passes current figures (bytes, events, waits) to the hub.
     fn update_figures(&mut self) {
         self.figures_at = Some(Instant::now());
         let Some(hub) = &self.outputs.hub else { return };
@@ -116,8 +118,8 @@ impl Streams {
         });
     }
 
-    /// Creates the encoder for viewers when the first one connects, and removes it when the last
-    /// has left.
+    /// Creates the separate encoder for viewers when the first viewer connects, and removes it when
+    /// the last one has left. Without a file, one encoder serves both.
     fn update_live_encoder(&mut self, is_watched: bool) {
         let is_split = self.live.is_some();
         let must_split = is_watched && self.outputs.file.is_some();
@@ -141,7 +143,7 @@ impl Streams {
         self.live = None;
     }
 
-    /// Passes the chunks that are complete to the file and the hub.
+    /// Passes complete chunks to the file and the hub.
     fn pass_on(&mut self) {
         let shared = |chunks: Vec<Chunk>| chunks.into_iter().map(Arc::new).collect::<Vec<_>>();
         let chunks = shared(self.main.take_output());
@@ -165,22 +167,23 @@ impl Streams {
         }
     }
 
-    /// Tells the hub how much of the file is written; `is_sync_point` means that file and hub have
-    /// been given the same events.
+    /// Tells the hub how much of the file is written. `is_sync_point` is true if file and hub have
+    /// been given equal events, so that a viewer can switch from the file to the hub.
     fn sync_file(&self, is_sync_point: bool) {
         if let Some(hub) = self.outputs.hub.as_ref().filter(|_| self.outputs.file.is_some()) {
             hub.sync_file(is_sync_point.then_some(self.appended));
         }
     }
 
-    /// Waits until everything passed to the file has been written.
+    /// Blocks until everything passed to the file has been written.
     fn flush_file(&self) {
         if let Some(file) = &self.outputs.file {
             file.flush();
         }
     }
 
-    /// Stops using a file that failed. The hub continues.
+    /// Stops using the file if it has failed, and reports the error. The recording continues for
+    /// the hub.
     fn handle_file_failure(&mut self) {
         let Some(file) = &self.outputs.file else { return };
         let Some(error) = file.failure() else { return };
@@ -195,7 +198,7 @@ impl Streams {
         self.summary.file_error = Some(error);
     }
 
-    /// Ends the recording: passes everything on, closes the file and returns the totals.
+    /// Ends the recording: closes the file and returns the totals.
     pub(crate) fn finish(mut self) -> Summary {
         self.handle_file_failure();
         if let Some(file) = self.outputs.file.take() {
@@ -215,7 +218,7 @@ impl Streams {
 }
 
 impl Streams {
-    /// Replaces the recording's header.
+    /// Replaces the recording's header: program, devices, start time, settings.
     #[cfg(feature = "server")]
     pub(crate) fn update_info(&mut self, info: &RecordingInfo) {
         self.main.update_info(info);
@@ -225,7 +228,7 @@ impl Streams {
         self.info = info.clone();
     }
 
-    /// Returns the memory state after all events so far.
+    /// Returns the segments and blocks of all devices after all events so far.
     #[cfg(feature = "server")]
     pub(crate) fn state(&self) -> &MemoryState {
         self.main.state()

@@ -25,31 +25,32 @@ use tokio::time::{Sleep, sleep, timeout};
 use super::options::ServerLimits;
 use super::tls::TlsAcceptor;
 
-/// The most bytes of a request's line and headers. A browser's take 4 KiB behind two proxies and
-/// with the cookies of a dozen other servers.
+/// The most bytes of a request's line and headers; a larger request is refused. A browser behind
+/// two proxies, with the cookies of a dozen other servers, sends about 4 KiB.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 /// How long a write to a client may be blocked: a connection whose client has received nothing for
 /// this long is closed.
 const WRITE_STALL_TIME: Duration = Duration::from_secs(45);
-/// Pause after the operating system had no resources for a connection. File descriptors become
-/// free within moments or not at all.
+/// Pause after a connection could not be accepted, usually for lack of file descriptors. They
+/// become free within moments or not at all.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Bytes read from one client before other tasks get a turn. Handling this many bytes of the
 /// smallest WebSocket frames takes less than a millisecond.
 const READ_TURN_BYTES: usize = 4 << 10;
-/// The first byte of a TLS connection: a handshake record.
+/// The first byte that a TLS client sends. With any other first byte, the client uses plain HTTP.
 const TLS_HANDSHAKE_RECORD: u8 = 0x16;
 
-/// The HTTP response to a connection beyond the limit.
+/// The HTTP response to a connection beyond [`ServerLimits::connections`].
 const TOO_MANY_CLIENTS_RESPONSE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 45\r\n\
     retry-after: 5\r\nconnection: close\r\n\r\nthe server has too many clients; retry later\n";
-/// The HTTP response to a client that uses plain HTTP with a server that has a certificate.
+/// The HTTP response to a client that uses plain HTTP although the server has a certificate.
 const HTTPS_REQUIRED_RESPONSE: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 38\r\n\
     connection: close\r\n\r\nthis is an HTTPS server: use https://\n";
 
-/// Numbers of connections, for `/metrics` and for the limit.
+/// Numbers of open, accepted and refused connections, for `/metrics` and for the limit on open
+/// ones.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionCounts {
     /// Connections that are open.
@@ -60,20 +61,20 @@ pub(super) struct ConnectionCounts {
     pub(super) refused: AtomicU64,
 }
 
-/// Connections that have not sent the token yet, by number, so that the oldest comes first. At the
-/// limit, the oldest is closed for a new one.
+/// Connections that have not sent the token yet, in order of acceptance. When the server has too
+/// many connections, the oldest of these is closed for a new one.
 #[derive(Clone, Debug, Default)]
 struct UnauthorizedConnections(Arc<Mutex<BTreeMap<u64, AbortHandle>>>);
 
 impl UnauthorizedConnections {
-    /// Locks the connections, each with the handle that aborts its task.
+    /// Locks the map from a connection's number to the handle that aborts its task.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, AbortHandle>> {
         // Nothing under the lock can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The loop that accepts connections and serves each in a task.
+/// The loop that accepts connections and serves each in its own task.
 pub(super) struct Accept {
     pub(super) listener: TcpListener,
     pub(super) tls: Option<TlsAcceptor>,
@@ -84,7 +85,8 @@ pub(super) struct Accept {
 }
 
 impl Accept {
-    /// Serves connections until the server stops and all requests in progress are answered.
+    /// Accepts and serves connections until the server stops and all requests in progress are
+    /// answered.
     pub(super) async fn run(self) {
         let (mut connections, mut stopping) = (JoinSet::new(), self.stopping.clone());
         let unauthorized = UnauthorizedConnections::default();
@@ -108,8 +110,8 @@ impl Accept {
         while connections.join_next().await.is_some() {}
     }
 
-    /// Serves a new connection in a task of its own. At the limit, closes the oldest unauthorized
-    /// connection instead, or refuses the new one if all are authorized.
+    /// Serves a new connection in its own task. At the limit on connections, first closes the
+    /// oldest unauthorized one; if all are authorized, refuses the new one.
     async fn serve(&self, stream: TcpStream, connections: &mut JoinSet<()>, unauthorized: &UnauthorizedConnections) {
         let number = self.counts.accepted.fetch_add(1, Ordering::Relaxed);
         if self.counts.open.load(Ordering::Relaxed) >= self.limits.connections {
@@ -131,8 +133,8 @@ impl Accept {
         unauthorized.lock().insert(number, abort_handle);
     }
 
-    /// Sends [`TOO_MANY_CLIENTS_RESPONSE`] if that cannot block; the caller then closes the
-    /// connection.
+    /// Sends [`TOO_MANY_CLIENTS_RESPONSE`] over plain HTTP, if that is possible without waiting.
+    /// The caller then closes the connection by dropping it.
     fn refuse(&self, stream: &TcpStream) {
         if self.tls.is_none() {
             let _ = stream.try_write(TOO_MANY_CLIENTS_RESPONSE);
@@ -140,13 +142,15 @@ impl Accept {
     }
 }
 
-/// Returns true if accepting failed because the client had already disconnected.
+/// Returns true if accepting failed because the client had already disconnected, false for errors
+/// of this machine.
 fn client_disconnected(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// Identifies a connection in its requests, so that a request with the token can authorize it.
+/// Identifies the connection of a request, so that a request with the token authorizes its
+/// connection.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionHandle {
     number: u64,
@@ -154,13 +158,13 @@ pub(super) struct ConnectionHandle {
 }
 
 impl ConnectionHandle {
-    /// Exempts the connection from being replaced by newer ones.
+    /// Marks the connection as authorized: it is no longer closed to make room for newer ones.
     pub(super) fn mark_authorized(&self) {
         self.unauthorized.lock().remove(&self.number);
     }
 }
 
-/// Counts a connection as open until it is dropped.
+/// Keeps a connection counted in [`ConnectionCounts::open`] until dropped.
 struct OpenConnection {
     handle: ConnectionHandle,
     counts: Arc<ConnectionCounts>,
@@ -173,7 +177,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// What the task that serves one connection needs.
+/// The task that serves one connection.
 struct ConnectionTask {
     open: OpenConnection,
     router: Router,
@@ -201,8 +205,8 @@ impl ConnectionTask {
         }
     }
 
-    /// Answers HTTP requests on `stream` until the connection ends; when the server stops, finishes
-    /// the current one.
+    /// Answers HTTP requests on `stream` until the connection ends. When the server stops, finishes
+    /// the request in progress and closes the connection.
     async fn serve_http<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(self, stream: S) {
         let Self { open, router, client_timeout, mut stopping } = self;
         let router = TowerToHyperService::new(router);
@@ -224,8 +228,8 @@ impl ConnectionTask {
     }
 }
 
-/// A stream that fails once its client has received nothing for [`WRITE_STALL_TIME`], and that
-/// yields to other tasks after every [`READ_TURN_BYTES`] read.
+/// A stream that fails if its client receives nothing for [`WRITE_STALL_TIME`], and that lets other
+/// tasks run after every [`READ_TURN_BYTES`] read.
 struct LimitedStream<S> {
     stream: S,
     /// Runs while a write is pending.
@@ -235,8 +239,8 @@ struct LimitedStream<S> {
 }
 
 impl<S> LimitedStream<S> {
-    /// Returns the result of a write, or a timeout error if writes have been pending for
-    /// [`WRITE_STALL_TIME`].
+    /// Returns `written`, the result of a write, unless writes have been pending for
+    /// [`WRITE_STALL_TIME`]: then returns a timeout error.
     fn with_stall_timeout<T>(
         &mut self,
         written: Poll<io::Result<T>>,

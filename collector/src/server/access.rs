@@ -11,10 +11,10 @@ use cookie::{Cookie, SameSite};
 use percent_encoding::percent_decode_str;
 use subtle::ConstantTimeEq;
 
-/// Random bytes in a generated token.
-const RANDOM_BYTES: usize = 16;
-/// The most characters of a token.
-const MAX_CHARS: usize = 256;
+/// Number of random bytes in a generated token.
+const TOKEN_RANDOM_BYTES: usize = 16;
+/// The most characters of a token; a longer one is invalid.
+const MAX_TOKEN_CHARS: usize = 256;
 
 /// The secret that clients must send to view a recording or give commands. `{:?}` does not show it.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ impl Token {
     pub fn new(text: impl Into<String>) -> Result<Self, TokenError> {
         let text = text.into();
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-        let is_token = !text.is_empty() && text.len() <= MAX_CHARS && text.bytes().all(is_allowed);
+        let is_token = !text.is_empty() && text.len() <= MAX_TOKEN_CHARS && text.bytes().all(is_allowed);
         if is_token { Ok(Self(text)) } else { Err(TokenError) }
     }
 
@@ -37,7 +37,7 @@ impl Token {
     /// # Errors
     /// If the operating system supplies no randomness.
     pub fn random() -> io::Result<Self> {
-        let mut bytes = [0; RANDOM_BYTES];
+        let mut bytes = [0; TOKEN_RANDOM_BYTES];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
         Ok(Self(URL_SAFE_NO_PAD.encode(bytes)))
     }
@@ -48,7 +48,7 @@ impl Token {
         &self.0
     }
 
-    /// Returns true if `text` is the secret. The comparison takes the same time however many
+    /// Returns true if `text` equals the secret. The comparison takes equally long however many
     /// characters match.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
@@ -70,12 +70,12 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Text that is not a valid token.
+/// Error for text that is not a valid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a token is 1 to {MAX_CHARS} letters, digits and characters of -._~+/=")]
+#[error("a token is 1 to {MAX_TOKEN_CHARS} letters, digits and characters of -._~+/=")]
 pub struct TokenError;
 
-/// What clients may do without the token, and the token with which they may do more.
+/// The server's token, and whether viewing needs it or only commands do.
 #[derive(Debug)]
 pub(super) struct Access {
     token: Option<Token>,
@@ -83,7 +83,7 @@ pub(super) struct Access {
     viewing_needs_token: bool,
 }
 
-/// What a client may do with one request.
+/// What a client may do with one request: view recordings, give commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rights {
     /// The request may read everything that is served.
@@ -106,17 +106,18 @@ impl Access {
         Ok(Self { token, viewing_needs_token })
     }
 
-    /// Returns the token, if there is one.
+    /// Returns the server's token; `None` if the server needs no token at all.
     pub(super) fn token(&self) -> Option<&Token> {
         self.token.as_ref()
     }
 
-    /// Returns true if `text` is the token.
+    /// Returns true if `text` is the server's token; false for other text, or if the server has no
+    /// token.
     pub(super) fn is_token(&self, text: &str) -> bool {
         self.token.as_ref().is_some_and(|token| token.matches(text))
     }
 
-    /// Returns what a request may do.
+    /// Returns what a request may do, by the token in its URL, `Authorization` header or cookies.
     pub(super) fn rights(&self, uri: &Uri, headers: &HeaderMap) -> Rights {
         let sent = || token_in_query(uri).into_iter().chain(bearer_token(headers).map(str::to_owned));
         let has_token =
@@ -125,8 +126,8 @@ impl Access {
         Rights { can_view: !self.viewing_needs_token || has_token, can_command: has_token, has_wrong_token }
     }
 
-    /// Returns where to redirect a browser whose URL has the right token: the same URL without the
-    /// token, relative to the page. `None` if the URL has no or a wrong token.
+    /// Returns where to redirect a browser whose URL has the right token: that URL without the
+    /// token, relative to the page. `None` if the URL has no token or a wrong one.
     pub(super) fn address_without_token(&self, uri: &Uri) -> Option<String> {
         token_in_query(uri).is_some_and(|token| self.is_token(&token)).then(|| {
             let is_other = |parameter: &&str| !parameter.is_empty() && parameter.split('=').next() != Some("token");
@@ -150,7 +151,7 @@ impl Access {
     }
 }
 
-/// Returns the token in the URL's query.
+/// Returns the token in the URL's query; `None` without the parameter `token`.
 ///
 /// Only percent-decoded: form decoding would turn a `+` of the token into a space.
 fn token_in_query(uri: &Uri) -> Option<String> {
@@ -158,13 +159,13 @@ fn token_in_query(uri: &Uri) -> Option<String> {
     Some(percent_decode_str(token).decode_utf8_lossy().into_owned())
 }
 
-/// Returns the token in the header `Authorization: Bearer TOKEN`, if there is one.
+/// Returns the token in the header `Authorization: Bearer TOKEN`, `None` without this header.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Returns the name of the token's cookie.
+/// Returns the name of the cookie that stores the token: `vramscope_PORT`.
 ///
 /// Browsers send a host's cookies to all of its ports. The name has the port by which this server
 /// is reached, so that the cookies of several servers do not replace each other.
@@ -174,7 +175,7 @@ fn cookie_name(headers: &HeaderMap) -> String {
     port.map_or_else(|| "vramscope".to_owned(), |port| format!("vramscope_{port}"))
 }
 
-/// Iterates over the values of all cookies named [`cookie_name`].
+/// Iterates over the tokens in the request's cookies, which are named [`cookie_name`].
 fn tokens_in_cookies(headers: &HeaderMap) -> impl Iterator<Item = String> {
     let name = cookie_name(headers);
     // Split as bytes and parsed one by one: cookies of other servers on this host may be in any

@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use vramscope_page::{Content, PageFile};
 
-/// The files that the server serves as the page. `index.html` is served at the root.
+/// The files of the page that the server serves. `index.html` is served at the root.
 ///
 /// The default is the vramscope page, embedded when this crate was built.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ impl Default for Assets {
     }
 }
 
-/// Media types by file extension. Files with other extensions are not served.
+/// Media types (MIME) by file extension. Files with other extensions are not served.
 const MEDIA_TYPES: &[(&str, &str)] = &[
     ("css", "text/css; charset=utf-8"),
     ("html", "text/html; charset=utf-8"),
@@ -35,8 +35,8 @@ const MEDIA_TYPES: &[(&str, &str)] = &[
 ];
 
 impl Assets {
-    /// Returns the response for the file at `path`, below the server's root. Only files in the
-    /// table are served, so no path leads out of the page.
+    /// Returns the response with the page's file at `path`, relative to the server's root; `None`
+    /// if the page has no such file. An empty path is `index.html`.
     pub(super) fn response(self, path: &str, request: &HeaderMap) -> Option<Response> {
         let path = if path.is_empty() { "index.html" } else { path };
         let file = self.0.iter().find(|file| file.path == path)?;
@@ -58,7 +58,8 @@ impl Assets {
     }
 }
 
-/// Returns a file's bytes in the smallest encoding that the request accepts, and that encoding.
+/// Returns a file's bytes in the smallest encoding that the request accepts, and the encoding's
+/// name; `None` is unencoded.
 fn encode(file: &PageFile, request: &HeaderMap) -> std::io::Result<(Cow<'static, [u8]>, Option<&'static str>)> {
     match file.content {
         Content::Compressed { brotli, .. } if accepts(request, "br") => Ok((brotli.into(), Some("br"))),
@@ -67,7 +68,8 @@ fn encode(file: &PageFile, request: &HeaderMap) -> std::io::Result<(Cow<'static,
     }
 }
 
-/// Returns true if `Accept-Encoding` names `encoding` with a weight above 0 (RFC 9110, 12.5.3).
+/// Returns true if `Accept-Encoding` names `encoding` with a weight above 0 (RFC 9110, 12.5.3),
+/// otherwise false.
 fn accepts(request: &HeaderMap, encoding: &str) -> bool {
     let lists = request.get_all(header::ACCEPT_ENCODING).into_iter().filter_map(|value| value.to_str().ok());
     lists.flat_map(|list| list.split(',')).any(|item| {

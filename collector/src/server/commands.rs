@@ -16,23 +16,23 @@ use super::guard::TOKEN_REQUIRED;
 use super::state::AppState;
 use crate::controls::{Command, CommandOutcome, Controls};
 
-/// The largest body of a request that gives a command, in bytes.
+/// The largest body of a request that gives a command, in bytes; a larger one is refused.
 const MAX_BODY_BYTES: usize = 4 << 10;
-/// The error for a body larger than [`MAX_BODY_BYTES`].
+/// The error message for a body larger than [`MAX_BODY_BYTES`].
 const BODY_TOO_LARGE: &str = "the body of a command is larger than 4096 bytes";
-/// The most characters of a mark's name.
+/// The most characters of a mark's name; a longer one is refused.
 const MAX_MARK_CHARS: usize = 200;
-/// The error for a command that the program does not offer.
+/// The error message for a command that the program does not offer.
 const NOT_OFFERED: &str = "this program does not offer the command";
 
-/// Answers `GET /commands`: the names of the offered commands, and whether this request may give
-/// them.
+/// Answers `GET /commands` with JSON: the names of the offered commands, and whether this client
+/// may give them.
 pub(super) async fn list(State(state): State<Arc<AppState>>, Extension(rights): Extension<Rights>) -> Response {
     let commands = state.content.controls.as_ref().map(Controls::names).unwrap_or_default();
     json_response(StatusCode::OK, &json!({"commands": commands, "allowed": rights.can_command}))
 }
 
-/// Answers `POST /commands/NAME`: runs the command and returns its message.
+/// Answers `POST /commands/NAME`: runs the command and returns its message, or an error, as JSON.
 pub(super) async fn run(
     State(state): State<Arc<AppState>>,
     Extension(rights): Extension<Rights>,
@@ -94,7 +94,8 @@ fn mark_name(body: &[u8]) -> Result<String, &'static str> {
     }
 }
 
-/// Returns a JSON response whose field `error` is `reason`.
+/// Returns a JSON response whose field `error` is `reason`. With status 401 it also asks for the
+/// token.
 fn error_response(status: StatusCode, reason: &str) -> Response {
     let mut response = json_response(status, &json!({"error": reason}));
     if status == StatusCode::UNAUTHORIZED {
@@ -103,7 +104,7 @@ fn error_response(status: StatusCode, reason: &str) -> Response {
     response
 }
 
-/// Returns a response with this JSON and a line end as its body.
+/// Returns a response whose body is this JSON and a line end.
 fn json_response(status: StatusCode, json: &serde_json::Value) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], format!("{json}\n")).into_response()
 }

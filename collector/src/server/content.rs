@@ -15,7 +15,8 @@ pub struct ServedRecording {
     pub bytes: RecordingBytes,
 }
 
-/// What a server offers to its clients.
+/// What a server offers to its clients: the page, a live recording, complete recordings and
+/// commands.
 #[derive(Clone, Debug)]
 pub struct Content {
     /// The page's files.
@@ -32,13 +33,13 @@ pub struct Content {
 }
 
 impl Content {
-    /// Returns the page with a live recording.
+    /// Returns content with the page and the hub's live recording.
     #[must_use]
     pub fn live(hub: Hub) -> Self {
         Self { assets: Assets::default(), live: Some(hub), files: Vec::new(), controls: None, aggregator: None }
     }
 
-    /// Returns the page with complete recordings.
+    /// Returns content with the page and complete recordings.
     #[must_use]
     pub fn files(files: Vec<ServedRecording>) -> Self {
         Self { assets: Assets::default(), live: None, files, controls: None, aggregator: None }

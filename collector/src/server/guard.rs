@@ -3,9 +3,9 @@
 //! - `Host`: a foreign page can make its own host name resolve to this machine (DNS rebinding), so
 //!   only host names of this server are accepted.
 //! - `Origin`: a foreign page can open a WebSocket or submit a form, so requests from other origins
-//!   are refused. Browsers send no `Origin` for images and the like; then `Sec-Fetch-Site` is
+//!   are refused. Browsers send no `Origin` for images and scripts; then `Sec-Fetch-Site` is
 //!   checked.
-//! - The token, if there is one.
+//! - The token, if the server has one.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -20,12 +20,13 @@ use axum::response::{IntoResponse, Response};
 use super::accept::ConnectionHandle;
 use super::access::Access;
 
-/// Allows the page to load, run, connect to and embed this server's own files only.
+/// A `Content-Security-Policy` that lets the page load, run, connect to and embed this server's own
+/// files only.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; \
      img-src 'self' data: blob:; connect-src 'self'; font-src 'self'; worker-src 'self'; manifest-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Headers of every response.
+/// Names and values of the security headers, which every response has.
 const SECURITY_HEADERS: [(&str, &str); 5] = [
     ("content-security-policy", CONTENT_SECURITY_POLICY),
     ("x-content-type-options", "nosniff"),
@@ -34,19 +35,21 @@ const SECURITY_HEADERS: [(&str, &str); 5] = [
     ("cross-origin-opener-policy", "same-origin"),
 ];
 
-/// Paths that are served without a token. `/ws` also takes the token in its first message.
+/// Paths that need no token in the request. `/healthz` is open to all; `/ws` takes the token in the
+/// request or in its first message.
 const PATHS_WITHOUT_TOKEN: [&str; 2] = ["/healthz", "/ws"];
 
-/// Shown to a browser that did not send the token.
+/// HTML page shown to a browser that opened the page without the token.
 const TOKEN_REQUIRED_PAGE: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>vramscope</title>\
     <h1>This server needs a token</h1><p>Open the full address that the program printed: the line that begins with \
     <code>listening:</code>, including <code>?token=\u{2026}</code> at its end.</p></html>\n";
 
-/// Sent to a client that is not a browser and did not send the token.
+/// Text sent to a client that needs the token and did not send it, except to a browser that opens
+/// the page.
 pub(super) const TOKEN_REQUIRED: &str = "this server needs the token that the program printed: \
     send it as `Authorization: Bearer TOKEN` or `?token=TOKEN`\n";
 
-/// The checks that every request must pass.
+/// The checks that every request must pass: host, origin and token.
 #[derive(Debug)]
 pub(super) struct Guard {
     pub(super) hosts: HostPolicy,
@@ -65,13 +68,14 @@ pub(super) async fn check_request(State(guard): State<Arc<Guard>>, request: Requ
     for (name, value) in SECURITY_HEADERS {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
-    // The same URL has other content once another program listens here, so nothing may be cached.
+    // A URL has other content once another program listens here, so nothing may be cached.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
 }
 
 impl Guard {
-    /// Returns the response to a request that is refused for its method, framing, host or origin.
+    /// Returns the response that refuses a request for its method, framing, host or origin; `None`
+    /// if the request passes.
     fn refusal(&self, request: &Request) -> Option<Response> {
         if !matches!(*request.method(), Method::GET | Method::HEAD | Method::POST) {
             let allowed = [(header::ALLOW, "GET, HEAD, POST")];
@@ -89,7 +93,8 @@ impl Guard {
         Some((StatusCode::FORBIDDEN, format!("{reason}\n")).into_response())
     }
 
-    /// Passes a request on if it has the token or needs none; otherwise asks for the token.
+    /// Passes a request on if it has the token or needs no token; otherwise asks for the token. A
+    /// browser that sent the token in the page's URL is redirected and gets a cookie.
     async fn authorize(&self, mut request: Request, next: Next) -> Response {
         let rights = self.access.rights(request.uri(), request.headers());
         let (is_post, path) = (request.method() == Method::POST, request.uri().path());
@@ -145,15 +150,17 @@ impl HostPolicy {
         }
     }
 
-    /// Returns why a request is refused if its `Host` or `Origin` is not this server's.
+    /// Checks that the request's `Host` and `Origin` name this server. The error says why the
+    /// request is refused.
     fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), &'static str> {
-        let mut hosts = headers.get_all(header::HOST).into_iter().map(authority);
+        let mut hosts = headers.get_all(header::HOST).into_iter().map(parse_authority);
         let (Some(Some(host)), None) = (hosts.next(), hosts.next()) else {
             return Err("the request must have exactly one Host header");
         };
         // A request in the form that proxies get also has the host in its URL, where it takes
         // precedence over the header.
-        if !self.is_own(host.host()) || !uri.authority().is_none_or(|authority| self.is_own(authority.host())) {
+        let is_own_url = uri.authority().is_none_or(|authority| self.is_own_host(authority.host()));
+        if !self.is_own_host(host.host()) || !is_own_url {
             return Err("unknown host name: use localhost, the address that the server listens on, or a name \
                         given with --allow-host");
         }
@@ -168,8 +175,9 @@ impl HostPolicy {
         if is_same { Ok(()) } else { Err("the request comes from a page of another origin") }
     }
 
-    /// Returns true if `host`, a name or an address, is a name of this server.
-    fn is_own(&self, host: &str) -> bool {
+    /// Returns true if `host`, a name or an IP address, is one by which clients may reach this
+    /// server.
+    fn is_own_host(&self, host: &str) -> bool {
         let host = without_brackets(host);
         let is_allowed = self.allowed.iter().any(|name| name.eq_ignore_ascii_case(host));
         is_allowed
@@ -181,7 +189,8 @@ impl HostPolicy {
             }
     }
 
-    /// Returns true if the `Origin` header names the request's `host` or an allowed name.
+    /// Returns true if the header `Origin` names the request's `host` or an allowed name, false if
+    /// a page of another server made the request.
     fn is_own_origin(&self, origin: &str, host: &Authority) -> bool {
         let Some(("http" | "https", origin)) = origin.split_once("://") else { return false };
         // A proxy may send its name as `Host` without the port that the browser sees.
@@ -195,9 +204,9 @@ impl HostPolicy {
     }
 }
 
-/// Refuses requests that a page of another site caused and that have no `Origin`, such as images
-/// and scripts. Links to the page are allowed, and so are clients other than browsers, which do not
-/// send these headers.
+/// Refuses requests without `Origin` that a page of another site caused, for example by an image.
+/// Links to the page are allowed, and so are clients other than browsers, which do not send these
+/// headers.
 fn check_fetch_site(request: &Request) -> Result<(), &'static str> {
     let headers = request.headers();
     let has = |name: &str, value: &str| headers.get_all(name).iter().any(|sent| sent == value);
@@ -208,14 +217,14 @@ fn check_fetch_site(request: &Request) -> Result<(), &'static str> {
     if !is_foreign || has_origin || is_link { Ok(()) } else { Err("the request comes from a page of another site") }
 }
 
-/// Parses a header with a host and an optional port. `None` if it is invalid or has user
+/// Parses a header value with a host and an optional port. `None` if it is invalid or has user
 /// information before the host.
-fn authority(header: &HeaderValue) -> Option<Authority> {
+fn parse_authority(header: &HeaderValue) -> Option<Authority> {
     let host = header.to_str().ok()?.parse::<Authority>().ok()?;
     (!host.as_str().contains('@')).then_some(host)
 }
 
-/// Returns an IPv6 address without its brackets; other hosts as they are.
+/// Returns `host` without the brackets around an IPv6 address; other hosts are returned unchanged.
 fn without_brackets(host: &str) -> &str {
     host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
 }

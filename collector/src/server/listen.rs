@@ -10,17 +10,17 @@ use super::options::ServerOptions;
 use super::tls::TlsError;
 use super::urls::encode_component;
 
-/// The default port of the server.
+/// The TCP port on which the server listens by default.
 pub const DEFAULT_PORT: u16 = 7791;
-/// How many further ports are tried if the requested one is in use.
+/// How many further ports are tried if the requested one is in use; if all are, starting fails.
 pub(super) const PORTS_TRIED: u16 = 20;
 /// The kernel's send buffer for each connection, in bytes. By default Linux grows it up to 4 MB,
-/// and a slow client would see data that is this much older.
+/// and a slow client would see older data.
 const SEND_BUFFER_BYTES: u32 = 512 << 10;
-/// The most connections that wait to be accepted.
+/// The most connections that the kernel holds until the server accepts them.
 const BACKLOG: u32 = 1024;
 
-/// An error that prevents a server from starting.
+/// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The operating system refused the address.
@@ -37,7 +37,8 @@ pub enum StartError {
     Random(#[source] io::Error),
 }
 
-/// Listens on an address, or on the next free port if that port is in use.
+/// Listens on `requested`, or on the first free one of the next [`PORTS_TRIED`] ports if that port
+/// is in use.
 ///
 /// Must be called in the context of a tokio runtime.
 pub(super) fn bind(requested: SocketAddr) -> Result<TcpListener, StartError> {
@@ -55,7 +56,7 @@ pub(super) fn bind(requested: SocketAddr) -> Result<TcpListener, StartError> {
     }
 }
 
-/// Listens on exactly this address.
+/// Listens on exactly this address; fails if its port is in use.
 fn bind_to(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // On Unix this reuses a port whose server has stopped, and still fails while one is listening.
@@ -68,7 +69,8 @@ fn bind_to(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Returns the page's URL for a user to open, with the token if there is one.
+/// Returns the page's URL for a user to open, with the token if the server has one. `address` is
+/// where the server listens.
 pub(super) fn url(address: SocketAddr, options: &ServerOptions, token: Option<&Token>) -> String {
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     let host = match options.allow_hosts.first() {

@@ -17,17 +17,18 @@ use super::ranges::{self, ChunkBytes, RecordingBytes};
 use super::sockets;
 use crate::hub::{Begin, Hub, Position, Taken, Viewer};
 
-/// Bytes of chunks in one message. With larger messages a new viewer waits longer for its first
-/// picture; smaller ones cost more time for each byte.
+/// The most bytes of chunks in one message, unless a single chunk is larger. With larger messages a
+/// new viewer waits longer for its first picture; smaller ones cost more time for each byte.
 const MESSAGE_BYTES: usize = 256 << 10;
-/// Bytes of history that a client with `history=recent` begins with.
+/// The most bytes of history that a client with `history=recent` begins with.
 const RECENT_BYTES: u64 = 16 << 20;
-/// How lost connections are detected, except in tests.
+/// When clients are pinged and when they count as lost, except in tests.
 const KEEPALIVE: Keepalive = Keepalive { ping_interval: Duration::from_secs(15), timeout: Duration::from_secs(45) };
-/// How long a client may still receive data after the server starts to stop.
+/// How long a client may still receive data after the server starts to stop; then its connection is
+/// closed.
 const FINAL_SEND_TIME: Duration = Duration::from_secs(1);
 
-/// How lost connections are detected.
+/// How often a client is pinged, and after how long without activity it is disconnected.
 #[derive(Clone, Copy, Debug)]
 struct Keepalive {
     ping_interval: Duration,
@@ -35,12 +36,12 @@ struct Keepalive {
     timeout: Duration,
 }
 
-/// The parameters of a request to `/ws`.
+/// The parameters of a request to `/ws`: where to begin or resume, and whether to send notes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct FollowQuery {
     begin: Begin,
     resume: Option<Position>,
-    /// True if the client wants a [`Note`] before each message with chunks.
+    /// True if the client wants a [`ServerNote`] before each message with chunks.
     notes: bool,
 }
 
@@ -66,15 +67,15 @@ impl FollowQuery {
         Some(parsed)
     }
 
-    /// Creates the hub's viewer that begins or resumes where the client asks for.
+    /// Creates the hub's viewer that begins or resumes where these parameters say.
     fn viewer(&self, hub: &Hub) -> Viewer {
         self.resume.map_or_else(|| hub.viewer(self.begin), |position| hub.resume(position, self.begin))
     }
 }
 
-/// A text message that describes the recording or the binary message that follows.
+/// A JSON message to a client that describes the recording or the binary message that follows.
 #[derive(Debug, Default, Serialize)]
-struct Note {
+struct ServerNote {
     /// The recording's identity. Sent once, first.
     #[serde(skip_serializing_if = "Option::is_none")]
     recording: Option<String>,
@@ -89,14 +90,15 @@ struct Note {
     missed: Option<u64>,
 }
 
-impl Note {
-    /// Returns the note as a text message with JSON.
+impl ServerNote {
+    /// Returns the note as a WebSocket text message with JSON.
     fn to_message(&self) -> Message {
         Message::Text(serde_json::to_string(self).expect("numbers and text always serialize").into())
     }
 }
 
 /// Sends the recording to a client until it ends, the client disconnects or the server stops.
+/// `query` is the query of the request's URL.
 pub(super) async fn follow(socket: WebSocket, hub: Hub, query: Option<String>, stopping: watch::Receiver<bool>) {
     let Some(query) = FollowQuery::parse(query.as_deref().unwrap_or_default()) else {
         let reason = "invalid query: history is `recent` or `all`, resume is RECORDING:CHUNK, notes is 0 or 1";
@@ -108,7 +110,7 @@ pub(super) async fn follow(socket: WebSocket, hub: Hub, query: Option<String>, s
     }
 }
 
-/// Why a client is sent nothing more.
+/// Why sending to a client ends: its connection is lost, or must be closed for a reason.
 enum Finish {
     /// The connection is lost.
     Lost,
@@ -116,10 +118,10 @@ enum Finish {
     Close(u16, &'static str),
 }
 
-/// The end of a connection whose server stops.
+/// Ends sending to a client because the server stops.
 const SERVER_STOPPING: Finish = Finish::Close(close_code::AWAY, "the server is stopping");
 
-/// A connected viewer or follower.
+/// The server's side of the connection to one viewer or follower.
 struct Client {
     socket: WebSocket,
     stopping: watch::Receiver<bool>,
@@ -139,21 +141,23 @@ impl Client {
         Self { socket, stopping, timeout: keepalive.timeout, pings, last_active: now, final_deadline: None }
     }
 
-    /// Sends chunks until the recording ends or the connection must be closed; the error says
-    /// which, and success is impossible.
+    /// Sends chunks until the recording ends or the connection must be closed. Always returns an
+    /// error, which says why sending ended.
     async fn send_all(&mut self, query: &FollowQuery, hub: &Hub) -> Result<(), Finish> {
         let mut viewer = query.viewer(hub);
         if query.notes {
             let (recording, resumed) = (Some(hub.identity().to_string()), Some(viewer.is_resumed()));
-            self.send(Note { recording, resumed, ..Note::default() }.to_message()).await?;
+            let note = ServerNote { recording, resumed, ..ServerNote::default() };
+            self.send(note.to_message()).await?;
         }
         loop {
             let taken;
-            (viewer, taken) = take(viewer).await?;
+            (viewer, taken) = take_chunks(viewer).await?;
             if !taken.chunks.is_empty() {
                 if query.notes {
                     let missed = Some(taken.missed).filter(|&missed| missed > 0);
-                    self.send(Note { next: Some(taken.next), missed, ..Note::default() }.to_message()).await?;
+                    let note = ServerNote { next: Some(taken.next), missed, ..ServerNote::default() };
+                    self.send(note.to_message()).await?;
                 }
                 self.send(Message::Binary(concatenated(&taken.chunks))).await?;
                 self.check_final_deadline()?;
@@ -182,7 +186,8 @@ impl Client {
         }
     }
 
-    /// Handles a message that arrived while data was sent, and pings the client if that is due.
+    /// Handles one message from the client if one has arrived, and pings the client if that is due.
+    /// Does not wait for messages.
     async fn handle_pending(&mut self) -> Result<(), Finish> {
         tokio::select! {
             biased;
@@ -192,8 +197,8 @@ impl Client {
         }
     }
 
-    /// Counts the client as active; fails if it has disconnected. Messages have no other meaning;
-    /// axum answers pings.
+    /// Notes that the client is active; fails if it has disconnected. The message's content is
+    /// ignored.
     fn handle_message(&mut self, message: Option<Result<Message, axum::Error>>) -> Result<(), Finish> {
         self.last_active = Instant::now();
         match message {
@@ -202,7 +207,7 @@ impl Client {
         }
     }
 
-    /// Pings the client. Fails if it has been inactive for too long.
+    /// Pings the client. Fails if it has been inactive for [`Keepalive::timeout`].
     async fn ping(&mut self) -> Result<(), Finish> {
         if self.last_active.elapsed() >= self.timeout {
             return Err(Finish::Lost);
@@ -210,7 +215,8 @@ impl Client {
         self.send(Message::Ping(Bytes::new())).await
     }
 
-    /// Fails once the server has been stopping for [`FINAL_SEND_TIME`].
+    /// Fails once the server has been stopping for [`FINAL_SEND_TIME`]; succeeds before that and
+    /// while the server runs.
     fn check_final_deadline(&mut self) -> Result<(), Finish> {
         if !*self.stopping.borrow() {
             return Ok(());
@@ -250,15 +256,15 @@ impl Client {
     }
 }
 
-/// Waits until the server stops.
+/// Waits until the server begins to stop.
 async fn wait_until_stopping(stopping: &mut watch::Receiver<bool>) {
     // An error means that the sender was dropped, and the server with it.
     let _ = stopping.wait_for(|&stopping| stopping).await;
 }
 
-/// Takes the viewer's next chunks, at most about [`MESSAGE_BYTES`], without blocking this thread.
-/// Returns the viewer too.
-async fn take(mut viewer: Viewer) -> Result<(Viewer, Taken), Finish> {
+/// Takes the viewer's next chunks, about [`MESSAGE_BYTES`], without blocking this thread. Returns
+/// the viewer for further use.
+async fn take_chunks(mut viewer: Viewer) -> Result<(Viewer, Taken), Finish> {
     let may_block = viewer.reads_file();
     let take = move || {
         let taken = viewer.take(MESSAGE_BYTES);
@@ -289,7 +295,7 @@ pub(super) fn download(hub: &Hub, method: &Method, headers: &HeaderMap) -> Respo
     // `Range` applies to GET only, and only if `If-Range` names the version that is sent.
     let honors_range = *method == Method::GET && (if_range.is_none() || if_range == Some(version.tag(hub).as_str()));
     let mut response = ranges::respond(&bytes, headers.get(header::RANGE).filter(|_| honors_range));
-    let tag = HeaderValue::try_from(version.tag(hub)).expect("the tag is ASCII");
+    let tag = HeaderValue::try_from(version.tag(hub)).expect("a tag has only digits, hyphens and quotation marks");
     let disposition = HeaderValue::from_static("attachment; filename=\"trace.vram\"");
     response.headers_mut().extend([(header::ETAG, tag), (header::CONTENT_DISPOSITION, disposition)]);
     response
@@ -312,13 +318,13 @@ impl Version {
             let len = view.written_bytes();
             return (RecordingBytes::from_view(&view, len), Self::File(len));
         }
-        let held = hub.history_view(None).expect("the hub always holds its newest version");
+        let held = hub.history_view(None).expect("the hub never drops its newest version");
         let (first, end) = held.version();
         (RecordingBytes::from_history(held), Self::History(first, end))
     }
 
-    /// Returns this version's bytes, or `None` if the hub has dropped some of them. Later events do
-    /// not change them.
+    /// Returns the bytes that this version identifies, and the version. `None` if the hub has
+    /// dropped some of them. Later events do not change them.
     fn bytes(self, hub: &Hub) -> Option<(RecordingBytes, Self)> {
         let bytes = match self {
             Self::File(len) => {
@@ -338,7 +344,8 @@ impl Version {
         }
     }
 
-    /// Parses an `ETag` from [`tag`](Self::tag); `None` if it is invalid or of another recording.
+    /// Parses an `ETag` made by [`tag`](Self::tag); `None` if it is invalid or belongs to another
+    /// recording.
     fn parse(tag: &str, hub: &Hub) -> Option<Self> {
         let numbers =
             tag.strip_prefix('"')?.strip_suffix('"')?.strip_prefix(&hub.identity().to_string())?.strip_prefix('-')?;

@@ -18,7 +18,8 @@ use super::state::AppState;
 use crate::figures::{DeviceFigures, Figures};
 use crate::hub::Hub;
 
-/// The media type that current Prometheus versions accept. Other clients get the older text format.
+/// The media type (OpenMetrics) that current Prometheus versions accept. Other clients get the
+/// older text format.
 const OPEN_METRICS: &str = "application/openmetrics-text";
 
 /// Answers `GET /metrics` with all metrics in the format that the client accepts.
@@ -69,7 +70,7 @@ fn prometheus_text(open_metrics: &str) -> String {
     text
 }
 
-/// All metrics at one moment.
+/// The values of all metrics at one moment.
 #[derive(Debug, Default)]
 struct Metrics {
     live: Option<LiveMetrics>,
@@ -79,7 +80,7 @@ struct Metrics {
     process: ProcessMetrics,
 }
 
-/// Metrics of the live recording.
+/// Metrics of the live recording: its figures, its viewers and the hub's memory.
 #[derive(Debug, Default)]
 struct LiveMetrics {
     figures: Arc<Figures>,
@@ -89,7 +90,7 @@ struct LiveMetrics {
 }
 
 impl Metrics {
-    /// Returns the current values.
+    /// Returns the current values of all metrics.
     fn read(state: &AppState) -> Self {
         let figures = |hub: &Hub| match &state.content.aggregator {
             None => hub.figures(),
@@ -117,7 +118,8 @@ impl Metrics {
     }
 }
 
-/// Metrics of this process, where the operating system reports them.
+/// Resident memory and open files of this process; `None` on systems other than Linux, and if they
+/// cannot be read.
 #[derive(Debug, Default)]
 struct ProcessMetrics {
     resident_bytes: Option<u64>,
@@ -125,7 +127,8 @@ struct ProcessMetrics {
 }
 
 impl ProcessMetrics {
-    /// Returns the current values from `/proc`; `None` where there is none.
+    /// Reads the current values from `/proc`.
+    #[cfg(target_os = "linux")]
     fn read() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").ok();
         let resident = status.and_then(|status| {
@@ -136,17 +139,23 @@ impl ProcessMetrics {
         // One of the open files is the folder that is listed here.
         Self { resident_bytes: resident.map(|kib| kib << 10), open_files: open_files.map(|files| files - 1) }
     }
+
+    /// Returns no values; only Linux has them in `/proc`.
+    #[cfg(not(target_os = "linux"))]
+    fn read() -> Self {
+        Self::default()
+    }
 }
 
-/// The number of a metric's sample.
+/// The value of one sample of a metric.
 #[derive(Clone, Copy, Debug)]
 enum Value {
     Integer(u64),
     Float(f64),
 }
 
-/// A gauge of each device: its name without prefix, help text, unit and value; without a value, the
-/// device is left out.
+/// A gauge that each device has: name without prefix, help text, unit, and a function that returns
+/// its value. If the value is `None`, the device is left out.
 type DeviceGauge = (&'static str, &'static str, &'static str, fn(&DeviceFigures) -> Option<u64>);
 
 /// The gauges of each device in `/metrics`.
@@ -191,12 +200,12 @@ fn write_sample(encoder: &mut MetricEncoder<'_>, kind: MetricType, value: Value)
     }
 }
 
-/// Writes metrics to `/metrics`.
+/// Writes metrics in the format of `/metrics`.
 struct MetricWriter<'a>(DescriptorEncoder<'a>);
 
 impl MetricWriter<'_> {
-    /// Writes a metric family: its name, help text and unit, and its samples with their labels. A
-    /// family without samples is left out.
+    /// Writes a metric family: name, help text, unit, and samples, each with its labels. A family
+    /// without samples is left out.
     fn family(
         &mut self,
         (name, help, unit): (&str, &str, &str),
@@ -229,7 +238,7 @@ impl MetricWriter<'_> {
         self.family((name, help, ""), MetricType::Counter, &[(Vec::new(), Value::Integer(value))])
     }
 
-    /// Writes the metrics of the live recording and its devices.
+    /// Writes the metrics of the live recording and of each of its devices.
     fn live(&mut self, live: &LiveMetrics) -> fmt::Result {
         let LiveMetrics { figures, viewers, missed_events, held_bytes } = live;
         let program = vec![("program", figures.program.clone())];
@@ -379,6 +388,13 @@ mod tests {
         for name in ["memory", "viewers", "process_"] {
             assert!(!text.contains(name), "unexpected {name} in\n{text}");
         }
+    }
+
+    #[test]
+    fn metrics_of_the_process_exist_on_linux_only() {
+        let ProcessMetrics { resident_bytes, open_files } = ProcessMetrics::read();
+        let is_linux = cfg!(target_os = "linux");
+        assert_eq!([resident_bytes, open_files].map(|value| value.is_some_and(|value| value > 0)), [is_linux; 2]);
     }
 
     fn docs(name: &str) -> String {

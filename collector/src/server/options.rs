@@ -28,7 +28,7 @@ pub struct ServerOptions {
     pub limits: ServerLimits,
 }
 
-/// Files with a TLS certificate and its private key, in PEM.
+/// Paths of the PEM files with a TLS certificate and its private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The certificate, followed by its intermediate certificates.
@@ -37,7 +37,7 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// Limits on a server's connections.
+/// Limits on the number of a server's connections and on the time that a client may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
     /// The most connections at once.
@@ -45,10 +45,10 @@ pub struct ServerLimits {
     /// At the limit, a new connection replaces the oldest that has not been authorized yet; if
     /// all are authorized, the new one is refused.
     pub connections: usize,
-    /// The most WebSockets at once.
+    /// The most WebSockets at once; a further one is closed at once.
     pub sockets: usize,
-    /// The most time that a client may take for a TLS handshake, a request's head, its body, and
-    /// for sending its token.
+    /// The most time that a client may take for each of: TLS handshake, a request's head, its body,
+    /// and sending its token. Then the server closes the connection or refuses the request.
     pub client_timeout: Duration,
 }
 

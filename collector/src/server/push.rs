@@ -22,17 +22,18 @@ use crate::aggregator::{Aggregator, ProcessConnection};
 use crate::process::Process;
 use crate::push_protocol::{PushNote, PushReply};
 
-/// The most bytes of a message from a process. A full state is the largest chunk, and only a
-/// message with a full state comes near this limit.
+/// The most bytes of a message from a process; a larger one ends the connection. A full state is
+/// the largest chunk, and only a message with a full state comes near this limit.
 const MAX_MESSAGE_BYTES: usize = 65 << 20;
-/// The most bytes of a text message.
+/// The most bytes of a text message from a process; a longer one ends the connection.
 const MAX_TEXT_BYTES: usize = 4 << 10;
 /// A process is disconnected after being silent for this long. It pings the server every 15 s.
 const SILENCE_TIME: Duration = Duration::from_secs(45);
-/// The most bytes of a close reason: a control frame's payload without the close code.
+/// The most bytes of a close reason; the rest is cut off. WebSocket control frames have room for no
+/// more.
 const MAX_REASON_BYTES: usize = 123;
 
-/// Answers `/push`: opens the WebSocket of a process that pushes its recording.
+/// Answers `GET /push`: opens the WebSocket of a process that pushes its recording.
 pub(super) async fn push(
     State(state): State<Arc<AppState>>,
     Extension(rights): Extension<Rights>,
@@ -80,7 +81,7 @@ enum Disconnect {
     Invalid(String),
 }
 
-/// Returns the disconnection of a process that sent something invalid.
+/// Returns [`Disconnect::Invalid`] with this reason.
 fn invalid(reason: &str) -> Disconnect {
     Disconnect::Invalid(reason.to_owned())
 }
@@ -95,7 +96,8 @@ struct PushClient {
 }
 
 impl PushClient {
-    /// Connects the process. Returns the number of the first chunk that it must send.
+    /// Connects the process to the aggregator. Returns the number of the first chunk that the
+    /// process must send.
     async fn join(&mut self, process: Process) -> Result<u64, Disconnect> {
         let aggregator = self.aggregator.clone();
         let joined = tokio::task::spawn_blocking(move || aggregator.join(process)).await;
@@ -103,7 +105,8 @@ impl PushClient {
         Ok(self.connection.insert(connection).resume())
     }
 
-    /// Calls `act` with the connection on a blocking thread.
+    /// Runs `act` on the aggregator's connection, on a blocking thread. Fails if the process is not
+    /// connected or `act` panics.
     async fn with_connection<T: Send + 'static>(
         &mut self,
         act: impl FnOnce(&mut ProcessConnection) -> T + Send + 'static,
@@ -118,7 +121,7 @@ impl PushClient {
         Ok(result)
     }
 
-    /// Disconnects the process, on a blocking thread.
+    /// Disconnects the process from the aggregator, on a blocking thread.
     async fn disconnect(mut self) {
         let connection = self.connection.take();
         // The panic hook has already reported a panic.
@@ -143,7 +146,8 @@ impl Drop for PushClient {
     }
 }
 
-/// Receives a process's recording until it ends. The first message must arrive within `timeout`.
+/// Receives a process's recording until it ends. The first message, which describes the process,
+/// must arrive within `timeout`.
 async fn receive_all(
     socket: &mut WebSocket,
     client: &mut PushClient,
@@ -178,14 +182,14 @@ async fn receive_all(
     }
 }
 
-/// A message from a process.
+/// A message from a pushing process: JSON text or chunks.
 enum Received {
     Text(String),
     Chunks(Bytes),
 }
 
-/// Receives the next message that is not a ping or pong. Fails if none arrives within `timeout` or
-/// the server stops.
+/// Receives the next message that is not a ping or pong. Fails if no message arrives within
+/// `timeout` or the server stops.
 async fn receive(
     socket: &mut WebSocket,
     timeout: Duration,
@@ -208,7 +212,8 @@ async fn receive(
     }
 }
 
-/// Sends a JSON message to the process.
+/// Sends `reply` as JSON to the process. Fails if the process does not receive it within
+/// [`SILENCE_TIME`].
 async fn send(socket: &mut WebSocket, reply: &impl Serialize) -> Result<(), Disconnect> {
     let text = serde_json::to_string(reply).expect("numbers always serialize");
     let sent = tokio::time::timeout(SILENCE_TIME, socket.send(Message::Text(text.into()))).await;

@@ -17,9 +17,9 @@ use vramscope_trace::Chunk;
 use crate::file::{self, FileView};
 use crate::hub::HistoryView;
 
-/// The media type of a recording.
+/// The media type (MIME) of a recording.
 pub const MEDIA_TYPE: &str = "application/vnd.vramscope.trace";
-/// Bytes of a file that are read at once for one response.
+/// The most bytes of a file that are read at once for one response.
 const PIECE_BYTES: u64 = 256 << 10;
 
 /// The bytes of a recording: the first part of a file, bytes in memory, or both, the file's first.
@@ -31,7 +31,7 @@ pub struct RecordingBytes {
     memory: MemoryBytes,
 }
 
-/// The part of a recording that is in memory.
+/// The part of a recording that is read from memory.
 #[derive(Clone, Debug)]
 enum MemoryBytes {
     Bytes(Bytes),
@@ -46,6 +46,7 @@ impl Default for MemoryBytes {
 }
 
 impl MemoryBytes {
+    /// Returns the number of bytes.
     fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
@@ -53,7 +54,8 @@ impl MemoryBytes {
         }
     }
 
-    /// Returns some bytes from the beginning of a range, at least one. The range must not be empty.
+    /// Returns at least one byte from the beginning of `range`, and at most all of it. Offsets are
+    /// relative to this part. The range must not be empty.
     fn first_piece(&self, range: Range<u64>) -> io::Result<Bytes> {
         match self {
             Self::Bytes(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
@@ -67,7 +69,7 @@ impl MemoryBytes {
     }
 }
 
-/// A chunk as a byte slice, so that many viewers can be sent it without a copy.
+/// A chunk's bytes as a slice that responses to many viewers share without copies.
 pub(super) struct ChunkBytes(pub(super) Arc<Chunk>);
 
 impl AsRef<[u8]> for ChunkBytes {
@@ -77,51 +79,52 @@ impl AsRef<[u8]> for ChunkBytes {
 }
 
 impl RecordingBytes {
-    /// Returns the first `len` bytes of a file, followed by `appended`.
+    /// Creates a recording from the first `len` bytes of a file, followed by `appended`.
     #[must_use]
     pub fn from_file(file: File, len: u64, appended: Vec<u8>) -> Self {
         Self { file: Some((Arc::new(Mutex::new(file)), len)), memory: MemoryBytes::Bytes(appended.into()) }
     }
 
-    /// Returns a recording in memory.
+    /// Creates a recording from bytes in memory.
     #[must_use]
     pub fn from_vec(bytes: Vec<u8>) -> Self {
         Self { file: None, memory: MemoryBytes::Bytes(bytes.into()) }
     }
 
-    /// Returns the first `len` bytes of a file that is still written to.
+    /// Creates a recording from the first `len` bytes of a file that is still written to.
     pub(super) fn from_view(view: &FileView, len: u64) -> Self {
         Self { file: Some((view.file(), len)), memory: MemoryBytes::default() }
     }
 
-    /// Returns the chunks that a hub holds.
+    /// Creates a recording from the chunks that a hub holds.
     pub(super) fn from_history(history: HistoryView) -> Self {
         Self { file: None, memory: MemoryBytes::History(history) }
     }
 
-    /// Returns the number of bytes that come from the file; 0 without one.
+    /// Returns the number of bytes that come from the file; 0 without a file.
     fn file_len(&self) -> u64 {
         self.file.as_ref().map_or(0, |(_, len)| *len)
     }
 
-    /// Returns the number of bytes.
+    /// Returns the recording's size in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.file_len() + self.memory.len()
     }
 
-    /// Returns true if there are no bytes.
+    /// Returns true if the recording has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the response body with the bytes at these offsets.
+    /// Returns a response body with the recording's bytes from `range.start` to before `range.end`.
     fn body(&self, range: Range<u64>) -> Body {
         Body::new(RangeBody { content: self.clone(), remaining: range, piece: None, has_flushed: false })
     }
 
-    /// Starts to read some bytes from the beginning of a range, which must not be empty.
+    /// Starts to read at least one byte from the beginning of `range`, which counts from the
+    /// recording's start and must not be empty.
     fn first_piece(&self, range: &Range<u64>) -> Piece {
         match &self.file {
             Some((file, len)) if range.start < *len => {
@@ -134,14 +137,14 @@ impl RecordingBytes {
     }
 }
 
-/// The next bytes of a response: available, or being read from the file.
+/// The next bytes of a response: ready, or being read from the file.
 #[derive(Debug)]
 enum Piece {
     Ready(io::Result<Bytes>),
     Reading(JoinHandle<io::Result<Bytes>>),
 }
 
-/// A response body that reads from the file as fast as the client receives.
+/// A response body that reads the recording only as fast as the client receives.
 #[derive(Debug)]
 struct RangeBody {
     content: RecordingBytes,
@@ -198,7 +201,7 @@ enum RangeRequest {
 }
 
 /// Parses a `Range` header (RFC 9110, 14.1.2) for a recording of `len` bytes. Several ranges, other
-/// units and malformed headers are ignored, as the RFC permits.
+/// units and malformed headers select the whole recording, as the RFC permits.
 fn parse_range(header: &str, len: u64) -> RangeRequest {
     let number = |text: &str| {
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -218,7 +221,7 @@ fn parse_range(header: &str, len: u64) -> RangeRequest {
     if range.is_empty() { RangeRequest::NotSatisfiable } else { RangeRequest::Part(range) }
 }
 
-/// Returns the response with a recording, or with the range of it that a `Range` header selects.
+/// Returns the response with a recording, or with the part that the header `range` selects.
 pub(super) fn respond(content: &RecordingBytes, range: Option<&HeaderValue>) -> Response {
     let len = content.len();
     let range = range.and_then(|range| range.to_str().ok());

@@ -38,12 +38,13 @@ pub(super) fn router(state: Arc<AppState>) -> Router {
     router.with_state(state)
 }
 
-/// Returns the response for a URL that does not exist.
+/// Returns the response "not found" (404) for a URL that does not exist.
 fn not_found() -> Response {
     (StatusCode::NOT_FOUND, "not found\n").into_response()
 }
 
-/// Answers `GET /` with the page, or with a redirect that opens the first complete recording.
+/// Answers `GET /` with the page. Without a live recording, redirects to the address that opens the
+/// first complete recording.
 async fn page(State(state): SharedState, uri: Uri, headers: HeaderMap) -> Response {
     match state.content.files.first() {
         // The URL alone tells the page what to open, so that a copied URL opens the same recording.
@@ -54,12 +55,12 @@ async fn page(State(state): SharedState, uri: Uri, headers: HeaderMap) -> Respon
     }
 }
 
-/// Answers with a file of the page.
+/// Answers `GET /PATH` with the page's file at that path, or "not found".
 async fn asset(State(state): SharedState, Path(path): Path<String>, headers: HeaderMap) -> Response {
     asset_response(state.content.assets, &path, &headers)
 }
 
-/// Returns the page's file at `path`, or "not found".
+/// Returns the page's file at `path`, or "not found". An empty path is `index.html`.
 fn asset_response(assets: Assets, path: &str, headers: &HeaderMap) -> Response {
     assets.response(path, headers).unwrap_or_else(not_found)
 }
@@ -80,12 +81,13 @@ async fn follow(
     sockets::open(state, rights, upgrade, async move |socket| live::follow(socket, hub, query, stopping).await)
 }
 
-/// Answers `GET /trace.vram` with everything recorded so far.
+/// Answers `GET /trace.vram` with everything recorded so far, or "not found" without a live
+/// recording.
 async fn download(State(state): SharedState, method: Method, headers: HeaderMap) -> Response {
     state.content.live.as_ref().map_or_else(not_found, |hub| live::download(hub, &method, &headers))
 }
 
-/// Answers `GET /files/INDEX/NAME` with a complete recording or a range of it.
+/// Answers `GET /files/INDEX/NAME` with a complete recording or a range of it, or "not found".
 async fn file(
     State(state): SharedState,
     path: Result<Path<(usize, String)>, PathRejection>,

@@ -12,16 +12,17 @@ use serde::Deserialize;
 use super::access::{Access, Rights};
 use super::state::AppState;
 
-/// The most bytes of a message from a viewer.
+/// The most bytes of a message from a viewer; a larger one ends the connection.
 const MAX_MESSAGE_BYTES: usize = 4 << 10;
-/// Close code for a wrong or missing token.
+/// WebSocket close code for a wrong or missing token.
 const WRONG_TOKEN: u16 = 4401;
-/// The most time that a client may take to answer the close frame.
+/// The most time that a client may take to answer the close frame; then the connection is dropped.
 const CLOSING_TIME: Duration = Duration::from_millis(500);
 /// Close reason when a limit on WebSockets is reached.
 pub(super) const TOO_MANY_CLIENTS: &str = "the server has too many clients; retry later";
 
-/// Opens a viewer's WebSocket and passes it to `serve` once the client is authorized.
+/// Opens a viewer's WebSocket and passes it to `serve` once the client is authorized. Closes it if
+/// the token is wrong or missing, or a limit on WebSockets is reached.
 pub(super) fn open<F>(
     state: Arc<AppState>,
     rights: Rights,
@@ -51,13 +52,14 @@ where
     })
 }
 
-/// The first message of a client that sent no token with its request.
+/// The first message (JSON) of a client that sent no token with its request.
 #[derive(Deserialize)]
 struct TokenMessage {
     token: String,
 }
 
-/// Returns true if the first message arrives within `timeout` and has the token.
+/// Returns true if the socket's first message arrives within `timeout` and has the right token,
+/// otherwise false.
 async fn receives_token(access: &Access, socket: &mut WebSocket, timeout: Duration) -> bool {
     let first_message = async {
         loop {

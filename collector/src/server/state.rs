@@ -10,7 +10,7 @@ use super::access::Access;
 use super::content::Content;
 use super::options::ServerLimits;
 
-/// The most WebSockets whose first message, with the token, is awaited at once.
+/// The most WebSockets that may wait for their token at once; a further one is closed.
 const MAX_UNAUTHORIZED_SOCKETS: usize = 32;
 
 /// The state that all request handlers share.
@@ -45,19 +45,20 @@ impl AppState {
         Self { content, access, limits, counts, stopping, socket_permits, unauthorized_permits, open_sockets }
     }
 
-    /// Reserves one of the WebSockets that may be open at once, if any is left.
+    /// Reserves one of the WebSockets that may be open at once. `None` if all are in use.
     pub(super) fn socket_permit(&self) -> Option<SocketPermit> {
         let permit = Arc::clone(&self.socket_permits).try_acquire_owned().ok()?;
         Some(SocketPermit { _permit: permit, _open: self.open_sockets.clone() })
     }
 
-    /// Reserves one of the WebSockets that may wait for their token at once, if any is left.
+    /// Reserves one of the WebSockets that may wait for their token at once. `None` if all are in
+    /// use.
     pub(super) fn unauthorized_permit(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.unauthorized_permits).try_acquire_owned().ok()
     }
 }
 
-/// Permission for one open WebSocket. Held until the socket is closed.
+/// Permission for one open WebSocket. Hold it until the socket is closed, then drop it.
 #[derive(Debug)]
 pub(super) struct SocketPermit {
     _permit: OwnedSemaphorePermit,

@@ -18,11 +18,11 @@ use tokio_rustls::server::TlsStream;
 
 use super::options::TlsFiles;
 
-/// A certificate or key file that cannot be used.
+/// Why a certificate or key file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct TlsError {
-    /// The file.
+    /// The unusable file.
     pub path: PathBuf,
     /// What is wrong with it.
     pub reason: String,
@@ -35,14 +35,14 @@ fn tls_error(path: &Path, reason: String) -> TlsError {
     TlsError { path: path.to_owned(), reason, source: None }
 }
 
-/// Accepts TLS connections with one certificate.
+/// Performs TLS handshakes with clients, with one certificate.
 #[cfg(feature = "tls")]
 #[derive(Clone)]
 pub(super) struct TlsAcceptor(tokio_rustls::TlsAcceptor);
 
 #[cfg(feature = "tls")]
 impl TlsAcceptor {
-    /// Reads the certificate and its key.
+    /// Creates the acceptor from the files with the certificate and its key.
     pub(super) fn from_files(files: &TlsFiles) -> Result<Self, TlsError> {
         let certificates = CertificateDer::pem_file_iter(&files.certificate)
             .and_then(|certificates| certificates.collect::<Result<Vec<_>, _>>())
@@ -66,7 +66,8 @@ impl TlsAcceptor {
     }
 }
 
-/// Converts the TLS library's error about a certificate and its key.
+/// Converts the TLS library's error into one that names the file at fault: the certificate or the
+/// key.
 #[cfg(feature = "tls")]
 fn rustls_error(files: &TlsFiles, error: rustls::Error) -> TlsError {
     let (path, reason) = match &error {
@@ -91,7 +92,7 @@ fn pem_error(path: &Path, expected: &str, error: pem::Error) -> TlsError {
     TlsError { source: Some(Box::new(error)), ..tls_error(path, reason) }
 }
 
-/// Cannot be constructed: this build has no TLS.
+/// Replaces the TLS acceptor in a build without TLS. It has no values.
 #[cfg(not(feature = "tls"))]
 #[derive(Clone)]
 pub(super) enum TlsAcceptor {}
@@ -103,7 +104,7 @@ impl TlsAcceptor {
         Err(tls_error(&files.certificate, "HTTPS needs the `tls` feature of vramscope-collector".to_owned()))
     }
 
-    /// Performs the TLS handshake on a new connection.
+    /// Never called, because the type has no values in a build without TLS.
     pub(super) async fn accept(&self, _: TcpStream) -> io::Result<TcpStream> {
         match *self {}
     }

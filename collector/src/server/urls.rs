@@ -2,7 +2,8 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
-/// Everything except the unreserved characters of RFC 3986.
+/// Characters to percent-encode: all except the unreserved ones of RFC 3986 (letters, digits and
+/// `-._~`).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Percent-encodes text for one path segment or one parameter value of a URL.
@@ -10,7 +11,7 @@ pub(super) fn encode_component(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, RESERVED)
 }
 
-/// Returns the page's address with a complete recording opened, relative to the server's root.
+/// Returns the address of the page with a complete recording opened, relative to the server's root.
 ///
 /// `index` and `name` are the recording's index and name in
 /// [`Content::files`](super::content::Content::files).

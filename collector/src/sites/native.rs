@@ -10,20 +10,21 @@ use std::sync::Arc;
 
 use vramscope_trace::{Frame, FrameId, Interner, StackId};
 
-/// Maximum number of frames in a stack.
+/// Maximum number of frames in a stack; callers beyond it are left out.
 const MAX_FRAMES: usize = 256;
-/// Additional frames to walk, for this crate's functions on top of the stack. They are removed.
+/// Number of frames walked beyond the maximum, because this crate's own functions on top of the
+/// stack are removed later.
 const OWN_FRAMES: usize = 32;
-/// Maximum number of different stacks. A recursive program may have any number; beyond the limit a
-/// site has its line only.
+/// Maximum number of different stacks. A recursive program may have any number; beyond the limit, a
+/// site contains its source line only.
 const MAX_STACKS: usize = 1 << 18;
 
-/// Number of a call stack that [`Native`] has walked; 0 is no stack.
+/// Number of a call stack that [`Native`] has walked; 0 means no stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct NativeId(pub(super) u32);
 
 impl NativeId {
-    /// The number that no stack has: stacks are not recorded, or there are too many.
+    /// The number for no stack: stacks are not recorded, or [`MAX_STACKS`] is reached.
     pub(super) const NONE: Self = Self(0);
 }
 
@@ -47,8 +48,8 @@ impl Native {
         Self { max_frames: max_frames.min(MAX_FRAMES), addresses: Vec::new(), numbers, stacks, functions }
     }
 
-    /// Walks this thread's stack and returns its number, the same for equal stacks; `NONE` beyond
-    /// [`MAX_STACKS`].
+    /// Walks this thread's stack and returns its number; equal stacks have one number. Returns
+    /// `NONE` for a new stack beyond [`MAX_STACKS`].
     pub(super) fn walk(&mut self) -> NativeId {
         let Self { addresses, max_frames, .. } = self;
         addresses.clear();
@@ -69,8 +70,8 @@ impl Native {
         id
     }
 
-    /// Returns the stack `id` as a stack of the recording. Its top is the function that made the
-    /// request at `location`.
+    /// Adds the stack `id` to the recording's definitions and returns its number there. The stack's
+    /// top is the function that made the request at `location`.
     pub(super) fn stack(&mut self, id: NativeId, location: &Location<'_>, interner: &mut Interner) -> StackId {
         let Some(index) = (id.0 as usize).checked_sub(1) else { return StackId(0) };
         let mut functions = Vec::new();
@@ -99,7 +100,8 @@ struct Function {
     is_own: bool,
 }
 
-/// Looks up the functions at a return address, innermost first; several if calls were inlined.
+/// Looks up the function at a return address. Returns several functions, innermost first, if calls
+/// were inlined.
 fn resolve(address: usize, interner: &mut Interner) -> Vec<Function> {
     let mut functions = Vec::new();
     let mut add = |name: &str, file: &str, line: u32| {
@@ -122,7 +124,7 @@ fn resolve(address: usize, interner: &mut Interner) -> Vec<Function> {
     functions
 }
 
-/// Returns true if the name belongs to a function of this crate or of `backtrace`.
+/// Returns true if the function with this name belongs to this crate or to `backtrace`.
 fn is_own(function: &str) -> bool {
     let function = function.trim_start_matches('<').trim_start_matches('&').trim_start_matches("mut ");
     ["vramscope_collector::", "backtrace::"].iter().any(|own| function.starts_with(own))

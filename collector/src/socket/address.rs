@@ -22,14 +22,14 @@ pub struct Address {
     token: Option<String>,
 }
 
-/// Text that is not the address of a server.
+/// Error for text that is not the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an address: {reason}")]
 pub struct AddressError {
     reason: String,
 }
 
-/// Returns the error for text that is not an address, for this reason.
+/// Returns the error that text is not an address, for this reason.
 fn invalid(reason: impl fmt::Display) -> AddressError {
     AddressError { reason: reason.to_string() }
 }
@@ -70,8 +70,8 @@ impl Address {
         Ok(Self { is_tls, authority, host, port, path_prefix, parameters, token })
     }
 
-    /// Returns the WebSocket URL of the endpoint `path`, with further parameters and without the
-    /// token.
+    /// Returns the WebSocket URL of the server's endpoint `path`, without the token. `parameters`
+    /// (`name=value`) are added to the address's own.
     pub(super) fn url(&self, path: &str, parameters: &[String]) -> String {
         let scheme = if self.is_tls { "wss" } else { "ws" };
         let query = self.parameters.iter().chain(parameters).map(String::as_str).collect::<Vec<_>>().join("&");
@@ -89,18 +89,18 @@ impl Address {
         self.port
     }
 
-    /// Returns true if the connection uses TLS.
+    /// Returns true if the connection uses TLS (`https`, `wss`), false for plain TCP.
     pub(super) fn is_tls(&self) -> bool {
         self.is_tls
     }
 
-    /// Returns the token, if the address has one.
+    /// Returns the token in the address; `None` if the address has no token.
     #[must_use]
     pub fn token(&self) -> Option<&str> {
         self.token.as_deref()
     }
 
-    /// Replaces the token, unless `token` is `None`.
+    /// Returns the address with this token. If `token` is `None`, keeps the address's own.
     #[must_use]
     pub fn with_token(self, token: Option<String>) -> Self {
         Self { token: token.or(self.token), ..self }

@@ -14,7 +14,7 @@ use super::address::Address;
 #[cfg(feature = "tls")]
 use super::trust;
 
-/// A connection to a server.
+/// A connection to a server: TCP, with or without TLS.
 pub(super) enum Stream {
     Plain(TcpStream),
     #[cfg(feature = "tls")]
@@ -22,8 +22,8 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Connects to the first of the host's addresses that accepts. `timeout` applies to each
-    /// attempt, and to every read and write until another timeout is set.
+    /// Connects to `address`, at the first of the host's IP addresses that accepts. `timeout`
+    /// applies to each attempt, and to every read and write until another timeout is set.
     pub(super) fn connect(address: &Address, ca: Option<&Path>, timeout: Duration) -> io::Result<Self> {
         let mut last_error = io::Error::new(io::ErrorKind::NotFound, "the host name has no IP address");
         let mut connected = None;
@@ -51,7 +51,7 @@ impl Stream {
         let name = ServerName::try_from(address.host().to_owned()).map_err(io::Error::other)?;
         let connection = ClientConnection::new(Arc::new(trust::config(ca)?), name).map_err(io::Error::other)?;
         let mut tls = StreamOwned::new(connection, tcp);
-        // Completes the handshake here, so that a certificate error is reported as such.
+        // Completes the handshake here, so that connecting reports a certificate error.
         while tls.conn.is_handshaking() {
             tls.conn.complete_io(&mut tls.sock)?;
         }
@@ -66,7 +66,7 @@ impl Stream {
         Err(io::Error::new(io::ErrorKind::Unsupported, reason))
     }
 
-    /// Returns the TCP connection, below TLS if that is used.
+    /// Returns the TCP connection, which is below TLS if TLS is used.
     fn tcp(&self) -> &TcpStream {
         match self {
             Self::Plain(tcp) => tcp,
@@ -75,12 +75,12 @@ impl Stream {
         }
     }
 
-    /// Sets how long a read may wait; at least 1 ms.
+    /// Sets how long a read may wait before it fails. Timeouts below 1 ms become 1 ms.
     pub(super) fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
         self.tcp().set_read_timeout(Some(timeout.max(Duration::from_millis(1))))
     }
 
-    /// Sets how long a write may wait.
+    /// Sets how long a write may wait before it fails.
     pub(super) fn set_write_timeout(&self, timeout: Duration) -> io::Result<()> {
         self.tcp().set_write_timeout(Some(timeout))
     }

@@ -12,11 +12,11 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// Returns a TLS configuration that trusts the system's CA certificates and those in the file `ca`,
-/// which may also hold the certificates of servers.
+/// Returns a TLS configuration that trusts the system's CA certificates and the certificates in the
+/// PEM file `ca`, which may be those of CAs or of servers.
 pub(super) fn config(ca: Option<&Path>) -> io::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    // Unreadable system certificates are skipped; if none is left, the handshake fails.
+    // Unreadable system certificates are skipped; without any valid one, the handshake fails.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     let mut additional = Vec::new();
     if let Some(path) = ca {
@@ -39,9 +39,9 @@ pub(super) fn config(ca: Option<&Path>) -> io::Result<ClientConfig> {
     Ok(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
-/// Verifies as WebPKI does, but also accepts a CA certificate as a server's own certificate if it
-/// is one of `additional`. `openssl req -x509`, with which most self-signed certificates are made,
-/// makes CA certificates.
+/// Verifies a server's certificate as WebPKI does, but also accepts a CA certificate as the
+/// server's own if it is one of `additional`. `openssl req -x509`, with which most self-signed
+/// certificates are made, makes CA certificates.
 #[derive(Debug)]
 struct Verifier {
     web_pki: Arc<WebPkiServerVerifier>,

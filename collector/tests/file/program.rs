@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use vramscope_trace::{DeviceId, Event, EventKind, PoolKey, PoolKind, Sink, SiteId, StreamId};
 
 /// Blocks that are live at a time.
@@ -12,17 +13,11 @@ const EVENTS_PER_BLOCK: u64 = 3;
 /// Interval between bursts of events.
 const BURST_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Hashes a seed (the finalizer of SplitMix64).
-fn random(seed: u64) -> u64 {
-    let mixed = (seed ^ seed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ mixed >> 31
-}
-
 /// A program with its live blocks and free addresses.
 pub(crate) struct Program<S, C> {
     pub(crate) sink: S,
     now_ns: C,
+    random: Rng,
     live: VecDeque<u64>,
     /// Free addresses, reused last in, first out, as an allocator reuses them.
     free: Vec<u64>,
@@ -33,7 +28,7 @@ pub(crate) struct Program<S, C> {
 impl<S: Sink, C: Fn() -> u64> Program<S, C> {
     pub(crate) fn new(sink: S, now_ns: C) -> Self {
         let free = (0..2 * LIVE as u64).rev().map(|index| 0x7f00_0000_0000 + index * (64 << 10)).collect();
-        Self { sink, now_ns, live: VecDeque::new(), free, blocks: 0, events: 0 }
+        Self { sink, now_ns, random: Rng::with_seed(1), live: VecDeque::new(), free, blocks: 0, events: 0 }
     }
 
     fn event(&mut self, kind: EventKind) {
@@ -43,16 +38,15 @@ impl<S: Sink, C: Fn() -> u64> Program<S, C> {
 
     /// Allocates a block, and frees one if more than [`LIVE`] are live.
     pub(crate) fn block(&mut self) {
-        let seed = random(self.blocks);
         self.blocks += 1;
-        let requested = 1 + seed % (64 << 10);
+        let requested = 1 + self.random.u64(..64 << 10);
         let (size, site) = (requested.next_multiple_of(512), SiteId(0));
         let address = self.free.pop().expect("there are more addresses than live blocks");
         let (stream, pool) = (StreamId(0), PoolKey::default_of(PoolKind::Small));
         self.event(EventKind::BlockAllocated { address, size, requested, stream, pool, site });
         self.live.push_back(address);
         if self.live.len() > LIVE {
-            let index = (seed >> 32) as usize % LIVE;
+            let index = self.random.usize(..LIVE);
             let address = self.live.swap_remove_front(index).expect("more than LIVE blocks are live");
             self.event(EventKind::FreeRequested { address, site });
             self.event(EventKind::FreeCompleted { address, site });

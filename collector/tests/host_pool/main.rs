@@ -179,14 +179,13 @@ fn threads_share_a_pool_but_no_memory() {
             let pool = pool.clone();
             scope.spawn(move || {
                 let _scope = pool.scope("thread");
-                let mut random = thread + 1;
+                let mut random = fastrand::Rng::with_seed(thread.into());
                 let mut held = Vec::new();
                 for step in 0..2000u32 {
-                    random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                     let tag = thread << 24 | step;
-                    held.push((tag, pool.full(1 + (random >> 16) as usize, tag).unwrap()));
+                    held.push((tag, pool.full(random.usize(1..=1 << 16), tag).unwrap()));
                     if held.len() > 20 {
-                        let (tag, buffer) = held.swap_remove(random as usize % held.len());
+                        let (tag, buffer) = held.swap_remove(random.usize(..held.len()));
                         assert!(buffer.iter().all(|&value| value == tag), "another thread wrote to this buffer");
                     }
                 }

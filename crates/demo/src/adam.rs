@@ -5,16 +5,17 @@ use vramscope_trace::Category;
 
 use crate::network::{Layer, Parameters};
 
-/// Factor of each update of the parameters.
+/// Adam's learning rate: the factor of each update of the parameters.
 const LEARNING_RATE: f32 = 1e-3;
 /// Share of the gradients' moving average that is kept in each step: Adam's beta 1.
 const MEAN_DECAY: f32 = 0.9;
 /// Share of the moving average of the gradients' squares that is kept in each step: Adam's beta 2.
 const VARIANCE_DECAY: f32 = 0.999;
-/// Number added to the divisor, so that it is never 0.
+/// Adam's epsilon: added to the divisor of each update, so that the divisor is never 0.
 const EPSILON: f32 = 1e-8;
 
-/// Adam's state for one layer: the moving averages of its gradient and of the gradient's square.
+/// Adam's state for one layer: the moving averages of the layer's gradient and of the gradient's
+/// square.
 struct Moments {
     mean: Parameters,
     variance: Parameters,
@@ -28,7 +29,8 @@ pub(crate) struct Adam {
 }
 
 impl Adam {
-    /// Updates the layers' parameters in place from `gradients`, which have the same order.
+    /// Runs one step of the optimizer: updates the parameters of `layers` in place. `gradients` has
+    /// one element for each layer, in the same order.
     pub(crate) fn step(
         &mut self,
         pool: &HostPool,

@@ -8,29 +8,32 @@ use vramscope_trace::Category;
 
 use crate::digits::{self, CLASSES, PIXELS};
 
-/// Maximum number of images in one shard.
+/// Maximum number of images in a shard, a part of a data set with its own buffers. A data set with
+/// more images has several shards.
 const SHARD_LEN: usize = 2048;
 
-/// Pixels and labels of up to [`SHARD_LEN`] images, in one buffer of the pool each.
+/// Up to [`SHARD_LEN`] images of a data set: one buffer of the pool with their pixels, one with
+/// their labels.
 struct Shard {
     pixels: PoolSlice<u8>,
     labels: PoolSlice<u8>,
 }
 
-/// Images of digits with their labels, in memory of the pool.
+/// A data set of images of digits and their labels, in buffers of the pool.
 pub(crate) struct Dataset {
     shards: Vec<Shard>,
     len: usize,
 }
 
-/// Images, with pixels from 0 to 1, and labels for one pass through the network.
+/// The images, with pixels from 0 to 1, and the labels for one pass through the network.
 pub(crate) struct Batch {
     pub(crate) pixels: PoolSlice<f32>,
     pub(crate) labels: Vec<u8>,
 }
 
 impl Dataset {
-    /// Generates `len` images of random digits in the scope `name`, or fewer once `stop` is set.
+    /// Generates a data set of `len` images of random digits, allocated in the scope `name`. Once
+    /// `stop` is true, generates no more shards, so that the data set has fewer images.
     pub(crate) fn generate(
         pool: &HostPool,
         name: &str,
@@ -57,12 +60,12 @@ impl Dataset {
         Ok(Self { shards, len })
     }
 
-    /// Returns the number of images.
+    /// Returns the number of images in the data set.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Copies the images with these indices, and their labels, to a new batch.
+    /// Copies the images with these indices in the data set, and their labels, to a new batch.
     pub(crate) fn batch(
         &self,
         pool: &HostPool,

@@ -8,13 +8,13 @@ use crate::random::symmetric;
 pub(crate) const SIDE: usize = 28;
 /// Number of pixels of an image.
 pub(crate) const PIXELS: usize = SIDE * SIDE;
-/// Number of different digits.
+/// Number of different digits, 0 to 9, which are the classes of the images.
 pub(crate) const CLASSES: usize = 10;
 
 /// A point in the unit square, x to the right and y down.
 type Point = (f32, f32);
 
-/// The corners of the line that draws each digit, by digit.
+/// The line that draws each digit, as its corners in order; indexed by the digit.
 const STROKES: [&[Point]; CLASSES] = [
     &[
         (0.5, 0.05),
@@ -82,7 +82,8 @@ const STROKES: [&[Point]; CLASSES] = [
     ],
 ];
 
-/// Returns the squared distance from `point` to the line segment from `a` to `b`.
+/// Returns the squared distance from `point` to the nearest point of the line segment from `a` to
+/// `b`.
 fn distance_squared(point: Point, a: Point, b: Point) -> f32 {
     let (segment, offset) = ((b.0 - a.0, b.1 - a.1), (point.0 - a.0, point.1 - a.1));
     let length_squared = segment.0 * segment.0 + segment.1 * segment.1;
@@ -91,8 +92,8 @@ fn distance_squared(point: Point, a: Point, b: Point) -> f32 {
     x * x + y * y
 }
 
-/// Draws `digit` into `pixels` with random rotation, slant, size, position, line width, shape and
-/// noise.
+/// Draws `digit` with random rotation, slant, size, position, line width, shape and noise. `pixels`
+/// is [`SIDE`] rows of [`SIDE`] pixels, from 0 (background) to 255.
 pub(crate) fn draw(digit: usize, rng: &mut Rng, pixels: &mut [u8]) {
     let size = SIDE as f32 * (0.55 + 0.25 * rng.f32());
     let (sin, cos) = symmetric(rng, 0.25).sin_cos();

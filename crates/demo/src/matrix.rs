@@ -3,13 +3,13 @@
 use vramscope_collector::{AllocateError, HostPool, PoolSlice};
 use vramscope_trace::Category;
 
-/// Rows of a tile, the part of a product that is computed at once. Its 4 x 8 sums fill half of the
-/// 16 vector registers of baseline x86-64; the factors use the rest.
+/// Rows of a tile, the part of a matrix product that is computed at once. Its 4 x 8 sums fill half
+/// of the 16 vector registers of baseline x86-64; the factors use the rest.
 const TILE_ROWS: usize = 4;
-/// Columns of a tile of the product; see [`TILE_ROWS`].
+/// Columns of a tile, the part of a matrix product that is computed at once; see [`TILE_ROWS`].
 const TILE_COLUMNS: usize = 8;
-/// Rows of the right matrix processed at once, so that a tile's columns of them stay in the
-/// first-level cache.
+/// The most rows of the right matrix of a product that are processed at once, so that the elements
+/// for one tile of the product stay in the first-level cache.
 const DEPTH: usize = 256;
 
 /// The dimensions of a matrix product: `rows` x `inner` times `inner` x `columns`.
@@ -20,7 +20,8 @@ pub(crate) struct Dimensions {
     pub(crate) columns: usize,
 }
 
-/// Adds the product of the matrices `a` and `b`, in row-major order, to `c`.
+/// Adds the product of the matrices `a` and `b`, in row-major order, to `c`. Panics if the slices
+/// do not have these dimensions.
 pub(crate) fn multiply_add(a: &[f32], b: &[f32], c: &mut [f32], dimensions: Dimensions) {
     let Dimensions { rows, inner, columns } = dimensions;
     assert!(
@@ -48,7 +49,8 @@ pub(crate) fn multiply_add(a: &[f32], b: &[f32], c: &mut [f32], dimensions: Dime
     }
 }
 
-/// The part of a product that `depth` rows of `b`, from `start` on, contribute.
+/// A part of the matrix product `a` x `b`: what `depth` rows of `b`, from row `start` on, add to
+/// it.
 struct Panel<'a> {
     a: &'a [f32],
     b: &'a [f32],
@@ -59,7 +61,8 @@ struct Panel<'a> {
 }
 
 impl Panel<'_> {
-    /// Adds the panel's contribution to the tile of `c` that begins at `row` and `column`.
+    /// Adds the panel's part of the product to `ROWS` x `COLUMNS` elements of `c`, the first at
+    /// `row` and `column`.
     fn tile<const ROWS: usize, const COLUMNS: usize>(&self, c: &mut [f32], row: usize, column: usize) {
         let a: [&[f32]; ROWS] =
             std::array::from_fn(|index| &self.a[(row + index) * self.inner + self.start..][..self.depth]);
@@ -81,7 +84,8 @@ impl Panel<'_> {
     }
 }
 
-/// Returns the transpose, in a new buffer, of a row-major matrix with `columns` columns.
+/// Returns the transpose of a row-major matrix, in a new buffer. `columns` is the number of columns
+/// of `matrix`.
 #[track_caller]
 pub(crate) fn transpose(pool: &HostPool, matrix: &[f32], columns: usize) -> Result<PoolSlice<f32>, AllocateError> {
     let _temporary_category = pool.category(Category::Temporary);

@@ -7,7 +7,8 @@ use vramscope_trace::Category;
 use crate::matrix::{Dimensions, multiply_add, transpose};
 use crate::random::normal;
 
-/// A layer's weights and bias; also their gradients and the moving averages of those.
+/// A layer's weights and bias, or numbers of the same shape: their gradients, or moving averages of
+/// these.
 pub(crate) struct Parameters {
     /// A matrix of `inputs` x `outputs`.
     pub(crate) weights: PoolSlice<f32>,
@@ -15,14 +16,14 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    /// Returns zeros of the same shape in new buffers.
+    /// Returns zeros, in new buffers, of the same shape as these weights and bias.
     #[track_caller]
     pub(crate) fn zeros_like(&self) -> Result<Self, AllocateError> {
         let pool = self.weights.pool();
         Ok(Self { weights: pool.alloc_zeros(self.weights.len())?, bias: pool.alloc_zeros(self.bias.len())? })
     }
 
-    /// Returns a copy in new buffers.
+    /// Returns a copy of the weights and bias in new buffers.
     #[track_caller]
     pub(crate) fn duplicate(&self) -> Result<Self, AllocateError> {
         let pool = self.weights.pool();
@@ -40,7 +41,7 @@ impl Parameters {
     }
 }
 
-/// A fully connected layer.
+/// A fully connected layer of the network: its parameters, its sizes, and the name of its scope.
 pub(crate) struct Layer {
     /// The name of the layer's scope.
     pub(crate) name: String,
@@ -67,7 +68,7 @@ impl Layer {
         Ok(Self { name, inputs, outputs, parameters })
     }
 
-    /// Returns the outputs for a batch of inputs.
+    /// Returns the layer's outputs for a batch. `inputs` and outputs have one row for each image.
     fn forward(&self, pool: &HostPool, inputs: &[f32]) -> Result<PoolSlice<f32>, AllocateError> {
         let rows = inputs.len() / self.inputs;
         let mut outputs = pool.alloc_zeros(rows * self.outputs)?;
@@ -79,8 +80,8 @@ impl Layer {
         Ok(outputs)
     }
 
-    /// Returns the gradient of the layer's parameters for a batch: `inputs` are the layer's inputs,
-    /// `outputs` the gradient of its outputs.
+    /// Returns the gradient of the layer's parameters for a batch, given the layer's `inputs` and,
+    /// as `outputs`, the gradient of its outputs.
     fn parameter_gradient(
         &self,
         pool: &HostPool,
@@ -98,8 +99,8 @@ impl Layer {
         Ok(gradient)
     }
 
-    /// Returns the gradient of the layer's inputs for a batch; `outputs` is the gradient of its
-    /// outputs.
+    /// Returns the gradient of the layer's inputs for a batch. `outputs` is the gradient of its
+    /// outputs, not the outputs.
     fn input_gradient(&self, pool: &HostPool, outputs: &[f32]) -> Result<PoolSlice<f32>, AllocateError> {
         let rows = outputs.len() / self.outputs;
         let transposed_weights = transpose(pool, &self.parameters.weights, self.outputs)?;
@@ -110,21 +111,22 @@ impl Layer {
     }
 }
 
-/// Returns a copy of `values` with negative ones replaced by 0.
+/// Returns a copy of `values` in a new buffer, with negative values replaced by 0.
 fn relu(pool: &HostPool, values: &[f32]) -> Result<PoolSlice<f32>, AllocateError> {
     let mut positive = pool.alloc_zeros::<f32>(values.len())?;
     positive.iter_mut().zip(values).for_each(|(positive, value)| *positive = value.max(0.0));
     Ok(positive)
 }
 
-/// The activations that the forward pass keeps for the backward pass.
+/// The results of a forward pass that the backward pass needs: the inputs of each layer, and the
+/// logits.
 pub(crate) struct Activations {
     /// The inputs of each layer.
     layer_inputs: Vec<PoolSlice<f32>>,
     logits: PoolSlice<f32>,
 }
 
-/// Fully connected layers with a ReLU between them.
+/// A multi-layer perceptron: fully connected layers with a ReLU between each two.
 pub(crate) struct Network {
     pool: HostPool,
     pub(crate) layers: Vec<Layer>,
@@ -139,7 +141,7 @@ impl Network {
         Ok(Self { pool: pool.clone(), layers: layers.collect::<Result<_, _>>()? })
     }
 
-    /// Runs a batch and keeps what the backward pass needs.
+    /// Runs a batch of images through the network and returns what the backward pass needs.
     pub(crate) fn forward(&self, batch: PoolSlice<f32>) -> Result<Activations, AllocateError> {
         let _forward_scope = self.pool.scope_with("forward", Category::Activation);
         let mut layer_inputs = vec![batch];
@@ -155,7 +157,8 @@ impl Network {
         }
     }
 
-    /// Runs a batch and keeps only the outputs.
+    /// Runs a batch of images through the network and returns only the logits, one row for each
+    /// image.
     pub(crate) fn predict(&self, batch: PoolSlice<f32>) -> Result<PoolSlice<f32>, AllocateError> {
         let _forward_scope = self.pool.scope_with("forward", Category::Activation);
         let mut values = batch;
@@ -169,7 +172,8 @@ impl Network {
         Ok(values)
     }
 
-    /// Returns the mean loss over the batch and its gradient for each layer.
+    /// Returns the mean loss over the batch and the loss's gradient for each layer's parameters, in
+    /// the order of the layers. `labels` are the correct classes.
     pub(crate) fn backward(
         &self,
         activations: Activations,
@@ -199,8 +203,8 @@ impl Network {
     }
 }
 
-/// Returns the mean cross-entropy of the softmax of `logits` against `labels`, and the gradient of
-/// the logits.
+/// Returns the mean cross-entropy loss of the softmax of `logits` against the correct classes
+/// `labels`, and the loss's gradient with respect to the logits.
 fn loss_and_gradient(pool: &HostPool, logits: &[f32], labels: &[u8]) -> Result<(f32, PoolSlice<f32>), AllocateError> {
     let _loss_scope = pool.scope("loss");
     let classes = logits.len() / labels.len();
@@ -218,7 +222,8 @@ fn loss_and_gradient(pool: &HostPool, logits: &[f32], labels: &[u8]) -> Result<(
     Ok((loss * scale, gradient))
 }
 
-/// Iterates over the rows of `classes` values and returns the index of the largest value in each.
+/// Iterates over the rows of `logits`, each with `classes` values, and returns the index of the
+/// largest value of each row; the first of several.
 pub(crate) fn argmax_rows<'a>(logits: &'a [f32], classes: usize) -> impl Iterator<Item = usize> + 'a {
     logits
         .chunks_exact(classes)

@@ -16,10 +16,10 @@ use crate::data::{Batch, Dataset};
 use crate::digits::{CLASSES, PIXELS};
 use crate::network::{Network, Parameters, argmax_rows};
 
-/// Number of batches that are kept ready for the next training steps.
+/// Number of batches that are prepared in advance, for the next training steps.
 const PREFETCHED_BATCHES: usize = 8;
 
-/// Model, data and speed of a training run.
+/// The options of a training run: its data, model and speed, and when it ends.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Steps to train; `None` to train until stopped.
@@ -52,7 +52,7 @@ impl Default for Options {
     }
 }
 
-/// The result of one training step.
+/// The result of one training step: its number, loss and, if measured, accuracy.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     /// The step's number, from 1.
@@ -64,8 +64,8 @@ pub struct Step {
     pub accuracy: Option<f32>,
 }
 
-/// The result of a training run. The model stays in memory until this is dropped, so that a
-/// recording that ends earlier shows it.
+/// The result of a training run. It keeps the model's memory until it is dropped; a recording that
+/// ends before then shows that memory as allocated.
 pub struct Summary {
     /// Number of completed steps.
     pub steps: u64,
@@ -128,7 +128,7 @@ pub fn run(
     Ok(summary)
 }
 
-/// The state of a training run.
+/// A training run in progress: the data, the network, the optimizer and the best parameters so far.
 struct Training {
     pool: HostPool,
     /// Smallest and largest number of images in a batch.
@@ -142,7 +142,7 @@ struct Training {
     checkpoint: Option<Checkpoint>,
 }
 
-/// A copy of the parameters that had the best accuracy so far.
+/// A copy of the parameters that had the best accuracy so far, and that accuracy.
 struct Checkpoint {
     accuracy: f32,
     _layers: Vec<Parameters>,
@@ -164,7 +164,7 @@ impl Training {
         Ok(Self { pool, batch_sizes, rng, training_set, prefetched, held_out, network, adam, checkpoint: None })
     }
 
-    /// Prepares batches for the next steps until [`PREFETCHED_BATCHES`] are ready.
+    /// Prepares batches until [`PREFETCHED_BATCHES`] are ready for the next training steps.
     fn prefetch(&mut self) -> Result<(), AllocateError> {
         let _loader_scope = self.pool.scope("loader");
         while self.prefetched.len() < PREFETCHED_BATCHES {
@@ -177,7 +177,7 @@ impl Training {
         Ok(())
     }
 
-    /// Runs one training step and returns its loss.
+    /// Runs the training step with number `number`, from 1, and returns its mean loss.
     fn step(&mut self, number: u64) -> Result<f32, AllocateError> {
         let pool = self.pool.clone();
         let _span = pool.span(format!("step {number}"));
@@ -190,10 +190,10 @@ impl Training {
         Ok(loss)
     }
 
-    /// Returns the share of held-out images that are classified correctly, and keeps the parameters
-    /// if they are the best so far.
+    /// Returns the share of held-out images that are classified correctly, from 0 to 1, and keeps a
+    /// copy of the parameters if no share before was as large.
     fn evaluate(&mut self) -> Result<f32, AllocateError> {
-        /// Number of images that are classified at once.
+        /// Number of held-out images that are classified at once; the last batch may have fewer.
         const BATCH: usize = 1024;
         let pool = &self.pool;
         let _span = pool.span("evaluate");

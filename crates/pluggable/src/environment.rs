@@ -7,29 +7,34 @@ use std::path::PathBuf;
 
 use vramscope_collector::{Address, Keep, Overflow, PUSH_VARIABLE, TlsFiles, Token, parse_keep_bytes, parse_time};
 
-/// Variable with the address to serve the page on, such as `127.0.0.1:7791`; port 0 picks a free
-/// port.
+/// Environment variable with the address to serve the page on, such as `127.0.0.1:7791`; port 0
+/// picks a free port. Unset: the page is not served.
 const LISTEN: &str = "VRAMSCOPE_LISTEN";
-/// Variable with the access token of the page.
+/// Environment variable with the access token of the page. Unset: a random token is generated if
+/// other machines can reach the page.
 const TOKEN: &str = "VRAMSCOPE_TOKEN";
-/// Variable with additional host names under which the page may be opened, separated by commas.
+/// Environment variable with additional host names under which the page may be opened, separated by
+/// commas.
 const ALLOW_HOST: &str = "VRAMSCOPE_ALLOW_HOST";
-/// Variable with the file of the certificate for serving the page over HTTPS.
+/// Environment variable with the path of the certificate for serving the page over HTTPS.
 const TLS_CERT: &str = "VRAMSCOPE_TLS_CERT";
-/// Variable with the file of the certificate's private key.
+/// Environment variable with the path of the private key of the page's HTTPS certificate.
 const TLS_KEY: &str = "VRAMSCOPE_TLS_KEY";
-/// Variable with the file to write the recording to.
+/// Environment variable with the path of the file to write the recording to. Unset: no file is
+/// written.
 const RECORD: &str = "VRAMSCOPE_RECORD";
-/// Variable with the largest size of the file, such as `500M`; it keeps the newest part of the
-/// recording.
+/// Environment variable with the largest size of the recording's file, such as `500M`: only the
+/// newest part of the recording is kept. Unset: no limit.
 const KEEP_BYTES: &str = "VRAMSCOPE_KEEP_BYTES";
-/// Variable with the duration of the newest part that the file keeps, such as `1h`.
+/// Environment variable with how long a time the recording's file covers, such as `1h`: only the
+/// newest part of the recording is kept. Unset: no limit.
 const KEEP: &str = "VRAMSCOPE_KEEP";
-/// Variable with what happens when the program is faster than the recorder: `wait` or `drop`.
+/// Environment variable that says what happens when the program is faster than the recorder: `wait`
+/// (the program waits) or `drop` (events are dropped and counted).
 const OVERFLOW: &str = "VRAMSCOPE_OVERFLOW";
 
-/// Where the recording goes, who may see it, and how much is kept, from the environment variables.
-/// An empty variable counts as unset.
+/// Where the recording goes, who may see it, and how much is kept: the values of the environment
+/// variables. An empty variable counts as unset.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordingOptions {
     /// Address to serve the page on.
@@ -52,15 +57,15 @@ pub(crate) struct RecordingOptions {
 
 impl RecordingOptions {
     /// Returns whether the program waits or events are dropped when the program is faster than the
-    /// recorder. By default the program waits if there is a file, so that the file has every event,
-    /// and never waits for viewers.
+    /// recorder. If the user set neither, the program waits if there is a file (`has_file`), so
+    /// that the file has every event, and otherwise events are dropped.
     pub(crate) fn overflow(&self, has_file: bool) -> Overflow {
         self.overflow.unwrap_or(if has_file { Overflow::Wait } else { Overflow::Drop })
     }
 }
 
-/// An environment variable with an invalid value: its name, why it is invalid, and what happens
-/// without it.
+/// An environment variable with an invalid value: the variable, why the value is invalid, and what
+/// happens without it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EnvError {
     variable: &'static str,
@@ -74,9 +79,9 @@ impl fmt::Display for EnvError {
     }
 }
 
-/// Reads the options; `variable` returns the value of an environment variable. An invalid value
-/// leaves the other variables in effect, but the page is served only with the token and the
-/// encryption that were requested.
+/// Reads the recording options from environment variables; `variable` returns the value of one. An
+/// invalid value counts as unset and is returned as an error. With an invalid token, certificate or
+/// key, the page is not served.
 pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> (RecordingOptions, Vec<EnvError>) {
     let value = |name| variable(name).filter(|value| !value.is_empty());
     let record = value(RECORD).map(PathBuf::from);
@@ -101,8 +106,8 @@ pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> (RecordingOpt
     (RecordingOptions { listen, token, allow_hosts, tls, record, keep, overflow, push }, errors)
 }
 
-/// Returns the parsed value of a variable; `None` if it is unset or invalid. An invalid value adds
-/// an error that says the consequence.
+/// Returns the parsed `value` of a variable; `None` if it is unset or invalid. For an invalid
+/// value, adds an error to `errors`, with `consequence`: what happens without the variable.
 fn parse_value<V, T>(
     variable: &'static str,
     value: Option<V>,
@@ -116,23 +121,27 @@ fn parse_value<V, T>(
     })
 }
 
-/// Wraps a parser of text as one of an environment variable's value. Bytes that are not Unicode are
-/// replaced before.
-fn from_text<T>(parse: impl FnOnce(&str) -> Result<T, String>) -> impl FnOnce(OsString) -> Result<T, String> {
-    |value| parse(&value.to_string_lossy())
+/// Turns a parser of text into one of an environment variable's value. Bytes of the value that are
+/// not Unicode are replaced by `\u{fffd}` first.
+fn from_text<T, E: fmt::Display>(
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> impl FnOnce(OsString) -> Result<T, String> {
+    |value| parse(&value.to_string_lossy()).map_err(|error| error.to_string())
 }
 
-/// Parses an access token; fails with the reason for the user, as do the other parsers.
+/// Parses an access token; an invalid one fails with the reason in words.
 fn parse_token(text: &str) -> Result<Token, String> {
     Token::new(text).map_err(|error| error.to_string())
 }
 
-/// Parses the URL of the server to push to, such as `ws://host:7791/?token=secret`.
+/// Parses the URL of the `vramscope serve` to push the recording to, such as
+/// `ws://host:7791/?token=secret`; an invalid one fails with the reason in words.
 fn parse_push(url: &str) -> Result<Address, String> {
     Address::parse(url).map_err(|error| error.to_string())
 }
 
-/// Converts the paths of a certificate and its key; fails unless both are set.
+/// Returns the paths of the page's certificate and its key, `files` in this order; fails unless
+/// both are set.
 fn parse_tls(files: [Option<OsString>; 2]) -> Result<TlsFiles, String> {
     match files.map(|file| file.map(PathBuf::from)) {
         [Some(certificate), Some(key)] => Ok(TlsFiles { certificate, key }),
@@ -140,13 +149,14 @@ fn parse_tls(files: [Option<OsString>; 2]) -> Result<TlsFiles, String> {
     }
 }
 
-/// Splits host names at commas, without blanks and empty names. The server checks the names.
+/// Splits a list of host names at commas, without blanks and empty names. The names are not
+/// checked.
 fn split_names(value: OsString) -> Vec<String> {
     let names = value.to_string_lossy();
     names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// Parses `wait` or `drop`.
+/// Parses `wait` or `drop`; any other text fails with the reason in words.
 fn parse_overflow(text: &str) -> Result<Overflow, String> {
     match text {
         "wait" => Ok(Overflow::Wait),
@@ -155,7 +165,8 @@ fn parse_overflow(text: &str) -> Result<Overflow, String> {
     }
 }
 
-/// Resolves an address such as `127.0.0.1:7791` or `localhost:7791`; the first one counts.
+/// Resolves an address such as `127.0.0.1:7791` or `localhost:7791`. If a host name has several
+/// addresses, the first one is used.
 fn parse_address(value: OsString) -> Result<SocketAddr, String> {
     let expected = || format!("expected an address such as 127.0.0.1:7791, not {value:?}");
     let text = value.to_str().ok_or_else(expected)?;

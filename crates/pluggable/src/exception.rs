@@ -12,16 +12,18 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 // SAFETY: Both are declared as in POSIX.
 unsafe extern "C" {
-    /// Returns the loaded library with this file name; null if `flags` forbid to load it or it is
-    /// missing.
+    /// Returns a handle of the library with this file name, loading it if necessary; null if it
+    /// cannot be loaded, or is not loaded yet and `flags` has [`RTLD_NOLOAD`].
     fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
-    /// Returns the address of a library's function or variable; null if it has none of this name.
+    /// Returns the address of the function or variable `name` of a loaded library; null if the
+    /// library has none of this name.
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// Flag of `dlopen` that resolves all functions at once; one resolution flag is required.
+/// Flag of `dlopen`: resolves all of the library's functions at once. `dlopen` requires a flag that
+/// says when to resolve them.
 const RTLD_NOW: c_int = 2;
-/// Flag of `dlopen` that returns the library only if it is already loaded (the value on Linux).
+/// Flag of `dlopen`: returns the library only if it is already loaded (the value on Linux).
 const RTLD_NOLOAD: c_int = 4;
 
 /// The signature of `std::__throw_runtime_error(char const*)`, which throws a C++ exception with a
@@ -32,12 +34,12 @@ const RTLD_NOLOAD: c_int = 4;
 type ThrowRuntimeError = unsafe extern "C-unwind" fn(*const c_char) -> !;
 
 thread_local! {
-    /// The message of the thread's last exception. Stored here, so that the frames that an
+    /// The message of the thread's last C++ exception. Stored here, so that the frames that an
     /// exception unwinds have nothing to drop.
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// A C++ exception (`std::runtime_error`) that is ready to be thrown. It needs no drop.
+/// A C++ exception (`std::runtime_error`) with its message, ready to be thrown. It needs no drop.
 #[derive(Clone, Copy)]
 pub(crate) struct Exception {
     throw: ThrowRuntimeError,
@@ -60,8 +62,8 @@ impl Exception {
         Some(Self { throw, message })
     }
 
-    /// Throws the exception. The caller must be a frame that may be unwound, with no `catch_unwind`
-    /// between it and C++.
+    /// Throws the C++ exception, so that the caller never continues. All Rust frames up to C++ must
+    /// be allowed to unwind, without a `catch_unwind`.
     pub(crate) fn throw(self) -> ! {
         // SAFETY: `find_throw_function` returned the function that `ThrowRuntimeError` describes.
         // The message ends with a 0 and stays until this thread creates its next exception; the
@@ -73,8 +75,8 @@ impl Exception {
 /// Returns `std::__throw_runtime_error` of the libstdc++ in this process; `None` if no libstdc++ is
 /// loaded.
 fn find_throw_function() -> Option<ThrowRuntimeError> {
-    // Neither a lock nor a `OnceLock`: in a forked child, another thread of the parent may have
-    // held it.
+    /// The address of `std::__throw_runtime_error`; null until it is found. Not a `OnceLock`: in a
+    /// forked child, another thread of the parent may have held its lock.
     static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
     let mut found = FOUND.load(Ordering::Acquire);
     if found.is_null() {

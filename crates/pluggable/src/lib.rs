@@ -44,23 +44,26 @@ use crate::cuda_devices::CudaDevices;
 use crate::exception::Exception;
 use crate::process::ProcessState;
 
-/// The library's state, created by the first call of any function that needs it.
+/// The library's state in this process (pools, recording and page), created by the first call that
+/// needs it.
 static PROCESS: OnceLock<ProcessState<CudaDevices>> = OnceLock::new();
 
-/// Returns the process's state, created by the first call; `None` in a forked child.
+/// Returns the library's state in this process, creating it in the first call; `None` in a forked
+/// child.
 #[inline]
 fn process() -> Option<&'static ProcessState<CudaDevices>> {
     // Checked first: a thread of the parent may have been creating the state at the fork.
     if lifecycle::is_forked_child() { None } else { Some(PROCESS.get_or_init(initialize)) }
 }
 
-/// Returns the process's state; `None` if no function has created it yet, and in a forked child.
+/// Returns the library's state in this process; `None` if no call has created it yet, and in a
+/// forked child.
 fn existing_process() -> Option<&'static ProcessState<CudaDevices>> {
     if lifecycle::is_forked_child() { None } else { PROCESS.get() }
 }
 
-/// Creates the state from the environment variables, and installs the log and the handlers for exit
-/// and fork.
+/// Creates the library's state from the environment variables, and installs the log and the
+/// handlers for exit and fork.
 #[cold]
 fn initialize() -> ProcessState<CudaDevices> {
     log::install();
@@ -71,8 +74,8 @@ fn initialize() -> ProcessState<CudaDevices> {
     ProcessState::new(CudaDevices, settings, options, Arc::new(log::print))
 }
 
-/// Runs when the process exits: completes the recording's file and ends the server. Pools keep
-/// working.
+/// The handler that runs when the process exits: completes the recording's file and ends the
+/// server. Memory can still be allocated and freed afterwards.
 extern "C" fn at_exit() {
     catch_panic("exit handler", (), || {
         if let Some(process) = existing_process() {
@@ -82,8 +85,8 @@ extern "C" fn at_exit() {
     });
 }
 
-/// Runs the body of a C function, which must not unwind into its caller. Returns `default` after a
-/// panic, which is a bug in vramscope; the panic hook has printed it.
+/// Runs the body of the C function `name`, which must not unwind into its caller. Returns `default`
+/// after a panic, which is a bug in vramscope, and prints that it happened.
 #[inline]
 fn catch_panic<T>(name: &str, default: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
@@ -92,7 +95,8 @@ fn catch_panic<T>(name: &str, default: T, body: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Prints the error of the C function `name`, which cannot return one, to stderr.
+/// Prints an error of the C function `name`, which cannot return it, to stderr. Prints nothing for
+/// `Ok` and while the process exits.
 fn print_error<E: ToString>(name: &str, result: Result<(), E>) {
     if let Err(error) = result
         && !lifecycle::is_exiting()
@@ -135,8 +139,8 @@ pub extern "C-unwind" fn vramscope_malloc(size: usize, device: c_int, stream: *m
     }
 }
 
-/// Does the work of [`vramscope_malloc`]: returns the address, or the exception that it is to
-/// throw.
+/// Does the work of [`vramscope_malloc`]: returns the address (null for size 0), or the exception
+/// that it must throw.
 #[inline]
 fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<*mut c_void, Exception> {
     let Some(process) = process() else {
@@ -151,8 +155,8 @@ fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<*mut c_vo
     }
 }
 
-/// Returns the exception for a failed request. If none can be thrown, prints the reason and returns
-/// null.
+/// Returns the C++ exception for a failed request, with `reason` as its message. In a process
+/// without libstdc++, which cannot throw one, prints the reason and returns null.
 #[cold]
 fn fail(reason: &str) -> Result<*mut c_void, Exception> {
     /// The reason of a failed request that was printed last, so that a thousand failing requests
@@ -187,8 +191,8 @@ pub extern "C" fn vramscope_free(address: *mut c_void, _size: usize, device: c_i
     });
 }
 
-/// Initializes the library: for `set_init_fn`. The page is served from here on, instead of from the
-/// first allocation.
+/// Initializes the library: for `set_init_fn`. The page is served from this call on, instead of
+/// from the first allocation.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_init(_device_count: c_int) {
     catch_panic("vramscope_init", (), || {
@@ -196,7 +200,8 @@ pub extern "C" fn vramscope_init(_device_count: c_int) {
     });
 }
 
-/// Releases cached segments, `torch.cuda.empty_cache()`: for `set_reset_fn`.
+/// Releases the cached segments of all GPUs, as `torch.cuda.empty_cache()` does: for
+/// `set_reset_fn`. Prints an error to stderr.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_empty_cache() {
     catch_panic("vramscope_empty_cache", (), || {
@@ -206,8 +211,9 @@ pub extern "C" fn vramscope_empty_cache() {
     });
 }
 
-/// Limits a device's pool, `torch.cuda.set_per_process_memory_fraction()`: for
-/// `set_memory_fraction_fn`.
+/// Limits a device's pool to `fraction`, from 0 to 1, of the device's memory, as
+/// `torch.cuda.set_per_process_memory_fraction()` does: for `set_memory_fraction_fn`. Any other
+/// fraction changes nothing and is reported on stderr.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_set_memory_fraction(fraction: f64, device: c_int) {
     catch_panic("vramscope_set_memory_fraction", (), || {
@@ -217,7 +223,8 @@ pub extern "C" fn vramscope_set_memory_fraction(fraction: f64, device: c_int) {
     });
 }
 
-/// Records that another stream uses a block, `torch.Tensor.record_stream()`: for
+/// Records that `stream` uses the block at `address`, as `torch.Tensor.record_stream()` does, so
+/// that the block's memory is not reused before the stream's work is done: for
 /// `set_record_stream_fn`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_record_stream(address: *mut c_void, stream: *mut c_void) {
@@ -230,7 +237,8 @@ pub extern "C" fn vramscope_record_stream(address: *mut c_void, stream: *mut c_v
     });
 }
 
-/// Begins to serve a device's requests from a private pool: for `set_begin_allocate_to_pool`.
+/// Serves a device's requests from the private pool `pool` from now on: for
+/// `set_begin_allocate_to_pool`.
 ///
 /// `_filter` points to a `std::function` that tells whether a stream is captured, which C cannot
 /// call. So until the end of the capture all requests of the device use the private pool, those of
@@ -245,7 +253,8 @@ pub extern "C" fn vramscope_begin_allocate_to_pool(device: c_int, pool: MempoolP
     });
 }
 
-/// Ends serving a device's requests from a private pool: for `set_end_allocate_to_pool_fn`.
+/// Stops serving a device's requests from the private pool `pool`: for
+/// `set_end_allocate_to_pool_fn`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_end_allocate_to_pool(device: c_int, pool: MempoolPair) {
     catch_panic("vramscope_end_allocate_to_pool", (), || {
@@ -255,7 +264,8 @@ pub extern "C" fn vramscope_end_allocate_to_pool(device: c_int, pool: MempoolPai
     });
 }
 
-/// Ends one use of a private pool, when a graph is destroyed: for `set_release_pool`.
+/// Ends one use of a private pool, when a graph is destroyed; after the last use, its segments can
+/// be released: for `set_release_pool`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_release_pool(device: c_int, pool: MempoolPair) {
     catch_panic("vramscope_release_pool", (), || {
@@ -265,9 +275,9 @@ pub extern "C" fn vramscope_release_pool(device: c_int, pool: MempoolPair) {
     });
 }
 
-/// Writes the counters of `torch.cuda.memory_stats()` to `text` as a JSON object with a 0 behind
-/// it; `{}` for an unused device. Writes at most `capacity` bytes, and none if `text` is null.
-/// Returns the length of the whole object, without the 0.
+/// Writes the counters of `torch.cuda.memory_stats()` to `text` as a JSON object that ends with a
+/// 0; `{}` for an unused device. Writes at most `capacity` bytes with the 0, cutting a longer
+/// object, and nothing if `text` is null. Returns the length of the whole object, without the 0.
 ///
 /// # Safety
 /// `text` is null or points to `capacity` writable bytes.
@@ -288,7 +298,8 @@ pub unsafe extern "C" fn vramscope_memory_stats_json(device: c_int, text: *mut c
     })
 }
 
-/// Records a mark, such as a training step, on every GPU in use.
+/// Records a mark (a named moment, such as the start of a training step) on every GPU in use. Does
+/// nothing if `name` is null or nothing is recorded.
 ///
 /// # Safety
 /// `name` is null or points to a string that ends with a 0.
@@ -319,14 +330,15 @@ pub unsafe extern "C" fn vramscope_scope_begin(name: *const c_char, category: *c
     });
 }
 
-/// Ends the innermost scope of this thread, if it has one.
+/// Ends the innermost scope that [`vramscope_scope_begin`] began on this thread, if there is one.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_scope_end() {
     catch_panic("vramscope_scope_end", (), leave_scope);
 }
 
-/// Pauses (0) or resumes the recording of every GPU in use. While it is paused, events are only
-/// counted; after it resumes, the recording has a gap with their number, followed by a full state.
+/// Pauses (`enabled` is 0) or resumes (any other value) the recording of every GPU in use. While it
+/// is paused, events are only counted; after it resumes, the recording has a gap with their number,
+/// followed by a full state.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_set_recording(enabled: c_int) {
     catch_panic("vramscope_set_recording", (), || {
@@ -336,8 +348,8 @@ pub extern "C" fn vramscope_set_recording(enabled: c_int) {
     });
 }
 
-/// Ends the recording before the process ends. Returns 0 if its file is complete or none was
-/// requested, else 1. Allocation continues, unrecorded.
+/// Ends the recording while the process continues; later allocations are not recorded. Returns 0 if
+/// the recording's file is complete or none was requested, else 1.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_stop() -> c_int {
     catch_panic("vramscope_stop", 1, || c_int::from(!existing_process().is_none_or(|process| process.stop())))

@@ -26,12 +26,13 @@ unsafe extern "C" {
     fn atexit(handler: Handler) -> c_int;
 }
 
-/// True in a forked child; see [`is_forked_child`].
+/// True in a forked child of the process that called [`install_handlers`]; false in that process.
 static FORKED: AtomicBool = AtomicBool::new(false);
-/// True while the process exits; see [`is_exiting`].
+/// True once the process has begun to exit, false before.
 static EXITING: AtomicBool = AtomicBool::new(false);
 
-/// Returns true in a forked child of the process that called [`install_handlers`].
+/// Returns true in a forked child of the process that called [`install_handlers`], where CUDA does
+/// not work; false in that process.
 pub(crate) fn is_forked_child() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
@@ -41,8 +42,8 @@ pub(crate) fn set_exiting() {
     EXITING.store(true, Ordering::Relaxed);
 }
 
-/// Returns true while the process exits. CUDA may be shut down by then, so errors of freeing memory
-/// mean nothing.
+/// Returns true once the process has begun to exit, false before. CUDA may then be shut down, so
+/// errors of freeing memory mean nothing.
 pub(crate) fn is_exiting() -> bool {
     EXITING.load(Ordering::Relaxed)
 }
@@ -52,8 +53,8 @@ extern "C" fn set_forked() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Starts to detect forks, and registers `at_exit` for the exit of the process and of its forked
-/// children.
+/// Starts to detect forks, and registers `at_exit` to run when the process, or a forked child,
+/// exits.
 pub(crate) fn install_handlers(at_exit: Handler) {
     // SAFETY: The handlers are functions of this library, which is never unloaded. `set_forked`
     // only stores to an atomic, as a handler in the child of a process with several threads must.

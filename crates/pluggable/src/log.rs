@@ -12,25 +12,26 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 /// that tests can collect them.
 pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Writes a message to stderr as a line that begins with `vramscope: `.
+/// Writes `message` to stderr as a line that begins with `vramscope: `.
 pub(crate) fn print(message: &str) {
     // A single write keeps lines of several threads and processes apart. Ignore errors on stderr.
     let _ = io::stderr().write_all(format!("vramscope: {message}\n").as_bytes());
 }
 
-/// A `tracing` layer that prints warnings and errors of vramscope's own crates to stderr.
-struct WarningLayer;
+/// A `tracing` layer that prints messages of vramscope's own crates to stderr, from the level INFO
+/// on. Pushing reports at this level that it is connected again.
+struct StderrLayer;
 
-/// Installs the layer that prints warnings of vramscope's crates. The libraries in this process
-/// have their own `tracing`, so no other subscriber is replaced.
+/// Installs, for the whole process, the `tracing` layer that prints messages of vramscope's crates.
+/// The libraries in this process have their own `tracing`, so no other subscriber is replaced.
 pub(crate) fn install() {
     // The only failure is a second call, and the first stays in effect.
-    let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(WarningLayer));
+    let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(StderrLayer));
 }
 
-impl<S: Subscriber> Layer<S> for WarningLayer {
+impl<S: Subscriber> Layer<S> for StderrLayer {
     fn enabled(&self, metadata: &Metadata<'_>, _context: Context<'_, S>) -> bool {
-        metadata.is_event() && *metadata.level() <= Level::WARN && metadata.target().starts_with("vramscope")
+        metadata.is_event() && *metadata.level() <= Level::INFO && metadata.target().starts_with("vramscope")
     }
 
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
@@ -40,7 +41,7 @@ impl<S: Subscriber> Layer<S> for WarningLayer {
     }
 }
 
-/// The text of a logged event: its message, then its other fields as `name=value`.
+/// The text of a logged `tracing` event: its message, then its other fields as `name=value`.
 #[derive(Default)]
 struct Line(String);
 
@@ -62,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// Collects the lines that [`WarningLayer`] would print.
+    /// Collects the lines that [`StderrLayer`] would print.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<String>>>);
 

@@ -23,14 +23,16 @@ pub(crate) trait DeviceSource: Send + Sync + 'static {
     /// The device that a pool allocates from.
     type Device: MemoryDevice;
 
-    /// Describes every device, in the order of their numbers from 0, without opening any.
+    /// Describes every device, in the order of their numbers from 0, without opening any. Fails
+    /// with the reason in words.
     fn list(&self) -> Result<Vec<DeviceInfo>, String>;
 
-    /// Opens the device with this number.
+    /// Opens the device with this number, from 0. Fails with the reason in words.
     fn open(&self, number: u16) -> Result<Self::Device, String>;
 }
 
-/// Why the program's request for memory failed.
+/// Why the program's request for memory failed: the device has no pool, or its pool could not serve
+/// the request.
 #[derive(Debug, PartialEq)]
 pub(crate) enum RequestError {
     /// The device has no pool, for this reason.
@@ -53,7 +55,7 @@ impl fmt::Display for RequestError {
     }
 }
 
-/// The pool of a device and the settings that it will be created with.
+/// A device's pool, if it has been created, and the memory fraction to create it with.
 struct DeviceSlot<D: MemoryDevice> {
     /// The share of the device's memory that the pool may reserve, if it was set.
     fraction: Mutex<Option<f64>>,
@@ -62,14 +64,16 @@ struct DeviceSlot<D: MemoryDevice> {
 }
 
 impl<D: MemoryDevice> DeviceSlot<D> {
-    /// Returns the pool; `None` if the device was not used yet or its pool could not be created.
+    /// Returns the device's pool; `None` if the device was not used yet or its pool could not be
+    /// created.
     fn existing_pool(&self) -> Option<&DevicePool<D>> {
         self.pool.get()?.as_ref().ok()
     }
 }
 
-/// The library's state. At exit only the recording and the server end: PyTorch frees memory until
-/// the process ends.
+/// The library's state in a process: the pools of all devices, the recording, and the page's
+/// server. At exit only the recording and the server end: PyTorch frees memory until the process
+/// ends.
 pub(crate) struct ProcessState<S: DeviceSource> {
     source: S,
     log: Log,
@@ -89,7 +93,7 @@ pub(crate) struct ProcessState<S: DeviceSource> {
     recording: OnceLock<Option<ProcessRecording>>,
 }
 
-/// Locks a mutex, also after a thread panicked while it held the lock.
+/// Locks a mutex, even if a thread panicked while it held the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Guarded values are replaced as a whole, so a panic leaves none half set.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -126,21 +130,23 @@ impl<S: DeviceSource> ProcessState<S> {
         }
     }
 
-    /// Returns a device's number and slot; `None` if this process sees no such device.
+    /// Returns the number and the slot (pool and memory fraction) of a device; `None` if this
+    /// process sees no device with this number.
     fn slot(&self, device: i32) -> Option<(u16, &DeviceSlot<S::Device>)> {
         let number = u16::try_from(device).ok()?;
         self.slots.get(usize::from(number)).map(|slot| (number, slot))
     }
 
-    /// Returns the device's pool, which the first call creates. Fails with why the device has none.
+    /// Returns the device's pool, which the first call creates. Fails with the reason why the
+    /// device has no pool.
     #[inline]
     fn pool(&self, device: i32) -> Result<&DevicePool<S::Device>, String> {
         let (number, slot) = self.slot(device).ok_or_else(|| self.missing_device(device))?;
         slot.pool.get().unwrap_or_else(|| self.create_pool(number, slot)).as_ref().map_err(String::clone)
     }
 
-    /// Returns why a device has no pool, for a message: there is no such device, or no device could
-    /// be used.
+    /// Returns in words why a device cannot be used: it does not exist, or no device can be used
+    /// for the reason given.
     #[cold]
     fn missing_device(&self, device: i32) -> String {
         match self.failure.as_str() {
@@ -152,8 +158,8 @@ impl<S: DeviceSource> ProcessState<S> {
         }
     }
 
-    /// Creates the device's pool, unless another thread just did, and returns it or why it cannot
-    /// be created.
+    /// Creates the device's pool, unless another thread just did, and returns it or the reason why
+    /// it cannot be created.
     #[cold]
     fn create_pool<'a>(
         &self,
@@ -165,8 +171,9 @@ impl<S: DeviceSource> ProcessState<S> {
         slot.pool.get_or_init(|| self.open(number, *fraction))
     }
 
-    /// Opens a device and creates its pool; the first one also starts the recording. `fraction` is
-    /// the share of the device's memory that the pool may reserve.
+    /// Opens a device and creates its pool; the first call also starts the recording. `fraction` is
+    /// the share of the device's memory, from 0 to 1, that the pool may reserve; `None` for that in
+    /// the settings.
     fn open(&self, number: u16, fraction: Option<f64>) -> Result<DevicePool<S::Device>, String> {
         let device = self.source.open(number).map_err(|reason| format!("device {number}: {reason}"))?;
         let mut settings = self.settings.clone();
@@ -215,8 +222,8 @@ impl<S: DeviceSource> ProcessState<S> {
         unsafe { pool.ok_or(FreeError::UnknownAddress { address })?.caching_allocator_delete(address) }
     }
 
-    /// Records that work on `stream` uses the block at `address`, on any device, so that it is not
-    /// reused before that work is done.
+    /// Records that work on `stream` uses the block at `address`, on whichever device it is, so
+    /// that the block is not reused before that work is done. Fails if no such block is allocated.
     pub(crate) fn record_stream(&self, address: u64, stream: StreamId) -> Result<(), FreeError> {
         // PyTorch does not pass the device; addresses of several devices never overlap.
         for (_, pool) in self.pools() {
@@ -228,7 +235,8 @@ impl<S: DeviceSource> ProcessState<S> {
         Err(FreeError::UnknownAddress { address })
     }
 
-    /// Releases the cached segments of every device.
+    /// Releases the cached segments of every device. If a device fails, continues with the others
+    /// and returns the first error.
     pub(crate) fn empty_cache(&self) -> Result<(), String> {
         let mut result = Ok(());
         for (number, pool) in self.pools() {
@@ -240,7 +248,8 @@ impl<S: DeviceSource> ProcessState<S> {
         result
     }
 
-    /// Limits a device's pool to a share of the device's memory, from 0 to 1.
+    /// Limits a device's pool, existing or not, to `fraction` of the device's memory, from 0 to 1;
+    /// any other fraction is an error.
     pub(crate) fn set_memory_fraction(&self, fraction: f64, device: i32) -> Result<(), String> {
         if !(0.0..=1.0).contains(&fraction) {
             return Err(format!("the memory fraction must be from 0 to 1, not {fraction}"));
@@ -257,8 +266,8 @@ impl<S: DeviceSource> ProcessState<S> {
         self.pool(device)?.begin_allocate_to_pool(mempool, CaptureFilter::AllStreams).map_err(|error| error.to_string())
     }
 
-    /// Serves the device's requests from the default pool again; `mempool` is the private pool used
-    /// until now.
+    /// Stops serving the device's requests from the private pool `mempool`; it is an error if they
+    /// are not.
     pub(crate) fn end_allocate_to_pool(&self, device: i32, mempool: MempoolId) -> Result<(), String> {
         self.pool(device)?.end_allocate_to_pool(mempool).map_err(|error| error.to_string())
     }
@@ -276,19 +285,20 @@ impl<S: DeviceSource> ProcessState<S> {
         stats.map_or_else(|| "{}".to_owned(), |text| text.expect("a map of integers always serializes"))
     }
 
-    /// Records a mark on every device that has a pool; does nothing without a recording.
+    /// Records the mark `name` on every device that has a pool; does nothing without a recording.
     pub(crate) fn mark(&self, name: &str) {
         if let Some(Some(recording)) = self.recording.get() {
             recording.mark(name, self.pools().map(|(number, _)| DeviceId(number)));
         }
     }
 
-    /// Pauses (false) or resumes the recording of the devices that have a pool.
+    /// Pauses (`enabled` is false) or resumes (true) the recording of the devices that have a pool.
     pub(crate) fn set_recording(&self, enabled: bool) {
         self.pools().for_each(|(_, pool)| pool.set_recording(enabled));
     }
 
-    /// Ends the recording. Returns false if its file is incomplete. The pools continue to work.
+    /// Ends the recording; the pools continue to work. Returns true if its file is complete or none
+    /// was requested, else false.
     pub(crate) fn stop(&self) -> bool {
         match self.recording.get() {
             Some(Some(recording)) => recording.stop(),
@@ -298,15 +308,16 @@ impl<S: DeviceSource> ProcessState<S> {
         }
     }
 
-    /// Ends the recording, then the server once its viewers have received the rest.
+    /// Ends the recording, then the page's server once its viewers have received the rest of the
+    /// recording.
     pub(crate) fn shut_down(&self) {
         self.stop();
         drop(lock(&self.server).take());
     }
 }
 
-/// Starts the server of the page and logs its URL. Returns the hub that it serves and the server;
-/// neither if it cannot start, which is logged.
+/// Starts the page's server at `address` and logs its URL. Returns the server and the hub with the
+/// live recording that it serves. If the server cannot start, logs the reason and returns neither.
 fn serve(
     address: SocketAddr,
     options: &RecordingOptions,

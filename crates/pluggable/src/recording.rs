@@ -11,7 +11,8 @@ use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, RecordingInfo};
 use crate::environment::RecordingOptions;
 use crate::log::Log;
 
-/// The running recording of all devices of this process: its recorder, file and push to a server.
+/// The running recording of all devices of this process: its recorder, its file, and the push to a
+/// shared server.
 pub(crate) struct ProcessRecording {
     file_name: Option<String>,
     log: Log,
@@ -24,8 +25,8 @@ pub(crate) struct ProcessRecording {
 }
 
 impl ProcessRecording {
-    /// Starts the recording. Returns `None` if it has neither a file nor a hub; a file that cannot
-    /// be created is logged.
+    /// Starts the recording. Returns `None` if it has neither a file nor a hub, or the recorder
+    /// cannot start; a file that cannot be created is logged.
     pub(crate) fn start(
         options: &RecordingOptions,
         hub: Option<&Hub>,
@@ -50,11 +51,7 @@ impl ProcessRecording {
         let (recorder, handle) =
             Recorder::start(info, outputs).map_err(|error| log(&format!("cannot start the recorder: {error}"))).ok()?;
         let push = options.push.as_ref().zip(hub).and_then(|(address, hub)| {
-            let push_log = Arc::clone(log);
-            let push =
-                Push::start(address.clone(), &program, vramscope_collector::Rank::from_env(), hub, move |line| {
-                    push_log(line)
-                });
+            let push = Push::start(address.clone(), &program, vramscope_collector::Rank::from_env(), hub);
             push.map_err(|error| log(&format!("cannot start to push: {error}"))).ok()
         });
         let (recorder, push, handle) = (Mutex::new(Some(recorder)), Mutex::new(push), Mutex::new(handle));
@@ -66,14 +63,14 @@ impl ProcessRecording {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records a mark on each of the devices.
+    /// Records the mark `name` (a named moment) on each of the devices.
     pub(crate) fn mark(&self, name: &str, devices: impl Iterator<Item = DeviceId>) {
         let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         devices.for_each(|device| handle.mark(device, name));
     }
 
-    /// Ends the recording and sends the rest of it; does nothing if it has ended. Returns false if
-    /// its file is incomplete.
+    /// Ends the recording, completes its file and sends the rest to the shared server. Returns
+    /// false if the file is incomplete, true otherwise and if the recording ended before.
     pub(crate) fn stop(&self) -> bool {
         let recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(summary) = recorder.map(Recorder::stop) else { return true };
@@ -87,8 +84,8 @@ impl ProcessRecording {
     }
 }
 
-/// Returns the name of the program: of the script or module if Python runs one. The other arguments
-/// are left out, because they may contain secrets.
+/// Returns the name of the program from its command line: of the script or module if Python runs
+/// one. The other arguments are left out, because they may contain secrets.
 fn program_name(mut arguments: impl Iterator<Item = OsString>) -> String {
     let name = |path: OsString| Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned());
     let first = arguments.next().and_then(name).unwrap_or_default();

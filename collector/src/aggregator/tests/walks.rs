@@ -21,6 +21,7 @@ enum Step {
     Push,
 }
 
+/// Generates a random step of a simulated program, including steps that are invalid.
 fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..40u64).prop_map(Step::Allocate),
@@ -33,7 +34,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Runs a step, even if it is invalid at this point.
+/// Records the events of a step at `time_ns`, even if they are invalid at this point.
 fn run_step(program: &mut Program, step: &Step, time_ns: u64) {
     let site = SiteId(0);
     match *step {
@@ -55,6 +56,9 @@ fn run_step(program: &mut Program, step: &Step, time_ns: u64) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
+    /// Merges random programs (`walks`, each a list of steps with a time jitter in nanoseconds) and
+    /// compares the merged devices with the processes' own. `ends` says whether the processes end
+    /// their recordings.
     #[test]
     fn merged_devices_equal_those_of_the_processes(
         walks in vec(vec((any_step(), 0..1000u64), 0..60), 1..4),
@@ -121,6 +125,8 @@ proptest! {
         prop_assert_eq!(vramscope_trace::digest(recording.end_state()), vramscope_trace::digest(&state));
     }
 
+    /// Pushes a valid recording, truncated to `cut` bytes, in which `bytes` replace a part from
+    /// `at` on.
     #[test]
     fn random_bytes_never_panic(
         bytes in vec(any::<u8>(), 0..300),

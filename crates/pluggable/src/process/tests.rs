@@ -280,7 +280,7 @@ fn page_serves_the_recording_until_shutdown() {
 
 #[test]
 fn recording_is_pushed_completely_before_it_stops() {
-    let (hub, aggregator) = (Hub::default(), Aggregator::new(|_| {}));
+    let (hub, aggregator) = (Hub::default(), Aggregator::new());
     aggregator.begin(Outputs { hub: Some(hub.clone()), ..Outputs::default() }).expect("the merge thread starts");
     let options = ServerOptions { listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))), ..ServerOptions::default() };
     let content = Content { aggregator: Some(aggregator.clone()), ..Content::live(hub.clone()) };
