@@ -18,7 +18,7 @@ use std::io::{self, Read as _};
 
 use flate2::read::GzDecoder;
 
-/// One file of the page.
+/// A file of the vramscope page: its path on the server and its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct PageFile {
     /// Path below the server's root, with forward slashes and without a leading one.
@@ -27,7 +27,7 @@ pub struct PageFile {
     pub content: Content,
 }
 
-/// The bytes of a file, plain or in the two encodings that browsers accept.
+/// The bytes of a page's file, plain or in the two encodings that browsers accept.
 #[derive(Clone, Copy, Debug)]
 pub enum Content {
     /// Uncompressed bytes.
@@ -58,9 +58,12 @@ impl PageFile {
     }
 }
 
+/// The files of the page as `cargo xtask build` made them, ordered by path; empty if the page was
+/// not built.
 const BUILT: &[PageFile] = include!(concat!(env!("OUT_DIR"), "/files.rs"));
 
-/// Served if the crate was built before the page was.
+/// The only file if this crate was built before the page: an `index.html` that says how to build
+/// the page.
 const NOT_BUILT: &[PageFile] = &[PageFile {
     path: "index.html",
     content: Content::Plain(

@@ -6,7 +6,7 @@ use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 
 use crate::units::{axis_moment, binary_step, decimal_step};
 
-/// A range of integers along a line of pixels, with evenly spaced labels.
+/// A range of times or bytes along a line of pixels, with evenly spaced labels.
 ///
 /// plotters gets distances from the start of the range: Unix times in nanoseconds do not fit an
 /// `f64` exactly.
@@ -21,7 +21,8 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// Creates a time axis with at most `max_labels` labels, which count from `origin_ns`.
+    /// Creates an axis of the times from `from_ns` to `to_ns`, with at most `max_labels` labels;
+    /// each shows the time since `origin_ns`.
     pub(crate) fn time(from_ns: u64, to_ns: u64, origin_ns: u64, max_labels: u64) -> Self {
         Self { from: from_ns, to: to_ns, step: decimal_step(to_ns - from_ns, max_labels), origin: origin_ns }
     }

@@ -110,7 +110,8 @@ impl<S: Surface> DrawingBackend for Backend<'_, S> {
     }
 }
 
-/// Draws a line through `points` on a frame.
+/// Draws a line through `points` (x, y) on a frame, `stroke` pixels wide, with opacity `alpha` (0
+/// to 1).
 ///
 /// Horizontal and vertical lines, nearly all lines of a chart, are filled as rectangles.
 pub(crate) fn draw_line(frame: &mut Frame, points: &[BackendCoord], stroke: u32, color: Color, alpha: f32) {

@@ -9,7 +9,8 @@
 
 use vramscope_trace::{CounterSeries, MemorySample};
 
-/// A band of the timeline, stacked on the reserved bytes: device memory in use outside the pool.
+/// A band of the timeline, stacked on the reserved bytes: device memory that this process holds
+/// outside the pool (`Outside`), or that other processes hold (`Others`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Band {
     /// Held by this process: CUDA context, modules, memory that libraries allocate.
@@ -23,7 +24,7 @@ impl Band {
     /// bottom.
     pub const ALL: [Self; 2] = [Self::Outside, Self::Others];
 
-    /// Returns the band's name in links.
+    /// Returns the band's name in links: `outside` or `others`.
     #[must_use]
     pub const fn id(self) -> &'static str {
         match self {
@@ -32,7 +33,7 @@ impl Band {
         }
     }
 
-    /// Returns the band's height: its bytes in a memory sample of the driver.
+    /// Returns the bytes of the band in a memory sample of the driver, which are its height.
     #[must_use]
     pub const fn bytes(self, sample: &MemorySample) -> u64 {
         match self {
@@ -47,18 +48,21 @@ impl Band {
 pub struct BandChoice([Option<bool>; 2]);
 
 impl BandChoice {
-    /// Returns whether the user chose to show a band; `None` without a choice.
+    /// Returns `Some(true)` if the user chose to show a band, `Some(false)` if to hide it, and
+    /// `None` before any choice.
     #[must_use]
     pub const fn get(self, band: Band) -> Option<bool> {
         self.0[band as usize]
     }
 
-    /// Shows or hides a band.
+    /// Stores that the user chose to show (`is_shown`) or to hide a band.
     pub const fn set(&mut self, band: Band, is_shown: bool) {
         self.0[band as usize] = Some(is_shown);
     }
 
-    /// Returns the bands to draw for a GPU: the user's choice, else the default.
+    /// Returns the bands to draw for a device with these counters: the user's choice, else
+    /// `Outside` if it leaves the pool half of the height, and not `Others`. Without memory
+    /// samples, no band is drawn.
     #[must_use]
     pub fn visible(self, series: Option<&CounterSeries>) -> VisibleBands {
         let Some((series, used)) = series.and_then(|series| Some((series, series.used_memory_peaks()?))) else {
@@ -74,7 +78,7 @@ impl BandChoice {
 pub struct VisibleBands([bool; 2]);
 
 impl VisibleBands {
-    /// Returns true if a band is drawn.
+    /// Returns true if the timeline draws `band`.
     #[must_use]
     pub const fn contains(self, band: Band) -> bool {
         self.0[band as usize]

@@ -5,7 +5,7 @@ use crate::frame::{Color, Frame, Rect};
 use crate::surface::Surface;
 use crate::text::{Align, Typesetter, Weight};
 
-/// A surface that draws pixels on a frame, and text with a typesetter.
+/// A drawing surface that is a frame of pixels; a typesetter draws its text.
 pub(crate) struct Canvas<'a> {
     pub(crate) frame: &'a mut Frame,
     pub(crate) typesetter: &'a mut Typesetter,

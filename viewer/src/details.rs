@@ -1,17 +1,19 @@
-//! The texts of the details panel: a block, a free range, a segment, or the GPU as a whole.
+//! The texts of the details panel: a block, a free range, a segment, or the device as a whole.
 
 use vramscope_trace::{
-    AnnotationStage, Count, Definitions, DeviceId, DeviceState, DurationNs, Event, EventKind, MemorySample,
-    MemoryState, MempoolId, PoolKey, PoolKind, Recording, Segment, SiteId,
+    AnnotationStage, Count, Definitions, DeviceId, DeviceState, DurationNs, Event, EventKind, FreeSpace, MemorySample,
+    MemoryState, MempoolId, Percent, PoolKey, PoolKind, Recording, Segment, SiteId,
 };
 
 use crate::heatmap::Hit;
 use crate::units::{self, unbroken_size};
 
-/// Frames of a call stack that are shown.
+/// Most frames of a call stack that the details panel shows, from the innermost; the others are
+/// omitted.
 const MAX_FRAMES: usize = 24;
 
-/// What the details panel describes; the page marks the panel with the heatmap's color for it.
+/// What the details panel describes: an allocated block, a block pending free, free space, a free
+/// segment or the device. The page marks the panel with the heatmap's color for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DetailsKind {
     /// An allocated block.
@@ -22,12 +24,12 @@ pub enum DetailsKind {
     FreeRange,
     /// A segment without live blocks.
     FreeSegment,
-    /// The GPU as a whole.
+    /// The device as a whole.
     Device,
 }
 
 impl DetailsKind {
-    /// Returns the panel's heading.
+    /// Returns the heading of the details panel, such as `Allocated block`.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -40,7 +42,7 @@ impl DetailsKind {
     }
 }
 
-/// A list of names and values under a heading.
+/// A heading of the details panel with its rows of (name, value).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Section {
     /// Heading; empty for the first section.
@@ -49,7 +51,7 @@ pub struct Section {
     pub rows: Vec<(&'static str, String)>,
 }
 
-/// The content of the details panel.
+/// The content of the details panel: what it describes, sections of facts, and a call stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Details {
     /// What is described.
@@ -72,7 +74,8 @@ fn pool_name(pool: PoolKey) -> String {
     }
 }
 
-/// Returns the details of a block or free range and its segment.
+/// Returns the details of a block or free range and of its segment; `state` is the memory at the
+/// moment on the screen, from which ages are counted.
 #[must_use]
 pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, definitions: &Definitions) -> Details {
     let is_whole_segment = hit.size == hit.segment.size;
@@ -106,7 +109,7 @@ pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, definitions:
 
 /// Returns `part` bytes as a size and as a percentage of `whole`: `512 KiB · 25.0%`.
 fn size_and_percent(part: u64, whole: u64) -> String {
-    format!("{} · {}", unbroken_size(part), units::percent_of(part, whole))
+    format!("{} · {}", unbroken_size(part), Percent::of(part, whole))
 }
 
 /// Appends a site's scope and category to `rows`, if it has them, and its call stack to `stack` as
@@ -136,9 +139,10 @@ fn describe_site(
     }));
 }
 
-/// Returns the rows about a segment: address, sizes, fragmentation, stream and pool.
+/// Returns the details panel's section about a segment: address, sizes, fragmentation, stream and
+/// pool.
 fn segment_section(segment: &Segment, device: &DeviceState) -> Section {
-    let (mut used, mut blocks, mut free, mut largest) = (0u64, 0u64, 0u64, 0u64);
+    let (mut used, mut blocks, mut free) = (0u64, 0u64, FreeSpace::default());
     for extent in device.extents(segment) {
         match extent.block {
             Some(_) => {
@@ -146,8 +150,9 @@ fn segment_section(segment: &Segment, device: &DeviceState) -> Section {
                 blocks += 1;
             }
             None => {
-                free = free.saturating_add(extent.size);
-                largest = largest.max(extent.size);
+                free.total = free.total.saturating_add(extent.size);
+                free.largest = free.largest.max(extent.size);
+                free.blocks += 1;
             }
         }
     }
@@ -155,8 +160,8 @@ fn segment_section(segment: &Segment, device: &DeviceState) -> Section {
         ("address", units::address(segment.address)),
         ("size", units::rounded_and_exact_size(segment.size)),
         ("used", size_and_percent(used, segment.size)),
-        ("free", format!("{}, largest {}", unbroken_size(free), unbroken_size(largest))),
-        ("fragmentation", units::percent_of(free - largest, free)),
+        ("free", format!("{}, largest {}", unbroken_size(free.total), unbroken_size(free.largest))),
+        ("fragmentation", Percent(free.fragmentation()).to_string()),
         ("blocks", Count(blocks).to_string()),
         ("stream", segment.stream.0.to_string()),
         ("pool", pool_name(segment.pool)),
@@ -175,8 +180,8 @@ fn size_in_blocks(bytes: u64, blocks: u64) -> String {
     }
 }
 
-/// Returns the section with the driver's last sample of the device's memory. It omits the pool's
-/// own memory, for which the section of counters has newer values.
+/// Returns the details panel's section with the driver's last sample of the device's memory. It
+/// omits the pool's own memory, for which the section of counters has newer values.
 fn sample_section(sample: &MemorySample) -> Section {
     let rows = vec![
         ("this process", units::rounded_and_exact_size(sample.used_by_context)),
@@ -186,20 +191,22 @@ fn sample_section(sample: &MemorySample) -> Section {
     Section { heading: "Outside the pool, by the driver's last sample", rows }
 }
 
-/// Returns the name of a GPU for choosing among several.
+/// Returns the name of a device in the page's list of devices: `device 0: NVIDIA H100`, or `pinned
+/// host memory`.
 ///
-/// With several processes, the devices' names identify them; within one process, their numbers.
+/// In a recording of several processes it is the recorded name alone, which names the process too:
+/// `rank 0 · NVIDIA H100`.
 #[must_use]
 pub fn name_of_device(recording: &Recording, id: DeviceId) -> String {
     let info = recording.info().devices.iter().find(|info| info.device == id.0);
     match info {
         Some(info) if info.rank.is_some() || !info.process.is_empty() => info.name.clone(),
-        Some(info) if !info.name.trim().is_empty() => format!("GPU {} · {}", id.0, info.name),
-        _ => format!("GPU {}", id.0),
+        _ => recording.info().device_label(id),
     }
 }
 
-/// Returns the details of a GPU as a whole, and of the recording.
+/// Returns the details of a device as a whole and of the recording, with `notes` about the imported
+/// file.
 #[must_use]
 pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, notes: &[String]) -> Details {
     let counters = device.counters();
@@ -218,10 +225,10 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
     }
     rows.extend([
         ("requested", units::rounded_and_exact_size(counters.requested)),
-        ("rounding", unbroken_size(counters.active.saturating_sub(counters.requested))),
+        ("rounding", unbroken_size(counters.rounding_waste_bytes())),
         ("free in segments", size_in_blocks(free.total, free.blocks)),
         ("largest free", units::rounded_and_exact_size(free.largest)),
-        ("fragmentation", units::percent(free.fragmentation())),
+        ("fragmentation", Percent(free.fragmentation()).to_string()),
     ]);
     if device.ooms() > 0 {
         rows.push(("out of memory", Count(device.ooms()).of("failed request", "failed requests")));
@@ -245,7 +252,8 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
     Details { kind: DetailsKind::Device, sections, stack: Vec::new() }
 }
 
-/// Note in the details of a GPU whose recording does not begin with the program's first allocation.
+/// Note in the details of a device whose recording does not begin with the program's first
+/// allocation.
 const INCOMPLETE_HISTORY: &str = "Recording began after memory was in use; earlier history is missing";
 
 /// Returns the row (name, value) with the recording's length in time, or with what is left of it if
@@ -265,7 +273,7 @@ pub fn of_first_moment(recording: &Recording) -> &'static str {
     if recording.first_event() == 0 { "start of the recording" } else { "oldest moment that this page holds" }
 }
 
-/// Returns a short description of an event.
+/// Returns a short description of an event: `block allocated, 2 MiB at 0x7f1a2c000000`.
 #[must_use]
 pub fn of_event(event: &Event, definitions: &Definitions) -> String {
     let range = |address: u64, bytes: u64| format!("{} at {}", unbroken_size(bytes), units::address(address));

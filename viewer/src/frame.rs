@@ -1,6 +1,6 @@
 //! An RGBA picture in memory, and the few shapes that everything is drawn with.
 
-/// An opaque color.
+/// An opaque color: red, green and blue from 0 to 255.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Color {
     /// Red.
@@ -18,7 +18,7 @@ impl Color {
         Self { r: (value >> 16) as u8, g: (value >> 8) as u8, b: value as u8 }
     }
 
-    /// Returns a mixture of `self` and `amount` (0 to 1) of `other`.
+    /// Returns a mixture of two colors: `self` at `amount` 0, `other` at `amount` 1.
     #[must_use]
     pub fn mix(self, other: Self, amount: f32) -> Self {
         let part = |a: u8, b: u8| (f32::from(a) + (f32::from(b) - f32::from(a)) * amount.clamp(0.0, 1.0)).round() as u8;
@@ -26,7 +26,7 @@ impl Color {
     }
 }
 
-/// A rectangle in pixels; `x1` and `y1` are exclusive.
+/// A rectangle of pixels; column `x1` and row `y1` are just outside of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rect {
     /// Leftmost column.
@@ -58,13 +58,13 @@ impl Rect {
         self.y1 - self.y0
     }
 
-    /// Returns true if the pixel is inside.
+    /// Returns true if pixel (`x`, `y`) is inside the rectangle.
     #[must_use]
     pub const fn contains(&self, x: i32, y: i32) -> bool {
         x >= self.x0 && x < self.x1 && y >= self.y0 && y < self.y1
     }
 
-    /// Returns the common part of both rectangles; its width or height is 0 if there is none.
+    /// Returns the part inside both rectangles; its width or height is 0 if they do not overlap.
     #[must_use]
     pub fn intersect(&self, other: Self) -> Self {
         let (x0, y0) = (self.x0.max(other.x0), self.y0.max(other.y0));
@@ -72,7 +72,7 @@ impl Rect {
     }
 }
 
-/// An RGBA picture. Drawing is clipped to its bounds.
+/// A picture of opaque RGBA pixels in memory. Drawing outside of its bounds has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     width: i32,
@@ -81,7 +81,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Longest side in pixels; browsers refuse larger canvases as well.
+    /// Longest side of a picture in pixels; a longer side is clamped. Browsers refuse larger
+    /// canvases as well.
     pub const MAX_SIDE: u32 = 16_384;
 
     /// Creates a picture of one color. Sides are clamped to 1 ..= [`MAX_SIDE`](Self::MAX_SIDE).
@@ -116,7 +117,7 @@ impl Frame {
         self.pixels.as_flattened()
     }
 
-    /// Returns the color of a pixel, or `None` outside of the picture.
+    /// Returns the color of pixel (`x`, `y`), or `None` outside of the picture.
     #[must_use]
     pub fn pixel(&self, x: i32, y: i32) -> Option<Color> {
         self.bounds().contains(x, y).then(|| {
@@ -125,12 +126,13 @@ impl Frame {
         })
     }
 
-    /// Copies size and pixels of another picture, reusing this one's memory.
+    /// Makes this picture a copy of another, in size and pixels, and reuses this picture's memory.
     pub fn copy_from(&mut self, other: &Self) {
         self.clone_from(other);
     }
 
-    /// Copies another picture into this one, its upper left corner at `x`, `y`.
+    /// Copies another picture into this one with its upper left corner at pixel (`x`, `y`); parts
+    /// outside of this picture are left out.
     pub fn paste(&mut self, other: &Self, x: i32, y: i32) {
         let from = x.min(0).unsigned_abs() as usize;
         self.for_each_row(Rect::new(x, y, x + other.width, y + other.height), |row, pixels| {
@@ -139,7 +141,7 @@ impl Frame {
         });
     }
 
-    /// Sets one pixel.
+    /// Sets the color of pixel (`x`, `y`); does nothing outside of the picture.
     pub fn set(&mut self, x: i32, y: i32, color: Color) {
         if self.bounds().contains(x, y) {
             let index = self.index(x, y);
@@ -147,7 +149,8 @@ impl Frame {
         }
     }
 
-    /// Blends one pixel with `alpha` (0 to 1) of the color.
+    /// Mixes `alpha` (0 to 1) of a color into pixel (`x`, `y`); does nothing outside of the
+    /// picture.
     pub fn blend(&mut self, x: i32, y: i32, color: Color, alpha: f32) {
         if let Some(below) = self.pixel(x, y) {
             self.set(x, y, below.mix(color, alpha));
@@ -159,7 +162,7 @@ impl Frame {
         self.for_each_row(rect, |_, row| row.fill(opaque(color)));
     }
 
-    /// Blends a rectangle with `alpha` (0 to 1) of the color.
+    /// Mixes `alpha` (0 to 1) of a color into each pixel of a rectangle, clipped to the picture.
     pub fn tint(&mut self, rect: Rect, color: Color, alpha: f32) {
         self.for_each_row(rect, |_, row| {
             for pixel in row {
@@ -169,7 +172,7 @@ impl Frame {
         });
     }
 
-    /// Draws the edge of a rectangle, `stroke` pixels wide, inside of the rectangle.
+    /// Draws the edge of a rectangle, `stroke` pixels wide, on the pixels inside the rectangle.
     pub fn outline(&mut self, rect: Rect, stroke: i32, color: Color) {
         let Rect { x0, y0, x1, y1 } = rect;
         self.fill(Rect::new(x0, y0, x1, (y0 + stroke).min(y1)), color);
@@ -178,8 +181,8 @@ impl Frame {
         self.fill(Rect::new((x1 - stroke).max(x0), y0, x1, y1), color);
     }
 
-    /// Calls `paint` with the number and the pixels of each row of a rectangle, clipped to the
-    /// picture.
+    /// Calls `paint` for each pixel row of a rectangle, clipped to the picture, from the top.
+    /// `paint` gets the row's number counted from the picture's top, and the row's pixels (RGBA).
     pub fn for_each_row(&mut self, rect: Rect, mut paint: impl FnMut(i32, &mut [[u8; 4]])) {
         let rect = rect.intersect(self.bounds());
         if rect.width() == 0 {
@@ -191,13 +194,13 @@ impl Frame {
         }
     }
 
-    /// Returns the index in `pixels` of a pixel, which must be inside the picture.
+    /// Returns the index in `pixels` of pixel (`x`, `y`), which must be inside the picture.
     fn index(&self, x: i32, y: i32) -> usize {
         y as usize * self.width as usize + x as usize
     }
 }
 
-/// Returns the four bytes of a pixel of this color.
+/// Returns the four bytes of a pixel: red, green, blue, and alpha 255.
 #[must_use]
 pub const fn opaque(color: Color) -> [u8; 4] {
     [color.r, color.g, color.b, 255]

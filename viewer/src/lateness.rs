@@ -5,7 +5,8 @@ use vramscope_trace::Recording;
 /// Delay below which the page counts as keeping up, in milliseconds.
 const MIN_SHOWN_MS: f64 = 2000.0;
 
-/// Measures the delay between recording and drawing live events.
+/// Measures the delay between recording and drawing live events, and how far the page is behind the
+/// program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Lateness {
     /// Number and time of the newest event that has been drawn.
@@ -18,7 +19,8 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// Notes that everything received of a live recording has been drawn at `now_unix_ms`.
+    /// Takes into account that everything received of a live recording was drawn at Unix time
+    /// `now_unix_ms`.
     pub fn frame_drawn(&mut self, recording: &Recording, now_unix_ms: f64) {
         let epoch_ns = recording.info().epoch_unix_ns;
         if epoch_ns == 0 {
@@ -35,21 +37,22 @@ impl Lateness {
         }
     }
 
-    /// Notes the age of the newest event when it was drawn, by the clocks of two machines.
+    /// Takes into account the newest event's age when it was drawn. The least age so far counts as
+    /// no delay, because the clocks of program and page may differ.
     fn newest_event_drawn(&mut self, age_ms: f64) {
         let least_ms = self.least_age_ms.map_or(age_ms, |least_ms| least_ms.min(age_ms));
         self.least_age_ms = Some(least_ms);
         self.behind_ms = age_ms - least_ms;
     }
 
-    /// Returns the ages in milliseconds of the newest event when it was last drawn, and of the
-    /// oldest event that may have been drawn first in the same frame.
+    /// Returns the ages in milliseconds of the newest and of the oldest event that the last frame
+    /// with new events drew for the first time; `None` before the second frame.
     #[must_use]
     pub fn latency_ms(&self) -> Option<[f64; 2]> {
         self.latency_ms
     }
 
-    /// Returns the whole seconds that the page is behind; 0 if it keeps up.
+    /// Returns the whole seconds that the page is behind the program; 0 below 2 seconds.
     #[must_use]
     pub fn behind_s(&self) -> u64 {
         if self.behind_ms < MIN_SHOWN_MS { 0 } else { (self.behind_ms / 1000.0) as u64 }

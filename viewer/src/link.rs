@@ -7,17 +7,18 @@ use vramscope_trace::DeviceId;
 use crate::bands::{Band, BandChoice};
 use crate::heatmap::ColorBy;
 
-/// Values of a band's parameter: hidden, shown.
+/// Values of a band's parameter in a link: index 0 hides the band, index 1 shows it.
 const BAND_VALUES: [&str; 2] = ["hidden", "shown"];
 
-/// The state that a link contains. Opening a link leaves everything else unchanged.
+/// A view of a recording as in a link: moment, time range, device, selection, coloring and bands.
+/// What a link omits stays unchanged when the link is opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     /// Moment, as an event number.
     pub event: Option<u64>,
     /// Range of the timeline, in the recording's nanoseconds.
     pub range: Option<Range<u64>>,
-    /// GPU.
+    /// Device.
     pub device: Option<DeviceId>,
     /// Selected address.
     pub select: Option<u64>,
@@ -28,7 +29,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Parses a fragment with or without its `#`. Unknown or invalid parameters are ignored.
+    /// Parses a URL fragment with or without its `#`. Unknown or invalid parameters are ignored.
     #[must_use]
     pub fn parse(fragment: &str) -> Self {
         let mut link = Self::default();
@@ -55,7 +56,7 @@ impl Link {
         link
     }
 
-    /// Returns the fragment without `#`.
+    /// Returns the view as a URL fragment without `#`; empty if the link omits everything.
     #[must_use]
     pub fn fragment(&self) -> String {
         let mut parts = Vec::new();

@@ -8,11 +8,11 @@ use vramscope_trace::{Annotation, AnnotationStage, DeviceId, Incident, Recording
 /// Number of rows in which the timeline draws nested spans; deeper ones share the last row.
 const MAX_DEPTH: usize = 3;
 
-/// A named interval of the program above the timeline. A named moment begins and ends at the same
-/// time.
+/// A named interval that the program recorded, drawn above the timeline. A named moment begins and
+/// ends at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// A GPU of the process that recorded it.
+    /// A device of the process that recorded it.
     pub device: DeviceId,
     /// Start time.
     pub from_ns: u64,
@@ -24,7 +24,8 @@ pub struct Span {
     pub depth: usize,
 }
 
-/// All marks of a recording, updated as it grows.
+/// The spans (named intervals and moments), out-of-memory errors and gaps of a recording, updated
+/// as it grows.
 #[derive(Debug, Default)]
 pub struct Marks {
     spans: Vec<Span>,
@@ -36,7 +37,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Returns the spans by start time.
+    /// Returns the spans of all processes, ordered by start time.
     #[must_use]
     pub fn spans(&self) -> &[Span] {
         &self.spans
@@ -67,7 +68,7 @@ impl Marks {
         &self.incidents
     }
 
-    /// Returns the number of rows in which nested spans are drawn; 0 without spans.
+    /// Returns the number of rows in which nested spans are drawn, at most 3; 0 without spans.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.spans.iter().map(|span| span.depth + 1).max().unwrap_or(0)

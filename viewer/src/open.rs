@@ -9,22 +9,22 @@ use vramscope_trace::{
 const EVENTS_PER_READ: u32 = 4096;
 
 /// File name extensions that are removed before `.vram` is appended to a saved recording's name.
-const EXTENSIONS: [&str; 7] = [".vram", ".pickle", ".pkl", ".json", ".csv", ".gz", ".zst"];
-/// Recordings up to this size are read completely, even if they have an index: counters over time
-/// are then exact, and nothing is fetched later. A million events take the page 0.15 s; twice as
-/// many would be noticeable.
+const EXTENSIONS: [&str; 8] = [".vram", ".html", ".pickle", ".pkl", ".json", ".csv", ".gz", ".zst"];
+/// Size in bytes up to which recordings are read completely, even if they have an index: counters
+/// over time are then exact, and nothing is fetched later. A million events take the page 0.15 s;
+/// twice as many would be noticeable.
 pub const READ_WHOLE_UP_TO: u64 = 1 << 20;
-/// Longest saved file name without its extension, in characters.
+/// Longest saved file name without its extension, in characters; a longer name is cut.
 const MAX_NAME_CHARS: usize = 100;
 
-/// A file that cannot be shown, with the reason.
+/// Why a file cannot be shown: it is empty, of unknown format, damaged, or cannot be converted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// There are no bytes.
     #[error("the file is empty; save or copy it again")]
     Empty,
     /// The first bytes are of no known format.
-    #[error("not a vramscope recording, a PyTorch memory snapshot or an RMM log (at byte 0)")]
+    #[error("not a vramscope recording, an HTML export of one, a PyTorch memory snapshot or an RMM log (at byte 0)")]
     UnknownFormat,
     /// The recording is damaged before its first event.
     #[error(transparent)]
@@ -34,13 +34,14 @@ pub enum LoadError {
     Import(String),
 }
 
-/// Reads a file whose bytes arrive in pieces.
+/// Reads a file of any supported format whose bytes arrive in pieces.
 pub struct FileLoader {
     name: String,
     received: Received,
 }
 
-/// The bytes received so far.
+/// The bytes of a file received so far: a recording, decoded as it arrives, or the bytes of any
+/// other file.
 enum Received {
     /// The beginning of a recording, decoded as it arrives.
     Recording(Box<PartialRecording>),
@@ -63,7 +64,8 @@ impl PartialRecording {
         }
     }
 
-    /// Returns the recording after its last byte. An error becomes a warning if events precede it.
+    /// Returns the recording after its last byte. An error becomes a warning if events precede it,
+    /// and is returned otherwise.
     fn finish(self) -> Result<LoadedFile, LoadError> {
         let Self { recording, error } = self;
         let error = error.or_else(|| recording.finish().err());
@@ -77,7 +79,8 @@ impl PartialRecording {
     }
 }
 
-/// A recording read from a file.
+/// A recording read from a file, with the error that ended reading, notes, and the recording's
+/// bytes if the file was converted.
 #[derive(Debug)]
 pub struct LoadedFile {
     /// The recording, up to the error if there is one.
@@ -96,14 +99,15 @@ impl From<Recording> for LoadedFile {
     }
 }
 
-/// Returns true if a file that starts with `bytes` is an uncompressed recording, which may have an
-/// index.
+/// Returns true if `bytes`, the start of a file, has the mark of an uncompressed recording: only
+/// such a file may have an index and be read in parts. False for too few bytes.
 #[must_use]
 pub fn is_recording(bytes: &[u8]) -> bool {
     sniff(bytes) == Some(InputFormat::Recording)
 }
 
-/// Returns the file name for saving the recording of `source`, a file or a program.
+/// Returns the file name under which to save the recording of `source`, a file or a program:
+/// `run.vram` for `run.pickle.gz`.
 #[must_use]
 pub fn saved_name(source: &str) -> String {
     let mut stem = source.trim();
@@ -172,7 +176,8 @@ fn import_file(bytes: &[u8], name: &str, limits: &Limits) -> Result<LoadedFile, 
     Ok(LoadedFile { recording, warning: None, notes: imported.notes, converted })
 }
 
-/// A sink that encodes events and decodes them into a recording.
+/// A sink that encodes imported events as a recording's bytes, for saving, and decodes them into a
+/// recording, for showing.
 struct RecordingSink {
     encoder: Encoder,
     recording: PartialRecording,
@@ -237,6 +242,7 @@ mod tests {
         let check = |source: &str, expected: &str| assert_eq!(saved_name(source), expected);
         check("gpt.pickle.zst", "gpt.vram");
         check("run.3.vram", "run.3.vram");
+        check("run.html", "run.vram");
         check("", "recording.vram");
         check(".vram", "recording.vram");
         check("../../etc/passwd", "_.._etc_passwd.vram");

@@ -1,6 +1,6 @@
 //! The texts and states of the page's elements, computed from the model.
 
-use vramscope_trace::{ByteSize, Category, Count, DeviceId};
+use vramscope_trace::{ByteSize, Category, Count, DeviceId, Percent};
 
 use crate::bands::Band;
 use crate::connection::ConnectionState;
@@ -8,9 +8,8 @@ use crate::details::{self, Details};
 use crate::heatmap::{self, ColorBy, Hit};
 use crate::model::{Model, Origin};
 use crate::timeline;
-use crate::units;
 
-/// The state of the live connection, which the texts show and the model does not contain.
+/// The live connection's state, and how many seconds the page is behind the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveStatus {
     /// The connection's state.
@@ -19,7 +18,7 @@ pub struct LiveStatus {
     pub behind_s: u64,
 }
 
-/// The appearance of the connection's badge.
+/// The appearance of the header's connection badge: live, paused, lost (or behind), or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadgeKind {
     /// The newest event is followed.
@@ -32,7 +31,7 @@ pub enum BadgeKind {
     Ended,
 }
 
-/// The counters in the header.
+/// The header's counters as text: bytes, fragmentation, and numbers of segments, blocks and events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CounterTexts {
     /// Allocated bytes.
@@ -55,7 +54,8 @@ pub struct CounterTexts {
     pub missed: Option<String>,
 }
 
-/// A band of memory outside the pool in the header.
+/// What the header shows of a band of memory outside the pool: its bytes, and whether the timeline
+/// draws it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BandText {
     /// Bytes at the moment.
@@ -64,7 +64,7 @@ pub struct BandText {
     pub is_shown: bool,
 }
 
-/// The controls for moving through time.
+/// Texts and states of the controls for moving through time: play, speed, live, event and time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TransportTexts {
     /// Whether the recording is playing.
@@ -85,7 +85,7 @@ pub struct TransportTexts {
     pub time: String,
 }
 
-/// What a swatch of the legend shows.
+/// What a color sample in the heatmap's legend stands for, such as allocated blocks or free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swatch {
     /// Allocated blocks.
@@ -106,7 +106,7 @@ pub enum Swatch {
     Fragmentation,
 }
 
-/// The texts and states of the page's elements.
+/// Texts and states of all elements of the page outside the timeline's and the heatmap's pictures.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PageTexts {
     /// Whether there is something to show: a file, or a live recording with events.
@@ -125,9 +125,9 @@ pub struct PageTexts {
     pub bands: Option<[BandText; 2]>,
     /// Controls for moving through time.
     pub transport: TransportTexts,
-    /// GPUs to choose from.
+    /// Devices to choose from, each with its name.
     pub devices: Vec<(DeviceId, String)>,
-    /// The selected GPU.
+    /// The selected device.
     pub device: DeviceId,
     /// Heading above the event.
     pub moment_title: String,
@@ -146,7 +146,7 @@ pub struct PageTexts {
 }
 
 impl PageTexts {
-    /// Computes all texts. `hovered` is what is under the pointer.
+    /// Computes all texts. `hovered` is the block or free range under the pointer on the heatmap.
     pub fn update(&mut self, model: &mut Model, hovered: Option<Hit>, status: LiveStatus) {
         let origin = model.origin();
         // A live page without events still waits for them; a file without events is shown.
@@ -169,7 +169,8 @@ impl PageTexts {
         self.update_details(model, hovered);
     }
 
-    /// Updates the legend's entries for the way in which blocks are colored.
+    /// Updates the entries of the heatmap's legend if the coloring of blocks or the recording's
+    /// sites have changed.
     fn update_legend(&mut self, model: &Model) {
         let definitions = model.recording().definitions();
         self.is_by_category = model.color_by == ColorBy::Category;
@@ -194,7 +195,8 @@ impl PageTexts {
         }
     }
 
-    /// Shows the selection, else what is under the pointer, else the GPU.
+    /// Updates the details panel: it describes the selection, else what is under the pointer, else
+    /// the device.
     fn update_details(&mut self, model: &Model, hovered: Option<Hit>) {
         let (device, recording, selected) = (model.device_state(), model.recording(), model.selected());
         self.is_selection = selected.is_some();
@@ -236,7 +238,7 @@ fn counters(model: &Model) -> CounterTexts {
         allocated: ByteSize(counters.allocated).to_string(),
         active: ByteSize(counters.active).to_string(),
         reserved: ByteSize(counters.reserved).to_string(),
-        fragmentation: units::percent(device.free_space().fragmentation()),
+        fragmentation: Percent(device.free_space().fragmentation()).to_string(),
         segments: Count(device.segments().len() as u64).to_string(),
         blocks: Count(device.blocks().len() as u64).to_string(),
         events: Count(model.recording().end_event()).to_string(),
@@ -275,14 +277,14 @@ fn transport(model: &Model) -> TransportTexts {
 }
 
 /// Returns the heading (`After event 3 of 9`) and the description of the event that led to the
-/// moment.
+/// moment on the screen.
 fn moment(model: &mut Model) -> (String, String) {
     let (event, end) = (model.state().event(), model.recording().end_event());
     let title = format!("After event {} of {}", Count(event), Count(end));
     let text = match model.last_event() {
         Some((_, event)) => {
             let text = details::of_event(&event, model.recording().definitions());
-            if event.device == model.device() { text } else { format!("GPU {}: {text}", event.device.0) }
+            if event.device == model.device() { text } else { format!("{}: {text}", event.device) }
         }
         None if event > model.recording().first_event() => "loading…".to_owned(),
         None => details::of_first_moment(model.recording()).to_owned(),

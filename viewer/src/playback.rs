@@ -1,11 +1,12 @@
 //! Playing a recording: speed, and the time between two events.
 
-/// Playback speeds relative to the recorded time, ascending.
+/// Playback speeds relative to the recorded time (1 is as recorded), ascending.
 pub const SPEEDS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
-/// Index in [`SPEEDS`] of the speed at which the recording was made.
+/// Index in [`SPEEDS`] of 1, the speed at which the recording was made.
 const NORMAL_SPEED: usize = 2;
 
-/// The recording's time that corresponds to a time of the page's clock.
+/// The recording's time that playback has reached, and the time of the page's clock at which it
+/// did.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct PlaybackClock {
     clock_ms: f64,
@@ -15,7 +16,7 @@ struct PlaybackClock {
 }
 
 impl PlaybackClock {
-    /// Returns the recording's time in nanoseconds.
+    /// Returns the recording's time that playback has reached, in nanoseconds.
     fn time_ns(&self) -> u64 {
         self.from_ns.saturating_add(self.elapsed_ns as u64)
     }
@@ -55,19 +56,19 @@ impl Playback {
         self.speed = speed.min(SPEEDS.len() - 1);
     }
 
-    /// Returns true during playback.
+    /// Returns true while the recording is playing, false while it is paused.
     #[must_use]
     pub fn is_playing(&self) -> bool {
         self.is_playing
     }
 
-    /// Starts playing at `time_ns`, when the page's clock shows `clock_ms`.
+    /// Starts playing at the recording's time `time_ns`, when the page's clock shows `clock_ms`.
     pub fn play(&mut self, clock_ms: f64, time_ns: u64) {
         self.is_playing = true;
         self.clock = Some(PlaybackClock { clock_ms, from_ns: time_ns, elapsed_ns: 0.0 });
     }
 
-    /// Stops playing.
+    /// Stops playing; the speed stays.
     pub fn pause(&mut self) {
         self.is_playing = false;
         self.clock = None;
@@ -79,16 +80,19 @@ impl Playback {
         self.clock = None;
     }
 
-    /// Skips the time until the page's clock shows `clock_ms`, for example while data is loaded.
+    /// Lets the page's clock run to `clock_ms` without advancing playback, for example while data
+    /// is loaded.
     pub fn hold(&mut self, clock_ms: f64) {
         if let Some(clock) = &mut self.clock {
             clock.clock_ms = clock_ms;
         }
     }
 
-    /// Advances to the page's clock and returns the recording's time; `None` if not playing.
+    /// Advances playback to time `clock_ms` of the page's clock and returns the recording's time in
+    /// nanoseconds; `None` if not playing. A call advances by at most 250 ms of the page's clock.
     ///
-    /// `screen_ns` is the time of the moment on the screen.
+    /// `screen_ns` is the recording's time of the moment on the screen, where playback starts after
+    /// [`restart_clock`](Self::restart_clock).
     pub fn advance(&mut self, clock_ms: f64, screen_ns: u64) -> Option<u64> {
         if !self.is_playing {
             return None;

@@ -12,7 +12,7 @@ use crate::text::Typesetter;
 use crate::theme::Theme;
 use crate::timeline::{self, Cursor, TimelineScene};
 
-/// The sizes of the two pictures.
+/// The sizes of the timeline's and the heatmap's pictures in pixels, and the pixels per unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Viewport {
     /// Width and height of the timeline in pixels.
@@ -23,7 +23,7 @@ pub struct Viewport {
     pub scale: f32,
 }
 
-/// Everything that is on the screen.
+/// Everything on the screen, ready to draw: timeline, cursor, heatmap, highlights and texts.
 #[derive(Default)]
 pub struct Scene {
     /// The timeline without the cursor.
@@ -41,7 +41,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Recomputes what has changed. `pointer` is the pointer's position on the heatmap.
+    /// Recomputes the parts that `changes` names. `pointer` is the pointer's pixel (x, y) on the
+    /// heatmap, `None` if it is elsewhere.
     ///
     /// The model learns the width of the timeline and the limit of the heatmap's scroll position.
     pub fn update(
@@ -70,7 +71,8 @@ impl Scene {
         self.texts.update(model, self.hovered, status);
     }
 
-    /// Returns the block or free range at a position on the heatmap.
+    /// Returns the block or free range at pixel (`x`, `y`) of the heatmap; `None` where there is no
+    /// row.
     #[must_use]
     pub fn hit(&self, device: &DeviceState, (x, y): (i32, i32)) -> Option<Hit> {
         self.heatmap.as_ref()?.layout.hit(device, x, y)
@@ -98,7 +100,8 @@ fn heatmap_scene(model: &Model, viewport: &Viewport, typesetter: &Typesetter) ->
     HeatmapScene::new(layout, viewport.heatmap.0 as i32, content, typesetter)
 }
 
-/// A picture in two layers: the base is drawn again only when it changes, the overlay each time.
+/// A picture in two layers: a base that is drawn only when it changes, and a copy of it on which
+/// the cursor or the highlights are drawn each time.
 pub struct Layers {
     base: Frame,
     composed: Frame,
@@ -112,18 +115,19 @@ impl Default for Layers {
 }
 
 impl Layers {
-    /// Returns width and height in pixels.
+    /// Returns the picture's width and height in pixels.
     #[must_use]
     pub fn size(&self) -> (u32, u32) {
         (self.base.width() as u32, self.base.height() as u32)
     }
 
-    /// Changes the size, discarding the picture.
+    /// Sets the picture's width and height in pixels and discards what was drawn.
     pub fn resize(&mut self, (width, height): (u32, u32)) {
         self.base = Frame::new(width, height, Color::default());
     }
 
-    /// Draws the timeline and the cursor.
+    /// Draws the timeline and the cursor; unless `is_changed`, the timeline is the one drawn
+    /// before.
     pub fn draw_timeline(&mut self, scene: &Scene, is_changed: bool, theme: &Theme, typesetter: &mut Typesetter) {
         if let Some(timeline) = scene.timeline.as_ref().filter(|_| is_changed) {
             timeline::draw(timeline, theme, &mut self.base, typesetter);
@@ -134,7 +138,8 @@ impl Layers {
         }
     }
 
-    /// Draws the heatmap and outlines what is selected and what is under the pointer.
+    /// Draws the heatmap and outlines the selection and what is under the pointer; unless
+    /// `is_changed`, the heatmap is the one drawn before.
     pub fn draw_heatmap(&mut self, scene: &Scene, is_changed: bool, theme: &Theme, typesetter: &mut Typesetter) {
         let Some(heatmap) = &scene.heatmap else { return };
         if is_changed {
@@ -148,7 +153,7 @@ impl Layers {
         }
     }
 
-    /// Returns the picture as last drawn.
+    /// Returns the picture as last drawn, with cursor or highlights.
     #[must_use]
     pub fn picture(&self) -> &Frame {
         &self.composed

@@ -2,17 +2,18 @@
 
 use std::ops::Range;
 
-/// Shortest range that the timeline shows.
+/// Shortest range of time that the timeline shows, in nanoseconds; zooming in stops there.
 const MIN_LENGTH_NS: u64 = 100;
 
-/// A range of a recording's time in nanoseconds. While it is the whole recording, it grows with it.
+/// The range of a recording's time that the timeline shows, in nanoseconds. While it is the whole
+/// recording, it grows with the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimeSpan {
     /// The shown part; `None` for the whole recording.
     part: Option<Range<u64>>,
 }
 
-/// Returns the range of a whole recording, extended to the shortest length that can be shown.
+/// Returns a whole recording's range of time, extended to the shortest range that can be shown.
 pub(crate) fn whole(start_ns: u64, end_ns: u64) -> Range<u64> {
     // At u64::MAX the range is extended at its start instead of its end.
     let start_ns = start_ns.min(u64::MAX - MIN_LENGTH_NS);
@@ -25,12 +26,12 @@ impl TimeSpan {
         self.part.clone()
     }
 
-    /// Returns the shown range of `whole`.
+    /// Returns the shown range of a recording whose range is `whole`.
     pub(crate) fn within(&self, whole: Range<u64>) -> Range<u64> {
         self.part.clone().unwrap_or(whole)
     }
 
-    /// Shows `range`, moved and shortened to fit into `whole`.
+    /// Shows `range`, moved and shortened to fit into `whole`, the recording's range.
     pub(crate) fn set(&mut self, range: Range<u64>, whole: Range<u64>) {
         let length = range.end.saturating_sub(range.start).clamp(MIN_LENGTH_NS, whole.end - whole.start);
         let start = range.start.clamp(whole.start, whole.end - length);
@@ -38,7 +39,8 @@ impl TimeSpan {
         self.part = (range != whole).then_some(range);
     }
 
-    /// Shows `factor` times as much time, keeping `around_ns` at its position.
+    /// Shows `factor` times as much time (below 1: less), with time `around_ns` at the same
+    /// position. The result stays within `whole`, the recording's range.
     pub(crate) fn zoom(&mut self, factor: f64, around_ns: u64, whole: Range<u64>) {
         let range = self.within(whole.clone());
         let around = around_ns.clamp(range.start, range.end);
@@ -50,7 +52,8 @@ impl TimeSpan {
         self.set(start..start.saturating_add(length), whole);
     }
 
-    /// Moves by a fraction of the range's length; negative values move to earlier times.
+    /// Moves the shown range by `fraction` of its length (negative: to earlier times), at most to
+    /// an end of `whole`, the recording's range.
     pub(crate) fn pan(&mut self, fraction: f64, whole: Range<u64>) {
         let range = self.within(whole.clone());
         let length = range.end - range.start;
@@ -58,7 +61,8 @@ impl TimeSpan {
         self.set(start..start.saturating_add(length), whole);
     }
 
-    /// Centers the range on `time_ns` if that is outside. Returns true if the range has moved.
+    /// Centers the shown range on `time_ns` if that is outside, within `whole`, the recording's
+    /// range. Returns true if the range has moved.
     pub(crate) fn scroll_to(&mut self, time_ns: u64, whole: Range<u64>) -> bool {
         let Some(range) = self.part.clone().filter(|range| !(range.start..=range.end).contains(&time_ns)) else {
             return false;
@@ -69,7 +73,8 @@ impl TimeSpan {
         true
     }
 
-    /// Moves the range to the end of `whole`.
+    /// Moves the shown range to the end of `whole`, the recording's range, without changing its
+    /// length.
     pub(crate) fn scroll_to_end(&mut self, whole: Range<u64>) {
         if let Some(range) = self.part.clone() {
             let start = whole.end.saturating_sub(range.end - range.start);

@@ -6,35 +6,36 @@
 use crate::frame::{Color, Frame, Rect};
 use crate::text::{Align, Typesetter, Weight};
 
-/// A target for drawing. Positions are pixels from the upper left corner; shapes are clipped.
+/// A target for drawing: a picture's pixels or an SVG. Positions are pixels from the upper left
+/// corner; shapes are clipped to the target.
 pub(crate) trait Surface {
-    /// Returns width and height in pixels.
+    /// Returns the width and height in pixels.
     fn size(&self) -> (u32, u32);
 
-    /// Fills a rectangle.
+    /// Fills a rectangle with an opaque color.
     fn fill(&mut self, rect: Rect, color: Color);
 
-    /// Blends a rectangle with `alpha` (0 to 1) of the color.
+    /// Mixes `alpha` (0 to 1) of a color into a rectangle.
     fn tint(&mut self, rect: Rect, color: Color, alpha: f32);
 
-    /// Draws a line of `stroke` pixels through `points`.
+    /// Draws a line through `points` (x, y), `stroke` pixels wide, with opacity `alpha` (0 to 1).
     fn line(&mut self, points: &[(i32, i32)], stroke: u32, color: Color, alpha: f32);
 
-    /// Sets the weight of the text that follows.
+    /// Sets the weight of all text drawn from now on.
     #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "only reports use it"))]
     fn set_weight(&mut self, weight: Weight);
 
-    /// Draws `text` with its digits vertically centered on `at.1`.
+    /// Draws `text` at a font size of `size` pixels, aligned at `at.0`, its digits vertically
+    /// centered on `at.1`.
     fn text(&mut self, text: &str, size: f32, at: (f32, f32), align: Align, color: Color);
 
     /// Returns the typesetter that measures the text.
     fn typesetter(&self) -> &Typesetter;
 
-    /// Draws pixel by pixel on a frame of the surface's size, filled with `background`.
+    /// Lets `draw` paint single pixels on a frame of the surface's size, filled with `background`.
     fn pixels(&mut self, background: Color, draw: impl FnOnce(&mut Frame));
 
-    /// Draws on the part `at` of the surface as if it were a whole surface, filled with
-    /// `background`.
+    /// Lets `draw` paint on the part `at` as if it were a whole surface, filled with `background`.
     #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "only reports use it"))]
     fn panel(&mut self, at: Rect, background: Color, draw: impl FnOnce(&mut Self));
 

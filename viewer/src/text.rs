@@ -12,7 +12,8 @@ pub const REGULAR: &[u8] = include_bytes!("../assets/Inter-Regular.subset.otf");
 /// The bundled font in semi-bold weight (OpenType).
 pub const SEMI_BOLD: &[u8] = include_bytes!("../assets/Inter-SemiBold.subset.otf");
 
-/// Horizontal alignment of a text relative to the point at which it is drawn.
+/// Horizontal alignment of a text: begins at, is centered on, or ends at the point where it is
+/// drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Align {
     /// The text begins at the point.
@@ -24,7 +25,7 @@ pub enum Align {
     Right,
 }
 
-/// Font weight.
+/// Font weight: regular for text, semi-bold for headings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Weight {
     /// For text.
@@ -38,7 +39,7 @@ pub enum Weight {
 /// are spaced evenly.
 const SUBPIXELS: f32 = 4.0;
 
-/// A glyph's pixels at one font size and subpixel position.
+/// A glyph's pixels at one font size and subpixel position, and their offset from the pen.
 struct RasterGlyph {
     left: i32,
     top: i32,
@@ -46,7 +47,7 @@ struct RasterGlyph {
     coverage: Vec<u8>,
 }
 
-/// Draws and measures text. Caches every glyph that it has rasterized.
+/// Draws and measures text in the bundled font, and caches every glyph that it has rasterized.
 pub struct Typesetter {
     fonts: [FontRef<'static>; 2],
     weight: Weight,
@@ -68,7 +69,7 @@ impl Typesetter {
         Self { fonts: [read(REGULAR), read(SEMI_BOLD)], weight: Weight::Regular, glyphs: HashMap::new() }
     }
 
-    /// Sets the weight of the text that follows.
+    /// Sets the weight of all text drawn or measured from now on.
     pub fn set_weight(&mut self, weight: Weight) {
         self.weight = weight;
     }
@@ -93,13 +94,15 @@ impl Typesetter {
         text.chars().map(|letter| font.h_advance(self.glyph_id(letter))).sum()
     }
 
-    /// Returns the height of a digit in pixels, by which labels are centered.
+    /// Returns the height in pixels of a digit at a font size of `size` pixels; labels are centered
+    /// by it.
     #[must_use]
     pub fn cap_height(size: f32) -> f32 {
         size * 0.727
     }
 
-    /// Returns `text` shortened with an ellipsis to at most `max_width` pixels.
+    /// Returns `text` shortened with an ellipsis to at most `max_width` pixels at a font size of
+    /// `size` pixels.
     ///
     /// The result is empty if not even one letter fits.
     #[must_use]
@@ -120,7 +123,8 @@ impl Typesetter {
         if shortened.is_empty() { shortened } else { shortened + "…" }
     }
 
-    /// Draws `text` with its digits vertically centered on `center_y`.
+    /// Draws `text` on a frame at a font size of `size` pixels, aligned at `x`, with its digits
+    /// vertically centered on `center_y`.
     pub fn draw(
         &mut self,
         frame: &mut Frame,
@@ -150,8 +154,8 @@ impl Typesetter {
         }
     }
 
-    /// Converts a font size, the height of the em, to ab_glyph's scale, the height of the whole
-    /// font.
+    /// Converts a font size in pixels, the height of the em, to ab_glyph's scale, the height of the
+    /// whole font.
     fn scale(&self, size: f32) -> f32 {
         size * self.font().height_unscaled() / self.font().units_per_em().unwrap_or(1000.0)
     }

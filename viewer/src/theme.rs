@@ -6,7 +6,7 @@
 
 use crate::frame::Color;
 
-/// The colors of a palette, by role.
+/// A palette: one color for each role, such as the background, text or allocated blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Theme {
     /// Background of the page.
@@ -141,13 +141,14 @@ impl Theme {
         if dark { DARK } else { LIGHT }
     }
 
-    /// Returns the color for the rounding at the end of a block of color `block`.
+    /// Returns the color of a block's rounding, the bytes beyond the requested size, for a block of
+    /// color `block`.
     #[must_use]
     pub fn rounding(&self, block: Color) -> Color {
         block.mix(self.shade, 0.6)
     }
 
-    /// Returns the color of a fragmentation between 0 and 1.
+    /// Returns the color that shows a fragmentation from 0 to 1.
     #[must_use]
     pub fn heat(&self, fragmentation: f32) -> Color {
         let [none, half, full] = self.heat;

@@ -1,7 +1,7 @@
-//! Numbers as text: addresses, percentages, times on an axis, and numbers that a user typed.
+//! Numbers as text: addresses, times on an axis, and numbers that a user typed.
 //!
-//! Sizes, counts and durations are formatted by [`ByteSize`], [`Count`] and
-//! [`DurationNs`](vramscope_trace::DurationNs).
+//! Sizes, counts, percentages and durations are formatted by [`ByteSize`], [`Count`],
+//! [`Percent`](vramscope_trace::Percent) and [`DurationNs`](vramscope_trace::DurationNs).
 
 use vramscope_trace::{ByteSize, Count};
 
@@ -40,18 +40,6 @@ pub fn parse_count(text: &str) -> Option<u64> {
 #[must_use]
 pub fn address(value: u64) -> String {
     format!("{value:#x}")
-}
-
-/// Returns a ratio between 0 and 1 as a percentage with one decimal.
-#[must_use]
-pub fn percent(ratio: f64) -> String {
-    format!("{:.1}%", ratio * 100.0)
-}
-
-/// Returns `part` as a percentage of `whole`; 0% of nothing.
-#[must_use]
-pub fn percent_of(part: u64, whole: u64) -> String {
-    percent(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
 }
 
 /// Returns a time within a recording that is `end_ns` long: `3.215403 s`, or `6.438 ms` in a

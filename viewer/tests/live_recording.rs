@@ -8,6 +8,7 @@ use vramscope_trace::{
 use vramscope_viewer::details;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Model, Origin, PeakKind};
+use vramscope_viewer::page_texts::{LiveStatus, PageTexts};
 use vramscope_viewer::timeline;
 
 /// Returns the chunks of a program that repeatedly allocates and frees 32 blocks, flushed every
@@ -208,6 +209,24 @@ fn resumed_connection_keeps_all_events() {
 }
 
 #[test]
+fn pinned_host_memory_is_named_as_such() {
+    let host = DeviceInfo { device: DeviceId::HOST.0, name: "host (pinned)".to_owned(), ..DeviceInfo::default() };
+    let mut encoder = Encoder::new(&RecordingInfo { devices: vec![host], ..RecordingInfo::default() });
+    let kind = EventKind::MemorySample { used_by_context: 0, used_by_others: 0, free: 1 };
+    for device in [DeviceId(0), DeviceId::HOST] {
+        encoder.event(&Event { device, time_ns: 1, kind });
+    }
+    encoder.flush();
+    let mut model = live();
+    encoder.take_output().iter().for_each(|chunk| model.push(&chunk.bytes).expect("a valid recording"));
+    let mut texts = PageTexts::default();
+    texts.update(&mut model, None, LiveStatus::default());
+    let names: Vec<&str> = texts.devices.iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(names, ["device 0", "pinned host memory"]);
+    assert!(texts.moment_event.starts_with("pinned host memory: memory sample"), "{}", texts.moment_event);
+}
+
+#[test]
 fn joining_device_adds_its_name() {
     let device = |device, name: &str, rank| DeviceInfo { device, name: name.to_owned(), rank, ..DeviceInfo::default() };
     let check = |devices: Vec<DeviceInfo>, expected: [&str; 2]| {
@@ -225,8 +244,8 @@ fn joining_device_adds_its_name() {
         assert_eq!(names, expected);
         assert_eq!(recording.end_event(), 2);
     };
-    check(vec![], ["GPU 0", "GPU 1"]);
-    check(vec![device(1, "NVIDIA H200", None)], ["GPU 0", "GPU 1 · NVIDIA H200"]);
+    check(vec![], ["device 0", "device 1"]);
+    check(vec![device(1, "NVIDIA H200", None)], ["device 0", "device 1: NVIDIA H200"]);
     let ranks = [device(0, "rank 0 · NVIDIA H200", Some(0)), device(1, "rank 1 · NVIDIA H200", Some(1))];
     check(ranks.to_vec(), ["rank 0 · NVIDIA H200", "rank 1 · NVIDIA H200"]);
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use fastrand::Rng;
 use vramscope_trace::{
     DeviceId, Encoder, Event, EventKind, PoolKey, PoolKind, Recording, RecordingInfo, RecordingOpener, Replay, Sink,
     SiteId, StreamId, digest,
@@ -13,27 +14,17 @@ use vramscope_viewer::model::{Fetch, Model, PeakKind};
 const EVENTS: u64 = 60_000;
 const MIB: u64 = 1 << 20;
 
-/// Knuth's linear congruential generator.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-}
-
 /// Returns a recording of random blocks in one segment, with many chunks, several full states and
 /// an index.
 fn program() -> Vec<u8> {
     let (stream, pool, site) = (StreamId(0), PoolKey::default_of(PoolKind::Large), SiteId(0));
     let mut encoder = Encoder::new(&RecordingInfo { source: "a program".to_owned(), ..RecordingInfo::default() });
-    let mut random = Random(1);
+    let mut random = Rng::with_seed(1);
     let mut held = [false; 64];
     let mut time_ns = 5_000_000_000;
     for number in 0..EVENTS {
-        time_ns += 100 + random.below(50_000);
-        let slot = random.below(64);
+        time_ns += 100 + random.u64(..50_000);
+        let slot = random.u64(..64);
         let address = 0x7f00_0000_0000 + slot * MIB;
         let taken = held[slot as usize];
         let kind = match number {
@@ -45,7 +36,7 @@ fn program() -> Vec<u8> {
             _ => {
                 // Larger blocks in the middle, so that the peak is there.
                 let most = if number.abs_diff(EVENTS / 2) < 5_000 { MIB } else { MIB / 2 };
-                let size = 512 * (1 + random.below(most / 512));
+                let size = 512 * (1 + random.u64(..most / 512));
                 held[slot as usize] = true;
                 EventKind::BlockAllocated { address, size, requested: size, stream, pool, site }
             }
@@ -129,11 +120,11 @@ fn partly_loaded_moments_equal_the_whole_recording() {
     remote.check(&mut replay, &native, remote.model.peak_event(PeakKind::Allocated));
     let loaded: u64 = remote.loaded.iter().map(|(start, end)| end - start).sum();
     assert!(loaded < remote.bytes.len() as u64 / 2, "one moment takes {loaded} of {} bytes", remote.bytes.len());
-    let mut random = Random(2);
+    let mut random = Rng::with_seed(2);
     for _ in 0..60 {
-        let event = random.below(EVENTS + 1);
+        let event = random.u64(..EVENTS + 1);
         remote.model.seek(event).expect("a loaded moment");
-        remote.load(random.below(2) == 0);
+        remote.load(random.bool());
         remote.check(&mut replay, &native, event);
     }
     let time_ns = native.start_ns() + (native.end_ns() - native.start_ns()) / 3;
@@ -148,15 +139,15 @@ fn fetches_may_arrive_late_and_in_any_order() {
     let bytes = program();
     let (native, mut replay) = (whole(&bytes), Replay::new());
     for seed in 0..20 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let mut remote = RemoteRecording::open(bytes.clone());
         let mut in_flight: Vec<Fetch> = Vec::new();
         let mut requested = remote.model.peak_event(PeakKind::Allocated);
         for _ in 0..40 {
             let before = remote.model.state().event();
-            match random.below(3) {
+            match random.u64(..3) {
                 0 => {
-                    requested = random.below(EVENTS + 1);
+                    requested = random.u64(..EVENTS + 1);
                     remote.model.seek(requested).expect("a loaded moment");
                     let now = remote.model.state().event();
                     assert!(
@@ -167,7 +158,7 @@ fn fetches_may_arrive_late_and_in_any_order() {
                 1 => in_flight.extend(remote.model.needed_fetches()),
                 _ if in_flight.is_empty() => {}
                 _ => {
-                    let at = random.below(in_flight.len() as u64) as usize;
+                    let at = random.usize(..in_flight.len());
                     let fetch = in_flight.swap_remove(at);
                     remote.supply(&fetch);
                     let now = remote.model.state().event();

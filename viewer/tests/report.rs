@@ -115,7 +115,7 @@ fn report_contains_its_sections_and_figures() {
     };
     for text in [
         "drawn",
-        "GPU 0",
+        "device 0",
         "peak allocated",
         "peak reserved",
         "fragmentation at the peak",
@@ -123,6 +123,8 @@ fn report_contains_its_sections_and_figures() {
         "inactive split",
         "rounding",
         "out of memory",
+        "allocations",
+        "more than half not freed",
         "Memory over time",
         "Fragmentation over time",
         "Segments at the peak",
@@ -136,10 +138,11 @@ fn report_contains_its_sections_and_figures() {
     }
     let trouble = svg(Sample::Trouble, None);
     assert!(contains(&trouble, "OOM") && contains(&trouble, "lost"));
+    assert!(contains(&trouble, "half freed within 1.48 ms"));
     let both = svg(Sample::TwoGpus, None);
-    assert!(contains(&both, "GPU 0") && contains(&both, "GPU 1"));
+    assert!(contains(&both, "device 0") && contains(&both, "device 1"));
     let one = svg(Sample::TwoGpus, Some(1));
-    assert!(!contains(&one, "GPU 0") && contains(&one, "GPU 1"));
+    assert!(!contains(&one, "device 0") && contains(&one, "device 1"));
 }
 
 #[test]

@@ -15,8 +15,8 @@ pub use position::{History, ResumeOutcome, ServerNote, StreamPosition};
 use crate::link::Link;
 use crate::model::{Model, Origin};
 
-/// How long a resumed stream of an ended recording may be silent before it counts as live: a
-/// server closes the stream of an ended recording at once.
+/// Milliseconds without a message after which the resumed stream of an ended recording counts as
+/// live: a server closes the stream of a recording that is still ended at once.
 const SILENCE_MS: i32 = 700;
 
 /// WebSocket close code of a recording that has ended.
@@ -42,19 +42,19 @@ const TOO_MANY_VIEWERS: &str = "The server has reached its limit of viewers; try
 const TOO_SLOW: &str =
     "This page could not keep up with the program. It continues with the newest events and counts the missed ones.";
 
-/// The state of the connection, shown in the page's header.
+/// The state of the live connection, which the page's header shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// There has been no connection.
+    /// No recording of a program is shown: no connection yet, or a file was opened since.
     #[default]
     None,
-    /// Events arrive.
+    /// The program's stream is connected, and its messages are decoded as they arrive.
     Live,
     /// The connection was lost and is being restored.
     Reconnecting,
-    /// The recording has ended.
+    /// The server reported that the recording has ended.
     Ended,
-    /// The connection was lost; only the user reconnects.
+    /// The connection was lost or given up; the page reconnects only if the user asks.
     Disconnected,
 }
 
@@ -72,73 +72,74 @@ impl ConnectionState {
     }
 }
 
-/// Number of a connection attempt, counted from 1; identifies timers of attempts that are over.
+/// Number of a connection attempt, counted from 1. A timer has its attempt's number, so that it is
+/// ignored after the next attempt has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttemptId(u64);
 
 /// An input of the connection's state machine, from the socket, the user or a timer.
 #[derive(Clone, Debug)]
 pub enum ConnectionEvent {
-    /// Show the running program, at the view of a link.
+    /// The page was opened, or the user asked for all history: show the running program.
     ShowRequested {
         /// The view to go to.
         link: Link,
         /// The part of the recording to load.
         history: History,
     },
-    /// The user wants to watch the running program.
+    /// The user asked to watch the program again after its connection had ended.
     WatchRequested,
     /// The socket is open.
     Opened,
-    /// A text message arrived.
+    /// The server sent a text message about the bytes that follow.
     NoteReceived(ServerNote),
-    /// A binary message arrived. The head is needed if
-    /// [`needs_stream_info`](Connection::needs_stream_info).
+    /// A binary message arrived: chunks of the recording.
     BytesReceived {
-        /// Description of the program, decoded from the message.
+        /// Description of the program, decoded from the message; `None` unless
+        /// [`needs_stream_info`](Connection::needs_stream_info) returned true.
         info: Option<RecordingInfo>,
     },
-    /// The socket has closed and all its bytes are decoded.
+    /// The socket has closed, and all messages received from it have been decoded.
     Closed {
         /// The WebSocket close code.
         code: u16,
-        /// A random number from 0 to 1 for the reconnection delay.
+        /// A random number from 0 to 1 that varies the reconnection delay.
         random: f64,
     },
-    /// More bytes arrive than can be decoded or held.
+    /// Messages arrive faster than the page can decode them or discard old events.
     FellBehind,
-    /// The received bytes are invalid.
+    /// A received message is not valid: its bytes cannot be decoded.
     DecodingFailed,
     /// The time of an [`Effect::StartTimer`] has passed.
     TimerExpired(Timer),
-    /// A file is shown instead.
+    /// The page shows a file in place of the live recording.
     Replaced,
 }
 
 /// What to do when the timer of an attempt expires; ignored if another attempt has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
-    /// The resumed stream of an ended recording has been silent: it is live.
+    /// Treat the resumed stream of an ended recording as live, because no message has arrived.
     Silence(AttemptId),
-    /// Reconnect.
+    /// Connect again.
     Retry(AttemptId),
 }
 
-/// An action that the connection's state machine asks the page to execute, in order.
+/// An action that the page must execute; [`Connection::handle`] returns them in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Close the socket, and open a new one with this query string.
+    /// Close the current socket if there is one, and open a new one.
     OpenSocket {
-        /// Query string of the URL.
+        /// Query string of the new socket's URL.
         query: String,
     },
     /// Close the socket.
     CloseSocket,
-    /// Show the stream from its start, at the view of a link.
+    /// Replace what the page shows by the new stream, from its start, at the view of a link.
     ShowStream {
         /// The view to go to.
         link: Link,
-        /// The requested part of the recording, which sets the memory limit.
+        /// The requested part of the recording, which decides the page's memory limit.
         history: History,
     },
     /// Show the same recording again from the start of the stream, at the current view.
@@ -146,48 +147,49 @@ pub enum Effect {
         /// The requested part of the recording.
         history: History,
     },
-    /// Continue with the recording on the page.
+    /// Append the new stream to the recording on the page.
     ResumeStream {
-        /// Whether to go to the newest event.
+        /// Whether to follow the newest event; if false, the moment on the screen stays.
         following: bool,
     },
-    /// Decode the message; its last byte is before chunk `next`, if the server said so.
+    /// Decode the binary message that has just arrived.
     DecodeMessage {
-        /// Number of the chunk after the message.
+        /// Position to pass to [`Connection::decoded_up_to`] once the message is decoded; `None` if
+        /// the server sent none.
         next: Option<u64>,
     },
-    /// Discard messages that have not been decoded.
+    /// Discard received messages that have not been decoded.
     DiscardMessages,
-    /// Mark the model as disconnected.
+    /// Mark the model's recording as no longer live.
     DisconnectModel,
-    /// The attempt's result is known: whether there is a program, and whether it is the expected
-    /// one.
+    /// Tell waiting code that the attempt's result is known: a stream to show, or none.
     AttemptSettled,
-    /// Send [`ConnectionEvent::TimerExpired`] after a delay.
+    /// Pass [`ConnectionEvent::TimerExpired`] to the connection after a delay.
     StartTimer {
         /// Delay in milliseconds.
         delay_ms: i32,
-        /// The timer.
+        /// What the event contains.
         timer: Timer,
     },
-    /// Show a message.
+    /// Show a message to the user.
     ShowMessage(&'static str),
-    /// Show the start page: nothing has been received.
+    /// Show the start page, because the page has no events to show.
     ShowStartPage,
-    /// The connection state has changed.
+    /// Update the page: [`Connection::state`] has changed.
     StateChanged,
 }
 
-/// What a socket was opened for.
+/// What a connection attempt is for: any running program, or the recording on the page.
 #[derive(Clone, Debug, PartialEq)]
 enum Purpose {
-    /// To show any program, at the view of a link.
+    /// To show the program that runs, at the view of a link.
     Show { link: Link, history: History },
-    /// To resume the recording on the page. Another program may have taken its place.
+    /// To resume the recording on the page. The server may have another program's by now.
     Resume,
 }
 
-/// Why a connection attempt was made; decides which message the user sees once its result is known.
+/// Why a connection attempt was made, which decides the message about its result. `Retry` has none
+/// and includes a page's first attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
     Retry,
@@ -201,21 +203,23 @@ struct Attempt {
     id: AttemptId,
     purpose: Purpose,
     reason: Reason,
-    /// Whether its stream is shown.
+    /// Whether its stream is on the page. If not, binary messages are not decoded.
     is_shown: bool,
+    /// Whether its result is known.
     is_settled: bool,
-    /// The note that identified the recording before the first bytes.
+    /// The note that identified the recording before its stream was on the page.
     first_note: Option<ServerNote>,
-    /// Number of the chunk after the next message.
+    /// Position after the next binary message, from the note that described it.
     next: Option<u64>,
 }
 
-/// The live connection of a page.
+/// The live connection of a page, as a state machine that does not open sockets itself.
 #[derive(Clone, Debug)]
 pub struct Connection {
     state: ConnectionState,
     position: StreamPosition,
     attempt: Option<Attempt>,
+    /// Number of attempts so far.
     attempts: u64,
     /// Whether the newest event was followed when the connection ended.
     was_following: bool,
@@ -240,7 +244,9 @@ impl Connection {
         self.state
     }
 
-    /// Returns true if the next binary message must be decoded to find out which program it is of.
+    /// Returns true if the caller must decode the header chunk (the program's description) from the
+    /// next binary message: the page reconnects, and the server has not said that the recording on
+    /// the page continues. False once a message of this connection is shown.
     #[must_use]
     pub fn needs_stream_info(&self) -> bool {
         self.attempt.as_ref().is_some_and(|attempt| {
@@ -249,12 +255,13 @@ impl Connection {
         })
     }
 
-    /// Notes that everything before chunk `next` has been decoded.
+    /// Stores `next`, the server's position after the last decoded message.
     pub fn decoded_up_to(&mut self, next: u64) {
         self.position.decoded_up_to(next);
     }
 
-    /// Reacts to an event. `model` is the page's model before the effects are executed.
+    /// Reacts to an event and returns the effects to execute. `model` is the page's model before
+    /// them.
     pub fn handle(&mut self, event: ConnectionEvent, model: &Model) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
@@ -297,7 +304,7 @@ impl Connection {
         effects
     }
 
-    /// Starts a new attempt, which replaces the current one, and opens its socket.
+    /// Starts a new attempt, which replaces the current one, and has the page open its socket.
     fn open(&mut self, purpose: Purpose, reason: Reason, effects: &mut Vec<Effect>) {
         let query = match &purpose {
             Purpose::Show { history, .. } => StreamPosition::new(*history).query(),
@@ -381,7 +388,7 @@ impl Connection {
         }
     }
 
-    /// Continues where the previous connection ended.
+    /// Appends the attempt's stream to the recording on the page.
     fn resume(&mut self, effects: &mut Vec<Effect>) {
         effects.push(Effect::ResumeStream { following: self.was_following });
         self.stream_is_shown(effects);
@@ -404,7 +411,7 @@ impl Connection {
         self.stream_is_shown(effects);
     }
 
-    /// Notes that the attempt's stream is on the page, so that its messages are decoded.
+    /// Records that the attempt's stream is on the page, so that its messages are decoded.
     fn stream_is_shown(&mut self, effects: &mut Vec<Effect>) {
         if let Some(attempt) = &mut self.attempt {
             attempt.is_shown = true;
@@ -473,7 +480,7 @@ impl Connection {
         }
     }
 
-    /// Reacts to a timer: treats a silent stream as live, or reconnects.
+    /// Reacts to a timer of the current attempt: treats a silent stream as live, or reconnects.
     fn timer_expired(&mut self, timer: Timer, model: &Model, effects: &mut Vec<Effect>) {
         let Some(attempt) = &self.attempt else { return };
         match timer {

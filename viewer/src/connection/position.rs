@@ -1,55 +1,63 @@
 //! The followed recording, and the position at which a new connection resumes its stream.
 
-/// Delay before the first reconnection; it doubles with each failure.
+/// Delay in milliseconds before the first reconnection; doubles with each failure up to
+/// [`MAX_RETRY_MS`].
 const RETRY_MS: f64 = 500.0;
-/// Longest delay between reconnections.
+/// Longest delay between reconnections in milliseconds, before it is varied at random by up to 25%.
 const MAX_RETRY_MS: f64 = 15_000.0;
-/// Longest identity of a recording, in characters.
+/// Longest identity of a recording, in characters; a longer identity is ignored, so that the stream
+/// cannot resume.
 const MAX_IDENTITY: usize = 64;
 
-/// Which part of a live recording to load.
+/// Which part of a live recording a connection loads: the newest part (`Recent`) or `All` of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum History {
-    /// The newest part.
+    /// The newest 16 MiB that the server holds in memory.
     #[default]
     Recent,
-    /// All of it.
+    /// Everything that the server has in its file or in memory.
     All,
 }
 
-/// A text message of the server about the bytes that follow. Every field may be missing.
+/// A text message of the server about the binary messages that follow: the recording's identity,
+/// whether the stream resumes, and the position to resume at later. Any of them may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerNote {
-    /// Identity of the recording.
+    /// Identity of the recording: 32 hexadecimal digits.
     pub recording: Option<String>,
-    /// Whether the stream resumes at the requested position.
+    /// Whether the stream resumes at the requested position; if not, it begins with a header chunk.
     pub resumed: bool,
-    /// Number of the chunk after the next message.
+    /// Position to resume at once the next binary message is decoded.
     pub next: Option<u64>,
 }
 
-/// The meaning of the first message after a reconnection.
+/// What a reconnection found: the stream resumed, the same recording from another position, another
+/// recording, or a recording without identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeOutcome {
-    /// The stream continues where it ended.
+    /// The stream continues where the previous connection ended.
     Resumed,
     /// The same recording, from another position.
     Restarted,
     /// Another recording.
     OtherRecording,
-    /// The server does not identify the recording; the first bytes have to.
+    /// No note identifies the recording; the first binary message describes its program.
     Unknown,
 }
 
-/// The recording that is followed, and how far it has been received.
+/// The live recording that the page follows, and the server's position up to which the page has
+/// decoded it.
 #[derive(Clone, Debug, Default)]
 pub struct StreamPosition {
     /// The requested part of the recording.
     pub history: History,
+    /// Identity of the recording; `None` until the server has sent it.
     recording: Option<String>,
+    /// Position after the last decoded message; `None` before the first.
     next: Option<u64>,
-    /// Whether to skip to the newest full state.
+    /// Whether the next connection starts at the newest full state instead of resuming.
     skips_ahead: bool,
+    /// Number of reconnections since the last stream was shown.
     failures: i32,
 }
 
@@ -60,7 +68,8 @@ impl StreamPosition {
         Self { history, ..Self::default() }
     }
 
-    /// Returns the query string for the WebSocket's URL.
+    /// Returns the query string for the WebSocket's URL: the requested part of the recording, and
+    /// where to resume if that is known.
     #[must_use]
     pub fn query(&self) -> String {
         let history = match self.history {
@@ -76,22 +85,26 @@ impl StreamPosition {
         }
     }
 
-    /// Returns true if the server has identified the recording.
+    /// Returns true once the server has sent the recording's identity, without which no stream
+    /// resumes.
     #[must_use]
     pub fn is_identified(&self) -> bool {
         self.recording.is_some()
     }
 
+    /// Returns true if the next connection asks the server to resume after the last decoded
+    /// message; false before the first is decoded and after [`skip_ahead`](Self::skip_ahead).
     fn requests_resume(&self) -> bool {
         self.next.is_some() && !self.skips_ahead
     }
 
-    /// Makes the next connection start with the newest full state.
+    /// Makes the next connection start at the recording's newest full state instead of resuming.
     pub fn skip_ahead(&mut self) {
         self.skips_ahead = true;
     }
 
-    /// Returns what the first note of a reconnection means.
+    /// Returns what a reconnection found, judged by the server's first note; `Unknown` without a
+    /// note or an identity in it.
     #[must_use]
     pub fn resume_outcome(&self, first: Option<&ServerNote>) -> ResumeOutcome {
         let Some(note) = first else { return ResumeOutcome::Unknown };
@@ -103,7 +116,8 @@ impl StreamPosition {
         }
     }
 
-    /// Stores the recording's identity. An identity that does not fit into a query is ignored.
+    /// Stores the recording's identity from a note. An identity that does not fit into a query is
+    /// ignored; a different one resets the position.
     pub fn identify(&mut self, note: &ServerNote) {
         let is_valid = |text: &String| {
             !text.is_empty() && text.len() <= MAX_IDENTITY && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
@@ -114,7 +128,8 @@ impl StreamPosition {
         }
     }
 
-    /// Notes that everything before chunk `next` has been decoded.
+    /// Stores `next`, the server's position after the last decoded message; the next connection
+    /// resumes there.
     pub fn decoded_up_to(&mut self, next: u64) {
         self.next = Some(next);
     }
@@ -124,9 +139,9 @@ impl StreamPosition {
         self.failures = 0;
     }
 
-    /// Returns the delay before the next reconnection; it grows with each call.
+    /// Returns the delay before the next reconnection in milliseconds; it grows with each call.
     ///
-    /// `random`, from 0 to 1, spreads the reconnections of many pages.
+    /// `random`, from 0 to 1, varies the delay, so that many pages do not reconnect at once.
     pub fn next_retry_ms(&mut self, random: f64) -> i32 {
         let delay = (RETRY_MS * 2f64.powi(self.failures.min(16))).min(MAX_RETRY_MS);
         self.failures = self.failures.saturating_add(1);

@@ -29,8 +29,8 @@ pub(crate) fn draw_on(scene: &HeatmapScene, theme: &Theme, surface: &mut impl Su
     }
 }
 
-/// Returns the color of a pixel column's live part: by state or category, lighter for rounding and
-/// where a block begins.
+/// Returns the color of a pixel column's live part: by state or category, darker for rounding,
+/// lighter where a block begins.
 fn live_color(cell: LiveCell, theme: &Theme) -> Color {
     let block = match cell.fill {
         Fill::Pending => theme.pending,
@@ -45,7 +45,8 @@ fn live_color(cell: LiveCell, theme: &Theme) -> Color {
     if cell.begins { color.mix(theme.background, 0.55) } else { color }
 }
 
-/// Draws one row of blocks and free space, and the color of the segment's fragmentation beside it.
+/// Draws one row of the heatmap: its blocks and free space, and the color of the segment's
+/// fragmentation beside it.
 fn draw_line(scene: &HeatmapScene, line: &Line, theme: &Theme, frame: &mut Frame) {
     let (free, hatch) = if line.is_empty { (theme.cached, theme.cached_hatch) } else { (theme.free, theme.free_hatch) };
     let live: Vec<Color> =
@@ -68,13 +69,14 @@ fn draw_line(scene: &HeatmapScene, line: &Line, theme: &Theme, frame: &mut Frame
     frame.fill(Rect { x0, x1, ..line.area }, theme.heat(line.fragmentation));
 }
 
-/// Returns true if the hatching of free columns covers a pixel. `diagonal` is the pixel's x + y;
-/// the hatching repeats every `period` pixels and is `stroke` pixels wide.
+/// Returns true if a pixel of `cell` belongs to a stroke of the hatching, which only free columns
+/// have. `diagonal` is the pixel's x + y; strokes are `stroke` pixels wide and `period` pixels
+/// apart.
 fn is_hatched(cell: &Cell, diagonal: i32, period: i32, stroke: i32) -> bool {
     cell.live.is_none() && diagonal.rem_euclid(period) < stroke
 }
 
-/// Draws texts at their positions, dimmed ones in the dim color.
+/// Draws the heatmap's texts at their positions, in the dim or the normal text color.
 fn draw_labels(labels: &[Label], theme: &Theme, surface: &mut impl Surface) {
     for label in labels {
         let color = if label.is_dim { theme.dim } else { theme.text };
@@ -82,7 +84,8 @@ fn draw_labels(labels: &[Label], theme: &Theme, surface: &mut impl Surface) {
     }
 }
 
-/// Why a block or free range is outlined.
+/// Why the heatmap outlines a block or free range: the pointer is over it (a thin line), or the
+/// user selected it (a thick line).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Highlight {
     /// The pointer is over it.
@@ -91,9 +94,15 @@ pub enum Highlight {
     Selected,
 }
 
-/// Outlines a range of a segment on the heatmap's picture.
-pub fn draw_highlight(frame: &mut Frame, layout: &Layout, theme: &Theme, range: (u64, u64), highlight: Highlight) {
-    let (address, size) = range;
+/// Outlines the `size` bytes at device address `address` on the heatmap's picture, on every row
+/// that shows some of these bytes.
+pub fn draw_highlight(
+    frame: &mut Frame,
+    layout: &Layout,
+    theme: &Theme,
+    (address, size): (u64, u64),
+    highlight: Highlight,
+) {
     let px = |units: f32| (units * layout.scale).round() as i32;
     let stroke = match highlight {
         Highlight::Hovered => px(1.0).max(1),

@@ -7,22 +7,28 @@ use vramscope_trace::{Block, DeviceState, Segment};
 use super::slices::{Slice, slices};
 use crate::frame::{Frame, Rect};
 
-/// Least height of a row including the line below it, in units (pixels at scale 1).
+/// Least height of a row including the line below it, in units (pixels at scale 1); if not all rows
+/// fit at this height, the map scrolls.
 const MIN_ROW: f32 = 3.0;
-/// Least height of a row that has a label, in units; rows are this high where all of them fit.
+/// Height of a row with room for its label, in units (pixels at scale 1); rows are at least this
+/// high if all of them then fit.
 const LABELLED_ROW: f32 = 14.0;
-/// Greatest height of a row, in units.
+/// Greatest height of a row at zoom 1, in units (pixels at scale 1).
 const MAX_ROW: f32 = 56.0;
 
-/// Height in units that a row needs for large segments to be continued on further lines.
+/// Height set aside for each line when large segments are divided into lines, in units (pixels at
+/// scale 1); it limits the number of lines.
 const CONTINUED_ROW: f32 = 22.0;
-/// Least bytes of a line of a continued segment; shorter segments have one line.
+/// Least bytes per line of a segment that is divided into several lines; smaller segments have one
+/// line.
 const LINE_BYTES: u64 = 32 << 20;
 
-/// Width in units below which addresses are omitted; the details still have them.
+/// Width of the picture in units (pixels at scale 1) below which rows have no address; the details
+/// panel still shows addresses.
 const NARROW_WIDTH: f32 = 460.0;
 
-/// Zoom and scroll position of the map.
+/// Zoom of the heatmap's rows (1: all rows fit, if they can) and scroll position (pixels of rows
+/// above the map's upper edge).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct View {
     /// Factor for the height of rows, relative to all rows fitting; at least 1.
@@ -37,9 +43,10 @@ impl Default for View {
     }
 }
 
-/// A line of a segment; most segments have one.
+/// A row of the heatmap: a whole segment, or one of several lines of a large segment.
 ///
-/// `y0..y1` are pixels of the picture, outside of the map where it is scrolled.
+/// `y0..y1` are pixel rows counted from the picture's top; rows scrolled out of view are outside of
+/// the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// The segment.
@@ -57,14 +64,14 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns the first address of the line.
+    /// Returns the first device address that the row shows.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.segment.address.saturating_add(u64::from(self.line).saturating_mul(self.line_bytes))
     }
 }
 
-/// Positions of a device's segments in the heatmap.
+/// Where the heatmap draws a device's segments: the rows, the map's area, and the scroll position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
     /// The rows by ascending address.
@@ -130,11 +137,11 @@ impl Layout {
 
     /// Width left of the map for addresses and sizes, in units (pixels at scale 1).
     const GUTTER: f32 = 164.0;
-    /// Width left of the map in a narrow picture, for sizes only, in units.
+    /// Width left of the map in a narrow picture, for sizes only, in units (pixels at scale 1).
     const NARROW_GUTTER: f32 = 66.0;
-    /// Width right of the map, for fragmentation and percentages, in units.
+    /// Width right of the map, for fragmentation and percentages, in units (pixels at scale 1).
     pub(super) const MARGIN: f32 = 78.0;
-    /// Height above the map, for its captions, in units.
+    /// Height above the map, for its captions, in units (pixels at scale 1).
     pub(crate) const HEADER: f32 = 18.0;
 
     /// Iterates over the rows that are at least partly visible.
@@ -157,8 +164,8 @@ impl Layout {
         (y < next).then_some(row)
     }
 
-    /// Returns the rows, one for each line, of the segment that contains `address`; empty if none
-    /// does.
+    /// Returns the rows, one for each line, of the segment that contains `address`; empty outside
+    /// of all segments.
     #[must_use]
     pub fn rows_of(&self, address: u64) -> &[Row] {
         let after = self.rows.partition_point(|row| row.segment.address <= address);
@@ -169,19 +176,19 @@ impl Layout {
         &self.rows[after - last.lines as usize..after]
     }
 
-    /// Returns the columns of all lines of a row's segment, one line after the other.
+    /// Returns the pixel columns of all lines of a row's segment, one line after the other.
     pub(super) fn slices<'a>(&self, device: &'a DeviceState, row: &Row) -> Vec<Slice<'a>> {
         slices(device, &row.segment, self.map.width() as usize, row.line_bytes)
     }
 
-    /// Returns which of a segment's [`slices`](Self::slices) a line shows.
+    /// Returns which indices in a segment's [`slices`](Self::slices) belong to a row.
     pub(super) fn line_columns(&self, row: &Row) -> Range<usize> {
         let width = self.map.width() as usize;
         row.line as usize * width..(row.line as usize + 1) * width
     }
 
-    /// Returns what is drawn at pixel (`x`, `y`); left and right of the map, what the row starts or
-    /// ends with. `None` where there is no row.
+    /// Returns the block or free range drawn at pixel (`x`, `y`); left and right of the map, the
+    /// first or the last one of the row. `None` where there is no row.
     #[must_use]
     pub fn hit(&self, device: &DeviceState, x: i32, y: i32) -> Option<Hit> {
         let row = self.row_at(y)?;
@@ -192,10 +199,11 @@ impl Layout {
         hit_at(device, slice.main_extent)
     }
 
-    /// Returns the pixels (first, end), `end` exclusive, that a range of addresses of a row's
-    /// segment covers on that row, from the picture's left edge.
+    /// Returns the pixel columns (first, end), `end` exclusive, in which a row of a segment shows
+    /// the segment's `size` bytes from device address `address` on. Columns count from the
+    /// picture's left edge.
     ///
-    /// They are at least one pixel wide; `None` if no part of the range is on that row.
+    /// They are at least one pixel wide; `None` if none of the bytes are on the row.
     #[must_use]
     pub fn columns(&self, row: &Row, address: u64, size: u64) -> Option<(i32, i32)> {
         let width = i64::from(self.map.width());
@@ -210,8 +218,8 @@ impl Layout {
         (from < to).then(|| (self.map.x0 + from as i32, self.map.x0 + to as i32))
     }
 
-    /// Returns the scroll position in pixels that brings the row of `address` into view; `None` if
-    /// it is in view, or has no row.
+    /// Returns the scroll position in pixels that brings the row with device address `address` into
+    /// view; `None` if the row is in view or no segment contains the address.
     #[must_use]
     pub fn scroll_to(&self, address: u64) -> Option<i32> {
         let row = self.rows_of(address).iter().rfind(|row| row.address() <= address)?;
@@ -233,7 +241,8 @@ pub(crate) fn hit_at(device: &DeviceState, address: u64) -> Option<Hit> {
     Some(Hit { segment, address: extent.address, size: extent.size, block: extent.block.copied() })
 }
 
-/// Returns the smallest number of bytes per line with which all segments fit on `max_lines` lines.
+/// Returns the fewest bytes per line, a multiple of [`LINE_BYTES`], with which all segments fit on
+/// `max_lines` lines; the size of the largest segment if that is impossible.
 fn max_line_bytes(device: &DeviceState, max_lines: u64) -> u64 {
     let lines =
         |bytes: u64| device.segments().map(|segment| segment.size.div_ceil(bytes).max(1)).fold(0, u64::saturating_add);
@@ -251,10 +260,11 @@ fn max_line_bytes(device: &DeviceState, max_lines: u64) -> u64 {
     low.saturating_mul(LINE_BYTES)
 }
 
-/// Returns the height of every row including the line below it, in pixels.
+/// Returns the height of every row in pixels, including the line below it. The heights add up to
+/// `available` pixels times `zoom`; to less if all rows have the greatest height, to more if the
+/// lowest rows do not fit.
 ///
-/// Heights are the square roots of the rows' bytes, scaled by bisection until they add up to the
-/// available height, and clamped to the range of heights.
+/// Heights grow with the square root of a row's bytes, between [`MIN_ROW`] and [`MAX_ROW`] units.
 fn row_heights(rows: &[Row], available: f64, scale: f32, zoom: f32) -> Vec<f64> {
     if rows.is_empty() {
         return Vec::new();

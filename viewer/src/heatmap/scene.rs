@@ -8,20 +8,21 @@ use crate::frame::Rect;
 use crate::text::{Align, Typesetter};
 use crate::units;
 
-/// Font size of labels, in units (pixels at scale 1).
+/// Font size of the heatmap's row labels, in units (pixels at scale 1).
 const TEXT: f32 = 10.5;
-/// Font size of the header, in units.
+/// Font size of the captions above the heatmap, in units (pixels at scale 1).
 const HEADER_TEXT: f32 = 10.0;
-/// Least vertical distance between labels, in units.
+/// Least vertical distance between row labels, in units (pixels at scale 1); a label closer to
+/// another is omitted.
 const LABEL_DISTANCE: f32 = 13.0;
-/// Text of an empty heatmap.
+/// Text in the middle of a heatmap without segments.
 const EMPTY: &str = "no memory is reserved at this moment";
 
-/// Captions of the map; the first that fits is shown.
+/// Captions above the map, longest first; the first that fits the map's width is shown.
 const CAPTIONS: [&str; 3] =
     ["addresses from low to high, every segment to its own scale →", "addresses from low to high →", "addresses →"];
 
-/// The property of a live block that its color shows.
+/// What a live block's color shows: its state (allocated or pending free) or its category.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColorBy {
     /// Allocated or pending free.
@@ -32,7 +33,7 @@ pub enum ColorBy {
 }
 
 impl ColorBy {
-    /// Returns the name in links and for scripts.
+    /// Returns the name in links and for scripts: `state` or `category`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,17 +42,18 @@ impl ColorBy {
         }
     }
 
-    /// Returns the property with this name.
+    /// Returns the value with this [`name`](Self::name), or `None` if no value has it.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::State, Self::Category].into_iter().find(|color_by| color_by.name() == name)
     }
 }
 
-/// The data that a heatmap is computed from.
+/// What a heatmap is computed from: a device's memory, the recording's definitions, and what colors
+/// show.
 #[derive(Clone, Copy)]
 pub struct Content<'a> {
-    /// The GPU's memory.
+    /// The device's memory.
     pub device: &'a DeviceState,
     /// Names and sites of its blocks.
     pub definitions: &'a Definitions,
@@ -60,7 +62,7 @@ pub struct Content<'a> {
 }
 
 impl Content<'_> {
-    /// Returns what a block is filled with, by the property that colors show.
+    /// Returns how a live block is filled: by state or by category.
     fn fill_of(&self, block: &Block) -> Fill {
         // Chosen by address, so that a block keeps its shade while its neighbors change.
         let is_alternate = (block.address >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1;
@@ -76,7 +78,8 @@ impl Content<'_> {
     }
 }
 
-/// What a live block is filled with.
+/// How a live block is filled: as allocated, as pending free, or by category; alternate shades tell
+/// neighbors apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fill {
     Allocated {
@@ -90,7 +93,8 @@ pub(super) enum Fill {
     },
 }
 
-/// How the live part of a pixel column is drawn.
+/// The live part of a pixel column: its fill, whether it is rounding, and whether a block begins
+/// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LiveCell {
     pub(super) fill: Fill,
@@ -108,7 +112,7 @@ pub(super) struct Cell {
     pub(super) free_from: i32,
 }
 
-/// One row of the map, as pixel columns.
+/// A visible row of the map as pixel columns, with its segment's fragmentation.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     /// The part of the picture that it fills, clipped to the map.
@@ -121,7 +125,7 @@ pub(super) struct Line {
     pub(super) fragmentation: f32,
 }
 
-/// A text at a position.
+/// A text of the heatmap with its position, font size and alignment.
 #[derive(Clone, Debug)]
 pub(super) struct Label {
     pub(super) text: String,
@@ -131,14 +135,14 @@ pub(super) struct Label {
     pub(super) is_dim: bool,
 }
 
-/// The track and the thumb of a scroll bar.
+/// The rectangles of a scroll bar's track and thumb.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ScrollBar {
     pub(super) track: Rect,
     pub(super) thumb: Rect,
 }
 
-/// A heatmap ready to draw.
+/// A heatmap ready to draw: positions, fills and texts of everything in view, without colors.
 #[derive(Clone, Debug)]
 pub struct HeatmapScene {
     /// Positions of the rows.
@@ -202,7 +206,7 @@ pub fn categories(definitions: &Definitions) -> Vec<Category> {
         .collect()
 }
 
-/// Adds the visible lines of one segment to `lines`, and to `used` the part of each that live
+/// Adds the visible `rows` of one segment to `lines`, and to `used` the part of each row that live
 /// blocks cover, 0 to 1.
 fn add_segment(layout: &Layout, rows: &[&Row], content: Content, lines: &mut Vec<Line>, used: &mut Vec<f32>) {
     let Some(&first) = rows.first() else { return };
@@ -237,7 +241,7 @@ fn cell(slice: &Slice, row: &Row, content: Content) -> Cell {
     Cell { live: Some(live), free_from: row.y1 - free_rows }
 }
 
-/// Computes the free bytes and the largest free block of a row's segment.
+/// Returns the free bytes, the number of free blocks and the largest of them in a row's segment.
 fn free_space(device: &DeviceState, row: &Row) -> FreeSpace {
     let mut space = FreeSpace::default();
     for extent in device.extents(&row.segment).filter(|extent| extent.block.is_none()) {
@@ -255,8 +259,8 @@ fn heat_columns(layout: &Layout) -> (i32, i32) {
     (layout.map.x1 + px(6.0), layout.map.x1 + px(22.0))
 }
 
-/// Adds the address, size and used percentage of rows to `labels`, as far as they fit without
-/// overlapping. `used` has the used part of each of `rows`, 0 to 1.
+/// Adds the address, size and used percentage of rows to `labels`; a row whose label would overlap
+/// another's gets no label. `used` has the used part of each of `rows`, 0 to 1.
 fn add_row_labels(layout: &Layout, width: i32, rows: &[&Row], used: &[f32], labels: &mut Vec<Label>) {
     let px = |units: f32| units * layout.scale;
     let size = px(TEXT);
@@ -288,7 +292,7 @@ fn add_row_labels(layout: &Layout, width: i32, rows: &[&Row], used: &[f32], labe
     }
 }
 
-/// Returns the captions above the map and the columns beside it.
+/// Returns the captions above the map and above the columns beside the map.
 fn header_labels(layout: &Layout, typesetter: &Typesetter) -> Vec<Label> {
     let px = |units: f32| units * layout.scale;
     let size = px(HEADER_TEXT);

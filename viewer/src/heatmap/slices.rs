@@ -2,7 +2,8 @@
 
 use vramscope_trace::{Block, DeviceState, Segment};
 
-/// What a range of a segment holds.
+/// What a range of a segment holds: the requested part of a live block, a live block's rounding, or
+/// free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind<'a> {
     /// The requested part of a live block.
@@ -13,7 +14,7 @@ pub(super) enum Kind<'a> {
     Free,
 }
 
-/// What one pixel column of a segment's row shows: an equal part of the segment's bytes.
+/// What one pixel column of a segment's row shows: which part is free, and the largest live part.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slice<'a> {
     /// The free part, 0 to 1.
@@ -52,8 +53,8 @@ impl<'a> Slice<'a> {
     }
 }
 
-/// Adds a range of `kind` between the fractional pixels `from` and `to` to the columns that it
-/// touches. It belongs to the block or free range at address `extent`.
+/// Adds a range of `kind` to the columns that it touches, from index `from` to index `to` of
+/// `columns`, both fractional. The range belongs to the block or free range at address `extent`.
 fn add_range<'a>(columns: &mut [Slice<'a>], kind: Kind<'a>, extent: u64, from: f64, to: f64) {
     let first = (from.max(0.0) as usize).min(columns.len() - 1);
     let last = (to.ceil() as usize).clamp(first + 1, columns.len());
@@ -66,7 +67,7 @@ fn add_range<'a>(columns: &mut [Slice<'a>], kind: Kind<'a>, extent: u64, from: f
 }
 
 /// Returns the pixel columns of a segment, `width` for each line of `line_bytes`, one line after
-/// the other. The last line may end before its last column.
+/// the other. Columns beyond the segment's end are empty.
 pub(super) fn slices<'a>(device: &'a DeviceState, segment: &Segment, width: usize, line_bytes: u64) -> Vec<Slice<'a>> {
     let lines = segment.size.div_ceil(line_bytes.max(1)).max(1) as usize;
     let mut columns = vec![Slice { main_extent: segment.address, ..Slice::default() }; width.max(1) * lines];

@@ -10,15 +10,16 @@ use vramscope_trace::FormatError;
 
 use super::state::{Model, Origin, PendingMoment};
 
-/// Largest gap between two chunks that are fetched in one request, in bytes.
+/// Largest distance in bytes between two needed chunks that one request fetches together with
+/// everything between them.
 const MAX_GAP: u64 = 64 << 10;
-/// Largest request for more than one chunk, in bytes.
+/// Largest request for more than one chunk, in bytes; a single larger chunk is one request.
 const MAX_FETCH: u64 = 4 << 20;
-/// Events before and after the moment that are prefetched. Full states are about this far apart,
-/// and playback passes this many events in a second.
+/// Number of events before, and of events after the current moment that are prefetched. Full states
+/// are about this far apart, and playback passes this many events in a second.
 const PREFETCHED_EVENTS: [u64; 2] = [16 << 10, 32 << 10];
 
-/// A range of the recording to load with one request.
+/// A byte range of the recording's file to load with one request, and the needed chunks in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
     /// The bytes to load.
@@ -49,14 +50,14 @@ fn combine(mut chunks: Vec<Range<u64>>) -> Vec<Fetch> {
 }
 
 impl Model {
-    /// Returns true if a requested moment is not loaded yet.
+    /// Returns true while the page waits for the bytes of a requested moment.
     #[must_use]
     pub fn is_loading(&self) -> bool {
         self.pending_moment.is_some()
     }
 
-    /// Returns the event number of the moment that will be on the screen: the requested one, else
-    /// the current one.
+    /// Returns the event number of the moment that was requested by event number and is being
+    /// loaded; else that of the current moment.
     pub(super) fn target_event(&self) -> u64 {
         match self.pending_moment {
             Some(PendingMoment::Event(event)) => event,
@@ -117,8 +118,8 @@ impl Model {
         if moment <= self.recording.first_event() { Vec::new() } else { self.recording.missing(moment - 1) }
     }
 
-    /// Returns the byte ranges to load for an exact timeline. Complete views are remembered,
-    /// because finding the times of the range's ends decodes chunks.
+    /// Returns the byte ranges to load for an exact timeline; empty if all are loaded. Complete
+    /// views are remembered, because finding the times of the range's ends decodes chunks.
     fn missing_for_columns(&mut self) -> Vec<Range<u64>> {
         let view = (self.device, self.range(), self.timeline_width);
         if self.complete_view.as_ref() == Some(&view) {

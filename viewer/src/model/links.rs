@@ -8,7 +8,7 @@ use crate::heatmap::ColorBy;
 use crate::link::Link;
 
 impl Model {
-    /// Returns the link to this view. Defaults are omitted.
+    /// Returns the link to the current view. Defaults are omitted.
     #[must_use]
     pub fn link(&self) -> Link {
         if let Some(link) = &self.pending_link {
@@ -25,8 +25,8 @@ impl Model {
         }
     }
 
-    /// Returns a link to this view for when the same recording has grown: a user at its end wants
-    /// to be at the new end.
+    /// Returns the link to the current view for use when the live recording is loaded again. A view
+    /// of the recording's last event has no moment in the link, so that it moves to the new end.
     #[must_use]
     pub fn link_to_resume(&self) -> Link {
         let link = self.link();

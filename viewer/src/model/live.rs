@@ -7,8 +7,8 @@ use super::state::{Model, Origin};
 use crate::marks::Marks;
 
 impl Model {
-    /// Restarts the same live recording from its beginning, after a connection that could not
-    /// resume.
+    /// Empties the model to receive the same live recording from its beginning, after a connection
+    /// that could not resume. Counts of lost events are kept.
     pub fn restart_live(&mut self) {
         let (end, lost, missed) = (self.recording.end_event(), self.lost_events(), self.missed_events());
         let name = std::mem::take(&mut self.name);
@@ -23,7 +23,8 @@ impl Model {
         };
     }
 
-    /// Sets the memory limit beyond which the oldest part of the recording is discarded.
+    /// Sets the memory limit in bytes, beyond which the oldest part of the live recording is
+    /// discarded.
     pub fn set_memory_limit(&mut self, limit_bytes: usize) {
         self.live.limit_bytes = Some(limit_bytes);
     }
@@ -44,7 +45,7 @@ impl Model {
         result
     }
 
-    /// Returns true while the oldest part is being discarded.
+    /// Returns true while the oldest part of the live recording is being discarded.
     #[must_use]
     pub fn is_discarding(&self) -> bool {
         self.recording.is_trimming()
@@ -94,7 +95,8 @@ impl Model {
         self.recording_changed()
     }
 
-    /// Updates everything that depends on the recording's length.
+    /// Updates everything that depends on the recording's length: marks, peaks, a pending link, and
+    /// the moment if it follows the newest event.
     pub(super) fn recording_changed(&mut self) -> Result<(), FormatError> {
         self.changes.timeline = true;
         self.marks.update(&self.recording);
@@ -118,8 +120,8 @@ impl Model {
         Ok(())
     }
 
-    /// Notes that a link leads to `event`, which is before the part of the recording that the page
-    /// holds.
+    /// Stores that a link leads to `event`, which is before the part of the recording that the page
+    /// holds, and a message for the user.
     pub(super) fn link_is_too_early(&mut self, event: u64) {
         self.live.linked_event = Some(event);
         self.live.notice = Some(LINK_TOO_EARLY);
@@ -130,7 +132,8 @@ impl Model {
         self.live.notice.take()
     }
 
-    /// Returns the number of events known to be missing, of all that this page was sent.
+    /// Returns how many events are lost or missed (see the glossary) in everything that the page
+    /// has received, also in the oldest parts that it no longer keeps.
     #[must_use]
     pub fn lost_events(&self) -> u64 {
         self.live.lost_before + self.recording.lost_events() + self.live.unreceived_events(&self.recording)
@@ -143,7 +146,8 @@ impl Model {
         self.live.missed_before + self.recording.skipped_events() + self.live.unreceived_events(&self.recording)
     }
 
-    /// Notes that the connection to the program has ended. Everything received stays.
+    /// Marks the recording as no longer live, because the connection to the program has ended.
+    /// Everything received stays.
     pub fn disconnect(&mut self) {
         if self.origin == Origin::Live {
             // A user who follows sees the last events. The state at the end is in memory, so this
@@ -155,7 +159,8 @@ impl Model {
         }
     }
 
-    /// Notes that the connection continues where it ended; `following` moves to the newest event.
+    /// Marks the recording as live again, because a new connection continues where the last one
+    /// ended. If `following`, the page moves to the newest event, else the moment stays.
     pub fn reconnect(&mut self, following: bool) {
         if self.origin == Origin::Disconnected {
             self.origin = Origin::Live;

@@ -2,11 +2,12 @@
 
 use vramscope_trace::Recording;
 
-/// Memory limit of a live recording: beyond it the page discards the oldest part. It holds an hour
-/// and more of 100,000 events a second.
+/// Memory limit of a live recording, in bytes: beyond it the page discards the oldest part, down to
+/// half of the limit. At 100,000 events a second of 3.3 bytes each (`docs/benchmarks.md`) the page
+/// holds the last 7 to 13 minutes.
 pub const LIVE_LIMIT_BYTES: usize = 256 << 20;
-/// Memory limit of a live recording whose whole history was requested: near what a browser grants
-/// a page.
+/// Memory limit of a live recording whose whole history was requested, in bytes: near what a
+/// browser grants a page.
 pub const WHOLE_LIMIT_BYTES: usize = 512 << 20;
 
 /// Message if the moment on the screen has been discarded.
@@ -17,8 +18,8 @@ pub(super) const MOMENT_DISCARDED: &str =
 pub(super) const LINK_TOO_EARLY: &str = "The link leads to a moment before the part that this page holds; this is the \
      oldest moment here. Press Load all to load the rest and go there.";
 
-/// What a live recording needs beyond a file: data to apply, memory limit, counts of its discarded
-/// part.
+/// What the model knows only about live recordings: data to apply, memory limit, counts of the
+/// discarded part, a message to show.
 #[derive(Debug, Default)]
 pub(super) struct LiveState {
     /// Whether received data has not been applied yet.

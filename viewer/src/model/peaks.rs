@@ -7,12 +7,13 @@ use vramscope_trace::{Counters, Peak};
 use super::state::{FoundPeak, Model};
 use crate::timeline::PeakMark;
 
-/// Number of time slices by which a peak's time is approximated before its events are loaded.
+/// Number of equal time slices of a recording; until a peak's events are loaded, its time is the
+/// start of its slice.
 const SLICES: usize = 4096;
 
 impl Model {
-    /// Updates the peaks of the allocated and the reserved bytes that have changed, or whose time
-    /// was approximate.
+    /// Updates the selected device's peaks of allocated and reserved bytes where they have changed
+    /// or their time was approximate.
     pub(super) fn find_peaks(&mut self) {
         let Some(series) = self.recording.series(self.device) else { return };
         let peaks = [series.peak_allocated(), series.peak_reserved()];
@@ -38,7 +39,7 @@ impl Model {
         Some(event.map_or(self.recording.start_ns(), |event| event.time_ns))
     }
 
-    /// Returns the start of the time slice that contains a peak of the counter that `value`
+    /// Returns the start of the time slice that contains `peak`, a peak of the counter that `value`
     /// selects.
     fn approximate_time_ns(&self, peak: Peak, value: fn(&Counters) -> u64) -> u64 {
         let whole = self.whole();

@@ -14,7 +14,9 @@ use crate::playback::Playback;
 use crate::span::{TimeSpan, whole};
 use crate::timeline::PeakMark;
 
-/// Where the recording comes from.
+/// Where the recording on the page comes from: no recording, a file or URL, a running program, or a
+/// program whose connection has ended. The model, which knows of no connection, is told the last
+/// two apart by [`disconnect`](Model::disconnect) and [`reconnect`](Model::reconnect).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// No recording has been opened.
@@ -28,7 +30,7 @@ pub enum Origin {
     Disconnected,
 }
 
-/// Which peak to go to.
+/// A peak to go to: of the allocated or of the reserved bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeakKind {
     /// The most allocated bytes.
@@ -37,7 +39,7 @@ pub enum PeakKind {
     Reserved,
 }
 
-/// Which parts of the picture must be computed again.
+/// What must be computed and drawn again: the timeline, or everything that depends on the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The timeline: the recording, the range of time or the bands have changed.
@@ -46,7 +48,7 @@ pub struct Changes {
     pub moment: bool,
 }
 
-/// A requested moment that is not loaded yet.
+/// A requested moment, by event number or by time, that waits for its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PendingMoment {
     /// The moment after this many events.
@@ -55,7 +57,7 @@ pub(super) enum PendingMoment {
     Time(u64),
 }
 
-/// A peak of a counter and its time, as marked on the timeline.
+/// A peak of a counter, and the time (perhaps approximate) at which the timeline marks it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FoundPeak {
     pub(super) peak: Peak,
@@ -101,13 +103,14 @@ pub struct Model {
     pub(super) band_choice: BandChoice,
     /// Zoom and scroll position of the heatmap.
     pub heatmap_view: View,
-    /// The state of a GPU before its first event.
+    /// The state of a device before its first event.
     empty_device: DeviceState,
     pub(super) changes: Changes,
 }
 
 impl Model {
-    /// Starts with an empty recording called `name`. Preferences of the user are kept.
+    /// Starts with an empty recording called `name`. Coloring, choice of bands and playback speed
+    /// are kept.
     pub fn reset(&mut self, name: &str, origin: Origin) {
         *self = Self {
             name: name.to_owned(),
@@ -135,24 +138,26 @@ impl Model {
         self.seek(self.peak_event(PeakKind::Allocated))
     }
 
-    /// Returns what has changed since the last call.
+    /// Returns what must be computed and drawn again since the last call, and clears it.
     pub fn take_changes(&mut self) -> Changes {
         std::mem::take(&mut self.changes)
     }
 
-    /// Marks everything as changed.
+    /// Marks the timeline, and everything that depends on the moment, to be computed and drawn
+    /// again, for example after a new recording was opened.
     pub fn everything_changed(&mut self) {
         self.changes = Changes { timeline: true, moment: true };
     }
 
-    /// Marks everything that depends on the moment as changed.
+    /// Marks everything that depends on the moment (cursor, heatmap, texts) as changed.
     pub fn moment_changed(&mut self) {
         self.changes.moment = true;
     }
 
     // The moment.
 
-    /// Goes to a moment, now or once its bytes are loaded.
+    /// Goes to the moment after `event` events, or to the nearest in the recording, now or once its
+    /// bytes are loaded. Following continues.
     pub(super) fn go_to(&mut self, event: u64) -> Result<(), FormatError> {
         if self.load_moment(PendingMoment::Event(event)) {
             return Ok(());
@@ -163,14 +168,15 @@ impl Model {
         Ok(())
     }
 
-    /// Stops following the newest event and waiting for a link's moment.
+    /// Stops following the newest event, and stops waiting for a link's moment to arrive.
     fn stop_following(&mut self) {
         self.following = false;
         self.pending_link = None;
         self.live.linked_event = None;
     }
 
-    /// Goes to the moment after `event` events, and stops following.
+    /// Goes to the moment after `event` events, or to the nearest in the recording, and stops
+    /// following.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -180,7 +186,7 @@ impl Model {
         self.go_to(event)
     }
 
-    /// Goes to the last moment at or before `time_ns`.
+    /// Goes to the last moment at or before `time_ns` (the recording's time), and stops following.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -192,7 +198,8 @@ impl Model {
         Ok(())
     }
 
-    /// Goes forward or back by `events` events, and pauses playback.
+    /// Goes forward by `events` events, or back if negative, at most to an end of the recording,
+    /// and pauses playback.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -201,7 +208,7 @@ impl Model {
         self.seek(self.target_event().saturating_add_signed(events))
     }
 
-    /// Goes to the last moment if `end`, else to the first.
+    /// Goes to the last moment of the recording if `end`, else to the first, and stops following.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -209,7 +216,7 @@ impl Model {
         self.seek(if end { self.recording.end_event() } else { self.recording.first_event() })
     }
 
-    /// Goes to the first moment at which a peak is reached, and pauses playback.
+    /// Goes to the first moment at which the selected device reaches a peak, and pauses playback.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -218,7 +225,7 @@ impl Model {
         self.seek(self.peak_event(kind))
     }
 
-    /// Goes to the newest event and, if the recording is live, follows it.
+    /// Goes to the recording's last event; a live recording is followed from then on.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -231,7 +238,8 @@ impl Model {
         self.go_to(self.recording.end_event())
     }
 
-    /// Starts or pauses playback; at the last moment it starts from the beginning.
+    /// Starts playback, or pauses it if it is playing; at the last moment it starts from the
+    /// beginning. `clock_ms` is the page's clock.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -252,7 +260,7 @@ impl Model {
         Ok(())
     }
 
-    /// Advances playback to the page's clock. Returns true while it is playing.
+    /// Advances playback to time `clock_ms` of the page's clock. Returns true while it is playing.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -278,7 +286,7 @@ impl Model {
 
     // The range of time.
 
-    /// Returns the range of time that the timeline shows.
+    /// Returns the range of time that the timeline shows, in nanoseconds of the recording's time.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.span.within(self.whole())
@@ -304,18 +312,19 @@ impl Model {
         self.change_span(|span, _| *span = TimeSpan::default());
     }
 
-    /// Makes the timeline show `factor` times as much time, keeping `around_ns` at its position.
+    /// Makes the timeline show `factor` times as much time (below 1: less), with time `around_ns`
+    /// at the same position.
     pub fn zoom(&mut self, factor: f64, around_ns: u64) {
         self.change_span(|span, whole| span.zoom(factor, around_ns, whole));
     }
 
-    /// Moves the timeline's range by a fraction of its length; negative values move to earlier
-    /// times.
+    /// Moves the timeline's range by `fraction` of its length, at most to an end of the recording;
+    /// a negative fraction moves to earlier times.
     pub fn pan(&mut self, fraction: f64) {
         self.change_span(|span, whole| span.pan(fraction, whole));
     }
 
-    /// Shows or hides a band of memory outside the pool.
+    /// Shows a hidden band of memory outside the pool, or hides a shown one.
     pub fn toggle_band(&mut self, band: Band) {
         let is_shown = self.bands().contains(band);
         self.band_choice.set(band, !is_shown);
@@ -324,7 +333,7 @@ impl Model {
 
     // The device and the selection.
 
-    /// Shows another GPU.
+    /// Selects another device to show; does nothing if the recording has no events of it.
     ///
     /// # Errors
     /// If the recording cannot be read.
@@ -346,7 +355,10 @@ impl Model {
         self.changes.moment = true;
     }
 
-    /// Selects the next or previous block or free range, or that of the next or previous segment.
+    /// Selects the next block or free range by address, or the previous unless `forward`; with
+    /// `whole_segments`, the first one of the next or previous segment.
+    ///
+    /// Without a selection, the first is selected; at the last, nothing changes.
     pub fn select_neighbor(&mut self, forward: bool, whole_segments: bool) {
         let device = self.device_state();
         let mut addresses: Box<dyn Iterator<Item = u64>> = if whole_segments {
@@ -366,8 +378,8 @@ impl Model {
         }
     }
 
-    /// Returns the block or free range at the selected address at this moment; `None` without a
-    /// selection or outside of all segments.
+    /// Returns the block or free range at the selected address at the moment on the screen; `None`
+    /// without a selection or outside of all segments.
     #[must_use]
     pub fn selected(&self) -> Option<Hit> {
         hit_at(self.device_state(), self.selection?)
@@ -375,7 +387,7 @@ impl Model {
 
     // What the page shows.
 
-    /// Returns the recording.
+    /// Returns the recording on the page.
     #[must_use]
     pub fn recording(&self) -> &Recording {
         &self.recording
@@ -394,7 +406,7 @@ impl Model {
         self.playback.time_ns().unwrap_or_else(|| self.state().time_ns()).max(self.recording.start_ns())
     }
 
-    /// Returns the memory of the selected GPU; empty before its first event.
+    /// Returns the memory of the selected device; empty before its first event.
     #[must_use]
     pub fn device_state(&self) -> &DeviceState {
         self.state().device(self.device).unwrap_or(&self.empty_device)
@@ -410,31 +422,32 @@ impl Model {
         event.ok().flatten().map(|event| (number, event))
     }
 
-    /// Returns the marks on the time axis.
+    /// Returns the recording's spans (named intervals and moments), out-of-memory errors and gaps.
     #[must_use]
     pub fn marks(&self) -> &Marks {
         &self.marks
     }
 
-    /// Returns the peaks of the allocated and the reserved bytes.
+    /// Returns the selected device's peak of the allocated bytes and its peak of the reserved
+    /// bytes.
     #[must_use]
     pub fn peaks(&self) -> [PeakMark; 2] {
         self.peaks.map(|found| found.mark)
     }
 
-    /// Returns the bands of memory outside the pool that are drawn.
+    /// Returns which bands of memory outside the pool the timeline draws.
     #[must_use]
     pub fn bands(&self) -> VisibleBands {
         self.band_choice.visible(self.recording.series(self.device))
     }
 
-    /// Returns the first moment at which a peak is reached, as an event number.
+    /// Returns the event number of the first moment at which the selected device reaches a peak.
     #[must_use]
     pub fn peak_event(&self, kind: PeakKind) -> u64 {
         self.peaks[usize::from(kind == PeakKind::Reserved)].peak.event
     }
 
-    /// Returns the file's name; for a live recording, the program's.
+    /// Returns the name of the file; for a live recording, that of the program.
     #[must_use]
     pub fn source(&self) -> &str {
         let program = self.recording.info().source.as_str();
@@ -453,19 +466,19 @@ impl Model {
         self.origin
     }
 
-    /// Returns true while the newest event is followed.
+    /// Returns true while the page moves to each newest event of a live recording.
     #[must_use]
     pub fn is_following(&self) -> bool {
         self.following
     }
 
-    /// Returns the selected GPU.
+    /// Returns the selected device.
     #[must_use]
     pub fn device(&self) -> DeviceId {
         self.device
     }
 
-    /// Returns the selected address.
+    /// Returns the selected address in the device's memory; `None` without a selection.
     #[must_use]
     pub fn selection(&self) -> Option<u64> {
         self.selection

@@ -11,10 +11,11 @@ use crate::surface::Surface;
 use crate::theme::Theme;
 use crate::timeline::{Geometry, time_origin_ns, to_rgb};
 
-/// Font size, in units.
+/// Font size of the labels of the fragmentation chart, in units (pixels at scale 1).
 const TEXT: f32 = 11.0;
 
-/// Draws the chart on a whole surface. Its time axis matches that of a timeline of the same width.
+/// Draws the chart of a device's fragmentation over time on a whole surface, with `scale` pixels
+/// per unit. The time axis matches that of a timeline of the same width.
 pub(super) fn draw(surface: &mut impl Surface, theme: &Theme, scale: f32, report: &Report, summary: &DeviceSummary) {
     let geometry = Geometry::new(surface.size(), scale, &Marks::default(), &report.range);
     surface.fill(surface.bounds(), theme.background);
@@ -30,6 +31,8 @@ pub(super) fn draw(surface: &mut impl Surface, theme: &Theme, scale: f32, report
     let _ = draw_chart(Backend(surface), theme, scale, &geometry, time, &summary.fragmentation);
 }
 
+/// Draws the fragmentation chart with plotters: areas, axes and labels. `fragmentation` has values
+/// from 0 to 1 for equal slices of the time range.
 fn draw_chart<B: DrawingBackend>(
     backend: B,
     theme: &Theme,

@@ -2,28 +2,31 @@
 
 use std::ops::Range;
 
-use vramscope_trace::{DeviceId, FormatError, Recording};
+use vramscope_trace::{DeviceId, FormatError, Recording, lifetime_summaries};
 
 use super::summary::DeviceSummary;
 use crate::marks::Marks;
 use crate::span;
 
-/// Number of slices of the chart of the fragmentation: one for every other unit of its width.
+/// Number of equal time slices in the chart of fragmentation: one for every other unit of its
+/// width.
 const FRAGMENTATION_SLICES: usize = 432;
 
-/// Most devices in a report, as many as processes may push to one hub.
+/// Most devices in a report, as many as processes may push to one hub; a report of more devices is
+/// refused.
 ///
 /// Each device costs a pass over the recording, and a file may contain 65,536.
 pub const MAX_DEVICES: usize = 256;
 
-/// Why a report cannot be made.
+/// Why a report cannot be made: a damaged recording, no events of the device, too many devices, or
+/// a PNG that would be too high.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReportError {
     /// A chunk cannot be read.
     #[error(transparent)]
     Recording(#[from] FormatError),
     /// The recording has no events of any device, or none of the requested device.
-    #[error("the recording has no events of {}", .0.map_or("any device".to_owned(), |id| format!("device {}", id.0)))]
+    #[error("the recording has no events of {}", .0.map_or("any device".to_owned(), |id| id.to_string()))]
     NoDevice(Option<DeviceId>),
     /// A PNG of this many devices would exceed the greatest height of a picture.
     #[error("a PNG picture of {0} devices would be too high: choose one device with --device, or write an SVG")]
@@ -33,7 +36,8 @@ pub enum ReportError {
     TooManyDevices(usize),
 }
 
-/// The data of a report.
+/// A report of a recording, ready to draw as SVG or PNG: figures, charts and largest sites of its
+/// devices.
 pub struct Report<'a> {
     pub(super) recording: &'a Recording,
     pub(super) title: String,
@@ -61,8 +65,12 @@ impl<'a> Report<'a> {
         let range = span::whole(recording.start_ns(), recording.end_ns());
         let mut marks = Marks::default();
         marks.update(recording);
-        let devices: Result<Vec<DeviceSummary>, FormatError> =
-            ids.into_iter().map(|id| DeviceSummary::new(recording, id, &range, FRAGMENTATION_SLICES)).collect();
+        let lifetimes = lifetime_summaries(recording)?;
+        let summary = |id| {
+            let lifetimes = lifetimes.get(&id).copied().unwrap_or_default();
+            DeviceSummary::new(recording, id, lifetimes, &range, FRAGMENTATION_SLICES)
+        };
+        let devices: Result<Vec<DeviceSummary>, FormatError> = ids.into_iter().map(summary).collect();
         let program = recording.info().source.as_str();
         let title = if program.is_empty() { name } else { program }.to_owned();
         Ok(Self { recording, title, range, marks, devices: devices? })

@@ -1,6 +1,6 @@
 //! The layout of a report's page.
 
-use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, DurationNs, site_name};
+use vramscope_trace::{ByteSize, Count, DeviceInfo, DurationNs, LifetimeSummary, Percent, site_name};
 
 use super::chart;
 use super::contents::Report;
@@ -12,50 +12,51 @@ use crate::surface::Surface;
 use crate::text::{Align, Weight};
 use crate::theme::Theme;
 use crate::timeline::{self, TimelineScene};
-use crate::units;
 
 // Lengths are in units; see `Page::scale`.
 
-/// Width of the page.
+/// Width of a report's page, in units (pixels at scale 1).
 const WIDTH: f32 = 1000.0;
-/// Margin around the page.
+/// Margin around a report's page, in units (pixels at scale 1).
 const MARGIN: f32 = 24.0;
-/// Height of the page's header: title and facts about the recording.
+/// Height of a report's header (title and facts about the recording), in units (pixels at scale 1).
 const HEADER: f32 = 54.0;
-/// Height of a device's name.
+/// Height of the line with a device's name, in units (pixels at scale 1).
 const HEADING: f32 = 34.0;
-/// Height of a row of key figures.
+/// Height of a row of key figures, in units (pixels at scale 1).
 const FIGURE_ROW: f32 = 58.0;
-/// Key figures in a row.
+/// Number of key figures in a full row.
 const FIGURES_PER_ROW: usize = 6;
-/// Height of the heading of a part.
+/// Height of the heading above a chart, heatmap or table, in units (pixels at scale 1).
 const CAPTION: f32 = 24.0;
-/// Height of the timeline without its rows of spans.
+/// Height of the timeline without its rows of named intervals, in units (pixels at scale 1).
 const TIMELINE: f32 = 230.0;
-/// Height of a row of spans.
+/// Height that a row of named intervals adds to the timeline, in units (pixels at scale 1).
 const SPAN_ROW: f32 = 15.0;
-/// Height of the chart of the fragmentation.
+/// Height of the chart of fragmentation over time, in units (pixels at scale 1).
 const CHART: f32 = 104.0;
-/// Preferred height of a line of the heatmap.
+/// Height that the heatmap gets for each [`SEGMENT_LINE_BYTES`] of a segment, in units (pixels at
+/// scale 1).
 const SEGMENT_LINE: f32 = 22.0;
-/// Bytes of a segment per line of that height.
+/// Bytes of a segment for which the heatmap gets [`SEGMENT_LINE`] units of height.
 const SEGMENT_LINE_BYTES: u64 = 64 << 20;
-/// Preferred height of the heatmap.
+/// Greatest height of the heatmap if all segments fit, in units (pixels at scale 1).
 const HEATMAP: f32 = 380.0;
-/// Greatest height of the heatmap, for recordings with many segments.
+/// Greatest height of the heatmap with many segments, in units (pixels at scale 1); segments that
+/// still do not fit are omitted, and a note counts them.
 const MAX_HEATMAP: f32 = 1400.0;
-/// Height of a line of the table.
+/// Height of a line of the table of sites, in units (pixels at scale 1).
 const TABLE_LINE: f32 = 19.0;
-/// Most sites in the table.
+/// Most sites in a device's table; one line sums up the others.
 const MAX_SITES: usize = 12;
-/// Space below a part.
+/// Empty space below each chart, heatmap or table, in units (pixels at scale 1).
 const GAP: f32 = 18.0;
-/// Font size.
+/// Font size of the report's text, in units (pixels at scale 1).
 const TEXT: f32 = 11.5;
-/// Font size of captions and notes.
+/// Font size of captions and notes, in units (pixels at scale 1).
 const SMALL_TEXT: f32 = 10.5;
 
-/// A key figure.
+/// A key figure of a device as text: name, value, note, and whether it is marked as an alarm.
 struct KeyFigure {
     name: &'static str,
     value: String,
@@ -63,14 +64,14 @@ struct KeyFigure {
     is_alarming: bool,
 }
 
-/// A device's part of the page.
+/// A device's part of the report's page: its data, and the layout of its heatmap.
 struct DeviceBlock<'a> {
     summary: &'a DeviceSummary,
     heatmap: Layout,
     heatmap_height: f32,
 }
 
-/// The layout of a report.
+/// The layout of a report's page: positions of everything, in units, for one scale.
 pub(super) struct Page<'a> {
     report: &'a Report<'a>,
     theme: Theme,
@@ -80,6 +81,7 @@ pub(super) struct Page<'a> {
 }
 
 impl DeviceBlock<'_> {
+    /// Returns the height of the device's part of the page, in units (pixels at scale 1).
     fn height(&self, report: &Report) -> f32 {
         let lines = 1 + self.summary.sites.len().clamp(1, MAX_SITES + 1);
         HEADING
@@ -92,7 +94,8 @@ impl DeviceBlock<'_> {
     }
 }
 
-/// Returns the height of the timeline with its rows of spans.
+/// Returns the height of the timeline with its rows of named intervals, in units (pixels at scale
+/// 1).
 fn timeline_height(report: &Report) -> f32 {
     TIMELINE + SPAN_ROW * report.marks.depth() as f32
 }
@@ -121,17 +124,18 @@ impl<'a> Page<'a> {
         Self { report, theme: Theme::new(false), scale, blocks: blocks.collect() }
     }
 
+    /// Converts units (pixels at scale 1) to whole pixels, rounded.
     fn px(&self, units: f32) -> i32 {
         (units * self.scale).round() as i32
     }
 
-    /// Returns width and height in pixels.
+    /// Returns the page's width and height in pixels.
     pub(super) fn size(&self) -> (u32, u32) {
         let blocks: f32 = self.blocks.iter().map(|block| block.height(self.report)).sum();
         (self.px(WIDTH) as u32, self.px(2.0 * MARGIN + HEADER + blocks - GAP) as u32)
     }
 
-    /// Draws the page on a surface of that size.
+    /// Draws the page on a surface of [`size`](Self::size) pixels.
     pub(super) fn draw(&self, surface: &mut impl Surface) {
         surface.fill(surface.bounds(), self.theme.background);
         let mut painter = Painter { page: self, surface, y: MARGIN };
@@ -141,12 +145,13 @@ impl<'a> Page<'a> {
         }
     }
 
+    /// Returns the recording's description of a device; `None` if the recording has none.
     fn device_info(&self, summary: &DeviceSummary) -> Option<&DeviceInfo> {
         self.report.recording.info().devices.iter().find(|info| info.device == summary.device.0)
     }
 }
 
-/// Draws the page from the top down.
+/// Draws a report's page on a surface from the top down.
 struct Painter<'p, S> {
     page: &'p Page<'p>,
     surface: &'p mut S,
@@ -155,7 +160,8 @@ struct Painter<'p, S> {
 }
 
 impl<S: Surface> Painter<'_, S> {
-    /// Draws text shortened to `max_width`, vertically centered on `y`. Returns its right end.
+    /// Draws text shortened to `max_width`, vertically centered on `y`, and returns the text's
+    /// right end. Lengths and font size are in units (pixels at scale 1).
     fn text(&mut self, text: &str, size: f32, (x, y): (f32, f32), max_width: f32, color: Color) -> f32 {
         let scale = self.page.scale;
         let text = self.surface.typesetter().fit(text, size * scale, max_width * scale);
@@ -163,6 +169,8 @@ impl<S: Surface> Painter<'_, S> {
         x + self.surface.typesetter().width(&text, size * scale) / scale
     }
 
+    /// Draws semi-bold text shortened to `max_width`, vertically centered on `at.1`, and returns
+    /// the text's right end. Lengths and font size are in units (pixels at scale 1).
     fn bold_text(&mut self, text: &str, size: f32, at: (f32, f32), max_width: f32) -> f32 {
         self.surface.set_weight(Weight::SemiBold);
         let end = self.text(text, size, at, max_width, self.page.theme.text);
@@ -170,34 +178,37 @@ impl<S: Surface> Painter<'_, S> {
         end
     }
 
+    /// Draws text that ends at `x`, vertically centered on `y`. Positions and font size are in
+    /// units (pixels at scale 1).
     fn right_aligned(&mut self, text: &str, size: f32, (x, y): (f32, f32), color: Color) {
         let scale = self.page.scale;
         self.surface.text(text, size * scale, (x * scale, y * scale), Align::Right, color);
     }
 
-    /// Returns a rectangle in pixels.
+    /// Converts the edges of a rectangle from units (pixels at scale 1) to pixels.
     fn rect(&self, x0: f32, y0: f32, x1: f32, y1: f32) -> Rect {
         let px = |units| self.page.px(units);
         Rect::new(px(x0), px(y0), px(x1), px(y1))
     }
 
-    /// Returns the area of the next part, as wide as the page without its margins.
+    /// Returns the pixels of the page's next part, `height` units (pixels at scale 1) high and as
+    /// wide as the page without its margins; further drawing continues below the part.
     fn part(&mut self, height: f32) -> Rect {
         let part = self.rect(MARGIN, self.y, WIDTH - MARGIN, self.y + height);
         self.y += height + GAP;
         part
     }
 
+    /// Draws the report's title and facts about the recording, such as its length and lost events.
     fn header(&mut self) {
         let (report, theme) = (self.page.report, &self.page.theme);
         let (recording, info) = (report.recording, report.recording.info());
         self.right_aligned("vramscope", TEXT, (WIDTH - MARGIN, self.y + 10.0), theme.dim);
         self.bold_text(&report.title, 21.0, (MARGIN, self.y + 10.0), WIDTH - 2.0 * MARGIN - 90.0);
-        let gpus = recording.devices().filter(|&id| id != DeviceId::HOST).count();
         let mut facts = vec![
             Count(recording.events()).of("event", "events"),
             DurationNs(recording.end_ns().saturating_sub(recording.start_ns())).to_string(),
-            Count(gpus as u64).of("GPU", "GPUs"),
+            Count(recording.devices().count() as u64).of("device", "devices"),
         ];
         facts.extend([&info.writer, &info.alloc_conf].into_iter().filter(|text| !text.is_empty()).cloned());
         let y = self.y + 34.0;
@@ -210,6 +221,7 @@ impl<S: Surface> Painter<'_, S> {
         self.y += HEADER;
     }
 
+    /// Draws a device's part of the page: name, key figures, charts, heatmap and largest sites.
     fn block(&mut self, block: &DeviceBlock) {
         let (report, theme, scale, summary) = (self.page.report, &self.page.theme, self.page.scale, block.summary);
         self.heading(summary);
@@ -241,29 +253,27 @@ impl<S: Surface> Painter<'_, S> {
         self.site_table(summary);
     }
 
+    /// Draws a line with a device's name, its events and memory, and whether earlier history is
+    /// missing.
     fn heading(&mut self, summary: &DeviceSummary) {
         let theme = &self.page.theme;
         let line = self.rect(MARGIN, self.y, WIDTH - MARGIN, self.y + 1.0);
         self.surface.fill(line, theme.faint);
         let y = self.y + 18.0;
-        let name = if summary.device == DeviceId::HOST {
-            "Pinned host memory".to_owned()
-        } else {
-            format!("GPU {}", summary.device.0)
-        };
-        let end = self.bold_text(&name, 15.0, (MARGIN, y), 300.0);
-        let mut facts = Vec::new();
-        if let Some(info) = self.page.device_info(summary) {
-            facts.extend(Some(info.name.clone()).filter(|name| !name.is_empty()));
-            facts.extend(Some(info.total_bytes).filter(|&bytes| bytes > 0).map(|bytes| ByteSize(bytes).to_string()));
-            if !info.history_complete {
-                facts.push("earlier history is missing".to_owned());
-            }
+        let label = self.page.report.recording.info().device_label(summary.device);
+        let end = self.bold_text(&label, 15.0, (MARGIN, y), 600.0);
+        let info = self.page.device_info(summary);
+        let bytes = info.map(|info| info.total_bytes).filter(|&bytes| bytes > 0);
+        let mut facts: Vec<String> = bytes.map(|bytes| ByteSize(bytes).to_string()).into_iter().collect();
+        facts.push(Count(summary.events).of("event", "events"));
+        if info.is_some_and(|info| !info.history_complete) {
+            facts.push("earlier history is missing".to_owned());
         }
         self.text(&facts.join(" · "), TEXT, (end + 10.0, y), WIDTH - MARGIN - end - 10.0, theme.dim);
         self.y += HEADING;
     }
 
+    /// Draws key figures as boxes, [`FIGURES_PER_ROW`] side by side.
     fn key_figures(&mut self, figures: &[KeyFigure]) {
         let theme = &self.page.theme;
         let width = (WIDTH - 2.0 * MARGIN + 6.0) / FIGURES_PER_ROW as f32;
@@ -286,7 +296,7 @@ impl<S: Surface> Painter<'_, S> {
         }
     }
 
-    /// Draws the heading of a part with a legend and a note.
+    /// Draws the heading of a chart, heatmap or table, with a legend of (name, color) and a note.
     fn caption(&mut self, title: &str, note: &str, legend: &[(&str, Color)]) {
         let theme = &self.page.theme;
         let y = self.y + 10.0;
@@ -300,6 +310,8 @@ impl<S: Surface> Painter<'_, S> {
         self.y += CAPTION;
     }
 
+    /// Draws the heatmap of a device's segments at the peak of its allocated bytes, with its
+    /// heading.
     fn heatmap(&mut self, block: &DeviceBlock) {
         let (theme, summary) = (&self.page.theme, block.summary);
         let legend = [
@@ -330,6 +342,7 @@ impl<S: Surface> Painter<'_, S> {
         });
     }
 
+    /// Draws the table of the sites with the most live bytes at the peak of allocated bytes.
     fn site_table(&mut self, summary: &DeviceSummary) {
         let theme = &self.page.theme;
         let sites = Count(summary.sites.len() as u64).of("site holds", "sites hold");
@@ -350,7 +363,7 @@ impl<S: Surface> Painter<'_, S> {
             }
             let middle = self.y + TABLE_LINE / 2.0;
             let ratio = site.bytes as f64 / total;
-            let cells = [ByteSize(site.bytes).to_string(), units::percent(ratio), Count(site.blocks).to_string()];
+            let cells = [ByteSize(site.bytes).to_string(), Percent(ratio).to_string(), Count(site.blocks).to_string()];
             for (cell, x) in cells.iter().zip(columns) {
                 self.right_aligned(cell, TEXT, (x, middle), theme.text);
             }
@@ -378,25 +391,36 @@ impl<S: Surface> Painter<'_, S> {
     }
 }
 
-/// Returns the note on the fragmentation over time: its formula and its figures.
+/// Returns the note beside the fragmentation chart's heading: formula, highest value and mean.
 fn fragmentation_note(summary: &DeviceSummary) -> String {
     let over_time = summary.fragmentation_summary;
     format!(
         "1 − largest free block ÷ free bytes in segments · highest {} at event {} · mean {} · exact at {} moments",
-        units::percent(over_time.highest),
+        Percent(over_time.highest),
         Count(over_time.highest_event),
-        units::percent(over_time.mean),
+        Percent(over_time.mean),
         Count(summary.samples as u64),
     )
 }
 
-/// Returns the key figures of a device in reading order.
+/// Returns the note below the number of allocations: within which time half of them were freed.
+/// Empty without allocations, and if the recording has no times.
+fn median_note(report: &Report, lifetimes: LifetimeSummary) -> String {
+    match lifetimes.median_ns {
+        _ if lifetimes.allocations == 0 => String::new(),
+        None => "more than half not freed".to_owned(),
+        Some(_) if report.recording.start_ns() == report.recording.end_ns() => String::new(),
+        Some(median_ns) => format!("half freed within {}", DurationNs(median_ns)),
+    }
+}
+
+/// Returns a device's key figures in the order in which the report shows them.
 fn key_figures(report: &Report, summary: &DeviceSummary) -> Vec<KeyFigure> {
     let figure = |name, value: String, note: String| KeyFigure { name, value, note, is_alarming: false };
     let size = |bytes: u64| ByteSize(bytes).to_string();
     let count = |number: u64| Count(number).to_string();
     let time = |time_ns| format!("at {}", timeline::moment_text(report.recording, time_ns));
-    let of_reserved = |part: u64, reserved: u64| format!("{} of the reserved", units::percent_of(part, reserved));
+    let of_reserved = |part: u64, reserved: u64| format!("{} of the reserved", Percent::of(part, reserved));
     let (peak, free) = (summary.metrics.counters, summary.metrics.free);
     let (split, rounding) = (summary.metrics.inactive_split_bytes, summary.metrics.rounding_waste_bytes());
     let [allocated, reserved] = summary.peaks;
@@ -405,7 +429,7 @@ fn key_figures(report: &Report, summary: &DeviceSummary) -> Vec<KeyFigure> {
         figure("peak reserved", size(reserved.bytes), time(reserved.time_ns)),
         figure(
             "fragmentation at the peak",
-            units::percent(free.fragmentation()),
+            Percent(free.fragmentation()).to_string(),
             format!("{} free in {}", ByteSize(free.total), Count(free.blocks).of("piece", "pieces")),
         ),
         figure("largest free at the peak", size(free.largest), of_reserved(free.largest, peak.reserved)),
@@ -427,6 +451,6 @@ fn key_figures(report: &Report, summary: &DeviceSummary) -> Vec<KeyFigure> {
             count(summary.peak_state.blocks().len() as u64),
             format!("event {}", Count(summary.peak_event)),
         ),
-        figure("events", count(summary.events), "of this device".to_owned()),
+        figure("allocations", count(summary.lifetimes.allocations), median_note(report, summary.lifetimes)),
     ]
 }

@@ -7,9 +7,11 @@ use crate::canvas::Canvas;
 use crate::frame::{Color, Frame};
 use crate::text::Typesetter;
 
-/// Pixels per unit, for screens with two pixels per CSS pixel.
+/// Pixels per unit of a report, for screens with two pixels per CSS pixel; a very high PNG gets
+/// fewer.
 const SCALE: f32 = 2.0;
-/// Least pixels per unit; below, text is illegible.
+/// Least pixels per unit of a PNG; a PNG that would need fewer is refused, because its text would
+/// be illegible.
 const MIN_SCALE: f32 = 0.75;
 
 impl Report<'_> {
@@ -25,7 +27,8 @@ impl Report<'_> {
     /// Returns the report as a PNG file.
     ///
     /// # Errors
-    /// If the picture would exceed the greatest height.
+    /// If the picture would be higher than [`Frame::MAX_SIDE`] pixels at the smallest legible
+    /// scale.
     pub fn png(&self) -> Result<Vec<u8>, ReportError> {
         self.frame().map(|frame| png::encode(&frame))
     }
@@ -33,7 +36,8 @@ impl Report<'_> {
     /// Returns the report as pixels.
     ///
     /// # Errors
-    /// If the picture would exceed the greatest height.
+    /// If the picture would be higher than [`Frame::MAX_SIDE`] pixels at the smallest legible
+    /// scale.
     pub fn frame(&self) -> Result<Frame, ReportError> {
         let (_, height) = Page::new(self, 1.0).size();
         // 8 pixels of margin, because sides are rounded to whole pixels at any scale.

@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use vramscope_trace::{
-    Counters, DeviceId, DeviceState, FormatError, MetricSummary, Metrics, MetricsOverTime, Recording, Replay,
-    SiteBytes, live_bytes_by_site, metrics_over_time,
+    Counters, DeviceId, DeviceState, FormatError, LifetimeSummary, MetricSummary, Metrics, MetricsOverTime, Recording,
+    Replay, SiteBytes, live_bytes_by_site, metrics_over_time,
 };
 
 use crate::timeline::PeakMark;
 
-/// The data of one device in a report.
+/// The data of one device in a report: peaks, memory and sites at the peak of allocated bytes,
+/// counters at the end, lifetimes, and fragmentation over time.
 pub(super) struct DeviceSummary {
     pub(super) device: DeviceId,
     /// Peaks of the allocated and of the reserved bytes.
@@ -28,6 +29,8 @@ pub(super) struct DeviceSummary {
     pub(super) events: u64,
     /// Requests that failed.
     pub(super) ooms: u64,
+    /// The number of allocations and their median lifetime.
+    pub(super) lifetimes: LifetimeSummary,
     /// Highest fragmentation, 0 to 1, in equal slices of time.
     pub(super) fragmentation: Vec<f64>,
     /// Highest fragmentation and its mean over the recording.
@@ -37,10 +40,12 @@ pub(super) struct DeviceSummary {
 }
 
 impl DeviceSummary {
-    /// Collects the data of a device, with its fragmentation in `slices` equal slices of `range`.
+    /// Collects the data of a device with the given `lifetimes`, with its fragmentation in `slices`
+    /// equal slices of `range`.
     pub(super) fn new(
         recording: &Recording,
         device: DeviceId,
+        lifetimes: LifetimeSummary,
         range: &Range<u64>,
         slices: usize,
     ) -> Result<Self, FormatError> {
@@ -56,6 +61,7 @@ impl DeviceSummary {
             end: Counters::default(),
             events: 0,
             ooms: 0,
+            lifetimes,
             fragmentation: fragmentation_by_slice(&metrics, range, slices),
             fragmentation_summary: metrics.summary(Metrics::fragmentation),
             samples: metrics.len(),
@@ -79,8 +85,8 @@ impl DeviceSummary {
     }
 }
 
-/// Returns the highest fragmentation of the samples in each of `slices` equal slices of `range`. A
-/// slice without a sample has the value of the one before.
+/// Returns the highest fragmentation (0 to 1) of the samples in each of `slices` equal slices of
+/// the time `range`. A slice without a sample has the value of the last sample before it, or 0.
 fn fragmentation_by_slice(metrics: &MetricsOverTime, range: &Range<u64>, slices: usize) -> Vec<f64> {
     let length = u128::from(range.end.saturating_sub(range.start));
     let mut samples = metrics.iter().map(|(_, time_ns, metrics)| (time_ns, metrics.fragmentation())).peekable();

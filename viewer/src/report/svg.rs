@@ -17,7 +17,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 /// The embedded font and its replacements in programs that ignore embedded fonts.
 const FONTS: &str = "Inter,'Helvetica Neue',Helvetica,Arial,sans-serif";
 
-/// An unfinished SVG document.
+/// An SVG document under construction; adjacent rectangles of one color become one element.
 pub(super) struct Svg {
     typesetter: Typesetter,
     weight: Weight,
@@ -28,11 +28,12 @@ pub(super) struct Svg {
     pending_paint: Option<(Color, f32)>,
 }
 
+/// Returns a color in SVG's notation: `#2a68ad`.
 fn hex(color: Color) -> String {
     format!("#{:02x}{:02x}{:02x}", color.r, color.g, color.b)
 }
 
-/// Escapes text for XML, and replaces characters that XML forbids.
+/// Escapes text for XML, and replaces each character that XML forbids by U+FFFD.
 fn escape(text: &str) -> Cow<'_, str> {
     let is_forbidden = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
     if text.contains(is_forbidden) {
@@ -49,7 +50,8 @@ impl Svg {
         Self { typesetter, weight, size, body: String::new(), pending_path: String::new(), pending_paint: None }
     }
 
-    /// Returns the document, displayed with `scale` of its pixels per CSS pixel.
+    /// Returns the complete document with `title`; `scale` of its pixels are displayed as one CSS
+    /// pixel.
     pub(super) fn finish(mut self, title: &str, scale: f32) -> String {
         self.flush();
         let (width, height) = self.size;
@@ -71,14 +73,14 @@ impl Svg {
         )
     }
 
-    /// Adds an element to the body.
+    /// Adds an element, given as formatted text, to the document's body.
     fn add(&mut self, element: std::fmt::Arguments<'_>) {
         self.flush();
         // Writing to a string never fails.
         let _ = self.body.write_fmt(element);
     }
 
-    /// Adds the pending rectangles to the body as one element.
+    /// Writes the rectangles that were combined so far to the document's body as one element.
     fn flush(&mut self) {
         if let Some((color, alpha)) = self.pending_paint.take() {
             let opacity = if alpha < 1.0 { format!(" fill-opacity=\"{alpha:.2}\"") } else { String::new() };
@@ -87,6 +89,7 @@ impl Svg {
         }
     }
 
+    /// Adds a rectangle with opacity `alpha` (0 to 1), clipped to the document.
     fn add_rect(&mut self, rect: Rect, color: Color, alpha: f32) {
         let rect = rect.intersect(self.bounds());
         if rect.width() == 0 || rect.height() == 0 || alpha <= 0.0 {

@@ -15,7 +15,7 @@ use crate::text::{Align, Typesetter};
 use crate::theme::Theme;
 use crate::units;
 
-/// Opacity of the background of a label on the chart.
+/// Opacity (0 to 1) of the background of a label on the chart.
 const TAG_ALPHA: f32 = 0.78;
 
 /// Draws the timeline on `frame`, which must have the size that the scene was computed for.
@@ -98,12 +98,12 @@ fn draw_chart<B: DrawingBackend>(scene: &TimelineScene, theme: &Theme, backend: 
     root.present()
 }
 
-/// Converts units to whole pixels; `scale` is pixels per unit.
+/// Converts units (pixels at scale 1) to whole pixels, rounded; `scale` is pixels per unit.
 fn px(units: f32, scale: f32) -> i32 {
     (units * scale).round() as i32
 }
 
-/// Draws the named intervals above the chart.
+/// Draws the program's named intervals above the chart.
 fn draw_spans(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
     let scale = scene.scale;
     for span in &scene.spans {
@@ -130,7 +130,7 @@ fn draw_incidents(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surfa
     }
 }
 
-/// Draws a label on a translucent background.
+/// Draws a label of the chart on a translucent background; `scale` is pixels per unit.
 fn draw_tag(tag: &Tag, scale: f32, theme: &Theme, surface: &mut impl Surface) {
     let rect = tag.rect;
     surface.tint(rect, theme.background, TAG_ALPHA);
@@ -150,7 +150,7 @@ fn draw_peaks(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) 
     }
 }
 
-/// Draws the cursor on a timeline's picture.
+/// Draws the cursor, the line and time of the moment on the screen, on a timeline's picture.
 pub fn draw_cursor(cursor: &Cursor, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
     frame.fill(cursor.line, theme.cursor);
     let label = cursor.label;

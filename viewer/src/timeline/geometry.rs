@@ -8,9 +8,9 @@ use vramscope_trace::Recording;
 use crate::frame::{Color, Frame, Rect};
 use crate::marks::Marks;
 
-/// Height of a row of spans, in units (pixels at scale 1).
+/// Height of a row of named intervals above the chart, in units (pixels at scale 1).
 pub(super) const SPAN_ROW: f32 = 15.0;
-/// Font size of labels, in units.
+/// Font size of the timeline's labels, in units (pixels at scale 1).
 pub(super) const TEXT: f32 = 11.0;
 
 /// Pixel positions of the timeline's parts, and the time range of its chart.
@@ -52,8 +52,8 @@ impl Geometry {
         }
     }
 
-    /// Returns the pixel column of a time, from the picture's left edge; outside of the chart for
-    /// times outside of the range.
+    /// Returns the pixel column of a time of the recording, counted from the picture's left edge;
+    /// outside of the chart for a time outside of the shown range.
     #[must_use]
     pub fn x(&self, time_ns: u64) -> i32 {
         let distance = (i128::from(time_ns) - i128::from(self.from_ns)) as f64;
@@ -61,14 +61,14 @@ impl Geometry {
         self.plot.x0 + (ratio * f64::from(self.plot.width())).floor().clamp(-1e6, 1e6) as i32
     }
 
-    /// Returns the pixel column of a time, or `None` outside of the range; the range's end belongs
-    /// to the last column.
+    /// Returns the pixel column of a time, counted from the picture's left edge; `None` outside of
+    /// the shown range, whose end belongs to the chart's last column.
     pub(super) fn column(&self, time_ns: u64) -> Option<i32> {
         (self.from_ns..=self.to_ns).contains(&time_ns).then(|| self.x(time_ns).min(self.plot.x1 - 1))
     }
 
-    /// Returns the time in nanoseconds at `x` pixels from the picture's left edge, clamped to the
-    /// range.
+    /// Returns the recording's time in nanoseconds at `x` pixels from the picture's left edge;
+    /// beyond the chart's edges, that of the nearest edge.
     #[must_use]
     pub fn time_ns(&self, x: f64) -> u64 {
         let ratio = ((x - f64::from(self.plot.x0)) / f64::from(self.plot.width())).clamp(0.0, 1.0);
@@ -76,7 +76,8 @@ impl Geometry {
     }
 }
 
-/// Returns the recording's time that is labelled 0: its start, in nanoseconds.
+/// Returns the recording's time in nanoseconds that is labelled 0 on time axes: the recording's
+/// start.
 ///
 /// If the start has been discarded, it is the start of the recorder's clock instead, so that a
 /// moment keeps its label when earlier events are discarded.
@@ -85,7 +86,7 @@ pub(crate) fn time_origin_ns(recording: &Recording) -> u64 {
     if recording.first_event() > 0 && has_clock { 0 } else { recording.start_ns() }
 }
 
-/// Converts a color for plotters.
+/// Converts a color to plotters' color type.
 pub(crate) fn to_rgb(color: Color) -> RGBColor {
     RGBColor(color.r, color.g, color.b)
 }

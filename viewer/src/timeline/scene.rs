@@ -12,7 +12,7 @@ use crate::marks::Marks;
 use crate::text::Typesetter;
 use crate::units;
 
-/// A peak to mark on the timeline.
+/// The time and the bytes of a peak to mark on the timeline; a peak of 0 bytes is not drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeakMark {
     /// When it was reached.
@@ -21,11 +21,11 @@ pub struct PeakMark {
     pub bytes: u64,
 }
 
-/// The data that a timeline is computed from.
+/// What a timeline is computed from: recording, device, marks, peaks, bands and range of time.
 pub struct Content<'a> {
     /// The recording.
     pub recording: &'a Recording,
-    /// The GPU.
+    /// The device.
     pub device: DeviceId,
     /// Spans and incidents.
     pub marks: &'a Marks,
@@ -37,7 +37,7 @@ pub struct Content<'a> {
     pub range: Range<u64>,
 }
 
-/// A timeline ready to draw.
+/// A timeline ready to draw: positions, heights and texts of everything on it, without colors.
 #[derive(Clone, Debug)]
 pub struct TimelineScene {
     /// Positions of the parts.
@@ -61,7 +61,7 @@ pub struct TimelineScene {
     pub(super) peaks: Vec<PeakPoint>,
 }
 
-/// The area that one [`Band`] covers on the chart.
+/// The area that one [`Band`] covers on the chart, by its upper end in each pixel column.
 #[derive(Clone, Debug)]
 pub(super) struct BandArea {
     pub(super) band: Band,
@@ -69,7 +69,7 @@ pub(super) struct BandArea {
     pub(super) ends: Vec<u64>,
 }
 
-/// A span above the chart.
+/// The rectangle of a named interval above the chart, with its shortened name.
 #[derive(Clone, Debug)]
 pub(super) struct SpanBox {
     pub(super) rect: Rect,
@@ -79,14 +79,14 @@ pub(super) struct SpanBox {
     pub(super) name: String,
 }
 
-/// A text on its own background.
+/// A label of the chart: its text and the rectangle of its background.
 #[derive(Clone, Debug)]
 pub(super) struct Tag {
     pub(super) rect: Rect,
     pub(super) text: String,
 }
 
-/// A marked peak with its label.
+/// A marked peak: its pixel on the chart and its label.
 #[derive(Clone, Debug)]
 pub(super) struct PeakPoint {
     pub(super) x: i32,
@@ -110,7 +110,7 @@ struct Measure<'a> {
 }
 
 impl Measure<'_> {
-    /// Converts units to whole pixels.
+    /// Converts units (pixels at scale 1) to whole pixels, rounded.
     fn px(&self, units: f32) -> i32 {
         (units * self.scale).round() as i32
     }
@@ -120,7 +120,8 @@ impl Measure<'_> {
         self.px(1.0).max(1)
     }
 
-    /// Returns the width of a text in pixels with `padding` units around it.
+    /// Returns the width of a text in pixels plus `padding` units. `size` is the font size in
+    /// units.
     fn text_width(&self, text: &str, size: f32, padding: f32) -> i32 {
         self.typesetter.width(text, size * self.scale).ceil() as i32 + self.px(padding)
     }
@@ -181,17 +182,18 @@ impl Cursor {
     }
 }
 
-/// Returns a time since the recording's start as text; see [`units::moment`].
+/// Returns the recording's time `time_ns` as text, counted from the recording's start; see
+/// [`units::moment`].
 #[must_use]
 pub fn moment_text(recording: &Recording, time_ns: u64) -> String {
     let origin_ns = time_origin_ns(recording);
     units::moment(time_ns.saturating_sub(origin_ns), recording.end_ns().saturating_sub(origin_ns))
 }
 
-/// Returns the largest distance in nanoseconds from the time axis's start at which half of a label
-/// fits right of it.
+/// Returns up to which distance from the time axis's start, in nanoseconds, labels fit into the
+/// picture.
 ///
-/// Labels beyond are omitted instead of clipped.
+/// Labels beyond that distance are omitted instead of clipped.
 fn last_label_at(measure: &Measure, geometry: &Geometry, axis: &Axis) -> f64 {
     let length_ns = (geometry.to_ns - geometry.from_ns) as f64;
     let half = measure.typesetter.width(&axis.label(length_ns), TEXT * measure.scale) / 2.0;
@@ -199,7 +201,7 @@ fn last_label_at(measure: &Measure, geometry: &Geometry, axis: &Axis) -> f64 {
     available / f64::from(geometry.plot.width()) * length_ns
 }
 
-/// The value at the upper end of the byte axis.
+/// The upper end of the byte axis in bytes, and whether that is the size of the device's memory.
 struct Top {
     bytes: u64,
     is_device_memory: bool,
@@ -226,16 +228,17 @@ impl Top {
     }
 }
 
-/// Returns the bytes of the device's memory, or `u64::MAX` if the recording does not contain them.
+/// Returns the size of the device's memory in bytes, or `u64::MAX` if the recording does not
+/// contain it.
 fn device_bytes(content: &Content) -> u64 {
     let devices = &content.recording.info().devices;
     let info = devices.iter().find(|info| info.device == content.device.0);
     info.map(|info| info.total_bytes).filter(|&bytes| bytes > 0).unwrap_or(u64::MAX)
 }
 
-/// Returns the areas of the visible bands, stacked on the reserved bytes and cut at `top` bytes,
-/// the topmost first. Each area reaches down to the reserved bytes, so they must be drawn in this
-/// order.
+/// Returns the areas of the visible bands in the time `range` (start, end) in nanoseconds, the
+/// topmost first, stacked on the reserved bytes and cut at `top` bytes. Each area reaches down to
+/// the reserved bytes, so the areas must be drawn in this order.
 fn band_areas(content: &Content, columns: &[CounterColumn], range: (u64, u64), top: u64) -> Vec<BandArea> {
     let visible: Vec<Band> = Band::ALL.into_iter().filter(|&band| content.bands.contains(band)).collect();
     if visible.is_empty() {
@@ -256,7 +259,8 @@ fn band_areas(content: &Content, columns: &[CounterColumn], range: (u64, u64), t
     areas
 }
 
-/// Places the named intervals of the device's process that are in the time range.
+/// Returns the rectangles and names of the named intervals that the device's process recorded in
+/// the shown range of time.
 fn spans(measure: &Measure, geometry: &Geometry, content: &Content) -> Vec<SpanBox> {
     let row_height = measure.px(SPAN_ROW);
     let size = (TEXT - 1.0) * measure.scale;
@@ -287,7 +291,8 @@ fn spans(measure: &Measure, geometry: &Geometry, content: &Content) -> Vec<SpanB
     boxes
 }
 
-/// Places out-of-memory errors and gaps: the line segments of each, and the labels that fit.
+/// Returns the lines and labels of out-of-memory errors and gaps in the shown range of time. Labels
+/// that do not fit are omitted; a gap's line is dashed.
 fn incidents(measure: &Measure, geometry: &Geometry, content: &Content) -> (Vec<Rect>, Vec<Tag>) {
     let plot = geometry.plot;
     let (mut lines, mut labels) = (Vec::new(), Vec::new());
@@ -319,7 +324,7 @@ fn incidents(measure: &Measure, geometry: &Geometry, content: &Content) -> (Vec<
     (lines, labels)
 }
 
-/// Places the line at the chart's top that marks the device's memory of `bytes`, and its label.
+/// Returns the line at the chart's top that marks the device's memory of `bytes`, and its label.
 fn device_memory(measure: &Measure, geometry: &Geometry, bytes: u64) -> (Rect, Tag) {
     let plot = geometry.plot;
     let line = Rect { y1: plot.y0 + measure.stroke(), ..plot };
@@ -329,7 +334,8 @@ fn device_memory(measure: &Measure, geometry: &Geometry, bytes: u64) -> (Rect, T
     (line, Tag { rect: Rect::new(x0, y0, x0 + width, y0 + measure.px(15.0)), text })
 }
 
-/// Places the peaks' labels on a chart that reaches up to `top` bytes, clear of `occupied`.
+/// Returns the points and labels of the peaks on a chart that reaches up to `top` bytes. Labels
+/// avoid the rectangle `occupied`.
 fn peaks(
     measure: &Measure,
     geometry: &Geometry,

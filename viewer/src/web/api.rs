@@ -19,7 +19,8 @@ fn set(object: &Object, name: &str, value: impl Into<JsValue>) -> Result<(), JsV
     Reflect::set(object, &name.into(), &value.into()).map(|_| ())
 }
 
-/// Adds the functions to `window.vramscope`, which the loader may have created.
+/// Adds `open`, `seek`, `state`, `digest` and `peak` to `window.vramscope`, which the page's loader
+/// may have created.
 pub(super) fn publish(app: &App) -> Result<(), JsValue> {
     let window = window()?;
     let api = match Reflect::get(&window, &"vramscope".into())?.dyn_into::<Object>() {
@@ -63,7 +64,7 @@ pub(super) fn publish(app: &App) -> Result<(), JsValue> {
     Reflect::set(&window, &"vramscope".into(), &api).map(|_| ())
 }
 
-/// Returns the object that `window.vramscope.state()` returns to scripts.
+/// Returns the object with the page's state that `window.vramscope.state()` returns to scripts.
 fn describe(state: &State) -> Result<Object, JsValue> {
     let model = &state.model;
     let object = Object::new();
@@ -88,8 +89,8 @@ fn describe(state: &State) -> Result<Object, JsValue> {
     Ok(object)
 }
 
-/// Adds the live connection's properties. Latencies are the ages in milliseconds of the newest and
-/// of the oldest event that the last frame showed first.
+/// Adds the live connection's properties to the object of `window.vramscope.state()`. Latencies are
+/// the ages in milliseconds of the newest and of the oldest event that the last frame showed first.
 fn describe_connection(object: &Object, state: &State) -> Result<(), JsValue> {
     let model = &state.model;
     set(object, "connection", state.connection.state().name())?;
@@ -104,8 +105,8 @@ fn describe_connection(object: &Object, state: &State) -> Result<(), JsValue> {
     set(object, "latency_most_ms", oldest)
 }
 
-/// Returns the `view` object: time range, playback, coloring and selection. Addresses are strings,
-/// because JavaScript numbers cannot hold all of them.
+/// Returns the `view` object in `window.vramscope.state()`: time range, playback, coloring and
+/// selection. Addresses are strings, because JavaScript numbers cannot hold all of them.
 fn describe_view(state: &State) -> Result<Object, JsValue> {
     let model = &state.model;
     let view = Object::new();

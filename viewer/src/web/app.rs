@@ -24,7 +24,8 @@ use crate::model::{Changes, Model, Origin};
 use crate::page_texts::LiveStatus;
 use crate::scene::Scene;
 
-/// Delay between a change and updating the address. Browsers limit the rate of updates.
+/// Delay in milliseconds between a change of the view and updating the page's address. Browsers
+/// limit the rate of updates.
 const LINK_DELAY_MS: i32 = 400;
 
 /// Shortest and longest time between two frames that only show new live events; in between, twice
@@ -38,7 +39,8 @@ pub(super) struct Pointer {
     pub(super) y: f64,
 }
 
-/// Input since the last frame. Frequent events such as pointer moves are combined.
+/// Input since the last frame: scrubbing, pointer position, changed size. Frequent events such as
+/// pointer moves are combined.
 #[derive(Default)]
 pub(super) struct PendingInput {
     /// Where the timeline is scrubbed to, in pixels.
@@ -49,7 +51,7 @@ pub(super) struct PendingInput {
     pub(super) resized: bool,
 }
 
-/// A running fetch. Dropping it aborts the request.
+/// A running request for a byte range. Dropping it aborts the request.
 pub(super) struct InFlight {
     pub(super) number: u64,
     pub(super) range: Range<u64>,
@@ -62,7 +64,7 @@ impl Drop for InFlight {
     }
 }
 
-/// The fetches of the recording on the page.
+/// Where the recording on the page is read from, and the running requests.
 #[derive(Default)]
 pub(super) struct Fetches {
     /// Where to read; `None` if the whole recording is loaded.
@@ -73,21 +75,22 @@ pub(super) struct Fetches {
 }
 
 impl Fetches {
-    /// Starts without fetches of `source`; running ones of another recording are aborted.
+    /// Aborts the running requests and sets the source of the next ones; `None` if the whole
+    /// recording is loaded.
     pub(super) fn reset(&mut self, source: Option<Rc<ByteSource>>) {
         self.source = source;
         self.in_flight.clear();
     }
 }
 
-/// Parts of the page to draw in this frame.
+/// Which parts of the page to draw in this frame.
 #[derive(Clone, Copy, Default)]
 struct Redraw {
     changes: Changes,
     hover_changed: bool,
 }
 
-/// The state of the page.
+/// The state of the page: model, scene, elements, connection, and input that is not processed yet.
 pub(super) struct State {
     pub(super) model: Model,
     pub(super) scene: Scene,
@@ -122,11 +125,11 @@ struct SizeObserver {
     _closure: Closure<dyn FnMut()>,
 }
 
-/// A handle to the running viewer, which lives as long as the page.
+/// A handle to the running viewer, which lives as long as the page. Clones share one viewer.
 #[derive(Clone)]
 pub(super) struct App(pub(super) Rc<Inner>);
 
-/// The running viewer.
+/// The running viewer that all [`App`] handles share: state, socket, listeners and scheduled work.
 pub(super) struct Inner {
     pub(super) state: RefCell<State>,
     is_frame_requested: Cell<bool>,
@@ -201,13 +204,14 @@ impl App {
         Ok(())
     }
 
-    /// Calls `action` when the button `id` is pressed.
+    /// Calls `action` when the button with element id `id` is pressed.
     pub(super) fn on_button(&self, id: &str, action: impl Fn(&Self) + 'static) -> Result<(), JsValue> {
         let button = self.0.state.borrow().page.element(id)?;
         self.on(&button, "click", move |app: &Self, _: Event| action(app))
     }
 
-    /// Changes the state and requests a frame. An error is shown, and the picture stays.
+    /// Changes the state and requests a frame. An error is shown as a message, and the picture
+    /// stays.
     pub(super) fn change<E: std::fmt::Display>(&self, change: impl FnOnce(&mut State) -> Result<(), E>) {
         let mut state = self.0.state.borrow_mut();
         if let Err(error) = change(&mut state) {
@@ -239,7 +243,8 @@ impl App {
         }
     }
 
-    /// Requests a frame for live events, at a rate that leaves time for other work.
+    /// Requests a frame that shows new live events, later if the last frame was recent, so that
+    /// time is left for other work.
     pub(super) fn want_live_frame(&self) {
         let (began_ms, frame_ms) = {
             let state = self.0.state.borrow();
@@ -259,7 +264,7 @@ impl App {
     }
 
     /// Updates and draws one frame, and requests the next one while playing. `clock_ms` is the
-    /// page's clock.
+    /// page's clock in milliseconds.
     fn frame(&self, clock_ms: f64) {
         self.0.is_frame_requested.set(false);
         let mut state = self.0.state.borrow_mut();
@@ -309,7 +314,7 @@ impl App {
         Ok(())
     }
 
-    /// Schedules an update of the address's fragment if the view has changed.
+    /// Schedules an update of the fragment in the page's address if the view has changed.
     fn schedule_link(&self, state: &State) {
         if state.model.link().fragment() == state.written_link || self.0.is_link_scheduled.replace(true) {
             return;
@@ -318,7 +323,7 @@ impl App {
         run_after(LINK_DELAY_MS, move || app.write_link());
     }
 
-    /// Updates the fragment of the address to the current view.
+    /// Writes the current view to the fragment in the page's address.
     fn write_link(&self) {
         self.0.is_link_scheduled.set(false);
         let mut state = self.0.state.borrow_mut();
@@ -339,8 +344,8 @@ impl App {
 }
 
 impl State {
-    /// Applies input and received data to the model, and computes the scene. Returns true if the
-    /// next frame will differ without input.
+    /// Applies input and received data to the model, and computes the scene. Returns true while the
+    /// recording plays, so that another frame is needed.
     fn update(&mut self, clock_ms: f64) -> bool {
         if std::mem::take(&mut self.input.resized) {
             self.screen.measure(&self.page);
@@ -376,7 +381,7 @@ impl State {
         }
     }
 
-    /// Draws what `update` has changed.
+    /// Draws what [`update`](Self::update) has changed.
     fn draw(&mut self) -> Result<(), JsValue> {
         let Redraw { changes, hover_changed } = std::mem::take(&mut self.redraw);
         let has_changed = changes.timeline || changes.moment;

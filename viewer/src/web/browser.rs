@@ -3,12 +3,12 @@
 use wasm_bindgen::prelude::*;
 use web_sys::Window;
 
-/// Returns the window.
+/// Returns the browser's window; an error outside of a page.
 pub(super) fn window() -> Result<Window, JsValue> {
     web_sys::window().ok_or_else(|| "there is no window".into())
 }
 
-/// Returns the page's clock in milliseconds.
+/// Returns the page's clock: milliseconds since the page was opened.
 pub(super) fn now_ms() -> f64 {
     window().ok().and_then(|window| window.performance()).map_or(0.0, |performance| performance.now())
 }
@@ -22,7 +22,7 @@ pub(super) fn run_after(delay_ms: i32, then: impl FnOnce() + 'static) {
     }
 }
 
-/// Returns the message of a JavaScript error.
+/// Returns the message of a JavaScript error, or any other value as text.
 pub(super) fn error_text(error: &JsValue) -> String {
     let message =
         error.as_string().or_else(|| error.dyn_ref::<js_sys::Error>().map(|error| String::from(error.message())));

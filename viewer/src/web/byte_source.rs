@@ -10,7 +10,7 @@ use web_sys::{AbortSignal, Blob, Headers, RequestInit, Response, Url};
 
 use super::browser::{error_text, window};
 
-/// A source of bytes that can be read in any order.
+/// A local file, or a URL whose server supports ranges, of which any range of bytes can be read.
 #[derive(Clone, Debug)]
 pub(super) enum ByteSource {
     /// A local file, or bytes in the browser.
@@ -19,14 +19,16 @@ pub(super) enum ByteSource {
     Url { url: String, len: u64 },
 }
 
-/// The response to a range request.
+/// The response to a range request, with the range's first byte and the total length if the server
+/// supports ranges.
 pub(super) struct RangeResponse {
     pub(super) response: Response,
     /// First byte and total length, if the server supports ranges.
     pub(super) start_and_len: Option<(u64, u64)>,
 }
 
-/// Requests a range of a URL.
+/// Requests a range of a URL's bytes; a server without ranges may answer with all of them. `signal`
+/// can abort the request.
 pub(super) async fn request_range(
     url: &str,
     range: &Range<u64>,
@@ -47,14 +49,15 @@ pub(super) async fn request_range(
 }
 
 /// Parses a `Content-Range` header such as `bytes 5-9/100` into its first byte and the total length
-/// in bytes.
+/// in bytes; `None` for other text.
 fn parse_content_range(text: &str) -> Option<(u64, u64)> {
     let (range, len) = text.strip_prefix("bytes ")?.split_once('/')?;
     let (start, _) = range.split_once('-')?;
     Some((start.parse().ok()?, len.parse().ok()?))
 }
 
-/// Returns a message for a URL that cannot be fetched. Browsers hide the reason.
+/// Returns the message for a URL that cannot be fetched; a URL of another server gets its own
+/// message, because browsers hide the reason.
 pub(super) fn fetch_error_text(url: &str, error: &JsValue) -> String {
     let page = window().map(|window| window.location()).and_then(|location| Ok((location.href()?, location.origin()?)));
     let is_other_origin = page.and_then(|(href, origin)| Ok(Url::new_with_base(url, &href)?.origin() != origin));
@@ -73,7 +76,7 @@ async fn read_buffer(buffer: Promise) -> Result<Vec<u8>, JsValue> {
 }
 
 impl ByteSource {
-    /// Returns the length in bytes.
+    /// Returns the length of the whole file in bytes.
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::File(blob) => blob.size() as u64,
@@ -81,7 +84,7 @@ impl ByteSource {
         }
     }
 
-    /// Reads exactly the bytes of a range.
+    /// Reads exactly the bytes of a range; fails if fewer arrive. `signal` can abort the request.
     pub(super) async fn read(&self, range: &Range<u64>, signal: Option<&AbortSignal>) -> Result<Vec<u8>, JsValue> {
         let bytes = match self {
             Self::File(blob) => {
@@ -107,7 +110,8 @@ impl ByteSource {
         Err(format!("received {} of {requested} bytes", bytes.len()).into())
     }
 
-    /// Opens a recording by its index; `None` if it has none and must be read completely.
+    /// Opens a recording by its index, reading nothing else; `None` if it has no index and must be
+    /// read completely.
     pub(super) async fn open(&self) -> Result<Option<Recording>, JsValue> {
         let mut opening = RecordingOpener::new(self.len());
         while let Some(range) = opening.wanted_range() {

@@ -22,14 +22,16 @@ pub(super) fn play_or_pause(app: &App) {
     app.change(|state| state.model.play_or_pause(clock_ms));
 }
 
-/// Changes to the next faster or slower speed.
+/// Changes playback to the next faster speed (`is_faster`) or the next slower one; stays at the
+/// fastest or slowest.
 pub(super) fn change_speed(model: &mut Model, is_faster: bool) {
     let speed = model.playback.speed();
     let next = if is_faster { (speed + 1).min(SPEEDS.len() - 1) } else { speed.saturating_sub(1) };
     model.playback.set_speed(next);
 }
 
-/// Follows the newest event; reconnects if there is no connection.
+/// Follows the newest event of a live recording; reconnects if the connection has ended. Does
+/// nothing for files.
 pub(super) fn follow(app: &App) {
     let origin = app.0.state.borrow().model.origin();
     match origin {
@@ -39,7 +41,7 @@ pub(super) fn follow(app: &App) {
     }
 }
 
-/// Opens or closes the help.
+/// Opens or closes the help dialog.
 pub(super) fn toggle_help(app: &App) {
     let help = app.0.state.borrow().page.help.clone();
     if help.open() {
@@ -50,7 +52,7 @@ pub(super) fn toggle_help(app: &App) {
     }
 }
 
-/// Lets the user choose a file to open.
+/// Opens the browser's dialog for choosing a file to show.
 pub(super) fn choose_file(app: &App) {
     let file = app.0.state.borrow().page.file.clone();
     // Cleared, so that choosing the same file again counts as a change.

@@ -10,10 +10,11 @@ use super::browser::{error_text, window};
 use super::controls_view::{Controls, EMPTY_CACHE, MARK, RECORD, close, set_confirming, set_open, show_result};
 use crate::model::Origin;
 
-/// URL of the list of commands; each command is below it.
+/// URL, relative to the page, of the list of the running program's commands; each command's own URL
+/// is below it.
 const COMMANDS_URL: &str = "commands";
 
-/// Asks the server for the commands that the program offers.
+/// Asks the server for the commands that the running program offers, and shows them in their panel.
 pub(super) fn load_commands(app: &App) {
     let app = app.clone();
     spawn_local(async move {
@@ -27,7 +28,8 @@ pub(super) fn load_commands(app: &App) {
     });
 }
 
-/// Loads the list of commands; a server that refuses it offers none.
+/// Loads the list of the running program's commands; a server that refuses the list offers no
+/// commands.
 async fn fetch_commands() -> Result<Controls, JsValue> {
     let response: Response = JsFuture::from(window()?.fetch_with_str(COMMANDS_URL)).await?.dyn_into()?;
     if !response.ok() {
@@ -40,7 +42,8 @@ async fn fetch_commands() -> Result<Controls, JsValue> {
     Ok(Controls { commands, is_allowed, is_busy: false })
 }
 
-/// Opens the panel with the focus on the name of a mark. Returns false if marks are not offered.
+/// Opens the panel of the program's commands with the focus on the name of a mark. Returns false if
+/// the program takes no marks or is not connected.
 pub(super) fn edit_mark(app: &App) -> bool {
     let field = {
         let state = app.0.state.borrow();
@@ -57,7 +60,7 @@ pub(super) fn edit_mark(app: &App) -> bool {
     true
 }
 
-/// Registers the panel's listeners.
+/// Registers the listeners of the panel with the running program's commands.
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     app.on_button("program", |app| {
         let state = app.0.state.borrow();
@@ -67,7 +70,7 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     })?;
     app.on_button("record-now", |app| send(app, RECORD, None))?;
     app.on_button("empty-cache", |app| set_confirming(&app.0.state.borrow().page, true))?;
-    app.on_button("empty-cache-not", |app| set_confirming(&app.0.state.borrow().page, false))?;
+    app.on_button("empty-cache-cancel", |app| set_confirming(&app.0.state.borrow().page, false))?;
     app.on_button("empty-cache-now", |app| {
         set_confirming(&app.0.state.borrow().page, false);
         send(app, EMPTY_CACHE, None);
@@ -96,7 +99,8 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     })
 }
 
-/// Sends a command of the panel and shows its result. `name` is the name of a mark.
+/// Sends a command to the running program and shows the result in the panel. `name` is the name of
+/// a mark, `None` for other commands.
 fn send(app: &App, command: &'static str, name: Option<&str>) {
     let request = request(name);
     let set_busy = |app: &App, is_busy: bool| {
@@ -123,7 +127,7 @@ fn send(app: &App, command: &'static str, name: Option<&str>) {
     });
 }
 
-/// Returns a POST request for a command, with `name` (of a mark) as JSON body if there is one.
+/// Returns a POST request for a command, with the name of a mark as JSON body if `name` is given.
 fn request(name: Option<&str>) -> Result<RequestInit, JsValue> {
     let request = RequestInit::new();
     request.set_method("POST");
@@ -138,8 +142,8 @@ fn request(name: Option<&str>) -> Result<RequestInit, JsValue> {
     Ok(request)
 }
 
-/// Sends a command and returns the sentence that describes its result; an error has the server's
-/// reason.
+/// Sends a command to the running program and returns the sentence that describes its result; an
+/// error has the server's reason.
 async fn post(command: &str, request: &RequestInit) -> Result<String, JsValue> {
     let fetched = window()?.fetch_with_str_and_init(&format!("{COMMANDS_URL}/{command}"), request);
     let response: Response = JsFuture::from(fetched).await?.dyn_into()?;

@@ -13,19 +13,20 @@ pub(super) const MARK: &str = "mark";
 /// Name of the command that releases the pool's cached segments.
 pub(super) const EMPTY_CACHE: &str = "empty-cache";
 
-/// The commands with the ids of their elements.
+/// The names of the program's commands, each with the id of its element in the panel.
 const COMMAND_ELEMENTS: [(&str, &str); 3] =
     [(RECORD, "control-record"), (MARK, "control-mark"), (EMPTY_CACHE, "control-empty-cache")];
 
-/// Ids of all buttons and fields, which are enabled and disabled together.
+/// Ids of all buttons and fields in the panel of the program's commands, which are enabled and
+/// disabled together.
 const INPUTS: [&str; 5] = ["record-now", "mark-name", "mark-now", "empty-cache", "empty-cache-now"];
 
-/// Text in the panel of a page whose address lacks the token.
+/// Text in the panel of the program's commands if the page's address lacks the token.
 const NO_TOKEN: &str = "To use these commands, open the full address that the program printed; it contains the token.";
-/// Text in the panel while there is no live connection.
+/// Text in the panel of the program's commands while there is no live connection.
 const NOT_CONNECTED: &str = "Not connected to the program.";
 
-/// The commands that the program offers.
+/// The commands that the running program offers, and whether the page may send one now.
 #[derive(Debug, Default)]
 pub(super) struct Controls {
     pub(super) commands: Vec<String>,
@@ -36,12 +37,13 @@ pub(super) struct Controls {
 }
 
 impl Controls {
-    /// Returns true if the program offers a command.
+    /// Returns true if the running program offers the command called `command`.
     pub(super) fn offers(&self, command: &str) -> bool {
         self.commands.iter().any(|offered| offered == command)
     }
 
-    /// Shows the offered commands, enabled if they can be used.
+    /// Shows the offered commands in their panel; without token or connection, and while a command
+    /// runs, they are disabled.
     pub(super) fn show(&self, page: &Page, origin: Origin) {
         let has_commands = COMMAND_ELEMENTS.iter().any(|(command, _)| self.offers(command));
         let is_live = matches!(origin, Origin::Live | Origin::Disconnected);
@@ -57,8 +59,8 @@ impl Controls {
             Origin::Live => "",
             _ => NOT_CONNECTED,
         };
-        page.set_text("controls-why", reason);
-        page.set_hidden("controls-why", reason.is_empty());
+        page.set_text("controls-unavailable-reason", reason);
+        page.set_hidden("controls-unavailable-reason", reason.is_empty());
         let is_disabled = !self.is_allowed || self.is_busy || origin != Origin::Live;
         for id in INPUTS {
             let Ok(element) = page.element(id) else { continue };
@@ -71,10 +73,10 @@ impl Controls {
     }
 }
 
-/// Opens or closes the panel.
+/// Opens or closes the panel of the running program's commands.
 pub(super) fn set_open(page: &Page, is_open: bool) {
     page.set_hidden("controls", !is_open);
-    page.set_text("control-said", "");
+    page.set_text("control-result", "");
     set_confirming(page, false);
     if let Ok(button) = page.element("program") {
         // Fails only for invalid attribute names.
@@ -85,7 +87,7 @@ pub(super) fn set_open(page: &Page, is_open: bool) {
     }
 }
 
-/// Closes the panel. Returns true if it was open.
+/// Closes the panel of the running program's commands. Returns true if it was open.
 pub(super) fn close(page: &Page) -> bool {
     let is_open = page.element("controls").is_ok_and(|panel| !panel.hidden());
     if is_open {
@@ -94,14 +96,14 @@ pub(super) fn close(page: &Page) -> bool {
     is_open
 }
 
-/// Shows or hides the confirmation of emptying the cache.
+/// Shows the question that confirms emptying the cache, or hides it (false).
 pub(super) fn set_confirming(page: &Page, is_confirming: bool) {
     page.set_hidden("empty-cache", is_confirming);
-    page.set_hidden("empty-cache-sure", !is_confirming);
+    page.set_hidden("empty-cache-confirm", !is_confirming);
 }
 
-/// Shows the result of a command.
+/// Shows the result of a command in the panel, as a success or as an error.
 pub(super) fn show_result(page: &Page, text: &str, is_success: bool) {
-    page.set_text("control-said", text);
-    page.set_data("control-said", "kind", if is_success { "done" } else { "wrong" });
+    page.set_text("control-result", text);
+    page.set_data("control-result", "kind", if is_success { "done" } else { "wrong" });
 }

@@ -12,11 +12,12 @@ use super::browser::error_text;
 use super::byte_source::ByteSource;
 use crate::model::Fetch;
 
-/// Largest number of simultaneous fetches. Browsers open six connections to a server.
+/// Most requests that run at once; others wait. Browsers open six connections to a server.
 const MAX_IN_FLIGHT: usize = 4;
 
 impl App {
-    /// Starts loading the bytes that the model needs now.
+    /// Starts requests for bytes that the model needs now and that no running request loads, as far
+    /// as [`MAX_IN_FLIGHT`] allows.
     pub(super) fn fetch_needed(&self, state: &mut State) {
         let Some(source) = state.fetches.source.clone() else { return };
         let needed = state.model.needed_fetches();
@@ -79,8 +80,8 @@ impl App {
     }
 }
 
-/// Returns true if another fetch can start; at the limit, aborts a running one that is not in
-/// `needed`.
+/// Returns true if another request can start, false if [`MAX_IN_FLIGHT`] needed ones run. To make
+/// room, one that is not in `needed` is aborted.
 fn has_free_slot(in_flight: &mut Vec<InFlight>, needed: &[Fetch]) -> bool {
     if in_flight.len() < MAX_IN_FLIGHT {
         return true;

@@ -18,12 +18,13 @@ use crate::link::Link;
 use crate::model::{Model, PeakKind};
 use crate::units;
 
-/// Exponent of the timeline's zoom factor per CSS pixel of wheel movement.
+/// Speed of zooming with the wheel: each CSS pixel changes the timeline's range by a factor of e to
+/// this power.
 const ZOOM_PER_PIXEL: f64 = 0.0015;
-/// Greatest zoom of the heatmap.
+/// Greatest zoom of the heatmap's rows; at zoom 1 all rows fit, if they can.
 const MAX_HEATMAP_ZOOM: f32 = 24.0;
 
-/// Registers all listeners for input.
+/// Registers all listeners for pointer, keyboard, buttons, files, and changes of the address.
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     listen_to_timeline(app)?;
     listen_to_heatmap(app)?;
@@ -40,7 +41,7 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     })
 }
 
-/// Converts CSS pixels, as in pointer events, to pixels of a canvas.
+/// Converts a position in CSS pixels, as in pointer events, to pixels of a canvas.
 fn canvas_point(state: &State, x: i32, y: i32) -> Pointer {
     let ratio = state.screen.ratio();
     Pointer { x: f64::from(x) * ratio, y: f64::from(y) * ratio }
@@ -56,7 +57,7 @@ fn wheel_pixels(event: &WheelEvent) -> (f64, f64) {
     (event.delta_x() * unit, event.delta_y() * unit)
 }
 
-/// What dragging on the timeline does: change the moment, or move the time range.
+/// What dragging on the timeline does: change the moment (`Scrub`) or move the time range (`Pan`).
 #[derive(Clone, Copy, PartialEq)]
 enum Drag {
     Scrub,
@@ -121,7 +122,7 @@ fn listen_to_timeline(app: &App) -> Result<(), JsValue> {
     })
 }
 
-/// Makes the next frame go to the time under the pointer.
+/// Makes the next frame go to the time under the pointer on the timeline.
 fn scrub(app: &App, event: &PointerEvent) {
     let mut state = app.0.state.borrow_mut();
     state.input.scrub_x = Some(canvas_point(&state, event.offset_x(), event.offset_y()).x);
@@ -129,8 +130,8 @@ fn scrub(app: &App, event: &PointerEvent) {
     app.want_frame();
 }
 
-/// Stores the pointer's position on the heatmap, in CSS pixels, for the next frame; `None` when it
-/// leaves.
+/// Stores the pointer's position on the heatmap, in CSS pixels, for the next frame; `None` if it
+/// has left the heatmap.
 fn set_hover(app: &App, hover: Option<(i32, i32)>) {
     let mut state = app.0.state.borrow_mut();
     state.input.hover = hover.map(|(x, y)| canvas_point(&state, x, y));
@@ -208,7 +209,7 @@ fn scroll_by_touch(app: &App, canvas: &EventTarget) -> Result<(), JsValue> {
     Ok(())
 }
 
-/// Registers the listeners of all buttons outside of the program's panel.
+/// Registers the listeners of all buttons outside of the panel with the program's commands.
 fn listen_to_buttons(app: &App) -> Result<(), JsValue> {
     app.on_button("home", |app| app.change(|state| state.model.go_to_edge(false)))?;
     app.on_button("end", |app| app.change(|state| state.model.go_to_edge(true)))?;

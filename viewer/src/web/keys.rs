@@ -12,12 +12,12 @@ use crate::model::{Model, PeakKind};
 
 /// Number of events by which the arrow keys step with Shift.
 const LONG_STEP: i64 = 100;
-/// Fraction of the timeline that a key moves it by.
+/// Part of its length by which a key press moves the timeline's range.
 const PAN_FRACTION: f64 = 0.15;
 /// Factor by which a key press shortens the timeline's range, or its inverse lengthens it.
 const ZOOM_FACTOR: f64 = 0.75;
 
-/// Registers the listener for keys.
+/// Registers the listener for all key presses on the page.
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     app.on(window()?.as_ref(), "keydown", |app: &App, event: KeyboardEvent| {
         let is_command = (event.ctrl_key() || event.meta_key()) && !event.alt_key() && !event.shift_key();
@@ -35,7 +35,8 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     })
 }
 
-/// Returns true if the focused element uses the key itself.
+/// Returns true if the focused element, such as a text field, uses the key itself, so that the key
+/// is no command.
 fn is_for_focused_element(app: &App, event: &KeyboardEvent) -> bool {
     let state = app.0.state.borrow();
     if state.page.help.open() {
@@ -49,7 +50,8 @@ fn is_for_focused_element(app: &App, event: &KeyboardEvent) -> bool {
     }
 }
 
-/// Executes a key's command. Returns false for keys without one.
+/// Executes the command of a pressed key; `shift` makes steps longer. Returns false for keys
+/// without a command.
 fn execute_key(app: &App, key: &str, shift: bool) -> bool {
     let step = if shift { LONG_STEP } else { 1 };
     match key {
@@ -82,13 +84,15 @@ fn execute_key(app: &App, key: &str, shift: bool) -> bool {
     true
 }
 
-/// Zooms the timeline around the moment on the screen.
+/// Makes the timeline show `factor` times as much time (below 1: less), around the moment on the
+/// screen.
 fn zoom(model: &mut Model, factor: f64) {
     let center_ns = model.time_ns();
     model.zoom(factor, center_ns);
 }
 
-/// Closes the message or the program's panel; if neither is open, clears the selection.
+/// Closes the message or the panel of the program's commands; if neither is open, clears the
+/// selection.
 fn escape(app: &App) {
     let has_closed = {
         let state = app.0.state.borrow();
@@ -99,8 +103,8 @@ fn escape(app: &App) {
     }
 }
 
-/// Selects the next (`forward`) or previous block or free range, or that of another segment, and
-/// scrolls to it.
+/// Selects the next (`forward`) or previous block or free range, or with `whole_segments` the first
+/// one of the next or previous segment, and scrolls to it.
 fn select_neighbor(app: &App, forward: bool, whole_segments: bool) {
     app.change(|state| {
         state.model.select_neighbor(forward, whole_segments);

@@ -3,7 +3,8 @@
 use wasm_bindgen::prelude::*;
 use web_sys::{AddEventListenerOptions, Event, EventTarget};
 
-/// A registered event listener. Dropping it removes the listener, also from within its own call.
+/// A registered listener for a browser event. Dropping it removes the listener, also from within
+/// its own call.
 pub(super) struct Listener {
     target: EventTarget,
     name: &'static str,

@@ -21,25 +21,28 @@ use crate::connection::{ConnectionEvent, Effect, History};
 use crate::link::Link;
 use crate::model::{LIVE_LIMIT_BYTES, Model, Origin, WHOLE_LIMIT_BYTES};
 
-/// Longest time of decoding before the page handles other events.
+/// Longest time in milliseconds that the page decodes before it handles other events.
 const DECODE_MS: f64 = 10.0;
-/// Queued bytes up to which message events do not decode on their own.
+/// Queued bytes beyond which each message event decodes as many bytes as it brings; up to this
+/// many, decoding takes at most [`DECODE_MS`].
 const RELAXED_QUEUE_BYTES: u32 = 1 << 20;
-/// Shortest time per decoding turn for discarding old events.
+/// Least time in milliseconds that each decoding turn spends on discarding old events while the
+/// recording exceeds its memory limit.
 const DISCARD_MS: f64 = 4.0;
-/// Events that are discarded per decoded event, at least: discarding ends however fast events
-/// arrive.
+/// Least number of old events discarded for each decoded event, so that discarding ends however
+/// fast events arrive.
 const DISCARDED_PER_DECODED: u64 = 3;
-/// Events that are discarded between two looks at the clock.
+/// Number of old events that are discarded between two looks at the clock.
 const DISCARD_STEP: u64 = 10_000;
-/// Bytes of a first message in which the recording's description is searched.
+/// Most bytes of a stream's first message in which the recording's description is searched.
 const MAX_INFO_BYTES: u32 = 256 << 10;
 
-/// Text before the first events of a live recording.
+/// Text on the page before the first events of a live recording.
 const WAITING: &str = "Waiting for the first events. The program sends them as soon as it allocates memory. \
      With vramscope serve, start programs with VRAMSCOPE_PUSH set.";
 
-/// Shows the running program; resolves once it is known whether there is one.
+/// Shows the running program that serves the page, at the view of `link`; resolves once it is known
+/// whether there is such a program.
 pub(super) async fn show_program(app: &App, link: Link) {
     let promise = Promise::new(&mut |resolve, _| {
         *app.0.on_settled.borrow_mut() = Some(resolve);
@@ -48,27 +51,28 @@ pub(super) async fn show_program(app: &App, link: Link) {
     let _ = JsFuture::from(promise).await;
 }
 
-/// Loads the whole recording of the running program.
+/// Loads the running program's recording from its beginning instead of its newest part.
 pub(super) fn load_everything(app: &App) {
     let link = app.0.state.borrow().model.link_to_resume();
     handle(app, ConnectionEvent::ShowRequested { link, history: History::All });
 }
 
-/// Passes an event to the connection and executes the effects.
+/// Passes an event to the live connection's state machine and executes the effects.
 pub(super) fn handle(app: &App, event: ConnectionEvent) {
     for effect in effects_of(app, event) {
         execute(app, effect);
     }
 }
 
-/// Passes an event to the connection's state machine and returns the effects to execute.
+/// Passes an event to the live connection's state machine and returns the effects to execute.
 fn effects_of(app: &App, event: ConnectionEvent) -> Vec<Effect> {
     let mut state = app.0.state.borrow_mut();
     let state = &mut *state;
     state.connection.handle(event, &state.model)
 }
 
-/// Executes one effect, except for [`Effect::DecodeMessage`], which `receive` executes.
+/// Executes one effect of the live connection, except for [`Effect::DecodeMessage`], which
+/// [`receive`] executes.
 fn execute(app: &App, effect: Effect) {
     match effect {
         Effect::OpenSocket { query } => open_socket(app, &query),
@@ -107,7 +111,7 @@ fn execute(app: &App, effect: Effect) {
     }
 }
 
-/// Replaces the socket by a new one with this query string.
+/// Closes the live connection's socket and opens a new one with this query string.
 fn open_socket(app: &App, query: &str) {
     close_socket(app);
     let reacting = app.clone();
@@ -133,14 +137,15 @@ fn open_socket(app: &App, query: &str) {
     }
 }
 
-/// Closes the socket, if there is one.
+/// Closes the live connection's socket, if there is one.
 fn close_socket(app: &App) {
     // Taken out first: dropping the socket calls back into the page.
     let socket = app.0.socket.borrow_mut().take();
     drop(socket);
 }
 
-/// Shows a stream from its start. `reset` empties the model.
+/// Shows a live stream from its start at the view of `link`. `reset` empties the model; `history`
+/// decides the memory limit.
 fn show_stream(app: &App, history: History, link: &Link, reset: impl FnOnce(&mut Model)) {
     app.change(|state| {
         reset(&mut state.model);
@@ -158,7 +163,8 @@ fn show_stream(app: &App, history: History, link: &Link, reset: impl FnOnce(&mut
     controls::load_commands(app);
 }
 
-/// Passes a binary message to the connection, and queues and decodes it if its stream is shown.
+/// Passes a binary message to the live connection; if its stream is shown, queues and decodes the
+/// message.
 fn receive(app: &App, bytes: Uint8Array) {
     let needs_info = app.0.state.borrow().connection.needs_stream_info();
     let info = needs_info.then(|| stream_info(&bytes));
@@ -176,7 +182,7 @@ fn receive(app: &App, bytes: Uint8Array) {
     }
 }
 
-/// Decodes the description of the program at the start of a first message.
+/// Decodes the description of the program from the bytes of a stream's first message.
 fn stream_info(bytes: &Uint8Array) -> RecordingInfo {
     let mut recording = Recording::new();
     // An error is reported when the message is decoded.
@@ -186,7 +192,8 @@ fn stream_info(bytes: &Uint8Array) -> RecordingInfo {
 
 /// Decodes queued messages for one turn, and schedules the next turn if more are queued.
 ///
-/// `least_bytes` is what the current message event has brought.
+/// `least_bytes` is the size of the message that has just arrived, 0 if none has; see
+/// [`State::decode`].
 fn decode(app: &App, least_bytes: u32) {
     let mut state = app.0.state.borrow_mut();
     if let Err(error) = state.decode(least_bytes) {
@@ -219,7 +226,8 @@ fn decode(app: &App, least_bytes: u32) {
 }
 
 impl State {
-    /// Decodes queued messages for one turn; at least `least_bytes` if many are queued.
+    /// Decodes queued messages for one turn of about [`DECODE_MS`], then discards old events. If
+    /// many bytes are queued, decodes at least `least_bytes`.
     fn decode(&mut self, least_bytes: u32) -> Result<(), String> {
         let (began_ms, events_before) = (now_ms(), self.model.recording().events());
         let least_bytes = if self.messages.queued_bytes() > RELAXED_QUEUE_BYTES { least_bytes } else { 0 };

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 
 use js_sys::Uint8Array;
 
-/// Most bytes in the queue. Decoding them takes seconds; a longer queue would not be live.
+/// Most bytes of messages that wait; beyond, the page skips ahead. Decoding them takes seconds, so
+/// a longer queue would not be live.
 const MAX_QUEUED_BYTES: u32 = 64 << 20;
 /// Bytes that are decoded between two looks at the clock: up to 20,000 events, a few milliseconds.
 const SLICE_BYTES: u32 = 16 << 10;
 
-/// A binary message that has not been decoded completely.
+/// A binary message of the live connection that has not been decoded completely.
 struct Message {
     bytes: Uint8Array,
     /// Decoded bytes.
@@ -18,7 +19,7 @@ struct Message {
     next: Option<u64>,
 }
 
-/// Messages in order of arrival.
+/// The binary messages of the live connection that wait to be decoded, in order of arrival.
 #[derive(Default)]
 pub(super) struct MessageQueue {
     messages: VecDeque<Message>,
@@ -32,8 +33,8 @@ pub(super) struct MessageQueue {
 }
 
 impl MessageQueue {
-    /// Adds a message; `next` is the number of the chunk after it, if known. Returns false if the
-    /// queue exceeds its limit.
+    /// Adds a message; `next` is the number of the chunk after the message, if known. Returns false
+    /// if more than [`MAX_QUEUED_BYTES`] wait now.
     pub(super) fn push(&mut self, bytes: Uint8Array, next: Option<u64>) -> bool {
         self.received_bytes += f64::from(bytes.length());
         self.queued_bytes = self.queued_bytes.saturating_add(bytes.length());
@@ -41,23 +42,23 @@ impl MessageQueue {
         self.queued_bytes <= MAX_QUEUED_BYTES
     }
 
-    /// Discards all messages.
+    /// Discards all messages that wait; the count of received bytes stays.
     pub(super) fn clear(&mut self) {
         *self = Self { received_bytes: self.received_bytes, is_scheduled: self.is_scheduled, ..Self::default() };
     }
 
-    /// Returns the bytes in the queue.
+    /// Returns the number of bytes that wait to be decoded.
     pub(super) fn queued_bytes(&self) -> u32 {
         self.queued_bytes
     }
 
-    /// Returns true if all messages are decoded.
+    /// Returns true if no message waits to be decoded.
     pub(super) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// Removes up to [`SLICE_BYTES`] bytes of the oldest message; with its last bytes also the
-    /// number of the chunk after it, if known. `None` if the queue is empty.
+    /// Removes and returns up to [`SLICE_BYTES`] bytes of the oldest message; with its last bytes
+    /// also the number of the chunk after the message, if known. `None` if no message waits.
     pub(super) fn next_slice(&mut self) -> Option<(Vec<u8>, Option<u64>)> {
         let message = self.messages.front_mut()?;
         let end = message.bytes.length().min(message.used + SLICE_BYTES);

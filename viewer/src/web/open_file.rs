@@ -38,7 +38,7 @@ pub(super) async fn open_embedded_file(app: &App, file: File) {
     drop(open(app, file.into(), &Link::parse(&fragment)).await);
 }
 
-/// Opens `?trace=URL`, else the live connection.
+/// Opens the recording that the page's address names (`?trace=URL`), else the live connection.
 pub(super) async fn open_address(app: &App) {
     let Ok(location) = window().map(|window| window.location()) else { return };
     let link = Link::parse(&location.hash().unwrap_or_default());
@@ -61,7 +61,7 @@ pub(super) fn open_in_background(app: &App, source: JsValue) {
     spawn_local(async move { drop(open(&app, source, &Link::default()).await) });
 }
 
-/// Opens a `File` or a URL at the view of `link`; resolves once it is on the screen.
+/// Opens a `File` or a URL at the view of `link`; resolves once the recording is on the screen.
 pub(super) async fn open(app: &App, source: JsValue, link: &Link) -> Result<(), JsValue> {
     let opening = app.0.openings.get() + 1;
     app.0.openings.set(opening);
@@ -78,12 +78,13 @@ pub(super) async fn open(app: &App, source: JsValue, link: &Link) -> Result<(), 
     result
 }
 
-/// Returns true if nothing else has been opened since the opening with number `opening`.
+/// Returns true if no other recording has been opened since the opening with number `opening`.
 fn is_current(app: &App, opening: u64) -> bool {
     app.0.openings.get() == opening
 }
 
 /// Opens a `File` or a URL, by its index if it has one, and resolves once it is on the screen.
+/// Fails if another was opened after the opening with number `opening`.
 async fn load_and_show(app: &App, source: JsValue, link: &Link, opening: u64) -> Result<(), JsValue> {
     let name = match source.as_string() {
         Some(url) => name_of_url(&url),
@@ -116,7 +117,8 @@ async fn load_and_show(app: &App, source: JsValue, link: &Link, opening: u64) ->
     app.drawn().await
 }
 
-/// A recording ready to show.
+/// A recording ready to show, its bytes for saving, and where to read the events that are not
+/// loaded.
 struct LoadedRecording {
     file: LoadedFile,
     bytes: RecordingBytes,
@@ -140,7 +142,8 @@ impl LoadedRecording {
     }
 }
 
-/// Reads a file from its first byte to its last.
+/// Reads a file from its first byte to its last. Fails if another was opened after the opening with
+/// number `opening`.
 async fn load_whole(
     app: &App,
     name: &str,
@@ -197,7 +200,7 @@ fn show(app: &App, name: &str, link: &Link, loaded: LoadedRecording) -> Result<(
     Ok(())
 }
 
-/// How a file can be read: any range of bytes, or only from start to end.
+/// How a file can be read: any range of its bytes, or only from the first byte to the last.
 enum Access {
     /// In any order.
     Ranges(ByteSource),
@@ -205,10 +208,10 @@ enum Access {
     Stream(ReadableStream),
 }
 
-/// Range of the first bytes of a file, by which a recording is recognized.
+/// Byte range at the start of a file that is read to recognize a recording.
 const MAGIC: Range<u64> = 0..64;
 
-/// Finds out how a `File` or a URL can be read.
+/// Returns how a `File` or a URL can be read; reads its first bytes to find out.
 async fn find_access(source: &JsValue) -> Result<Access, JsValue> {
     if let Some(blob) = source.dyn_ref::<Blob>() {
         let file = ByteSource::File(blob.clone());
@@ -240,7 +243,7 @@ async fn open_stream(source: &JsValue) -> Result<ReadableStream, JsValue> {
     body(&url, &fetched.dyn_into()?)
 }
 
-/// Returns the body of a successful response.
+/// Returns the body of a response as a stream; an error if the server refused or sent none.
 fn body(url: &str, response: &Response) -> Result<ReadableStream, JsValue> {
     if !response.ok() {
         return Err(format!("{url}: the server answered {} {}", response.status(), response.status_text()).into());

@@ -8,7 +8,7 @@ use web_sys::{
     Document, Element, HtmlCanvasElement, HtmlDialogElement, HtmlElement, HtmlInputElement, HtmlSelectElement,
 };
 
-/// What the page as a whole shows.
+/// What the page as a whole shows: a text while loading, the start page, or a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageStage {
     /// A file is being opened, or the live connection has no events yet.
@@ -19,13 +19,13 @@ pub(super) enum PageStage {
     Content,
 }
 
-/// Title of the start page.
+/// Heading of the page before a recording is opened.
 const START_TITLE: &str = "Drop a recording here";
-/// Text of the start page.
+/// Text below the heading of the page before a recording is opened.
 const START_TEXT: &str =
     "or choose one. Nothing leaves this machine. When a running program serves this page, it shows live memory.";
 
-/// The page's elements.
+/// The HTML elements of the page, found by their ids.
 pub(super) struct Page {
     pub(super) document: Document,
     pub(super) timeline: HtmlCanvasElement,
@@ -51,7 +51,7 @@ fn find<T: JsCast>(document: &Document, id: &str) -> Result<T, JsValue> {
 }
 
 impl Page {
-    /// Finds the elements in a document; an error names one that is missing.
+    /// Finds the page's elements in a document; an error names an element that is missing.
     pub(super) fn find(document: &Document) -> Result<Self, JsValue> {
         Ok(Self {
             document: document.clone(),
@@ -75,7 +75,8 @@ impl Page {
         find(&self.document, id)
     }
 
-    /// Sets the text of the element `id`. Markup in it is not interpreted.
+    /// Sets the text of the element `id`; does nothing if it is missing. Markup in the text is not
+    /// interpreted.
     pub(super) fn set_text(&self, id: &'static str, text: &str) {
         let mut texts = self.texts.borrow_mut();
         if !texts.contains_key(id)
@@ -92,12 +93,13 @@ impl Page {
         }
     }
 
-    /// Sets the attribute `data-name` of the element `id`.
+    /// Sets the attribute `data-{name}` of the element `id`; does nothing if the element is
+    /// missing.
     pub(super) fn set_data(&self, id: &str, name: &str, value: &str) {
         self.set_attribute(id, &format!("data-{name}"), value);
     }
 
-    /// Sets an attribute of the element `id`.
+    /// Sets an attribute of the element `id`; does nothing if the element is missing.
     pub(super) fn set_attribute(&self, id: &str, name: &str, value: &str) {
         if let Some(element) = self.document.get_element_by_id(id)
             && element.get_attribute(name).as_deref() != Some(value)
@@ -107,7 +109,7 @@ impl Page {
         }
     }
 
-    /// Hides or shows the element `id`; does nothing if it is missing.
+    /// Hides the element `id`, or shows it (`hidden` is false); does nothing if it is missing.
     pub(super) fn set_hidden(&self, id: &str, hidden: bool) {
         if let Ok(element) = self.element(id)
             && element.hidden() != hidden
@@ -116,7 +118,8 @@ impl Page {
         }
     }
 
-    /// Switches the whole page; `title` and `text` are for pages without content.
+    /// Switches the whole page to another stage; `title` and `text` are shown in place of a
+    /// recording.
     pub(super) fn set_stage(&self, stage: PageStage, title: &str, text: &str) {
         let name = match stage {
             PageStage::Loading => "loading",
@@ -146,7 +149,8 @@ impl Page {
         was_shown
     }
 
-    /// Creates an element with a class and a text.
+    /// Creates an element of type `tag` with a class (empty: none) and a text; the caller adds it
+    /// to the page.
     pub(super) fn create(&self, tag: &str, class: &str, text: &str) -> Result<Element, JsValue> {
         let element = self.document.create_element(tag)?;
         if !class.is_empty() {

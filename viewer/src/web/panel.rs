@@ -11,12 +11,13 @@ use crate::page_texts::{BadgeKind, CounterTexts, PageTexts, Swatch, TransportTex
 use crate::playback::SPEEDS;
 use crate::theme::Theme;
 
-/// Element ids of each band in the header: the entry, its button, its number.
+/// Ids of the header's elements for each band, in the order of `Band::ALL`: the entry, its button,
+/// its number.
 pub(super) const BANDS: [[&str; 3]; 2] =
     [["band-outside", "show-outside", "count-outside"], ["band-others", "show-others", "count-others"]];
 
-/// Copies of what is shown by elements that are rebuilt on each change, so that only changes
-/// rebuild them.
+/// Writes texts to the page. Keeps copies of the shown details, devices and legend, whose elements
+/// are rebuilt only if they change.
 #[derive(Default)]
 pub(super) struct Panel {
     details: Option<(Details, bool)>,
@@ -42,7 +43,7 @@ impl Panel {
         self.show_details(page, texts)
     }
 
-    /// Updates the choice of GPUs, which is hidden for a single one.
+    /// Updates the page's list of devices, which is hidden if there is only one.
     fn show_devices(&mut self, page: &Page, texts: &PageTexts) -> Result<(), JsValue> {
         page.set_hidden("device", texts.devices.len() < 2);
         // A process that joins adds devices and changes names.
@@ -109,7 +110,7 @@ fn show_source(page: &Page, texts: &PageTexts) {
     }
 }
 
-/// Returns the badge's appearance as the style sheet names it.
+/// Returns the name of the connection badge's appearance in the style sheet.
 fn badge_kind_name(kind: BadgeKind) -> &'static str {
     match kind {
         BadgeKind::Live => "live",
@@ -143,7 +144,7 @@ fn show_bands(page: &Page, texts: &PageTexts) -> Result<(), JsValue> {
     Ok(())
 }
 
-/// Shows play or pause, speed, event number and time.
+/// Shows play or pause, speed, live, event number and time.
 fn show_transport(page: &Page, transport: &TransportTexts) {
     page.set_data("play", "playing", bool_name(transport.is_playing));
     page.set_attribute("play", "aria-label", if transport.is_playing { "Pause" } else { "Play" });
@@ -186,7 +187,8 @@ fn create_swatch(page: &Page, swatch: Swatch, theme: &Theme) -> Result<HtmlEleme
     Ok(element)
 }
 
-/// Replaces the content of the details panel.
+/// Replaces the content of the details panel; with `is_selection`, the panel says that its block or
+/// range is selected.
 fn build_details(page: &Page, details: &Details, is_selection: bool) -> Result<(), JsValue> {
     let root = &page.details;
     root.set_text_content(None);

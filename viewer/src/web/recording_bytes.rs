@@ -11,7 +11,8 @@ const MEDIA_TYPE: &str = "application/vnd.vramscope.trace";
 /// Number of pieces at which all are combined into one blob, which the browser may move to disk.
 const MAX_PIECES: u32 = 1024;
 
-/// Where the bytes of the recording on the page are.
+/// Where the bytes of the recording on the page can be read for saving: in the browser, at a URL,
+/// or from a live program.
 pub(super) enum RecordingBytes {
     /// In the browser: byte arrays and blobs.
     Pieces(Array),
@@ -29,7 +30,7 @@ impl Default for RecordingBytes {
 }
 
 impl RecordingBytes {
-    /// Creates the bytes of a converted recording.
+    /// Creates the bytes of a recording that was converted from another format, given as chunks.
     pub(super) fn from_chunks(chunks: &[Vec<u8>]) -> Self {
         let mut bytes = Self::default();
         for chunk in chunks {
@@ -38,7 +39,7 @@ impl RecordingBytes {
         bytes
     }
 
-    /// Copies the part of a recording that the page holds.
+    /// Copies the bytes of the part of a recording that the page holds.
     pub(super) fn held_by(recording: &Recording) -> Self {
         let mut bytes = Self::default();
         for piece in recording.bytes_in_memory() {
@@ -47,7 +48,8 @@ impl RecordingBytes {
         bytes
     }
 
-    /// Appends a byte array or a blob; does nothing unless the bytes are in the browser.
+    /// Appends a byte array or a blob; does nothing if the bytes are at a URL or from a live
+    /// program.
     pub(super) fn push(&mut self, piece: &JsValue) {
         let Self::Pieces(pieces) = self else { return };
         pieces.push(piece);
@@ -58,13 +60,13 @@ impl RecordingBytes {
         }
     }
 
-    /// Returns true if there is nothing to save.
+    /// Returns true if there is nothing to save; false for a URL or a live program.
     pub(super) fn is_empty(&self) -> bool {
         matches!(self, Self::Pieces(pieces) if pieces.length() == 0)
     }
 }
 
-/// Combines pieces into a blob with the recording's media type.
+/// Combines byte arrays and blobs into one blob with a recording's media type.
 pub(super) fn blob(pieces: &Array) -> Result<Blob, JsValue> {
     let options = BlobPropertyBag::new();
     options.set_type(MEDIA_TYPE);

@@ -13,10 +13,10 @@ use crate::open::saved_name;
 /// choose a folder first.
 const READABLE_MS: i32 = 600_000;
 
-/// URL of a live recording on its server.
+/// URL of the live recording, relative to the page.
 const LIVE_RECORDING_URL: &str = "trace.vram";
 
-/// Offers the recording as a download.
+/// Offers the recording on the page as a download; does nothing if there is none.
 pub(super) fn save(app: &App) {
     app.change(|state| {
         if state.bytes.is_empty() {
@@ -34,7 +34,7 @@ pub(super) fn save(app: &App) {
     });
 }
 
-/// Makes the browser download the bytes as a file called `name`.
+/// Makes the browser download a recording's bytes as a file called `name`.
 fn download(document: &Document, bytes: &RecordingBytes, name: &str) -> Result<(), JsValue> {
     let url = match bytes {
         RecordingBytes::Pieces(pieces) => Url::create_object_url_with_blob(&blob(pieces)?)?,

@@ -14,7 +14,7 @@ use crate::theme::Theme;
 /// The page's font size in CSS pixels at which a unit is one CSS pixel.
 const UNIT_FONT_SIZE: f32 = 13.0;
 
-/// A canvas with its picture.
+/// A canvas element of the page with its picture.
 struct Canvas {
     element: HtmlCanvasElement,
     context: CanvasRenderingContext2d,
@@ -27,7 +27,8 @@ impl Canvas {
         Ok(Self { element: element.clone(), context, layers: Layers::default() })
     }
 
-    /// Resizes the canvas to its size on the screen. `ratio` is canvas pixels per CSS pixel.
+    /// Resizes the canvas and its picture to the element's size on the screen. `ratio` is canvas
+    /// pixels per CSS pixel.
     fn fit(&mut self, ratio: f64) {
         let rect = self.element.get_bounding_client_rect();
         let pixels = |length: f64| ((length * ratio).round() as u32).clamp(1, Frame::MAX_SIDE);
@@ -39,7 +40,7 @@ impl Canvas {
         }
     }
 
-    /// Copies the picture to the canvas.
+    /// Copies the picture to the canvas element.
     fn show(&self) -> Result<(), JsValue> {
         let picture = self.layers.picture();
         let (width, height) = (picture.width() as u32, picture.height() as u32);
@@ -48,7 +49,7 @@ impl Canvas {
     }
 }
 
-/// The canvases and how they are drawn.
+/// The timeline's and the heatmap's canvases, with the colors, font and scale for drawing them.
 pub(super) struct Screen {
     timeline: Canvas,
     heatmap: Canvas,
@@ -73,7 +74,7 @@ impl Screen {
         })
     }
 
-    /// Adapts to the page's size and the system's color scheme.
+    /// Adapts the canvases and colors to the page's size and the system's color scheme.
     pub(super) fn measure(&mut self, page: &Page) {
         let Ok(window) = window() else { return };
         let is_dark =
@@ -110,13 +111,13 @@ impl Screen {
         self.ratio
     }
 
-    /// Draws the timeline; only the cursor unless the timeline itself has changed.
+    /// Draws the timeline's canvas; unless `is_changed`, only the cursor is drawn again.
     pub(super) fn draw_timeline(&mut self, scene: &Scene, is_changed: bool) -> Result<(), JsValue> {
         self.timeline.layers.draw_timeline(scene, is_changed, &self.theme, &mut self.typesetter);
         self.timeline.show()
     }
 
-    /// Draws the heatmap; only the highlights unless the heatmap itself has changed.
+    /// Draws the heatmap's canvas; unless `is_changed`, only the highlights are drawn again.
     pub(super) fn draw_heatmap(&mut self, scene: &Scene, is_changed: bool) -> Result<(), JsValue> {
         self.heatmap.layers.draw_heatmap(scene, is_changed, &self.theme, &mut self.typesetter);
         self.heatmap.show()
@@ -135,7 +136,7 @@ fn register_font(page: &Page) -> Result<(), JsValue> {
     Ok(())
 }
 
-/// Sets the style sheet's colors to those of the canvases.
+/// Sets the style sheet's color variables to the colors of a palette.
 fn set_colors(page: &Page, theme: &Theme) {
     let Some(root) = page.document.document_element().and_then(|root| root.dyn_into::<web_sys::HtmlElement>().ok())
     else {
@@ -171,7 +172,7 @@ fn set_colors(page: &Page, theme: &Theme) {
     }
 }
 
-/// Returns a color in CSS syntax.
+/// Returns a color in CSS syntax: `#2a68ad`.
 pub(super) fn css(color: Color) -> String {
     format!("#{:02x}{:02x}{:02x}", color.r, color.g, color.b)
 }

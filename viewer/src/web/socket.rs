@@ -10,7 +10,7 @@ use super::browser::window;
 use super::listener::Listener;
 use crate::connection::ServerNote;
 
-/// What a WebSocket reports: opened, a text message, a binary message, closed.
+/// What a WebSocket reports: it has opened, a text message, a binary message, or it has closed.
 pub(super) enum SocketEvent {
     Opened,
     Note(ServerNote),
@@ -19,7 +19,7 @@ pub(super) enum SocketEvent {
     Closed(u16),
 }
 
-/// A WebSocket. Dropping it removes its listeners and closes it.
+/// The WebSocket of the live connection. Dropping it removes its listeners and closes it.
 pub(super) struct Socket {
     socket: WebSocket,
     /// Called once the result of the connection attempt is known, or the socket is dropped.
@@ -29,7 +29,8 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Connects to the page's server. `react` is called for every event.
+    /// Connects to the page's server. `react` is called for every event; `on_settled` once it is
+    /// known whether there is a program, or when the socket is dropped.
     pub(super) fn open(
         query: &str,
         on_settled: Option<Function>,
@@ -55,7 +56,8 @@ impl Socket {
         Ok(Self { socket, on_settled: RefCell::new(on_settled), _listeners: listeners })
     }
 
-    /// Reports that the result of the connection attempt is known.
+    /// Calls `on_settled`: it is known whether there is a program. Only the first call has an
+    /// effect.
     pub(super) fn settle(&self) {
         if let Some(on_settled) = self.on_settled.take() {
             let _ = on_settled.call0(&JsValue::UNDEFINED);
@@ -71,7 +73,8 @@ impl Drop for Socket {
     }
 }
 
-/// Returns the URL of the live WebSocket beside the page, with this query string.
+/// Returns the URL of the server's live WebSocket, which is beside the page, with this query
+/// string.
 fn socket_url(query: &str) -> Result<String, JsValue> {
     let page = window()?.location().href()?;
     let url = Url::new_with_base("ws", &page)?;
@@ -80,7 +83,8 @@ fn socket_url(query: &str) -> Result<String, JsValue> {
     Ok(url.href())
 }
 
-/// Parses a text message; `None` if it is not a JSON object. Fields of other types are ignored.
+/// Parses a text message of the server; `None` if it is not a JSON object. Fields of unexpected
+/// types count as missing.
 fn parse_note(text: &str) -> Option<ServerNote> {
     let object = JSON::parse(text).ok().filter(JsValue::is_object)?;
     let field = |name: &str| Reflect::get(&object, &name.into()).unwrap_or_default();
