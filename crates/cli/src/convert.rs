@@ -4,11 +4,11 @@ use vramscope_trace::{Annotation, Definition, Encoder, Event, MemoryState, Recor
 
 use crate::error::Result;
 
-/// Number of events after which finished chunks are passed on.
+/// Number of events after which a [`ChunkWriter`] passes finished chunks to its function.
 const EVENTS_PER_WRITE: u32 = 1024;
 
-/// A sink that encodes what it receives and passes finished chunks to a function, so that little
-/// of the recording is in memory.
+/// A sink that encodes what it receives as a recording and passes finished chunks to a function, so
+/// that little of the recording is in memory.
 pub(crate) struct ChunkWriter<F> {
     encoder: Encoder,
     /// Collects the index; `None` once the recording exceeds the limits of a reader.
@@ -19,14 +19,18 @@ pub(crate) struct ChunkWriter<F> {
     pending_events: u32,
 }
 
-impl<F: FnMut(&[u8]) -> Result> ChunkWriter<F> {
+impl<F> ChunkWriter<F>
+where
+    F: FnMut(&[u8]) -> Result,
+{
     /// Creates a writer for the recording that `info` describes.
     pub(crate) fn new(info: &RecordingInfo, write: F) -> Self {
         let encoder = Encoder::new(info);
         Self { encoder, written: Some(Recording::overview_only(None)), write, result: Ok(()), pending_events: 0 }
     }
 
-    /// Passes the encoder's finished chunks to `write`, until that has failed once.
+    /// Passes the encoder's finished chunks to the writer's function, until the function has failed
+    /// once.
     fn write_chunks(&mut self) {
         self.pending_events = 0;
         for chunk in self.encoder.take_output() {
@@ -37,7 +41,8 @@ impl<F: FnMut(&[u8]) -> Result> ChunkWriter<F> {
         }
     }
 
-    /// Writes the last chunk and the index. Returns the number of events.
+    /// Passes the last chunk and the index to the writer's function. Returns the number of events,
+    /// or the function's first error.
     pub(crate) fn finish(mut self) -> Result<u64> {
         self.encoder.flush();
         self.write_chunks();

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use crate::escape::escape_controls;
 
-/// Bad usage or unusable input, as one line that says what and where.
+/// The error that ends a command: one line that says what failed, where, and what to do.
 #[derive(Debug)]
 pub(crate) struct CommandError(String);
 
-/// The result of a command or a part of it.
+/// The result of a command or of a part of it; the error is a [`CommandError`].
 pub(crate) type Result<T = ()> = std::result::Result<T, CommandError>;
 
 impl CommandError {
@@ -26,8 +26,8 @@ impl CommandError {
     }
 }
 
-/// Removes the numbers that the standard library adds to errors of the operating system:
-/// `Permission denied (os error 13)`.
+/// Removes the numbers that the standard library adds to errors of the operating system, such as
+/// `(os error 13)`.
 fn without_error_numbers(text: &str) -> String {
     let mut parts = text.split(" (os error ");
     let mut kept = parts.next().unwrap_or_default().to_owned();

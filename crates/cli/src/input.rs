@@ -18,8 +18,8 @@ use crate::error::{CommandError, Result};
 use crate::item_channel::{PendingSender, read_on_thread};
 use crate::terminal;
 
-/// Extensions of input files, which are not part of a recording's name.
-const EXTENSIONS: [&str; 6] = [".gz", ".zst", ".pickle", ".json", ".csv", ".vram"];
+/// Extensions of input files, which are removed from a file's name to get the recording's name.
+const EXTENSIONS: [&str; 7] = [".gz", ".zst", ".pickle", ".json", ".csv", ".html", ".vram"];
 /// Number of bytes read to recognize a file's format; longer than any header line of a log.
 const HEAD_BYTES: u64 = 1 << 16;
 /// Size in bytes of the pieces in which a recording is copied.
@@ -42,7 +42,14 @@ type OpenRecording = fn(
     &mut dyn FnMut(u64, u64),
 ) -> std::result::Result<(Recording, Option<FormatError>), FormatError>;
 
-/// A file's content by its format.
+/// An opened recording, how many of its bytes are intact, and the damage after them, if any.
+struct OpenedRecording {
+    recording: Recording,
+    intact: u64,
+    damage: Option<FormatError>,
+}
+
+/// A file's content: a recording, read as needed, or another tool's format, in memory.
 enum Content {
     /// A recording and its length in bytes. Only the parts that are needed are read.
     Recording(Arc<dyn ReadAt>, u64),
@@ -63,7 +70,7 @@ impl ReadAt for SeekableFile {
     }
 }
 
-/// Returns a file's name without the extensions that only say how it is stored.
+/// Returns a file's name without the extensions of input files: `run` for `run.pickle.gz`.
 pub(crate) fn recording_name(path: &Path) -> String {
     let file_name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
     let mut name = &*file_name;
@@ -75,14 +82,14 @@ pub(crate) fn recording_name(path: &Path) -> String {
     name.to_owned()
 }
 
-/// The format of an input file, as `info` shows it.
+/// The name and version of an input file's format, as `info` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Format {
     pub(crate) name: &'static str,
     pub(crate) version: Option<u16>,
 }
 
-/// A recording stored in a plain file.
+/// How many bytes of an uncompressed recording's file are intact, and the index to append to them.
 pub(crate) struct StoredRecording {
     /// Bytes of the file that are intact.
     pub(crate) len: u64,
@@ -91,7 +98,8 @@ pub(crate) struct StoredRecording {
 }
 
 impl Input {
-    /// Opens the file at `path`. Recordings are read on demand, other formats at once.
+    /// Opens the file at `path`. An uncompressed recording is read as needed, any other file at
+    /// once.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let io_error = |error| open_error(path, &error);
         let limits = Limits::default();
@@ -127,13 +135,14 @@ impl Input {
         Ok(Self { path: path.to_owned(), content, is_plain: false, redact: false })
     }
 
-    /// Sets whether everything made from this input has placeholders in place of names.
+    /// Sets whether placeholders replace the names of files, functions, marks and the program in
+    /// everything made from this input.
     #[cfg(feature = "export")]
     pub(crate) fn with_redaction(self, redact: bool) -> Self {
         Self { redact, ..self }
     }
 
-    /// Returns true if the file has another tool's format.
+    /// Returns true if the file has another tool's format, false if it contains a recording.
     pub(crate) fn is_foreign(&self) -> bool {
         matches!(self.content, Content::Foreign(..))
     }
@@ -152,20 +161,21 @@ impl Input {
         }
     }
 
-    /// Returns the recording's name: the file name without extensions, or a placeholder.
+    /// Returns the recording's name: the file's name without extensions, or a placeholder if
+    /// redacted.
     pub(crate) fn name(&self) -> String {
         if self.redact { "recording".to_owned() } else { recording_name(&self.path) }
     }
 
-    /// Passes the file's content as a recording that ends with an index to `write`, in parts.
-    /// Returns the number of events.
+    /// Converts the input to a recording that ends with an index and passes the recording's bytes
+    /// to `write`, in parts. Returns the number of events.
     pub(crate) fn write_recording(self, mut write: impl FnMut(&[u8]) -> Result) -> Result<u64> {
         let (source, len) = match &self.content {
             Content::Foreign(_, bytes) => return self.import(bytes, write),
             Content::Recording(source, len) => (Arc::clone(source), *len),
         };
         // Reads every chunk, because damaged ones must not be copied.
-        let (recording, intact) =
+        let OpenedRecording { recording, intact, .. } =
             self.open_recording(&source, len, |source, len, progress| Recording::read_through(source, len, progress))?;
         let mut parts = (0..intact).step_by(COPY_BYTES as usize).map(|start| {
             let read = source.read_at(start..intact.min(start + COPY_BYTES));
@@ -185,24 +195,24 @@ impl Input {
         Ok(recording.events())
     }
 
-    /// Returns how much of a plain recording is intact, and the index to append; `None` for
+    /// Returns how much of an uncompressed recording is intact, and the index to append; `None` for
     /// compressed files and other formats.
     pub(crate) fn stored_recording(&self) -> Result<Option<StoredRecording>> {
         let Content::Recording(source, len) = &self.content else { return Ok(None) };
         if !self.is_plain {
             return Ok(None);
         }
-        let (recording, intact) =
+        let OpenedRecording { recording, intact, .. } =
             self.open_recording(source, *len, |source, len, progress| Recording::open(source, len, progress))?;
         let index = recording.index().into_iter().flat_map(|chunk| chunk.bytes).collect();
         Ok(Some(StoredRecording { len: intact, index }))
     }
 
-    /// Returns the recording for reading all of it, importing other formats. Damaged chunks are
-    /// left out and reported.
+    /// Returns the input as a recording whose every event can be read, importing other formats.
+    /// Damaged chunks are left out and reported.
     pub(crate) fn into_recording(self) -> Result<Recording> {
         let path = self.path.clone();
-        let mut recording = self.into_indexed_recording()?;
+        let (mut recording, _) = self.into_indexed_recording()?;
         let bar = terminal::progress_bar(recording_name(&path));
         let damage = recording.skip_damaged(|done, total| {
             bar.set_length(total);
@@ -216,25 +226,26 @@ impl Input {
         Ok(recording)
     }
 
-    /// Returns the recording, importing other formats. If it has an index, no events are read.
-    pub(crate) fn into_indexed_recording(self) -> Result<Recording> {
+    /// Returns the input as a recording, importing other formats, and the damage found while
+    /// opening it, which is also reported. If it has an index, its events are not read yet.
+    pub(crate) fn into_indexed_recording(self) -> Result<(Recording, Option<FormatError>)> {
         match &self.content {
             Content::Recording(source, len) if !self.redact => {
                 return self
                     .open_recording(source, *len, |source, len, progress| Recording::open(source, len, progress))
-                    .map(|(recording, _)| recording);
+                    .map(|opened| (opened.recording, opened.damage));
             }
             _ => {}
         }
         let mut recording = Recording::new();
         let path = self.path.clone();
         self.write_recording(|part| recording.push(part).map_err(|error| CommandError::file(&path, error)))?;
-        Ok(recording)
+        Ok((recording, None))
     }
 
-    /// Opens a recording of `len` bytes with a progress bar. Returns it with the number of intact
-    /// bytes.
-    fn open_recording(&self, source: &Arc<dyn ReadAt>, len: u64, open: OpenRecording) -> Result<(Recording, u64)> {
+    /// Opens a recording of `len` bytes with the function `open`, shows progress and reports
+    /// damage.
+    fn open_recording(&self, source: &Arc<dyn ReadAt>, len: u64, open: OpenRecording) -> Result<OpenedRecording> {
         let bar = terminal::progress_bar(recording_name(&self.path));
         let opened = open(Arc::clone(source), len, &mut |done, total| {
             bar.set_length(total);
@@ -247,7 +258,7 @@ impl Input {
             terminal::message(CommandError::file(&self.path, damage));
         }
         let intact = if damage.is_some() { recording.complete_bytes() } else { len };
-        Ok((recording, intact))
+        Ok(OpenedRecording { recording, intact, damage })
     }
 
     /// Converts another tool's file to a recording and passes its bytes to `write`. Returns the
@@ -282,14 +293,14 @@ impl Input {
     }
 }
 
-/// Returns false if no supported file begins with `head`. Text formats may begin with blanks, a
-/// comment or a byte order mark.
+/// Returns false if no supported file begins with `head`, true if one may. Text formats may begin
+/// with blanks, a comment or a byte order mark.
 fn may_be_input(head: &[u8]) -> bool {
     let is_text_prefix = |&byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'#' | 0xef);
     formats::is_packed(head) || formats::sniff(head).is_some() || head.first().is_some_and(is_text_prefix)
 }
 
-/// Returns the error for a file that cannot be opened or read.
+/// Returns the error for a file that cannot be opened or read, with a remedy if the cause is known.
 fn open_error(path: &Path, error: &io::Error) -> CommandError {
     let remedy = match error.kind() {
         io::ErrorKind::NotFound => ": check the path",
@@ -299,8 +310,9 @@ fn open_error(path: &Path, error: &io::Error) -> CommandError {
     CommandError::file(path, format_args!("{error}{remedy}"))
 }
 
+/// Returns the error for a file of no supported format that begins with `head`.
 fn unknown_format(path: &Path, head: &[u8]) -> CommandError {
-    /// Bytes of the file that the message quotes.
+    /// Number of bytes from the file's start that the error message quotes.
     const QUOTED_BYTES: usize = 8;
     if head.is_empty() {
         return CommandError::file(path, "at byte 0: the file is empty; save or copy it again");
@@ -323,4 +335,23 @@ fn read_to_end(file: File, bytes: &mut Vec<u8>, max_bytes: u64) -> std::result::
         return Err(format!("the file is longer than {limit}, the limit for this format"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recording_names_have_no_extensions() {
+        for (file, name) in [
+            ("a/run.vram", "run"),
+            ("run.pickle.zst", "run"),
+            ("run.html", "run"),
+            ("run.html.gz", "run"),
+            ("run.3.vram", "run.3"),
+            (".html", ".html"),
+        ] {
+            assert_eq!(recording_name(Path::new(file)), name);
+        }
+    }
 }

@@ -5,13 +5,13 @@ use std::thread;
 
 use vramscope_trace::{Annotation, DecodedItem, Definition, Event, MemoryState, RecordingInfo, Sink};
 
-/// Number of items sent at once: enough to make waking the receiver cheap, few enough that a batch
-/// stays in the processor's cache.
+/// Number of items sent to the other thread at once: enough to make waking it cheap, few enough
+/// that a batch stays in the processor's cache.
 const BATCH_ITEMS: usize = 1024;
-/// Number of batches that the channel holds before the sender waits.
+/// Most batches that the channel holds; the sending thread waits while it is full.
 const CHANNEL_BATCHES: usize = 16;
 
-/// A sink that sends its items to another thread.
+/// A sink that sends a recording's items to another thread, in batches.
 pub(crate) struct ItemSender {
     batch: Vec<DecodedItem>,
     channel: SyncSender<Vec<DecodedItem>>,
@@ -55,11 +55,11 @@ impl Sink for ItemSender {
     }
 }
 
-/// The sending end of the channel before the recording's description is known.
+/// The sending end of the channel before the recording's description has been sent.
 pub(crate) struct PendingSender(SyncSender<Vec<DecodedItem>>);
 
 impl PendingSender {
-    /// Sends the recording's description and returns the sink for its items.
+    /// Sends the recording's description and returns the sink for the recording's items.
     pub(crate) fn begin(self, info: &RecordingInfo) -> ItemSender {
         ItemSender { batch: vec![DecodedItem::Info(info.clone())], channel: self.0 }
     }
@@ -82,8 +82,8 @@ pub(crate) fn read_on_thread<T: Send, S: Sink>(
     })
 }
 
-/// Passes received items to the sink that `make_sink` creates, until the sender is dropped. Returns
-/// `None` if no description of a recording arrived first.
+/// Passes received items to the sink that `make_sink` creates from the recording's description,
+/// until the sender is dropped. Returns `None` if no description arrived first.
 fn receive<S: Sink>(receiver: &Receiver<Vec<DecodedItem>>, make_sink: impl FnOnce(&RecordingInfo) -> S) -> Option<S> {
     let mut items = receiver.iter().flatten();
     let Some(DecodedItem::Info(info)) = items.next() else { return None };

@@ -8,11 +8,11 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
 use crate::terminal;
 
-/// Prints events of vramscope's own crates, from informational ones on, to stderr. `serve` reports
-/// joining and leaving processes as informational events.
+/// Prints log events of vramscope's own crates on stderr, from the level INFO on. `serve` reports
+/// joining and leaving processes at this level.
 struct StderrLayer;
 
-/// Installs the printing of logged events for the whole process.
+/// Installs the printing of log events for the whole process.
 pub(crate) fn install() {
     // The only failure is a second call, and the first stays in effect.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(StderrLayer));
@@ -30,7 +30,7 @@ impl<S: Subscriber> Layer<S> for StderrLayer {
     }
 }
 
-/// The text of an event: its message, then its other fields.
+/// The text of a log event: its message, then its other fields.
 #[derive(Default)]
 struct Line(String);
 

@@ -34,23 +34,23 @@ mod signals;
 mod table;
 mod terminal;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-#[cfg(any(test, feature = "manual"))]
-use clap::CommandFactory;
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::{CommandError, Result};
 
-/// Exit code of a command that ran and whose answer is negative.
+/// Exit code of a command that ran and whose answer is negative: `verify` found a divergence.
 const NEGATIVE_ANSWER: u8 = 1;
 /// Exit code of bad usage or unusable input.
 const FAILED: u8 = 2;
 
-/// Widest help text; on a narrower terminal it is wrapped to the terminal.
+/// Widest help text, in characters; on a narrower terminal it is wrapped to the terminal.
 const HELP_COLUMNS: usize = 100;
 
+/// Text after the options in `vramscope --help`: examples, exit codes and environment variables.
 const AFTER_HELP: &str = "\
 Examples:
   vramscope demo                               Train a model and watch its memory
@@ -68,6 +68,8 @@ Environment:
   VRAMSCOPE_TOKEN  Access token, instead of --token
   VRAMSCOPE_PUSH   Address that demo pushes its recording to, see vramscope serve --help";
 
+// The command line of `vramscope`: a subcommand with its arguments. The doc comment is the help
+// text.
 /// Show the memory of a GPU while a program trains
 #[derive(Parser, Debug)]
 #[command(name = "vramscope", version, propagate_version = true)]
@@ -77,7 +79,7 @@ struct Arguments {
     command: Command,
 }
 
-// The subcommands. Their documentation is their help text.
+// The subcommands of `vramscope` with their arguments. Their doc comments are the help texts.
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Train a real model and watch its memory live
@@ -134,7 +136,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the command. Returns false for a negative answer.
+/// Runs the command. Returns false for a negative answer, such as a divergence that `verify` found.
 fn run(command: &Command) -> Result<bool> {
     match command {
         #[cfg(feature = "demo")]
@@ -159,8 +161,8 @@ fn run(command: &Command) -> Result<bool> {
     .map(|()| true)
 }
 
-/// Returns the process's exit code, and prints an error to stderr. `Ok(false)` is a negative
-/// answer.
+/// Returns the process's exit code: 0 for `Ok(true)`, 1 for the negative answer `Ok(false)`, 2 for
+/// an error, which is printed to stderr.
 fn exit_code(result: Result<bool>) -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -172,7 +174,8 @@ fn exit_code(result: Result<bool>) -> ExitCode {
     }
 }
 
-/// Prints help to stdout; turns any other usage error into one line.
+/// Prints help to stdout if the user asked for it; turns any other usage error into an error of one
+/// line.
 fn report_usage(error: &clap::Error) -> Result {
     if !error.use_stderr() {
         return terminal::ignore_broken_pipe(error.print());
@@ -182,7 +185,15 @@ fn report_usage(error: &clap::Error) -> Result {
     }
     let text = error.to_string();
     let cause = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
-    Err(CommandError::new(format_args!("{cause} (try vramscope --help)")))
+    Err(CommandError::new(format_args!("{cause} (try {} --help)", command_with_help(std::env::args_os().nth(1)))))
+}
+
+/// Returns the command whose help describes the arguments: `vramscope COMMAND` if the first
+/// argument is a command, else `vramscope`.
+fn command_with_help(first_argument: Option<OsString>) -> String {
+    let command = Arguments::command();
+    let subcommand = first_argument.and_then(|name| command.find_subcommand(name));
+    subcommand.map_or("vramscope".to_owned(), |subcommand| format!("vramscope {}", subcommand.get_name()))
 }
 
 #[cfg(test)]

@@ -23,45 +23,53 @@ const ZSTD_LEVEL: i32 = 3;
 pub(crate) struct Output {
     path: PathBuf,
     encoder: Encoder,
-    /// Bytes written, before compression.
-    bytes: u64,
 }
 
-/// Compression of an output's bytes on their way to its destination.
+/// How an output's bytes are compressed on their way to the destination: not at all, with gzip or
+/// with Zstandard.
 enum Encoder {
     Plain(Destination),
     Gzip(GzEncoder<Destination>),
     Zstd(zstd::Encoder<'static, Destination>),
 }
 
-/// Where an output's bytes go: a temporary file beside the final path, or standard output.
-enum Destination {
+/// Where an output's bytes go, after compression, and how many there were.
+struct Destination {
+    target: Target,
+    bytes: u64,
+}
+
+/// A temporary file beside the final path, or standard output.
+enum Target {
     File(BufWriter<NamedTempFile>),
     Stdout(BufWriter<Stdout>),
 }
 
 impl Write for Destination {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::File(file) => file.write(bytes),
-            Self::Stdout(stdout) => stdout.write(bytes),
-        }
+        let written = match &mut self.target {
+            Target::File(file) => file.write(bytes),
+            Target::Stdout(stdout) => stdout.write(bytes),
+        }?;
+        self.bytes += written as u64;
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::File(file) => file.flush(),
-            Self::Stdout(stdout) => stdout.flush(),
+        match &mut self.target {
+            Target::File(file) => file.flush(),
+            Target::Stdout(stdout) => stdout.flush(),
         }
     }
 }
 
 impl Destination {
-    /// Opens the destination for `path`; fails if that cannot become a file, or is a terminal.
+    /// Opens the destination for `path`; fails if `path` cannot become a file, or if it is `-` and
+    /// standard output is a terminal.
     fn open(path: &Path) -> Result<Self> {
         if is_stdout(path) {
             refuse_terminal()?;
-            return Ok(Self::Stdout(BufWriter::new(io::stdout())));
+            return Ok(Self { target: Target::Stdout(BufWriter::new(io::stdout())), bytes: 0 });
         }
         if path.is_dir() {
             return Err(CommandError::file(path, "is a directory; name a file"));
@@ -86,24 +94,27 @@ impl Destination {
         options.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         // The library's message names the temporary file, which says nothing to a user.
         let file = options.tempfile_in(folder).map_err(|error| CommandError::file(path, error.kind()))?;
-        Ok(Self::File(BufWriter::new(file)))
+        Ok(Self { target: Target::File(BufWriter::new(file)), bytes: 0 })
     }
 
-    /// Renames the temporary file to `path` once it is on the disk, or flushes standard output.
-    fn finish(self, path: &Path) -> io::Result<()> {
-        match self {
-            Self::File(file) => {
+    /// Renames the temporary file to `path` once all of it is on the disk, or flushes standard
+    /// output. Returns the number of bytes written.
+    fn finish(self, path: &Path) -> io::Result<u64> {
+        let Self { target, bytes } = self;
+        let finished = match target {
+            Target::File(file) => {
                 let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
                 file.as_file().sync_all()?;
                 file.persist(path).map(drop).map_err(|error| error.error)
             }
-            Self::Stdout(mut stdout) => stdout.flush(),
-        }
+            Target::Stdout(mut stdout) => stdout.flush(),
+        };
+        finished.map(|()| bytes)
     }
 }
 
 impl Output {
-    /// Begins the output that will be at `path`, or on standard output for `-`.
+    /// Begins an output that will appear at `path`, or goes to standard output if that is `-`.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         // Follows a symbolic link, so that its target is replaced and not the link.
         let path = if is_stdout(path) { None } else { path.canonicalize().ok() }.unwrap_or_else(|| path.to_owned());
@@ -116,10 +127,10 @@ impl Output {
             }
             None => Encoder::Plain(destination),
         };
-        Ok(Self { path, encoder, bytes: 0 })
+        Ok(Self { path, encoder })
     }
 
-    /// Begins several outputs, which are all removed when a signal ends the command.
+    /// Begins several outputs; a signal that ends the command removes their temporary files.
     pub(crate) fn create_all(paths: &[PathBuf]) -> Result<Vec<Self>> {
         let outputs = paths.iter().map(|path| Self::create(path)).collect::<Result<Vec<_>>>()?;
         let temporary: Vec<_> = outputs.iter().filter_map(Self::temporary_path).collect();
@@ -133,41 +144,37 @@ impl Output {
     }
 
     /// Writes `bytes` as a complete file at `path`; a signal during this removes the temporary
-    /// file.
+    /// file. Returns the file's size in bytes, after compression.
     #[cfg(any(feature = "export", feature = "manual", feature = "report"))]
-    pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result {
+    pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<u64> {
         let mut output = Self::create_removed_on_signal(path)?;
         output.write_all(bytes).map_err(|error| CommandError::file(path, error))?;
         output.finish()
     }
 
-    /// Begins an output that is removed when a signal ends the command.
+    /// Begins an output; a signal that ends the command removes its temporary file.
     pub(crate) fn create_removed_on_signal(path: &Path) -> Result<Self> {
         let mut outputs = Self::create_all(&[path.to_owned()])?;
         Ok(outputs.pop().expect("one output was created"))
     }
 
-    /// Returns the path of the temporary file; `None` for standard output.
+    /// Returns the path of the temporary file; `None` if the output is standard output.
     fn temporary_path(&self) -> Option<PathBuf> {
         let destination = match &self.encoder {
             Encoder::Plain(destination) => destination,
             Encoder::Gzip(encoder) => encoder.get_ref(),
             Encoder::Zstd(encoder) => encoder.get_ref(),
         };
-        match destination {
-            Destination::File(file) => Some(file.get_ref().path().to_owned()),
-            Destination::Stdout(_) => None,
+        match &destination.target {
+            Target::File(file) => Some(file.get_ref().path().to_owned()),
+            Target::Stdout(_) => None,
         }
     }
 
-    /// Returns the number of bytes written, before compression.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Completes the output and gives the file its name.
-    pub(crate) fn finish(self) -> Result {
-        let Self { path, encoder, .. } = self;
+    /// Completes the output, which gives the file its name. Returns its size in bytes, after
+    /// compression.
+    pub(crate) fn finish(self) -> Result<u64> {
+        let Self { path, encoder } = self;
         let destination = match encoder {
             Encoder::Plain(destination) => Ok(destination),
             Encoder::Gzip(encoder) => encoder.finish(),
@@ -180,13 +187,11 @@ impl Output {
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = match &mut self.encoder {
+        match &mut self.encoder {
             Encoder::Plain(destination) => destination.write(bytes),
             Encoder::Gzip(encoder) => encoder.write(bytes),
             Encoder::Zstd(encoder) => encoder.write(bytes),
-        }?;
-        self.bytes += written as u64;
-        Ok(written)
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -195,7 +200,7 @@ impl Write for Output {
     }
 }
 
-/// Returns true if `path` means standard output.
+/// Returns true if `path` is `-`, which means standard output.
 pub(crate) fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == STDOUT
 }
@@ -219,7 +224,8 @@ pub(crate) fn compression_extension(path: &Path) -> Option<&'static str> {
     ["gz", "zst"].into_iter().find(|known| extension == *known)
 }
 
-/// Fails if `output` is the file `input`, under this name or another, which would be lost.
+/// Fails if `output` is the same file as `input`, under this name or another, because the input
+/// would be lost.
 pub(crate) fn refuse_input_as_output(input: &Path, output: &Path) -> Result {
     match (input.canonicalize(), output.canonicalize()) {
         (Ok(input), Ok(canonical)) if input == canonical && !is_stdout(output) => {

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::History;
-use vramscope_trace::{ByteSize, Recording};
+use vramscope_trace::{ByteSize, IncidentKind, Recording};
 
 use crate::error::{CommandError, Result};
 
-/// Returns the allocator settings under which a recording was made, with `limit` as the limit of
-/// reserved bytes, which is not part of a recording.
+/// Returns the allocator settings under which a recording was made. `limit`, the most bytes that
+/// the allocator was allowed to reserve, is not part of a recording. `path` is for error messages.
 pub(crate) fn settings(path: &Path, recording: &Recording, limit: Option<ByteSize>) -> Result<Settings> {
     let conf = &recording.info().alloc_conf;
     let settings = Settings::parse(conf)
@@ -18,7 +18,15 @@ pub(crate) fn settings(path: &Path, recording: &Recording, limit: Option<ByteSiz
 }
 
 /// Returns the histories (uninterrupted sequences of events) of a recording's devices; a device has
-/// several where events are missing.
+/// several where events are missing. `path` is for error messages.
 pub(crate) fn histories(path: &Path, recording: &Recording) -> Result<Vec<History>> {
     History::from_recording(recording).map_err(|error| CommandError::file(path, error))
+}
+
+/// Returns true if a recording lacks the events of some event numbers, because they were lost on
+/// their way or are damaged. Its histories end there.
+pub(crate) fn has_missing_events(recording: &Recording) -> bool {
+    let gaps = recording.incidents().iter().filter(|incident| matches!(incident.kind, IncidentKind::Gap { .. }));
+    // A gap that the recorded program reported is itself an event.
+    gaps.into_iter().any(|gap| recording.next_event(gap.at_event) != Some(gap.at_event))
 }

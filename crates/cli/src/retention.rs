@@ -8,9 +8,10 @@ use clap::Args;
 use vramscope_collector::{Keep, RecordingFile, parse_keep_bytes, parse_time};
 
 use crate::error::{CommandError, Result};
-use crate::output::compression_extension;
+use crate::output::{compression_extension, is_stdout};
 
-/// Options of commands that write a live recording.
+/// Options `--keep` and `--keep-bytes` of commands that write a live recording: how much of it the
+/// file keeps.
 #[derive(Args, Debug)]
 pub(crate) struct RetentionArguments {
     /// Keep only the newest part of the recording, in a file of at most this size: 500M, 2GiB
@@ -22,12 +23,14 @@ pub(crate) struct RetentionArguments {
 }
 
 impl RetentionArguments {
-    /// Returns which newest part of the recording is kept: limits in bytes and time, or everything.
+    /// Returns the limits in bytes and in time of the newest part that the file keeps; without
+    /// limits it keeps everything.
     pub(crate) fn keep(&self) -> Keep {
         Keep { bytes: self.keep_bytes, time: self.keep }
     }
 
-    /// Creates the file of a live recording.
+    /// Creates the file of a live recording at `path`; fails if the name is that of a compressed
+    /// file.
     pub(crate) fn create(&self, path: &Path) -> Result<RecordingFile> {
         if let Some(extension) = compression_extension(path) {
             return Err(CommandError::file(
@@ -41,8 +44,14 @@ impl RetentionArguments {
         })
     }
 
-    /// Fails if a limit was given but no file that it could limit.
+    /// Fails if `--record` names standard output, or if a limit was given without `--record`.
     pub(crate) fn require_file(&self, record: Option<&Path>) -> Result {
+        if record.is_some_and(is_stdout) {
+            return Err(CommandError::new(
+                "--record needs a file, not standard output, because the page reads the recording back: \
+                 name a file such as run.vram, or use vramscope record URL -o -",
+            ));
+        }
         if record.is_none() && !self.keep().is_everything() {
             return Err(CommandError::new("--keep and --keep-bytes limit a file; name it with --record"));
         }

@@ -13,7 +13,7 @@ use crate::terminal;
 /// The environment variable with the token, which the list of a machine's processes does not show.
 const TOKEN_VARIABLE: &str = "VRAMSCOPE_TOKEN";
 
-/// Options of commands that serve the page.
+/// Options of commands that serve the page: address, token, host names, TLS and browser.
 #[derive(Args, Debug)]
 pub(crate) struct ServerArguments {
     /// Listen on this address, HOST:PORT; port 0 picks a free port [default: 127.0.0.1:7791, or the
@@ -41,7 +41,7 @@ pub(crate) struct ServerArguments {
     no_open: bool,
 }
 
-/// Parses the address to listen on; resolves a host name to its first address.
+/// Parses the address of `--listen`; resolves a host name to its first address.
 fn parse_address(text: &str) -> std::result::Result<SocketAddr, String> {
     let expected = "expected an address such as 127.0.0.1:7791";
     let mut addresses = text.to_socket_addrs().map_err(|error| format!("{expected}: {error}"))?;
@@ -60,14 +60,14 @@ fn parse_token(argument: Option<&str>, variable: Option<OsString>) -> Result<Opt
     Token::new(text).map(Some).map_err(|error| CommandError::new(format_args!("{source}: {error}")))
 }
 
-/// Returns the token from the `argument` of `--token` or else from the environment; `None` without
-/// both.
+/// Returns the access token from the `argument` of `--token` or else from the environment; `None`
+/// without both.
 pub(crate) fn access_token(argument: Option<&str>) -> Result<Option<Token>> {
     parse_token(argument, std::env::var_os(TOKEN_VARIABLE))
 }
 
 impl ServerArguments {
-    /// Starts the server.
+    /// Starts the page's server as the options say; it serves `content`.
     pub(crate) fn start(&self, content: Content) -> Result<Server> {
         let token = access_token(self.token.as_deref())?;
         let files = self.tls_cert.clone().zip(self.tls_key.clone());
@@ -81,13 +81,13 @@ impl ServerArguments {
         })
     }
 
-    /// Returns true if the user gave a token.
+    /// Returns true if the user gave an access token, by `--token` or in the environment.
     pub(crate) fn has_token(&self) -> Result<bool> {
         Ok(access_token(self.token.as_deref())?.is_some())
     }
 
-    /// Prints the address as the first line on stdout, warns about who can reach it, and opens the
-    /// browser if requested.
+    /// Prints the server's address as the first line on stdout, warns about who can reach it, and
+    /// opens the browser if wanted.
     pub(crate) fn announce(&self, server: &Server) -> Result {
         terminal::print(&format!("listening: {}\n", server.url()))?;
         let requested_port = self.listen.map_or(DEFAULT_PORT, |address| address.port());
@@ -112,8 +112,8 @@ impl ServerArguments {
         Ok(())
     }
 
-    /// Returns true if the page is to be opened in a browser: requested, or possible and not
-    /// refused.
+    /// Returns true if the page is to be opened in a browser: by `--open`, or on a terminal with a
+    /// desktop unless `--no-open`.
     fn wants_browser(&self) -> bool {
         self.open || (!self.no_open && cfg!(feature = "browser") && terminal::is_interactive() && has_desktop())
     }

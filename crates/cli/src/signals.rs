@@ -13,7 +13,8 @@ use crate::error::{CommandError, Result};
 /// The exit code that shells report for a process ended by SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// Turns the first signal into a request to stop; the second signal ends the process.
+/// Turns the first SIGINT or SIGTERM into a request to stop the command; the second one ends the
+/// process.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     requested: Arc<AtomicBool>,
@@ -21,7 +22,7 @@ pub(crate) struct Interrupts {
 }
 
 impl Interrupts {
-    /// Starts to listen for signals.
+    /// Starts to listen for SIGINT and SIGTERM.
     pub(crate) fn listen() -> Result<Self> {
         let requested = Arc::new(AtomicBool::new(false));
         let (sender, signals) = mpsc::channel();
@@ -47,14 +48,14 @@ impl Interrupts {
         self.requested.load(Ordering::Relaxed)
     }
 
-    /// Waits for the request to stop.
+    /// Waits until SIGINT or SIGTERM requests the command to stop.
     pub(crate) fn wait(&self) {
         // An error means that the listening thread has ended, after which no signal can arrive.
         let _ = self.signals.recv();
     }
 }
 
-/// Ends the process at the first signal, after calling `clean_up`.
+/// Ends the process at the first SIGINT or SIGTERM, after calling `clean_up`.
 pub(crate) fn exit_on_signal(clean_up: impl Fn() + Send + 'static) -> Result {
     on_signal(move || {
         clean_up();
@@ -62,12 +63,12 @@ pub(crate) fn exit_on_signal(clean_up: impl Fn() + Send + 'static) -> Result {
     })
 }
 
-/// Calls `handler` on another thread for each signal that arrives after this returns.
+/// Calls `handler` on another thread for each SIGINT and SIGTERM that arrives after this returns.
 fn on_signal(handler: impl FnMut() + Send + 'static) -> Result {
     listen(handler).map_err(|error| CommandError::new(format_args!("cannot listen for Ctrl-C: {error}")))
 }
 
-/// Calls `handler` on another thread for each SIGINT and SIGTERM.
+/// Calls `handler` on another thread for each SIGINT and SIGTERM, as Unix reports them.
 #[cfg(unix)]
 fn listen(mut handler: impl FnMut() + Send + 'static) -> io::Result<()> {
     use signal_hook::consts::SIGXFSZ;
@@ -85,7 +86,7 @@ fn listen(mut handler: impl FnMut() + Send + 'static) -> io::Result<()> {
 /// could wait for, so a flag is polled.
 #[cfg(not(unix))]
 fn listen(mut handler: impl FnMut() + Send + 'static) -> io::Result<()> {
-    /// Interval at which the flag is polled.
+    /// Interval at which the flag of a received signal is polled.
     const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
 
     let received = Arc::new(AtomicBool::new(false));

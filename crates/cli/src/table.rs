@@ -2,7 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, presets};
 
-/// Number of blanks between columns.
+/// Number of blanks between the columns of a table.
 const GAP: u16 = 2;
 
 /// Creates a table without rules whose first `left` columns are aligned left and the rest right.

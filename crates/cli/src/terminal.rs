@@ -14,7 +14,8 @@ pub(crate) fn print(text: &str) -> Result {
     ignore_broken_pipe(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
 }
 
-/// Maps an error of writing to stdout; a reader that closed the pipe, such as `head`, is no error.
+/// Returns a failed write to stdout as an error; that a reader such as `head` closed the pipe is no
+/// error.
 pub(crate) fn ignore_broken_pipe(written: io::Result<()>) -> Result {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -24,13 +25,13 @@ pub(crate) fn ignore_broken_pipe(written: io::Result<()>) -> Result {
     }
 }
 
-/// Prints a message to stderr, on one line.
+/// Prints a message to stderr as one line that begins with `vramscope: `.
 pub(crate) fn message(text: impl std::fmt::Display) {
     // Ignore errors on stderr: they could only be reported there.
     let _ = writeln!(io::stderr(), "vramscope: {}", escape_controls(&text.to_string()));
 }
 
-/// Returns true if both stdout and stderr are terminals.
+/// Returns true if both stdout and stderr are terminals, so that a user is watching.
 pub(crate) fn is_interactive() -> bool {
     io::stdout().is_terminal() && io::stderr().is_terminal()
 }
@@ -42,20 +43,20 @@ pub(crate) fn columns() -> Option<u16> {
     io::stdout().is_terminal().then_some(columns)
 }
 
-/// Makes a progress bar draw itself on stderr, ten times a second at most, by an indicatif
-/// template.
+/// Makes a progress bar draw itself on stderr, at most ten times a second, as an indicatif template
+/// says.
 fn with_template(progress: ProgressBar, template: &str) -> ProgressBar {
     progress.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
     let style = ProgressStyle::with_template(template).expect("the template is a valid constant");
     progress.with_style(style.progress_chars("=> "))
 }
 
-/// Creates a progress bar on stderr, which is drawn only on a terminal.
+/// Creates a progress bar called `label` on stderr, which is drawn only on a terminal.
 pub(crate) fn progress_bar(label: String) -> ProgressBar {
     with_template(ProgressBar::new(0), "{msg} [{bar:30}] {percent}% {eta}").with_message(label)
 }
 
-/// Creates a status line on stderr, which is drawn only on a terminal.
+/// Creates a line on stderr whose text can change, which is drawn only on a terminal.
 pub(crate) fn status_line() -> ProgressBar {
     let line = with_template(ProgressBar::new_spinner(), "{spinner} {msg}");
     line.enable_steady_tick(Duration::from_millis(200));

@@ -1,6 +1,7 @@
 //! A random number generator with a seed, so that runs can be repeated.
 
-/// A small random number generator (xorshift).
+/// A small random number generator (xorshift). The generated seeds and the inputs saved in
+/// `artifacts` depend on its numbers.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

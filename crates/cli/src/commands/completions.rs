@@ -12,7 +12,7 @@ Examples:
   vramscope completions bash > ~/.local/share/bash-completion/completions/vramscope
   vramscope completions fish > ~/.config/fish/completions/vramscope.fish";
 
-/// Arguments of `completions`.
+/// Arguments of `vramscope completions`: the shell.
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsArguments {
     /// Shell to write the script for
@@ -20,7 +20,7 @@ pub(crate) struct CompletionsArguments {
     shell: Shell,
 }
 
-/// Prints the completion script of `command`.
+/// Prints the completion script of `command`, the whole command line, for the chosen shell.
 pub(crate) fn run(arguments: &CompletionsArguments, mut command: Command) -> Result {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "vramscope", &mut script);

@@ -8,7 +8,7 @@ use vramscope_collector::{
     Recorder, Settings, push_from_env,
 };
 use vramscope_demo::{Options, Step};
-use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, RecordingInfo};
+use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, Percent, RecordingInfo};
 
 use crate::error::{CommandError, Result};
 use crate::number::parse_whole;
@@ -23,14 +23,16 @@ Examples:
   vramscope demo
   vramscope demo --steps 200 --record run.vram --no-open";
 
-/// Number of training steps between two lines of progress.
+/// Number of training steps after which a line of progress is printed.
 const STEPS_PER_LINE: u64 = 10;
-/// Most bytes that the training may take from the machine.
+/// Most bytes of this machine's memory that the demo's training may take; a request beyond fails as
+/// out of memory.
 const CAPACITY_BYTES: u64 = 512 << 20;
-/// The device's number in the recording.
+/// The number of the demo's only device in its recording.
 const DEVICE: DeviceId = DeviceId(0);
 
-/// Arguments of `demo`.
+/// Arguments of `vramscope demo`: the device, the number of steps, the file to record to, and the
+/// server.
 #[derive(Args, Debug)]
 pub(crate) struct DemoArguments {
     /// Device to train on
@@ -51,7 +53,7 @@ pub(crate) struct DemoArguments {
     server: ServerArguments,
 }
 
-/// Values of `--device`: where the training takes its memory.
+/// Values of `demo --device`: where the training takes its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Device {
     /// The best available device
@@ -62,7 +64,8 @@ enum Device {
     Host,
 }
 
-/// Values of `--overflow`: what happens when the recorder falls behind.
+/// Values of `demo --overflow`: whether the training waits or events are dropped when the recorder
+/// falls behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OverflowArgument {
     /// Slow down the training
@@ -71,7 +74,7 @@ enum OverflowArgument {
     Drop,
 }
 
-/// Trains, records and serves until the command is interrupted.
+/// Trains a model, records it and serves the page until the command is interrupted.
 pub(crate) fn run(arguments: &DemoArguments) -> Result {
     if arguments.device == Device::Cuda {
         return Err(CommandError::new("--device cuda: training on a GPU is not supported yet; use --device host"));
@@ -91,11 +94,8 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result {
     controls.offer_recording(&hub, &handle, DEVICE, PathBuf::new());
     controls.offer_empty_cache_of(&pool);
     let address = push_from_env().map_err(CommandError::new)?;
-    let push = address.map(|address| {
-        Push::start(address, "vramscope demo", vramscope_collector::Rank::from_env(), &hub, |line| {
-            terminal::message(line)
-        })
-    });
+    let push =
+        address.map(|address| Push::start(address, "vramscope demo", vramscope_collector::Rank::from_env(), &hub));
     let push = push.transpose().map_err(|error| CommandError::new(format_args!("{PUSH_VARIABLE}: {error}")))?;
     arguments.server.announce(&server)?;
 
@@ -130,7 +130,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result {
     })
 }
 
-/// Returns the description of the program and its device that begins the recording.
+/// Returns the description of the demo and its device with which the recording begins.
 fn info(device: &HostDevice, settings: &Settings) -> RecordingInfo {
     RecordingInfo {
         source: "vramscope demo".to_owned(),
@@ -141,8 +141,8 @@ fn info(device: &HostDevice, settings: &Settings) -> RecordingInfo {
     }
 }
 
-/// Returns where the recording goes: `hub` for the page, and the file of `--record`, which it
-/// creates.
+/// Returns where the demo's recording goes: to `hub`, which feeds the page, and to the file of
+/// `--record`, which is created.
 fn outputs(arguments: &DemoArguments, hub: Hub) -> Result<Outputs> {
     let overflow = match arguments.overflow {
         Some(OverflowArgument::Wait) => Overflow::Wait,
@@ -160,12 +160,13 @@ fn outputs(arguments: &DemoArguments, hub: Hub) -> Result<Outputs> {
     Ok(outputs)
 }
 
-/// Prints every tenth step, the first and last one, and those that measured the accuracy.
+/// Prints a line for every tenth step, the first, the `last`, and those that measured the accuracy;
+/// prints nothing for other steps.
 fn print_step(step: Step, last: Option<u64>) -> Result {
     let Step { number, loss, accuracy } = step;
     if number != 1 && !number.is_multiple_of(STEPS_PER_LINE) && last != Some(number) && accuracy.is_none() {
         return Ok(());
     }
-    let accuracy = accuracy.map(|share| format!("  accuracy {:.1} %", share * 100.0)).unwrap_or_default();
+    let accuracy = accuracy.map(|share| format!("  accuracy {}", Percent(f64::from(share)))).unwrap_or_default();
     terminal::print(&format!("step {number:>5}  loss {loss:.4}{accuracy}\n"))
 }

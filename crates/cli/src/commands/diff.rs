@@ -7,7 +7,7 @@ use clap::Args;
 use comfy_table::CellAlignment;
 use serde::Serialize;
 use vramscope_trace::{
-    BlockTotals, ByteSize, Comparison, Count, DeviceChange, DeviceTotals, PerRecording, SiteChange,
+    BlockTotals, ByteSize, Comparison, Count, DeviceChange, DeviceTotals, PerRecording, Percent, SiteChange,
     UNUSABLE_REQUEST_BYTES, compare,
 };
 
@@ -23,10 +23,11 @@ Examples:
   vramscope diff before.vram after.vram
   vramscope diff before.pickle after.pickle --json";
 
-/// Largest number of rows of a table of sites.
+/// Most rows of a table of sites; of more sites, those with the largest growth and the largest
+/// shrinkage are shown.
 const MAX_SITE_ROWS: usize = 20;
 
-/// Arguments of `diff`.
+/// Arguments of `vramscope diff`: the two recordings, and whether to print JSON.
 #[derive(Args, Debug)]
 pub(crate) struct DiffArguments {
     /// First recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log
@@ -41,22 +42,25 @@ pub(crate) struct DiffArguments {
     json: bool,
 }
 
-/// The output of `--json`.
+/// The output of `diff --json`.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     files: FileNames,
+    /// Size in bytes of the request that the unusable shares refer to.
+    unusable_request_bytes: u64,
     devices: Vec<DeviceReport>,
     sites: Vec<SiteReport<'a>>,
 }
 
-/// Paths of the two recordings as given on the command line, in the output of `--json`.
+/// Paths of the two recordings as given on the command line, in the output of `diff --json`.
 #[derive(Debug, Serialize)]
 struct FileNames {
     a: String,
     b: String,
 }
 
-/// A device in the output of `--json`; `a` or `b` is `None` if that recording lacks the device.
+/// A device's totals in both recordings, in the output of `diff --json`; `a` or `b` is `None` if
+/// that recording lacks the device.
 #[derive(Debug, Serialize)]
 struct DeviceReport {
     device: u16,
@@ -64,8 +68,8 @@ struct DeviceReport {
     b: Option<TotalsReport>,
 }
 
-/// A device's totals in one recording, in the output of `--json`. Bytes and fragmentation are those
-/// at the end unless named peak.
+/// A device's totals in one recording, in the output of `diff --json`. Bytes and fragmentation are
+/// those at the end unless named peak.
 #[derive(Debug, Serialize)]
 struct TotalsReport {
     events: u64,
@@ -82,11 +86,13 @@ struct TotalsReport {
     highest_unusable_share: f64,
     highest_unusable_share_event: u64,
     mean_unusable_share: f64,
+    allocations: u64,
+    allocated_bytes_total: u64,
 }
 
-/// A site (call stack, scope path and category of allocations) in the output of `--json`: the
+/// A site (call stack, scope path and category of allocations) in the output of `diff --json`: the
 /// memory that its live blocks hold in both recordings, at the peak of allocated bytes and at the
-/// end.
+/// end; and its allocations over the whole recordings, freed ones included.
 #[derive(Debug, Serialize)]
 struct SiteReport<'a> {
     device: u16,
@@ -104,9 +110,15 @@ struct SiteReport<'a> {
     delta_end_bytes: i128,
     a_end_blocks: u64,
     b_end_blocks: u64,
+    a_allocations: u64,
+    b_allocations: u64,
+    delta_allocations: i128,
+    a_allocated_bytes_total: u64,
+    b_allocated_bytes_total: u64,
+    delta_allocated_bytes_total: i128,
 }
 
-/// Prints the comparison.
+/// Compares two recordings and prints the differences as tables or as JSON.
 pub(crate) fn run(arguments: &DiffArguments) -> Result {
     let read = |path: &Path| Input::open(path)?.into_recording();
     let (a, b) = (read(&arguments.a)?, read(&arguments.b)?);
@@ -121,10 +133,9 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result {
     for device in &comparison.devices {
         out += &format!("\n{}", totals_table(device));
         let sites: Vec<&SiteChange> = comparison.sites.iter().filter(|site| site.device == device.device).collect();
-        let at_peak: Vec<_> = sites.iter().map(|site| (*site, site.peak)).collect();
-        let at_end: Vec<_> = sites.iter().map(|site| (*site, site.end)).collect();
-        out += &format!("\n{}", sites_table("at the peak of allocated bytes", at_peak, terminal::columns()));
-        out += &format!("\n{}", sites_table("at the end", at_end, terminal::columns()));
+        for table in [&AT_PEAK, &AT_END, &ALLOCATIONS] {
+            out += &format!("\n{}", table.text(&sites, terminal::columns()));
+        }
     }
     terminal::print(&out)
 }
@@ -137,7 +148,7 @@ impl<'a> Report<'a> {
             b: device.totals.b.map(TotalsReport::from),
         });
         let sites = comparison.sites.iter().map(SiteReport::new).collect();
-        Self { files, devices: devices.collect(), sites }
+        Self { files, unusable_request_bytes: UNUSABLE_REQUEST_BYTES, devices: devices.collect(), sites }
     }
 }
 
@@ -159,6 +170,8 @@ impl From<DeviceTotals> for TotalsReport {
             highest_unusable_share: unusable_share.highest,
             highest_unusable_share_event: unusable_share.highest_event,
             mean_unusable_share: unusable_share.mean,
+            allocations: totals.churn.allocations,
+            allocated_bytes_total: totals.churn.bytes,
         }
     }
 }
@@ -166,6 +179,7 @@ impl From<DeviceTotals> for TotalsReport {
 impl<'a> SiteReport<'a> {
     fn new(change: &'a SiteChange) -> Self {
         let (delta_bytes, delta_end_bytes) = change.growth();
+        let PerRecording { a: a_churn, b: b_churn } = change.churn;
         Self {
             device: change.device.0,
             site: &change.name,
@@ -182,6 +196,12 @@ impl<'a> SiteReport<'a> {
             delta_end_bytes,
             a_end_blocks: change.end.a.blocks,
             b_end_blocks: change.end.b.blocks,
+            a_allocations: a_churn.allocations,
+            b_allocations: b_churn.allocations,
+            delta_allocations: i128::from(b_churn.allocations) - i128::from(a_churn.allocations),
+            a_allocated_bytes_total: a_churn.bytes,
+            b_allocated_bytes_total: b_churn.bytes,
+            delta_allocated_bytes_total: i128::from(b_churn.bytes) - i128::from(a_churn.bytes),
         }
     }
 }
@@ -196,7 +216,8 @@ fn count(count: u64) -> String {
     Count(count).to_string()
 }
 
-/// Returns the difference with its sign: `+1.50 GiB`, `-3 MiB`, `0`.
+/// Returns `b` minus `a` with its sign: `+1.50 GiB`, `-3 MiB`, `0`. `format` makes text of a
+/// number.
 fn change(a: u64, b: u64, format: fn(u64) -> String) -> String {
     match a.cmp(&b) {
         Ordering::Less => format!("+{}", format(b - a)),
@@ -207,10 +228,10 @@ fn change(a: u64, b: u64, format: fn(u64) -> String) -> String {
 
 /// Returns a table of a device's totals in recordings a and b, with their differences.
 fn totals_table(device: &DeviceChange) -> String {
-    /// Cell of a recording that lacks the device.
+    /// Table cell of a figure that is missing because a recording lacks the device.
     const ABSENT: &str = "-";
     let PerRecording { a, b } = device.totals;
-    let title = format!("device {}", device.device.0);
+    let title = device.device.to_string();
     let unusable = ByteSize(UNUSABLE_REQUEST_BYTES);
     let mut table = table::new([title.as_str(), "a", "b", "change"], 1);
     let mut row = |name: &str, value: fn(&DeviceTotals) -> u64, format: fn(u64) -> String| {
@@ -224,9 +245,11 @@ fn totals_table(device: &DeviceChange) -> String {
     row("reserved at the end", |totals| totals.reserved_bytes, bytes);
     row("out of memory", |totals| totals.ooms, count);
     row("events", |totals| totals.events, count);
+    row("allocations", |totals| totals.churn.allocations, count);
+    row("bytes of all allocations", |totals| totals.churn.bytes, bytes);
     let mut row = |name: &str, value: fn(&DeviceTotals) -> f64| {
         let text = |totals: Option<DeviceTotals>| {
-            totals.map_or(ABSENT.to_owned(), |totals| format!("{:.1} %", value(&totals) * 100.0))
+            totals.map_or(ABSENT.to_owned(), |totals| Percent(value(&totals)).to_string())
         };
         let points = |(a, b): (DeviceTotals, DeviceTotals)| format!("{:+.1} points", (value(&b) - value(&a)) * 100.0);
         table.add_row([format!("  {name}"), text(a), text(b), a.zip(b).map_or(ABSENT.to_owned(), points)]);
@@ -240,45 +263,104 @@ fn totals_table(device: &DeviceChange) -> String {
     table::render(table, None)
 }
 
-/// Returns a table of the sites that changed most at `moment` (text for the title), growth first.
-/// `columns` is the terminal's width; `None` shows sites in full length.
-fn sites_table(moment: &str, mut sites: Vec<(&SiteChange, PerRecording<BlockTotals>)>, columns: Option<u16>) -> String {
-    sites.retain(|(_, held)| *held != PerRecording::default());
-    let unchanged = sites.iter().filter(|(_, held)| held.a == held.b).count() as u64;
-    sites.retain(|(_, held)| held.a != held.b);
-    let delta = |held: &PerRecording<BlockTotals>| i128::from(held.b.bytes) - i128::from(held.a.bytes);
-    // A stable sort keeps the comparison's order among equal changes.
-    sites.sort_by_key(|(_, held)| Reverse(delta(held)));
-    if sites.is_empty() {
-        let sites = Count(unchanged).of("site holds", "sites hold");
-        return format!("{moment}: {sites} memory, the same amount in both\n");
+/// A table of the sites that changed most: two figures of each site, and the texts that name them.
+/// The table is ordered by the first figure.
+struct SitesTable {
+    /// The end of the table's title, after "site, ".
+    title: &'static str,
+    /// Heading of the second figure's column.
+    second_heading: &'static str,
+    figures: fn(&SiteChange) -> PerRecording<[u64; 2]>,
+    /// Whether a site is listed if only its second figure changed.
+    lists_second: bool,
+    /// Make text of the two figures.
+    formats: [fn(u64) -> String; 2],
+    /// What one site does, and what several sites do.
+    verbs: (&'static str, &'static str),
+    /// What sites without a change do, after the verb.
+    unchanged: &'static str,
+}
+
+/// The table of the memory that sites hold at the peak of allocated bytes.
+const AT_PEAK: SitesTable = SitesTable {
+    title: "at the peak of allocated bytes",
+    second_heading: "blocks",
+    figures: |site| held(site.peak),
+    lists_second: true,
+    formats: [bytes, count],
+    verbs: ("site holds", "sites hold"),
+    unchanged: "the same amount in both",
+};
+
+/// The table of the memory that sites hold at the end.
+const AT_END: SitesTable = SitesTable { title: "at the end", figures: |site| held(site.end), ..AT_PEAK };
+
+/// The table of the allocations of sites over the whole recordings, freed ones included.
+const ALLOCATIONS: SitesTable = SitesTable {
+    title: "allocations in the whole recording",
+    second_heading: "bytes",
+    figures: |site| {
+        let PerRecording { a, b } = site.churn;
+        PerRecording { a: [a.allocations, a.bytes], b: [b.allocations, b.bytes] }
+    },
+    // Sizes often depend on the input.
+    lists_second: false,
+    formats: [count, bytes],
+    verbs: ("site makes", "sites make"),
+    unchanged: "the same number of allocations in both",
+};
+
+/// Returns the bytes and the number of a site's blocks.
+fn held(blocks: PerRecording<BlockTotals>) -> PerRecording<[u64; 2]> {
+    let PerRecording { a, b } = blocks;
+    PerRecording { a: [a.bytes, a.blocks], b: [b.bytes, b.blocks] }
+}
+
+impl SitesTable {
+    /// Returns the table as text, growth first. `columns` is the terminal's width; `None` shows
+    /// sites in full length.
+    fn text(&self, sites: &[&SiteChange], columns: Option<u16>) -> String {
+        let mut sites: Vec<_> = sites.iter().map(|site| (*site, (self.figures)(site))).collect();
+        sites.retain(|(_, figures)| *figures != PerRecording::default());
+        let all = sites.len();
+        sites.retain(|(_, PerRecording { a, b })| if self.lists_second { a != b } else { a[0] != b[0] });
+        let unchanged = (all - sites.len()) as u64;
+        let (verb, verb_of_several) = self.verbs;
+        let unchanged_text = format!("{} {}", Count(unchanged).of(verb, verb_of_several), self.unchanged);
+        if sites.is_empty() {
+            return format!("{}: {unchanged_text}\n", self.title);
+        }
+        let delta = |figures: &PerRecording<[u64; 2]>| i128::from(figures.b[0]) - i128::from(figures.a[0]);
+        // A stable sort keeps the comparison's order among equal changes.
+        sites.sort_by_key(|(_, figures)| Reverse(delta(figures)));
+        let title = format!("site, {}", self.title);
+        let mut table = table::new(["change", "a", "b", self.second_heading, title.as_str()], 0);
+        table.column_mut(4).expect("the table has five columns").set_cell_alignment(CellAlignment::Left);
+        let shown: Vec<_> = if sites.len() > MAX_SITE_ROWS {
+            // The largest growth and the largest shrinkage.
+            let half = MAX_SITE_ROWS / 2;
+            sites.iter().take(half).chain(&sites[sites.len() - half..]).collect()
+        } else {
+            sites.iter().collect()
+        };
+        let [format, second_format] = self.formats;
+        for (site, PerRecording { a, b }) in &shown {
+            table.add_row([
+                change(a[0], b[0], format),
+                format(a[0]),
+                format(b[0]),
+                change(a[1], b[1], second_format),
+                escape_controls(&site.name),
+            ]);
+        }
+        let mut out = table::render(table, columns);
+        let omitted = (sites.len() - shown.len()) as u64;
+        if omitted > 0 {
+            out += &format!("{} changed less; use --json to see all\n", Count(omitted).of("site", "sites"));
+        }
+        if unchanged > 0 {
+            out += &format!("{unchanged_text}\n");
+        }
+        out
     }
-    let title = format!("site, {moment}");
-    let mut table = table::new(["change", "a", "b", "blocks", title.as_str()], 0);
-    table.column_mut(4).expect("the table has five columns").set_cell_alignment(CellAlignment::Left);
-    let shown: Vec<_> = if sites.len() > MAX_SITE_ROWS {
-        // The largest growth and the largest shrinkage.
-        let half = MAX_SITE_ROWS / 2;
-        sites.iter().take(half).chain(&sites[sites.len() - half..]).collect()
-    } else {
-        sites.iter().collect()
-    };
-    for (site, held) in &shown {
-        table.add_row([
-            change(held.a.bytes, held.b.bytes, bytes),
-            bytes(held.a.bytes),
-            bytes(held.b.bytes),
-            change(held.a.blocks, held.b.blocks, count),
-            escape_controls(&site.name),
-        ]);
-    }
-    let mut out = table::render(table, columns);
-    let omitted = (sites.len() - shown.len()) as u64;
-    if omitted > 0 {
-        out += &format!("{} changed less; use --json to see all\n", Count(omitted).of("site", "sites"));
-    }
-    if unchanged > 0 {
-        out += &format!("{} the same amount in both\n", Count(unchanged).of("site holds", "sites hold"));
-    }
-    out
 }

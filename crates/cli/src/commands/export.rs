@@ -21,7 +21,7 @@ Examples:
   vramscope export run.vram --to csv -o events.csv.gz
   vramscope export run.vram --to memory-viz -o snapshot.pickle --redact";
 
-/// Arguments of `export`.
+/// Arguments of `vramscope export`: the recording, the format and the output.
 #[derive(Args, Debug)]
 pub(crate) struct ExportArguments {
     /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
@@ -40,7 +40,7 @@ pub(crate) struct ExportArguments {
     redact: bool,
 }
 
-/// Values of `--to`: the formats that a recording can be written in.
+/// Values of `export --to`: the formats in which a recording can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// PyTorch memory snapshot for memory_viz: OUT.pickle (or .pkl) or OUT.json
@@ -58,12 +58,12 @@ enum Format {
     Parquet,
 }
 
-/// Writes a whole recording to one file.
+/// A function that writes a whole recording to one file.
 type WriteFile = fn(&Recording, &mut dyn Write, Progress<'_>) -> std::result::Result<(), ExportError>;
-/// Writes a recording's events and lifetimes to two files.
+/// A function that writes a recording's events to one file and its lifetimes to another.
 type WriteTables = fn(&Recording, &mut Output, &mut Output, Progress<'_>) -> std::result::Result<(), ExportError>;
 
-/// How a format is written: to one file, one file in a folder, or two tables.
+/// How a format is written: to one file, to one file in a folder, or to two tables.
 enum Writer {
     File(WriteFile),
     /// Writes one file of the returned name in the folder of the output.
@@ -103,7 +103,8 @@ impl Format {
         }))
     }
 
-    /// Returns true for formats written as two tables, events and lifetimes.
+    /// Returns true for formats with two files, tables of events and of lifetimes; false for
+    /// formats with one file.
     fn writes_tables(self) -> bool {
         match self {
             Self::Csv => true,
@@ -122,8 +123,8 @@ fn extension(path: &Path) -> String {
 }
 
 impl Writer {
-    /// Returns the files to write, in the order that `write` takes them. Creates the folder of a
-    /// file in a folder.
+    /// Returns the files to write, in the order that [`write`](Self::write) takes them. If the
+    /// output is a folder, creates it.
     fn paths(&self, recording: &Recording, output: &Path) -> Result<Vec<PathBuf>> {
         Ok(match self {
             Self::File(_) => vec![output.to_owned()],
@@ -136,7 +137,8 @@ impl Writer {
         })
     }
 
-    /// Writes the recording to outputs opened for `paths`.
+    /// Writes the recording to outputs that were opened for [`paths`](Self::paths), in the same
+    /// order.
     fn write(
         &self,
         recording: &Recording,
@@ -183,8 +185,7 @@ pub(crate) fn run(arguments: &ExportArguments) -> Result {
     })?;
     let events = Count(recording.events()).of("event", "events");
     for (output, path) in outputs.into_iter().zip(paths) {
-        let bytes = output.bytes();
-        output.finish()?;
+        let bytes = output.finish()?;
         terminal::message(format_args!("{}: {events}, {}", display_name(&path), ByteSize(bytes)));
     }
     Ok(())

@@ -18,7 +18,7 @@ Examples:
   vramscope import rmm-log.csv.gz -o run.vram.zst
   vramscope import snapshot.pickle -o - | ssh laptop 'cat > run.vram'";
 
-/// Arguments of `import`.
+/// Arguments of `vramscope import`: the input and the recording to write.
 #[derive(Args, Debug)]
 pub(crate) struct ImportArguments {
     /// PyTorch snapshot (.pickle, .json), RMM log (.csv) or recording (.vram, or an .html export);
@@ -34,7 +34,7 @@ pub(crate) struct ImportArguments {
     redact: bool,
 }
 
-/// Converts the input and prints the number of events.
+/// Converts the input to a recording with an index, and prints the number of events and bytes.
 pub(crate) fn run(arguments: &ImportArguments) -> Result {
     let input = Input::open(&arguments.input)?;
     #[cfg(feature = "export")]
@@ -50,8 +50,7 @@ pub(crate) fn run(arguments: &ImportArguments) -> Result {
     let mut output = Output::create_removed_on_signal(&arguments.output)?;
     let events = input
         .write_recording(|part| output.write_all(part).map_err(|error| CommandError::file(&arguments.output, error)))?;
-    let bytes = output.bytes();
-    output.finish()?;
+    let bytes = output.finish()?;
     let events = Count(events).of("event", "events");
     terminal::message(format_args!("{}: {events}, {}", display_name(&arguments.output), ByteSize(bytes)));
     Ok(())

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 use vramscope_trace::{
-    ByteSize, Count, DeviceId, DeviceInfo, DeviceState, DurationNs, MemoryState, Peak, Recording, Replay,
+    ByteSize, Count, DeviceId, DeviceInfo, DeviceState, DurationNs, MemoryState, Peak, Percent, Recording, Replay,
 };
 
 use crate::error::{CommandError, Result};
@@ -20,7 +20,7 @@ Examples:
   vramscope info run.vram
   vramscope info snapshot.pickle.zst --json";
 
-/// Arguments of `info`.
+/// Arguments of `vramscope info`: the recording, and whether to print JSON.
 #[derive(Args, Debug)]
 pub(crate) struct InfoArguments {
     /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
@@ -32,11 +32,15 @@ pub(crate) struct InfoArguments {
     json: bool,
 }
 
-/// The output of `--json`. Bytes are those at the end of the recording, peaks those of the recorded
-/// events.
+/// The output of `info --json`. Bytes are those at the end of the recording, peaks those of the
+/// recorded events.
 #[derive(Debug, Serialize)]
 struct Summary {
+    /// The path as given on the command line.
+    file: String,
     format: FormatSummary,
+    /// Where and why the file could not be read further; `None` for an intact file.
+    damage: Option<String>,
     program: ProgramSummary,
     events: u64,
     lost_events: u64,
@@ -44,14 +48,16 @@ struct Summary {
     devices: Vec<DeviceSummary>,
 }
 
-/// The input's file format; `version` is `None` for formats without one.
+/// The input's file format in the output of `info --json`; `version` is `None` for formats without
+/// one.
 #[derive(Debug, Serialize)]
 struct FormatSummary {
     name: &'static str,
     version: Option<u16>,
 }
 
-/// What the recorder or the importer wrote about the recorded program.
+/// The recorded program's name, the recording's writer and the allocator settings, in the output of
+/// `info --json`.
 #[derive(Debug, Serialize)]
 struct ProgramSummary {
     source: String,
@@ -59,10 +65,14 @@ struct ProgramSummary {
     alloc_conf: String,
 }
 
-/// A device in the output of `--json`.
+/// A device in the output of `info --json`: memory at the end, peaks, and whether its history is
+/// complete.
 #[derive(Debug, Serialize)]
 struct DeviceSummary {
     device: u16,
+    /// Number and name as text for the terminal.
+    #[serde(skip)]
+    label: String,
     name: String,
     /// The device's memory; 0 if unknown.
     total_bytes: u64,
@@ -89,31 +99,35 @@ struct DeviceSummary {
     history_complete: bool,
 }
 
-/// Prints the summary.
+/// Prints the summary of a recording as text or as JSON.
 pub(crate) fn run(arguments: &InfoArguments) -> Result {
     let input = Input::open(&arguments.file)?;
     let format = input.format();
-    let recording = input.into_indexed_recording()?;
+    let (recording, damage) = input.into_indexed_recording()?;
     let mut replay = Replay::new();
     let start =
         replay.seek(&recording, recording.first_event()).map_err(|error| CommandError::file(&arguments.file, error))?;
-    let summary = summarize(format, &recording, start);
+    let mut summary = summarize(&arguments.file, format, &recording, start);
+    summary.damage = damage.map(|damage| damage.to_string());
     if !arguments.json {
-        return terminal::print(&text(&arguments.file, &summary));
+        return terminal::print(&text(&summary));
     }
     let json = serde_json::to_string(&summary).expect("finite numbers and text always serialize");
     terminal::print(&format!("{json}\n"))
 }
 
-/// Summarizes a recording; `start` is the memory state before its first event.
-fn summarize(format: Format, recording: &Recording, start: &MemoryState) -> Summary {
+/// Summarizes the recording at `path`, without damage; `start` is the memory state before its first
+/// event.
+fn summarize(path: &Path, format: Format, recording: &Recording, start: &MemoryState) -> Summary {
     let device = |id| {
         let end = recording.end_state().device(id)?;
         Some(summarize_device(id, recording, start.device(id), end))
     };
     let info = recording.info();
     Summary {
+        file: path.to_string_lossy().into_owned(),
         format: FormatSummary { name: format.name, version: format.version },
+        damage: None,
         program: ProgramSummary {
             source: info.source.clone(),
             writer: info.writer.clone(),
@@ -126,8 +140,8 @@ fn summarize(format: Format, recording: &Recording, start: &MemoryState) -> Summ
     }
 }
 
-/// Summarizes a device from its memory at the recording's `start` (`None` if it appears later) and
-/// `end`, and its counters over time.
+/// Summarizes a device from its counters over time and its memory at the recording's `start` and
+/// `end`; `start` is `None` if the device appears later.
 fn summarize_device(
     id: DeviceId,
     recording: &Recording,
@@ -147,6 +161,7 @@ fn summarize_device(
     let declared_complete = info.is_none_or(|info| info.history_complete);
     DeviceSummary {
         device: id.0,
+        label: recording.info().device_label(id),
         name: info.map(|info| info.name.clone()).unwrap_or_default(),
         total_bytes: info.map_or(0, |info| info.total_bytes),
         rank: info.and_then(|info| info.rank),
@@ -180,9 +195,9 @@ fn device_info(recording: &Recording, id: DeviceId) -> Option<&DeviceInfo> {
     recording.info().devices.iter().find(|info| info.device == id.0)
 }
 
-/// Returns the summary as text for the terminal.
-fn text(path: &Path, summary: &Summary) -> String {
-    let mut out = format!("{}\n", escape_controls(&path.to_string_lossy()));
+/// Returns a recording's summary as text for the terminal.
+fn text(summary: &Summary) -> String {
+    let mut out = format!("{}\n", escape_controls(&summary.file));
     let mut row = |name: &str, value: &str| {
         if !value.is_empty() {
             out += &format!("  {name:<10}{}\n", escape_controls(value));
@@ -204,12 +219,10 @@ fn text(path: &Path, summary: &Summary) -> String {
     out
 }
 
-/// Returns a device's summary as text for the terminal: a table and three lines.
+/// Returns a device's summary as text for the terminal: a table of bytes, then free blocks,
+/// segments, errors and history.
 fn device_text(summary: &DeviceSummary) -> String {
-    let mut title = format!("device {}", summary.device);
-    if !summary.name.is_empty() {
-        title += &format!(": {}", escape_controls(&summary.name));
-    }
+    let mut title = escape_controls(&summary.label);
     if summary.total_bytes > 0 {
         title += &format!(", {}", ByteSize(summary.total_bytes));
     }
@@ -232,7 +245,7 @@ fn device_text(summary: &DeviceSummary) -> String {
     let table = table::render(table, None);
     let largest = ByteSize(summary.largest_free_bytes);
     let free_blocks = Count(summary.free_blocks).of("free block", "free blocks");
-    let fragmentation = summary.fragmentation * 100.0;
+    let fragmentation = Percent(summary.fragmentation);
     let segments = Count(summary.segments).of("segment", "segments");
     let blocks = Count(summary.blocks).of("live block", "live blocks");
     let events = Count(summary.events).of("event", "events");
@@ -243,7 +256,7 @@ fn device_text(summary: &DeviceSummary) -> String {
         "history incomplete: memory was in use before the first event, or events are missing"
     };
     format!(
-        "\n{title}\n{table}  {free_blocks}, largest {largest}; fragmentation {fragmentation:.1} %\n  \
+        "\n{title}\n{table}  {free_blocks}, largest {largest}; fragmentation {fragmentation}\n  \
          {segments}, {blocks}; {events}, {ooms}\n  {history}\n"
     )
 }

@@ -15,7 +15,7 @@ pub(crate) const EXAMPLES: &str = "\
 Example:
   vramscope man -o ~/.local/share/man/man1";
 
-/// Arguments of `man`.
+/// Arguments of `vramscope man`: the folder for the manual pages.
 #[derive(Args, Debug)]
 pub(crate) struct ManArguments {
     /// Folder for the pages: vramscope.1 and one page for each command
@@ -23,7 +23,8 @@ pub(crate) struct ManArguments {
     output: PathBuf,
 }
 
-/// Writes one page for `command` and one for each of its subcommands.
+/// Writes one manual page for `command`, the whole command line, and one for each of its
+/// subcommands.
 pub(crate) fn run(arguments: &ManArguments, mut command: Command) -> Result {
     let folder = &arguments.output;
     fs::create_dir_all(folder)

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use vramscope_collector::{Address, FollowEvent, FollowFrom, FollowOptions, Follower, RecordingFile, parse_time};
+use vramscope_collector::{
+    Address, FollowError, FollowErrorKind, FollowEvent, FollowFrom, FollowOptions, Follower, RecordingFile, parse_time,
+};
 use vramscope_trace::{ByteSize, Count, DecodedItem, Decoder, DurationNs, Encoder, EventKind, RecordingInfo, Sink};
 
 use crate::error::{CommandError, Result};
@@ -22,10 +24,10 @@ Examples:
   vramscope record http://gpu1:7791/ -o run.vram --for 30s
   vramscope record http://gpu1:7791/ -o last.vram --keep 10m";
 
-/// Longest wait for data before the time limit and Ctrl-C are checked.
+/// Longest wait for data from the program before `--for` and Ctrl-C are checked.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(50);
-/// Longest time that events wait for their chunk to be written. Received chunks are small, for
-/// quick display, and take several times the bytes; merging them for this long still puts every
+/// Longest time that received events wait for their chunk to be written. Received chunks are small,
+/// for quick display, and take several times the bytes; merging them for this long still puts every
 /// event in the file within 250 ms.
 const CHUNK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a lost connection is retried: longer than a network outage or a sleeping machine needs.
@@ -33,7 +35,8 @@ const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The interval over which the rates in the status line are measured.
 const RATE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Arguments of `record`.
+/// Arguments of `vramscope record`: the program's address, the file to write, and when to begin and
+/// stop.
 #[derive(Args, Debug)]
 pub(crate) struct RecordArguments {
     /// Address that the program printed, such as http://127.0.0.1:7791/, with its token
@@ -58,7 +61,8 @@ pub(crate) struct RecordArguments {
     ca: Option<PathBuf>,
 }
 
-/// Values of `--history`: where in the live recording the file begins.
+/// Values of `record --history`: whether the file begins at the oldest event that the program
+/// holds, or at the current state of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum History {
     /// At the first event, or the oldest one that the program still holds
@@ -73,7 +77,7 @@ pub(crate) fn run(arguments: &RecordArguments) -> Result {
     if is_stdout(&arguments.output) {
         refuse_terminal()?;
     }
-    let error_at = |error: &dyn std::fmt::Display| connection_error(&arguments.url, error);
+    let error_at = |error: &FollowError| connection_error(&arguments.url, error);
     let mut follower = Follower::connect(follow_options(arguments)?).map_err(|error| error_at(&error))?;
     let start = Instant::now();
     let mut copy = RecordingCopy::new(arguments);
@@ -110,16 +114,14 @@ pub(crate) fn run(arguments: &RecordArguments) -> Result {
     copy.finish(start.elapsed(), &end_reason)
 }
 
-/// Returns the error for a connection that failed.
-fn connection_error(url: &str, error: &dyn std::fmt::Display) -> CommandError {
-    let mut text = error.to_string();
-    if text.contains("refused") && !text.ends_with('?') {
-        text += "; is the program running?";
-    }
-    if text.contains("UnknownIssuer") {
-        text += "; pass its CA certificate with --ca";
-    }
-    CommandError::new(format_args!("{}: {text}", without_secrets(url)))
+/// Returns the error for a failed connection to `url`, with the option that is a remedy if there is
+/// one.
+fn connection_error(url: &str, error: &FollowError) -> CommandError {
+    let remedy = match error.kind() {
+        FollowErrorKind::UnknownIssuer => "; pass its CA certificate with --ca",
+        _ => "",
+    };
+    CommandError::new(format_args!("{}: {error}{remedy}", without_secrets(url)))
 }
 
 /// Returns a URL for messages without its secrets: the token, and a password before the host name.
@@ -148,7 +150,7 @@ fn follow_options(arguments: &RecordArguments) -> Result<FollowOptions> {
     })
 }
 
-/// Measures events and bytes per second.
+/// Measures events and bytes per second, over intervals of [`RATE_INTERVAL`].
 struct RateMeter {
     interval_start: Instant,
     /// Totals at the start of the interval.
@@ -163,8 +165,8 @@ impl RateMeter {
         Self { interval_start: Instant::now(), events: 0, bytes: 0, rates: (0, 0) }
     }
 
-    /// Takes the totals so far and returns (events per second, bytes per second) over the last
-    /// interval.
+    /// Takes the totals so far and returns (events per second, bytes per second) in the last
+    /// complete interval.
     fn update(&mut self, events: u64, bytes: u64) -> (u64, u64) {
         let elapsed = self.interval_start.elapsed();
         if elapsed >= RATE_INTERVAL {
@@ -176,7 +178,7 @@ impl RateMeter {
     }
 }
 
-/// The file that is written, and counts of what went into it.
+/// The file that `record` writes, and counts of what it contains.
 struct RecordingCopy<'a> {
     arguments: &'a RecordArguments,
     decoder: Decoder,
@@ -206,7 +208,8 @@ impl<'a> RecordingCopy<'a> {
         }
     }
 
-    /// Decodes a message of the server, which consists of whole chunks, and encodes its items.
+    /// Decodes a message of the server, which consists of whole chunks, and adds its content to the
+    /// file.
     fn receive(&mut self, bytes: &[u8]) -> Result {
         let format_error = |error| CommandError::new(format_args!("{}: {error}", without_secrets(&self.arguments.url)));
         self.pending_since.get_or_insert_with(Instant::now);
@@ -223,8 +226,8 @@ impl<'a> RecordingCopy<'a> {
         Ok(())
     }
 
-    /// Creates the output at the first description of the program; a later, changed description is
-    /// added to it.
+    /// Creates the output when the program's description arrives first; a later, changed
+    /// description is added to the output.
     fn begin(&mut self, info: &RecordingInfo) -> Result {
         if let Some((encoder, _)) = &mut self.output {
             // After a reconnection the same description arrives again.
@@ -245,7 +248,7 @@ impl<'a> RecordingCopy<'a> {
         Ok(())
     }
 
-    /// Encodes an item and counts events, lost events and gaps.
+    /// Encodes an item for the file, and counts events, lost events and gaps.
     fn add(&mut self, item: &DecodedItem) {
         let Some((encoder, _)) = &mut self.output else { return };
         match item {
@@ -273,8 +276,8 @@ impl<'a> RecordingCopy<'a> {
         }
     }
 
-    /// Writes finished chunks, and the unfinished one if it has waited long enough or `flush` is
-    /// set.
+    /// Passes complete chunks to the file; also an incomplete one if its events have waited
+    /// [`CHUNK_INTERVAL`], or if `flush` is set.
     fn write_chunks(&mut self, flush: bool) -> Result {
         let Some((encoder, file)) = &mut self.output else { return Ok(()) };
         if file.wants_state() {
@@ -289,8 +292,8 @@ impl<'a> RecordingCopy<'a> {
         file.failure().map_or(Ok(()), |error| Err(CommandError::new(error)))
     }
 
-    /// Completes the file and prints totals; fails if no data was received. `end_reason` is
-    /// appended to the message.
+    /// Completes the file and prints its totals, followed by `end_reason`; fails if no data was
+    /// received.
     fn finish(mut self, elapsed: Duration, end_reason: &str) -> Result {
         self.write_chunks(true)?;
         let Some((_, file)) = self.output.take() else {
@@ -300,7 +303,9 @@ impl<'a> RecordingCopy<'a> {
             ));
         };
         let seconds = elapsed.as_secs_f64().max(0.001);
-        let bytes = file.bytes();
+        let name = file.name().to_owned();
+        // Only an ended file has all its bytes: another thread writes them.
+        let bytes = file.finish().map_err(CommandError::new)?;
         let totals = format!(
             "{}, {} in {}; {} events/s, {}/s",
             Count(self.events).of("event", "events"),
@@ -309,8 +314,6 @@ impl<'a> RecordingCopy<'a> {
             Count((self.events as f64 / seconds) as u64),
             ByteSize((bytes as f64 / seconds) as u64),
         );
-        let name = file.name().to_owned();
-        file.finish().map_err(CommandError::new)?;
         terminal::message(format_args!("{name}: {totals}{end_reason}"));
         if self.lost_events > 0 {
             let lost = Count(self.lost_events).of("event is", "events are");
@@ -358,8 +361,14 @@ mod tests {
     }
 
     #[test]
-    fn refused_connection_suggests_a_cause() {
-        let error = connection_error("http://a/?token=secret", &"Connection refused (os error 111)").to_string();
-        assert_eq!(error, "http://a/: Connection refused; is the program running?");
+    fn refused_connection_suggests_a_cause_once() {
+        // Nothing listens on port 1.
+        let url = "http://127.0.0.1:1/?token=secret";
+        let address = Address::parse(url).expect("a valid address");
+        let options = FollowOptions { address, from: FollowFrom::All, ca: None, retry_time: Duration::ZERO };
+        let error = Follower::connect(options).expect_err("the connection is refused");
+        assert_eq!(error.kind(), FollowErrorKind::ConnectionRefused);
+        let error = connection_error(url, &error).to_string();
+        assert_eq!(error, "http://127.0.0.1:1/: Connection refused: is the program running?");
     }
 }

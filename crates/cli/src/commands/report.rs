@@ -18,7 +18,7 @@ Examples:
   vramscope report run.vram -o run.svg
   vramscope report run.vram -o gpu0.png --device 0";
 
-/// Arguments of `report`.
+/// Arguments of `vramscope report`: the recording, the picture to write and the device.
 #[derive(Args, Debug)]
 pub(crate) struct ReportArguments {
     /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
@@ -28,7 +28,7 @@ pub(crate) struct ReportArguments {
     /// Picture to write: OUT.svg or OUT.png
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
-    /// Report on this GPU only [default: all]
+    /// Report on this device only [default: all]
     #[arg(long, value_name = "N", value_parser = parse_whole::<u16>)]
     device: Option<u16>,
     /// Replace names of files, functions, marks and the program by placeholders
@@ -37,7 +37,7 @@ pub(crate) struct ReportArguments {
     redact: bool,
 }
 
-/// Draws the picture and prints its size.
+/// Draws a recording as an SVG or PNG picture and prints the picture's size in bytes.
 pub(crate) fn run(arguments: &ReportArguments) -> Result {
     let extension = arguments.output.extension().unwrap_or_default().to_ascii_lowercase();
     let is_svg = extension == "svg";

@@ -20,7 +20,7 @@ Examples:
 
 Every process with VRAMSCOPE_PUSH in its environment pushes its recording to this server.";
 
-/// Arguments of `serve`.
+/// Arguments of `vramscope serve`: the file to record to, and the server.
 #[derive(Args, Debug)]
 pub(crate) struct ServeArguments {
     /// Also write the merged recording to this file
@@ -32,11 +32,12 @@ pub(crate) struct ServeArguments {
     server: ServerArguments,
 }
 
-/// Merges and serves the pushed recordings until the command is interrupted.
+/// Merges the recordings that processes push, and serves the page, until the command is
+/// interrupted.
 pub(crate) fn run(arguments: &ServeArguments) -> Result {
     arguments.retention.require_file(arguments.record.as_deref())?;
     let interrupts = Interrupts::listen()?;
-    let (hub, aggregator) = (Hub::default(), Aggregator::new(|line| terminal::message(line)));
+    let (hub, aggregator) = (Hub::default(), Aggregator::new());
     // Starts everything that can fail before it replaces an earlier recording.
     let controls = Controls::default();
     aggregator.offer_recording(&controls, &hub, PathBuf::new());

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::{RunSummary, Workload};
-use vramscope_trace::{ByteSize, Count, DeviceId, DurationNs, Recording};
+use vramscope_trace::{ByteSize, Count, DeviceId, DurationNs, Percent, Recording};
 
 use crate::error::{CommandError, Result};
 use crate::input::Input;
@@ -21,7 +21,7 @@ Examples:
   vramscope simulate run.vram --alloc-conf expandable_segments:True
   vramscope simulate run.vram --alloc-conf max_split_size_mb:64 --capacity 40GiB --json";
 
-/// Arguments of `simulate`.
+/// Arguments of `vramscope simulate`: the recording, the settings to try and the capacity.
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArguments {
     /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
@@ -46,13 +46,13 @@ pub(crate) struct SimulateArguments {
     json: bool,
 }
 
-/// The output of `--json`.
+/// The output of `simulate --json`.
 #[derive(Debug, Serialize)]
 struct Report {
     devices: Vec<DeviceReport>,
 }
 
-/// A device in the output of `--json`: recorded and simulated figures side by side.
+/// A device in the output of `simulate --json`: recorded and simulated figures side by side.
 #[derive(Debug, Serialize)]
 struct DeviceReport {
     device: u16,
@@ -61,11 +61,14 @@ struct DeviceReport {
     /// First event at which the pool diverges from the recorded allocator. Recorded retries and
     /// fragmentation cover the events before it.
     unverified_from: Option<u64>,
+    /// Whether events are missing and only those before the first gap were simulated.
+    stops_at_gap: bool,
     recorded: FiguresReport,
     simulated: FiguresReport,
 }
 
-/// Peaks and error counts of one device, as recorded or as simulated; fragmentation is 0 to 1.
+/// Peaks and error counts of one device, as recorded or as simulated, in the output of
+/// `simulate --json`; fragmentation is 0 to 1.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct FiguresReport {
     peak_allocated_bytes: u64,
@@ -76,7 +79,8 @@ struct FiguresReport {
     peak_fragmentation: f64,
 }
 
-/// Simulates each device of the recording.
+/// Runs a recording's requests under other settings, and prints recorded and simulated figures of
+/// each device.
 pub(crate) fn run(arguments: &SimulateArguments) -> Result {
     let conf_error = |error: &dyn std::fmt::Display| {
         CommandError::new(format_args!("--alloc-conf {:?}: {error}", arguments.alloc_conf))
@@ -92,13 +96,13 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
     };
     let recording = Input::open(&arguments.file)?.into_recording()?;
     let recorded_settings = recorded::settings(&arguments.file, &recording, arguments.limit_bytes)?;
+    let stops_at_gap = recorded::has_missing_events(&recording);
     let mut devices: Vec<DeviceReport> = Vec::new();
     for history in recorded::histories(&arguments.file, &recording)? {
         let device = history.device();
-        if devices.last().is_some_and(|report| report.device == device.0) {
+        if let Some(report) = devices.last_mut().filter(|report| report.device == device.0) {
             // Requests before and after missing events do not belong to one program run.
-            let message = format_args!("device {}: events are missing; only those before are simulated", device.0);
-            terminal::message(message);
+            report.stops_at_gap = true;
             continue;
         }
         let requests =
@@ -114,9 +118,14 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
             device: device.0,
             capacity_bytes: capacity,
             unverified_from: requests.unverified_from,
+            stops_at_gap,
             recorded: requests.recorded.into(),
             simulated: simulated.into(),
         });
+    }
+    for report in devices.iter().filter(|report| report.stops_at_gap) {
+        let device = DeviceId(report.device);
+        terminal::message(format_args!("{device}: events are missing; only those before are simulated"));
     }
     let report = Report { devices };
     if arguments.json {
@@ -126,14 +135,14 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
     terminal::print(&report.devices.iter().map(DeviceReport::text).collect::<String>())
 }
 
-/// Returns the bytes of the recorded device's memory, or `None` if the recording lacks them.
+/// Returns the size of a recorded device's memory in bytes, or `None` if the recording lacks it.
 fn device_bytes(recording: &Recording, device: DeviceId) -> Option<u64> {
     let devices = &recording.info().devices;
     devices.iter().find(|info| info.device == device.0).map(|info| info.total_bytes).filter(|&bytes| bytes > 0)
 }
 
-/// Runs recorded requests on a simulated device of `capacity` bytes (`None`: unlimited) and prints
-/// the speed on stderr.
+/// Runs recorded requests in the pool on a simulated device of `capacity` bytes (`None`:
+/// unlimited), and prints the speed on stderr.
 fn simulate(requests: &Workload, settings: &Settings, capacity: Option<u64>) -> RunSummary {
     let start = Instant::now();
     let figures = requests.simulate(settings, capacity);
@@ -165,7 +174,7 @@ impl From<RunSummary> for FiguresReport {
 impl DeviceReport {
     /// Returns the device's figures as a table for the terminal.
     fn text(&self) -> String {
-        let title = format!("device {}", self.device);
+        let title = DeviceId(self.device).to_string();
         let mut table = table::new([title.as_str(), "recorded", "simulated"], 1);
         let mut row = |name: &str, value: &dyn Fn(&FiguresReport) -> String| {
             table.add_row([&format!("  {name}"), &value(&self.recorded), &value(&self.simulated)]);
@@ -175,7 +184,7 @@ impl DeviceReport {
         row("out of memory", &|figures| Count(figures.ooms).to_string());
         row("retries", &|figures| Count(figures.retries).to_string());
         row("device allocations", &|figures| Count(figures.device_allocations).to_string());
-        row("peak fragmentation", &|figures| format!("{:.1} %", figures.peak_fragmentation * 100.0));
+        row("peak fragmentation", &|figures| Percent(figures.peak_fragmentation).to_string());
         let mut text = table::render(table, None);
         text += &match self.capacity_bytes {
             Some(bytes) => format!("  simulated capacity: {}\n", ByteSize(bytes)),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 use vramscope_pool::rerun::{self, Verification};
-use vramscope_trace::{ByteSize, Count};
+use vramscope_trace::{ByteSize, Count, DeviceId};
 
 use crate::error::Result;
 use crate::input::Input;
@@ -20,7 +20,7 @@ Examples:
 
 Exit code 1 means that the allocator diverged.";
 
-/// Arguments of `verify`.
+/// Arguments of `vramscope verify`: the recording and the limit it ran under.
 #[derive(Args, Debug)]
 pub(crate) struct VerifyArguments {
     /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
@@ -36,13 +36,14 @@ pub(crate) struct VerifyArguments {
     json: bool,
 }
 
-/// The output of `--json`.
+/// The output of `verify --json`.
 #[derive(Debug, Serialize)]
 struct Report {
     devices: Vec<DeviceReport>,
 }
 
-/// A device in the output of `--json`: how many allocator events match the recording.
+/// A device in the output of `verify --json`: how many allocator events match the recording, and
+/// the first that does not.
 #[derive(Debug, Default, Serialize)]
 struct DeviceReport {
     device: u16,
@@ -54,8 +55,8 @@ struct DeviceReport {
     assumed_private_pools: u64,
 }
 
-/// The first event at which the pool decides differently from the recorded allocator; `expected` is
-/// the recorded decision, `got` the pool's.
+/// The first event at which the pool decides differently from the recorded allocator, in the output
+/// of `verify --json`; `expected` is the recorded decision, `got` the pool's.
 #[derive(Debug, Serialize)]
 struct Divergence {
     event: u64,
@@ -63,7 +64,8 @@ struct Divergence {
     got: String,
 }
 
-/// Compares the pool's decisions with the recorded ones. Returns true if all of them match.
+/// Makes the recorded requests in the pool and compares its decisions with the recorded ones.
+/// Returns true if all of them match.
 pub(crate) fn run(arguments: &VerifyArguments) -> Result<bool> {
     let recording = Input::open(&arguments.file)?.into_recording()?;
     let settings = recorded::settings(&arguments.file, &recording, arguments.limit_bytes)?;
@@ -98,7 +100,7 @@ impl DeviceReport {
         self.requests += verified.requests;
         self.events += verified.events;
         self.matched += verified.matched;
-        self.assumed_private_pools += verified.unnamed_pools;
+        self.assumed_private_pools += verified.assumed_private_pools;
         if self.divergence.is_none() {
             self.divergence = verified.divergence.map(|divergence| Divergence {
                 event: divergence.event,
@@ -112,7 +114,7 @@ impl DeviceReport {
     fn text(&self) -> String {
         let requests = Count(self.requests).of("request", "requests");
         let (matched, events) = (Count(self.matched), Count(self.events).of("event", "events"));
-        let mut text = format!("device {}: {requests}; {matched} of {events} match", self.device);
+        let mut text = format!("{}: {requests}; {matched} of {events} match", DeviceId(self.device));
         if self.assumed_private_pools > 0 {
             let pools = Count(self.assumed_private_pools).of("private pool", "private pools");
             text += &format!("; assumed {pools} that the recording does not identify");

@@ -19,7 +19,7 @@ Examples:
   vramscope view run.vram
   vramscope view before.pickle after.pickle.zst --no-open";
 
-/// Arguments of `view`.
+/// Arguments of `vramscope view`: the recordings and the server.
 #[derive(Args, Debug)]
 pub(crate) struct ViewArguments {
     /// Recordings (.vram, or .html exports), PyTorch snapshots (.pickle, .json) or RMM logs (.csv);
@@ -30,7 +30,7 @@ pub(crate) struct ViewArguments {
     server: ServerArguments,
 }
 
-/// Serves the recordings until the command is interrupted.
+/// Serves the page for recordings until the command is interrupted.
 pub(crate) fn run(arguments: &ViewArguments) -> Result {
     let files: Vec<ServedRecording> = arguments.files.iter().map(|path| open(path)).collect::<Result<_>>()?;
     let names: Vec<_> = files.iter().map(|file| file.name.clone()).collect();
@@ -49,8 +49,8 @@ pub(crate) fn run(arguments: &ViewArguments) -> Result {
     Ok(())
 }
 
-/// Opens a recording for the server: a plain file is served from the disk, anything else is
-/// imported. Both end with an index, so that the page can open them by ranges.
+/// Opens a file for the server: an uncompressed recording is served from the disk, any other file
+/// is imported into memory. Both end with an index, so that the page can open them by ranges.
 fn open(path: &Path) -> Result<ServedRecording> {
     let input = Input::open(path)?;
     let name = format!("{}.vram", input.name());

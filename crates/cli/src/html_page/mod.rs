@@ -23,10 +23,10 @@ use crate::input::Input;
 use crate::output::{Output, display_name};
 use crate::terminal;
 
-/// The script that starts the viewer in an exported page.
+/// The script that starts the viewer in an exported HTML page.
 const LOADER: &str = include_str!("loader.js");
 
-/// Writes the page with the input's recording and prints its size.
+/// Writes the HTML page with the input's recording in it, and prints the page's size.
 pub(crate) fn export(input: Input, output: &Path) -> Result {
     let name = format!("{}.vram", input.name());
     let mut recording = Vec::new();
@@ -35,17 +35,19 @@ pub(crate) fn export(input: Input, output: &Path) -> Result {
         Ok(())
     })?;
     let page = PageFiles::read(vramscope_page::files())?.embed(&name, &recording)?;
-    Output::write_file(output, page.as_bytes())?;
+    let bytes = Output::write_file(output, page.as_bytes())?;
     let events = Count(events).of("event", "events");
-    let (page_size, recording_size) = (ByteSize(page.len() as u64), ByteSize(recording.len() as u64));
-    terminal::message(format_args!(
-        "{}: {events}, {page_size}, of which the recording has {recording_size}",
-        display_name(output)
-    ));
+    let file = format!("{}: {events}, {}", display_name(output), ByteSize(bytes));
+    if bytes == page.len() as u64 {
+        terminal::message(format_args!("{file}, of which the recording has {}", ByteSize(recording.len() as u64)));
+    } else {
+        terminal::message(file);
+    }
     Ok(())
 }
 
-/// The contents of the page's files.
+/// The contents of the viewer's files that an exported page contains: document, style, icon, script
+/// and WebAssembly.
 struct PageFiles<'a> {
     index: Cow<'a, str>,
     style: Cow<'a, str>,
@@ -56,8 +58,8 @@ struct PageFiles<'a> {
 }
 
 impl PageFiles<'static> {
-    /// Takes the page's files from those built into the program; fails if it was built without the
-    /// page.
+    /// Takes the viewer's files from those built into this program; fails if the program was built
+    /// without them.
     fn read(files: &[PageFile]) -> Result<Self> {
         let bytes = |path: &str| {
             let file = files.iter().find(|file| file.path == path).ok_or_else(|| {
@@ -81,7 +83,7 @@ impl PageFiles<'static> {
 }
 
 impl PageFiles<'_> {
-    /// Returns the page with a recording called `name` in it.
+    /// Returns the viewer as one HTML document that contains a recording called `name`.
     fn embed(&self, name: &str, recording: &[u8]) -> Result<String> {
         let script = format!("{}\n{LOADER}", self.bindings);
         for (what, text, end_tag) in
@@ -124,8 +126,8 @@ impl PageFiles<'_> {
     }
 }
 
-/// Replaces every occurrence of each pattern in one pass, so that no replacement is searched.
-/// Fails with a pattern that does not occur.
+/// Replaces every occurrence of each pattern in one pass, so that no replacement is searched. The
+/// error is a pattern that does not occur.
 fn replace_all<'p>(text: &str, replacements: &[(&'p str, String)]) -> std::result::Result<String, &'p str> {
     let mut matches = Vec::new();
     for (pattern, replacement) in replacements {
@@ -146,7 +148,7 @@ fn replace_all<'p>(text: &str, replacements: &[(&'p str, String)]) -> std::resul
     Ok(out)
 }
 
-/// Returns the source expression of a content security policy that allows exactly this text.
+/// Returns the hash by which a content security policy allows exactly this inline script or style.
 fn csp_hash(text: &str) -> String {
     format!("sha256-{}", BASE64.encode(Sha256::digest(text.as_bytes())))
 }

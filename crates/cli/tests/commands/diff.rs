@@ -39,7 +39,7 @@ fn number(value: &Value, field: &str) -> i64 {
     value[field].as_i64().unwrap_or_else(|| panic!("no {field} in {value}"))
 }
 
-/// Checks that the bytes of all sites add up to the totals.
+/// Checks that the bytes and allocations of all sites add up to the totals.
 #[track_caller]
 fn check_sums(report: &Value) {
     for device in report["devices"].as_array().expect("the devices are a list") {
@@ -50,6 +50,9 @@ fn check_sums(report: &Value) {
             };
             assert_eq!(sum(peak), number(&device[side], "peak_allocated_bytes"), "{side} {device}");
             assert_eq!(sum(end), number(&device[side], "allocated_bytes"), "{side} {device}");
+            for total in ["allocations", "allocated_bytes_total"] {
+                assert_eq!(sum(&format!("{side}_{total}")), number(&device[side], total), "{side} {device}");
+            }
         }
     }
 }
@@ -74,10 +77,13 @@ fn recording_equals_its_import() {
 #[test]
 fn json_has_the_documented_fields() {
     let report = json(&snapshot("mlp_train"), &snapshot("tiny_inference"));
-    assert_eq!(keys(&report), ["devices", "files", "sites"]);
+    assert_eq!(keys(&report), ["devices", "files", "sites", "unusable_request_bytes"]);
+    assert_eq!(report["unusable_request_bytes"], 16 << 20);
     assert_eq!(keys(&report["devices"][0]), ["a", "b", "device"]);
     let totals = [
         "allocated_bytes",
+        "allocated_bytes_total",
+        "allocations",
         "events",
         "fragmentation",
         "highest_fragmentation",
@@ -94,15 +100,21 @@ fn json_has_the_documented_fields() {
     ];
     assert_eq!(keys(&report["devices"][0]["a"]), totals);
     let site = [
+        "a_allocated_bytes_total",
+        "a_allocations",
         "a_blocks",
         "a_bytes",
         "a_end_blocks",
         "a_end_bytes",
+        "b_allocated_bytes_total",
+        "b_allocations",
         "b_blocks",
         "b_bytes",
         "b_end_blocks",
         "b_end_bytes",
         "category",
+        "delta_allocated_bytes_total",
+        "delta_allocations",
         "delta_bytes",
         "delta_end_bytes",
         "device",
@@ -173,5 +185,26 @@ fn text_has_tables_with_complete_site_names() {
     assert!(!names.is_empty() && names.iter().all(is_complete), "{}", finished.stdout);
     assert!(!finished.stdout.contains('…'), "{}", finished.stdout);
     let same = diff(&snapshot("mlp_train"), &snapshot("mlp_train"), &[]).stdout;
-    assert!(same.contains("the same amount in both") && !same.contains("site, at"), "{same}");
+    assert!(same.contains("the same amount in both") && !same.contains("site, a"), "{same}");
+    assert!(same.contains("the same number of allocations in both"), "{same}");
+}
+
+/// The events of an export to CSV are an independent count.
+#[test]
+fn allocations_are_those_of_the_events() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let (report, csv) = (json(&snapshot("ring"), &snapshot("mlp_train")), folder.path().join("events.csv"));
+    for (side, name) in [("a", "ring"), ("b", "mlp_train")] {
+        let input = snapshot(name);
+        let export = ["export".as_ref(), input.as_os_str(), "--to".as_ref(), "csv".as_ref(), "-o".as_ref()];
+        assert_eq!(run(export.into_iter().chain([csv.as_os_str()])).code, Some(0));
+        let events = std::fs::read_to_string(&csv).expect("the file was written");
+        let allocated = events.lines().filter(|line| line.split(',').any(|cell| cell == "alloc")).count();
+        assert!(allocated > 100, "{events}");
+        assert_eq!(number(&report["devices"][0][side], "allocations"), allocated as i64, "{name}");
+    }
+    let text = diff(&snapshot("ring"), &snapshot("mlp_train"), &[]).stdout;
+    for line in ["site, allocations in the whole recording", "  allocations ", "  bytes of all allocations "] {
+        assert!(text.contains(line), "no {line:?} in\n{text}");
+    }
 }

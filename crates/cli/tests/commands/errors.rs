@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::process::{fixture, run};
+use crate::process::{Finished, fixture, run, vramscope};
 
 #[track_caller]
 fn check(arguments: &[&str], expected: &[&str]) {
@@ -27,8 +27,10 @@ fn check_os(arguments: &[OsString], expected: &[&str]) {
 #[test]
 fn usage_errors() {
     check(&[], &["no command", "vramscope --help"]);
-    check(&["nonsense"], &["nonsense"]);
-    check(&["info"], &["FILE"]);
+    check(&["nonsense"], &["nonsense", "(try vramscope --help)"]);
+    check(&["--nonsense", "info"], &["--nonsense", "(try vramscope --help)"]);
+    check(&["info"], &["FILE", "(try vramscope info --help)"]);
+    check(&["diff", "--json", "a", "b", "c"], &["(try vramscope diff --help)"]);
     check(&["info", "a", "b"], &["b"]);
     check(&["import", "a"], &["--output"]);
     check(&["view"], &["FILE"]);
@@ -50,6 +52,21 @@ fn usage_errors() {
     check(&["demo", "--tls-cert", "a.pem"], &["--tls-key"]);
     check(&["demo", "--no-open", "--tls-cert", "no.pem", "--tls-key", "no.key"], &["no.pem", "No such file"]);
     check(&["record", "http://127.0.0.1:1/", "-o", "x.vram", "--for", "never"], &["never"]);
+}
+
+#[test]
+fn live_recording_is_not_written_to_standard_output() {
+    let folder = TempDir::new().expect("a temporary folder");
+    for command in ["demo", "serve"] {
+        let mut command = vramscope([command, "--record", "-", "--no-open", "--listen", "127.0.0.1:0"]);
+        let finished = Finished::from(command.current_dir(folder.path()).output().expect("the binary runs"));
+        assert_eq!((finished.code, finished.stdout.as_str()), (Some(2), ""), "{}", finished.stderr);
+        assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
+        for part in ["--record needs a file", "run.vram", "vramscope record URL -o -"] {
+            assert!(finished.stderr.contains(part), "no {part:?} in {}", finished.stderr);
+        }
+    }
+    assert_eq!(fs::read_dir(folder.path()).expect("the folder exists").count(), 0, "no file named - is left");
 }
 
 #[test]
@@ -92,7 +109,7 @@ fn unusable_inputs() -> Vec<(&'static str, Vec<u8>, &'static [&'static str])> {
     let deep_json = "[".repeat(200_000).into_bytes();
     vec![
         ("empty.vram", Vec::new(), &["empty.vram", "empty"]),
-        ("notes.txt", b"this is no recording".to_vec(), &["notes.txt", "byte 0"]),
+        ("notes.txt", b"this is no recording".to_vec(), &["notes.txt", "byte 0", "HTML export"]),
         ("a.pickle", b"\x80\x02".to_vec(), &["a.pickle", "byte 2"]),
         ("half.pickle.zst", half, &["half.pickle.zst", "byte "]),
         ("changed.pickle.zst", changed, &["changed.pickle.zst", "byte "]),

@@ -34,6 +34,16 @@ fn every_help_has_an_example() {
 }
 
 #[test]
+fn help_lists_the_extensions_of_input_files() {
+    for command in ["view", "import", "info", "verify", "simulate", "export", "report", "diff"] {
+        let help = run([command, "--help"]).stdout;
+        for extension in [".vram", ".html", ".pickle", ".json", ".csv", ".gz", ".zst"] {
+            assert!(help.contains(extension), "{command}: no {extension} in {help}");
+        }
+    }
+}
+
+#[test]
 fn help_documents_exit_codes() {
     let help = run(["--help"]).stdout;
     for text in ["Exit codes:", "  0    Success", "  1    Negative answer", "  2    Bad usage", "NO_COLOR"] {

@@ -46,6 +46,8 @@ fn imported_snapshot_has_the_same_summary_as_the_snapshot() {
         import(&snapshot(name), &out);
         let (mut before, mut after) = (info(&snapshot(name)), info(&out));
         assert_eq!(before["program"]["alloc_conf"], after["program"]["alloc_conf"]);
+        let files = [&mut before, &mut after].map(|info| info["file"].take());
+        assert_eq!(files, [&snapshot(name), &out].map(|path| path.to_str().expect("the path is Unicode")));
         let formats = [&mut before, &mut after].map(|info| info["format"].take());
         assert_eq!(formats[0]["name"], "pytorch-pickle");
         assert_eq!(formats[1], serde_json::json!({"name": "vramscope", "version": 1}));
@@ -71,7 +73,8 @@ fn info_json_has_the_documented_fields() {
     let info = info(&snapshot("mlp_train"));
     let keys = |value: &Value| value.as_object().expect("the value is an object").keys().cloned().collect::<Vec<_>>();
     // Sorted, like the keys of this map.
-    assert_eq!(keys(&info), ["devices", "duration_ns", "events", "format", "lost_events", "program"]);
+    assert_eq!(keys(&info), ["damage", "devices", "duration_ns", "events", "file", "format", "lost_events", "program"]);
+    assert_eq!(info["damage"], Value::Null);
     let expected = [
         "active_bytes",
         "allocated_bytes",
@@ -146,6 +149,8 @@ fn truncated_recording_is_read_up_to_the_last_complete_chunk() {
         assert!(finished.stderr.contains("ends inside a chunk"), "{}", finished.stderr);
         let info: Value = serde_json::from_str(&finished.stdout).expect("the text is JSON");
         assert!(info["events"].as_u64().is_some_and(|events| events <= all));
+        let damage = info["damage"].as_str().expect("the file is cut off");
+        assert!(damage.starts_with("at byte ") && finished.stderr.contains(damage), "{damage}: {}", finished.stderr);
         import(&cut, &repaired);
         assert_eq!(Some(recording(&repaired).end_event()), info["events"].as_u64());
     }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use vramscope_trace::{Annotation, DecodedItem, Decoder, Definitions, Recording, RecordingOpener, digest};
+use vramscope_trace::{Annotation, ByteSize, DecodedItem, Decoder, Definitions, Recording, RecordingOpener, digest};
 
 use crate::process::{Server, fixture, interrupt, vramscope, wait, wait_until};
 
@@ -163,6 +163,24 @@ fn record_writes_to_a_pipe() {
     recorder.stdout.take().expect("stdout is piped").read_to_end(&mut bytes).expect("stdout can be read");
     assert!(wait(&mut recorder).success());
     assert!(recording(&bytes).end_event() > 0);
+    let mut stderr = String::new();
+    recorder.stderr.take().expect("stderr is piped").read_to_string(&mut stderr).expect("stderr is text");
+    let size = ByteSize(bytes.len() as u64);
+    assert!(stderr.starts_with("vramscope: standard output: "), "{stderr}");
+    assert!(stderr.contains(&format!(", {size} in ")), "stdout has {size}: {stderr}");
+    assert!(demo.interrupt().0.success());
+}
+
+#[test]
+fn record_reports_the_size_of_the_file() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let file = folder.path().join("copy.vram");
+    let mut demo = Server::start(["demo"]);
+    let recorder = record(&demo, &file, &["--for=0.5s"]).wait_with_output().expect("record ends by itself");
+    let stderr = String::from_utf8(recorder.stderr).expect("the output is text");
+    assert_eq!(recorder.status.code(), Some(0), "{stderr}");
+    let size = ByteSize(fs::metadata(&file).expect("the file was written").len());
+    assert!(stderr.contains(&format!(", {size} in ")), "the file has {size}: {stderr}");
     assert!(demo.interrupt().0.success());
 }
 

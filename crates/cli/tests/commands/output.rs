@@ -6,6 +6,7 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 use tempfile::TempDir;
+use vramscope_trace::ByteSize;
 
 use crate::process::{fixture, run, vramscope};
 
@@ -34,7 +35,10 @@ fn output_name_selects_the_compression() {
         assert_eq!(finished.code, Some(0), "{}", finished.stderr);
         let info = run(["info".as_ref(), path.as_os_str(), "--json".as_ref()]);
         assert_eq!((info.code, info.stderr.as_str()), (Some(0), ""));
-        (fs::read(&path).expect("the file was written"), info.stdout)
+        let bytes = fs::read(&path).expect("the file was written");
+        let size = format!(", {}\n", ByteSize(bytes.len() as u64));
+        assert!(finished.stderr.ends_with(&size), "{} has no {size}", finished.stderr);
+        (bytes, info.stdout.replace(name, "run.vram"))
     };
     let (plain, info) = import("run.vram");
     let (gzip, gzip_info) = import("run.vram.gz");
@@ -54,9 +58,13 @@ fn exported_tables_are_compressed_together() {
         let start = ["export".as_ref(), snapshot.as_os_str(), "--to".as_ref(), to.as_ref(), "-o".as_ref()];
         run(start.into_iter().chain([output.as_os_str()]))
     };
-    assert_eq!(export("csv", &events).code, Some(0));
+    let finished = export("csv", &events);
+    assert_eq!(finished.code, Some(0));
     for name in ["run.csv.gz", "run.lifetimes.csv.gz"] {
         let bytes = fs::read(folder.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let size = ByteSize(bytes.len() as u64).to_string();
+        let is_reported = |line: &str| line.contains(name) && line.ends_with(&size);
+        assert!(finished.stderr.lines().any(is_reported), "{name}, {size}: {}", finished.stderr);
         let mut text = String::new();
         GzDecoder::new(bytes.as_slice()).read_to_string(&mut text).expect("the file is gzip");
         assert!(text.lines().count() > 1, "{name}: {text}");

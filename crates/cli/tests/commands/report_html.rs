@@ -1,5 +1,6 @@
 //! `report` and `export --to html`.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
@@ -34,7 +35,7 @@ fn report_draws_svg_and_png() {
         let text = String::from_utf8(report_bytes(name, &svg, &[])).expect("SVG is text");
         assert!(text.starts_with("<svg ") && text.ends_with("</svg>\n"), "{name}");
         assert!(text.contains(&format!(">{name}.pickle.zst</text>")), "{name}");
-        assert!(text.contains(">GPU 0</text>") && text.contains("train.py"), "{name}");
+        assert!(text.contains(">device 0</text>") && text.contains("train.py"), "{name}");
         assert!(report_bytes(name, &png, &[]).starts_with(b"\x89PNG\r\n\x1a\n"), "{name}");
     }
     assert!(
@@ -98,34 +99,72 @@ fn report_beyond_the_file_size_limit_leaves_no_file() {
     assert_eq!(fs::read_dir(folder.path()).expect("the folder can be read").count(), 0, "no file is left");
 }
 
+/// Exports a recording as an HTML page. Returns false if the binary was built without the page,
+/// which only `cargo xtask build` builds.
+#[track_caller]
+fn export_html(source: &Path, output: &Path, rest: &[&str]) -> bool {
+    let start = ["export".as_ref(), source.as_os_str(), "--to".as_ref(), "html".as_ref(), "-o".as_ref()];
+    let finished = run(start.into_iter().chain([output.as_os_str()]).chain(rest.iter().map(OsStr::new)));
+    if finished.code == Some(2) && finished.stderr.contains("cargo xtask build") {
+        assert!(!output.exists());
+        eprintln!("SKIPPED: the binary was built without the page");
+        return false;
+    }
+    assert_eq!((finished.code, finished.stdout.as_str()), (Some(0), ""), "{}", finished.stderr);
+    true
+}
+
+/// Returns the output of `info` for a file, without the name of the file.
+#[track_caller]
+fn info(path: &Path, rest: &[&str]) -> String {
+    let finished = run(["info".as_ref(), path.as_os_str()].into_iter().chain(rest.iter().map(OsStr::new)));
+    assert_eq!((finished.code, finished.stderr.as_str()), (Some(0), ""), "{}", path.display());
+    let name = path.to_str().expect("the path is Unicode");
+    finished.stdout.replace(name, "")
+}
+
 /// Unit tests cover the structure of the page, `tests/tests/browser.rs` runs it.
 #[test]
 fn html_export_embeds_the_recording() {
     let folder = TempDir::new().expect("a temporary folder");
     let output = folder.path().join("out.html");
-    let snapshot = snapshot("mlp_train");
-    let info = |path: &str| {
-        let finished = run(["info", path, "--json"]);
-        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-        let report: Value = serde_json::from_str(&finished.stdout).expect("stdout is JSON");
+    let snapshot = fixture("mlp_train.pickle.zst");
+    let devices = |path: &Path| {
+        let report: Value = serde_json::from_str(&info(path, &["--json"])).expect("the output is JSON");
         report["devices"].clone()
     };
     for redact in [&[][..], &["--redact"]] {
-        let mut arguments =
-            vec!["export", &snapshot, "--to", "html", "-o", output.to_str().expect("the output is text")];
-        arguments.extend(redact);
-        let finished = run(arguments);
-        if finished.code == Some(2) {
-            // Only `cargo xtask build` builds the viewer.
-            assert!(finished.stderr.contains("cargo xtask build"), "{}", finished.stderr);
-            assert!(!output.exists());
+        if !export_html(&snapshot, &output, redact) {
             return;
         }
-        assert_eq!((finished.code, finished.stdout.as_str()), (Some(0), ""), "{}", finished.stderr);
         let page = fs::read_to_string(&output).expect("the page is text");
         assert!(page.contains("Content-Security-Policy"));
         assert_eq!(page.contains("data-name=\"mlp_train.vram\""), redact.is_empty());
         assert_eq!(page.contains("<title>mlp_train.vram"), redact.is_empty());
-        assert_eq!(info(output.to_str().expect("the path is Unicode")), info(&snapshot));
+        assert_eq!(devices(&output), devices(&snapshot));
     }
+}
+
+#[test]
+fn html_export_has_the_figures_of_its_source() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let (snapshot, source) = (fixture("frag_a_expandable.pickle.zst"), folder.path().join("source.vram"));
+    let import = run(["import".as_ref(), snapshot.as_os_str(), "-o".as_ref(), source.as_os_str()]);
+    assert_eq!(import.code, Some(0), "{}", import.stderr);
+    let expected = [info(&source, &[]), info(&source, &["--json"])];
+    assert!(expected[0].contains("peak") && expected[1].contains("\"peak_allocated_bytes\""), "{expected:?}");
+    // The content decides, not the name.
+    for name in ["run.html", "run.HTML", "run.html.gz", "run.html.zst", "run.vram", "run"] {
+        let page = folder.path().join(name);
+        if !export_html(&source, &page, &[]) {
+            return;
+        }
+        assert_eq!([info(&page, &[]), info(&page, &["--json"])], expected, "{name}");
+    }
+    // A page is an input of the export like any recording.
+    let (first, second) = (folder.path().join("run.html"), folder.path().join("again.html"));
+    assert!(export_html(&first, &second, &[]));
+    let text = fs::read_to_string(&second).expect("the page is text");
+    assert!(text.contains("data-name=\"run.vram\""), "the name of the recording has no .html");
+    assert_eq!(info(&second, &["--json"]), expected[1]);
 }

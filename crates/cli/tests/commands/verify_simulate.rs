@@ -5,7 +5,9 @@ use std::path::Path;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use vramscope_trace::{Encoder, EventKind, Recording, Replay, Sink};
+use vramscope_trace::{
+    DeviceId, Encoder, Event, EventKind, MemoryState, PoolKey, Recording, RecordingInfo, Replay, Sink, SiteId, StreamId,
+};
 
 use crate::process::{Finished, fixture, run};
 
@@ -111,7 +113,8 @@ fn simulate_compares_settings() {
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let report = json(&finished);
     let device = &report["devices"][0];
-    assert_eq!(keys(device), ["capacity_bytes", "device", "recorded", "simulated", "unverified_from"]);
+    assert_eq!(keys(device), ["capacity_bytes", "device", "recorded", "simulated", "stops_at_gap", "unverified_from"]);
+    assert_eq!(device["stops_at_gap"], false);
     assert_eq!(device["capacity_bytes"], 1 << 30);
     assert_eq!(device["unverified_from"], Value::Null);
     let figures =
@@ -128,6 +131,49 @@ fn simulate_compares_settings() {
     let finished = run(["simulate", &path, "--alloc-conf", ""]);
     for line in ["recorded", "simulated", "peak reserved", "out of memory", "retries", "peak fragmentation"] {
         assert!(finished.stdout.contains(line), "no {line:?} in {}", finished.stdout);
+    }
+}
+
+/// Events are missing because the program lost them (an event reports that), or because a reader
+/// was sent a later full state instead (event numbers are missing).
+#[test]
+fn simulate_stops_at_a_gap() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("gap.vram");
+    let (pool, stream, site) = (PoolKey::default(), StreamId(0), SiteId(0));
+    let segment = EventKind::SegmentAllocated { address: 1 << 21, size: 1 << 21, stream, pool, site };
+    let [first, second] = [1 << 21, (1 << 21) + 512].map(|address| EventKind::BlockAllocated {
+        address,
+        size: 512,
+        requested: 512,
+        stream,
+        pool,
+        site,
+    });
+    let gap = EventKind::Gap { lost: 7 };
+    for (before, lost) in [(&[segment, first, gap][..], &[][..]), (&[segment, first], &[gap])] {
+        let (mut encoder, mut state) = (Encoder::new(&RecordingInfo::default()), MemoryState::default());
+        for (kinds, is_sent) in [(before, true), (lost, false), (&[second], true)] {
+            for event in kinds.iter().map(|&kind| Event { device: DeviceId(0), time_ns: 5, kind }) {
+                if is_sent {
+                    encoder.event(&event);
+                }
+                state.apply(&event);
+            }
+            encoder.skip_to(state.event());
+            encoder.full_state(&state);
+        }
+        encoder.flush();
+        let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
+        fs::write(&path, bytes).expect("the file is writable");
+        let finished = run(["simulate", path.to_str().expect("the path is Unicode"), "--alloc-conf", "", "--json"]);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        let device = &json(&finished)["devices"][0];
+        assert_eq!(
+            (&device["stops_at_gap"], &device["simulated"]["peak_allocated_bytes"]),
+            (&true.into(), &512.into())
+        );
+        assert!(finished.stderr.contains("events are missing; only those before are simulated"), "{}", finished.stderr);
     }
 }
 
