@@ -12,29 +12,34 @@ use crate::shell::{self, Result, cargo};
 use crate::tools::{self, Tool};
 use crate::workspace;
 
-/// A cargo profile.
+/// A cargo profile, defined in the workspace's `Cargo.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
     Dev,
     Release,
+    /// Optimizes the viewer's WebAssembly for `Release` and `Quick`.
+    Page,
     /// Compiles faster than `Release` and runs nearly as fast: what `cargo xtask demo` builds.
     Quick,
 }
 
 impl Profile {
+    /// Returns cargo's arguments that select the profile.
     pub(crate) fn flags(self) -> &'static [&'static str] {
         match self {
             Self::Dev => &[],
             Self::Release => &["--release"],
+            Self::Page => &["--profile", "page"],
             Self::Quick => &["--profile", "quick"],
         }
     }
 
-    /// The folder below cargo's target folder.
+    /// Returns the name of the profile's folder below cargo's target folder.
     pub(crate) fn folder(self) -> &'static str {
         match self {
             Self::Dev => "debug",
             Self::Release => "release",
+            Self::Page => "page",
             Self::Quick => "quick",
         }
     }
@@ -50,10 +55,13 @@ pub(crate) fn binary(profile: Profile) -> Result<PathBuf> {
 /// Compiles the viewer to WebAssembly in `www/pkg` and compresses the page into `www/dist`.
 pub(crate) fn page(profile: Profile) -> Result<()> {
     Tool::WasmTarget.ensure()?;
-    let build = ["build", "--package", "vramscope-viewer", "--lib", "--target", tools::WASM_TARGET];
-    shell::run(cargo().args(build).args(profile.flags()))?;
+    let wasm_profile = if profile == Profile::Dev { Profile::Dev } else { Profile::Page };
+    // The crate type is not in the viewer's Cargo.toml: native builds would link an unused library,
+    // which fails on Windows (mingw) for the number of symbols.
+    let build = ["rustc", "--package", "vramscope-viewer", "--lib", "--crate-type", "cdylib"];
+    shell::run(cargo().args(build).args(wasm_profile.flags()).args(["--target", tools::WASM_TARGET]))?;
     let target = workspace::target_dir()?;
-    let wasm = target.join(tools::WASM_TARGET).join(profile.folder()).join("vramscope_viewer.wasm");
+    let wasm = target.join(tools::WASM_TARGET).join(wasm_profile.folder()).join("vramscope_viewer.wasm");
     let generated = target.join("www-pkg");
     eprintln!("$ wasm-bindgen --target web {}", wasm.display());
     // Unlike the command, the library omits the wasm file's default path unless told not to;
@@ -87,7 +95,7 @@ fn copy_changed_files(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the binary's path.
+/// Returns the path at which cargo puts the `vramscope` binary; it may not be built yet.
 pub(crate) fn binary_path(profile: Profile) -> Result<PathBuf> {
     let name = format!("vramscope{}", env::consts::EXE_SUFFIX);
     Ok(workspace::target_dir()?.join(profile.folder()).join(name))
@@ -106,11 +114,14 @@ pub(crate) fn demo(arguments: &[&str]) -> Result<Infallible> {
     Err(format!("cannot run {}: {}", binary.display(), replace_process(demo)))
 }
 
+/// Replaces this process by the command. Returns only if that fails, with the error.
 #[cfg(unix)]
 fn replace_process(mut command: Command) -> io::Error {
     std::os::unix::process::CommandExt::exec(&mut command)
 }
 
+/// Runs the command and exits with its status. Returns only if the command cannot start, with the
+/// error.
 #[cfg(not(unix))]
 fn replace_process(mut command: Command) -> io::Error {
     match command.status() {

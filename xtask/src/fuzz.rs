@@ -7,7 +7,7 @@ use crate::shell::{self, Result, cargo};
 use crate::tools::Tool;
 use crate::workspace;
 
-/// Default seconds for each target: more than an hour in total.
+/// Default time for each fuzz target, in seconds: more than an hour for all targets.
 const SECONDS: u32 = 300;
 /// Limits for one input: seconds, MiB of the process, MiB of one allocation, and its length
 /// (64 KiB, that of the longest seed).
@@ -17,7 +17,7 @@ const LIMITS: [&str; 4] = ["-timeout=10", "-rss_limit_mb=512", "-malloc_limit_mb
 const BUILD: [&str; 7] =
     ["--sanitizer", "none", "--debug-assertions", "--codegen-units", "16", "--features", "libfuzzer"];
 
-/// Runs the named targets, or all, each for `--seconds`.
+/// Runs the named fuzz targets, or all, each for `--seconds`.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let mut seconds = SECONDS;
     let mut names = arguments;
@@ -41,6 +41,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}; see crates/fuzz/artifacts", failed.join(", "))) }
 }
 
+/// Runs a fuzz target for a time, with its folder and its dictionary below `corpus`.
 fn fuzz(target: &str, seconds: u32, corpus: &Path) -> Result<()> {
     let mut fuzz = cargo();
     fuzz.args(["fuzz", "run", "--fuzz-dir", "crates/fuzz"])
@@ -57,7 +58,7 @@ fn fuzz(target: &str, seconds: u32, corpus: &Path) -> Result<()> {
     shell::run(&mut fuzz)
 }
 
-/// Returns the names of all targets.
+/// Returns the names of all fuzz targets in the fuzz crate's folder, sorted.
 fn targets(folder: &Path) -> Result<Vec<String>> {
     let folder = folder.join("fuzz_targets");
     let entries = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;

@@ -59,11 +59,13 @@ pub(crate) fn collect() -> Result<()> {
     print_sizes(&folder, &copied)
 }
 
+/// Copies a file and returns the copy's path.
 fn copy(from: &Path, to: &Path) -> Result<PathBuf> {
     fs::copy(from, to).map_err(|error| format!("{} to {}: {error}", from.display(), to.display()))?;
     Ok(to.to_owned())
 }
 
+/// Copies the scripts of `tests/gpu` to a folder and returns the copies' paths.
 fn scripts(folder: &Path) -> Result<Vec<PathBuf>> {
     let from = workspace::root().join("tests").join("gpu");
     let entries = fs::read_dir(&from).map_err(|error| format!("{}: {error}", from.display()))?;
@@ -84,6 +86,7 @@ fn executables(arguments: &[&str]) -> Result<Vec<(String, PathBuf)>> {
     if found.is_empty() { Err("cargo built no executable".to_owned()) } else { Ok(found) }
 }
 
+/// Runs a cargo command and returns its stdout; stderr is shown.
 fn stdout(command: &mut Command) -> Result<String> {
     let output = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| format!("cannot run cargo: {error}"))?;
@@ -106,6 +109,7 @@ fn executable(message: &str) -> Option<(String, PathBuf)> {
     Some((format!("{package}-{name}"), path))
 }
 
+/// Prints the size of each copied file, and the total with the command to run next.
 fn print_sizes(folder: &Path, copied: &[PathBuf]) -> Result<()> {
     let mut total = 0;
     for path in copied {

@@ -34,6 +34,7 @@ use std::process::ExitCode;
 use build::Profile;
 use shell::Result;
 
+/// The help text of `cargo xtask`.
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
@@ -51,6 +52,7 @@ Usage: cargo xtask COMMAND
 
 Missing tools are installed where possible; otherwise the message names the command to run.";
 
+/// Runs the command that the arguments name. Returns the exit code of `cargo xtask`.
 fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest: Vec<&str> = arguments.iter().skip(1).map(String::as_str).collect();
     let done = |()| ExitCode::SUCCESS;

@@ -17,12 +17,12 @@ pub(crate) const BINARY_VARIABLE: &str = "VRAMSCOPE_BINARY";
 /// Environment variable with the path of the load generator, for the tests crate.
 pub(crate) const LOAD_VARIABLE: &str = "VRAMSCOPE_LOAD";
 
-/// Builds the wasm benchmark. Returns the folder with its script and its wasm file.
-pub(crate) fn wasm_benchmark() -> Result<PathBuf> {
+/// Builds the wasm benchmark with `profile`. Returns the folder with its script and its wasm file.
+pub(crate) fn wasm_benchmark(profile: Profile) -> Result<PathBuf> {
     Tool::WasmTarget.ensure()?;
     let build = ["build", "--package", "vramscope-viewer", "--example", "measured", "--target", tools::WASM_TARGET];
-    shell::run(cargo().args(build).args(Profile::Release.flags()))?;
-    let built = workspace::target_dir()?.join(tools::WASM_TARGET).join(Profile::Release.folder()).join("examples");
+    shell::run(cargo().args(build).args(profile.flags()))?;
+    let built = workspace::target_dir()?.join(tools::WASM_TARGET).join(profile.folder()).join("examples");
     let (wasm, folder) = (built.join("measured.wasm"), workspace::target_dir()?.join("measured"));
     let generated = Bindgen::new()
         .input_path(&wasm)
@@ -32,17 +32,20 @@ pub(crate) fn wasm_benchmark() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Builds the program that produces events at a given rate. Returns its path.
-pub(crate) fn load_generator() -> Result<PathBuf> {
-    let build = ["build", "--package", "vramscope-collector", "--example", "load"];
-    shell::run(cargo().args(build).args(Profile::Release.flags()))?;
+/// Builds the load generator, a program that produces events at a given rate, with `profile`.
+/// Returns its path.
+pub(crate) fn load_generator(profile: Profile) -> Result<PathBuf> {
+    // With the features of the native tests, which built most of it.
+    let packages: &[&str] =
+        if profile == Profile::Dev { &["--workspace"] } else { &["--package", "vramscope-collector"] };
+    shell::run(cargo().args(["build", "--example", "load"]).args(packages).args(profile.flags()))?;
     let name = format!("load{}", env::consts::EXE_SUFFIX);
-    Ok(workspace::target_dir()?.join(Profile::Release.folder()).join("examples").join(name))
+    Ok(workspace::target_dir()?.join(profile.folder()).join("examples").join(name))
 }
 
 /// Measures the page in headless Chromium.
 pub(crate) fn bench_browser() -> Result<()> {
-    run_with_browser("bench_browser", &[(WASM_BENCHMARK_VARIABLE, wasm_benchmark()?)])
+    run_with_browser("bench_browser", &[(WASM_BENCHMARK_VARIABLE, wasm_benchmark(Profile::Page)?)])
 }
 
 /// Takes the README's screenshots.
@@ -56,7 +59,8 @@ pub(crate) fn live(arguments: &[&str]) -> Result<()> {
     let binary = build::binary(Profile::Release)?;
     let run = ["run", "--package", "vramscope-tests", "--bin", "live", "--release", "--"];
     let mut live = cargo();
-    shell::run(live.args(run).args(arguments).env(BINARY_VARIABLE, binary).env(LOAD_VARIABLE, load_generator()?))
+    let load = load_generator(Profile::Release)?;
+    shell::run(live.args(run).args(arguments).env(BINARY_VARIABLE, binary).env(LOAD_VARIABLE, load))
 }
 
 /// Builds the binary, then runs a program of the tests crate that drives it in a browser.

@@ -5,16 +5,17 @@ use std::time::{Duration, Instant};
 
 use crate::shell::Result;
 
-/// The steps that have run.
+/// The steps of `cargo xtask test` that have run so far, with their results.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     steps: Vec<Step>,
 }
 
-/// A step that later steps can depend on.
+/// The number of a step, by which later steps name it as needed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepId(usize);
 
+/// A step that was run or skipped: its name, duration and result.
 #[derive(Debug)]
 struct Step {
     name: &'static str,
@@ -22,6 +23,7 @@ struct Step {
     outcome: Outcome,
 }
 
+/// The result of a step: passed, failed, not run because a needed step did not pass, or skipped.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,
@@ -68,6 +70,7 @@ impl Plan {
     }
 }
 
+/// Returns a step's line in the summary: result, name, seconds and reason.
 fn line(step: &Step) -> String {
     let (word, detail) = match &step.outcome {
         Outcome::Passed => ("passed", ""),

@@ -50,6 +50,7 @@ pub(crate) fn is_on_path(program: &str) -> bool {
     search_path().iter().any(|folder| folder.join(program).with_extension(env::consts::EXE_EXTENSION).is_file())
 }
 
+/// Returns the folders that are searched for programs: cargo's own, then those of `PATH`.
 fn search_path() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {

@@ -31,15 +31,14 @@ pub(crate) fn run() -> Result<ExitCode> {
         // Not advisories: their database is a git repository outside of the package registry.
         shell::run(cargo().args(["deny", "check", "licenses", "bans", "sources"]))
     });
+    // The fuzz targets link libFuzzer, which is C++. The native tests run each for a moment.
+    let has_cxx = shell::is_on_path("c++");
     plan.step("clippy, native", &[clippy], || {
-        shell::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))
+        let fuzz_targets: &[&str] = if has_cxx { &["--features", "vramscope-fuzz/libfuzzer"] } else { &[] };
+        let clippy = ["clippy", "--workspace", "--all-targets"];
+        shell::run(cargo().args(clippy).args(fuzz_targets).args(["--", "--deny", "warnings"]))
     });
-    if shell::is_on_path("c++") {
-        // The fuzz targets link libFuzzer, which is C++. The native tests run each for a moment.
-        let fuzz_targets = ["clippy", "--package", "vramscope-fuzz", "--features", "libfuzzer", "--bins"];
-        let clippy_fuzz = || shell::run(cargo().args(fuzz_targets).args(["--", "--deny", "warnings"]));
-        plan.step("clippy, fuzz targets", &[clippy], clippy_fuzz);
-    } else {
+    if !has_cxx {
         plan.skip("clippy, fuzz targets", "no C++ compiler");
     }
     plan.step("clippy, wasm32", &[clippy, wasm_target], clippy_wasm);
@@ -55,9 +54,8 @@ pub(crate) fn run() -> Result<ExitCode> {
     if shell::output(command("nvidia-smi").arg("--list-gpus")).is_none_or(|gpus| gpus.is_empty()) {
         plan.skip("tests on a GPU", "no GPU; run `cargo xtask gpu` and tests/gpu/run.sh on a machine with one");
     }
-    plan.step("documentation", &[], || {
-        shell::run(cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings"))
-    });
+    plan.step("documentation", &[], check_documentation);
+    plan.step("minimum supported Rust version", &[], check_minimum_rust_version);
     // Once each and unoptimized: shows that they still run, not how fast.
     plan.step("benchmarks, run briefly", &[], || shell::run(cargo().args(["test", "--workspace", "--bench", "*"])));
     plan.step("browser tests of the viewer", &[wasm_target, chromium, wasm_pack, test_runner], || {
@@ -73,6 +71,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(plan.finish())
 }
 
+/// Runs clippy on the crates that are compiled to WebAssembly.
 fn clippy_wasm() -> Result<()> {
     let clippy = |arguments: &[&str]| {
         let mut clippy = cargo();
@@ -89,6 +88,41 @@ fn clippy_wasm() -> Result<()> {
         "--lib",
     ])?;
     clippy(&["--package", "vramscope-viewer", "--lib", "--tests", "--examples"])
+}
+
+/// Documents the workspace, then two crates with the features that docs.rs documents. In the
+/// workspace, features that other crates need hide a link that is broken without them.
+fn check_documentation() -> Result<()> {
+    let runs: [&[&str]; 3] = [
+        &["--workspace"],
+        &["--package", "vramscope-formats", "--all-features"],
+        &["--package", "vramscope-collector"],
+    ];
+    runs.into_iter().try_for_each(|packages| {
+        shell::run(cargo().args(["doc", "--no-deps"]).args(packages).env("RUSTDOCFLAGS", "--deny warnings"))
+    })
+}
+
+/// Checks the workspace with `rust-version`, unless the toolchain that runs the other steps is of
+/// that version.
+fn check_minimum_rust_version() -> Result<()> {
+    let minimum = env!("CARGO_PKG_RUST_VERSION");
+    let running = shell::output(command("rustc").arg("--version")).ok_or("`rustc --version` failed")?;
+    let running = running.split_whitespace().nth(1).unwrap_or_default();
+    if is_release_of(running, minimum) {
+        eprintln!("this toolchain, {running}, is the minimum supported Rust version");
+        return Ok(());
+    }
+    // `--install`: rustup downloads the toolchain if it is missing.
+    let check = ["run", "--install", minimum, "cargo", "check", "--workspace"];
+    shell::run(command("rustup").args(check))
+}
+
+/// Returns true if `running`, such as `1.95.1`, is a stable release of the version `minimum`, such
+/// as `1.95`.
+fn is_release_of(running: &str, minimum: &str) -> bool {
+    let patch = running.strip_prefix(minimum);
+    patch.is_some_and(|patch| patch.is_empty() || patch.starts_with('.')) && !running.contains('-')
 }
 
 /// The collector's features, each alone. Features are additive, so each must compile by itself.
@@ -137,8 +171,30 @@ fn end_to_end() -> Result<()> {
     let test = ["test", "--workspace", "--test", "browser*", "--", "--ignored", "--test-threads", "1"];
     let variables = [
         (measure::BINARY_VARIABLE, build::binary_path(Profile::Release)?),
-        (measure::LOAD_VARIABLE, measure::load_generator()?),
-        (measure::WASM_BENCHMARK_VARIABLE, measure::wasm_benchmark()?),
+        // Unoptimized, as the steps before built most of it; these tests do not measure speed.
+        (measure::LOAD_VARIABLE, measure::load_generator(Profile::Dev)?),
+        (measure::WASM_BENCHMARK_VARIABLE, measure::wasm_benchmark(Profile::Dev)?),
     ];
     shell::run(cargo().args(test).envs(variables))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn release_of_a_version_is_recognized() {
+        let cases = [
+            ("1.95.0", "1.95", true),
+            ("1.95.1", "1.95", true),
+            ("1.95.0", "1.95.0", true),
+            ("1.96.0", "1.95", false),
+            ("1.950.0", "1.95", false),
+            ("1.95.0-nightly", "1.95", false),
+            ("", "1.95", false),
+        ];
+        for (running, minimum, expected) in cases {
+            assert_eq!(is_release_of(running, minimum), expected, "{running} and {minimum}");
+        }
+    }
 }

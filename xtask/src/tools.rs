@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::shell::{self, Result, cargo, command, is_on_path};
 use crate::workspace;
 
-/// A tool that a fresh machine may lack.
+/// A tool that a fresh machine may lack, such as clippy or Chromium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tool {
     /// The standard library for `wasm32-unknown-unknown`.
@@ -33,10 +33,10 @@ pub(crate) enum Tool {
     CargoDeny,
 }
 
-/// The viewer's target.
+/// The target triple of the viewer, which runs in a browser.
 pub(crate) const WASM_TARGET: &str = "wasm32-unknown-unknown";
 
-/// The target that checks that the command compiles for Windows.
+/// The target triple for checking that the command compiles for Windows.
 pub(crate) const WINDOWS_TARGET: &str = "x86_64-pc-windows-gnu";
 
 /// Program names of Chromium and Chrome.
@@ -54,6 +54,7 @@ impl Tool {
         if self.is_installed()? { Ok(()) } else { Err(by_hand("It was installed but cannot be found.".to_owned())) }
     }
 
+    /// Returns the tool's name for messages.
     fn name(self) -> &'static str {
         match self {
             Self::WasmTarget => "the wasm32-unknown-unknown target",
@@ -70,6 +71,7 @@ impl Tool {
         }
     }
 
+    /// Returns true if the tool is installed in a usable version.
     fn is_installed(self) -> Result<bool> {
         Ok(match self {
             Self::WasmTarget => has_target(WASM_TARGET),
@@ -127,6 +129,7 @@ impl Tool {
         })
     }
 
+    /// Installs the tool; fails if that needs root or a system with `apt-get`.
     fn install(self) -> Result<()> {
         if matches!(self, Self::Chromium | Self::Python | Self::Mingw) && !(is_on_path("apt-get") && is_root()) {
             return Err("It can only be installed automatically by root on a system with apt-get.".to_owned());
@@ -134,6 +137,7 @@ impl Tool {
         self.commands()?.iter_mut().try_for_each(shell::run)
     }
 
+    /// Returns the commands by which a user installs the tool.
     fn by_hand(self) -> String {
         match (self, self.commands()) {
             (Self::Chromium, _) => {
@@ -149,11 +153,13 @@ impl Tool {
     }
 }
 
+/// Returns true if the Rust compiler has the standard library of a target.
 fn has_target(target: &str) -> bool {
     shell::output(command("rustc").args(["--print", "target-libdir", "--target", target]))
         .is_some_and(|folder| Path::new(&folder).is_dir())
 }
 
+/// Returns the commands that install Debian packages.
 fn apt_install(packages: &[&str]) -> Vec<Command> {
     let apt_get = |arguments: &[&str]| {
         let mut apt_get = command("apt-get");
@@ -165,11 +171,13 @@ fn apt_install(packages: &[&str]) -> Vec<Command> {
     vec![apt_get(&["update"]), install]
 }
 
+/// Returns true if this process runs as root.
 fn is_root() -> bool {
     shell::output(command("id").arg("-u")).as_deref() == Some("0")
 }
 
-/// On macOS and Windows chromedriver finds the browser, which is not on the PATH.
+/// Returns true if the browser of this name is installed. On macOS and Windows chromedriver finds
+/// the browser, which is not on the PATH.
 fn is_installed_browser(name: &str) -> bool {
     cfg!(any(target_os = "macos", windows)) || is_on_path(name)
 }

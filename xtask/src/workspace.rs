@@ -28,6 +28,8 @@ pub(crate) fn locked_version(package: &str) -> Result<String> {
     version_in_lock(&text, package).ok_or_else(|| format!("{} has no {package}", path.display()))
 }
 
+/// Returns the version of `package` in the text of a `Cargo.lock`; `None` if the package is
+/// missing.
 fn version_in_lock(lock: &str, package: &str) -> Option<String> {
     let name = format!("name = \"{package}\"");
     let version = lock.lines().skip_while(|line| *line != name).nth(1)?;
