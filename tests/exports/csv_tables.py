@@ -28,12 +28,17 @@ def read(path):
 def check(folder):
     info = json.loads((folder / "info.json").read_text())
     events, lifetimes = read(folder / "run.csv"), read(folder / "run.lifetimes.csv")
-    assert sum(1 for row in events if row["event"]) == info["events"]
+    numbers = [int(row["event"]) for row in events if row["event"]]
+    assert numbers == list(range(1, info["events"] + 1)), "events are numbered from 1"
     for device in info["devices"]:
         mine = [row for row in events if row["device"] == str(device["device"]) and row["event"]]
         for name in ("allocated", "active", "reserved", "requested"):
             line = [int(row[f"{name}_bytes"]) for row in mine]
             assert line[-1] == device[f"{name}_bytes"], name
+            # If memory was in use before the first event, the peak may be there.
+            if name != "requested" and device["history_complete"] and max(line) > 0:
+                peak = int(mine[line.index(max(line))]["event"])
+                assert peak == device[f"peak_{name}_event"], f"{name}: {peak} is the peak's event number"
         alive = [row for row in lifetimes if row["device"] == str(device["device"]) and not row["completed_event"]]
         assert sum(int(row["size"]) for row in alive) == device["active_bytes"]
         assert sum(int(row["size"]) for row in alive if not row["freed_event"]) == device["allocated_bytes"]

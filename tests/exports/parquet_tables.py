@@ -68,7 +68,7 @@ def check_moments(device):
             coalesce(sum(l.size) FILTER (l.freed_event IS NULL OR l.freed_event > e.event), 0) AS allocated,
             coalesce(sum(l.size), 0) AS active
         FROM (SELECT * FROM 'run.parquet' WHERE device = ? AND event IS NOT NULL USING SAMPLE 50 ROWS (reservoir, 7)) e
-        LEFT JOIN 'run.lifetimes.parquet' l ON l.device = e.device AND coalesce(l.allocated_event, -1) <= e.event
+        LEFT JOIN 'run.lifetimes.parquet' l ON l.device = e.device AND coalesce(l.allocated_event, 0) <= e.event
             AND (l.completed_event IS NULL OR l.completed_event > e.event)
         GROUP BY ALL HAVING allocated <> e.allocated_bytes OR active <> e.active_bytes
         """,

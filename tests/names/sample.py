@@ -24,8 +24,39 @@ ITEM = re.compile(
 
 
 def code_without_tests(text):
-    """Cuts a file at its test module."""
-    return re.split(r"^#\[cfg\((?:all\()?test", text, maxsplit=1, flags=re.M)[0]
+    """Returns the lines of a file without items under `#[cfg(test)]`: test modules and others."""
+    kept, lines = [], iter(text.splitlines())
+    for line in lines:
+        match = re.match(r"(\s*)#\[cfg\((?:all\()?test\b", line)
+        if not match:
+            kept.append(line)
+            continue
+        indent = match[1]
+        # The item's comment and attributes, before and after `#[cfg(test)]`, belong to it.
+        while kept and re.match(indent + r"(?:///|#\[)", kept[-1]):
+            kept.pop()
+        # The item ends with its closing brace, or without one at its semicolon.
+        for line in lines:
+            if re.match(indent + r"(?:///|#\[)", line):
+                continue
+            if re.match(indent + r"(?:\}|\S.*(?:;|\{.*\})\s*$)", line):
+                break
+    return kept
+
+
+def until_body(signature, kind):
+    """Cuts a signature before its body or after its semicolon. Returns None if it has neither.
+
+    A constant keeps its value up to the end of the line.
+    """
+    if kind in ("const", "static"):
+        return signature.rstrip("{ ") if re.search(r"[{;]\s*$", signature) else None
+    depth = 0
+    for at, char in enumerate(signature):
+        depth += (char in "([") - (char in ")]")
+        if depth == 0 and char in "{;":
+            return signature[:at].rstrip() if char == "{" else signature[:at + 1]
+    return None
 
 
 def enclosing_type(lines, at):
@@ -49,7 +80,7 @@ def items():
         for path in sorted((ROOT / folder / "src").rglob("*.rs")):
             if "tests" in path.name:
                 continue
-            lines = code_without_tests(path.read_text()).splitlines()
+            lines = code_without_tests(path.read_text())
             for at, line in enumerate(lines):
                 match = ITEM.match(line)
                 if not match or match["name"] in ("main", "fmt", "drop", "from", "default", "new", "tests"):
@@ -64,13 +95,14 @@ def items():
                     above -= 1
                 signature = line.strip()
                 below = at + 1
-                while not re.search(r"[{;]\s*$", signature) and below < len(lines) and below < at + 8:
+                while until_body(signature, match["kind"]) is None and below < len(lines) and below < at + 8:
                     signature += " " + lines[below].strip()
                     below += 1
                 public = (match["vis"] or "").strip() == "pub"
                 holder = enclosing_type(lines, at)
                 if holder is not None:
-                    yield public, folder, holder + match["name"], signature.rstrip("{ "), docs
+                    signature = until_body(signature, match["kind"]) or signature
+                    yield public, folder, holder + match["name"], signature, docs
 
 
 def main():

@@ -66,14 +66,15 @@ enum ViewerCommand {
     Reconnect,
 }
 
+/// State that a [`NativeViewer`] shares with its thread.
 #[derive(Default)]
-struct Shared {
+struct SharedViewerState {
     state: Mutex<ViewerState>,
     changed: Condvar,
     stopping: AtomicBool,
 }
 
-impl Shared {
+impl SharedViewerState {
     fn lock(&self) -> MutexGuard<'_, ViewerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,7 +82,7 @@ impl Shared {
 
 /// A viewer on its own thread. Dropping it disconnects.
 pub struct NativeViewer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedViewerState>,
     commands: Sender<ViewerCommand>,
     thread: Option<JoinHandle<()>>,
 }
@@ -93,7 +94,7 @@ impl NativeViewer {
     /// Panics if no thread can be started.
     #[must_use]
     pub fn start(page: &str, options: FollowOptions) -> Self {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedViewerState::default());
         let (commands, received) = channel();
         let mut follower = Follower { url: stream_url(page), options, shared: Arc::clone(&shared), commands: received };
         let thread = thread::spawn(move || follower.run());
@@ -169,7 +170,7 @@ type Socket = WebSocket<TcpStream>;
 struct Follower {
     url: String,
     options: FollowOptions,
-    shared: Arc<Shared>,
+    shared: Arc<SharedViewerState>,
     commands: Receiver<ViewerCommand>,
 }
 

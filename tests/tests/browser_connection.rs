@@ -118,18 +118,18 @@ fn client_with_the_token_may_send_commands() {
     page.wait("the program offers commands", "return !document.getElementById('program').hidden");
     page.run("document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'm', bubbles: true }))");
     assert_eq!(page.run("return document.activeElement.id"), json!("mark-name"));
-    assert_eq!(text(page, "controls-why"), "");
+    assert_eq!(text(page, "controls-unavailable-reason"), "");
     page.run("document.getElementById('mark-name').value = '<b>here</b>'; document.getElementById('mark-now').click()");
     page.wait(
         "the mark is recorded",
-        "const said = document.getElementById('control-said');
+        "const said = document.getElementById('control-result');
          return said.dataset.kind === 'done' && said.innerText.length > 1",
     );
     // One command at a time: the buttons are enabled again with the next frame.
     page.wait("the next command can be sent", "return !document.getElementById('record-now').disabled");
     page.run("document.getElementById('record-now').click()");
-    page.wait("the file is written", "return document.getElementById('control-said').innerText.includes('.vram')");
-    let said = text(page, "control-said");
+    page.wait("the file is written", "return document.getElementById('control-result').innerText.includes('.vram')");
+    let said = text(page, "control-result");
     let written = said
         .split_whitespace()
         .find(|word| word.contains(".vram"))
@@ -153,7 +153,7 @@ fn client_without_the_token_is_told_that_commands_need_it() {
     page.wait_until("live events arrive", |state| state.live && state.events > 0);
     page.wait("the program offers commands", "return !document.getElementById('program').hidden");
     page.run("document.getElementById('program').click()");
-    assert!(text(page, "controls-why").contains("token"), "the reason is shown");
+    assert!(text(page, "controls-unavailable-reason").contains("token"), "the reason is shown");
     let disabled =
         page.run("return ['record-now', 'mark-name', 'mark-now'].map(id => document.getElementById(id).disabled)");
     assert_eq!(disabled, Value::from(vec![true; 3]));
@@ -220,9 +220,9 @@ fn page_works_behind_a_path_prefix() {
     page.wait_until("live events arrive", |state| state.live && state.events > 0);
     assert_eq!(page.run("return location.pathname + location.search"), json!(format!("{PREFIX}/")));
     page.wait("the program offers commands", "return !document.getElementById('program').hidden");
-    assert_eq!(text(page, "controls-why"), "", "the token was forwarded");
+    assert_eq!(text(page, "controls-unavailable-reason"), "", "the token was forwarded");
     page.run("document.getElementById('mark-name').value = 'here'; document.getElementById('mark-now').click()");
-    page.wait("the mark is recorded", "return document.getElementById('control-said').dataset.kind === 'done'");
+    page.wait("the mark is recorded", "return document.getElementById('control-result').dataset.kind === 'done'");
     let saved = page.run(
         "let saved = null;
          const look = event => { if (event.target.download) { saved = event.target.href; event.preventDefault(); } };

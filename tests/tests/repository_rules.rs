@@ -12,6 +12,7 @@ use serde_json::Value;
 use vramscope_tests::fixtures;
 use vramscope_tests::rules::{
     Cycle, Language, MAX_CODE_COLUMNS, MAX_PROSE_COLUMNS, Scope, contains_word, import_cycles, long_lines, riddles,
+    sibling_imports,
 };
 
 /// Which crates of the workspace each crate may import. A crate that is not listed may import none.
@@ -360,6 +361,12 @@ fn imports_between_files_form_no_cycle() {
 #[test]
 fn parent_and_child_modules_import_in_one_direction() {
     check("a module and the modules inside it import in one direction", cycles(Scope::All));
+}
+
+#[test]
+fn commands_do_not_import_each_other() {
+    let found = sibling_imports(&root().join("crates/cli"), "src/commands");
+    check("a module of crates/cli/src/commands imports no other; what they share is beside the folder", found);
 }
 
 #[test]

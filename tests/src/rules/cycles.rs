@@ -193,13 +193,34 @@ fn roots(crate_folder: &Path) -> Vec<PathBuf> {
     roots
 }
 
-/// Returns the import cycles between the files of the crate in `crate_folder`.
-#[must_use]
-pub fn import_cycles(crate_folder: &Path, scope: Scope) -> Vec<Cycle> {
+/// Returns the dependencies between the files of the crate in `crate_folder`.
+fn links(crate_folder: &Path, scope: Scope) -> Links {
     let mut links = Links::new();
     for root in roots(crate_folder) {
         ModuleTree::read(crate_folder, &root).collect(scope, &mut links);
     }
+    links
+}
+
+/// Returns `a.rs -> b.rs: Name, Name` for each pair of modules in `folder`, a folder of the crate
+/// in `crate_folder`, of which the first imports from the second. Modules that contain one another
+/// do not count.
+#[must_use]
+pub fn sibling_imports(crate_folder: &Path, folder: &str) -> Vec<String> {
+    let is_inside = |file: &str| file.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+    let links = links(crate_folder, Scope::Siblings);
+    links.iter().filter(|((from, to), _)| is_inside(from) && is_inside(to)).map(describe).collect()
+}
+
+/// Returns a dependency as text.
+fn describe(((from, to), names): (&(String, String), &BTreeSet<String>)) -> String {
+    format!("{from} -> {to}: {}", names.iter().cloned().collect::<Vec<_>>().join(", "))
+}
+
+/// Returns the import cycles between the files of the crate in `crate_folder`.
+#[must_use]
+pub fn import_cycles(crate_folder: &Path, scope: Scope) -> Vec<Cycle> {
+    let links = links(crate_folder, scope);
     let mut cycles = Vec::new();
     let mut done = BTreeSet::new();
     let files: BTreeSet<&String> = links.keys().map(|(from, _)| from).collect();
@@ -213,9 +234,6 @@ pub fn import_cycles(crate_folder: &Path, scope: Scope) -> Vec<Cycle> {
         done.extend(group.iter().cloned());
         if group.len() > 1 {
             let within = links.iter().filter(|((from, to), _)| group.contains(from) && group.contains(to));
-            let describe = |((from, to), names): (&(String, String), &BTreeSet<String>)| {
-                format!("{from} -> {to}: {}", names.iter().cloned().collect::<Vec<_>>().join(", "))
-            };
             cycles.push(Cycle { links: within.map(describe).collect(), files: group });
         }
     }
@@ -240,15 +258,20 @@ fn reachable(links: &Links, file: &str) -> BTreeSet<String> {
 mod tests {
     use super::*;
 
-    /// Returns the cycles of a crate with these files, as their file names.
-    fn cycles(scope: Scope, files: &[(&str, &str)]) -> Vec<Vec<String>> {
+    /// Creates a crate with these files.
+    fn crate_of(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a temporary folder can be created");
         for (name, text) in files {
             let path = folder.path().join("src").join(name);
             fs::create_dir_all(path.parent().expect("the path has a folder")).expect("the folder can be created");
             fs::write(path, text).expect("the file can be written");
         }
-        import_cycles(folder.path(), scope).into_iter().map(|cycle| cycle.files).collect()
+        folder
+    }
+
+    /// Returns the cycles of a crate with these files, as their file names.
+    fn cycles(scope: Scope, files: &[(&str, &str)]) -> Vec<Vec<String>> {
+        import_cycles(crate_of(files).path(), scope).into_iter().map(|cycle| cycle.files).collect()
     }
 
     #[track_caller]
@@ -294,6 +317,19 @@ mod tests {
         let lib = ("lib.rs", "mod a;\nmod b; use a::A; fn b() -> A { A }");
         let files = [lib, ("a.rs", "use crate::b::B; pub struct A;"), ("b.rs", "pub struct B;")];
         assert!(cycles(Scope::All, &files).is_empty());
+    }
+
+    #[test]
+    fn imports_between_the_modules_of_a_folder_are_found() {
+        let files = [
+            ("main.rs", "mod commands;\nmod table;\nfn main() { commands::a::run(); }"),
+            ("commands/mod.rs", "pub mod a;\npub mod b;"),
+            ("commands/a.rs", "use crate::table::T;\npub fn run() { super::b::helper(T); }"),
+            ("commands/b.rs", "pub fn helper(_: crate::table::T) {}"),
+            ("table.rs", "pub struct T;"),
+        ];
+        let found = sibling_imports(crate_of(&files).path(), "src/commands");
+        assert_eq!(found, ["src/commands/a.rs -> src/commands/b.rs: helper"]);
     }
 
     #[test]
