@@ -43,8 +43,8 @@ pub const FORMAT_NAME: &str = "vramscope";
 
 /// The first bytes of every recording.
 ///
-/// They are a byte that no text file contains, the name, and line ends that a text-mode transfer
-/// would change.
+/// They are a byte that no text file contains, the letters `VRAM`, and line ends that a transfer in
+/// text mode would change.
 pub const MAGIC: [u8; 8] = *b"\x89VRAM\r\n\x1a";
 /// Length in bytes of the preamble, with which a recording begins: the magic number, the format
 /// version and two zeros.
@@ -212,8 +212,9 @@ impl Chunk {
         Ok(Some(Self { kind, first_event: header.first_event, events: u64::from(header.events), bytes }))
     }
 
-    /// Creates a chunk from its payload as stored: `raw_len` bytes compressed by `compression`. Its
-    /// first event has index `first_event` (from 0) in the recording, and it has `events` events.
+    /// Creates a chunk from its payload as stored: `stored` is the result of compressing `raw_len`
+    /// bytes by `compression`. It has `events` events, the first with index `first_event` (from 0)
+    /// in the recording.
     fn from_stored(
         kind: ChunkKind,
         compression: Compression,

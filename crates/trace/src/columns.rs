@@ -15,14 +15,15 @@
 use crate::compression::{Compression, Compressor, Decompressor};
 use crate::varint::{self, PayloadError, Reader};
 
-/// Most bytes in all columns of a chunk that is compressed as a whole. In larger chunks each column
-/// is compressed on its own; in smaller ones the frame headers of nine columns would cost too much.
+/// The most uncompressed bytes, in all columns together, of a chunk that is compressed as a whole.
+/// In larger chunks each column is compressed on its own; in smaller ones, a compressed frame
+/// header for every column would cost too much.
 const COMPRESS_WHOLE_UP_TO: usize = 4 << 10;
 /// Lowest id of the columns that a reader skips if it does not know them; an unknown column with a
 /// lower id is an error.
 const OPTIONAL_FROM: u8 = 0x40;
-/// Decompressed bytes that a reader accepts from any input, however short: the constant part of
-/// [`max_decompressed_len`].
+/// The most decompressed bytes that a reader accepts from the shortest input; for every stored byte
+/// it accepts [`MAX_RATIO`] more.
 const ALWAYS_ACCEPTED: usize = 64 << 10;
 /// Decompressed bytes that a reader accepts for each stored byte, in addition to
 /// [`ALWAYS_ACCEPTED`]. Recordings of real programs compress to a twentieth at best.

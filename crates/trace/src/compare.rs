@@ -30,8 +30,8 @@ pub const UNUSABLE_REQUEST_BYTES: u64 = 16 << 20;
 /// are matched by their whole stacks.
 const SHOWN_FRAMES: usize = 64;
 
-/// The figures of one device that two recordings are compared by: events, failed requests, bytes
-/// and fragmentation at the end and at the peak.
+/// The figures of one device of a recording, to compare them with another: numbers of events and
+/// allocations, bytes at the end and at their peaks, and fragmentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DeviceTotals {
     /// Number of events on the device.
@@ -101,8 +101,8 @@ pub struct SiteChange {
 }
 
 impl SiteChange {
-    /// Returns by how many bytes the second recording has more than the first, at the peak and at
-    /// the end; negative if it has less.
+    /// Returns how many more allocated bytes the site has in the second recording than in the
+    /// first, at the device's peak and at the end; negative if it has fewer.
     #[must_use]
     pub fn growth(&self) -> (i128, i128) {
         let grown = |bytes: &PerRecording<BlockTotals>| i128::from(bytes.b.bytes) - i128::from(bytes.a.bytes);
@@ -190,7 +190,8 @@ pub fn compare(a: &Recording, b: &Recording) -> Result<Comparison, FormatError> 
     Ok(comparison)
 }
 
-/// The figures of one device of a recording: totals, and those of each site.
+/// The totals of one device of a recording, and the allocated blocks and allocations of each of its
+/// sites.
 struct DeviceFigures {
     totals: DeviceTotals,
     sites: BTreeMap<SiteId, SiteFigures>,
@@ -206,14 +207,14 @@ struct SiteFigures {
 }
 
 impl BlockTotals {
-    /// Adds the blocks of another site.
+    /// Adds the number and bytes of another site's allocated blocks.
     fn add(&mut self, other: Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.blocks += other.blocks;
     }
 }
 
-/// Adds the allocations of another site to `sum`.
+/// Adds the number and bytes of another site's allocations to `sum`.
 fn add_churn(sum: &mut Churn, other: Churn) {
     sum.bytes = sum.bytes.saturating_add(other.bytes);
     sum.allocations += other.allocations;
@@ -224,13 +225,15 @@ fn side_of<T>(values: &mut PerRecording<T>, second: bool) -> &mut T {
     if second { &mut values.b } else { &mut values.a }
 }
 
-/// Returns the allocated blocks of each site; sites without one are absent.
+/// Returns the number and bytes of each site's allocated blocks on a device; sites without an
+/// allocated block are left out.
 fn block_totals_by_site(device: &DeviceState) -> impl Iterator<Item = (SiteId, BlockTotals)> {
     let totals = |site: SiteBytes| (site.site, BlockTotals { bytes: site.bytes, blocks: site.blocks });
     live_bytes_by_site(device).into_iter().map(totals)
 }
 
-/// Returns the recorded allocations of a recording, by device and site.
+/// Returns the number and bytes of the recorded allocations by device and site, freed ones
+/// included.
 fn churn_by_site(recording: &Recording) -> Result<BTreeMap<DeviceId, BTreeMap<SiteId, Churn>>, FormatError> {
     let lifetimes = Lifetimes::from_recording(recording)?;
     let by_site = lifetimes.devices().map(|(id, device)| (id, device.churn_by(0..u64::MAX, |one| one.site)));

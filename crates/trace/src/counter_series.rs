@@ -59,9 +59,11 @@ impl Peak {
     }
 }
 
-/// The maximum of used device memory over a recording, in bytes.
+/// The most device memory that was in use at any moment of a recording, in bytes: by this process,
+/// and by all processes.
 ///
-/// It combines each memory sample of the driver with the reserved bytes until the next sample.
+/// The memory in use is the reserved bytes of the moment, plus the bytes that the driver's last
+/// memory sample reports outside the pool (and in other processes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsedMemoryPeaks {
     /// Used by this process: segments, and memory outside the pool.
@@ -232,8 +234,8 @@ impl CounterSeries {
         }
     }
 
-    /// Raises the peaks of used device memory to the last sample plus the reserved bytes; does
-    /// nothing before the first sample.
+    /// Raises the peaks of used device memory if more is in use now: the reserved bytes, plus those
+    /// that the last memory sample reports outside the pool. Does nothing before the first sample.
     fn raise_used_memory_peaks(&mut self) {
         if let Some(sample) = self.sample {
             let by_process = self.reserved.saturating_add(sample.used_by_context);
@@ -261,8 +263,8 @@ impl CounterSeries {
         }
     }
 
-    /// Returns the number of the device's events that one smallest bucket combines: a power of two,
-    /// at least 16.
+    /// Returns the number of the device's events in a bucket, the smallest time slice that the
+    /// series stores: a power of two, at least 16.
     ///
     /// [`columns`](Self::columns) is exact to within such a bucket.
     #[must_use]

@@ -47,7 +47,9 @@ pub(crate) trait ChunkVisitor {
     /// `is_consistent` is true if the writer marked the chunk as free of events that contradict the
     /// memory state.
     ///
-    /// # Errors If the events cannot be decoded, or the visitor finds that the mark is wrong.
+    /// # Errors
+    /// If the events cannot be decoded, or one contradicts the memory state although
+    /// `is_consistent` is true.
     fn events(&mut self, is_consistent: bool, operations: &mut EventReader<'_>) -> Result<(), EventsError> {
         let _ = is_consistent;
         while let Some(operation) = operations.next_operation()? {
@@ -91,8 +93,8 @@ pub(crate) fn decompress_events(
     EventColumns::read(payload.reader(), packed.events, decompressor).map_err(|error| chunk_error(packed, &error))
 }
 
-/// Why the events of a chunk are invalid: they cannot be decoded, or contradict a chunk's mark as
-/// consistent.
+/// Why the events of a chunk are invalid: they cannot be decoded, or one contradicts the memory
+/// state although the writer marked the chunk as consistent.
 #[derive(Debug)]
 pub(crate) enum EventsError {
     Payload(PayloadError),

@@ -46,8 +46,8 @@ mod column {
     pub(super) const SCOPES: u8 = 8;
     /// Column id in a chunk of definitions. Per site: the code of its category.
     pub(super) const CATEGORIES: u8 = 9;
-    /// Column id in a chunk of definitions. Per site: the number of the string with its compile
-    /// context.
+    /// Column id in a chunk of definitions. Per site: the number of the string that names its
+    /// `torch.compile` region.
     pub(super) const COMPILE_CONTEXTS: u8 = 10;
 
     /// Column id in a chunk of annotations. Per annotation: its device.

@@ -111,8 +111,8 @@ impl DeviceState {
         self.ooms
     }
 
-    /// Returns how many contradictions to the state before them the device's events had, up to the
-    /// state's moment.
+    /// Returns how often this device's events contradicted the memory state, up to the state's
+    /// moment.
     #[must_use]
     pub fn inconsistencies(&self) -> u64 {
         self.inconsistencies
@@ -128,7 +128,8 @@ impl DeviceState {
     /// Adds a segment, or a range of memory that was mapped into an expandable segment.
     ///
     /// Adjacent expandable segments of the same stream and pool become one. Segments that overlap
-    /// the new one are removed and counted as an inconsistency; an empty range is only counted.
+    /// the new one are removed, which counts as one inconsistency. An empty range is not added but
+    /// counts as an inconsistency.
     pub fn insert_segment(&mut self, segment: Segment) {
         if !is_range(segment.address, segment.size) {
             self.count_inconsistency();
@@ -181,11 +182,12 @@ impl DeviceState {
         }
     }
 
-    /// Replaces the segments and blocks by those of `observed`, after events were lost.
+    /// Replaces the segments and blocks by those of `observed`, a full state recorded after events
+    /// were lost.
     ///
-    /// A segment or block that is unchanged keeps its start; every other one gets `event` (an event
-    /// index) and `time_ns` as the latest possible start. The counts of events, failed requests and
-    /// inconsistencies stay.
+    /// A segment or block that is unchanged keeps the event and time since which it exists; every
+    /// other one gets `event` (an event index) and `time_ns`, the latest possible ones. The counts
+    /// of events, failed requests and inconsistencies stay.
     pub fn resync(&mut self, observed: &Self, event: u64, time_ns: u64) {
         let mut synced =
             Self { events: self.events, ooms: self.ooms, inconsistencies: self.inconsistencies, ..Self::default() };
@@ -211,8 +213,8 @@ impl DeviceState {
 
     /// Returns a copy with other site, event and time values, for merging into another recording.
     ///
-    /// `segment` returns a segment's new site and `since_event`; `block` returns a block's new
-    /// site, `since_event` and `since_ns`.
+    /// `segment` returns a segment's new site and the index of the event that created it; `block`
+    /// returns a block's new site, and the index and time of the event that allocated it.
     #[must_use]
     pub fn with_remapped_ids(
         &self,

@@ -210,8 +210,8 @@ pub enum AnnotationStage {
     End,
 }
 
-/// A named moment that its source keeps beside the event history (PyTorch's
-/// `external_annotations`). It is not an event and has no event number.
+/// A named moment that a PyTorch snapshot keeps beside its event history (`external_annotations`).
+/// It is not an event and has no event number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Annotation {
     /// The device it belongs to.

@@ -11,8 +11,8 @@ const UNKNOWN_SITE: &str = "unknown site";
 /// program.
 const LIBRARY_DIRECTORIES: [&str; 5] =
     ["site-packages/", "dist-packages/", "lib/python", ".cargo/registry/", "rustlib/"];
-/// Beginnings of the names of C++ functions that end every stack and are not shown: unwinding and
-/// the allocator itself.
+/// Beginnings of the names of C++ functions that are the innermost frames of every stack and are
+/// not shown: unwinding and the allocator itself.
 const ALLOCATOR_FUNCTIONS: [&str; 4] =
     ["torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::", "c10::cuda::CUDACachingAllocator::"];
 

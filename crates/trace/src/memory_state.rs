@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use crate::device_state::DeviceState;
 use crate::event::{DeviceId, Event};
 
-/// The segments and active blocks of every device after the first [`event`](Self::event) events.
+/// The segments and active blocks of every device at one moment: after the first
+/// [`event`](Self::event) events of a recording.
 ///
 /// ```
 /// use vramscope_trace::{DeviceId, Event, EventKind, MemoryState, PoolKey, SiteId, StreamId};

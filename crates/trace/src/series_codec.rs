@@ -29,10 +29,11 @@ const MIN_STORED_EVENTS: u64 = 512;
 /// The most events or samples per bucket that a reader accepts; more is an error.
 const MAX_BUCKET_VALUES: u64 = 1 << 48;
 
-/// A time slice of `N` numbers that the index stores: counters or memory samples.
+/// A time slice of `N` counters or memory sample values, of each of which the index stores the last
+/// value, the minimum and the maximum.
 trait BucketCounters<const N: usize>: TimeSlice {
-    /// For each of the `N` numbers, the index of an earlier number: the difference to that is
-    /// stored. `None` stores the number itself.
+    /// For each of the `N` values, the index of an earlier value: the index of the recording stores
+    /// the difference to that. `None` if the value itself is stored.
     const RELATIVE_TO: [Option<usize>; N];
     /// Whether the moment at the end of the time slice is stored, too.
     const HAS_EVENT: bool;

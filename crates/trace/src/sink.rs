@@ -7,7 +7,7 @@ use crate::site::Definition;
 /// A receiver of events in the order in which they happened.
 ///
 /// Implemented by [`NullSink`], [`MemorySink`], [`Encoder`](crate::Encoder) and the collector's
-/// ring buffer. Only [`event`](Self::event) is required; the others ignore their argument.
+/// ring buffer. Only [`event`](Self::event) is required; by default the others do nothing.
 pub trait Sink {
     /// Receives the next event of the recorded program.
     fn event(&mut self, event: &Event);

@@ -219,8 +219,8 @@ pub struct Interner {
     new_definitions: Vec<Definition>,
 }
 
-/// Returns the number for the next definition of a kind of which there are `count`, or 0 ("none")
-/// once 32 bits are exhausted.
+/// Returns the number for the next definition of a kind that has `count` definitions so far; 0
+/// ("none") once 32 bits are exhausted.
 fn next_id(count: usize) -> u32 {
     u32::try_from(count + 1).unwrap_or(0)
 }

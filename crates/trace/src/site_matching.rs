@@ -26,14 +26,15 @@ struct FrameMatch {
 /// The comparison for which every part of two call stacks must be equal.
 const EXACT_MATCH: FrameMatch = FrameMatch { files: true, lines: true, launcher: true };
 /// The comparisons for sites without an exact match in the other recording, tried in this order:
-/// without file paths, without line numbers, without both.
+/// without file paths, without line numbers, without both. None compares the frames that started
+/// the script.
 const LOOSER_MATCHES: [FrameMatch; 3] = [
     FrameMatch { files: false, lines: true, launcher: false },
     FrameMatch { files: true, lines: false, launcher: false },
     FrameMatch { files: false, lines: false, launcher: false },
 ];
-/// The name that Python gives to the top level of a file as a function. The frames outside of it
-/// started the script.
+/// The name that Python gives to the top level of a file as a function. Its callers are the frames
+/// that started the script.
 pub(crate) const TOP_LEVEL: &str = "<module>";
 
 /// Returns a number for each site of both recordings, indexed by site number: sites that match have
@@ -51,8 +52,8 @@ pub(crate) fn shared_site_numbers(a: &Definitions, b: &Definitions) -> PerRecord
     keys
 }
 
-/// Gives sites that only one recording has in `keys` a key of the other recording, if their numbers
-/// in `loose` are equal. `loose` has the numbers by a less strict comparison.
+/// Matches the sites of the two recordings that have no match in `keys` yet: those with equal
+/// numbers in `loose`, the result of a less strict comparison, get equal numbers in `keys`.
 fn match_remaining(keys: &mut PerRecording<Vec<SiteId>>, loose: &PerRecording<Vec<SiteId>>) {
     let in_a: HashSet<SiteId> = keys.a.iter().copied().collect();
     let in_b: HashSet<SiteId> = keys.b.iter().copied().collect();

@@ -59,8 +59,8 @@ mod column {
     /// Column id in a full state. Per block: time since it was allocated, in the unit that the
     /// state begins with.
     pub(super) const TIMES_SINCE: u8 = 6;
-    /// Column id in a full state. The table of shapes: stream, pool, requested size, size −
-    /// requested size, pending free.
+    /// Column id in a full state. Per shape (the fields that many blocks have in common): stream,
+    /// pool, requested size, size − requested size, pending free.
     pub(super) const SHAPE_TABLE: u8 = 7;
 }
 

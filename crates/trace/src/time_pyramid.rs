@@ -3,9 +3,9 @@
 
 /// Number of neighbouring buckets of a [`TimePyramid`] that form one bucket of the next level.
 const BUCKETS_PER_PARENT: usize = 8;
-/// Number of smallest buckets at which a [`TimePyramid`] merges every two of them, so that a
-/// device's counters take at most 34 MB. The 4,000,000 events of a long snapshot still have buckets
-/// of 16 events.
+/// Number of buckets in the lowest level of a [`TimePyramid`] at which it merges every two of them,
+/// so that a device's counters take at most 34 MB. The 4,000,000 events of a long snapshot still
+/// have buckets of 16 events.
 pub(crate) const MAX_BUCKETS: usize = 1 << 18;
 
 /// Values combined over a time slice, for example minimum and maximum.
@@ -30,8 +30,8 @@ impl<S: TimeSlice> Bucket<S> {
     }
 }
 
-/// Values combined into buckets in time order; every 8 buckets form a bucket of the next level, and
-/// so on. Any time range is a combination of few buckets.
+/// Values combined into buckets in time order; every 8 buckets of a level form one bucket of the
+/// next. The lowest level has the smallest buckets. Any time range is a combination of few buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TimePyramid<S> {
     levels: Vec<Vec<Bucket<S>>>,
@@ -57,8 +57,8 @@ impl<S: TimeSlice> TimePyramid<S> {
         self.push_bucket(Bucket { end_ns, slice }, 1);
     }
 
-    /// Adds a bucket that combines `values` values. The last smallest bucket, if not full, must
-    /// have room for all of them.
+    /// Adds `bucket`, which combines `values` values, to the bucket of the lowest level that is
+    /// being filled, or begins one with it. That bucket must have room for all of the values.
     #[inline]
     pub(crate) fn push_bucket(&mut self, bucket: Bucket<S>, values: u64) {
         match &mut self.open {
@@ -71,7 +71,7 @@ impl<S: TimeSlice> TimePyramid<S> {
         }
     }
 
-    /// Moves the last smallest bucket, which is full, to the levels.
+    /// Ends the last bucket of the lowest level, which is full: the next value begins a new one.
     #[inline(never)]
     fn close(&mut self) {
         self.open_values = 0;
@@ -83,7 +83,7 @@ impl<S: TimeSlice> TimePyramid<S> {
         }
     }
 
-    /// Adds a full bucket to the smallest level. Each level that then has 8 more buckets adds their
+    /// Adds a full bucket to the lowest level. Each level that then has 8 more buckets adds their
     /// combination to the next level.
     fn push_full(&mut self, bucket: Bucket<S>) {
         let mut bucket = bucket;
@@ -100,8 +100,8 @@ impl<S: TimeSlice> TimePyramid<S> {
         }
     }
 
-    /// Merges every two of the smallest buckets into one, so that they hold twice as many values.
-    /// All must be full and their number even.
+    /// Merges every two buckets of the lowest level into one, so that they hold twice as many
+    /// values. All must be full and their number even.
     fn merge_pairs(&mut self) {
         self.bucket_values = self.bucket_values.saturating_mul(2);
         let mut smallest = std::mem::take(&mut self.levels).swap_remove(0);
@@ -112,30 +112,30 @@ impl<S: TimeSlice> TimePyramid<S> {
         smallest.into_iter().for_each(|bucket| self.push_full(bucket));
     }
 
-    /// Returns the number of values in a full bucket of the smallest level.
+    /// Returns the number of values in a full bucket of the lowest level.
     pub(crate) fn bucket_values(&self) -> u64 {
         self.bucket_values
     }
 
-    /// Returns the smallest buckets that are full, in time order.
+    /// Returns the full buckets of the lowest level, in time order.
     fn smallest(&self) -> &[Bucket<S>] {
         self.levels.first().map_or(&[][..], Vec::as_slice)
     }
 
-    /// Returns the number of smallest buckets, including a last one that is not full.
+    /// Returns the number of buckets in the lowest level, including a last one that is not full.
     pub(crate) fn len(&self) -> usize {
         self.smallest().len() + usize::from(self.open.is_some())
     }
 
-    /// Returns the smallest bucket at `index` (from 0) in time order, or `None`. The last may not
-    /// be full.
+    /// Returns the bucket of the lowest level at `index` (from 0) in time order, or `None`. The
+    /// last may not be full.
     pub(crate) fn get(&self, index: usize) -> Option<&Bucket<S>> {
         let smallest = self.smallest();
         if index == smallest.len() { self.open.as_ref() } else { smallest.get(index) }
     }
 
-    /// Merges each `size` neighbouring smallest buckets and returns them with the number of their
-    /// values. The last one may have fewer.
+    /// Merges each `size` neighbouring buckets of the lowest level and returns them with the number
+    /// of their values. The last one may have fewer.
     pub(crate) fn grouped(&self, size: usize) -> impl Iterator<Item = (Bucket<S>, u64)> + '_ {
         let open = self.open.as_slice();
         let full = self.smallest();
@@ -153,15 +153,15 @@ impl<S: TimeSlice> TimePyramid<S> {
             .chain(last.map(move |last| (last, last_values)))
     }
 
-    /// Returns how many of the smallest buckets end at or before `time_ns` nanoseconds.
+    /// Returns how many buckets of the lowest level end at or before `time_ns` nanoseconds.
     pub(crate) fn ends_by(&self, time_ns: u64) -> usize {
         let full = self.smallest();
         let by = full.partition_point(|bucket| bucket.end_ns <= time_ns);
         by + usize::from(by == full.len() && self.open.as_ref().is_some_and(|open| open.end_ns <= time_ns))
     }
 
-    /// Calls `each` with as few buckets of any level as possible that cover the smallest buckets
-    /// with the indexes `from..to` (from 0, `to` excluded), in time order.
+    /// Calls `each`, in time order, with as few buckets of any level as possible that cover the
+    /// buckets of the lowest level with the indexes `from..to` (from 0, `to` excluded).
     pub(crate) fn for_each_bucket(&self, from: usize, to: usize, mut each: impl FnMut(&S)) {
         let full = to.min(self.smallest().len());
         let mut at = from;

@@ -128,7 +128,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads an integer that [`put`] wrote. One and two bytes, as nearly all values have, take a
+    /// Reads an integer that [`put`] wrote. Integers of one or two bytes, as nearly all are, take a
     /// fast path.
     #[inline(always)]
     pub(crate) fn u64(&mut self) -> Result<u64, PayloadError> {

@@ -48,11 +48,11 @@ pub(super) mod column {
     /// Column id in a chunk of events. Per allocation: the number (from 0) of its shape in
     /// [`SHAPE_TABLE`].
     pub(crate) const SHAPES: u8 = 3;
-    /// Column id in a chunk of events. Per allocation: how many candidates ago its address became a
-    /// candidate (from 1); 0 if it is not one of the last 255 candidates.
+    /// Column id in a chunk of events. Per allocation: the position of its address among the last
+    /// 255 likely addresses (`AddressCandidates`), 1 for the newest; 0 if it is not among them.
     pub(crate) const ADDRESS_CANDIDATES: u8 = 4;
-    /// Column id in a chunk of events. Per allocation without a candidate: its address, as the
-    /// difference to the previous value.
+    /// Column id in a chunk of events. Per allocation with 0 in [`ADDRESS_CANDIDATES`]: its
+    /// address, as the difference to the previous address in this column.
     pub(crate) const ADDRESSES: u8 = 5;
     /// Column id in a chunk of events. Per allocation: the number of its site.
     pub(crate) const SITES: u8 = 6;
@@ -60,14 +60,15 @@ pub(super) mod column {
     /// (from 1); 0 if it was not allocated in this chunk.
     pub(crate) const ALLOCATION_AGES: u8 = 7;
     /// Column id in a chunk of events. Per free of a block from before the chunk: its device, and
-    /// its address as the difference to the previous value.
+    /// its address as the difference to the previous address in this column.
     pub(crate) const OLDER_BLOCKS: u8 = 8;
     /// Column id in a chunk of events. Per free: the number of its site.
     pub(crate) const FREE_SITES: u8 = 9;
-    /// Column id in a chunk of events. The table of shapes: device, stream, pool, requested size,
-    /// size − requested size.
+    /// Column id in a chunk of events. Per shape (the fields that many allocations have in common):
+    /// device, stream, pool, requested size, size − requested size.
     pub(crate) const SHAPE_TABLE: u8 = 10;
-    /// Column id in a chunk of events. All fields of all other events.
+    /// Column id in a chunk of events. Per event that is neither an allocation nor a free: all its
+    /// fields.
     pub(crate) const OTHER_EVENTS: u8 = 11;
 }
 

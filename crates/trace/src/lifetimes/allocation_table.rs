@@ -43,20 +43,20 @@ const UNALIGNED: u32 = u32::MAX;
 
 /// Value of the column `allocated_for`: the program has not freed the allocation.
 const NOT_FREED: u32 = u32::MAX;
-/// Value of the column `allocated_for`: the number of moments does not fit and is in
-/// `AllocationTable::long_allocated`.
+/// Value of the column `allocated_for`: the number of moments for which the block was allocated
+/// does not fit and is in `AllocationTable::long_allocated`.
 const TOO_LONG: u32 = u32::MAX - 1;
 /// Value of the column `pending_for`: no free of the allocation was completed.
 const NOT_COMPLETED: u16 = u16::MAX;
-/// Value of the column `pending_for`: the number of moments does not fit and is in
-/// `AllocationTable::long_pending`.
+/// Value of the column `pending_for`: the number of moments for which the block was pending free
+/// does not fit and is in `AllocationTable::long_pending`.
 const PENDING_TOO_LONG: u16 = u16::MAX - 1;
-/// Value of the column `pending_for`: the allocation's block was found missing, without an event
-/// that completed the free, when it stopped being allocated.
+/// Value of the column `pending_for`: the block was not pending free, and no event recorded its
+/// end; a full state or a later allocation at its address showed that it was gone.
 const END_UNOBSERVED: u16 = u16::MAX - 2;
 
-/// Value of the column `rounding`: the column `size` holds a number in `AllocationTable::sizes`,
-/// which has the size and the requested size.
+/// Value of the column `rounding`: the column `size` holds the number of an entry of the dictionary
+/// `AllocationTable::sizes`; the entry has the size and the requested size.
 const IN_DICTIONARY: u16 = u16::MAX;
 /// Value of the column `rounding`: the column `size` is in bytes, and the requested size equals it.
 const IN_BYTES: u16 = u16::MAX - 1;
@@ -372,8 +372,8 @@ impl AllocationTable {
         (row as usize / GROUP_ROWS, row as usize % GROUP_ROWS)
     }
 
-    /// Sets `moment` as the first after the program freed the allocation of a row; does nothing if
-    /// that is set.
+    /// Sets the first moment after the program freed the allocation of row `row`; does nothing if
+    /// that moment is set already.
     #[inline]
     pub(super) fn free(&mut self, row: u32, moment: u64) {
         let (group_index, index) = Self::position(row);
@@ -390,8 +390,9 @@ impl AllocationTable {
         };
     }
 
-    /// Sets `moment` as the first at which the block of a row is no longer active, and as that of
-    /// the free if none is set. `end_unobserved` is true if no event recorded the end.
+    /// Sets the first moment at which the block of row `row` is no longer active. If no free was
+    /// set, the block counts as freed at that moment, too. `end_unobserved` is true if no event
+    /// recorded the end.
     #[inline]
     pub(super) fn end(&mut self, row: u32, moment: u64, end_unobserved: bool) {
         let (group_index, index) = Self::position(row);

@@ -76,7 +76,8 @@ impl LifetimesBuilder {
 }
 
 impl IndexedAllocations {
-    /// Returns the moment of the change `at`, but never an earlier one than for a previous change.
+    /// Returns the moment of the change `at`, or that of an earlier change if it is later: moments
+    /// must not decrease.
     #[inline]
     fn advance(&mut self, at: ChangeTime) -> u64 {
         self.moment = self.moment.max(at.moment);

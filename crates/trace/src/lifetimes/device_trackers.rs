@@ -80,11 +80,12 @@ pub(super) trait AllocationStore<V> {
     /// and only contradictory histories have any.
     fn start(&mut self, device: DeviceId, block: &Block, at: ChangeTime, visit: &mut V) -> Result<(), Self::Error>;
 
-    /// Records that the program freed the open allocation at `address` at `at`; does nothing if
-    /// there is none or it was freed before.
+    /// Records that the program freed the open allocation at `address`, with `at` as the time; does
+    /// nothing if no allocation is open there or it was freed before.
     fn free(&mut self, address: u64, at: ChangeTime);
 
-    /// Ends the open allocation at `address` at `at`; does nothing if there is none.
+    /// Ends the open allocation at `address`, with `at` as the time; does nothing if no allocation
+    /// is open there.
     fn end(&mut self, address: u64, at: ChangeTime, visit: &mut V) -> Result<(), Self::Error>;
 }
 
@@ -168,8 +169,8 @@ impl<S: Default> DeviceTrackers<S> {
         }
     }
 
-    /// Adopts a full state of all devices. Allocations that it lacks end and blocks that only it
-    /// has begin; a device that it lacks has no blocks.
+    /// Adopts a full state of all devices: ends the open allocations whose blocks it lacks, and
+    /// begins one for each block without an open allocation. A device that it lacks has no blocks.
     pub(super) fn full_state<V>(
         &mut self,
         state: &MemoryState,
@@ -187,8 +188,8 @@ impl<S: Default> DeviceTrackers<S> {
         state.devices().try_for_each(|(id, device)| self.device_state(id, device, at, visit))
     }
 
-    /// Adopts the state of one device: ends the open allocations that it lacks and begins those
-    /// that only it has.
+    /// Adopts the state of one device: ends the open allocations whose blocks it lacks, and begins
+    /// one for each block without an open allocation.
     pub(super) fn device_state<V>(
         &mut self,
         id: DeviceId,

@@ -41,8 +41,8 @@ impl<T: CoarseHash> Dictionary<T> {
         self.look_up(value, cached)
     }
 
-    /// Returns the number of `value`, adding it if needed, and stores it at index `cached` of the
-    /// cache.
+    /// Returns the number of `value`, adding the value if it is new, and stores the number at index
+    /// `cached` of the cache of recent lookups.
     #[inline(never)]
     fn look_up(&mut self, value: T, cached: usize) -> u32 {
         let number = *self.numbers.entry(value).or_insert_with(|| {

@@ -8,7 +8,7 @@ pub(super) struct EventTimes {
     offsets: Vec<u32>,
 }
 
-/// Consecutive events that are at most 2³² ns (4.3 s) apart.
+/// Consecutive events that are each less than 2³² ns (4.3 s) after the first of them.
 #[derive(Clone, Copy, Debug)]
 struct TimeGroup {
     /// Index of the first event in the recording.

@@ -21,8 +21,8 @@ impl Lifetimes {
 
 /// Returns the number and the median lifetime of the allocations of every device of a recording.
 ///
-/// Takes one pass over the events and, until it returns, 4 bytes of memory an event beside the
-/// index.
+/// Takes one pass over the events. Until it returns, it needs 4 bytes of memory for each event, in
+/// addition to the [`Lifetimes`] of all allocations.
 ///
 /// # Errors
 /// If a chunk cannot be read.

@@ -93,7 +93,8 @@ impl DeviceLifetimes {
         Self { rows, summaries, live_sets, omitted_allocations }
     }
 
-    /// Returns the number of the device's allocations, without omitted ones.
+    /// Returns the number of the device's allocations, without [omitted](Self::omitted_allocations)
+    /// ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
@@ -161,7 +162,8 @@ impl DeviceLifetimes {
     /// Returns the allocations that are active (allocated or pending free) at a moment, in no
     /// particular order.
     ///
-    /// Costs the number of allocations active then and at a stored moment shortly before.
+    /// The cost is linear in the number of allocations active then and at an earlier moment close
+    /// to it, for which the active allocations are stored.
     pub fn live_at(&self, moment: u64) -> impl Iterator<Item = Allocation> + '_ {
         let (stored, (next_block, next_index)) = self.live_sets.at_or_before(moment);
         let stored = stored.iter().map(|&row| AllocationTable::position(row));
@@ -178,7 +180,7 @@ impl DeviceLifetimes {
 
     /// Returns the allocations that are active at any moment from `from` to `to`, both included.
     ///
-    /// Costs the allocations active at `from` and those that start until `to`.
+    /// The cost is linear in the number of allocations that are active at `from` or start by `to`.
     pub fn active_between(&self, from: u64, to: u64) -> impl Iterator<Item = Allocation> + '_ {
         let started =
             self.started_in(Some(from), to, |_| true).map(|(group_index, index)| self.rows.get(group_index, index));
@@ -188,7 +190,7 @@ impl DeviceLifetimes {
     /// Returns the `count` largest of the allocations that are active at a moment, largest first,
     /// then by address. Fewer if fewer are active.
     ///
-    /// Costs [`live_at`](Self::live_at) and a partial sort.
+    /// The cost is that of [`live_at`](Self::live_at) and a partial sort.
     #[must_use]
     pub fn largest_at(&self, moment: u64, count: usize) -> Vec<Allocation> {
         let mut live: Vec<Allocation> = self.live_at(moment).collect();
@@ -205,7 +207,7 @@ impl DeviceLifetimes {
     /// `key`: site, stream, pool, or category (through
     /// [`Definitions::site`](crate::Definitions::site)).
     ///
-    /// Costs [`live_at`](Self::live_at).
+    /// The cost is that of [`live_at`](Self::live_at).
     pub fn sums_at<K: Ord>(&self, moment: u64, key: impl Fn(&Allocation) -> K) -> BTreeMap<K, AllocationSums> {
         let mut sums = BTreeMap::<K, AllocationSums>::new();
         for one in self.live_at(moment) {
@@ -217,8 +219,8 @@ impl DeviceLifetimes {
     /// Returns every allocation whose block contained the byte at `address`, in the order of their
     /// starts.
     ///
-    /// Costs one check per 1,024 allocations, and a scan of those groups whose address range
-    /// contains `address`: all n if the program uses all of its memory all the time.
+    /// The cost is one check per group of 1,024 allocations, and a scan of each group whose address
+    /// range contains `address`: of all groups if the program uses all of its memory all the time.
     pub fn history_of(&self, address: u64) -> impl Iterator<Item = Allocation> + '_ {
         let groups = self.rows.groups().iter().zip(&self.summaries).enumerate();
         groups
@@ -238,7 +240,8 @@ impl DeviceLifetimes {
     /// Returns the allocations made by events with an index in `made_by` that are still allocated
     /// at the moment `at`: leaks, if that is the end of the recording (or `u64::MAX`).
     ///
-    /// Costs the allocations made in the range, except groups of 1,024 without such an allocation.
+    /// The cost is linear in the number of allocations made in the range; groups of 1,024
+    /// allocations without a survivor are skipped.
     pub fn survivors(&self, made_by: Range<u64>, at: u64) -> impl Iterator<Item = Allocation> + '_ {
         self.made_by(made_by, move |summary| summary.active_until >= at).filter(move |one| one.is_allocated_at(at))
     }
@@ -246,7 +249,7 @@ impl DeviceLifetimes {
     /// Returns the allocations made by events with an index in `made_by` that the program freed
     /// within `within_events` events (1 is the very next event).
     ///
-    /// Costs the allocations made in the range.
+    /// The cost is linear in the number of allocations made in the range.
     pub fn temporaries(&self, made_by: Range<u64>, within_events: u64) -> impl Iterator<Item = Allocation> + '_ {
         self.made_by(made_by, |_| true).filter(move |one| {
             let life =
@@ -258,7 +261,7 @@ impl DeviceLifetimes {
     /// Returns the number and bytes of the [`temporaries`](Self::temporaries), grouped by `key`.
     /// All of them count as allocated, although they were freed.
     ///
-    /// Costs the allocations made in the range.
+    /// The cost is linear in the number of allocations made in the range.
     pub fn temporaries_by<K: Ord>(
         &self,
         made_by: Range<u64>,
@@ -275,7 +278,7 @@ impl DeviceLifetimes {
     /// Returns the number and bytes of the allocations made by events with an index in `made_by`,
     /// grouped by `key`.
     ///
-    /// Costs the allocations made in the range.
+    /// The cost is linear in the number of allocations made in the range.
     pub fn churn_by<K: Ord>(&self, made_by: Range<u64>, key: impl Fn(&Allocation) -> K) -> BTreeMap<K, Churn> {
         let mut churn = BTreeMap::<K, Churn>::new();
         for one in self.made_by(made_by, |_| true) {
@@ -288,10 +291,11 @@ impl DeviceLifetimes {
     /// `time_ns` returns the time of the event with an index (from 0), in nanoseconds.
     ///
     /// A lifetime ends when the program frees the block, although a stream may still use it. An
-    /// allocation without a recorded free counts as longer than all others. Costs n, and 8 bytes of
-    /// memory an allocation.
+    /// allocation without a recorded free counts as longer than all others. Time is linear in the
+    /// number of allocations, with 8 bytes of memory for each.
     #[must_use]
     pub fn summary(&self, time_ns: impl Fn(u64) -> u64) -> LifetimeSummary {
+        /// Stands for the lifetime, in nanoseconds, of an allocation without a recorded free.
         const NOT_FREED: u64 = u64::MAX;
         let lifetime_ns = |one: Allocation| match (one.allocating_event(), one.free_requested_event()) {
             (Some(allocated), Some(freed)) => time_ns(freed).saturating_sub(time_ns(allocated)),

@@ -82,8 +82,9 @@ impl LifetimeTracker {
         self.devices.event(time, event, visit)
     }
 
-    /// Adopts a full state at the beginning or after missing events. Allocations that it lacks are
-    /// lost; blocks that only it has began without a recorded event.
+    /// Adopts a full state at the beginning or after missing events. Open allocations whose blocks
+    /// it lacks end as lost; a block without an open allocation begins one, without a recorded
+    /// event.
     ///
     /// # Errors
     /// Any error of `visit`.
@@ -96,9 +97,9 @@ impl LifetimeTracker {
         self.devices.full_state(state, evidence, visit)
     }
 
-    /// Adopts the state of a device after the event at `time`, if the number of its blocks shows
-    /// that the event contradicted the history. Comparing numbers is cheap, and they differ only if
-    /// a segment disappeared while it had live blocks.
+    /// Adopts `after`, the state of a device after the event at `time`, if its number of blocks
+    /// differs from the number of open allocations: the event then contradicted the history. The
+    /// numbers differ only if a segment disappeared while it had live blocks.
     ///
     /// # Errors
     /// Any error of `visit`.
@@ -117,7 +118,7 @@ impl LifetimeTracker {
     }
 
     /// Ends the allocations that are still open, because the recording has ended: `visit` receives
-    /// each as pending or alive.
+    /// each with [`LifetimeEnding::Pending`] or [`LifetimeEnding::Alive`].
     ///
     /// # Errors
     /// Any error of `visit`.

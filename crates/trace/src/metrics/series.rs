@@ -5,11 +5,11 @@ use super::metric_values::Metrics;
 use crate::device_state::DeviceState;
 use crate::event::{Event, EventKind, PoolKey, StreamId};
 
-/// The most moments in a [`MetricsSeries`]. At this number every second is dropped, and later ones
-/// are taken half as often.
+/// The most moments in a [`MetricsSeries`]. Once it has this many, every second moment is dropped,
+/// and later moments are taken half as often.
 pub(super) const MAX_SAMPLES: usize = 4096;
-/// The most metrics of single pools and streams in a [`MetricsSeries`], over all moments. Above
-/// this number every second moment is dropped.
+/// The most [`Metrics`] that a [`MetricsSeries`] stores: one for each pool and stream at each
+/// moment. Above this number every second moment is dropped.
 pub(super) const MAX_GROUPS: usize = 4 * MAX_SAMPLES;
 /// Least number of events between two moments of a new [`MetricsSeries`].
 const FIRST_INTERVAL: u64 = 16;
@@ -20,10 +20,11 @@ const INITIAL_CREDIT: u64 = 1 << 18;
 /// takes 12 ns per block or segment (`benches/analyses.rs`), so an event pays 1.5 ns.
 const EVENTS_PER_SCANNED: u64 = 8;
 
-/// Average number of events between two moments of the metrics that an index stores; the metrics of
-/// a moment in between cost a replay of at most these.
+/// Average number of events between two moments of the metrics that an index stores. To get the
+/// metrics at a moment in between, a reader replays about this many events at most.
 const EVENTS_PER_STORED_MOMENT: u64 = 4096;
-/// Least number of moments of the metrics that an index stores, if the series has as many.
+/// Least number of moments of the metrics that an index stores; a series with fewer moments is
+/// stored completely.
 pub(super) const MIN_STORED_MOMENTS: u64 = 16;
 
 /// The number and bytes of the allocations in a part of a recording, whether freed or not.
@@ -43,7 +44,8 @@ impl Churn {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Returns the allocations that were added after `earlier`, a previous value of this count.
+    /// Returns the number and bytes of the allocations added since `earlier`, a previous value of
+    /// these counts.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let allocations = self.allocations.saturating_sub(earlier.allocations);
@@ -120,7 +122,8 @@ impl MetricsSeries {
         Self::default()
     }
 
-    /// Creates an empty series that takes a moment after every `interval` events, at first.
+    /// Creates an empty series whose moments are at least `interval` events apart; the interval
+    /// doubles whenever the series has too many moments.
     pub(super) fn with_interval(interval: u64) -> Self {
         Self {
             moments: Vec::new(),

@@ -9,7 +9,8 @@ use super::replay::Replay;
 use crate::chunk::ChunkKind;
 use crate::error::FormatError;
 
-/// What [`Recording::skip_damaged`] skipped: the first error, and the number of events.
+/// The damage that [`Recording::skip_damaged`] found in a recording: the first error, and the
+/// number of events skipped because of damaged chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The first error.

@@ -50,8 +50,8 @@ mod column {
     /// Column id in the index. Per chunk: the time at its end in nanoseconds, as the difference to
     /// the previous chunk.
     pub(super) const TIMES: u8 = 3;
-    /// Column id in the index. Per incident: device, moment and time (as differences), kind, and
-    /// bytes or events.
+    /// Column id in the index. Per incident: device; moment and time, as differences to the
+    /// previous incident; kind; requested bytes (out of memory) or number of missing events (gap).
     pub(super) const INCIDENTS: u8 = 4;
     /// Column id in the index. Per device: its number, and the lengths in bytes of its parts of
     /// [`SERIES`] and [`METRICS`].

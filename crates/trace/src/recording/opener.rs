@@ -119,8 +119,9 @@ impl RecordingOpener {
     }
 }
 
-/// Creates a recording from its index. Returns the next step, which is to request the preamble and
-/// the chunks of the overview; `None` if the first of these is not near the start.
+/// Creates a recording from its index. Returns the next step, which is to request the preamble, the
+/// header, definition and annotation chunks, and the last chunk; `None` if the first of these
+/// chunks is not near the start of the file.
 fn begin(index: Index) -> Option<OpenStep> {
     let mut recording = Recording { drops_chunks: true, is_indexed: true, ..Recording::default() };
     let mut wanted = Vec::new();
@@ -180,8 +181,8 @@ fn add_chunks(
     Ok(OpenStep::Overview { recording, wanted: Vec::new(), preamble_checked: true })
 }
 
-/// Adds one of the chunks that a recording opened by its index needs at once. `stored` is the
-/// chunk's entry in the index, `bytes` are the chunk.
+/// Adds one of the chunks that are read to open a recording by its index. `stored` is the chunk's
+/// entry in the index, `bytes` are the chunk.
 fn add_chunk(recording: &mut Recording, stored: &StoredChunk, bytes: &[u8]) -> Result<(), FormatError> {
     let packed = stored.parse(bytes)?;
     if packed.kind == ChunkKind::State {

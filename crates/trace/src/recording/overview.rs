@@ -28,7 +28,8 @@ pub struct Incident {
     pub kind: IncidentKind,
 }
 
-/// Whether an [`Incident`] is an out-of-memory event or a gap, with the number of bytes or events.
+/// Whether an [`Incident`] is an out-of-memory event, with the requested bytes, or a gap, with the
+/// number of missing events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IncidentKind {
     /// A request failed after every retry.
@@ -59,8 +60,8 @@ impl DeviceHistory {
         Self { series, metrics, ..Self::default() }
     }
 
-    /// Adds `events` to the device's events that `metrics` has not received. Returns true if
-    /// `metrics` needs the memory state at this moment; false if it can wait for more events.
+    /// Adds `events` to the number of the device's events not yet passed to `metrics`. Returns true
+    /// if `metrics` needs the memory state at this moment; false if it can wait for more events.
     #[inline]
     fn count(&mut self, events: u64) -> bool {
         self.unreported_events += events;

@@ -18,8 +18,8 @@ use crate::memory_state::MemoryState;
 use crate::metrics::MetricsSeries;
 use crate::site::Definitions;
 
-/// The most bytes of memory that an open recording may occupy; a chunk beyond is an error. Hostile
-/// files could need far more.
+/// The most bytes of memory that an open recording may occupy; adding a chunk that exceeds it is an
+/// error. Hostile files could need far more.
 const MEMORY_LIMIT: usize = if cfg!(target_arch = "wasm32") { 1 << 30 } else { 3 << 30 };
 /// Number of bytes that a recording decompresses before it computes its memory again, to compare it
 /// with [`MEMORY_LIMIT`].
@@ -308,8 +308,8 @@ impl Recording {
         &self.overview.incidents
     }
 
-    /// Returns the first moment with a known state; 0 unless the recording was joined late or
-    /// trimmed.
+    /// Returns the first moment with a known state: 0, unless the reader joined a live recording
+    /// late or the oldest part of the recording was dropped.
     #[must_use]
     pub fn first_event(&self) -> u64 {
         self.first_event.unwrap_or(0)
@@ -346,14 +346,15 @@ impl Recording {
         self.overview.events
     }
 
-    /// Returns the number of events that are missing in the recording.
+    /// Returns the number of missing events: those that were never recorded, and those that were
+    /// recorded but not sent to this reader ([`skipped_events`](Self::skipped_events)).
     #[must_use]
     pub fn lost_events(&self) -> u64 {
         self.overview.lost
     }
 
-    /// Returns how many of the lost events were recorded but not sent to this reader, because it
-    /// was sent a later full state instead. The other lost events were never recorded.
+    /// Returns the number of events that were recorded but not sent to this reader, because it was
+    /// sent a later full state instead. [`lost_events`](Self::lost_events) includes them.
     #[must_use]
     pub fn skipped_events(&self) -> u64 {
         self.overview.skipped

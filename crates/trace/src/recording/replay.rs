@@ -103,7 +103,7 @@ impl Replay {
     /// Moves from the moment `from` to the moment `to` through every event between, and returns the
     /// state there. Full states that equal the current state are skipped.
     ///
-    /// This is the fixed cost of an analysis that visits a whole recording.
+    /// An analysis that visits every event of a recording takes at least as long as this call.
     ///
     /// # Errors
     /// If a chunk cannot be read, see [`seek`](Self::seek).
@@ -115,9 +115,9 @@ impl Replay {
 
     /// Applies the events up to the moment `target` and adopts the full states on the way.
     ///
-    /// `each` sees the state after every operation; with `EVERY_EVENT`, also between the two events
-    /// of a free that is requested and completed at once. Only its counters are complete:
-    /// short-lived blocks may be missing.
+    /// `each` receives the state after every operation; with `EVERY_EVENT`, also between the two
+    /// events of a free that is requested and completed at once. Of this state only the counters
+    /// are complete: blocks that the current chunk allocated may be missing.
     pub(super) fn advance<const EVERY_EVENT: bool>(
         &mut self,
         recording: &Recording,

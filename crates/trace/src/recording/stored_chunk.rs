@@ -16,7 +16,8 @@ use crate::error::FormatError;
 pub trait ReadAt: Send + Sync {
     /// Returns exactly the bytes of `range`, counted from the start of the recording.
     ///
-    /// # Errors If the bytes cannot be read, or there are fewer
+    /// # Errors
+    /// If the bytes cannot be read, or there are fewer
     /// ([`UnexpectedEof`](io::ErrorKind::UnexpectedEof)).
     fn read_at(&self, range: Range<u64>) -> io::Result<Vec<u8>>;
 }
@@ -61,7 +62,8 @@ pub(super) struct StoredChunk {
 }
 
 impl StoredChunk {
-    /// Returns the moment after the chunk's last event; without events, the moment it describes.
+    /// Returns the moment after the chunk's last event; for a chunk without events, such as a full
+    /// state, the moment at which it was written.
     pub(super) fn end_event(&self) -> u64 {
         self.first_event.saturating_add(u64::from(self.events))
     }

@@ -13,18 +13,18 @@ use crate::memory_state::MemoryState;
 use crate::time_pyramid::TimeSlice;
 
 /// Average number of events per column up to which [`Recording::columns`] replays the events and is
-/// exact. With more, a bucket of the series is narrower than a column, at least in a recording that
-/// was read as a whole.
+/// exact. With more events, a bucket of the [`CounterSeries`] is narrower than a column, unless the
+/// recording was opened by its index, whose buckets are larger.
 const EXACT_EVENTS_PER_COLUMN: u64 = 32;
 /// The most intervals without events in one view that [`Recording::columns`] makes exact by a
 /// replay; the longest are chosen.
 const MAX_CORRECTED_GAPS: usize = 8;
-/// Divides the number of columns in view: the quotient (at least 4) is the least length, in
-/// columns, of an interval without events that is made exact.
+/// Least length of an interval without events that [`Recording::columns`] makes exact, as a
+/// divisor: the number of columns in view ÷ this, and at least 4 columns.
 const MIN_GAP_DIVISOR: usize = 256;
-/// The most events that [`Recording::columns`] replays to be exact if they are more than
-/// [`EXACT_EVENTS_PER_COLUMN`] allows but fewer than a bucket per column, as in a recording opened
-/// by its index. Replaying this many takes 4 ms.
+/// The most events that [`Recording::columns`] replays if a column has more than
+/// [`EXACT_EVENTS_PER_COLUMN`] but is narrower than a bucket of the [`CounterSeries`], as in a
+/// recording opened by its index. Replaying this many takes 4 ms.
 const EXACT_EVENTS: u64 = 150_000;
 
 impl Recording {
@@ -32,7 +32,8 @@ impl Recording {
     /// in nanoseconds since the recording's time 0.
     ///
     /// Exact if few events are in view; else exact to within a bucket of the device's
-    /// [`CounterSeries`]. A device without events has zeros.
+    /// [`CounterSeries`], the smallest time slice that it stores. A device without events has
+    /// zeros.
     #[must_use]
     pub fn columns(&self, device: DeviceId, from_ns: u64, to_ns: u64, width: usize) -> Vec<CounterColumn> {
         let Some(series) = self.series(device) else { return vec![CounterColumn::default(); width] };
@@ -48,8 +49,8 @@ impl Recording {
 
     /// Replaces the columns of long intervals without events by exact ones.
     ///
-    /// A bucket counts where it ends. If nothing happens for long in the middle of one, its first
-    /// events would appear only after that, which is visible in long intervals.
+    /// All events of a bucket appear in the column in which the bucket ends. If a bucket contains a
+    /// long interval without events, the events before the interval would appear only after it.
     fn correct_gaps(&self, device: DeviceId, columns: &mut [CounterColumn], from_ns: u64, to_ns: u64) {
         let width = columns.len();
         let mut replay = Replay::new();

@@ -38,7 +38,7 @@ impl Recording {
         self.trim.is_some()
     }
 
-    /// Starts to drop the oldest part, so that about `keep_bytes` of
+    /// Starts to drop the oldest part of the recording, so that about `keep_bytes` of
     /// [`memory_bytes`](Self::memory_bytes) stay, and returns true;
     /// [`continue_trim`](Self::continue_trim) does the work.
     ///
