@@ -49,8 +49,8 @@ pub(crate) fn multiply_add(a: &[f32], b: &[f32], c: &mut [f32], dimensions: Dime
     }
 }
 
-/// A part of the matrix product `a` x `b`: what `depth` rows of `b`, from row `start` on, add to
-/// it.
+/// A part of the sum that is the matrix product `a` x `b`: the contribution of `depth` rows of `b`,
+/// from row `start` on.
 struct Panel<'a> {
     a: &'a [f32],
     b: &'a [f32],

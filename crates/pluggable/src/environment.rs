@@ -121,8 +121,8 @@ fn parse_value<V, T>(
     })
 }
 
-/// Turns a parser of text into one of an environment variable's value. Bytes of the value that are
-/// not Unicode are replaced by `\u{fffd}` first.
+/// Turns `parse`, which parses text, into a function that parses the value of an environment
+/// variable. Bytes of the value that are not Unicode are replaced by `\u{fffd}` first.
 fn from_text<T, E: fmt::Display>(
     parse: impl FnOnce(&str) -> Result<T, E>,
 ) -> impl FnOnce(OsString) -> Result<T, String> {

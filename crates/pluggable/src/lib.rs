@@ -139,8 +139,8 @@ pub extern "C-unwind" fn vramscope_malloc(size: usize, device: c_int, stream: *m
     }
 }
 
-/// Does the work of [`vramscope_malloc`]: returns the address (null for size 0), or the exception
-/// that it must throw.
+/// Allocates device memory for [`vramscope_malloc`]. Returns its address (null for size 0), or the
+/// exception that `vramscope_malloc` must throw.
 #[inline]
 fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<*mut c_void, Exception> {
     let Some(process) = process() else {
@@ -191,8 +191,8 @@ pub extern "C" fn vramscope_free(address: *mut c_void, _size: usize, device: c_i
     });
 }
 
-/// Initializes the library: for `set_init_fn`. The page is served from this call on, instead of
-/// from the first allocation.
+/// Initializes the library; pass it to `set_init_fn` of PyTorch's `CUDAPluggableAllocator`. The
+/// page is served from this call on, instead of from the first allocation.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_init(_device_count: c_int) {
     catch_panic("vramscope_init", (), || {
@@ -200,8 +200,8 @@ pub extern "C" fn vramscope_init(_device_count: c_int) {
     });
 }
 
-/// Releases the cached segments of all GPUs, as `torch.cuda.empty_cache()` does: for
-/// `set_reset_fn`. Prints an error to stderr.
+/// Releases the cached segments of all GPUs, as `torch.cuda.empty_cache()` does; pass it to
+/// `set_reset_fn` of PyTorch's `CUDAPluggableAllocator`. A failure is printed to stderr.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_empty_cache() {
     catch_panic("vramscope_empty_cache", (), || {
@@ -212,8 +212,9 @@ pub extern "C" fn vramscope_empty_cache() {
 }
 
 /// Limits a device's pool to `fraction`, from 0 to 1, of the device's memory, as
-/// `torch.cuda.set_per_process_memory_fraction()` does: for `set_memory_fraction_fn`. Any other
-/// fraction changes nothing and is reported on stderr.
+/// `torch.cuda.set_per_process_memory_fraction()` does; pass it to `set_memory_fraction_fn` of
+/// PyTorch's `CUDAPluggableAllocator`. Any other fraction changes nothing and is reported on
+/// stderr.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_set_memory_fraction(fraction: f64, device: c_int) {
     catch_panic("vramscope_set_memory_fraction", (), || {
@@ -224,8 +225,8 @@ pub extern "C" fn vramscope_set_memory_fraction(fraction: f64, device: c_int) {
 }
 
 /// Records that `stream` uses the block at `address`, as `torch.Tensor.record_stream()` does, so
-/// that the block's memory is not reused before the stream's work is done: for
-/// `set_record_stream_fn`.
+/// that the block's memory is not reused before the stream's work is done. Pass it to
+/// `set_record_stream_fn` of PyTorch's `CUDAPluggableAllocator`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_record_stream(address: *mut c_void, stream: *mut c_void) {
     catch_panic("vramscope_record_stream", (), || {
@@ -237,8 +238,8 @@ pub extern "C" fn vramscope_record_stream(address: *mut c_void, stream: *mut c_v
     });
 }
 
-/// Serves a device's requests from the private pool `pool` from now on: for
-/// `set_begin_allocate_to_pool`.
+/// Serves a device's requests from the private pool `pool` from now on; pass it to
+/// `set_begin_allocate_to_pool` of PyTorch's `CUDAPluggableAllocator`.
 ///
 /// `_filter` points to a `std::function` that tells whether a stream is captured, which C cannot
 /// call. So until the end of the capture all requests of the device use the private pool, those of
@@ -253,8 +254,8 @@ pub extern "C" fn vramscope_begin_allocate_to_pool(device: c_int, pool: MempoolP
     });
 }
 
-/// Stops serving a device's requests from the private pool `pool`: for
-/// `set_end_allocate_to_pool_fn`.
+/// Stops serving a device's requests from the private pool `pool`; pass it to
+/// `set_end_allocate_to_pool_fn` of PyTorch's `CUDAPluggableAllocator`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_end_allocate_to_pool(device: c_int, pool: MempoolPair) {
     catch_panic("vramscope_end_allocate_to_pool", (), || {
@@ -265,7 +266,7 @@ pub extern "C" fn vramscope_end_allocate_to_pool(device: c_int, pool: MempoolPai
 }
 
 /// Ends one use of a private pool, when a graph is destroyed; after the last use, its segments can
-/// be released: for `set_release_pool`.
+/// be released. Pass it to `set_release_pool` of PyTorch's `CUDAPluggableAllocator`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_release_pool(device: c_int, pool: MempoolPair) {
     catch_panic("vramscope_release_pool", (), || {

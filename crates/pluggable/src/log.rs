@@ -19,7 +19,7 @@ pub(crate) fn print(message: &str) {
 }
 
 /// A `tracing` layer that prints messages of vramscope's own crates to stderr, from the level INFO
-/// on. Pushing reports at this level that it is connected again.
+/// on. At that level, the push to a shared server reports that it has reconnected.
 struct StderrLayer;
 
 /// Installs, for the whole process, the `tracing` layer that prints messages of vramscope's crates.

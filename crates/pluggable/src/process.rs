@@ -172,8 +172,8 @@ impl<S: DeviceSource> ProcessState<S> {
     }
 
     /// Opens a device and creates its pool; the first call also starts the recording. `fraction` is
-    /// the share of the device's memory, from 0 to 1, that the pool may reserve; `None` for that in
-    /// the settings.
+    /// the share of the device's memory, from 0 to 1, that the pool may reserve; `None` for the
+    /// share in the settings.
     fn open(&self, number: u16, fraction: Option<f64>) -> Result<DevicePool<S::Device>, String> {
         let device = self.source.open(number).map_err(|reason| format!("device {number}: {reason}"))?;
         let mut settings = self.settings.clone();

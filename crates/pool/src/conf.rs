@@ -21,6 +21,7 @@ use crate::size::MIN_DEDICATED_SEGMENT_BYTES;
 /// This crate does not read the environment.
 pub const CONF_VARIABLES: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
+/// The number of bytes in a MiB.
 const MIB: u64 = 1 << 20;
 /// The smallest valid `large_segment_size_mb`, in MiB: these segments serve requests below 10 MiB
 /// and must be larger than that.
@@ -163,8 +164,8 @@ impl Token {
     }
 
     /// Parses the token as a size in MiB, the value of the setting `key`, and returns it in bytes.
-    /// A size below `min_mib` is an error. A size beyond the address space becomes the largest
-    /// multiple of a MiB.
+    /// A size below `min_mib` is an error. A size whose bytes do not fit in 64 bits becomes the
+    /// largest whole number of MiB that does.
     fn bytes_from_mib(&self, key: &'static str, min_mib: u64) -> Result<u64, ConfError> {
         let mib: u64 = self.text.parse().map_err(|_| self.expected("a whole number of MiB"))?;
         match mib {
@@ -299,9 +300,9 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Parses `value` and stores it in the setting that `rule` stands for; `key` is the setting's
-    /// name for errors. If the value is a list, `value` is its opening bracket and the rest comes
-    /// from `tokens`.
+    /// Parses `value` and stores it in the setting `rule`; `key` is that setting's name, for
+    /// errors. If the value is a list, `value` is its opening bracket and the rest comes from
+    /// `tokens`.
     fn set(&mut self, key: &'static str, rule: Key, value: &Token, tokens: &mut Tokens<'_>) -> Result<(), ConfError> {
         let large_segment_mib = self.large_segment_size_bytes / MIB;
         match rule {
@@ -378,9 +379,9 @@ impl Settings {
 }
 
 /// Parses a list of pairs `size in MiB:divisions`, the value of `key` after its opening bracket,
-/// into `table`, which has an element for each power of two from 1 MiB on. The first pair also
-/// applies to all smaller sizes, any other pair only to its own size, and `>` to all sizes above
-/// that of the pair before it.
+/// into `table`: the number of rounding steps up to the next power of two, for each power of two
+/// from 1 MiB on. The first pair also applies to all smaller sizes, any other pair only to its own
+/// size, and a pair with `>` as its size to all sizes above that of the pair before it.
 fn parse_division_list(key: &'static str, table: &mut [u64; 16], tokens: &mut Tokens<'_>) -> Result<(), ConfError> {
     let mut last_row = None;
     loop {
@@ -415,8 +416,9 @@ fn parse_division_list(key: &'static str, table: &mut [u64; 16], tokens: &mut To
     }
 }
 
-/// Returns the text of `table`, the numbers of divisions for each power of two from 1 MiB on: one
-/// number if all are equal, else a list of pairs without its zeros.
+/// Returns the value of `roundup_power2_divisions` as text: one number if all in `table` are equal,
+/// else a list of pairs. `table` has the number of rounding steps up to the next power of two, for
+/// each power of two from 1 MiB on.
 fn divisions_to_conf(table: &[u64; 16]) -> String {
     let [first, .., last] = *table;
     let leading = table.iter().take_while(|&&divisions| divisions == first).count();

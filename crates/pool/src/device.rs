@@ -144,11 +144,12 @@ impl DeviceError {
 /// [`DeviceError::driver`].
 ///
 /// `source()` is the error that the call returned. Two failures are equal if their messages are.
-// A pointer, so that results of hits stay small.
+// A pointer, because every request's result has room for this error and must stay small.
 #[derive(Clone, Debug)]
 pub struct DriverFailure(Arc<FailedCall>);
 
-/// The content of a [`DriverFailure`].
+/// A failed call of a device's driver or of the operating system: the text of the message, and the
+/// error that the call returned.
 #[derive(Debug)]
 struct FailedCall {
     description: String,

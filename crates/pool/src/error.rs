@@ -147,6 +147,7 @@ impl OutOfMemory {
     /// was released before this error.
     #[must_use]
     pub fn remedies(&self) -> String {
+        /// The number of bytes in a MiB.
         const MIB: u64 = 1 << 20;
         let Self { settings, segment_bytes, .. } = self;
         let mut remedies = Vec::new();

@@ -19,12 +19,12 @@ use crate::size::SMALL_SEGMENT_BYTES;
 const MAX_DEVICE_BYTES: u64 = 1 << 50;
 
 impl<D: Device> Pool<D> {
-    /// Returns the free block to use for `request` if the smallest one that is large enough, `fit`,
-    /// belongs to an expandable segment; `None` if every block that is large enough is skipped.
+    /// Returns the free block to use for `request`; `None` if none may be used. `fit` is the
+    /// smallest block that is large enough, and belongs to an expandable segment.
     ///
-    /// With `expandable_segments` on, a block counts with the unmapped bytes after it, and larger
-    /// blocks are preferred as long as each can grow to less than the one before. With it off,
-    /// blocks of expandable segments are skipped.
+    /// With `expandable_segments` on, the next larger block is preferred as long as it can grow
+    /// (its own size plus the unmapped bytes after it) to less than the block before it. With it
+    /// off, blocks of expandable segments may not be used.
     pub(crate) fn expandable_fit(&self, mut fit: Fit, request: &Request) -> Option<Fit> {
         let free = &self.pools[request.stream_pool].free;
         let after = |fit: Fit| free.at_or_after(FitKey { address: fit.key.address + 1, ..fit.key });

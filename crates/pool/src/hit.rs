@@ -27,9 +27,9 @@ impl<D: Device> Pool<D> {
         Some(index)
     }
 
-    /// Does the rest of [`take_best_fit`](Self::take_best_fit) for expandable segments and under
-    /// `max_split_size`: removes the first block, from `fit` on, that suits the request and returns
-    /// it; `None` if the settings forbid its use. `fit` is the smallest block that is large enough.
+    /// Removes and returns the free block for `request` if the smallest one that is large enough,
+    /// `fit`, may not be the one to use: it belongs to an expandable segment, or `max_split_size`
+    /// is set. `None` if the settings forbid the use.
     #[inline(never)]
     fn take_unless_refused(&mut self, mut fit: Fit, request: &Request) -> Option<BlockIndex> {
         if self.blocks[fit.index].expandable {

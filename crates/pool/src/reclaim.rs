@@ -61,8 +61,8 @@ impl<D: Device> Pool<D> {
         Ok(())
     }
 
-    /// Returns the free memory of one block pool to the device: segments that have no other block,
-    /// then the whole pages of free blocks in expandable segments.
+    /// Returns the free memory of one block pool to the device: ordinary segments that consist of
+    /// one free block, then the whole pages of free blocks in expandable segments.
     fn release_free(
         &mut self,
         block_pool: BlockPoolIndex,
@@ -153,9 +153,9 @@ impl<D: Device> Pool<D> {
         Ok(released_bytes >= key.size)
     }
 
-    /// Releases the segment of the free block `index` if the block spans it; otherwise does
-    /// nothing. Blocks of `max_split_size` and more are split only if the setting was changed after
-    /// the split.
+    /// Releases the segment of the oversize free block `index` if the block spans it; otherwise
+    /// does nothing. An oversize block spans its segment unless it was split under earlier
+    /// settings.
     fn release_unsplit(
         &mut self,
         index: BlockIndex,

@@ -97,8 +97,9 @@ impl<D: Device> Pool<D> {
         self.allocate_from(mempool, bytes, stream, origin, sink, Some(callback))
     }
 
-    /// Does the work of all methods that allocate. `mempool` is the private pool to use; `None` for
-    /// the one that is selected for `stream`, or the default pool if none is selected.
+    /// Allocates a block of at least `bytes` for work on `stream`: the common part of the public
+    /// methods that allocate. `mempool` is the private pool to use; `None` for the one that is
+    /// selected for `stream`, or the default pool if none is selected.
     #[inline]
     fn allocate_from(
         &mut self,

@@ -17,8 +17,8 @@ impl<D: Device> Pool<D> {
     ///
     /// A recording contains only the mapped ranges of expandable segments: ranges of the same
     /// stream and pool without another segment in between become one segment, which begins at the
-    /// lowest range. A pending free waits for the event whose number is its address, on a stream of
-    /// that same number.
+    /// lowest range. A pending free waits for a stream event on a stream of its own; the block's
+    /// address is the number of the event and the id of the stream.
     ///
     /// # Errors
     /// [`DeviceError::Failed`] if no pool can have this state: overlapping segments, blocks outside

@@ -54,8 +54,8 @@ impl SimulatedDevice {
         }
     }
 
-    /// Scripts the first addresses of the next ranges that are reserved, with memory or without.
-    /// After the last scripted address, the device chooses addresses again.
+    /// Sets the first addresses of the next ranges that are reserved, as memory or only as
+    /// addresses. After the last one, the device chooses addresses again.
     #[must_use]
     pub fn with_addresses(mut self, addresses: impl IntoIterator<Item = u64>) -> Self {
         self.scripted_addresses.extend(addresses);

@@ -20,7 +20,7 @@ pub const MAX_REQUEST_BYTES: u64 = 1 << 60;
 
 /// The smallest rounded request, in bytes, that gets a segment of its own size.
 pub(crate) const MIN_DEDICATED_SEGMENT_BYTES: u64 = 10 << 20;
-/// A dedicated segment's size is a multiple of this many bytes.
+/// The size of a segment made for one large request is a multiple of this many bytes.
 const DEDICATED_SEGMENT_STEP_BYTES: u64 = 2 << 20;
 
 /// Returns the block size in bytes for a request of `bytes`. PyTorch's `round_size`.

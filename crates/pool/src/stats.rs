@@ -69,8 +69,9 @@ pub struct Stats {
     pub max_split_size: Option<u64>,
 }
 
-/// The internal form of a [`Stat`]. A decrease changes one number only, because the sum of
-/// decreases follows from the other numbers.
+/// A current value with its peak and the sums of its increases and decreases; [`Stat`] is the
+/// public form. A decrease changes one stored number only, because the sum of decreases follows
+/// from the others.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counter {
     current: u64,
@@ -126,8 +127,8 @@ impl Counter {
     }
 }
 
-/// The internal form of a [`StatBySize`]. The sums for both size classes together follow from each
-/// class, but the common peak does not, so it is stored.
+/// A counter for each size class and for both together; [`StatBySize`] is the public form. The sums
+/// for both together follow from each class, but their peak does not, so it is stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CounterBySize {
     kinds: [Counter; 2],

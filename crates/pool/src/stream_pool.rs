@@ -124,8 +124,9 @@ impl BlockPools {
         }
     }
 
-    /// Does the work of [`stream_pool`](Self::stream_pool) for a stream that is not the first in
-    /// the block pool's list.
+    /// Returns the index of the stream pool of `stream` in the block pool `pool`, creating it if
+    /// necessary. [`stream_pool`](Self::stream_pool) calls this unless `stream` is the block pool's
+    /// first one.
     fn find_or_create(&mut self, pool: BlockPoolIndex, stream: StreamId) -> StreamPoolIndex {
         let stream_pools = &self.block_pools[pool.get()].stream_pools;
         match stream_pools.binary_search_by_key(&stream, |&(stream, _)| stream) {

@@ -103,7 +103,8 @@ impl StreamUses {
         self.pending.get(&index).map(|pending| pending.site)
     }
 
-    /// Removes a block's pending free, which waits for no stream event.
+    /// Removes a block's pending free, so that the caller can complete it. The free must not wait
+    /// for any stream event.
     pub(crate) fn remove_pending(&mut self, index: BlockIndex) {
         self.pending.remove(&index);
     }

@@ -24,15 +24,12 @@ const CAPACITY: u64 = 600 * MIB;
 
 type SimulatedPool = Pool<SimulatedDevice>;
 
-/// A deterministic random number generator.
-struct Random(u64);
+/// Random numbers, the same in each run.
+struct Random(fastrand::Rng);
 
 impl Random {
     fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % end
+        self.0.u64(..end)
     }
 
     fn bytes(&mut self) -> u64 {
@@ -81,7 +78,7 @@ impl Program {
     fn new(seed: u64, settings: Settings, device: SimulatedDevice) -> Self {
         Self {
             pool: Pool::new(DEVICE, settings, device),
-            random: Random(seed * 2 + 1),
+            random: Random(fastrand::Rng::with_seed(seed)),
             live: BTreeMap::new(),
             freed: Vec::new(),
             state: MemoryState::default(),

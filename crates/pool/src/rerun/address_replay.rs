@@ -59,7 +59,8 @@ impl AddressReplayDevice {
         }
     }
 
-    /// Marks the event of `stream`, and those of all streams with lower ids, as passed.
+    /// Marks the stream events of `stream`, and of all streams with lower ids, as passed. Each
+    /// stream has only one event here.
     pub(super) fn pass_events_up_to(&mut self, stream: StreamId) {
         self.passed_up_to = Some(StreamEvent(stream.0));
     }

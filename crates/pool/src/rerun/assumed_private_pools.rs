@@ -16,14 +16,14 @@ use super::reconstruct::Reconstructor;
 use super::segment_tracker::SegmentIndex;
 use crate::settings::Settings;
 
-/// The most private pools that are assumed for segments whose pool the recording lacks. Each number
-/// up to it is a search of its own; no known history needs more.
+/// The most private pools that are assumed for segments whose pool the recording lacks. The search
+/// runs once for each number from 0 to this one; no known history needs more.
 const MAX_POOLS: usize = 12;
 /// The most comparisons of segments in the search for one number of assumed private pools; the
 /// search then ends with the assignments found.
 const MAX_COMPARISONS: u64 = 1 << 18;
-/// How often a history may be read to check assumed private pools: the entries read, divided by the
-/// history's entries. Then the best assignment found is used.
+/// The most entries to read while checking assumed private pools, as a multiple of the history's
+/// number of entries. Once they are read, the best assignment found is used.
 const MAX_READS: u64 = 8;
 /// The number of entries that may be read to check assumed private pools, however short the history
 /// is.
@@ -44,9 +44,9 @@ struct AssignmentSearch<'e> {
     comparisons: u64,
 }
 
-/// Returns the history with private pools assigned to segments so that all of it can be
-/// reconstructed, or else more than its first `matched` entries; `None` if no assignment achieves
-/// that.
+/// Returns the history with pools assigned to the segments whose pool the recording lacks; `None`
+/// if no assignment helps. An assignment helps if it lets the calls of the whole history, or at
+/// least of more than its first `matched` entries, be reconstructed.
 pub(super) fn with_assumed_private_pools(history: &History, settings: &Settings, matched: usize) -> Option<History> {
     if history.has_pools_of_freed_segments || history.short_lived.is_empty() {
         return None;
@@ -84,8 +84,8 @@ impl<'e> AssignmentSearch<'e> {
         Self { evidence, unknown, owners, named, comparisons: MAX_COMPARISONS }
     }
 
-    /// Returns the assignments of segments to pools that use exactly `pools` assumed private pools
-    /// and that the evidence does not exclude, at most [`MAX_ASSIGNMENTS`].
+    /// Returns the assignments of segments to pools, at most [`MAX_ASSIGNMENTS`], that use exactly
+    /// `pools` assumed private pools and that the events of the history do not exclude.
     fn assignments(&mut self, pools: usize) -> Vec<HashMap<SegmentIndex, MempoolId>> {
         let mut assignments = Vec::new();
         // For each segment up to the present one, the pools left to try (the next one last) and the
@@ -115,9 +115,10 @@ impl<'e> AssignmentSearch<'e> {
         assignments
     }
 
-    /// Assigns the next candidate pool to the last segment in `open` that has one left. Returns how
-    /// many assumed private pools are then in use; `None` if no candidate is left or the limit of
-    /// comparisons is reached.
+    /// Assigns the next candidate pool to the last segment in `open` that has an untried one.
+    /// Returns how many assumed private pools are then in use; `None` if no candidate is left or
+    /// the limit of comparisons is reached. For each assigned segment, `open` has its untried
+    /// candidates and the number of assumed private pools in use before it.
     fn advance(&mut self, open: &mut Vec<(Vec<MempoolId>, usize)>) -> Option<usize> {
         loop {
             let segment = self.unknown[open.len().checked_sub(1)?];
@@ -139,9 +140,9 @@ impl<'e> AssignmentSearch<'e> {
         }
     }
 
-    /// Returns the pools to try for a segment, most likely last, while `used` of `pools` assumed
-    /// private pools are in use. The most likely ones served the requests of the segment's stream
-    /// before and after it was created.
+    /// Returns the pools to try for a segment, most likely last. The most likely ones served the
+    /// requests of the segment's stream before and after it was created. `used` is the number of
+    /// assumed private pools in use so far, `pools` the most to use.
     fn candidates(&self, segment: SegmentIndex, used: usize, pools: usize) -> Vec<MempoolId> {
         let SegmentEvidence { before, after, .. } = self.evidence.segments[segment];
         let neighbors = [before, after].into_iter().flatten().filter_map(|neighbor| self.owners[neighbor]);
@@ -157,8 +158,8 @@ impl<'e> AssignmentSearch<'e> {
         candidates
     }
 
-    /// Returns true if the evidence and the pools assigned to other segments allow that `segment`
-    /// belongs to the pool `owner`; false if they exclude it.
+    /// Returns true if `segment` may belong to the pool `owner`; false if the events of the
+    /// history, with the pools assigned to other segments so far, exclude it.
     fn may_belong_to(&self, segment: SegmentIndex, owner: MempoolId) -> bool {
         let exclusion = if owner == MempoolId::default() { NOT_BOTH_DEFAULT } else { NOT_ONE_PRIVATE };
         let evidence = &self.evidence.segments[segment];
@@ -169,9 +170,9 @@ impl<'e> AssignmentSearch<'e> {
             && evidence.runs.iter().all(|&run| self.is_contiguous_in_run(&self.evidence.runs[run], segment, owner))
     }
 
-    /// Returns true if each pool's segments are adjacent in `run`, segments released one directly
-    /// after another, once `segment` belongs to `owner`. False if segments of another pool are
-    /// between them, because one call releases all of a pool's free segments in a row.
+    /// Returns true if the segments of each pool are adjacent in `run` when `segment` belongs to
+    /// `owner`; false if segments of another pool are between them. `run` is a series of segments
+    /// released in a row, and one call releases all of a pool's free segments together.
     fn is_contiguous_in_run(&self, run: &[SegmentIndex], segment: SegmentIndex, owner: MempoolId) -> bool {
         let Some(position) = run.iter().position(|&it| it == segment) else { return true };
         let (below, above) = (&run[..position], &run[position + 1..]);

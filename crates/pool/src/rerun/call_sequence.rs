@@ -147,7 +147,7 @@ impl SequenceBuilder<'_> {
         }
     }
 
-    /// Appends a step that lets the pending frees complete whose recorded completions are among the
+    /// Appends a step that completes pending frees: those whose recorded completion is one of the
     /// entries `from..end` of the history. Appends nothing if there are none.
     fn add_passed_events(&mut self, from: usize, end: usize) {
         if self.completion_ranks.is_empty() {
@@ -189,7 +189,7 @@ impl SequenceBuilder<'_> {
     }
 
     /// Returns the index of `target` among the sequence's targets, adding it if it is new. At most
-    /// 65,536 targets are kept; further ones share the last index, which no real program reaches.
+    /// 65,536 targets are kept, more than any real program has; further ones share the last index.
     fn target_index(&mut self, target: RequestTarget) -> u16 {
         let next = u16::try_from(self.sequence.targets.len()).unwrap_or(u16::MAX);
         *self.targets.entry(target).or_insert_with(|| {

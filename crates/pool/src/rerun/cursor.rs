@@ -11,10 +11,10 @@ use vramscope_trace::{EventKind, MempoolId, PoolKey, Sink, StreamId};
 use super::history::History;
 use crate::private_pools::CaptureFilter;
 
-/// The first id of streams that no program has. Each stands for the unknown streams that one
-/// pending free waits for; its id is this number plus the index of the free's completion in the
-/// history. The pool processes streams in order of id, so it completes the frees in the recorded
-/// order.
+/// The lowest id of invented streams, which no program has. Each stands for the unknown streams
+/// that one pending free waits for; its id is this number plus the index, in the history, of the
+/// entry that completes the free. The pool processes streams in order of id, so it completes the
+/// frees in the recorded order.
 const FIRST_COMPLETION_STREAM: u64 = 1 << 62;
 /// The id of the first assumed private pool, one whose id the recording lacks; further ones are
 /// numbered downward.

@@ -5,7 +5,8 @@ use vramscope_trace::fragmentation;
 use crate::pool::Pool;
 
 impl<D> Pool<D> {
-    /// Returns the pool's [`fragmentation`]; unmapped ranges and pending frees are not free.
+    /// Returns the pool's fragmentation: 1 − largest free block ÷ free bytes in segments, or 0 if
+    /// nothing is free. Unmapped ranges and pending frees are not free.
     ///
     /// Equal to the fragmentation of the recording's memory state, but computed without visiting
     /// every block.

@@ -146,9 +146,9 @@ impl History {
         self.start.segments().len() == 0
     }
 
-    /// Returns the part of the history from the entry on at which the memory state becomes certain.
-    /// `None` if that entry's index is not greater than `at`, or the state was certain from the
-    /// start.
+    /// Returns the part of the history from which on the memory state is certain; before it, the
+    /// sizes of some blocks are unknown. `None` if that part begins no later than the entry with
+    /// index `at`, or the state was certain from the start.
     pub(super) fn after_uncertain_start(&self, at: usize) -> Option<Self> {
         let (position, state) = self.certain_start.as_ref().filter(|&&(position, _)| at < position)?;
         Some(Self::new(self.device, self.total_bytes, (**state).clone(), self.entries[*position..].to_vec()))
@@ -244,9 +244,9 @@ impl HistoryBuilder {
     }
 }
 
-/// Returns the frees that the next entry does not complete, as the index of the entry that requests
-/// the free and that of the entry that completes it (a unique index past the last entry if none
-/// does).
+/// Returns the frees that are not completed directly after their request, as a map from the index
+/// of the entry that requests the free to that of the entry that completes it. A free that is never
+/// completed gets a unique index past the last entry.
 fn deferred_frees(entries: &[Entry]) -> HashMap<usize, usize> {
     let mut pending: HashMap<u64, usize> = HashMap::new();
     let mut deferred = HashMap::new();
@@ -274,8 +274,8 @@ fn deferred_frees(entries: &[Entry]) -> HashMap<usize, usize> {
     deferred
 }
 
-/// Returns which private pools the recording shows requests to use, as entry index, stream and
-/// pool. Of items in a row with equal stream and pool, only that with the last index is listed.
+/// Lists the requests whose private pool is recorded: index of the entry, stream and private pool.
+/// Of listed requests in a row with equal stream and pool, only the last is kept.
 fn recorded_pools(entries: &[Entry]) -> Vec<(usize, StreamId, MempoolId)> {
     let mut named: Vec<(usize, StreamId, MempoolId)> = Vec::new();
     for (position, entry) in entries.iter().enumerate() {
@@ -294,8 +294,8 @@ fn recorded_pools(entries: &[Entry]) -> Vec<(usize, StreamId, MempoolId)> {
 }
 
 impl History {
-    /// Returns the history with the private pools `owners` written into the entries of segments
-    /// whose pool the recording lacks. `assumed_private_pools` of these pools occur nowhere in the
+    /// Returns the history with the private pools `owners`, by segment, written into the entries
+    /// that lack them. `assumed_private_pools` is how many of these pools occur nowhere in the
     /// recording.
     pub(super) fn with_owners(&self, owners: &HashMap<SegmentIndex, MempoolId>, assumed_private_pools: usize) -> Self {
         let mut entries = self.entries.clone();

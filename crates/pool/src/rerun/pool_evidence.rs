@@ -22,7 +22,7 @@ pub(super) const NOT_ONE_PRIVATE: u8 = 2;
 const DIFFERENT: u8 = NOT_BOTH_DEFAULT | NOT_ONE_PRIVATE;
 
 /// What the history shows about the pool of one segment: the recorded pool, segments of other
-/// pools, and the segments used before and after.
+/// pools, and the segments that its stream used before and after it was created.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SegmentEvidence {
     /// Its pool, if the recording names it.
@@ -112,8 +112,8 @@ impl PoolEvidence {
     }
 }
 
-/// The most free blocks to compare for one request that fit it better than the block that was used.
-/// Exceeding the limit only loses evidence.
+/// The most free blocks to compare for one request, of those that fit it better than the block it
+/// got. Exceeding the limit only loses evidence.
 const MAX_BETTER_FITS: usize = 64;
 /// The most segments, of those that consecutive entries released, to compare with each other.
 /// Exceeding the limit only loses evidence.
@@ -134,7 +134,8 @@ impl EvidenceCollector<'_> {
         }
     }
 
-    /// Follows all entries of the history and collects their evidence.
+    /// Follows segments and blocks through all entries of the history, and collects evidence about
+    /// which segments belong to different pools.
     fn add_entries(&mut self, history: &History) {
         // The end of the calls before the present one, and whether blocks may have become free
         // since.
@@ -189,7 +190,8 @@ impl EvidenceCollector<'_> {
         self.end_run(&run);
     }
 
-    /// Records which segment served the stream's last request before `segment` was created.
+    /// Records which segment served the last request on the stream of `segment` before `segment`
+    /// was created.
     fn segment_created(&mut self, segment: SegmentIndex) {
         let stream = self.tracker.segments[segment].stream;
         self.segments[segment].before = self.last_used.get(&stream).copied();
@@ -253,11 +255,11 @@ impl EvidenceCollector<'_> {
         self.live.insert(address, size);
     }
 
-    /// Records which free blocks cannot belong to the pool of segment `index`: the allocator takes
-    /// the best fit, so a free block that fits the request better than the block taken, `chosen`
-    /// (size and address), is in another pool. `is_new` is true if the segment was created for the
-    /// request; `size` is the rounded request. Only blocks free before the history's entry
-    /// `seen_until` count.
+    /// Records which segments are not in the pool of segment `index`, which served a request of
+    /// `size` rounded bytes: those with a free block that fits better. A block fits better if it is
+    /// large enough and before `chosen` (size and address of the block used) in best-fit order; any
+    /// block that is large enough if `is_new`, because segment `index` was created for the request.
+    /// Only blocks that became free before the history's entry with index `seen_until` count.
     fn compare_better_fits(
         &mut self,
         index: SegmentIndex,
@@ -298,7 +300,7 @@ impl EvidenceCollector<'_> {
         others.into_iter().for_each(|other| self.add_difference(index, other, DIFFERENT));
     }
 
-    /// Records that two segments belong to different pools; `exclusion` has the flags
+    /// Records that two segments belong to different pools; `exclusion` is one or both of the flags
     /// [`NOT_BOTH_DEFAULT`] and [`NOT_ONE_PRIVATE`]. Does nothing if the pools of both are known.
     fn add_difference(&mut self, one: SegmentIndex, other: SegmentIndex, exclusion: u8) {
         let is_known = |index: SegmentIndex| self.segments[index].owner.is_some();
@@ -332,9 +334,9 @@ impl EvidenceCollector<'_> {
         self.insert(start, FreeBlock { size, segment, since: position });
     }
 
-    /// Collects the evidence from `run`, the ranges that consecutive entries released: segments
-    /// released in another order than one pool would, or not released with them, belong to other
-    /// pools.
+    /// Collects the evidence from `run`, ranges that consecutive entries released. A pool releases
+    /// all of its free segments in a fixed order: segments released in another order belong to
+    /// different pools, and so do a released segment and one that stays free.
     fn end_run(&mut self, run: &[ReleasedRange]) {
         for released in run {
             self.remove(released.address);

@@ -94,8 +94,7 @@ impl PrivatePoolTracker {
     }
 
     /// Records that the pool `owner` serves a request on `stream`, and returns true. Returns false
-    /// if it cannot, because `owner` was inferred and a request on its stream has used another pool
-    /// since.
+    /// if it cannot: `owner` is an inferred pool, and its stream has used another pool since.
     pub(super) fn record_request(&mut self, stream: StreamId, owner: MempoolId) -> bool {
         if owner != MempoolId::default() {
             self.has_private_pools = true;
@@ -119,8 +118,8 @@ impl PrivatePoolTracker {
         true
     }
 
-    /// Returns true for a private pool that reading the entries inferred, or the next one that it
-    /// would infer. False for recorded pools and those assumed before reading.
+    /// Returns true if `owner` is a private pool inferred while reading the entries, or the id that
+    /// the next inferred one would get. False for recorded pools and those assumed before reading.
     fn is_inferred(&self, owner: MempoolId) -> bool {
         is_assumed_private_pool(owner) && owner <= assumed_private_pool_id(self.initial_assumed_private_pools)
     }

@@ -30,8 +30,8 @@ const MAX_RETRIES_PER_ENTRY: u64 = 4;
 /// The number of entries that may be read again, to try other interpretations, however short the
 /// history is.
 const MIN_RETRIED_ENTRIES: u64 = 100_000;
-/// How many copies of an empty pool the initial budget for optional copies allows. A copy is
-/// optional if it is unlikely to be needed for backtracking.
+/// The initial budget for optional copies of the pool, as a number of copies of an empty pool. A
+/// copy is optional if it is unlikely to be needed for backtracking.
 const FIRST_COPIES: u64 = 256;
 /// How many blocks each entry read adds to the budget for optional copies of the pool, those
 /// unlikely to be needed for backtracking.
@@ -117,7 +117,7 @@ impl<'h> Reconstructor<'h> {
         self.furthest_mismatch = None;
     }
 
-    /// Returns how many entries, from the first on, the pool's events equal under the best
+    /// Returns how many entries, from the first on, the pool reproduces under the best
     /// interpretation found.
     pub(super) fn matched(&self) -> usize {
         self.furthest_mismatch.as_ref().map_or(self.entries.len(), |mismatch| mismatch.at)
@@ -190,9 +190,9 @@ impl<'h> Reconstructor<'h> {
         self.check_decisions(None)
     }
 
-    /// Returns true if the pool's events equal the recorded ones and, if `end` is given, continue
-    /// exactly up to that entry index. Returns false after a mismatch, and stores it if no earlier
-    /// one was further.
+    /// Returns true if the pool's events equal the recorded ones and, if `end` is given, the last
+    /// equal one is directly before the entry with that index. Returns false after a mismatch,
+    /// which is kept if it is further on in the history than all earlier ones.
     fn check_decisions(&mut self, end: Option<usize>) -> bool {
         if end.is_some_and(|end| self.cursor.position() != end) {
             self.cursor.record_mismatch(Outcome::Nothing);
@@ -349,9 +349,9 @@ impl<'h> Reconstructor<'h> {
         false
     }
 
-    /// Makes a call that came before a group's request and led to the entries from index `from` on,
-    /// but not from `until` on: emptying the cache if they release memory, else processing stream
-    /// events.
+    /// Makes a call that the program made before a group's request: emptying the cache if the
+    /// entries from index `from` on release memory, else processing stream events. The call led to
+    /// no entry from index `until` on.
     fn read_earlier_call(&mut self, from: usize, until: usize) {
         let sink = &mut DecisionChecker(Rc::clone(&self.cursor));
         match EntryGroup::cache_release_end(self.entries, from, until) {
@@ -490,8 +490,8 @@ impl<'h> Reconstructor<'h> {
     }
 }
 
-/// Returns how many entries of a history may be read again to try other interpretations. Histories
-/// with assumed private pools get less, because many of them are tried.
+/// Returns how many entries of a history may be read again to try other interpretations. A history
+/// with assumed private pools gets fewer, because it is one of many that are tried.
 fn retry_budget_of(history: &History) -> u64 {
     let share = if history.assumed_private_pools > 0 { 8 } else { 1 };
     (history.events().saturating_mul(MAX_RETRIES_PER_ENTRY)).max(MIN_RETRIED_ENTRIES) / share

@@ -195,8 +195,9 @@ impl TrackedSegment {
     }
 }
 
-/// Writes the private pool of each segment in `owners` into the entries of the segment's blocks and
-/// memory that contain no private pool.
+/// Writes private pools into the entries that allocate a segment or block, or map memory, and
+/// contain no private pool. `owners` has the private pool of each segment to change; `start` is the
+/// memory state before the first entry.
 pub(super) fn write_owners(start: &DeviceState, entries: &mut [Entry], owners: &HashMap<SegmentIndex, MempoolId>) {
     let mut tracker = SegmentTracker::new(start);
     for (position, entry) in entries.iter_mut().enumerate() {

@@ -15,8 +15,8 @@ use super::history::History;
 use crate::settings::Settings;
 use crate::size::{self, MIN_BLOCK_BYTES, SMALL_REQUEST_BYTES};
 
-/// The most times that a block of the first memory state is enlarged to explain a mismatch; then
-/// the mismatch stays. Each reads the history again from the start.
+/// The most times that a block of a history's first memory state is enlarged to explain a mismatch;
+/// after that, the mismatch stays. Each time, the history is read again from its start.
 const MAX_CORRECTIONS: usize = 64;
 
 /// Returns the history with one block of its first memory state enlarged, just enough that the pool

@@ -10,7 +10,7 @@ use crate::settings::Settings;
 use crate::stats::Stats;
 
 /// The result of [`verify`]: how many recorded decisions the pool made identically, the first that
-/// it did not, and its statistics.
+/// it did not, and the pool's statistics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verification {
     /// Number of calls made to the pool: requests, frees and emptied caches.
