@@ -286,14 +286,11 @@ fn lifetimes_of(path: &Path) -> usize {
 }
 
 fn seek(recording: &Recording) {
-    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = fastrand::Rng::with_seed(1);
     let mut replay = Replay::new();
     let mut took: Vec<f64> = (0..SEEKS)
         .map(|_| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            let event = random % (recording.end_event() + 1);
+            let event = random.u64(..=recording.end_event());
             timed(|| black_box(replay.seek(recording, event).expect("the recording can be read").event()))
                 .1
                 .as_secs_f64()

@@ -8,8 +8,8 @@ use vramscope_trace::ByteSize;
 use crate::error::ReadError;
 use crate::limits::Limits;
 
-/// The start of the element whose text is the recording in base64. Further attributes may follow.
-/// The names of recordings are escaped in the page, so nothing before the element matches.
+/// The start of the tag of the HTML element whose text is the recording in base64. Attributes may
+/// follow in the tag. Names in the page are escaped, so no earlier text of the page matches.
 const ELEMENT_START: &[u8] = b"<script type=\"application/octet-stream\" id=\"recording\"";
 /// The beginning of the end tag of the element that holds the recording.
 const ELEMENT_END: &[u8] = b"</script";

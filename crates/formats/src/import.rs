@@ -30,7 +30,7 @@ const MAX_IDLE_DEVICES: usize = 64;
 ///
 /// `bytes` must be [unpacked](crate::unpack()). `name` is recorded as the source of the recording.
 /// `begin` creates the sink; it is called after the input was parsed and before the first event.
-/// `progress` receives how much is done, and of how much.
+/// `progress` receives the work done so far and the total work; only their ratio has a meaning.
 ///
 /// The sink receives definitions before the events that use them. If memory was in use before the
 /// first event, it first receives a full state. Events of all devices are ordered by time, events
@@ -159,8 +159,8 @@ impl<'a> HistoryMerger<'a> {
 
     /// Passes the initial state, all events and the annotations to the sink, ordered by time.
     /// `progress` receives the number of events so far and in total. Returns the number of events,
-    /// the number of entries and rows that contradict the known memory state, and sentences for the
-    /// user.
+    /// the number of the snapshot's values that are invalid or contradict others, and messages for
+    /// the user.
     fn merge<S: Sink>(
         &self,
         mut histories: Vec<DeviceHistory<'_>>,
@@ -207,7 +207,8 @@ impl<'a> HistoryMerger<'a> {
         (events, contradictions, self.notes(&histories))
     }
 
-    /// Converts an annotation for the sink. `at_event` is the number of events before it.
+    /// Converts an annotation of the snapshot to one of the recording. `at_event` is the number of
+    /// events that precede it.
     fn annotation(&self, row: &AnnotationRow, at_event: u64) -> Annotation {
         Annotation {
             device: DeviceId(row.device),

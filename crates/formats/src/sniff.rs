@@ -2,8 +2,8 @@
 
 use crate::rmm::log::{COLUMNS, COMMENT};
 
-/// A format of recordings or logs that [`import()`](crate::import()) or, for vramscope's own,
-/// `vramscope_trace::Recording` reads.
+/// A file format that this crate recognizes. [`import()`](crate::import()) reads all of them except
+/// vramscope's own recordings, which `vramscope_trace::Recording` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputFormat {
     /// A recording of vramscope (`.vram`).

@@ -90,7 +90,8 @@ fn skip_frames(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Unpacks all zstd frames of the input. The C library takes a third of the time of ruzstd.
+/// Unpacks all zstd frames of the input with the C library, which takes a third of the time of
+/// ruzstd.
 #[cfg(not(target_arch = "wasm32"))]
 fn unpack_zstd(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
     let mut unpacked = Vec::new();
@@ -102,7 +103,8 @@ fn unpack_zstd(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
     Ok(unpacked)
 }
 
-/// Unpacks all zstd frames of the input.
+/// Unpacks all zstd frames of the input with ruzstd, which WebAssembly builds use in place of
+/// the C library.
 #[cfg(target_arch = "wasm32")]
 fn unpack_zstd(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
     let mut unpacked = Vec::new();
@@ -128,8 +130,9 @@ enum UnpackError {
 }
 
 impl UnpackError {
-    /// Converts this to a read error. `rest` is the part of `bytes` that the decoder has not
-    /// consumed, which gives the position; `format` is the name for the message, such as `gzip`.
+    /// Converts this to a read error. `bytes` is the packed file and `rest` the end of it that the
+    /// decoder has not consumed, which gives the position; `format` is the name for the message,
+    /// such as `gzip`.
     fn into_read_error(self, format: &str, bytes: &[u8], rest: &[u8]) -> ReadError {
         let offset = bytes.len() - rest.len();
         match self {

@@ -23,8 +23,8 @@ use super::table::{Cell, ColumnType, TableWriter, event_columns, lifetime_column
 /// Maximum number of rows of a Parquet row group. Readers give each of their threads at least one
 /// row group.
 const ROW_GROUP_ROWS: usize = 128 << 10;
-/// Bytes of distinct texts after which a Parquet row group is ended early, because texts may make
-/// rows long.
+/// Bytes of distinct texts in all columns after which a Parquet row group ends before it has
+/// [`ROW_GROUP_ROWS`] rows, because texts may make rows long.
 const ROW_GROUP_TEXT_BYTES: usize = 64 << 20;
 /// Number of texts that are passed to a column writer at once.
 const TEXTS_PER_WRITE: usize = 8 << 10;
@@ -91,6 +91,7 @@ struct Texts {
 }
 
 impl Texts {
+    /// Appends the text of the next row that has one; a text that equals an earlier one is shared.
     fn push(&mut self, text: &str) {
         let index = self.indices.get(text).copied().unwrap_or_else(|| {
             self.distinct.push(ByteArray::from(text));
@@ -173,6 +174,8 @@ impl Column {
         writer.close()
     }
 
+    /// Returns the bytes of the column's distinct texts in the current row group; 0 if the column
+    /// has no texts.
     fn text_bytes(&self) -> usize {
         match &self.values {
             ColumnValues::Text(texts) => texts.bytes,
@@ -252,8 +255,8 @@ fn is_increasing(column: &str) -> bool {
     column.ends_with("event") || column.ends_with("_ns")
 }
 
-/// Returns key-value pairs about the recording for the Parquet file: time 0 since 1970, source,
-/// writer and allocator settings.
+/// Returns key-value pairs about the recording for the Parquet file: its time 0 in nanoseconds
+/// since 1970, source, writer and allocator settings.
 fn metadata(recording: &Recording) -> Vec<KeyValue> {
     let info = recording.info();
     let pairs = [

@@ -15,7 +15,8 @@ use vramscope_trace::{
 
 use crate::summary::WRITER;
 
-/// What a text of the recording names. Texts of each kind get their own placeholders.
+/// The kinds of names that are redacted, such as functions and files. The placeholders of each kind
+/// are numbered separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum NameKind {
     Function,
@@ -73,8 +74,9 @@ impl<S: Sink> Redactor<S> {
         self.sink
     }
 
-    /// Redacts one item of a recording and passes it to the inner sink. The recording's description
-    /// is ignored, because the inner sink was created with it.
+    /// Redacts one item of a recording (a definition, full state, event or annotation) and passes
+    /// it to the inner sink. Ignores header chunks, because the sink was created with the
+    /// description.
     fn pass(&mut self, item: &DecodedItem) {
         match item {
             DecodedItem::Info(_) => {}
@@ -123,9 +125,9 @@ fn scope_path(path: &str, scope_parts: &mut HashMap<String, usize>) -> String {
     placeholders.join("/")
 }
 
-/// Returns the description of a recording without names. Settings that cannot be parsed are
-/// dropped, since they may contain any text. All fields are listed, so that a new one must be
-/// considered.
+/// Returns a recording's description without names. Settings that cannot be parsed are dropped,
+/// since they may contain any text. The code lists every field, so that a field added later does
+/// not compile until it is redacted too.
 fn redacted(info: &RecordingInfo) -> RecordingInfo {
     let device = |device: &DeviceInfo| DeviceInfo {
         device: device.device,

@@ -33,13 +33,15 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// Returns the moment after an event, of which `event` has the index (from 0) and the time.
+    /// Returns the moment after an event. `event` gives the event's index (from 0), which becomes
+    /// the event number index + 1, and its time.
     fn after(event: EventTime) -> Self {
         Self { event: event.event.saturating_add(1), time_ns: event.time_ns }
     }
 }
 
-/// An allocation with the moments of its changes, as far as the export has read the recording.
+/// An allocation with the moments of its request, its free and its block's return to the pool, as
+/// far as the export has read the recording.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExportedLifetime {
     /// Device of the block.
@@ -117,17 +119,18 @@ pub(crate) fn for_each_step(
     lifetimes.finish(&mut visit)
 }
 
-/// Moments of an open allocation that a memory state showed, because no event did.
+/// The moments at which a live block was allocated or freed, if no event reported that and only a
+/// full state showed it.
 #[derive(Clone, Copy, Debug, Default)]
 struct MomentsFromState {
     allocated: Option<Moment>,
     freed: Option<Moment>,
 }
 
-/// Follows lifetimes and reports them with moments.
+/// Tracks the allocations of a recording and reports each when it begins and ends, with moments.
 ///
-/// A [`LifetimeTracker`] reports event indexes. For a change that an event made, the number is the
-/// index + 1. For a change that only a full state shows, the number is at most that state's.
+/// A change by an event gets the event number after that event. A change that only a full state
+/// shows gets at most the event number of that state.
 struct LifetimeSteps {
     tracker: LifetimeTracker,
     /// Open allocations with changes that only a state showed, by device and address.
@@ -150,13 +153,15 @@ impl LifetimeSteps {
         }
     }
 
-    /// Applies the next event, whose index and time are `time`.
+    /// Applies the next event and reports the allocations that it begins or ends to `visit`. `time`
+    /// is the event's index (from 0) and time.
     fn event(&mut self, time: EventTime, event: &Event, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
         let Self { tracker, from_state } = self;
         tracker.event(time, event, &mut |change| report_change(from_state, change, Moment::after(time), visit))
     }
 
-    /// Adopts a full state, see [`LifetimeTracker::full_state`].
+    /// Adjusts the live allocations to those of a full state, and reports to `visit` the
+    /// allocations that this begins or ends.
     fn full_state(&mut self, state: &MemoryState, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
         let Self { tracker, from_state } = self;
         let moment = Moment { event: state.event(), time_ns: state.time_ns() };
@@ -173,8 +178,9 @@ impl LifetimeSteps {
         Ok(())
     }
 
-    /// Adopts the state of a device after an event that contradicted the history, see
-    /// [`LifetimeTracker::verify`].
+    /// Adjusts the live allocations of a device to those of `after`, its state after the event at
+    /// `time`, if their number shows that the event contradicted the history. Reports the
+    /// differences to `visit`.
     fn verify(
         &mut self,
         time: EventTime,
@@ -193,8 +199,9 @@ impl LifetimeSteps {
     }
 }
 
-/// Reports the begin or the end of an allocation. `moment` is the first moment after the change;
-/// it is not used for allocations that are open at the end of the recording.
+/// Reports the begin or the end of an allocation to `visit`. `moment` is the first moment after the
+/// change; it is not used for allocations that are live at the end of the recording. `from_state`
+/// holds the moments of live allocations that only a full state showed.
 fn report_change(
     from_state: &mut HashMap<(DeviceId, u64), MomentsFromState>,
     change: LifetimeChange<'_>,
@@ -234,7 +241,8 @@ fn report_change(
     }
 }
 
-/// Returns an allocation with moments: those in `known`, else those after its events.
+/// Adds moments to an allocation: each is taken from `known` if set there, else it is the moment
+/// after the event that allocated or freed the block.
 fn exported(lifetime: &Lifetime, known: MomentsFromState) -> ExportedLifetime {
     ExportedLifetime {
         device: lifetime.device,
@@ -259,8 +267,8 @@ impl Annotations {
         Self { list, reported: 0 }
     }
 
-    /// Reports the annotations that precede the event with index `index`, without the one that
-    /// repeats `event` if that is a mark.
+    /// Reports the annotations before the event with index `index` (from 0). If `event` is a mark,
+    /// the annotation that repeats it is not reported.
     fn report_before(&mut self, index: u64, event: &Event, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
         let mut mark = match event.kind {
             EventKind::Mark { stage, name, .. } => Some((event.device, event.time_ns, stage, name)),
@@ -298,7 +306,7 @@ trait StepVisitor: FnMut(Step<'_>) -> Result<(), ExportError> {}
 impl<F: FnMut(Step<'_>) -> Result<(), ExportError>> StepVisitor for F {}
 
 /// Reports an event with its device's state after it. `after` is the memory state before the next
-/// event; `None` if the next event is missing, which replays the state.
+/// event; `None` if the next event is missing, and the state is then replayed from the recording.
 fn report_event(
     lifetimes: &mut LifetimeSteps,
     recording: &Recording,

@@ -89,8 +89,8 @@ impl<S: Sink> Converter<S> {
         Ok(())
     }
 
-    /// Passes an event of the log's device to the sink, after the definitions that are new since
-    /// the last event.
+    /// Passes an event of the log's device to the sink, after the sites and strings that are new
+    /// since the last event.
     fn event(&mut self, time_ns: u64, kind: EventKind) {
         for definition in self.interner.take_new() {
             self.sink.define(&definition);

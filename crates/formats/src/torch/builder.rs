@@ -59,8 +59,8 @@ fn stream_handle(value: Scalar<'_>) -> u64 {
     value.as_bits().or(value.as_whole_number()).unwrap_or(0)
 }
 
-/// Estimated bytes of memory for a string, frame, stack or site: its row, its copy in the interner,
-/// and the interner's hash table.
+/// Estimated memory for one string, frame, stack or site, in bytes: in the snapshot's list of
+/// definitions, in the interner and in its hash table.
 const DEFINITION_BYTES: usize = 96;
 /// Estimated memory for one [`Context`] of the snapshot, in bytes, with its share of the hash
 /// table.

@@ -18,8 +18,8 @@ const MAX_JSON_BYTES: usize = 48 << 10;
 /// [`MAX_SETTINGS_BYTES`].
 pub(crate) const VALUE_BYTES: usize = 32;
 
-/// The allocator settings that a snapshot contains: the program's text, and the effective values of
-/// some settings.
+/// The allocator settings that a snapshot contains: the text of `PYTORCH_CUDA_ALLOC_CONF`, and the
+/// values that were in effect, which PyTorch lists for some settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RecordedSettings {
     /// True if the snapshot contains settings.
@@ -74,8 +74,8 @@ impl RecordedSettings {
         recorded
     }
 
-    /// Sets the field of a known setting; ignores other keys. A value of the wrong kind becomes a
-    /// default.
+    /// Sets the field of this struct for a known setting; ignores other keys. A value of the wrong
+    /// type becomes a default, such as no limit, false or an empty text.
     fn set(&mut self, key: Key, value: Scalar<'_>) {
         match key {
             Key::AllocConf => value.as_str().unwrap_or("").clone_into(&mut self.text),
@@ -99,8 +99,8 @@ impl RecordedSettings {
         }
     }
 
-    /// Returns the settings that were in effect: the values that the snapshot lists, and for other
-    /// settings those of the program's text.
+    /// Returns the settings that were in effect: the values that the snapshot lists, and for all
+    /// other settings those in the text of `PYTORCH_CUDA_ALLOC_CONF`.
     pub(crate) fn effective(&self) -> Settings {
         let text = Settings::parse(&self.text).unwrap_or_default();
         Settings {

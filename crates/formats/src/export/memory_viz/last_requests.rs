@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 
 use vramscope_trace::{Block, DeviceState, EventKind, Segment};
 
-/// Address ranges that do not overlap: from start address to end address (exclusive) and last
-/// requested size, both in bytes.
+/// Address ranges that do not overlap: maps each start address to the end address (exclusive) and
+/// the last requested size in bytes.
 type Ranges = BTreeMap<u64, (u64, u64)>;
 
 /// The last requested size of each free block of a device: the bytes that the last request served
@@ -36,9 +36,9 @@ fn range_ending_at(ranges: &Ranges, address: u64) -> Option<(u64, u64)> {
     (end == address).then_some((start, number))
 }
 
-/// Removes the addresses `from..to` from the ranges. The remaining parts of a cut range keep its
-/// last requested size, or get `rest` if that is set. Returns the last requested size of the lowest
-/// cut range; 0 if no range was cut.
+/// Removes the addresses `from..to` from the ranges. What remains of a range that is partly removed
+/// keeps its last requested size, or gets `rest` if that is set. Returns the last requested size of
+/// the lowest range that was cut or removed; 0 if there was no such range.
 fn cut(ranges: &mut Ranges, from: u64, to: u64, rest: Option<u64>) -> u64 {
     let mut last = 0;
     while let Some((&start, &(end, number))) = ranges.range(..to).next_back()
@@ -75,7 +75,8 @@ impl LastRequests {
         self.free.get(&address).map_or(0, |&(_, number)| number)
     }
 
-    /// Updates the sizes for one event. `before` is the device's state before the event.
+    /// Updates the free ranges and their last requested sizes for one event. `before` is the
+    /// device's state before the event.
     pub(super) fn apply(&mut self, kind: &EventKind, before: Option<&DeviceState>) {
         match *kind {
             EventKind::BlockAllocated { address, size, .. } => {
@@ -103,16 +104,17 @@ impl LastRequests {
         }
     }
 
-    /// Adds a block that becomes free. `segment` is the segment that holds it, if known; the block
-    /// only merges with free blocks of that segment.
+    /// Adds a freed block to the free ranges, with its requested size. `segment` is the segment
+    /// that holds the block, if known; the block merges only with free ranges of that segment.
     fn release(&mut self, block: &Block, segment: Option<&Segment>) {
         // Segments may be adjacent, but blocks of different segments never merge.
         let bounds = segment.map_or(block.address..block.end(), |segment| segment.address..segment.end());
         self.merge(block.address, block.end(), block.requested, (bounds.start, bounds.end));
     }
 
-    /// Adds the free range `start..end` with the last requested size `number` and merges it with
-    /// adjacent free ranges that lie between the addresses `lowest` and `highest`.
+    /// Adds the free range `start..end` with the last requested size `number` in bytes. Merges it
+    /// with adjacent free ranges between `lowest` and `highest`, the start and end address of its
+    /// segment.
     fn merge(&mut self, mut start: u64, mut end: u64, number: u64, (lowest, highest): (u64, u64)) {
         if let Some((neighbor, _)) = range_ending_at(&self.free, start).filter(|&(neighbor, _)| neighbor >= lowest) {
             self.free.remove(&neighbor);
@@ -138,8 +140,9 @@ impl LastRequests {
         self.merge(address, end, number, (lowest, highest));
     }
 
-    /// Removes the range `address..end`, which was just unmapped, from the free ranges and
-    /// remembers its last requested size. `before` is the device's state before unmapping.
+    /// Removes the range `address..end`, which was just unmapped, from the free ranges. Keeps its
+    /// last requested size for when it is mapped again. `before` is the device's state before
+    /// unmapping.
     fn unmap(&mut self, address: u64, end: u64, before: Option<&DeviceState>) {
         let number = cut(&mut self.free, address, end, Some(0));
         let segment = before.and_then(|device| device.segment_at(address));

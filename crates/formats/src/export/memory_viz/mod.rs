@@ -39,7 +39,7 @@ use super::error::{ExportError, Progress};
 use super::walk::for_each_event;
 
 /// The maximum number of devices that PyTorch supports (`C10_COMPILE_TIME_MAX_GPUS`). The export
-/// fails for a recording with a higher device number.
+/// fails for a recording with device 120 or higher; the first device has number 0.
 const MAX_DEVICES: u16 = 120;
 /// Size of the buffer in front of the output, in bytes.
 const BUFFER_BYTES: usize = 1 << 16;
@@ -166,8 +166,8 @@ impl<'a> CombinedProgress<'a> {
     }
 }
 
-/// Returns the number of device lists in the snapshot: the highest device number of the recording,
-/// without the host, plus 1. Fails from [`MAX_DEVICES`] on.
+/// Returns the number of devices that the snapshot lists: the highest device number of the
+/// recording, without the host, plus 1. Fails if that exceeds [`MAX_DEVICES`].
 fn device_count(recording: &Recording) -> Result<u16, ExportError> {
     let declared = recording.info().devices.iter().map(|info| info.device);
     let last =
@@ -180,9 +180,8 @@ fn device_count(recording: &Recording) -> Result<u16, ExportError> {
     Ok(last + 1)
 }
 
-/// Returns true if the snapshot has to be marked as overflowed: events are missing, although no
-/// memory was in use before the first event. False if no events are missing, or if older blocks
-/// already show it.
+/// Returns true if the snapshot must be marked as overflowed: the recording has lost events, or a
+/// device has no segments at the recording's first event although its history is incomplete.
 fn has_overflowed(recording: &Recording) -> Result<bool, FormatError> {
     let mut replay = Replay::new();
     let begin = replay.seek(recording, recording.first_event())?;
@@ -224,8 +223,8 @@ fn write_trace(
     Ok(requests)
 }
 
-/// Returns for each annotation, in the order of `recording.annotations()`, true if it is a mark
-/// that is written as a history entry, false if it must be written as an annotation.
+/// Returns one value for each of `recording.annotations()`, in that order: true if the annotation
+/// repeats a mark event, which is written as a history entry; false if it is not among the events.
 fn are_entries(recording: &Recording) -> Result<Vec<bool>, FormatError> {
     let annotations = recording.annotations();
     let mut in_order: Vec<usize> = (0..annotations.len()).collect();

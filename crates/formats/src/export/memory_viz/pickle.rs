@@ -16,8 +16,8 @@ use crate::torch::pickle::opcode::{
     LONG_BINPUT, LONG1, MARK, NEWFALSE, NEWTRUE, NONE, PROTO, SETITEMS, STOP, TUPLE2,
 };
 
-/// Number of items appended to a list at once, as Python does: a reader keeps items on its stack
-/// until they are appended.
+/// Maximum number of list items that one APPENDS opcode adds, as in Python's pickles. A reader
+/// keeps the items on its stack until that opcode.
 const ITEMS_PER_APPEND: u32 = 1000;
 /// Number of memo slots reserved for the strings of the snapshot format, which are used most: a
 /// reference to a slot below 256 takes two bytes instead of five.
@@ -102,8 +102,9 @@ impl<W: Write> PickleWriter<W> {
         }
     }
 
-    /// Writes a memo reference if `key` was written before. Otherwise writes the value by calling
-    /// `write` and adds it to the memo. `known` selects the memo's table for keys of this type.
+    /// Writes a memo reference if the value that `key` identifies was written before. Otherwise
+    /// calls `write`, which writes the value, and adds it to the memo. `known` selects the memo's
+    /// table of keys of type `K`.
     fn write_once<K: Hash + Eq + Copy>(
         &mut self,
         key: K,

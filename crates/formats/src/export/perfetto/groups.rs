@@ -25,9 +25,9 @@ use crate::export::walk::for_each_event;
 /// Maximum number of sites of a device whose allocations get a row of their own in the trace: those
 /// that allocated the most bytes. Allocations of the remaining sites share the row "other sites".
 const MAX_GROUPS: usize = 1000;
-/// Maximum number of allocations of one site (likewise of one row for several sites) that are drawn
-/// at a time. An allocation that begins while that many are live is left out of the trace and only
-/// counted.
+/// Maximum number of live allocations that one row of the trace draws at a time, whether the row
+/// has one site or several. An allocation that begins while that many are live is left out of the
+/// trace and only counted.
 const MAX_GROUP_LANES: u32 = 512;
 /// Maximum number of tracks for the allocations of a device, over all sites. An allocation that
 /// would need another track is left out of the trace and only counted.
@@ -73,8 +73,8 @@ pub(super) fn find_largest_sites(recording: &Recording) -> Result<LargestSites, 
     Ok(LargestSites { devices: Some(sums.into_iter().map(|(device, sums)| (device, most(sums))).collect()) })
 }
 
-/// What the allocations in one row of the trace have in common: the site, or, if that is unknown,
-/// the size.
+/// Identifies one row of the trace: the site of its allocations, the size (as a power of two) of
+/// allocations with an unknown site, or all sites without a row of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum GroupKey {
     Site(SiteId),
@@ -95,8 +95,8 @@ struct Group {
     free: BinaryHeap<Reverse<(u32, u64)>>,
 }
 
-/// The track on which a live allocation is drawn, and the group to which the lane returns when the
-/// allocation ends.
+/// Where a live allocation is drawn: its row, and its lane (track) in that row. Another allocation
+/// of the row may use the lane once this one ends.
 #[derive(Clone, Copy, Debug)]
 struct Slice {
     group: GroupKey,
@@ -141,7 +141,7 @@ impl AllocationSlices {
         }
     }
 
-    /// Returns the group in which an allocation is drawn.
+    /// Returns the key of the group (row) in which an allocation is drawn.
     fn key(&self, trace: &TraceWriter<'_>, lifetime: &ExportedLifetime) -> GroupKey {
         let site = lifetime.block.site;
         if !trace.texts.is_known(site) {

@@ -87,8 +87,9 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Matches each end with the innermost open begin of its name. Returns the instants, which include
-/// ends without a begin, and the spans. A begin without an end becomes a span that stays open.
+/// Matches each end mark with the last begin mark of its name that is still open. Returns the marks
+/// to draw as single moments, which include ends without a begin, and the spans. A begin without an
+/// end becomes a span that stays open.
 fn match_spans(marks: &[Mark]) -> (Vec<Mark>, Vec<Span>) {
     let mut instants = Vec::new();
     let mut spans: Vec<Span> = Vec::new();

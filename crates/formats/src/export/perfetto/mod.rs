@@ -90,8 +90,8 @@ pub fn perfetto(recording: &Recording, out: &mut dyn Write, progress: Progress<'
     devices.devices.into_values().try_for_each(|device| device.allocations.finish(&mut trace, end))
 }
 
-/// The tracks of the devices that have appeared in the recording so far, and the sites that get a
-/// row.
+/// The tracks of the devices that have appeared in the recording so far, and the sites whose
+/// allocations get a row of their own.
 struct Devices {
     largest_sites: groups::LargestSites,
     devices: BTreeMap<DeviceId, Device>,
@@ -131,7 +131,7 @@ const SAMPLES: [NamedCounter<MemorySample>; 3] = [
     ("free on the device", |sample| sample.free),
 ];
 
-/// The track numbers of one device in a Perfetto trace, and what is needed to continue them.
+/// The tracks of one device in a Perfetto trace, with the counter values that were written last.
 struct Device {
     process: u64,
     /// The track and last value of each counter.

@@ -26,7 +26,8 @@ pub(super) enum Argument {
     Text(Text),
 }
 
-/// A text of a Perfetto trace, given by where it comes from, so that equal texts are written once.
+/// A reference to a text of a Perfetto trace: a fixed text, or the string or site of the recording
+/// that it comes from. Equal references are written to the trace once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Text {
     /// A fixed text.
@@ -71,7 +72,7 @@ impl<'a> Texts<'a> {
         (iid, Some(data))
     }
 
-    /// Returns the text itself, which depends on the strings and sites of the recording.
+    /// Returns the text for a reference, looked up in the strings and sites of the recording.
     pub(super) fn resolve(&self, text: Text) -> String {
         let definitions = self.recording.definitions();
         match text {

@@ -13,8 +13,8 @@ pub(super) struct Point {
     pub(super) value: u64,
 }
 
-/// Returns how many consecutive values are reduced to two points, so that `values` values after the
-/// first one give at most [`MAX_POINTS`] points.
+/// Returns the length of an interval: the number of consecutive values of a scalar that are reduced
+/// to two points. A scalar of `values` values after the first gets at most [`MAX_POINTS`] points.
 pub(super) fn interval(values: u64) -> u64 {
     (values + 1).div_ceil(MAX_POINTS / 2 - 1).max(1)
 }

@@ -81,7 +81,7 @@ impl<'a> EventFile<'a> {
     }
 }
 
-/// Returns the checksum as the file format stores it: rotated by 15 bits, plus a constant.
+/// Returns a CRC as TensorBoard's event file stores it: rotated right by 15 bits, plus a constant.
 fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -120,8 +120,8 @@ const SAMPLES: [NamedScalar<MemorySample>; 3] = [
 /// Name of the scalar that counts segments. Like PyTorch, it leaves out expandable ones.
 const SEGMENTS: &str = "segment.all.current";
 
-/// Name of the scalar for inactive split bytes, which is computed once an interval and at the end,
-/// because it takes a pass over all blocks.
+/// Name of the scalar for inactive split bytes. Its value is computed only for the first event of
+/// each interval of downsampling and at the end, because it takes a pass over all blocks.
 const INACTIVE_SPLIT: &str = "inactive_split_bytes.all.current";
 
 /// The points of one device's scalars so far.

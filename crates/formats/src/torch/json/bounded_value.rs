@@ -5,16 +5,16 @@ use serde_json::{Map, Value};
 
 use crate::torch::settings::VALUE_BYTES;
 
-/// Reads any JSON value as a tree; returns `None` if the value counts for more than `remaining`
-/// bytes.
+/// Reads any JSON value as a tree; returns `None` if the tree takes more than `remaining` bytes,
+/// which are text bytes plus [`VALUE_BYTES`] for each value in it.
 pub(super) struct BoundedValue<'l> {
     /// Bytes that values may still take.
     pub(super) remaining: &'l mut usize,
 }
 
 impl BoundedValue<'_> {
-    /// Subtracts [`VALUE_BYTES`] and `bytes` of text from `remaining`. Returns false, and leaves 0,
-    /// if fewer bytes remain.
+    /// Subtracts one value with `bytes` bytes of text from `remaining`, which takes [`VALUE_BYTES`]
+    /// more. Returns false, and sets `remaining` to 0, if fewer bytes remain.
     fn spend(&mut self, bytes: usize) -> bool {
         let remaining = self.remaining.checked_sub(VALUE_BYTES.saturating_add(bytes));
         *self.remaining = remaining.unwrap_or(0);

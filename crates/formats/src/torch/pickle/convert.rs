@@ -45,8 +45,9 @@ impl ConvertedLists {
         Ok(None)
     }
 
-    /// Returns the list that `value` is, like [`list`](Self::list), but fails with `problem` if it
-    /// has history entries.
+    /// Returns the list that `value` is, of anything but history entries. `None` for a null, and
+    /// for a list that was converted before, which counts as invalid. Fails with `problem` for a
+    /// list with history entries and for any other value.
     fn list_without_entries(
         &mut self,
         heap: &Heap<'_>,
@@ -85,7 +86,8 @@ fn row_keys(heap: &Heap<'_>, dict: DictId) -> Result<usize, FieldError> {
     if count > MAX_ROW_KEYS { Err(FieldError::Invalid("a row of the snapshot has too many keys")) } else { Ok(count) }
 }
 
-/// Returns the meaning of a dictionary key; `None` if the import does not use it.
+/// Returns the [`Key`] that a dictionary key of the pickle stands for; `None` if the import does
+/// not use that key.
 fn key_of(heap: &Heap<'_>, key: Value) -> Option<Key> {
     if let Value::Text(text) = key { heap.strings.key(text) } else { None }
 }
@@ -348,8 +350,9 @@ fn read_annotations(
     Ok(())
 }
 
-/// Converts a value of the pickle to JSON; `None` if it is nested deeper than `depth` or counts for
-/// more than `remaining` bytes. Subtracts what it counts for from `remaining`.
+/// Converts a value of the pickle to JSON; `None` if it is nested deeper than `depth` or takes more
+/// than `remaining` bytes. Each value takes its text bytes plus [`VALUE_BYTES`], which are
+/// subtracted from `remaining`.
 fn to_json(value: Value, heap: &Heap<'_>, depth: u32, remaining: &mut usize) -> Option<serde_json::Value> {
     let text_len = |value| if let Value::Text(text) = value { heap.strings.text(text).len() } else { 0 };
     *remaining = remaining.checked_sub(VALUE_BYTES.saturating_add(text_len(value)))?;
@@ -380,7 +383,8 @@ fn to_json(value: Value, heap: &Heap<'_>, depth: u32, remaining: &mut usize) -> 
     })
 }
 
-/// Stores the allocator settings; counts them as invalid if they are not a dictionary or too large.
+/// Stores the pickle's allocator settings in the builder's snapshot; counts them as invalid if they
+/// are not a dictionary or too large.
 fn read_settings(settings: Value, heap: &Heap<'_>, builder: &mut Builder) {
     let mut remaining = MAX_SETTINGS_BYTES;
     match to_json(settings, heap, MAX_SETTINGS_DEPTH, &mut remaining).filter(serde_json::Value::is_object) {

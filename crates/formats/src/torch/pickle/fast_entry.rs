@@ -14,8 +14,9 @@ use crate::torch::key::Key;
 use crate::torch::scalar::FieldError;
 use crate::torch::snapshot::NO_TIME;
 
-/// Maximum number of values that one entry may store in the memo on the fast path: itself, strings
-/// and pairs. PyTorch's entries store at most three; an entry with more takes the slow path.
+/// Maximum number of values that one history entry may store in the pickle's memo: the entry,
+/// strings and pairs. PyTorch's entries store at most three; an entry with more is not parsed here
+/// but executed instruction by instruction.
 const MAX_NEW_VALUES: usize = 5;
 
 /// The values that an entry will add to the pickle's memo, kept apart until it is certain that the
@@ -127,8 +128,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Reads a text of `len` bytes, and the instruction after it if that stores the text in the
-    /// memo; `None` if that is not possible.
+    /// Reads a text of `len` bytes, and the next instruction too if it stores the text in the memo.
+    /// `None` if the pickle is cut off, memory is short, or the memo slot is not the next new one.
     fn text(&mut self, len: usize, new_values: &mut NewMemoValues) -> Option<Value> {
         let bytes = self.input.take(len).ok()?;
         let text = Value::Text(self.heap.strings.intern(bytes, &mut self.builder.budget).ok()?);
@@ -158,8 +159,9 @@ impl Machine<'_> {
         Some(Value::Int(number))
     }
 
-    /// Adds a value to `new_values` if the next instruction stores it in the memo. Returns the
-    /// value; `None` if the memo slot is not the next new one, as it always is in Python's pickles.
+    /// Returns the value, and adds it to `new_values` if the next instruction stores it in the
+    /// memo. `None` if that instruction names a slot other than the next new one, which Python
+    /// never writes, or if `new_values` is full.
     #[inline]
     fn memoize(&mut self, value: Value, new_values: &mut NewMemoValues) -> Option<Value> {
         let slot = match *self.input.rest() {
@@ -183,8 +185,9 @@ impl Machine<'_> {
         new_values.push(value).map(|()| value)
     }
 
-    /// Sets a field of `draft` from a value of the usual type. `None` for any other value and key,
-    /// which are left to [`Builder::entry_field`](crate::torch::builder::Builder::entry_field).
+    /// Sets the field of `draft` that `key` names. `None` if the value does not have the type that
+    /// PyTorch usually writes;
+    /// [`Builder::entry_field`](crate::torch::builder::Builder::entry_field) handles those.
     #[inline]
     fn set_field(&mut self, draft: &mut EntryDraft, key: Key, value: Value) -> Option<()> {
         match (key, value) {

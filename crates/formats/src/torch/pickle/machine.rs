@@ -302,8 +302,8 @@ impl<'a> Machine<'a> {
         Ok(self.builder.budget.spend(values * size_of::<Value>())?)
     }
 
-    /// Returns the stack's height at the last mark, 0 without marks. Instructions must not reach
-    /// values below it.
+    /// Returns the stack's height at the last MARK instruction that is still open, 0 if there is
+    /// none. Other instructions must not reach values below this height.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }

@@ -27,9 +27,9 @@ impl Memo {
         }
     }
 
-    /// Stores a value in a slot, after empty slots if its number is higher than the next. Fails if
-    /// memory is short, or if the slot holds a dictionary that is still empty, which others find
-    /// through it.
+    /// Stores a value in a slot; slots that are skipped stay empty. Fails if memory is short, or if
+    /// the slot holds a dictionary that is still empty, because other references to that dictionary
+    /// look it up in this slot.
     #[inline]
     pub(super) fn put(&mut self, slot: u32, value: Value, budget: &mut MemoryBudget) -> Result<(), FieldError> {
         let packed = match PackedValue::pack(value) {
@@ -55,16 +55,16 @@ impl Memo {
         Ok(())
     }
 
-    /// Returns the value that an empty dictionary on the stack has become if it was filled through
-    /// another reference to its memo slot. Returns any other value unchanged.
+    /// Returns what a value on the stack is now: an empty dictionary with a memo slot may have been
+    /// filled through another reference. Returns any other value unchanged.
     #[inline]
     pub(super) fn current(&self, value: Value) -> Value {
         let Value::NewDict(Some(slot)) = value else { return value };
         self.get(slot).unwrap_or(value)
     }
 
-    /// Replaces the empty dictionary in a memo slot by the value that it became when it was filled;
-    /// does nothing if `slot` is `None`.
+    /// Replaces the empty dictionary in memo slot `slot` by the value that it became when it was
+    /// filled; does nothing for `None`, a dictionary without a slot.
     #[inline]
     pub(super) fn remember(&mut self, slot: Option<u32>, value: Value) {
         if let Some(old) = slot.and_then(|slot| self.slots.get_mut(slot as usize))

@@ -13,7 +13,8 @@ pub(super) struct Difference {
     pub(super) blocks: u64,
 }
 
-/// Returns how many keys have different values in the two maps or occur in only one of them.
+/// Returns the number of segments or blocks that differ between two maps by address: those with
+/// different values, and those that only one map has.
 fn count<V: PartialEq>(left: &BTreeMap<u64, V>, right: &BTreeMap<u64, V>) -> u64 {
     let different = left.iter().filter(|&(key, value)| right.get(key) != Some(value)).count();
     let missing = right.keys().filter(|&key| !left.contains_key(key)).count();

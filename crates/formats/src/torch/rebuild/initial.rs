@@ -154,8 +154,8 @@ impl InitialState {
         });
     }
 
-    /// Corrects the sizes of blocks with an unknown tail: a block that is later allocated directly
-    /// behind one shows its end. Counts the blocks that are freed before that.
+    /// Corrects the sizes of blocks with an unknown tail from the history: an allocation directly
+    /// behind a block shows where it ends. A block that is freed before that counts as uncertain.
     fn find_tails(&mut self, mut unknown_tails: BTreeMap<u64, UnknownTail>, trace: &DeviceTrace<'_>) {
         for (number, entry) in (1..).zip(trace.entries()) {
             if unknown_tails.is_empty() {

@@ -129,8 +129,8 @@ impl<'a> DeviceHistory<'a> {
         self.initial.segments.iter().len() == 0 && self.initial.blocks.is_empty()
     }
 
-    /// Returns the number of entries, segments and blocks that contradict the others. Complete only
-    /// after the last entry.
+    /// Returns how many history entries, segments and blocks of this device are invalid or
+    /// contradict another one. Complete only after the last entry.
     pub(crate) fn contradictions(&self) -> u64 {
         self.contradicting_rows + self.forward.contradictions
     }
