@@ -111,7 +111,8 @@ impl Aggregator {
         }))
     }
 
-    /// Begins the recording, and accepts processes from now on.
+    /// Begins the merged recording, which goes to the file and the hub in `outputs`, and accepts
+    /// processes from now on.
     ///
     /// # Errors
     /// If the operating system cannot start a thread.
@@ -174,8 +175,8 @@ impl Aggregator {
         Ok(ProcessConnection { aggregator: self.clone(), joined, name, failure: None })
     }
 
-    /// Ends the recording and returns its summary, or `None` if it has not begun or has already
-    /// ended.
+    /// Ends the merged recording and returns its number of events, size and file error; `None` if
+    /// it has not begun or has already ended.
     pub fn stop(&self) -> Option<Summary> {
         let State::Running(merger, hub) = std::mem::replace(&mut *self.0.lock(), State::Stopped) else { return None };
         let mut streams = merger.finish(self.0.now_unix_ns());
@@ -258,7 +259,8 @@ impl Drop for ProcessConnection {
     }
 }
 
-/// Runs `work` and logs a panic instead of losing it on the merge thread.
+/// Runs `work` on the merge thread, and writes an error to the log if it panics: no other thread
+/// would notice.
 fn report_panic(work: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(work)).is_err() {
         tracing::error!(

@@ -13,8 +13,8 @@ use vramscope_pool::OutOfMemory;
 pub(crate) type FreeMemoryCallback = Box<dyn FnMut() + Send>;
 
 thread_local! {
-    /// Number of nested free-memory callbacks that run on this thread. Separate from `RUNNING`
-    /// because every free reads it.
+    /// Number of nested free-memory callbacks that run on this thread. Each free of a block reads
+    /// this number, which is faster than a look into [`RUNNING`].
     static DEPTH: Cell<usize> = const { Cell::new(0) };
     /// The pools whose free-memory callbacks run on this thread, innermost last: each pool's
     /// number, and the addresses of the blocks that its callbacks have freed so far.
@@ -30,7 +30,8 @@ pub(crate) fn is_running_callback(pool: u64) -> bool {
     DEPTH.get() > 0 && is_in_running(pool)
 }
 
-/// Returns true if [`RUNNING`] contains the pool with number `pool`.
+/// Returns true if this thread runs a free-memory callback of the pool with number `pool`, by
+/// searching the list [`RUNNING`].
 #[cold]
 fn is_in_running(pool: u64) -> bool {
     RUNNING.with_borrow(|running| running.iter().any(|(number, _)| *number == pool))

@@ -7,10 +7,11 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
-/// Events of all threads of the test program: level and message.
+/// The captured log messages (`tracing` events) of all threads of the test program, with their
+/// levels.
 static EVENTS: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
 
-/// Adds events of this crate, from the level INFO on, to [`EVENTS`].
+/// A `tracing` layer that adds this crate's log messages of level INFO and above to [`EVENTS`].
 struct CaptureLayer;
 
 impl<S: Subscriber> Layer<S> for CaptureLayer {
@@ -25,7 +26,7 @@ impl<S: Subscriber> Layer<S> for CaptureLayer {
     }
 }
 
-/// The message of an event, without its other fields.
+/// A visitor that reads the text of a log message (a `tracing` event), without its other fields.
 #[derive(Default)]
 struct Message(String);
 
@@ -37,16 +38,17 @@ impl Visit for Message {
     }
 }
 
+/// Locks the list of captured log messages, also after a thread that held the lock has panicked.
 fn lock() -> MutexGuard<'static, Vec<(Level, String)>> {
     EVENTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Captures events of all threads from now on; a second call has no effect.
+/// Captures the log messages of all threads from now on; a second call has no effect.
 pub(crate) fn start() {
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(CaptureLayer));
 }
 
-/// Returns all captured events: level and message.
+/// Returns all captured log messages, each with its level.
 pub(crate) fn events() -> Vec<(Level, String)> {
     lock().clone()
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use vramscope_trace::{Counters, DeviceInfo, DeviceState, FreeSpace, MemorySample};
 
-/// Counters of a recording in progress: its events, file size and each device's memory. Updated
-/// about once a second.
+/// Current totals of a recording in progress: numbers of recorded and lost events, file size, and
+/// each device's memory. The recorder updates them about once a second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// The program's name.
@@ -24,8 +24,8 @@ pub struct Figures {
     pub devices: Vec<DeviceFigures>,
 }
 
-/// One device's memory after the last recorded event: bytes by state, free space, and numbers of
-/// segments and blocks.
+/// One device's memory after the last recorded event: bytes by state (allocated, active, reserved,
+/// requested), free space, and numbers of segments and active blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceFigures {
     /// Name and total memory of the device.
@@ -45,8 +45,8 @@ pub struct DeviceFigures {
 }
 
 impl DeviceFigures {
-    /// Computes the figures from a device's memory state. Visits every block, so the time grows
-    /// with their number.
+    /// Computes a device's bytes, free space and numbers of blocks from its memory state. Visits
+    /// every block, so the time grows with the number of blocks.
     #[must_use]
     pub fn of(info: DeviceInfo, state: &DeviceState) -> Self {
         Self {

@@ -120,7 +120,7 @@ impl RecordingFile {
         }
     }
 
-    /// Writes to standard output.
+    /// Creates a recording file that is standard output, and starts the thread that writes it.
     ///
     /// # Errors
     /// If standard output is closed or no thread can be started.
@@ -130,7 +130,8 @@ impl RecordingFile {
         Self::stream(name, unbuffered_stdout().map_err(file_error)?)
     }
 
-    /// Writes to `out`, which must not buffer.
+    /// Creates a recording file that is the stream `out`, and starts the thread that writes it.
+    /// `out` must not buffer. `name` identifies the stream in error messages.
     ///
     /// # Errors
     /// If no thread can be started.

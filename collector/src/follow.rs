@@ -81,7 +81,8 @@ pub enum FollowEvent {
 #[derive(Clone, Debug)]
 pub struct FollowError(Arc<SocketError>);
 
-/// The kinds of [`FollowError`] that a program may handle on their own.
+/// The cause of a [`FollowError`]: connection refused, unknown certificate issuer, or any other. A
+/// program may handle each cause differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FollowErrorKind {
@@ -312,9 +313,9 @@ impl Follower {
         }
     }
 
-    /// Queues a report of the lost connection and schedules an attempt to reconnect.
-    /// Gives up if `error` is permanent, the recording's identity is unknown, or the retry time is
-    /// over.
+    /// Queues a report of the lost connection and schedules an attempt to reconnect. Gives up if
+    /// `error` is permanent, the recording's identity is unknown, or [`FollowOptions::retry_time`]
+    /// is over.
     fn connection_lost(&mut self, error: SocketError) {
         self.socket = None;
         // Without the recording's identity it cannot be resumed.

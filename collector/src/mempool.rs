@@ -20,7 +20,8 @@ pub fn graph_pool_handle() -> MempoolId {
 
 /// Private pools, with the method names of PyTorch's allocator.
 impl<D: MemoryDevice> DevicePool<D> {
-    /// Creates a private pool with one user, or adds a user to an existing private pool.
+    /// Creates a private pool with one user, or adds a user if it exists. Its users are the graphs
+    /// or parts of the program that hold it; only their number is stored, as PyTorch's `use_count`.
     ///
     /// # Errors
     /// If `mempool` is the default pool's id, or the pool has lost its last user and still holds
@@ -30,7 +31,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 
     /// Redirects requests: from now on, each request that `filter` accepts is served from the
-    /// private pool `mempool`. Creates the pool if necessary, and adds a user to it.
+    /// private pool `mempool`. Creates the pool if necessary, and adds 1 to its number of users.
     ///
     /// # Errors
     /// If requests are already redirected to this pool, and the errors of
@@ -40,7 +41,8 @@ impl<D: MemoryDevice> DevicePool<D> {
     }
 
     /// Redirects requests on one stream, as during graph capture: from now on they are served from
-    /// the private pool `mempool`, which gets another user.
+    /// the private pool `mempool`. Creates the pool if necessary, and adds 1 to its number of
+    /// users.
     ///
     /// # Errors
     /// As [`begin_allocate_to_pool`](Self::begin_allocate_to_pool), and if the stream cannot be
@@ -51,8 +53,9 @@ impl<D: MemoryDevice> DevicePool<D> {
         Ok(inner.pool.begin_allocate_to_pool(mempool, CaptureFilter::Stream(stream))?)
     }
 
-    /// Ends the redirection that [`begin_allocate_to_pool`](Self::begin_allocate_to_pool) began.
-    /// The pool keeps the user that it got then.
+    /// Ends the redirection of requests to the private pool `mempool`. The pool's number of users,
+    /// to which the beginning of the redirection added 1, stays until
+    /// [`release_pool`](Self::release_pool).
     ///
     /// # Errors
     /// If no requests are redirected to this pool.
@@ -60,11 +63,11 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.lock().pool.end_allocate_to_pool(mempool)
     }
 
-    /// Removes a user from a private pool. Once it has no user, [`empty_cache`](Self::empty_cache)
-    /// may release its free segments.
+    /// Subtracts 1 from a private pool's number of users. Once it has no users,
+    /// [`empty_cache`](Self::empty_cache) may release its free segments.
     ///
     /// # Errors
-    /// If the pool does not exist or has no user.
+    /// If the pool does not exist or has no users.
     pub fn release_pool(&self, mempool: MempoolId) -> Result<(), MempoolError> {
         self.lock().pool.release_pool(mempool)
     }

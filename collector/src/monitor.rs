@@ -28,7 +28,7 @@ use crate::server::{Content, Server, ServerOptions, StartError, TlsFiles, Token}
 #[cfg(feature = "push")]
 use crate::socket::Address;
 
-/// The address at which a monitor serves the live page, or that it serves no page.
+/// Where a monitor serves the live page: on loopback, at another address, or nowhere.
 #[cfg(feature = "server")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Listen {
@@ -361,8 +361,8 @@ impl Monitor {
         observer::recording_at_out_of_memory(self.hub.clone(), self.handle.clone(), path, on_written)
     }
 
-    /// Ends the recording and stops the server. Returns the recording's totals, and the error that
-    /// ended its file early, if any.
+    /// Ends the recording and stops the server. Returns the numbers of recorded and dropped events,
+    /// the recording's size, and the error that ended its file early, if any.
     pub fn stop(self) -> Summary {
         let summary = self.recorder.stop();
         #[cfg(feature = "push")]
@@ -373,7 +373,8 @@ impl Monitor {
     }
 }
 
-/// Why a [`Monitor`] could not start.
+/// Why a [`Monitor`] could not start: it cannot serve the page, create the recording's file or
+/// start the recorder's thread.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MonitorError {

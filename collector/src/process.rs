@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::is_control;
 
-/// Pairs of environment variables with the global and the local rank, set by torchrun, Slurm and
-/// Open MPI. The first pair whose global rank is a number is used.
+/// Environment variables with a process's rank, set by torchrun, Slurm and Open MPI: first its
+/// number among all processes, then among those on its machine. The first pair whose first variable
+/// holds a number is used.
 const RANK_VARIABLES: [(&str, &str); 3] =
     [("RANK", "LOCAL_RANK"), ("SLURM_PROCID", "SLURM_LOCALID"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")];
 /// Maximum length of a program's or a host's name, in characters; the rest is cut off.

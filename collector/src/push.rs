@@ -171,7 +171,7 @@ struct SessionError {
     was_connected: bool,
 }
 
-/// The state of the pushing thread.
+/// The state of the thread that pushes a hub's recording to a server over the connection `T`.
 struct Pusher<T> {
     transport: T,
     hub: Hub,
@@ -285,8 +285,8 @@ impl<T: Transport> Pusher<T> {
         Ok(())
     }
 
-    /// Receives the acknowledgements that have arrived, at most `unacknowledged`, without waiting.
-    /// Returns their number.
+    /// Receives the acknowledgements that have arrived, without waiting, and returns their number:
+    /// at most `unacknowledged`, the number of messages not yet acknowledged.
     fn receive_available(&mut self, unacknowledged: usize) -> Result<usize, String> {
         let mut received = 0;
         // Called at least once, so that pings are answered.

@@ -7,8 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The JSON message that a process sends before each binary message with chunks, and after the last
-/// one.
+/// The JSON message that a process sends before each binary message with chunks: the number of the
+/// chunk after them, and how many events are missing before them. A last one ends the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct PushNote {

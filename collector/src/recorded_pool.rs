@@ -189,7 +189,8 @@ impl EventLog {
         }
     }
 
-    /// Converts a time from [`read_clock`](Self::read_clock) to nanoseconds.
+    /// Converts a time from [`read_clock`](Self::read_clock) to nanoseconds. Only ticks of a
+    /// recorder's clock change; times of another sink already are in nanoseconds.
     fn ns_at(&self, time: u64) -> u64 {
         if let Self::Recording { handle } = self { handle.ns_at(time) } else { time }
     }

@@ -103,7 +103,8 @@ impl Recorder {
         Ok((Self { shared, thread: Some(thread) }, handle))
     }
 
-    /// Ends the recording after everything put through a handle so far. Later events are ignored.
+    /// Ends the recording after everything put through a handle so far, and returns its number of
+    /// events, size, waits and file error. Later events are ignored.
     ///
     /// # Panics
     /// If the recorder's thread panicked.
@@ -112,8 +113,8 @@ impl Recorder {
         ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Ends the recording and waits for the thread. Returns its totals, or the payload of its
-    /// panic; `None` if this was called before.
+    /// Ends the recording and waits for the recorder's thread. Returns the recording's [`Summary`],
+    /// or the payload of the thread's panic; `None` if this was called before.
     fn end(&mut self) -> Option<std::thread::Result<Summary>> {
         let thread = self.thread.take()?;
         self.shared.close();
@@ -151,7 +152,7 @@ impl Drop for CloseOnDrop {
 }
 
 /// Merges the rings and passes events to `streams` until the recording is closed; returns the
-/// totals.
+/// recording's number of events, size, waits and file error. Runs on the recorder's thread.
 fn run(shared: &RecorderState<RingWriter>, clock: &Clock, mut streams: Streams) -> Summary {
     let mut merge = RingMerger::default();
     // Start times of the last two passes. Events taken in this pass were put after the start of the

@@ -16,10 +16,10 @@ use vramscope_trace::Category;
 /// create any number of them; beyond the limit, a new scope counts as the scope around it.
 const MAX_PATHS: usize = 1 << 16;
 
-/// The next result of [`unique_number`].
+/// The next number for a pool or an open scope, unique in this process.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// Returns a number that is unique in this process.
+/// Returns a number that is unique in this process, to identify a pool or an open [`Scope`].
 pub(crate) fn unique_number() -> u64 {
     NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)
 }
@@ -184,8 +184,8 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Opens scope `name` inside this thread's current scope, until the result is dropped. It
-    /// inherits the category.
+    /// Opens scope `name` inside this thread's current scope, until the result is dropped. It has
+    /// the current scope's category.
     pub fn open(name: &str) -> Self {
         Self::new(Context::current().inside(name, None))
     }

@@ -99,7 +99,7 @@ impl Server {
         Ok(Self { address, url, stopping, thread: Some(thread.map_err(io_error)?) })
     }
 
-    /// Returns the address that the server listens on, with the port that was taken.
+    /// Returns the address that the server listens on, with the port actually in use.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -131,7 +131,8 @@ impl Drop for Server {
     }
 }
 
-/// Everything that the server's thread owns.
+/// What the server's thread owns: the listening socket, the content to serve, the access rules and
+/// the limits.
 struct ServerTask {
     listener: TcpListener,
     tls: Option<TlsAcceptor>,

@@ -59,8 +59,8 @@ impl SocketError {
         Self { message: message.to_string(), is_permanent: false, source: None }
     }
 
-    /// Creates an error with the message and the source `error`, after which connecting again may
-    /// succeed.
+    /// Creates an error with `error` as its source and with the message of `error`. Connecting
+    /// again may succeed.
     fn lost(error: impl StdError + Send + Sync + 'static) -> Self {
         Self::temporary(&error).with_source(error)
     }
@@ -70,7 +70,7 @@ impl SocketError {
         Self { source: Some(Box::new(source)), ..self }
     }
 
-    /// Returns this error as a permanent one, with the message that `describe` makes of its own.
+    /// Returns this error as a permanent one, whose message is `describe` applied to this message.
     #[cfg(feature = "follow")]
     pub(crate) fn into_permanent(self, describe: impl FnOnce(&str) -> String) -> Self {
         Self { message: describe(&self.message), is_permanent: true, ..self }
@@ -83,7 +83,8 @@ impl SocketError {
     }
 }
 
-/// The result of waiting for a message from the server.
+/// The result of waiting for the server: a binary or text message, the closing of the socket, or
+/// nothing in time.
 #[derive(Debug)]
 pub(crate) enum Received {
     #[cfg_attr(not(feature = "follow"), expect(dead_code, reason = "only a follower reads chunks"))]

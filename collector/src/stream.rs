@@ -175,10 +175,10 @@ impl DevicePool<HostDevice> {
 /// Operations on existing memory, with the names of cudarc's stream. On the host they run at once
 /// and never fail.
 impl PoolStream<HostDevice> {
-    /// Sets all elements of `to` to zero.
+    /// Sets all elements of `to`, memory on the host, to zero.
     ///
     /// # Errors
-    /// Never on the host.
+    /// Never returns an error; cudarc's function of this name can.
     pub fn memset_zeros<T: Element>(&self, to: &mut [T]) -> Result<(), DeviceError> {
         // SAFETY: `to` is exclusively borrowed and has `to.len()` numbers, and `Element` guarantees
         // that zero bytes are a valid number.
@@ -186,10 +186,11 @@ impl PoolStream<HostDevice> {
         Ok(())
     }
 
-    /// Copies `from` to the beginning of `to`; the rest of `to` stays.
+    /// Copies `from` to the beginning of `to`, both on the host; the rest of `to` stays. Named
+    /// after cudarc's copy from host to device.
     ///
     /// # Errors
-    /// Never on the host.
+    /// Never returns an error; cudarc's function of this name can.
     ///
     /// # Panics
     /// If `to` is shorter than `from`.
@@ -198,11 +199,11 @@ impl PoolStream<HostDevice> {
         Ok(())
     }
 
-    /// Copies `from` to the beginning of `to`, like [`memcpy_htod`](Self::memcpy_htod): on the
-    /// host, all memory is of one kind.
+    /// Copies `from` to the beginning of `to`, both on the host; the rest of `to` stays. Named
+    /// after cudarc's copy from device to host.
     ///
     /// # Errors
-    /// Never on the host.
+    /// Never returns an error; cudarc's function of this name can.
     ///
     /// # Panics
     /// If `to` is shorter than `from`.
@@ -210,11 +211,11 @@ impl PoolStream<HostDevice> {
         self.memcpy_htod(from, to)
     }
 
-    /// Copies `from` to the beginning of `to`, like [`memcpy_htod`](Self::memcpy_htod): on the
-    /// host, all memory is of one kind.
+    /// Copies `from` to the beginning of `to`, both on the host; the rest of `to` stays. Named
+    /// after cudarc's copy from device to device.
     ///
     /// # Errors
-    /// Never on the host.
+    /// Never returns an error; cudarc's function of this name can.
     ///
     /// # Panics
     /// If `to` is shorter than `from`.
@@ -226,7 +227,7 @@ impl PoolStream<HostDevice> {
     /// Has the name of the function for CUDA memory, which copies from the GPU.
     ///
     /// # Errors
-    /// Never returns an error; the CUDA function of this name can.
+    /// Never returns an error; cudarc's function of this name can.
     pub fn clone_dtoh<T: Element>(&self, from: &[T]) -> Result<Vec<T>, DeviceError> {
         Ok(from.to_vec())
     }
@@ -234,7 +235,7 @@ impl PoolStream<HostDevice> {
     /// Does nothing: work on the host has already finished.
     ///
     /// # Errors
-    /// Never on the host.
+    /// Never returns an error; cudarc's function of this name can.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
         Ok(())
     }

@@ -5,10 +5,12 @@
 //! and its free. So the clock is not read at every call while a program does nothing but allocate
 //! and free.
 
-/// In a burst of calls, the clock is read once in this many calls.
+/// While a program does nothing but allocate and free (a burst), the clock is read once in this
+/// many calls of the pool.
 const STRIDE: u64 = 8;
-/// Most ticks for each call, on average, between two readings of the clock that count as dense: 130
-/// to 250 ns on current processors. Programs that use their memory are slower.
+/// Average time for each call of the pool, in ticks, below which two successive readings of the
+/// clock count as dense: 130 to 250 ns on current processors. A program that also uses its memory
+/// takes longer between calls.
 const DENSE_TICKS: u64 = 512;
 /// Number of dense readings of the clock in a row that begin a burst, in which calls share
 /// readings.

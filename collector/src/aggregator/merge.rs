@@ -54,7 +54,7 @@ pub(super) trait Output: Sink {
 }
 
 /// One connection of a process to the [`Merger`]: the identity of the process's recording, the
-/// connection's number, and the first chunk that the process must send.
+/// connection's number, and the number of the first chunk that the process must send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MergerConnection {
     /// Identity of the process's recording.
@@ -104,8 +104,8 @@ impl<O: Output> Merger<O> {
         self.context.now_ns(now_unix_ns)
     }
 
-    /// Returns the index in `sources` of the process with this identity; `None` if it has never
-    /// connected or was forgotten.
+    /// Returns the index in `sources`, the list of all processes' streams, of the process whose
+    /// recording has this identity; `None` if it has never connected or was forgotten.
     fn source_index(&self, identity: &str) -> Option<usize> {
         self.sources.iter().position(|source| source.process.identity == identity)
     }
@@ -200,8 +200,9 @@ impl<O: Output> Merger<O> {
         decoded
     }
 
-    /// Decodes the pushed chunks of a connection's process and merges, in turn. Returns true once
-    /// all are decoded; false if chunks are left and nothing more can be merged for now.
+    /// Alternately decodes pushed chunks of a connection's process and merges the waiting entries
+    /// of all processes. Returns true once all chunks are decoded; false if chunks are left and
+    /// nothing more can be merged for now.
     fn decode(&mut self, joined: &MergerConnection, now_unix_ns: u64) -> Result<bool, String> {
         loop {
             let source = self.source(joined).ok_or(REPLACED)?;
@@ -263,11 +264,12 @@ impl<O: Output> Merger<O> {
         }
     }
 
-    /// Adds a mark to the first device of each connected process, and returns the number of marks.
+    /// Adds a mark named `name` to the first device of each connected process, and returns the
+    /// number of marks added.
     ///
-    /// The marks are merged at once and get a time [`WAIT_NS`] ago, so that events still in
-    /// transit, which may be that old, keep their times. Adds no mark, and returns 0, while
-    /// [`HOLD_NS`] delays the merging.
+    /// The marks are merged at once and get a time [`WAIT_NS`] before now, so that events still in
+    /// transit, which may be that old, keep their times. Adds no mark, and returns 0, while the
+    /// server waits for processes to reconnect ([`HOLD_NS`]).
     pub(super) fn mark_all(&mut self, name: &str, now_unix_ns: u64) -> usize {
         if now_unix_ns < self.hold_until_unix_ns {
             return 0;

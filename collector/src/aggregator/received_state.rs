@@ -24,9 +24,9 @@ pub(super) fn is_equal(current: &DeviceState, received: &DeviceState) -> bool {
         })
 }
 
-/// Converts `received`, a device's state from a process, to the merged recording's site numbers and
-/// times, which are at most `now_ns`. Segments and blocks that `current`, the merged state, already
-/// has keep their first event; all others get event number `event`.
+/// Converts a device's state from a process to the merged recording's site numbers and times (at
+/// most `now_ns`). Segments and blocks that `current`, the merged state of the device, also
+/// contains keep their event number; all others get `event`.
 pub(super) fn merged_device(
     source: &Source,
     received: &DeviceState,

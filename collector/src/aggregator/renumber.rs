@@ -3,8 +3,9 @@
 
 use vramscope_trace::{Definition, Frame, FrameId, Interner, Site, SiteId, StackId, StringId};
 
-/// Bytes that one definition takes besides its text, estimated for the limits: in
-/// [`SourceNumbers`], in the process's decoder and in the merged table.
+/// Estimated bytes of memory that one definition takes besides its text, counted toward
+/// [`MAX_PROCESS_BYTES`] and [`MAX_TABLE_BYTES`]. It is stored in [`SourceNumbers`], in the
+/// process's decoder and in [`DefinitionTable`].
 const DEFINITION_OVERHEAD: usize = 64;
 /// The most bytes of one process's definitions, counting [`DEFINITION_OVERHEAD`] for each. Further
 /// definitions become "unknown".
@@ -43,8 +44,9 @@ pub(super) struct SourceNumbers {
     is_full: bool,
 }
 
-/// Returns the merged number of the definition that its process numbered `number`, starting at 1.
-/// Number 0 and undefined numbers map to 0, which means "unknown" in every recording.
+/// Returns the merged recording's number of the definition that its process numbered `number`.
+/// `list` contains the merged numbers of the process's definitions 1, 2 and so on. Number 0 and
+/// undefined numbers map to 0, which means "unknown" in every recording.
 fn lookup<T: Copy + Default>(list: &[T], number: u32) -> T {
     (number as usize).checked_sub(1).and_then(|index| list.get(index)).copied().unwrap_or_default()
 }

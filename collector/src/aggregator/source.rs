@@ -19,8 +19,8 @@ pub(super) const MAX_PENDING_WEIGHT: usize = 1 << 16;
 /// The most devices of all processes, including disconnected ones. The stream of a process that
 /// adds another device is refused.
 const MAX_ALL_DEVICES: usize = 2048;
-/// Events less than this old when they arrive count as current, older ones as history: 1 s, in
-/// nanoseconds.
+/// Age that separates current events from history, in nanoseconds: 1 s. A process whose events are
+/// older than this when they arrive is still sending what it recorded before it connected.
 const CURRENT_NS: u64 = 1_000_000_000;
 /// The longest time that the first process may have started before the server, in nanoseconds: 31
 /// days. An earlier start is ignored, because the process's clock must be wrong.
@@ -236,8 +236,8 @@ impl Source {
         Ok(false)
     }
 
-    /// Handles a header of the process's recording: the first one sets the time base, and each
-    /// updates the devices and the allocator settings.
+    /// Handles a header of the process's recording: the first one says when the process started,
+    /// and each updates the devices and the allocator settings.
     fn take_info(&mut self, info: &RecordingInfo, context: &mut MergeContext) -> Result<(), String> {
         if self.shift_ns.is_none() {
             let epoch_ns = if info.epoch_unix_ns > 0 { info.epoch_unix_ns } else { self.process.epoch_unix_ns };

@@ -13,11 +13,11 @@ use crate::memory::{DeviceUsage, Element, MemoryDevice};
 
 /// The memory of one buffer on a GPU.
 ///
-/// Work on several streams is ordered by events, as cudarc does for a `CudaSlice`: a read waits for
-/// the last write, a write for earlier reads and writes. While the context has only its default
-/// stream nothing needs ordering; the events are created at the first use after that and are most
-/// of the cost. After the drop, the buffer's own stream waits for all uses before the memory is
-/// reused.
+/// Work on several streams is ordered by CUDA events, as cudarc does for a `CudaSlice`: a read
+/// waits for the last write, a write for earlier reads and writes. While the context has only its
+/// default stream, nothing needs ordering and the buffer has no events. The first use after that
+/// creates them, which takes most of the time that ordering costs. After the drop, the buffer's own
+/// stream waits for all uses before the memory is reused.
 ///
 /// This covers copies and libraries on any number of streams, the last kernel that reads and the
 /// last that writes. It does not cover what cudarc does not report:
@@ -63,20 +63,21 @@ impl<T> CudaBuffer<T> {
         self.tracked.get_or_init(|| unsafe { TrackedSlice::new(&self.stream, self.address, self.len) })
     }
 
-    /// Returns [`tracked`](Self::tracked) mutably.
+    /// Returns the memory mutably as a cudarc slice with the events of its uses, creating it at the
+    /// first call.
     pub(super) fn tracked_mut(&mut self) -> &mut TrackedSlice<T> {
         self.tracked();
         self.tracked.get_mut().expect("`tracked`, called above, creates the slice")
     }
 
-    /// Returns [`tracked`](Self::tracked) if an earlier use created it; `None` means that no use
-    /// needs ordering.
+    /// Returns the memory as a cudarc slice with the events of its uses, if an earlier use created
+    /// it; `None` means that no use needs ordering.
     pub(super) fn already_tracked(&self) -> Option<&TrackedSlice<T>> {
         self.tracked.get()
     }
 
-    /// Returns the address of the first number, the buffer's stream and [`tracked`](Self::tracked)
-    /// mutably, as separate borrows.
+    /// Returns, as separate borrows, the address of the first number, the buffer's stream, and the
+    /// memory mutably as a cudarc slice with the events of its uses.
     pub(super) fn parts_mut(&mut self) -> (sys::CUdeviceptr, &Arc<CudaStream>, &mut TrackedSlice<T>) {
         self.tracked();
         let tracked = self.tracked.get_mut().expect("`tracked`, called above, creates the slice");

@@ -210,7 +210,8 @@ impl UseOrder {
         }
     }
 
-    /// Makes `stream` wait for these events, without blocking this thread. Null events are skipped.
+    /// Makes `stream` wait for `events` of the buffer's earlier uses, without blocking this thread.
+    /// Null events are skipped.
     fn wait(&self, stream: &CudaStream, events: impl IntoIterator<Item = BorrowedEvent>) -> Result<(), DriverError> {
         let _current = self.enter()?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
@@ -243,10 +244,10 @@ impl UseOrder {
     }
 }
 
-/// Orders a use on a stream that events cannot order with `own`: a stream of another `CudaContext`
-/// object, or the per-thread default stream. Blocks until all work in the context of `own` has
-/// finished; dropping the result blocks until the use has finished. Returns `None`, without
-/// waiting, for streams that events can order.
+/// Orders a use of a buffer on a stream that events cannot order with `own`, the buffer's stream:
+/// one of another `CudaContext` object, or the per-thread default stream. Blocks until all work in
+/// the context of `own` has finished; dropping the result blocks until the use has finished.
+/// Returns `None`, without waiting, for streams that events can order.
 pub(super) fn synchronize_if_unordered<'a>(own: &CudaStream, stream: &'a CudaStream) -> Option<SyncOnDrop<'a>> {
     let context = own.context();
     if Arc::ptr_eq(context, stream.context()) && stream.cu_stream() as u64 != PER_THREAD_STREAM {

@@ -121,8 +121,9 @@ impl UsageBeforeOpening {
         Self { management, bus_id, processes, used_bytes }
     }
 
-    /// Finds this process in NVML's list, now that it has a context. `memory` is the device's free
-    /// and total memory now.
+    /// Returns the [`Usage`] that measures the device from now on, after this process has opened
+    /// its context. Finds out which entry of NVML's list is this process. `memory` is the device's
+    /// free and total memory now.
     pub(super) fn opened(self, memory: DeviceMemory) -> Usage {
         let used_bytes = memory.total_bytes - memory.free_bytes;
         let others_at_opening_bytes = self.used_bytes.unwrap_or(used_bytes).min(used_bytes);

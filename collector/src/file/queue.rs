@@ -46,7 +46,8 @@ impl FileQueue {
     }
 
     /// Blocks while `must_wait` returns true and the file has not ended, and returns the locked
-    /// state. If no write completes within `patience`, ends the file with an error.
+    /// state. If no write completes within the queue's time limit, `patience`, ends the file with
+    /// an error.
     pub(super) fn wait_while(&self, must_wait: impl Fn(&QueueState) -> bool) -> MutexGuard<'_, QueueState> {
         let mut state = self.lock();
         while must_wait(&state) && !state.is_ended {

@@ -27,7 +27,7 @@ impl FileView {
         Self { file, shared }
     }
 
-    /// Returns the open file, for the function [`read`].
+    /// Returns a shared handle of the open file, which the function [`read`] takes.
     #[cfg(feature = "server")]
     pub(crate) fn file(&self) -> Arc<Mutex<File>> {
         Arc::clone(&self.file)

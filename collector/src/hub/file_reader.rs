@@ -29,9 +29,9 @@ impl FileReader {
         Some(Self { view: file_sync.view.clone(), at, until: file_sync.newest })
     }
 
-    /// Returns where the next read starts, as in
-    /// [`Position::next`](super::position::Position::next): 0 at the file's beginning, otherwise an
-    /// encoded byte offset.
+    /// Returns where in the file the next read starts, as a value for
+    /// [`Position::next`](super::position::Position::next): 0 at the file's beginning, otherwise
+    /// the byte offset plus 2^52, to distinguish it from a chunk number.
     pub(super) fn next(&self) -> u64 {
         if self.at == 0 { 0 } else { position::from_file_offset(self.at) }
     }
@@ -80,8 +80,8 @@ impl FileReader {
         Ok(Vec::new())
     }
 
-    /// Parses whole chunks from `bytes`, read at the current offset. Ignores an incomplete chunk at
-    /// the end.
+    /// Parses whole chunks from `bytes`, the part of the file that starts at the reader's offset.
+    /// Ignores an incomplete chunk at the end.
     fn split(&self, mut bytes: &[u8]) -> io::Result<Vec<Arc<Chunk>>> {
         let (mut chunks, mut at) = (Vec::new(), self.at);
         while let Some(chunk) = Chunk::read(bytes, at).map_err(io::Error::other)? {

@@ -36,8 +36,8 @@ impl FileHubSync {
         Self { view, newest: SyncPoint::default(), pending: None, has_ended: false }
     }
 
-    /// Stores `sync_point`, if any, and makes it the newest once the file has been written up to
-    /// it. Until then, later sync points are ignored.
+    /// Updates the newest sync point that viewers may use. `sync_point`, if any, becomes the newest
+    /// as soon as the file has been written up to it; until then, further sync points are ignored.
     pub(super) fn advance(&mut self, sync_point: Option<SyncPoint>) {
         let written = self.view.written_bytes();
         for sync_point in [None, sync_point] {

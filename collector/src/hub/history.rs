@@ -15,8 +15,8 @@ const CHUNK_OVERHEAD: usize = size_of::<Entry>() + size_of::<Chunk>() + 48;
 /// missed. It covers about an hour and takes 1 MiB; the oldest numbers are removed first.
 const MAX_DROPPED_END_EVENTS: usize = 1 << 16;
 
-/// A chunk in the history, with its number, counted from 0 at the recording's start, and its byte
-/// offset.
+/// A chunk in the history, with its number (the recording's first chunk has number 0), its byte
+/// offset in the recording, and the number of the last event so far.
 #[derive(Clone)]
 pub(super) struct Entry {
     /// Number of chunks before it.
@@ -102,9 +102,9 @@ impl History {
         self.end += 1;
     }
 
-    /// Drops the oldest chunks until the rest takes at most `limit` bytes of memory. Header and
-    /// definitions stay; so do the newest full state, chunk number `needed` and all chunks after
-    /// either, even above the limit.
+    /// Drops the oldest chunks until the rest takes at most `limit` bytes of memory. Never drops
+    /// header, definitions, the newest full state and all chunks after it, or the chunks from
+    /// number `needed` on, which viewers of the file still need.
     pub(super) fn trim(&mut self, limit: u64, needed: u64) {
         // The newest full state stays, because viewers begin there.
         while self.lag(self.first()) > limit
@@ -132,7 +132,8 @@ impl History {
         self.states.back().copied()
     }
 
-    /// Returns the number of the first chunk for a new viewer that begins at `begin`.
+    /// Returns the number of the chunk at which a new viewer begins: the newest full state, an
+    /// earlier full state, or the oldest chunk held, as `begin` says.
     pub(super) fn begin(&self, begin: Begin) -> u64 {
         let newest = self.newest_state().unwrap_or(self.first());
         match begin {
@@ -146,9 +147,9 @@ impl History {
         }
     }
 
-    /// Returns the number of the last event in the recording's first `count` chunks, dropped ones
-    /// included. For chunks dropped too long ago, returns the oldest number still kept; `None` if
-    /// no event precedes.
+    /// Returns the event number of the last event in the recording's first `count` chunks, dropped
+    /// ones included. If that event number is no longer kept, returns the oldest one that is;
+    /// `None` if these chunks have no event.
     pub(super) fn event_after(&self, count: u64) -> Option<u64> {
         let number = count.checked_sub(1)?;
         let Some(dropped) = self.first().checked_sub(count) else {
@@ -180,8 +181,9 @@ impl History {
         (self.permanent.len(), bytes)
     }
 
-    /// Finds the byte at offset `at` in the first `count` header and definition chunks that precede
-    /// chunk [`first`](Self::first); returns its chunk and its offset in the chunk.
+    /// Finds a byte in the header and definition chunks that precede chunk [`first`](Self::first):
+    /// the byte at offset `at` of the first `count` of them, joined. Returns the byte's chunk and
+    /// its offset in that chunk.
     #[cfg(feature = "server")]
     pub(super) fn permanent_at(&self, at: u64, count: usize) -> Option<(&Entry, u64)> {
         let number = self.permanent.get(..count)?.partition_point(|entry| entry.bytes_before <= at).checked_sub(1)?;
@@ -196,15 +198,15 @@ impl History {
         self.chunks.get(number).map(|entry| (entry, at - entry.bytes_before))
     }
 
-    /// Returns the total bytes of all chunks ever published before chunk number `from`, which must
-    /// not have been dropped and may be the next one.
+    /// Returns the total bytes of all chunks ever published before chunk number `from`. That chunk
+    /// must not have been dropped; it may be the next chunk to be published.
     #[cfg(feature = "server")]
     pub(super) fn bytes_before(&self, from: u64) -> u64 {
         self.chunks_from(from).next().map_or(self.end_bytes, |entry| entry.bytes_before)
     }
 
     /// Returns the number of the oldest chunk that the hub must keep for viewers that still read
-    /// the file; `u64::MAX` if no recording's file is being written.
+    /// the recording's file; `u64::MAX` if the recording is not being written to a file.
     pub(super) fn needed(&self) -> u64 {
         self.file_sync
             .as_ref()

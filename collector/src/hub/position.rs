@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Smallest [`Position::next`] that stands for the recording's file: byte offset `next -
-/// FILE_FROM`. Smaller values are chunk numbers. JavaScript numbers hold all of them exactly.
+/// The value of [`Position::next`] that means byte 0 of the recording's file; larger values mean
+/// byte `next - FILE_FROM`, smaller ones are chunk numbers. JavaScript numbers hold all of them
+/// exactly.
 const FILE_FROM: u64 = 1 << 52;
 
 /// Identity of a recording: 128 random bits, displayed as 32 hexadecimal digits.

@@ -34,7 +34,8 @@ impl Default for HubLimits {
     }
 }
 
-/// The state that all clones of a [`Hub`] share: history, totals and number of viewers.
+/// The state that all clones of a [`Hub`] share: the newest chunks, the recording's [`Figures`],
+/// and the numbers of viewers and missed events.
 pub(super) struct HubState {
     pub(super) identity: Identity,
     pub(super) limits: HubLimits,
@@ -195,14 +196,16 @@ impl Hub {
         self.0.lock().held_bytes()
     }
 
-    /// Returns the recording's totals (events, lost events, file size, each device's memory) as
-    /// last set by [`set_figures`](Self::set_figures); all zero before.
+    /// Returns the recording's current numbers of recorded and lost events, its file size and each
+    /// device's memory, as last set by [`set_figures`](Self::set_figures); empty before the first
+    /// call.
     #[must_use]
     pub fn figures(&self) -> Arc<Figures> {
         Arc::clone(&self.0.figures.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the recording's totals, which the recorder updates about once a second.
+    /// Replaces the [`Figures`]: numbers of recorded and lost events, file size and each device's
+    /// memory. The recorder calls this about once a second.
     pub fn set_figures(&self, figures: Figures) {
         *self.0.figures.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(figures);
     }

@@ -100,8 +100,8 @@ impl Viewer {
         self.is_resumed
     }
 
-    /// Returns the [`Position::next`] with which [`Hub::resume`] continues after all chunks taken
-    /// so far; 0 before the first.
+    /// Returns how far this viewer has read: the [`Position::next`] from which a later viewer can
+    /// [resume](Hub::resume) after all chunks taken so far; 0 if none was taken.
     #[must_use]
     pub fn next(&self) -> u64 {
         if let Some(file_reader) = &self.file_reader {
@@ -200,8 +200,8 @@ impl Viewer {
         history.chunks_from(self.next).next()
     }
 
-    /// Moves to another chunk than the following one where needed, and counts the skipped events:
-    /// at the beginning, after chunks were dropped, and when the viewer is too slow.
+    /// Jumps to another chunk if the viewer cannot take the chunks in order, and counts the skipped
+    /// events. It jumps at its beginning, when its next chunk was dropped, and when it is too slow.
     fn choose_next(&mut self, history: &History) {
         let is_new = self.end_event.is_none() && !self.is_resumed;
         let target = if !self.has_begun {
@@ -241,8 +241,8 @@ impl Viewer {
         self.has_more().or_else(|| self.hub.0.published.wait_timeout(self.next, timeout))
     }
 
-    /// Returns true if there is something to take, false if the viewer has failed, and `None` if
-    /// the hub's chunk count decides.
+    /// Returns true if there is something to take and false if the viewer has failed. `None` means
+    /// that the caller must check whether the hub has published more chunks.
     fn has_more(&self) -> Option<bool> {
         if self.failure.is_some() {
             return Some(false);

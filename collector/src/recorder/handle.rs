@@ -122,8 +122,9 @@ impl RecorderHandle {
         HandleRing::Common(common)
     }
 
-    /// Calls `put` with the handle's ring. If `put` returns false, because the ring is full, the
-    /// item counts as dropped. `device` and `time` are those of the item.
+    /// Writes an item (an event or a side record) by calling `put` with the handle's ring. If `put`
+    /// returns false, because the ring is full, the item counts as dropped. `device` and `time` are
+    /// those of the item.
     fn put(&mut self, device: DeviceId, time: (u64, Unit), put: impl FnOnce(&mut RingWriter) -> bool) {
         if matches!(self.ring, HandleRing::Unused) {
             self.ring = self.open();
@@ -187,7 +188,8 @@ impl RecorderHandle {
     }
 
     /// Turns recording off (`is_paused` true) or on. Events while it is off count as lost events of
-    /// `device`; the owner calls [`catch_up`](Self::catch_up) after turning it on.
+    /// `device`. The pool that has the handle calls [`catch_up`](Self::catch_up) after turning it
+    /// on.
     pub(crate) fn set_paused(&mut self, device: DeviceId, is_paused: bool) {
         self.is_paused = is_paused;
         if matches!(self.ring, HandleRing::Unused) {
@@ -204,9 +206,9 @@ impl RecorderHandle {
         self.shared.register_catch_up(callback);
     }
 
-    /// Stops dropping events if half of the ring is free, and records, with `time` in `unit`, the
-    /// number of lost events and the device's state, if `device_state` returns one. Otherwise does
-    /// nothing; never blocks for room.
+    /// Stops dropping events if half of the ring is free; otherwise does nothing. Then records the
+    /// number of lost events, at `time` in `unit`, and the memory state of `device` that
+    /// `device_state` returns, if any. Never blocks for room.
     pub(crate) fn catch_up(
         &mut self,
         device: DeviceId,

@@ -23,8 +23,8 @@ pub struct Outputs {
     pub overflow: Overflow,
 }
 
-/// Totals of a finished recording: events, lost events, bytes, waits for a full queue, and the
-/// file's error.
+/// Totals of a finished recording: numbers of events and lost events, size in bytes, how often the
+/// program waited because a queue was full, and the file's error.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Number of events, including gaps.

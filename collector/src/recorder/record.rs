@@ -99,31 +99,32 @@ const OTHER: u64 = 15;
 
 /// Mask of the kind in a record's first word: the lowest four bits.
 const KIND_MASK: u64 = 0xf;
-/// Position of the variant bits in a record's first word. They hold small or large pool, or the
-/// stage of a mark.
+/// Bit position of the variant in a record's first word. The variant says small or large pool, or
+/// the stage of a mark: begin, end or a single moment.
 const VARIANT_SHIFT: u32 = 4;
 /// Mask of the variant, three bits, after shifting by [`VARIANT_SHIFT`].
 const VARIANT_MASK: u64 = 0x7;
 /// Bit in a full-length record's first word: set if the record has eight words, clear if four.
 const EIGHT: u64 = 1 << 7;
-/// Position of the device number (16 bits) in the first word of a full-length record or a setting.
+/// Bit position of the device number (16 bits) in the first word of a full-length record or of a
+/// [`Setting`].
 const DEVICE_SHIFT: u32 = 8;
 /// Bit in the first word of a full-length record: set if its time is in ticks, clear if in
 /// nanoseconds.
 const TICKS: u64 = 1 << 24;
-/// Position of the number of the site, or of a mark's name, (32 bits) in a record's first word.
+/// Bit position, in a record's first word, of the number of the site or of a mark's name (32 bits).
 const ID_SHIFT: u32 = 32;
 
-/// Position, in a short record's first word, of the time since the time of the [`Setting`] (28
-/// bits).
+/// Bit position, in a short record's first word, of the record's time (28 bits), which counts from
+/// the time of the [`Setting`].
 const SINCE_SHIFT: u32 = 4;
-/// End, exclusive, of the times since the [`Setting`]'s that fit a short record: 128 ms in ticks of
-/// a 2.1 GHz counter, or 268 ms in nanoseconds.
+/// Exclusive limit for the time in a short record, which counts from the time of the [`Setting`]:
+/// 128 ms in ticks of a 2.1 GHz counter, or 268 ms in nanoseconds.
 const SINCE_END: u64 = 1 << 28;
 /// Unit of block sizes in short records: 512 bytes.
 const SIZE_UNIT: u64 = 512;
-/// End, exclusive, of what fits a short record: block sizes in [`SIZE_UNIT`]s, and bytes of a block
-/// beyond the requested ones.
+/// Exclusive limit for each of the two sizes in a short record of an allocated block: the block's
+/// size in units of [`SIZE_UNIT`], and its rounding waste in bytes.
 const SIZE_END: u64 = 1 << 32;
 
 /// The only word of a record that means: the free in the record before it has also completed, at
@@ -132,7 +133,8 @@ const COMPLETED_TOO: u64 = OTHER | 1 << VARIANT_SHIFT;
 /// Bit in the first word of a [`Setting`]: set if its time is in ticks, clear if in nanoseconds.
 const SETTING_IN_TICKS: u64 = 1 << (VARIANT_SHIFT + 1);
 
-/// The single word of a [`Record::Side`].
+/// The whole placeholder of a side record, as written to the ring: one word that contains only the
+/// kind [`SIDE`].
 const SIDE_WORDS: [u64; 1] = [SIDE];
 
 /// Device, unit, time, stream and private pool that later short records refer to. A record with new
@@ -248,8 +250,8 @@ fn head(kind: u64, since: u64, site: SiteId) -> u64 {
     kind | since << SINCE_SHIFT | u64::from(site.0) << ID_SHIFT
 }
 
-/// Returns the word with a block's size and its bytes beyond the `requested` ones, or `None` if
-/// they do not fit a short record.
+/// Returns the word of a short record that contains a block's size and its rounding waste (`size`
+/// minus `requested`), or `None` if they do not fit one. Both arguments are in bytes.
 #[inline]
 fn sizes(size: u64, requested: u64) -> Option<u64> {
     let (units, rest) = (size / SIZE_UNIT, size.wrapping_sub(requested));

@@ -87,9 +87,9 @@ impl Producer {
         self.at + len as u64 <= self.until
     }
 
-    /// Reads how far the consumer is; returns true if `len` words fit. Once `due` words have been
-    /// written since the ring's creation, [`has_room`](Self::has_room) returns false, whatever the
-    /// room.
+    /// Reads how much room the consumer has released; returns true if `len` words fit. Once `due`
+    /// words have been written since the ring's creation, [`has_room`](Self::has_room) returns
+    /// false even if there is room, so that the caller can wake the recorder.
     pub(super) fn refresh(&mut self, len: usize, due: u64) -> bool {
         let end = self.ring.taken.0.load(Ordering::Acquire) + RING_LEN;
         self.until = end.min(due);

@@ -22,7 +22,8 @@ use crate::hub::Hub;
 /// around it, events reach the operating system within 250 ms.
 const FILE_CHUNK_INTERVAL: Duration = Duration::from_millis(150);
 
-/// Interval between updates of the hub's figures (bytes, events), each of which visits every block.
+/// Interval between updates of the figures that the hub publishes: memory of each device, number of
+/// events, size of the file. Not shorter, because an update visits every block.
 const FIGURES_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The recorder's outputs, a file and a hub, with the encoders of their chunks.
@@ -63,8 +64,8 @@ impl Streams {
     }
 
     /// Ends a merge pass and passes complete chunks to the file and the hub. `since` is a time
-    /// before the pass's first event, `None` if it had no events; `at_once` also ends and passes
-    /// the current chunks.
+    /// before the pass's first event, to limit that event's delay; `None` if the pass had no
+    /// events. With `at_once`, the incomplete chunks are also ended and passed on.
     pub(crate) fn finish_pass(&mut self, since: Option<Instant>, at_once: bool) {
         let is_watched = self.is_watched();
         self.update_live_encoder(is_watched);
@@ -99,7 +100,8 @@ impl Streams {
         self.outputs.hub.as_ref().is_some_and(Hub::is_watched)
     }
 
-    /// Passes current figures (bytes, events, waits) to the hub.
+    /// Passes current figures to the hub: memory of each device, numbers of events, lost events and
+    /// waits of the program, size of the file.
     fn update_figures(&mut self) {
         self.figures_at = Some(Instant::now());
         let Some(hub) = &self.outputs.hub else { return };
@@ -198,7 +200,8 @@ impl Streams {
         self.summary.file_error = Some(error);
     }
 
-    /// Ends the recording: closes the file and returns the totals.
+    /// Ends the recording: closes the file and returns the recording's number of events, size,
+    /// waits and file error.
     pub(crate) fn finish(mut self) -> Summary {
         self.handle_file_failure();
         if let Some(file) = self.outputs.file.take() {

@@ -31,8 +31,8 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 /// How long a write to a client may be blocked: a connection whose client has received nothing for
 /// this long is closed.
 const WRITE_STALL_TIME: Duration = Duration::from_secs(45);
-/// Pause after a connection could not be accepted, usually for lack of file descriptors. They
-/// become free within moments or not at all.
+/// Pause after a connection could not be accepted, before the server tries again. The usual reason
+/// is a lack of file descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Bytes read from one client before other tasks get a turn. Handling this many bytes of the
 /// smallest WebSocket frames takes less than a millisecond.

@@ -74,8 +74,8 @@ pub(super) async fn check_request(State(guard): State<Arc<Guard>>, request: Requ
 }
 
 impl Guard {
-    /// Returns the response that refuses a request for its method, framing, host or origin; `None`
-    /// if the request passes.
+    /// Returns the response that refuses a request for its method, its `Transfer-Encoding`, its
+    /// host or its origin; `None` if the request passes.
     fn refusal(&self, request: &Request) -> Option<Response> {
         if !matches!(*request.method(), Method::GET | Method::HEAD | Method::POST) {
             let allowed = [(header::ALLOW, "GET, HEAD, POST")];
@@ -205,8 +205,8 @@ impl HostPolicy {
 }
 
 /// Refuses requests without `Origin` that a page of another site caused, for example by an image.
-/// Links to the page are allowed, and so are clients other than browsers, which do not send these
-/// headers.
+/// Allows links to the page, and clients other than browsers, which do not send the headers
+/// `Sec-Fetch-Site` and `Sec-Fetch-Mode`.
 fn check_fetch_site(request: &Request) -> Result<(), &'static str> {
     let headers = request.headers();
     let has = |name: &str, value: &str| headers.get_all(name).iter().any(|sent| sent == value);

@@ -20,7 +20,8 @@ const SEND_BUFFER_BYTES: u32 = 512 << 10;
 /// The most connections that the kernel holds until the server accepts them.
 const BACKLOG: u32 = 1024;
 
-/// Why a server could not start.
+/// Why a server could not start: its address, a host name, its certificate or key cannot be used,
+/// or no random token can be generated.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The operating system refused the address.

@@ -20,9 +20,11 @@ use crate::hub::{Begin, Hub, Position, Taken, Viewer};
 /// The most bytes of chunks in one message, unless a single chunk is larger. With larger messages a
 /// new viewer waits longer for its first picture; smaller ones cost more time for each byte.
 const MESSAGE_BYTES: usize = 256 << 10;
-/// The most bytes of history that a client with `history=recent` begins with.
+/// The most bytes of the recording's newest part that a client receives first if its request to
+/// `/ws` has the parameter `history=recent`.
 const RECENT_BYTES: u64 = 16 << 20;
-/// When clients are pinged and when they count as lost, except in tests.
+/// The ping interval, and the time without activity after which a client is disconnected. Tests use
+/// other times.
 const KEEPALIVE: Keepalive = Keepalive { ping_interval: Duration::from_secs(15), timeout: Duration::from_secs(45) };
 /// How long a client may still receive data after the server starts to stop; then its connection is
 /// closed.
@@ -323,8 +325,8 @@ impl Version {
         (RecordingBytes::from_history(held), Self::History(first, end))
     }
 
-    /// Returns the bytes that this version identifies, and the version. `None` if the hub has
-    /// dropped some of them. Later events do not change them.
+    /// Returns the bytes that this version identifies, without any later events, together with this
+    /// version. `None` if the hub has dropped some of the bytes.
     fn bytes(self, hub: &Hub) -> Option<(RecordingBytes, Self)> {
         let bytes = match self {
             Self::File(len) => {

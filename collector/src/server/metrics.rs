@@ -70,7 +70,8 @@ fn prometheus_text(open_metrics: &str) -> String {
     text
 }
 
-/// The values of all metrics at one moment.
+/// The values of all Prometheus metrics in `/metrics` at one moment: of the live recording, the
+/// server's connections and this process.
 #[derive(Debug, Default)]
 struct Metrics {
     live: Option<LiveMetrics>,
@@ -80,7 +81,8 @@ struct Metrics {
     process: ProcessMetrics,
 }
 
-/// Metrics of the live recording: its figures, its viewers and the hub's memory.
+/// Metrics of the live recording: events, file size, each device's memory, number of viewers,
+/// events that slow viewers missed, and the memory that the hub holds.
 #[derive(Debug, Default)]
 struct LiveMetrics {
     figures: Arc<Figures>,
@@ -90,7 +92,7 @@ struct LiveMetrics {
 }
 
 impl Metrics {
-    /// Returns the current values of all metrics.
+    /// Returns the current values of all Prometheus metrics of the server.
     fn read(state: &AppState) -> Self {
         let figures = |hub: &Hub| match &state.content.aggregator {
             None => hub.figures(),
@@ -154,8 +156,8 @@ enum Value {
     Float(f64),
 }
 
-/// A gauge that each device has: name without prefix, help text, unit, and a function that returns
-/// its value. If the value is `None`, the device is left out.
+/// A gauge that each device has: name without the prefix `vramscope_`, help text, unit, and a
+/// function that returns its value. If the value is `None`, the device is left out.
 type DeviceGauge = (&'static str, &'static str, &'static str, fn(&DeviceFigures) -> Option<u64>);
 
 /// The gauges of each device in `/metrics`.

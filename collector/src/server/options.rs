@@ -37,7 +37,8 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// Limits on the number of a server's connections and on the time that a client may take.
+/// Limits on the number of a server's connections, and on the time that a client may take for a TLS
+/// handshake, for a request, or to send its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
     /// The most connections at once.

@@ -129,8 +129,8 @@ impl PushClient {
     }
 }
 
-/// Returns the disconnection of a process whose stream caused a panic. The panic hook has already
-/// reported it.
+/// Returns [`Disconnect::Invalid`] for a process whose recording made the aggregator panic. The
+/// panic hook has already reported the panic.
 fn panicked() -> Disconnect {
     invalid("internal error in the aggregator; see its output")
 }

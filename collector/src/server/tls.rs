@@ -81,7 +81,8 @@ fn rustls_error(files: &TlsFiles, error: rustls::Error) -> TlsError {
     TlsError { source: Some(Box::new(error)), ..tls_error(path, reason) }
 }
 
-/// Converts an error of reading the file at `path`, which should hold `expected`.
+/// Converts an error of reading the PEM file at `path` into one that names the file. `expected` is
+/// what the file should contain: "certificate" or "private key".
 #[cfg(feature = "tls")]
 fn pem_error(path: &Path, expected: &str, error: pem::Error) -> TlsError {
     let reason = match &error {

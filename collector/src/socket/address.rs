@@ -35,7 +35,7 @@ fn invalid(reason: impl fmt::Display) -> AddressError {
 }
 
 impl Address {
-    /// Parses an address. The path may end with the endpoint `ws` or `push`.
+    /// Parses an address. If the path ends with the endpoint `ws` or `push`, that part is left out.
     ///
     /// # Errors
     /// If the text is not a URL with a host and one of the schemes `http`, `https`, `ws` and `wss`.

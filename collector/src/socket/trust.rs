@@ -39,9 +39,9 @@ pub(super) fn config(ca: Option<&Path>) -> io::Result<ClientConfig> {
     Ok(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
-/// Verifies a server's certificate as WebPKI does, but also accepts a CA certificate as the
-/// server's own if it is one of `additional`. `openssl req -x509`, with which most self-signed
-/// certificates are made, makes CA certificates.
+/// Verifies a server's certificate by the usual rules (WebPKI), but also accepts a CA certificate
+/// as the server's own if the user's CA file has it. `openssl req -x509`, with which most
+/// self-signed certificates are made, makes CA certificates.
 #[derive(Debug)]
 struct Verifier {
     web_pki: Arc<WebPkiServerVerifier>,
