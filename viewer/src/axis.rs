@@ -8,8 +8,8 @@ use crate::units::{axis_moment, binary_step, decimal_step};
 
 /// A range of times or bytes along a line of pixels, with evenly spaced labels.
 ///
-/// plotters gets distances from the start of the range: Unix times in nanoseconds do not fit an
-/// `f64` exactly.
+/// The plotters crate draws it, and gets values as distances from the start of the range, because
+/// Unix times in nanoseconds do not fit an `f64` exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Axis {
     from: u64,
@@ -33,14 +33,14 @@ impl Axis {
     }
 
     /// Returns the label of a time axis at `distance` nanoseconds from its start: the time since
-    /// `origin`, with the unit and decimals that the axis needs.
+    /// the moment labelled 0 (`origin`), with the unit and decimals that the axis needs.
     pub(crate) fn label(&self, distance: f64) -> String {
         let value = self.from.saturating_add(distance.round() as u64).saturating_sub(self.origin);
         axis_moment(value, self.step, self.to.saturating_sub(self.origin))
     }
 
-    /// Returns where the labels are, as distances from the start of the range: the multiples of
-    /// `step`, counted from `origin`, that are within the range.
+    /// Returns the positions of the labels, in nanoseconds or bytes from the start of the range.
+    /// Labels are at multiples of the field `step`, counted from `origin`, the value labelled 0.
     fn labelled_distances(&self) -> Vec<f64> {
         let first = self.from.saturating_sub(self.origin).div_ceil(self.step);
         let last = self.to.saturating_sub(self.origin) / self.step;

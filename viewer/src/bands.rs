@@ -60,9 +60,9 @@ impl BandChoice {
         self.0[band as usize] = Some(is_shown);
     }
 
-    /// Returns the bands to draw for a device with these counters: the user's choice, else
-    /// `Outside` if it leaves the pool half of the height, and not `Others`. Without memory
-    /// samples, no band is drawn.
+    /// Returns the bands to draw. Where the user has not chosen, `Others` is hidden, and `Outside`
+    /// is shown if the pool still gets half of the chart's height. `series` has the device's
+    /// counters and memory samples over time; without samples, no band is drawn.
     #[must_use]
     pub fn visible(self, series: Option<&CounterSeries>) -> VisibleBands {
         let Some((series, used)) = series.and_then(|series| Some((series, series.used_memory_peaks()?))) else {

@@ -45,8 +45,8 @@ impl Lateness {
         self.behind_ms = age_ms - least_ms;
     }
 
-    /// Returns the ages in milliseconds of the newest and of the oldest event that the last frame
-    /// with new events drew for the first time; `None` before the second frame.
+    /// Returns the milliseconds from recording to drawing, for the newest and for the oldest event
+    /// of the last frame that drew new events; `None` before the second frame.
     #[must_use]
     pub fn latency_ms(&self) -> Option<[f64; 2]> {
         self.latency_ms

@@ -54,8 +54,8 @@ pub struct CounterTexts {
     pub missed: Option<String>,
 }
 
-/// What the header shows of a band of memory outside the pool: its bytes, and whether the timeline
-/// draws it.
+/// What the header shows of a [`Band`] (memory outside the pool, or of other processes): its bytes,
+/// and whether the timeline draws it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BandText {
     /// Bytes at the moment.

@@ -44,7 +44,7 @@ impl Scene {
     /// Recomputes the parts that `changes` names. `pointer` is the pointer's pixel (x, y) on the
     /// heatmap, `None` if it is elsewhere.
     ///
-    /// The model learns the width of the timeline and the limit of the heatmap's scroll position.
+    /// Stores the timeline's width and the clamped scroll position of the heatmap in `model`.
     pub fn update(
         &mut self,
         model: &mut Model,

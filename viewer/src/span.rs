@@ -21,12 +21,14 @@ pub(crate) fn whole(start_ns: u64, end_ns: u64) -> Range<u64> {
 }
 
 impl TimeSpan {
-    /// Returns the shown part; `None` for the whole recording.
+    /// Returns the shown time range in nanoseconds if it is only a part of the recording; `None` if
+    /// the whole recording is shown.
     pub(crate) fn part(&self) -> Option<Range<u64>> {
         self.part.clone()
     }
 
-    /// Returns the shown range of a recording whose range is `whole`.
+    /// Returns the shown time range in nanoseconds: a part of the recording, or `whole`, the range
+    /// of the whole recording.
     pub(crate) fn within(&self, whole: Range<u64>) -> Range<u64> {
         self.part.clone().unwrap_or(whole)
     }

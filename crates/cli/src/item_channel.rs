@@ -5,13 +5,15 @@ use std::thread;
 
 use vramscope_trace::{Annotation, DecodedItem, Definition, Event, MemoryState, RecordingInfo, Sink};
 
-/// Number of items sent to the other thread at once: enough to make waking it cheap, few enough
-/// that a batch stays in the processor's cache.
+/// Number of items (events, definitions, full states) that the reading thread sends at once: enough
+/// to make waking the receiver cheap, few enough to stay in the processor's cache.
 const BATCH_ITEMS: usize = 1024;
-/// Most batches that the channel holds; the sending thread waits while it is full.
+/// Most batches of items that wait between the thread that reads a recording and the one that uses
+/// it; the reading thread waits while there are this many.
 const CHANNEL_BATCHES: usize = 16;
 
-/// A sink that sends a recording's items to another thread, in batches.
+/// A sink that sends a recording's items (events, definitions, full states) to another thread, in
+/// batches.
 pub(crate) struct ItemSender {
     batch: Vec<DecodedItem>,
     channel: SyncSender<Vec<DecodedItem>>,
@@ -65,9 +67,11 @@ impl PendingSender {
     }
 }
 
-/// Runs `read` on another thread and passes the items that it sends to the sink that `make_sink`
-/// creates from the recording's description. Returns when both are done; the sink is `None` if
-/// `read` sent nothing.
+/// Runs `read` on another thread and passes the recording's items that it sends (events,
+/// definitions, full states) to a sink on this thread.
+///
+/// `make_sink` creates the sink from the recording's description. Returns when both are done; the
+/// sink is `None` if `read` sent nothing.
 pub(crate) fn read_on_thread<T: Send, S: Sink>(
     read: impl FnOnce(PendingSender) -> T + Send,
     make_sink: impl FnOnce(&RecordingInfo) -> S,

@@ -10,7 +10,8 @@ use vramscope_collector::{Content, DEFAULT_PORT, Server, ServerOptions, StartErr
 use crate::error::{CommandError, Result};
 use crate::terminal;
 
-/// The environment variable with the token, which the list of a machine's processes does not show.
+/// Environment variable for the access token. Unlike a command-line option, a list of the machine's
+/// processes does not show it.
 const TOKEN_VARIABLE: &str = "VRAMSCOPE_TOKEN";
 
 /// Options of commands that serve the page: address, token, host names, TLS and browser.

@@ -15,8 +15,9 @@ pub use position::{History, ResumeOutcome, ServerNote, StreamPosition};
 use crate::link::Link;
 use crate::model::{Model, Origin};
 
-/// Milliseconds without a message after which the resumed stream of an ended recording counts as
-/// live: a server closes the stream of a recording that is still ended at once.
+/// Milliseconds that the page waits after it reconnects to a recording that had ended. The
+/// server closes the connection at once unless the recording has continued; if it neither closes it
+/// nor sends a message for this long, the recording counts as live again.
 const SILENCE_MS: i32 = 700;
 
 /// WebSocket close code of a recording that has ended.
@@ -116,7 +117,8 @@ pub enum ConnectionEvent {
     Replaced,
 }
 
-/// What to do when the timer of an attempt expires; ignored if another attempt has begun.
+/// What to do when the timer of a connection attempt expires. The timer is ignored if another
+/// attempt has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
     /// Treat the resumed stream of an ended recording as live, because no message has arrived.
@@ -244,9 +246,11 @@ impl Connection {
         self.state
     }
 
-    /// Returns true if the caller must decode the header chunk (the program's description) from the
-    /// next binary message: the page reconnects, and the server has not said that the recording on
-    /// the page continues. False once a message of this connection is shown.
+    /// Returns true if the caller must decode the header chunk in the next binary message, to find
+    /// out whether the page's recording continues.
+    ///
+    /// That is so after a reconnection, unless the server's first note says that the stream
+    /// resumes. False for a page's first connection, and once the new connection's stream is shown.
     #[must_use]
     pub fn needs_stream_info(&self) -> bool {
         self.attempt.as_ref().is_some_and(|attempt| {
@@ -255,7 +259,8 @@ impl Connection {
         })
     }
 
-    /// Stores `next`, the server's position after the last decoded message.
+    /// Stores the position to resume from: `next`, the server's number of the chunk after the last
+    /// decoded message.
     pub fn decoded_up_to(&mut self, next: u64) {
         self.position.decoded_up_to(next);
     }
@@ -367,8 +372,9 @@ impl Connection {
         self.settle(effects);
     }
 
-    /// Reacts to a binary message: decodes it if its stream is shown. `info` describes the program,
-    /// for streams that no note has identified.
+    /// Reacts to a binary message: decodes it if its stream is shown. `info` is the message's
+    /// decoded header chunk where [`needs_stream_info`](Self::needs_stream_info) asked for it, else
+    /// `None`.
     fn bytes_received(&mut self, info: Option<&RecordingInfo>, model: &Model, effects: &mut Vec<Effect>) {
         let Some(attempt) = &self.attempt else { return };
         if !attempt.is_shown && attempt.purpose == Purpose::Resume {
@@ -431,7 +437,8 @@ impl Connection {
         effects.extend([Effect::CloseSocket, Effect::ShowMessage(message), Effect::StateChanged]);
     }
 
-    /// Reports that the attempt's result is known; later calls for the same attempt do nothing.
+    /// Tells the page, by an effect, that the outcome of the current connection attempt is known.
+    /// Later calls for one attempt do nothing.
     fn settle(&mut self, effects: &mut Vec<Effect>) {
         let Some(attempt) = self.attempt.as_mut().filter(|attempt| !attempt.is_settled) else { return };
         attempt.is_settled = true;
@@ -441,8 +448,8 @@ impl Connection {
         }
     }
 
-    /// Reacts to the socket's end: decides by the close code whether the recording has ended, and
-    /// whether to reconnect.
+    /// Reacts to the socket's end. The close code decides whether the recording has ended, and
+    /// whether to reconnect; `random`, from 0 to 1, varies the delay until then.
     fn closed(&mut self, code: u16, random: f64, model: &Model, effects: &mut Vec<Effect>) {
         let found_no_program =
             self.attempt.as_ref().is_some_and(|attempt| attempt.reason == Reason::UserRequest && !attempt.is_settled);

@@ -45,8 +45,8 @@ pub enum ResumeOutcome {
     Unknown,
 }
 
-/// The live recording that the page follows, and the server's position up to which the page has
-/// decoded it.
+/// The live recording that the page follows, and the number of the chunk up to which the page has
+/// decoded it, counted by the server.
 #[derive(Clone, Debug, Default)]
 pub struct StreamPosition {
     /// The requested part of the recording.
@@ -128,8 +128,8 @@ impl StreamPosition {
         }
     }
 
-    /// Stores `next`, the server's position after the last decoded message; the next connection
-    /// resumes there.
+    /// Stores `next`, the server's number of the chunk after the last decoded message; the next
+    /// connection resumes there.
     pub fn decoded_up_to(&mut self, next: u64) {
         self.next = Some(next);
     }

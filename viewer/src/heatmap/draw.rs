@@ -29,8 +29,8 @@ pub(crate) fn draw_on(scene: &HeatmapScene, theme: &Theme, surface: &mut impl Su
     }
 }
 
-/// Returns the color of a pixel column's live part: by state or category, darker for rounding,
-/// lighter where a block begins.
+/// Returns the color for the allocated or pending-free part of a pixel column: by state or
+/// category, darker for rounding, lighter where a block begins.
 fn live_color(cell: LiveCell, theme: &Theme) -> Color {
     let block = match cell.fill {
         Fill::Pending => theme.pending,

@@ -181,7 +181,8 @@ impl Layout {
         slices(device, &row.segment, self.map.width() as usize, row.line_bytes)
     }
 
-    /// Returns which indices in a segment's [`slices`](Self::slices) belong to a row.
+    /// Returns which of a segment's pixel columns are on `row`, as indices in the list of the
+    /// columns of all the segment's rows, first row first.
     pub(super) fn line_columns(&self, row: &Row) -> Range<usize> {
         let width = self.map.width() as usize;
         row.line as usize * width..(row.line as usize + 1) * width

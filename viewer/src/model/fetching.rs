@@ -15,8 +15,9 @@ use super::state::{Model, Origin, PendingMoment};
 const MAX_GAP: u64 = 64 << 10;
 /// Largest request for more than one chunk, in bytes; a single larger chunk is one request.
 const MAX_FETCH: u64 = 4 << 20;
-/// Number of events before, and of events after the current moment that are prefetched. Full states
-/// are about this far apart, and playback passes this many events in a second.
+/// How many events the page loads ahead of use: the first number before the current moment, the
+/// second after it. Full states are about this far apart, and playback passes this many events in a
+/// second.
 const PREFETCHED_EVENTS: [u64; 2] = [16 << 10, 32 << 10];
 
 /// A byte range of the recording's file to load with one request, and the needed chunks in it.
@@ -85,7 +86,8 @@ impl Model {
         is_missing
     }
 
-    /// Returns the bytes to [`supply`](Self::supply) next.
+    /// Returns the byte ranges of the recording's file to load next; the caller passes their bytes
+    /// to [`supply`](Self::supply).
     ///
     /// The requested moment comes first; then the event that led to the current moment, the exact
     /// times of the peaks, the exact timeline, and the surroundings of the moment. The result is
@@ -113,13 +115,16 @@ impl Model {
         combine(missing)
     }
 
-    /// Returns the byte ranges to load for the event that led to a moment; empty if it is loaded.
+    /// Returns the byte ranges of the recording's file to load for the last event before `moment`,
+    /// an event number. Empty if that event is loaded or there is none.
     pub(super) fn missing_for_event_before(&self, moment: u64) -> Vec<Range<u64>> {
         if moment <= self.recording.first_event() { Vec::new() } else { self.recording.missing(moment - 1) }
     }
 
-    /// Returns the byte ranges to load for an exact timeline; empty if all are loaded. Complete
-    /// views are remembered, because finding the times of the range's ends decodes chunks.
+    /// Returns the byte ranges of the recording's file to load so that every pixel column of the
+    /// shown timeline is exact; empty if all are loaded.
+    ///
+    /// Remembers the last timeline for which all were loaded, because finding out decodes chunks.
     fn missing_for_columns(&mut self) -> Vec<Range<u64>> {
         let view = (self.device, self.range(), self.timeline_width);
         if self.complete_view.as_ref() == Some(&view) {

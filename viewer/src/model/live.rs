@@ -58,7 +58,8 @@ impl Model {
         self.live.limit_bytes.is_some_and(|limit| self.recording.memory_bytes() > limit + limit / 2)
     }
 
-    /// Continues discarding the oldest part, by about `events` events per call.
+    /// Continues discarding the oldest part of the live recording, about `events` events in this
+    /// call. Does nothing if no part is being discarded.
     pub fn continue_discarding(&mut self, events: u64) {
         let (lost, missed) = (self.lost_events(), self.missed_events());
         if self.recording.continue_trim(events) {
@@ -139,8 +140,8 @@ impl Model {
         self.live.lost_before + self.recording.lost_events() + self.live.unreceived_events(&self.recording)
     }
 
-    /// Returns how many of the lost events were skipped for this page, because it or its
-    /// connection was too slow. The program recorded them, unlike the other lost events.
+    /// Returns how many of [`lost_events`](Self::lost_events) are missed events: recorded by the
+    /// program, but skipped for this page, because it or its connection was too slow.
     #[must_use]
     pub fn missed_events(&self) -> u64 {
         self.live.missed_before + self.recording.skipped_events() + self.live.unreceived_events(&self.recording)

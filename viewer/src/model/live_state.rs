@@ -18,8 +18,8 @@ pub(super) const MOMENT_DISCARDED: &str =
 pub(super) const LINK_TOO_EARLY: &str = "The link leads to a moment before the part that this page holds; this is the \
      oldest moment here. Press Load all to load the rest and go there.";
 
-/// What the model knows only about live recordings: data to apply, memory limit, counts of the
-/// discarded part, a message to show.
+/// The part of the model that only live recordings need: whether received data waits to be shown,
+/// the memory limit, lost and missed events of the discarded part, and a message to the user.
 #[derive(Debug, Default)]
 pub(super) struct LiveState {
     /// Whether received data has not been applied yet.

@@ -49,7 +49,8 @@ impl Model {
         whole.start + offset_ns as u64
     }
 
-    /// Returns the byte ranges to load for the exact times of the peaks.
+    /// Returns the byte ranges of the recording's file to load for the exact times of the selected
+    /// device's peaks of allocated and reserved bytes.
     pub(super) fn missing_for_peaks(&self) -> Vec<Range<u64>> {
         let approximate = self.peaks.iter().filter(|found| found.is_approximate);
         approximate.flat_map(|found| self.missing_for_event_before(found.peak.event)).collect()

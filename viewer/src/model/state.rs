@@ -15,8 +15,10 @@ use crate::span::{TimeSpan, whole};
 use crate::timeline::PeakMark;
 
 /// Where the recording on the page comes from: no recording, a file or URL, a running program, or a
-/// program whose connection has ended. The model, which knows of no connection, is told the last
-/// two apart by [`disconnect`](Model::disconnect) and [`reconnect`](Model::reconnect).
+/// program whose connection has ended.
+///
+/// The model has no connection of its own: [`disconnect`](Model::disconnect) and
+/// [`reconnect`](Model::reconnect) switch between the last two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// No recording has been opened.
@@ -292,8 +294,8 @@ impl Model {
         self.span.within(self.whole())
     }
 
-    /// Returns the time range of the whole recording in nanoseconds, at least as long as the
-    /// timeline can show.
+    /// Returns the time range of the whole recording in nanoseconds, extended to the shortest range
+    /// that the timeline can show.
     pub(super) fn whole(&self) -> Range<u64> {
         whole(self.recording.start_ns(), self.recording.end_ns())
     }
@@ -324,7 +326,8 @@ impl Model {
         self.change_span(|span, whole| span.pan(fraction, whole));
     }
 
-    /// Shows a hidden band of memory outside the pool, or hides a shown one.
+    /// Shows a band of the timeline (device memory beyond the reserved bytes) if it is hidden, or
+    /// hides it if it is shown.
     pub fn toggle_band(&mut self, band: Band) {
         let is_shown = self.bands().contains(band);
         self.band_choice.set(band, !is_shown);
@@ -435,7 +438,8 @@ impl Model {
         self.peaks.map(|found| found.mark)
     }
 
-    /// Returns which bands of memory outside the pool the timeline draws.
+    /// Returns the bands that the timeline draws on the reserved bytes: this process's memory
+    /// outside the pool, other processes' memory, both or none.
     #[must_use]
     pub fn bands(&self) -> VisibleBands {
         self.band_choice.visible(self.recording.series(self.device))

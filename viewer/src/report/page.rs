@@ -35,12 +35,13 @@ const TIMELINE: f32 = 230.0;
 const SPAN_ROW: f32 = 15.0;
 /// Height of the chart of fragmentation over time, in units (pixels at scale 1).
 const CHART: f32 = 104.0;
-/// Height that the heatmap gets for each [`SEGMENT_LINE_BYTES`] of a segment, in units (pixels at
-/// scale 1).
+/// Height that the heatmap gets for each 64 MiB of a segment, in units (pixels at scale 1).
 const SEGMENT_LINE: f32 = 22.0;
-/// Bytes of a segment for which the heatmap gets [`SEGMENT_LINE`] units of height.
+/// Bytes of a segment that add one line ([`SEGMENT_LINE`] units) to the heatmap's height; a smaller
+/// rest counts as a whole line.
 const SEGMENT_LINE_BYTES: u64 = 64 << 20;
-/// Greatest height of the heatmap if all segments fit, in units (pixels at scale 1).
+/// Greatest height of the heatmap in units (pixels at scale 1), unless so many segments need more
+/// (see [`MAX_HEATMAP`]).
 const HEATMAP: f32 = 380.0;
 /// Greatest height of the heatmap with many segments, in units (pixels at scale 1); segments that
 /// still do not fit are omitted, and a note counts them.

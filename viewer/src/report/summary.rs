@@ -85,8 +85,8 @@ impl DeviceSummary {
     }
 }
 
-/// Returns the highest fragmentation (0 to 1) of the samples in each of `slices` equal slices of
-/// the time `range`. A slice without a sample has the value of the last sample before it, or 0.
+/// Returns the highest fragmentation (0 to 1) in `metrics` for each of `slices` equal slices of the
+/// time `range`. A slice without a value of its own has the last value before it, or 0.
 fn fragmentation_by_slice(metrics: &MetricsOverTime, range: &Range<u64>, slices: usize) -> Vec<f64> {
     let length = u128::from(range.end.saturating_sub(range.start));
     let mut samples = metrics.iter().map(|(_, time_ns, metrics)| (time_ns, metrics.fragmentation())).peekable();

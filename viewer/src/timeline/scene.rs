@@ -236,9 +236,11 @@ fn device_bytes(content: &Content) -> u64 {
     info.map(|info| info.total_bytes).filter(|&bytes| bytes > 0).unwrap_or(u64::MAX)
 }
 
-/// Returns the areas of the visible bands in the time `range` (start, end) in nanoseconds, the
-/// topmost first, stacked on the reserved bytes and cut at `top` bytes. Each area reaches down to
-/// the reserved bytes, so the areas must be drawn in this order.
+/// Returns the areas of the visible bands, stacked on the reserved bytes and cut at `top` bytes.
+/// `columns` has the counters of each pixel column of `range` (start, end) in nanoseconds.
+///
+/// The topmost band comes first. Each area reaches down to the reserved bytes, so the areas must be
+/// drawn in this order.
 fn band_areas(content: &Content, columns: &[CounterColumn], range: (u64, u64), top: u64) -> Vec<BandArea> {
     let visible: Vec<Band> = Band::ALL.into_iter().filter(|&band| content.bands.contains(band)).collect();
     if visible.is_empty() {
@@ -335,7 +337,7 @@ fn device_memory(measure: &Measure, geometry: &Geometry, bytes: u64) -> (Rect, T
 }
 
 /// Returns the points and labels of the peaks on a chart that reaches up to `top` bytes. Labels
-/// avoid the rectangle `occupied`.
+/// avoid `occupied`, the rectangle of another label on the chart.
 fn peaks(
     measure: &Measure,
     geometry: &Geometry,

@@ -28,8 +28,8 @@ use crate::scene::Scene;
 /// limit the rate of updates.
 const LINK_DELAY_MS: i32 = 400;
 
-/// Shortest and longest time between two frames that only show new live events; in between, twice
-/// the time that the last frame took.
+/// Shortest and longest time in milliseconds between two frames that only show new live events.
+/// Within these limits the time is twice what the last frame took.
 const LIVE_FRAME_INTERVAL_MS: [f64; 2] = [16.0, 60.0];
 
 /// Position of the pointer, in pixels from the canvas's upper left corner.

@@ -181,7 +181,8 @@ fn listen_to_heatmap(app: &App) -> Result<(), JsValue> {
     })
 }
 
-/// Scrolls the heatmap with a finger, which has no wheel.
+/// Registers the listeners that scroll the heatmap when a finger drags it, on devices without a
+/// wheel.
 fn scroll_by_touch(app: &App, canvas: &EventTarget) -> Result<(), JsValue> {
     let last_y = Rc::new(Cell::new(None::<i32>));
     let started = last_y.clone();

@@ -91,8 +91,8 @@ fn zoom(model: &mut Model, factor: f64) {
     model.zoom(factor, center_ns);
 }
 
-/// Closes the message or the panel of the program's commands; if neither is open, clears the
-/// selection.
+/// Executes the Escape key: closes the message or the panel of the program's commands; if neither
+/// is open, clears the selection.
 fn escape(app: &App) {
     let has_closed = {
         let state = app.0.state.borrow();

@@ -23,10 +23,11 @@ use crate::model::{LIVE_LIMIT_BYTES, Model, Origin, WHOLE_LIMIT_BYTES};
 
 /// Longest time in milliseconds that the page decodes before it handles other events.
 const DECODE_MS: f64 = 10.0;
-/// Queued bytes beyond which each message event decodes as many bytes as it brings; up to this
-/// many, decoding takes at most [`DECODE_MS`].
+/// Greatest number of queued bytes at which decoding stops after [`DECODE_MS`]. With more, each
+/// arriving message makes the page decode at least as many bytes as the message has, so that the
+/// queue does not grow.
 const RELAXED_QUEUE_BYTES: u32 = 1 << 20;
-/// Least time in milliseconds that each decoding turn spends on discarding old events while the
+/// Least time in milliseconds for discarding old events after each round of decoding, while the
 /// recording exceeds its memory limit.
 const DISCARD_MS: f64 = 4.0;
 /// Least number of old events discarded for each decoded event, so that discarding ends however
@@ -34,7 +35,7 @@ const DISCARD_MS: f64 = 4.0;
 const DISCARDED_PER_DECODED: u64 = 3;
 /// Number of old events that are discarded between two looks at the clock.
 const DISCARD_STEP: u64 = 10_000;
-/// Most bytes of a stream's first message in which the recording's description is searched.
+/// Most bytes of a stream's first message that are decoded to find its header chunk.
 const MAX_INFO_BYTES: u32 = 256 << 10;
 
 /// Text on the page before the first events of a live recording.
@@ -182,7 +183,8 @@ fn receive(app: &App, bytes: Uint8Array) {
     }
 }
 
-/// Decodes the description of the program from the bytes of a stream's first message.
+/// Decodes the header chunk, which describes the program, from the bytes of a stream's first
+/// message.
 fn stream_info(bytes: &Uint8Array) -> RecordingInfo {
     let mut recording = Recording::new();
     // An error is reported when the message is decoded.
@@ -190,10 +192,11 @@ fn stream_info(bytes: &Uint8Array) -> RecordingInfo {
     recording.info().clone()
 }
 
-/// Decodes queued messages for one turn, and schedules the next turn if more are queued.
+/// Decodes queued messages for about [`DECODE_MS`]. If more are queued, schedules the next call for
+/// when the browser has handled other events.
 ///
-/// `least_bytes` is the size of the message that has just arrived, 0 if none has; see
-/// [`State::decode`].
+/// `least_bytes` is the size of the message that has just arrived, 0 if none has: at least that
+/// many bytes are decoded if many are queued.
 fn decode(app: &App, least_bytes: u32) {
     let mut state = app.0.state.borrow_mut();
     if let Err(error) = state.decode(least_bytes) {
@@ -226,8 +229,8 @@ fn decode(app: &App, least_bytes: u32) {
 }
 
 impl State {
-    /// Decodes queued messages for one turn of about [`DECODE_MS`], then discards old events. If
-    /// many bytes are queued, decodes at least `least_bytes`.
+    /// Decodes queued messages for about [`DECODE_MS`], then discards old events. With more than
+    /// [`RELAXED_QUEUE_BYTES`] queued, decodes at least `least_bytes`.
     fn decode(&mut self, least_bytes: u32) -> Result<(), String> {
         let (began_ms, events_before) = (now_ms(), self.model.recording().events());
         let least_bytes = if self.messages.queued_bytes() > RELAXED_QUEUE_BYTES { least_bytes } else { 0 };

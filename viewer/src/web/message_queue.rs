@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use js_sys::Uint8Array;
 
-/// Most bytes of messages that wait; beyond, the page skips ahead. Decoding them takes seconds, so
-/// a longer queue would not be live.
+/// Most bytes of received messages that wait to be decoded; beyond, the page skips ahead to newer
+/// events. Decoding this many takes seconds, so a longer queue would not be live.
 const MAX_QUEUED_BYTES: u32 = 64 << 20;
 /// Bytes that are decoded between two looks at the clock: up to 20,000 events, a few milliseconds.
 const SLICE_BYTES: u32 = 16 << 10;

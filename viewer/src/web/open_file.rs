@@ -83,8 +83,8 @@ fn is_current(app: &App, opening: u64) -> bool {
     app.0.openings.get() == opening
 }
 
-/// Opens a `File` or a URL, by its index if it has one, and resolves once it is on the screen.
-/// Fails if another was opened after the opening with number `opening`.
+/// Opens a `File` or a URL, by its index if it has one, and resolves once the recording is on the
+/// screen. `opening` numbers this opening; fails if the user has opened another recording since.
 async fn load_and_show(app: &App, source: JsValue, link: &Link, opening: u64) -> Result<(), JsValue> {
     let name = match source.as_string() {
         Some(url) => name_of_url(&url),
@@ -142,8 +142,8 @@ impl LoadedRecording {
     }
 }
 
-/// Reads a file from its first byte to its last. Fails if another was opened after the opening with
-/// number `opening`.
+/// Reads a whole file as it arrives in `stream`. `opening` numbers this opening; fails if the user
+/// has opened another recording since.
 async fn load_whole(
     app: &App,
     name: &str,

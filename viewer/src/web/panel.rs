@@ -133,7 +133,8 @@ fn show_counters(page: &Page, counters: &CounterTexts) {
     page.set_hidden("lost", counters.lost.is_none());
 }
 
-/// Shows the bytes of memory outside the pool, with a toggle button for each band.
+/// Shows the bytes of both bands (memory outside the pool, and of other processes), each with a
+/// button that shows or hides it on the timeline. Without memory samples, both are hidden.
 fn show_bands(page: &Page, texts: &PageTexts) -> Result<(), JsValue> {
     for (index, [entry, button, value]) in BANDS.into_iter().enumerate() {
         let band = texts.bands.as_ref().map(|bands| &bands[index]);

@@ -8,7 +8,8 @@ use web_sys::{Blob, BlobPropertyBag};
 /// Media type of a recording.
 const MEDIA_TYPE: &str = "application/vnd.vramscope.trace";
 
-/// Number of pieces at which all are combined into one blob, which the browser may move to disk.
+/// Number of pieces (byte arrays or blobs) of a recording at which all are combined into one blob,
+/// which the browser may move to disk.
 const MAX_PIECES: u32 = 1024;
 
 /// Where the bytes of the recording on the page can be read for saving: in the browser, at a URL,

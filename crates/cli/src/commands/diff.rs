@@ -310,7 +310,7 @@ const ALLOCATIONS: SitesTable = SitesTable {
     unchanged: "the same number of allocations in both",
 };
 
-/// Returns the bytes and the number of a site's blocks.
+/// Returns, for each of the two recordings, the bytes and the number of blocks that a site holds.
 fn held(blocks: PerRecording<BlockTotals>) -> PerRecording<[u64; 2]> {
     let PerRecording { a, b } = blocks;
     PerRecording { a: [a.bytes, a.blocks], b: [b.bytes, b.blocks] }

@@ -116,8 +116,8 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result {
     terminal::print(&format!("{json}\n"))
 }
 
-/// Summarizes the recording at `path`, without damage; `start` is the memory state before its first
-/// event.
+/// Returns the summary of the recording at `path`; the caller adds the file's damage, if any.
+/// `start` is the memory state before the first event.
 fn summarize(path: &Path, format: Format, recording: &Recording, start: &MemoryState) -> Summary {
     let device = |id| {
         let end = recording.end_state().device(id)?;

@@ -248,7 +248,8 @@ impl<'a> RecordingCopy<'a> {
         Ok(())
     }
 
-    /// Encodes an item for the file, and counts events, lost events and gaps.
+    /// Encodes an item of the recording (an event, a definition, a full state) for the file, and
+    /// counts events, lost events and gaps.
     fn add(&mut self, item: &DecodedItem) {
         let Some((encoder, _)) = &mut self.output else { return };
         match item {

@@ -20,7 +20,7 @@ Examples:
 
 Exit code 1 means that the allocator diverged.";
 
-/// Arguments of `vramscope verify`: the recording and the limit it ran under.
+/// Arguments of `vramscope verify`: the recording, and the memory limit of the recorded process.
 #[derive(Args, Debug)]
 pub(crate) struct VerifyArguments {
     /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
@@ -64,8 +64,8 @@ struct Divergence {
     got: String,
 }
 
-/// Makes the recorded requests in the pool and compares its decisions with the recorded ones.
-/// Returns true if all of them match.
+/// Repeats the recorded requests in vramscope's own caching allocator and compares its decisions
+/// with the recorded ones. Returns true if all of them match.
 pub(crate) fn run(arguments: &VerifyArguments) -> Result<bool> {
     let recording = Input::open(&arguments.file)?.into_recording()?;
     let settings = recorded::settings(&arguments.file, &recording, arguments.limit_bytes)?;
@@ -94,8 +94,8 @@ pub(crate) fn run(arguments: &VerifyArguments) -> Result<bool> {
 }
 
 impl DeviceReport {
-    /// Adds the result for one of the device's histories; there are several where events are
-    /// missing.
+    /// Adds the result for one history (uninterrupted sequence of events) of the device; a device
+    /// has several histories if events are missing between them.
     fn add(&mut self, verified: Verification) {
         self.requests += verified.requests;
         self.events += verified.events;

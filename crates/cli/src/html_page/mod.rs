@@ -126,8 +126,8 @@ impl PageFiles<'_> {
     }
 }
 
-/// Replaces every occurrence of each pattern in one pass, so that no replacement is searched. The
-/// error is a pattern that does not occur.
+/// Replaces every occurrence of each pattern in one pass, so that patterns within inserted text
+/// stay. The error is a pattern that does not occur in `text`.
 fn replace_all<'p>(text: &str, replacements: &[(&'p str, String)]) -> std::result::Result<String, &'p str> {
     let mut matches = Vec::new();
     for (pattern, replacement) in replacements {
@@ -153,7 +153,7 @@ fn csp_hash(text: &str) -> String {
     format!("sha256-{}", BASE64.encode(Sha256::digest(text.as_bytes())))
 }
 
-/// Compresses without a time stamp, so that equal input gives equal output.
+/// Compresses bytes with gzip, without a time stamp, so that equal input gives equal output.
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     let compressed = encoder.write_all(bytes).and_then(|()| encoder.finish());
