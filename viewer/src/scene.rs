@@ -12,7 +12,8 @@ use crate::text::Typesetter;
 use crate::theme::Theme;
 use crate::timeline::{self, Cursor, TimelineScene};
 
-/// The sizes of the timeline's and the heatmap's pictures in pixels, and the pixels per unit.
+/// The sizes of the timeline's and the heatmap's pictures in pixels, and the pixels per unit of
+/// layout (the screen's device pixel ratio; 1 unit is a CSS pixel).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Viewport {
     /// Width and height of the timeline in pixels.

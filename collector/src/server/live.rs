@@ -325,8 +325,8 @@ impl Version {
         (RecordingBytes::from_history(held), Self::History(first, end))
     }
 
-    /// Returns the bytes that this version identifies, without any later events, together with this
-    /// version. `None` if the hub has dropped some of the bytes.
+    /// Returns the recording up to the end that this version (an HTTP `ETag`) stands for, and the
+    /// version itself, for the response's header; `None` if the hub has dropped some of the bytes.
     fn bytes(self, hub: &Hub) -> Option<(RecordingBytes, Self)> {
         let bytes = match self {
             Self::File(len) => {

@@ -69,8 +69,8 @@ impl<D: Device> Pool<D> {
         Ok(())
     }
 
-    /// Records events for the blocks that were freed during a graph capture, now that it has ended.
-    /// Blocks that only captured work used are freed at once.
+    /// Records stream events (CUDA events) for the blocks that were freed during a graph capture,
+    /// now that it has ended. Blocks that only captured work used are freed at once.
     fn record_deferred_events(&mut self, origin: Origin, sink: &mut (impl Sink + ?Sized)) -> Result<(), DeviceError> {
         let mut freed = self.stream_uses.take_freed_in_capture().into_iter();
         while let Some(index) = freed.next() {

@@ -256,6 +256,7 @@ impl Interner {
     }
 
     /// Returns the number of the stack with `frame` called from `caller`, defining it if it is new.
+    /// The outermost frame has the empty stack, `StackId(0)`, as its caller.
     pub fn stack(&mut self, frame: FrameId, caller: StackId) -> StackId {
         let stack = Stack { frame, caller };
         let id = StackId(next_id(self.stacks.len()));
