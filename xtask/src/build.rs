@@ -17,7 +17,7 @@ use crate::workspace;
 pub(crate) enum Profile {
     Dev,
     Release,
-    /// Optimizes the viewer's WebAssembly for `Release` and `Quick`.
+    /// Optimizes the viewer's WebAssembly for `Release`.
     Page,
     /// Compiles faster than `Release` and runs nearly as fast: what `cargo xtask demo` builds.
     Quick,
@@ -55,7 +55,7 @@ pub(crate) fn binary(profile: Profile) -> Result<PathBuf> {
 /// Compiles the viewer to WebAssembly in `www/pkg` and compresses the page into `www/dist`.
 pub(crate) fn page(profile: Profile) -> Result<()> {
     Tool::WasmTarget.ensure()?;
-    let wasm_profile = if profile == Profile::Dev { Profile::Dev } else { Profile::Page };
+    let wasm_profile = if profile == Profile::Release { Profile::Page } else { profile };
     // The crate type is not in the viewer's Cargo.toml: native builds would link an unused library,
     // which fails on Windows (mingw) for the number of symbols.
     let build = ["rustc", "--package", "vramscope-viewer", "--lib", "--crate-type", "cdylib"];
