@@ -15,9 +15,8 @@ pub use position::{History, ResumeOutcome, ServerNote, StreamPosition};
 use crate::link::Link;
 use crate::model::{Model, Origin};
 
-/// Milliseconds that the page waits after it reconnects to a recording that had ended. The
-/// server closes the connection at once unless the recording has continued; if it neither closes it
-/// nor sends a message for this long, the recording counts as live again.
+/// Milliseconds without a message or a close after which a recording that had ended counts as live
+/// again: the server closes the connection at once if the recording has not continued.
 const SILENCE_MS: i32 = 700;
 
 /// WebSocket close code of a recording that has ended.
@@ -246,11 +245,8 @@ impl Connection {
         self.state
     }
 
-    /// Returns true if the caller must decode the header chunk in the next binary message, to find
-    /// out whether the page's recording continues.
-    ///
-    /// That is so after a reconnection, unless the server's first note says that the stream
-    /// resumes. False for a page's first connection, and once the new connection's stream is shown.
+    /// Returns true if the page must decode the header chunk of the next binary message: after a
+    /// reconnection, unless the first note says that the recording resumes. False afterwards.
     #[must_use]
     pub fn needs_stream_info(&self) -> bool {
         self.attempt.as_ref().is_some_and(|attempt| {

@@ -258,9 +258,9 @@ impl DeviceLifetimes {
         })
     }
 
-    /// Returns the number and bytes of the allocations made by events with an index in `made_by` and
-    /// freed within `within_events` events, grouped by `key`. In the sums, each of them counts as
-    /// allocated.
+    /// Returns the number and bytes of the allocations made by events with an index in `made_by`
+    /// and freed within `within_events` events, grouped by `key`. In the sums, each of them counts
+    /// as allocated.
     ///
     /// The cost is linear in the number of allocations made in the range.
     pub fn temporaries_by<K: Ord>(
