@@ -13,13 +13,15 @@ import re
 import statistics
 import subprocess
 
-LINE = re.compile(r"^([\w ]+): recorded ([\d.]+) ms per step, not recorded ([\d.]+) ms; ratio ([\d.]+)")
+# Older builds write "ms a step".
+LINE = re.compile(r"^[\w ]+: recorded ([\d.]+) ms (?:a|per) step, not recorded ([\d.]+) ms; ratio ([\d.]+)")
 
 
 def run(benchmark):
     output = subprocess.run([benchmark, "--bench"], capture_output=True, text=True, check=True).stdout
     found = [LINE.match(line) for line in output.splitlines()]
-    results = {match[1]: [float(match[n]) for n in (2, 3, 4)] for match in found if match}
+    rows = [[float(match[n]) for n in (1, 2, 3)] for match in found if match]
+    results = dict(zip(("paced", "unpaced"), rows))
     if not results:
         raise SystemExit(f"{benchmark} measured nothing:\n{output}")
     return results
