@@ -1,11 +1,11 @@
 //! Captures the crate's log events, for tests.
 
-use std::fmt::{self, Write as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+
+use crate::log_text;
 
 /// The captured log messages (`tracing` events) of all threads of the test program, with their
 /// levels.
@@ -20,21 +20,7 @@ impl<S: Subscriber> Layer<S> for CaptureLayer {
     }
 
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
-        let mut message = Message::default();
-        event.record(&mut message);
-        lock().push((*event.metadata().level(), message.0));
-    }
-}
-
-/// A visitor that reads the text of a log message (a `tracing` event), without its other fields.
-#[derive(Default)]
-struct Message(String);
-
-impl Visit for Message {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "message" {
-            write!(self.0, "{value:?}").expect("writing to a string does not fail");
-        }
+        lock().push((*event.metadata().level(), log_text(event)));
     }
 }
 

@@ -104,6 +104,7 @@ mod follow;
 mod host;
 mod host_memory;
 mod hub;
+mod log_text;
 mod memory;
 mod mempool;
 mod monitor;
@@ -147,6 +148,7 @@ pub use follow::{FollowError, FollowErrorKind, FollowEvent, FollowFrom, FollowOp
 pub use host::HostDevice;
 pub use host_memory::HostBuffer;
 pub use hub::{Begin, Hub, HubLimits, Identity, InvalidPosition, Position, Taken, Viewer};
+pub use log_text::log_text;
 pub use memory::{DeviceUsage, Element, MemoryDevice};
 pub use mempool::graph_pool_handle;
 #[cfg(feature = "server")]

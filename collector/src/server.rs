@@ -144,7 +144,7 @@ struct ServerTask {
 }
 
 impl ServerTask {
-    /// Serves connections until the server is told to stop, then gives responses in progress
+    /// Serves connections until the server is stopped, then gives responses in progress
     /// [`SHUTDOWN_TIME`].
     async fn run(self) {
         let Self { listener, tls, guard, access, content, limits, mut stopping } = self;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tracing::Level;
 use tungstenite::client::IntoClientRequest;
 use tungstenite::{Message, WebSocket};
-use vramscope_collector::{Aggregator, Content, Hub, Outputs, Server, ServerOptions, Token};
+use vramscope_collector::{Aggregator, Content, Hub, Outputs, Server, ServerOptions, Token, log_text};
 use vramscope_trace::{
     AnnotationStage, DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Sink, SiteId, StringId,
 };

@@ -15,13 +15,9 @@ use vramscope_trace::{
 };
 
 use super::received_state::{is_equal, merged_device};
-use super::source::{Entry, MAX_PENDING_WEIGHT, MergeContext, PendingEntry, Source};
+use super::source::{Entry, MAX_PENDING_WEIGHT, MergeContext, PendingEntry, Source, WAIT_NS};
 use crate::process::Process;
 
-/// The longest that a process's event waits, after its arrival, for earlier events of other
-/// processes: 0.2 s, in nanoseconds. A recorder sends events every 20 ms; delays of a busy machine
-/// and of the connection are well below this.
-pub(super) const WAIT_NS: u64 = 200_000_000;
 /// If the first process started at least 1 s before the server, nothing is merged for this long, so
 /// that all processes can reconnect first: 6 s, in nanoseconds.
 pub(super) const HOLD_NS: u64 = 6_000_000_000;

@@ -2,11 +2,7 @@
 
 use vramscope_trace::DeviceState;
 
-use super::source::Source;
-
-/// The most that a block's allocation time may differ between the merged state and a received one
-/// for both to be the same block, in nanoseconds.
-const MAX_TIME_DIFFERENCE_NS: u64 = 200_000_000;
+use super::source::{Source, WAIT_NS};
 
 /// Returns true if two states of a device have equal segments, blocks, counters and memory sample.
 /// Sites, ages and event numbers may differ.
@@ -42,9 +38,7 @@ pub(super) fn merged_device(
         |block| {
             let (site, since_ns) = (source.numbers.site(block.site), source.merged_ns(block.since_ns, now_ns));
             let known = current.block(block.address).filter(|known| {
-                known.site == site
-                    && known.size == block.size
-                    && known.since_ns.abs_diff(since_ns) <= MAX_TIME_DIFFERENCE_NS
+                known.site == site && known.size == block.size && known.since_ns.abs_diff(since_ns) <= WAIT_NS
             });
             known.map_or((site, event, since_ns), |known| (site, known.since_event, known.since_ns))
         },

@@ -11,6 +11,10 @@ use vramscope_trace::{
 use super::renumber::{DefinitionTable, SourceNumbers};
 use crate::process::{Process, plain};
 
+/// The longest that a process's event waits, after its arrival, for earlier events of other
+/// processes: 0.2 s, in nanoseconds. A recorder sends events every 20 ms; delays of a busy machine
+/// and of the connection are well below this.
+pub(super) const WAIT_NS: u64 = 200_000_000;
 /// The most devices of one process. The stream of a process with more is refused.
 const MAX_DEVICES: usize = 64;
 /// The most decoded entries of one process that may wait to be merged; at the limit, decoding stops

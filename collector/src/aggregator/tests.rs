@@ -8,7 +8,8 @@ use vramscope_trace::{
 mod limits;
 mod walks;
 
-use super::merge::{HOLD_NS, Merger, MergerConnection, Output, WAIT_NS};
+use super::merge::{HOLD_NS, Merger, MergerConnection, Output};
+use super::source::WAIT_NS;
 use crate::process::Process;
 
 /// The Unix time at which every merger of these tests starts.

@@ -1,10 +1,8 @@
 //! Prints what the libraries log.
 
-use std::fmt::{self, Write as _};
-
-use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use vramscope_collector::log_text;
 
 use crate::terminal;
 
@@ -24,24 +22,6 @@ impl<S: Subscriber> Layer<S> for StderrLayer {
     }
 
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
-        let mut line = Line::default();
-        event.record(&mut line);
-        terminal::message(line.0);
-    }
-}
-
-/// The text of a log event: its message, then its other fields.
-#[derive(Default)]
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let written = if field.name() == "message" {
-            let rest = std::mem::take(&mut self.0);
-            write!(self.0, "{value:?}{rest}")
-        } else {
-            write!(self.0, " {}={value:?}", field.name())
-        };
-        written.expect("writing to a string does not fail");
+        terminal::message(log_text(event));
     }
 }

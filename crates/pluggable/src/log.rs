@@ -1,12 +1,11 @@
 //! Messages for the user, as lines on stderr that begin with `vramscope: `.
 
-use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::sync::Arc;
 
-use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use vramscope_collector::log_text;
 
 /// A function that receives messages for the user, one line each. It is passed as an argument, so
 /// that tests can collect them.
@@ -35,25 +34,7 @@ impl<S: Subscriber> Layer<S> for StderrLayer {
     }
 
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
-        let mut line = Line::default();
-        event.record(&mut line);
-        print(&line.0);
-    }
-}
-
-/// The text of a logged `tracing` event: its message, then its other fields as `name=value`.
-#[derive(Default)]
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // Writing to a string fails only if a value's own formatting does; the rest is still shown.
-        let _ = if field.name() == "message" {
-            let rest = std::mem::take(&mut self.0);
-            write!(self.0, "{value:?}{rest}")
-        } else {
-            write!(self.0, " {}={value:?}", field.name())
-        };
+        print(&log_text(event));
     }
 }
 
@@ -69,9 +50,7 @@ mod tests {
 
     impl<S: Subscriber> Layer<S> for Lines {
         fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
-            let mut line = Line::default();
-            event.record(&mut line);
-            self.0.lock().expect("no test panics with the lock").push(line.0);
+            self.0.lock().expect("no test panics with the lock").push(log_text(event));
         }
     }
 

@@ -85,7 +85,7 @@ impl LiveBlocks {
     }
 
     /// Removes the allocated block that begins at exactly `address` and returns its index; `None`,
-    /// changing nothing, if there is none.
+    /// changing nothing, if no block begins there.
     #[inline]
     pub(crate) fn remove(&mut self, address: u64) -> Option<BlockIndex> {
         if self.slots.is_empty() || address == 0 {

@@ -110,7 +110,7 @@ impl StreamUses {
     }
 
     /// Returns the lowest stream id above `stream`, or of all for `None`, that has events which
-    /// have not passed; `None` if there is none.
+    /// have not passed; `None` if no such stream exists.
     pub(crate) fn next_waiting_stream(&self, stream: Option<StreamId>) -> Option<StreamId> {
         let from = stream.map_or(Bound::Unbounded, Bound::Excluded);
         self.queues.range((from, Bound::Unbounded)).next().map(|(&stream, _)| stream)
@@ -123,7 +123,7 @@ impl StreamUses {
     }
 
     /// Returns the oldest event of `stream` for whose block `accepts` returns true, as its index in
-    /// the stream's queue and the event itself; `None` if there is none.
+    /// the stream's queue and the event itself; `None` if it accepts no block.
     pub(crate) fn first_matching(
         &self,
         stream: StreamId,

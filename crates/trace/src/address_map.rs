@@ -282,7 +282,7 @@ impl<T: MemoryRange> AddressMap<T> {
         self.unused_groups.push(index);
     }
 
-    /// Removes and returns the range that begins at exactly `address`; `None` if there is none.
+    /// Removes and returns the range that begins at exactly `address`; `None` if no range does.
     #[inline]
     pub(crate) fn remove(&mut self, address: u64) -> Option<T> {
         let position = self.find(address)?;

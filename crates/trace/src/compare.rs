@@ -174,7 +174,7 @@ pub fn compare(a: &Recording, b: &Recording) -> Result<Comparison, FormatError> 
                     changes.entry(key).or_insert_with(|| new_site_change(device, recording.definitions(), site));
                 side_of(&mut change.peak, second).add(of_site.peak);
                 side_of(&mut change.end, second).add(of_site.end);
-                add_churn(side_of(&mut change.churn, second), of_site.churn);
+                side_of(&mut change.churn, second).add_all(of_site.churn);
             }
         }
         let mut changes: Vec<SiteChange> = changes.into_values().collect();
@@ -212,12 +212,6 @@ impl BlockTotals {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.blocks += other.blocks;
     }
-}
-
-/// Adds the number and bytes of another site's allocations to `sum`.
-fn add_churn(sum: &mut Churn, other: Churn) {
-    sum.bytes = sum.bytes.saturating_add(other.bytes);
-    sum.allocations += other.allocations;
 }
 
 /// Returns the value of the second recording if `second` is true, else that of the first.
@@ -258,7 +252,7 @@ fn device_figures(recording: &Recording) -> Result<BTreeMap<DeviceId, DeviceFigu
         let mut churn = Churn::default();
         for (site, of_site) in churn_by_site.remove(&id).unwrap_or_default() {
             sites.entry(site).or_default().churn = of_site;
-            add_churn(&mut churn, of_site);
+            churn.add_all(of_site);
         }
         let totals = DeviceTotals {
             events: end.events(),

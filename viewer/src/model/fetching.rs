@@ -116,7 +116,7 @@ impl Model {
     }
 
     /// Returns the byte ranges of the recording's file to load for the last event before `moment`,
-    /// an event number. Empty if that event is loaded or there is none.
+    /// an event number. Empty if that event is loaded, or if no event is before `moment`.
     pub(super) fn missing_for_event_before(&self, moment: u64) -> Vec<Range<u64>> {
         if moment <= self.recording.first_event() { Vec::new() } else { self.recording.missing(moment - 1) }
     }

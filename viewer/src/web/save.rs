@@ -16,7 +16,7 @@ const READABLE_MS: i32 = 600_000;
 /// URL of the live recording, relative to the page.
 const LIVE_RECORDING_URL: &str = "trace.vram";
 
-/// Offers the recording on the page as a download; does nothing if there is none.
+/// Offers the recording on the page as a download; does nothing if no recording is open.
 pub(super) fn save(app: &App) {
     app.change(|state| {
         if state.bytes.is_empty() {

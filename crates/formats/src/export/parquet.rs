@@ -86,20 +86,21 @@ struct Texts {
     indices: HashMap<Box<str>, usize>,
     /// The index in `distinct` of each row's text.
     rows: Vec<usize>,
-    /// Bytes of the distinct texts.
-    bytes: usize,
 }
 
 impl Texts {
     /// Appends the text of the next row that has one; a text that equals an earlier one is shared.
-    fn push(&mut self, text: &str) {
-        let index = self.indices.get(text).copied().unwrap_or_else(|| {
-            self.distinct.push(ByteArray::from(text));
-            self.indices.insert(text.into(), self.distinct.len() - 1);
-            self.bytes += text.len();
-            self.distinct.len() - 1
-        });
+    /// Returns the bytes that the distinct texts grew by.
+    fn push(&mut self, text: &str) -> usize {
+        if let Some(&index) = self.indices.get(text) {
+            self.rows.push(index);
+            return 0;
+        }
+        let index = self.distinct.len();
+        self.distinct.push(ByteArray::from(text));
+        self.indices.insert(text.into(), index);
         self.rows.push(index);
+        text.len()
     }
 }
 
@@ -126,9 +127,10 @@ impl Column {
             .build()
     }
 
-    /// Appends the value of the next row. Fails for a number of 2⁶³ or more in a column of signed
-    /// integers.
-    fn push(&mut self, cell: Cell<'_>) -> Result<(), ExportError> {
+    /// Appends the value of the next row, and returns the bytes that the column's distinct texts
+    /// grew by. Fails for a number of 2⁶³ or more in a column of signed integers.
+    fn push(&mut self, cell: Cell<'_>) -> Result<usize, ExportError> {
+        let mut added_bytes = 0;
         let is_present = match (&mut self.values, cell) {
             (ColumnValues::Signed(values), Cell::Integer(number)) => {
                 let too_large = |number| {
@@ -143,13 +145,13 @@ impl Column {
                 number.is_some()
             }
             (ColumnValues::Text(texts), Cell::Text(text)) => {
-                text.into_iter().for_each(|text| texts.push(text));
+                added_bytes = text.map_or(0, |text| texts.push(text));
                 text.is_some()
             }
             _ => unreachable!("the type of a cell is the type of its column"),
         };
         self.levels.push(i16::from(is_present));
-        Ok(())
+        Ok(added_bytes)
     }
 
     /// Writes the collected values as the row group's next column, and removes them.
@@ -173,15 +175,6 @@ impl Column {
         }
         writer.close()
     }
-
-    /// Returns the bytes of the column's distinct texts in the current row group; 0 if the column
-    /// has no texts.
-    fn text_bytes(&self) -> usize {
-        match &self.values {
-            ColumnValues::Text(texts) => texts.bytes,
-            _ => 0,
-        }
-    }
 }
 
 /// One Parquet file that is being written, events or lifetimes.
@@ -190,6 +183,8 @@ struct ParquetTable<W: Write + Send> {
     columns: Vec<Column>,
     /// Rows of the current row group, which are in `columns` only.
     pending_rows: usize,
+    /// Bytes of the distinct texts of those rows.
+    text_bytes: usize,
 }
 
 impl<W: Write + Send> ParquetTable<W> {
@@ -211,12 +206,12 @@ impl<W: Write + Send> ParquetTable<W> {
         }
         let schema = Arc::new(schema.map_err(output_error)?);
         let writer = SerializedFileWriter::new(out, schema, Arc::new(properties.build())).map_err(output_error)?;
-        Ok(Self { writer, columns, pending_rows: 0 })
+        Ok(Self { writer, columns, pending_rows: 0, text_bytes: 0 })
     }
 
     /// Writes the collected rows as a row group.
     fn write_row_group(&mut self) -> Result<(), ParquetError> {
-        self.pending_rows = 0;
+        (self.pending_rows, self.text_bytes) = (0, 0);
         let mut group = self.writer.next_row_group()?;
         for column in &mut self.columns {
             let writer = group.next_column()?.expect("the schema has this many columns");
@@ -238,11 +233,10 @@ impl<W: Write + Send> ParquetTable<W> {
 impl<W: Write + Send> TableWriter for ParquetTable<W> {
     fn write_row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError> {
         for (column, cell) in self.columns.iter_mut().zip(cells) {
-            column.push(*cell)?;
+            self.text_bytes += column.push(*cell)?;
         }
         self.pending_rows += 1;
-        let text_bytes = || self.columns.iter().map(Column::text_bytes).sum::<usize>();
-        if self.pending_rows == ROW_GROUP_ROWS || text_bytes() > ROW_GROUP_TEXT_BYTES {
+        if self.pending_rows == ROW_GROUP_ROWS || self.text_bytes > ROW_GROUP_TEXT_BYTES {
             self.write_row_group().map_err(output_error)?;
         }
         Ok(())

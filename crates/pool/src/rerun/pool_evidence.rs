@@ -207,7 +207,8 @@ impl EvidenceCollector<'_> {
         self.free.insert(address, free);
     }
 
-    /// Removes and returns the known free block that begins at `address`; `None` if there is none.
+    /// Removes and returns the known free block that begins at `address`; `None` if no known one
+    /// does.
     fn remove(&mut self, address: u64) -> Option<FreeBlock> {
         let free = self.free.remove(&address)?;
         self.spanning.remove(&address);

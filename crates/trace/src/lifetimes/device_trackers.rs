@@ -57,8 +57,8 @@ impl OpenAllocation {
     }
 }
 
-/// The allocations of one device that have not ended (are open). A visitor `V` is told when each
-/// begins and ends.
+/// The allocations of one device that have not ended (are open). Calls the visitor `V`
+/// when each begins and ends.
 ///
 /// The two implementations differ in what they store, and in one rule: see
 /// [`start`](Self::start).

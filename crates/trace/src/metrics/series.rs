@@ -44,6 +44,12 @@ impl Churn {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
+    /// Adds the number and bytes of another part of a recording.
+    pub(crate) fn add_all(&mut self, other: Self) {
+        self.allocations += other.allocations;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+
     /// Returns the number and bytes of the allocations added since `earlier`, a previous value of
     /// these counts.
     #[must_use]
