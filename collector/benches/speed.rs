@@ -310,8 +310,9 @@ fn parts(plan: Plan) {
 fn hit_core(pool: &mut Pool<SimulatedDevice>, sink: &mut impl Sink, pairs: usize) {
     for _ in 0..pairs {
         let block = pool.allocate(HIT_BYTES, StreamId(0), Origin::default(), sink);
-        let block = black_box(block.expect("the device is large").expect("the request is for more than 0 bytes"));
-        pool.free(block.address, Origin::default(), sink).expect("the block is live");
+        let address =
+            black_box(block.expect("the device is large").expect("the request is for more than 0 bytes").address);
+        pool.free(address, Origin::default(), sink).expect("the block is live");
     }
 }
 
@@ -362,8 +363,9 @@ fn threads(plan: Plan) {
         for _ in 0..pairs {
             let lock = || core.lock().expect("no thread panics");
             let block = lock().allocate(HIT_BYTES, StreamId(0), Origin::default(), &mut NullSink);
-            let block = black_box(block.expect("the device is large").expect("the request is for more than 0 bytes"));
-            lock().free(block.address, Origin::default(), &mut NullSink).expect("the block is live");
+            let address =
+                black_box(block.expect("the device is large").expect("the request is for more than 0 bytes").address);
+            lock().free(address, Origin::default(), &mut NullSink).expect("the block is live");
         }
     };
     let (hit_plain, hit_recorded) = (|pairs| hit(&plain, pairs), |pairs| hit(&recorded, pairs));

@@ -33,6 +33,8 @@ impl<D: Device> Pool<D> {
     /// Defers the free of a block that other streams have used: until the end of the capture while
     /// a private pool is selected, otherwise until an event on each of those streams has passed.
     /// Changes nothing if the device fails.
+    // Never inlined: few frees defer, and every free would carry its code.
+    #[inline(never)]
     pub(crate) fn defer_free(&mut self, index: BlockIndex, site: SiteId) -> Result<(), DeviceError> {
         if self.private_pools.is_capturing() {
             self.stream_uses.defer_until_capture_ends(index, site);
