@@ -1,6 +1,7 @@
 //! `cargo xtask test`: every test and check, fastest to fail first.
 
 use std::process::ExitCode;
+use std::thread;
 
 use crate::build::{self, Profile};
 use crate::exports;
@@ -43,10 +44,19 @@ pub(crate) fn run() -> Result<ExitCode> {
     }
     plan.step("clippy, wasm32", &[clippy, wasm_target], clippy_wasm);
     plan.step("features of the collector", &[clippy], check_features);
+    plan.step("documentation", &[], check_documentation);
+    plan.step("minimum supported Rust version", &[], check_minimum_rust_version);
     plan.step("Windows", &[windows_target, mingw], || {
         shell::run(cargo().args(["check", "--package", "vramscope", "--target", tools::WINDOWS_TARGET]))
     });
-    plan.step("tests, native", &[], || shell::run(cargo().args(["test", "--workspace", "--no-fail-fast"])));
+    // Built before the native tests, which embed it; a page that changes later rebuilds them.
+    let page = plan.step("build the page", &[wasm_target], || build::page(Profile::Release));
+    plan.step("tests, native", &[], || {
+        let test = ["test", "--workspace", "--no-fail-fast"];
+        // Many of these tests wait most of the time, for a network or a process.
+        let threads = thread::available_parallelism().map_or(2, |count| 2 * count.get());
+        shell::run(cargo().args(test).env("RUST_TEST_THREADS", threads.to_string()))
+    });
     if !workspace::root().join("../shared/snapshots").is_dir() {
         // Those tests report it themselves, but the output of a passing test is not shown.
         plan.skip("tests on the larger recordings", "no ../shared/snapshots");
@@ -54,8 +64,6 @@ pub(crate) fn run() -> Result<ExitCode> {
     if shell::output(command("nvidia-smi").arg("--list-gpus")).is_none_or(|gpus| gpus.is_empty()) {
         plan.skip("tests on a GPU", "no GPU; run `cargo xtask gpu` and tests/gpu/run.sh on a machine with one");
     }
-    plan.step("documentation", &[], check_documentation);
-    plan.step("minimum supported Rust version", &[], check_minimum_rust_version);
     // Once each and unoptimized: shows that they still run, not how fast.
     plan.step("benchmarks, run briefly", &[], || shell::run(cargo().args(["test", "--workspace", "--bench", "*"])));
     plan.step("browser tests of the viewer", &[wasm_target, chromium, wasm_pack, test_runner], || {
@@ -64,7 +72,7 @@ pub(crate) fn run() -> Result<ExitCode> {
         shell::run(command("wasm-pack").args(test).env("WASM_BINDGEN_TEST_TIMEOUT", "120"))
     });
 
-    let binary = plan.step("build for release", &[wasm_target], || build::binary(Profile::Release).map(drop));
+    let binary = plan.step("build for release", &[page], || build::binary_with_built_page(Profile::Release).map(drop));
     plan.step("packages", &[binary], package::check);
     plan.step("the binary in the browser", &[binary, chromium], end_to_end);
     plan.step("exports read by other tools", &[binary, python], exports::check);
@@ -167,15 +175,18 @@ const MAX_RECORDER_CRATES: usize = 40;
 
 /// Runs the tests that need a browser and the release binary; `cargo test` ignores them elsewhere.
 fn end_to_end() -> Result<()> {
-    // --workspace: with the same features as the other native tests nothing is compiled twice.
-    let test = ["test", "--workspace", "--test", "browser*", "--", "--ignored", "--test-threads", "1"];
     let variables = [
         (measure::BINARY_VARIABLE, build::binary_path(Profile::Release)?),
         // Unoptimized, as the steps before built most of it; these tests do not measure speed.
         (measure::LOAD_VARIABLE, measure::load_generator(Profile::Dev)?),
         (measure::WASM_BENCHMARK_VARIABLE, measure::wasm_benchmark(Profile::Dev)?),
     ];
-    shell::run(cargo().args(test).envs(variables))
+    // --workspace: with the same features as the other native tests nothing is compiled twice.
+    let test = ["test", "--workspace", "--test", "browser", "--", "--ignored"];
+    let run = |arguments: &[&str]| shell::run(cargo().args(test).args(arguments).envs(variables.clone()));
+    // Those that measure a running program have the processors to themselves.
+    run(&["--skip", "live::", "--test-threads", "2"])?;
+    run(&["live::", "--test-threads", "1"])
 }
 
 #[cfg(test)]

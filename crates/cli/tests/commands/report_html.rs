@@ -123,7 +123,7 @@ fn info(path: &Path, rest: &[&str]) -> String {
     finished.stdout.replace(name, "")
 }
 
-/// Unit tests cover the structure of the page, `tests/tests/browser.rs` runs it.
+/// Unit tests cover the structure of the page, `tests/tests/browser` runs it.
 #[test]
 fn html_export_embeds_the_recording() {
     let folder = TempDir::new().expect("a temporary folder");

@@ -1,9 +1,0 @@
-//! Tests of the exports to Perfetto, TensorBoard, CSV and Parquet. `cargo xtask test` also reads
-//! the exports with these tools.
-
-#![cfg(feature = "export")]
-
-mod common;
-mod perfetto;
-mod tables;
-mod tensorboard;

@@ -1,0 +1,12 @@
+//! Tests of the crate from outside, in one executable, which compiles faster than one for each file.
+
+#[cfg(feature = "export")]
+mod export_tools;
+#[cfg(feature = "export")]
+mod export_torch;
+mod lifetimes;
+mod metrics;
+mod pool_recorded;
+mod pool_reports;
+mod rmm;
+mod torch;

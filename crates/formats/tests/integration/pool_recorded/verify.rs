@@ -1,0 +1,81 @@
+//! PyTorch's recorded decisions, made again: every block, segment, failure and counter must be the
+//! same.
+
+use vramscope_pool::rerun::{Verification, verify};
+use vramscope_pool::{MemoryStats, Settings};
+
+use super::fixtures::{self, Fixture};
+
+/// An emptied cache that held nothing leaves no entry but is counted; two in a row may look like
+/// one.
+const UNDERCOUNTED_KEY: &str = "num_sync_all_streams";
+
+fn check_stats(file: &Fixture, verification: &Verification) {
+    let name = &file.name;
+    let reference = file.reference["stats"].as_object().expect("the reference has statistics");
+    let stats = MemoryStats::from(verification.stats);
+    let mut compared = 0;
+    for (key, value) in stats.entries() {
+        let expected = reference.get(&key).and_then(|value| value.as_i64());
+        compared += 1;
+        if key == UNDERCOUNTED_KEY && Some(value) < expected {
+            println!("{name}: {key} is {value} and not {expected:?}: empty caches were emptied");
+            continue;
+        }
+        assert_eq!(Some(value), expected, "{name}: {key}");
+    }
+    assert_eq!(compared, reference.len(), "{name}: keys of the reference");
+}
+
+fn check(file: &Fixture) {
+    let name = &file.name;
+    for history in file.histories() {
+        let verification = verify(&history, &file.settings());
+        let device = history.device().0;
+        println!("{name}, device {device}: {} of {} events", verification.matched, verification.events);
+        assert_eq!(verification.divergence, None, "{name}, device {device}");
+        assert_eq!(verification.matched, verification.events, "{name}, device {device}");
+        let recorded = file.reference["events"][usize::from(device)].as_u64();
+        assert_eq!(Some(verification.events), recorded, "{name}, device {device}: events in all");
+        // The reference values are those of the first device.
+        if device == 0 && file.is_complete() {
+            check_stats(file, &verification);
+        }
+    }
+}
+
+#[test]
+fn small_recordings_are_reproduced() {
+    fixtures::all_small().for_each(|file| check(&file));
+}
+
+#[test]
+fn large_recordings_are_reproduced() {
+    fixtures::all_large().for_each(|file| check(&file));
+}
+
+#[test]
+fn all_unnamed_private_pools_are_found() {
+    for (name, pools) in
+        [("graphs", 1), ("two_pools_expandable", 1), ("mempool", 2), ("mempool_expandable", 2), ("nested_pools", 2)]
+    {
+        let file = fixtures::small(name);
+        assert_eq!(verify(&file.histories()[0], &file.settings()).assumed_private_pools, pools, "{name}");
+    }
+}
+
+#[test]
+fn other_settings_cause_a_divergence() {
+    let file = fixtures::small("frag_a_expandable");
+    for (conf, limit_bytes) in [
+        ("", file.limit_bytes()),
+        ("expandable_segments:True", Some(1 << 29)),
+        ("expandable_segments:True,roundup_power2_divisions:8", file.limit_bytes()),
+    ] {
+        let settings = Settings { limit_bytes, ..Settings::parse(conf).expect("test settings are valid") };
+        let verification = verify(&file.histories()[0], &settings);
+        let divergence = verification.divergence.unwrap_or_else(|| panic!("{conf:?} {limit_bytes:?}: no divergence"));
+        assert!(verification.matched < verification.events && verification.matched <= divergence.event, "{conf:?}");
+        assert_ne!(divergence.expected, divergence.got, "{conf:?}");
+    }
+}

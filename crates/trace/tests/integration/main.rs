@@ -1,0 +1,15 @@
+//! Tests of the crate from outside, in one executable, which compiles faster than one for each file.
+
+mod common;
+mod program;
+
+mod damaged;
+mod golden;
+mod hostile;
+mod lifetimes;
+mod memory_samples;
+mod metrics;
+mod opening;
+mod recording;
+mod rejected;
+mod trim;

@@ -1,0 +1,11 @@
+//! The page in a real browser, served by the real binary.
+//!
+//! These tests need Chromium, chromedriver and a binary with the page embedded, so they are
+//! ignored by default; `cargo xtask test` sets all of that up and runs them.
+
+mod benchmark;
+mod connection;
+mod layout;
+mod live;
+mod page;
+mod ranges;

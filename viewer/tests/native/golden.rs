@@ -1,0 +1,235 @@
+//! Compares pictures of known recordings with golden pictures.
+//!
+//! `UPDATE_GOLDEN=1 cargo test -p vramscope-viewer` writes new ones; look at them before you commit
+//! them.
+
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter};
+use std::path::{Path, PathBuf};
+
+use vramscope_viewer::bands::Band;
+use vramscope_viewer::frame::{Color, Frame};
+use vramscope_viewer::heatmap::{self, ColorBy, HeatmapScene, Highlight, Layout, View};
+use vramscope_viewer::model::{Model, PeakKind};
+use vramscope_viewer::page_texts::LiveStatus;
+use vramscope_viewer::report::Report;
+use vramscope_viewer::scene::{Layers, Scene, Viewport};
+use vramscope_viewer::text::Typesetter;
+use vramscope_viewer::theme::Theme;
+use vramscope_viewer::timeline::{self, Cursor, TimelineScene};
+
+use crate::samples::{Sample, open_sample};
+
+/// Fraction of pixels that may differ by more than [`MAX_DIFFERENCE`], because machines round
+/// floating point numbers differently.
+const MAX_DIFFERENT: f64 = 0.001;
+/// Difference of a color channel that is not visible.
+const MAX_DIFFERENCE: u8 = 24;
+
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join(format!("{name}.png"))
+}
+
+fn save(path: &Path, frame: &Frame) {
+    let file = BufWriter::new(File::create(path).expect("the folder of golden pictures can be written"));
+    let mut encoder = png::Encoder::new(file, frame.width() as u32, frame.height() as u32);
+    encoder.set_color(png::ColorType::Rgba);
+    encoder.set_compression(png::Compression::High);
+    let mut writer = encoder.write_header().expect("the header is valid");
+    writer.write_image_data(frame.bytes()).expect("a valid picture");
+}
+
+fn load(path: &Path) -> (u32, u32, Vec<u8>) {
+    let file =
+        File::open(path).unwrap_or_else(|error| panic!("{}: {error}; UPDATE_GOLDEN=1 writes it", path.display()));
+    let mut reader = png::Decoder::new(BufReader::new(file)).read_info().expect("a valid picture");
+    let mut bytes = vec![0; reader.output_buffer_size().expect("a picture that fits in memory")];
+    let info = reader.next_frame(&mut bytes).expect("a whole picture");
+    bytes.truncate(info.buffer_size());
+    (info.width, info.height, bytes)
+}
+
+#[track_caller]
+fn check(name: &str, frame: &Frame) {
+    let path = path(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        save(&path, frame);
+        return;
+    }
+    let (width, height, expected) = load(&path);
+    assert_eq!((width as i32, height as i32), (frame.width(), frame.height()), "the size of {name}");
+    let differs = |(a, b): &(&[u8], &[u8])| a.iter().zip(*b).any(|(a, b)| a.abs_diff(*b) > MAX_DIFFERENCE);
+    let different = frame.bytes().chunks(4).zip(expected.chunks(4)).filter(differs).count();
+    let ratio = different as f64 / f64::from(width * height);
+    if ratio > MAX_DIFFERENT {
+        let drawn = std::env::temp_dir().join(format!("{name}.png"));
+        save(&drawn, frame);
+        panic!("{:.2}% of {name} differ from the golden picture; see {}", ratio * 100.0, drawn.display());
+    }
+}
+
+/// Draws the timeline at the model's moment.
+fn timeline(model: &Model, dark: bool, size: (u32, u32), scale: f32) -> Frame {
+    let theme = Theme::new(dark);
+    let (mut frame, mut typesetter) = (Frame::new(size.0, size.1, Color::default()), Typesetter::new());
+    let content = timeline::Content {
+        recording: model.recording(),
+        device: model.device(),
+        marks: model.marks(),
+        peaks: model.peaks(),
+        bands: model.bands(),
+        range: model.range(),
+    };
+    let scene = TimelineScene::new(&content, size, scale, &typesetter);
+    timeline::draw(&scene, &theme, &mut frame, &mut typesetter);
+    if let Some(cursor) = Cursor::new(&scene, model.recording(), model.time_ns(), &typesetter) {
+        timeline::draw_cursor(&cursor, &theme, &mut frame, &mut typesetter);
+    }
+    frame
+}
+
+/// Draws the heatmap at the model's moment.
+fn heatmap(model: &Model, dark: bool, size: (u32, u32), scale: f32) -> Frame {
+    let theme = Theme::new(dark);
+    let (mut frame, mut typesetter) = (Frame::new(size.0, size.1, Color::default()), Typesetter::new());
+    let device = model.device_state();
+    let layout = Layout::new(device, size, scale, View::default());
+    let content = heatmap::Content { device, definitions: model.recording().definitions(), color_by: model.color_by };
+    let scene = HeatmapScene::new(layout, size.0 as i32, content, &typesetter);
+    heatmap::draw(&scene, &theme, &mut frame, &mut typesetter);
+    if let Some(selected) = model.selected() {
+        let range = (selected.address, selected.size);
+        heatmap::draw_highlight(&mut frame, &scene.layout, &theme, range, Highlight::Selected);
+    }
+    frame
+}
+
+/// The page's way of sample, with its caches, gives the golden pictures too, and does not depend
+/// on the moments shown before.
+#[test]
+fn scene_layers_match_the_golden_pictures() {
+    let mut model = open_sample(Sample::Training);
+    let (mut scene, mut typesetter) = (Scene::default(), Typesetter::new());
+    let theme = Theme::new(true);
+    let (mut timeline, mut heatmap) = (Layers::default(), Layers::default());
+    timeline.resize((900, 220));
+    heatmap.resize((900, 360));
+    let viewport = Viewport { timeline: timeline.size(), heatmap: heatmap.size(), scale: 1.0 };
+    let mut draw = |model: &mut Model| {
+        let changes = model.take_changes();
+        scene.update(model, changes, &viewport, None, LiveStatus::default(), &typesetter);
+        timeline.draw_timeline(&scene, changes.timeline, &theme, &mut typesetter);
+        heatmap.draw_heatmap(&scene, changes.timeline || changes.moment, &theme, &mut typesetter);
+        (timeline.picture().clone(), heatmap.picture().clone())
+    };
+    draw(&mut model);
+    model.seek(50).expect("a loaded moment");
+    draw(&mut model);
+    model.go_to_peak(PeakKind::Allocated).expect("a loaded moment");
+    let address = model.device_state().blocks().nth(3).map(|block| block.address);
+    model.select(address);
+    let (timeline_picture, heatmap_picture) = draw(&mut model);
+    if std::env::var_os("UPDATE_GOLDEN").is_none() {
+        check("training_timeline_dark", &timeline_picture);
+        check("training_heatmap_dark", &heatmap_picture);
+    }
+    let again = draw(&mut model);
+    assert!((timeline_picture, heatmap_picture) == again, "sample changes neither model nor scene");
+}
+
+#[test]
+fn training_loop() {
+    let mut model = open_sample(Sample::Training);
+    check("training_timeline_dark", &timeline(&model, true, (900, 220), 1.0));
+    check("training_timeline_light_x2", &timeline(&model, false, (1200, 360), 2.0));
+    let address = model.device_state().blocks().nth(3).map(|block| block.address);
+    model.select(address);
+    check("training_heatmap_dark", &heatmap(&model, true, (900, 360), 1.0));
+    check("training_heatmap_light", &heatmap(&model, false, (900, 360), 1.0));
+    model.color_by = ColorBy::Category;
+    check("training_heatmap_by_category", &heatmap(&model, true, (900, 360), 1.0));
+}
+
+#[test]
+fn first_moment() {
+    let mut model = open_sample(Sample::Training);
+    model.seek(0).expect("a loaded moment");
+    check("beginning_timeline", &timeline(&model, false, (900, 160), 1.0));
+    check("beginning_heatmap", &heatmap(&model, false, (900, 160), 1.0));
+}
+
+#[test]
+fn out_of_memory_and_lost_events() {
+    let model = open_sample(Sample::Trouble);
+    check("trouble_timeline", &timeline(&model, true, (900, 220), 1.0));
+    check("trouble_heatmap_dark", &heatmap(&model, true, (900, 300), 1.0));
+    check("trouble_heatmap_light", &heatmap(&model, false, (900, 300), 1.0));
+}
+
+#[test]
+fn more_segments_than_fit() {
+    let model = open_sample(Sample::Crowd);
+    check("crowd_heatmap", &heatmap(&model, true, (900, 300), 1.0));
+}
+
+#[test]
+fn zoomed_timeline() {
+    let mut model = open_sample(Sample::Training);
+    let range = model.range();
+    let middle = range.start + (range.end - range.start) / 2;
+    model.zoom(0.1, middle);
+    check("training_timeline_zoomed", &timeline(&model, true, (900, 220), 1.0));
+}
+
+#[test]
+fn memory_outside_the_pool() {
+    let mut model = open_sample(Sample::Shared);
+    check("shared_timeline_dark", &timeline(&model, true, (900, 220), 1.0));
+    model.toggle_band(Band::Others);
+    check("shared_timeline_others_dark", &timeline(&model, true, (900, 220), 1.0));
+    check("shared_timeline_others_light_x2", &timeline(&model, false, (1200, 360), 2.0));
+    model.toggle_band(Band::Outside);
+    model.zoom(0.4, model.time_ns());
+    check("shared_timeline_zoomed", &timeline(&model, false, (900, 220), 1.0));
+}
+
+#[test]
+fn every_golden_picture_has_a_test() {
+    let known = [
+        "beginning_heatmap",
+        "beginning_timeline",
+        "crowd_heatmap",
+        "report_training",
+        "report_trouble",
+        "shared_timeline_dark",
+        "shared_timeline_others_dark",
+        "shared_timeline_others_light_x2",
+        "shared_timeline_zoomed",
+        "training_heatmap_by_category",
+        "training_heatmap_dark",
+        "training_heatmap_light",
+        "training_timeline_dark",
+        "training_timeline_light_x2",
+        "training_timeline_zoomed",
+        "trouble_heatmap_dark",
+        "trouble_heatmap_light",
+        "trouble_timeline",
+    ];
+    let mut found: Vec<String> = fs::read_dir(path("x").parent().expect("a folder"))
+        .expect("the folder of golden pictures can be read")
+        .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_string_lossy().into_owned()))
+        .collect();
+    found.sort();
+    if std::env::var_os("UPDATE_GOLDEN").is_none() {
+        assert_eq!(found, known);
+    }
+}
+
+#[test]
+fn reports() {
+    for (name, sample) in [("report_training", Sample::Training), ("report_trouble", Sample::Trouble)] {
+        let model = open_sample(sample);
+        let report = Report::new(model.recording(), "a file's name", None).expect("the recording has events");
+        check(name, &report.frame().expect("a valid picture"));
+    }
+}

@@ -1,0 +1,14 @@
+//! Tests of the crate from outside that run on the host, in one executable, which compiles faster
+//! than one for each file.
+#![cfg(not(target_arch = "wasm32"))]
+
+#[path = "../samples/mod.rs"]
+mod samples;
+
+mod bands;
+mod golden;
+mod layout;
+mod live_recording;
+mod model;
+mod partial_loading;
+mod report;
