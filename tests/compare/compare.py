@@ -6,8 +6,8 @@
 Each command is one quoted string. Without --rows the wall time of the whole command is compared.
 With --rows the commands print lines that end in numbers, as `cargo bench --bench speed` does; lines
 are paired by their position, and the last number of each is compared; --column 2 compares the
-number before it. The order of old and new changes from run to run, so that drift of a shared machine
-affects both.
+number before it. The order of old and new changes from run to run, so that drift of a shared
+machine affects both.
 
 The exit status is 1 if an interval lies entirely above --limit (default 1.03).
 """
@@ -25,7 +25,10 @@ NUMBERS = re.compile(r"(?:(?:^|\s+)\d[\d,]*(?:\.\d+)?)+$")
 
 
 def run(command, column):
-    """Runs a command. Returns its wall time if `column` is 0, else that number of each row, from the right."""
+    """Returns the wall time of a command or, unless `column` is 0, that number of its rows.
+
+    The last number of a row is column 1, the one before it column 2.
+    """
     begin = time.perf_counter()
     result = subprocess.run(shlex.split(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     seconds = time.perf_counter() - begin

@@ -1,5 +1,4 @@
-//! Tests of the `vramscope` binary and of live recordings, in one executable, which compiles faster
-//! than one for each file.
+//! Tests of the `vramscope` binary and of live recordings, in one executable: they run side by side.
 
 mod live;
 mod snapshots;

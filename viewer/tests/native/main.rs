@@ -1,5 +1,5 @@
-//! Tests of the crate from outside that run on the host, in one executable, which compiles faster
-//! than one for each file.
+//! Tests of the crate from outside that run on the host, in one executable: they share helpers and
+//! run side by side.
 #![cfg(not(target_arch = "wasm32"))]
 
 #[path = "../samples/mod.rs"]

@@ -1,4 +1,4 @@
-//! Tests of the crate from outside, in one executable, which compiles faster than one for each file.
+//! Tests of the crate from outside, in one executable: they share helpers and run side by side.
 
 mod common;
 
