@@ -1,4 +1,4 @@
-//! Tests of the `vramscope` binary and of live recordings, in one executable: they run side by side.
+//! Tests of the `vramscope` binary and of live recordings, in one executable, side by side.
 
 mod live;
 mod snapshots;
