@@ -51,7 +51,7 @@ pub(crate) fn binary(profile: Profile) -> Result<PathBuf> {
     binary_with_built_page(profile)
 }
 
-/// Builds the binary with all features, which embeds the page that [`page`] built. Returns the
+/// Builds the binary with all features, which embeds the page that [`page()`] built. Returns the
 /// binary's path.
 pub(crate) fn binary_with_built_page(profile: Profile) -> Result<PathBuf> {
     shell::run(cargo().args(["build", "--package", "vramscope"]).args(profile.flags()))?;
