@@ -130,7 +130,7 @@ impl Aggregator {
 
     /// Returns the numbers, in the merged recording, of the connected processes' devices, without
     /// waiting for the merge thread.
-    #[cfg_attr(not(feature = "metrics"), expect(dead_code))]
+    #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "only `/metrics` reads it"))]
     pub(crate) fn connected_devices(&self) -> BTreeSet<u16> {
         self.0.connected_devices.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

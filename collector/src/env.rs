@@ -1,4 +1,5 @@
-//! Settings from environment variables. Only functions named `from_env` read the environment.
+//! Settings from environment variables. Only functions whose names end in `from_env`
+//! read the environment.
 
 use std::env;
 use std::ffi::OsString;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use tungstenite::Bytes;
 
-use crate::hub::{Identity, Position};
+use crate::hub::{RecordingIdentity, StreamPosition};
 use crate::socket::{Address, Received, Socket, SocketError};
 
 /// The delay before the first attempt to reconnect, and the longest delay: each failed attempt
@@ -191,7 +191,7 @@ pub struct Follower {
     socket: Option<Socket>,
     reconnect: Option<Reconnect>,
     /// The recording's identity, if the server sent it.
-    recording: Option<Identity>,
+    recording: Option<RecordingIdentity>,
     /// The position to resume with.
     next: u64,
     /// The position to resume with after the next chunks.
@@ -233,7 +233,7 @@ impl Follower {
         match self.recording.filter(|_| self.next > 0) {
             // Without `history`: if the position is unavailable, the newest full state comes next.
             // Sending the history again would repeat events.
-            Some(recording) => parameters.push(format!("resume={}", Position { recording, next: self.next })),
+            Some(recording) => parameters.push(format!("resume={}", StreamPosition { recording, next: self.next })),
             None if self.options.from == FollowFrom::All => parameters.push("history=all".to_owned()),
             None => {}
         }

@@ -1,7 +1,7 @@
 //! The hub: keeps the newest part of a live recording in memory for any number of viewers.
 //!
 //! A [`Viewer`] is a read position in the history. It has no queue, so a slow viewer costs nothing
-//! and does not delay others. A viewer [begins](Begin) at the newest full state or earlier. One
+//! and does not delay others. A viewer [begins](ViewFrom) at the newest full state or earlier. One
 //! that falls too far behind continues at the newest full state; one that was disconnected
 //! [resumes](Hub::resume) where it stopped. Definitions are never skipped, so what a viewer
 //! receives is always a valid recording, with gaps where it missed events.
@@ -20,9 +20,9 @@ mod viewer;
 
 #[cfg(feature = "server")]
 pub(crate) use history_view::HistoryView;
-pub use position::{Begin, Identity, InvalidPosition, Position};
+pub use position::{InvalidPosition, RecordingIdentity, StreamPosition, ViewFrom};
 pub use state::{Hub, HubLimits};
-pub use viewer::{Taken, Viewer};
+pub use viewer::{Viewer, ViewerChunks};
 
 #[cfg(test)]
 mod model;

@@ -147,7 +147,7 @@ pub use file::{FileError, Keep, ParseKeepBytesError, ParseTimeError, RecordingFi
 pub use follow::{FollowError, FollowErrorKind, FollowEvent, FollowFrom, FollowOptions, Follower};
 pub use host::HostDevice;
 pub use host_memory::HostBuffer;
-pub use hub::{Begin, Hub, HubLimits, Identity, InvalidPosition, Position, Taken, Viewer};
+pub use hub::{Hub, HubLimits, InvalidPosition, RecordingIdentity, StreamPosition, ViewFrom, Viewer, ViewerChunks};
 pub use log_text::log_text;
 pub use memory::{DeviceUsage, Element, MemoryDevice};
 pub use mempool::graph_pool_handle;

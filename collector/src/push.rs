@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::hub::{Begin, Hub, Identity, Position, Viewer};
+use crate::hub::{Hub, RecordingIdentity, StreamPosition, ViewFrom, Viewer};
 use crate::process::{Process, Rank};
 use crate::push_protocol::PushNote;
 use crate::socket::{Address, AddressError};
@@ -225,12 +225,12 @@ impl<T: Transport> Pusher<T> {
     /// Sends all chunks from number `resume` on, until the recording has ended and every chunk is
     /// acknowledged.
     fn send_all(&mut self, resume: u64) -> Result<(), String> {
-        let position = Position { recording: self.hub.identity(), next: resume };
-        let mut viewer = self.hub.resume(position, Begin::Oldest);
+        let position = StreamPosition { recording: self.hub.identity(), next: resume };
+        let mut viewer = self.hub.resume(position, ViewFrom::Oldest);
         if resume > 0 && !viewer.is_resumed() {
             // With a new identity, what the hub still holds can be pushed as another run, whatever
             // the server has of this one.
-            self.process.identity = Identity::random().to_string();
+            self.process.identity = RecordingIdentity::random().to_string();
             return Err("the chunks that the server lacks are no longer available; pushing a new run".to_owned());
         }
         let mut unacknowledged = 0;
@@ -246,7 +246,7 @@ impl<T: Transport> Pusher<T> {
                 }
                 continue;
             }
-            let note = PushNote { next: Some(taken.next), missed: taken.missed, end: false };
+            let note = PushNote { next: Some(taken.next), missed: taken.missed_events, end: false };
             self.transport.send(note, &taken.chunks)?;
             unacknowledged += 1;
             while unacknowledged >= MAX_UNACKNOWLEDGED {

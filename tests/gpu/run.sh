@@ -6,9 +6,9 @@
 #                                        or target/gpu/run.sh with that folder alone
 #
 # Parts: tests, sanitizer, torch, bench; `all` (the default) runs these four. `snapshots` makes new
-# PyTorch snapshots and verifies them, `parallel` trains on two GPUs that push to one hub. Each step
-# has a time limit, and all together TOTAL_SECONDS (530). A failed step does not stop the others.
-# Ends with a line a step, and status 1 if one failed. All output is in $OUT/gpu.log.
+# PyTorch snapshots and verifies them, `parallel` trains on two GPUs that push to one server. Each
+# step has a time limit, and all together TOTAL_SECONDS (530). A failed step does not stop the
+# others. Ends with a line a step, and status 1 if one failed. All output is in $OUT/gpu.log.
 
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -248,7 +248,7 @@ parallel() {
     python3 -m torch.distributed.run --standalone --nproc-per-node 2 "$here/parallel.py" "$@"
 }
 
-# The processes of a training push to a hub, which records all of them while a client follows it.
+# The processes of a training push to a server, which records all of them while a client follows it.
 pushed() {
     local address="" serve record
     "$built/vramscope" serve --listen 127.0.0.1:0 --no-open --record "$work/merged.vram" \
@@ -278,7 +278,7 @@ same_losses_of_ranks() {
     diff <(grep '^loss ' "$1" | sort) <(grep '^loss ' "$2" | sort) && grep -c '^loss ' "$1"
 }
 
-# Each process's own recording must agree with the hub's devices of its rank.
+# Each process's own recording must agree with the server's devices of its rank.
 same_devices() {
     local rank
     for rank in 0 1; do
@@ -291,7 +291,7 @@ own = [json.load(open(path))["devices"] for path in sys.argv[1:]]
 for device in merged["devices"]:
     rank = device["rank"]
     [expected] = [it for it in own[rank] if it["events"] > 0]
-    # The hub adds one event: the mark that the process ended.
+    # The server adds one event: the mark that the process ended.
     expected["events"] += 1
     differ = [key for key in expected if key not in ("device", "name", "rank") and expected[key] != device[key]]
     events, peak = device["events"], device["peak_reserved_bytes"]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ["crates/trace", "crates/pool", "crates/formats", "crates/cli", "crates/pluggable", "crates/demo",
-           "collector", "viewer"]
+           "collector", "viewer", "www"]
 ITEM = re.compile(
     r"^\s*(?P<vis>pub(?:\([a-z]+\))? )?(?:const |async |unsafe |extern \"C\" )*"
     r"(?P<kind>fn|struct|enum|trait|type|const|static|mod) (?P<name>[A-Za-z_][A-Za-z0-9_]*)"
@@ -77,7 +77,8 @@ def enclosing_type(lines, at):
 
 def items():
     for folder in FOLDERS:
-        for path in sorted((ROOT / folder / "src").rglob("*.rs")):
+        source = ROOT / folder / "src"
+        for path in sorted(source.rglob("*.rs")) if source.is_dir() else [ROOT / folder / "lib.rs"]:
             if "tests" in path.name:
                 continue
             lines = code_without_tests(path.read_text())

@@ -414,7 +414,7 @@ fn printing_lines(source: &Source) -> Vec<usize> {
 #[test]
 fn libraries_never_print() {
     let libraries =
-        ["crates/trace/src", "crates/pool/src", "crates/formats/src", "crates/insight/src", "collector/src"];
+        ["crates/trace/src", "crates/pool/src", "crates/formats/src", "crates/demo/src", "collector/src", "viewer/src"];
     let is_library =
         |source: &Source| source.is_rust() && !source.is_test() && libraries.iter().any(|folder| source.is_in(folder));
     let found = sources()

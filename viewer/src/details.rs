@@ -184,11 +184,11 @@ fn size_in_blocks(bytes: u64, blocks: u64) -> String {
 /// omits the pool's own memory, for which the section of counters has newer values.
 fn sample_section(sample: &MemorySample) -> Section {
     let rows = vec![
-        ("this process", units::rounded_and_exact_size(sample.used_by_context)),
-        ("others", units::rounded_and_exact_size(sample.used_by_others)),
-        ("free", units::rounded_and_exact_size(sample.free)),
+        ("outside the pool", units::rounded_and_exact_size(sample.used_by_context)),
+        ("other processes", units::rounded_and_exact_size(sample.used_by_others)),
+        ("free on the device", units::rounded_and_exact_size(sample.free)),
     ];
-    Section { heading: "Outside the pool, by the driver's last sample", rows }
+    Section { heading: "Device memory, by the driver's last sample", rows }
 }
 
 /// Returns the name of a device in the page's list of devices: `device 0: NVIDIA H100`, or `pinned

@@ -30,8 +30,8 @@ impl FileReader {
     }
 
     /// Returns where in the file the next read starts, as a value for
-    /// [`Position::next`](super::position::Position::next): 0 at the file's beginning, otherwise
-    /// the byte offset plus 2^52, to distinguish it from a chunk number.
+    /// [`StreamPosition::next`](super::position::StreamPosition::next): 0 at the file's beginning,
+    /// otherwise the byte offset plus 2^52, to distinguish it from a chunk number.
     pub(super) fn next(&self) -> u64 {
         if self.at == 0 { 0 } else { position::from_file_offset(self.at) }
     }

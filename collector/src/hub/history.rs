@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vramscope_trace::{Chunk, ChunkKind};
 
 use super::file_sync::FileHubSync;
-use super::position::Begin;
+use super::position::ViewFrom;
 
 /// Estimated memory of a chunk besides its content, in bytes: its [`Entry`], its fields and the
 /// allocator's overhead. It matters for quiet programs, which make many small chunks.
@@ -134,13 +134,13 @@ impl History {
 
     /// Returns the number of the chunk at which a new viewer begins: the newest full state, an
     /// earlier full state, or the oldest chunk held, as `begin` says.
-    pub(super) fn begin(&self, begin: Begin) -> u64 {
+    pub(super) fn begin(&self, begin: ViewFrom) -> u64 {
         let newest = self.newest_state().unwrap_or(self.first());
         match begin {
-            Begin::Newest => newest,
-            Begin::Oldest => self.first(),
-            Begin::Recent(bytes) if self.lag(self.first()) <= bytes => self.first(),
-            Begin::Recent(bytes) => {
+            ViewFrom::Newest => newest,
+            ViewFrom::Oldest => self.first(),
+            ViewFrom::Recent(bytes) if self.lag(self.first()) <= bytes => self.first(),
+            ViewFrom::Recent(bytes) => {
                 let state = self.states.partition_point(|&state| self.lag(state) > bytes);
                 self.states.get(state).copied().unwrap_or(newest)
             }

@@ -20,21 +20,21 @@ enum Action {
     /// The file ends before the recording.
     LoseFile,
     /// A new client connects.
-    Join(Begin),
+    Join(ViewFrom),
     /// The client with this number takes at most this many bytes of chunks. A client's number is
     /// taken modulo the number of clients.
     Take(usize, usize),
     /// A client takes all chunks and is checked.
     TakeAll(usize),
     /// A client loses its connection while receiving, and resumes.
-    Break(usize, Begin),
+    Break(usize, ViewFrom),
     /// A client disconnects for good.
     Leave(usize),
 }
 
 /// Returns a proptest strategy that generates where a viewer begins.
-fn any_begin() -> impl Strategy<Value = Begin> {
-    prop_oneof![Just(Begin::Newest), (0u64..60_000).prop_map(Begin::Recent), Just(Begin::Oldest)]
+fn any_begin() -> impl Strategy<Value = ViewFrom> {
+    prop_oneof![Just(ViewFrom::Newest), (0u64..60_000).prop_map(ViewFrom::Recent), Just(ViewFrom::Oldest)]
 }
 
 /// Returns a proptest strategy that generates one step of the test.
@@ -81,7 +81,7 @@ impl Client {
         assert!(size <= max_bytes || taken.chunks.len() == 1, "{size} of {max_bytes} bytes");
         assert!(self.viewer.failure().is_none(), "{:?}", self.viewer.failure());
         // A jump goes to a state; a gap just before that state is part of it.
-        let mut has_skipped = taken.missed > 0;
+        let mut has_skipped = taken.missed_events > 0;
         for chunk in &taken.chunks {
             let end_event = self.recording.end_event();
             let is_gap = source.gaps.contains(&(end_event, chunk.first_event.saturating_sub(end_event)));
@@ -92,17 +92,17 @@ impl Client {
             self.recording.push(&chunk.bytes).expect("a viewer receives a valid recording");
             self.bytes.extend_from_slice(&chunk.bytes);
         }
-        self.missed += taken.missed;
+        self.missed += taken.missed_events;
         self.next = taken.next;
         !taken.chunks.is_empty()
     }
 
     /// Loses chunks in transit, then resumes after the last received chunk. Starts an empty
     /// recording at `begin` if the hub cannot resume there.
-    fn reconnect(&mut self, hub: &Hub, begin: Begin) {
+    fn reconnect(&mut self, hub: &Hub, begin: ViewFrom) {
         // Sent by the hub, but never received.
         self.viewer.take(5000);
-        let viewer = hub.resume(Position { recording: hub.identity(), next: self.next }, begin);
+        let viewer = hub.resume(StreamPosition { recording: hub.identity(), next: self.next }, begin);
         if viewer.is_resumed() {
             assert_eq!(viewer.next(), self.next);
             self.viewer = viewer;

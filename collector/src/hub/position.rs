@@ -3,16 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The value of [`Position::next`] that means byte 0 of the recording's file; larger values mean
-/// byte `next - FILE_FROM`, smaller ones are chunk numbers. JavaScript numbers hold all of them
-/// exactly.
+/// The value of [`StreamPosition::next`] that means byte 0 of the recording's file; larger values
+/// mean byte `next - FILE_FROM`, smaller ones are chunk numbers. JavaScript numbers hold all of
+/// them exactly.
 const FILE_FROM: u64 = 1 << 52;
 
 /// Identity of a recording: 128 random bits, displayed as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Identity(u128);
+pub struct RecordingIdentity(u128);
 
-impl Identity {
+impl RecordingIdentity {
     /// Creates a new identity from 128 random bits.
     ///
     /// # Panics
@@ -25,18 +25,18 @@ impl Identity {
     }
 }
 
-impl fmt::Display for Identity {
+impl fmt::Display for RecordingIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
     }
 }
 
-/// Error for text that is not a valid [`Position`] or [`Identity`].
+/// Error for text that is not a valid [`StreamPosition`] or [`RecordingIdentity`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a position is a recording's identity (32 hexadecimal digits), a colon and a number")]
 pub struct InvalidPosition;
 
-impl FromStr for Identity {
+impl FromStr for RecordingIdentity {
     type Err = InvalidPosition;
 
     fn from_str(text: &str) -> Result<Self, InvalidPosition> {
@@ -49,7 +49,7 @@ impl FromStr for Identity {
 /// Where in a live recording a new viewer begins: at the newest full state, somewhat earlier, or at
 /// the oldest event available.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Begin {
+pub enum ViewFrom {
     /// At the newest full state.
     #[default]
     Newest,
@@ -64,21 +64,21 @@ pub enum Begin {
 /// How far a client has read a live recording, from which it can resume; displayed as
 /// `RECORDING:NEXT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct StreamPosition {
     /// Identity of the recording.
-    pub recording: Identity,
+    pub recording: RecordingIdentity,
     /// Number of the next chunk, or a place in the recording's file, from
     /// [`Viewer::next`](super::Viewer::next).
     pub next: u64,
 }
 
-impl fmt::Display for Position {
+impl fmt::Display for StreamPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.recording, self.next)
     }
 }
 
-impl FromStr for Position {
+impl FromStr for StreamPosition {
     type Err = InvalidPosition;
 
     fn from_str(text: &str) -> Result<Self, InvalidPosition> {
@@ -88,7 +88,7 @@ impl FromStr for Position {
     }
 }
 
-/// Returns the [`Position::next`] that stands for byte offset `at` in the recording's file.
+/// Returns the [`StreamPosition::next`] that stands for byte offset `at` in the recording's file.
 pub(super) fn from_file_offset(at: u64) -> u64 {
     FILE_FROM.saturating_add(at)
 }
@@ -105,17 +105,17 @@ mod tests {
 
     #[test]
     fn positions_are_parsed_as_displayed() {
-        let recording = Identity::random();
-        assert_ne!(recording, Identity::random());
+        let recording = RecordingIdentity::random();
+        assert_ne!(recording, RecordingIdentity::random());
         for next in [0, 7, from_file_offset(0), u64::MAX] {
-            let position = Position { recording, next };
+            let position = StreamPosition { recording, next };
             assert_eq!(position.to_string().parse(), Ok(position));
         }
         let digits = "0123456789abcdef0123456789abcdef";
         for text in ["", ":", "1:2", digits, &format!("{digits}:"), &format!("{digits}:+1"), &format!("{digits}0:1")] {
-            assert_eq!(text.parse::<Position>(), Err(InvalidPosition), "{text}");
+            assert_eq!(text.parse::<StreamPosition>(), Err(InvalidPosition), "{text}");
         }
-        assert_eq!(format!("+{}:1", &digits[1..]).parse::<Position>(), Err(InvalidPosition));
+        assert_eq!(format!("+{}:1", &digits[1..]).parse::<StreamPosition>(), Err(InvalidPosition));
         assert_eq!((to_file_offset(from_file_offset(9)), to_file_offset(9)), (Some(9), None));
     }
 }

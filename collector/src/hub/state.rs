@@ -8,7 +8,7 @@ use vramscope_trace::Chunk;
 use super::chunk_count::ChunkCount;
 use super::file_sync::{FileHubSync, SyncPoint};
 use super::history::History;
-use super::position::Identity;
+use super::position::RecordingIdentity;
 use crate::figures::Figures;
 use crate::file::FileView;
 
@@ -37,7 +37,7 @@ impl Default for HubLimits {
 /// The state that all clones of a [`Hub`] share: the newest chunks, the recording's [`Figures`],
 /// and the numbers of viewers and missed events.
 pub(super) struct HubState {
-    pub(super) identity: Identity,
+    pub(super) identity: RecordingIdentity,
     pub(super) limits: HubLimits,
     pub(super) history: Mutex<History>,
     pub(super) published: ChunkCount,
@@ -59,13 +59,13 @@ impl HubState {
 /// recording.
 ///
 /// ```
-/// use vramscope_collector::{Begin, Hub, Outputs, Recorder};
+/// use vramscope_collector::{ViewFrom, Hub, Outputs, Recorder};
 /// use vramscope_trace::RecordingInfo;
 ///
 /// let hub = Hub::default();
 /// let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
 /// let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs)?;
-/// let mut viewer = hub.viewer(Begin::Oldest);
+/// let mut viewer = hub.viewer(ViewFrom::Oldest);
 /// # drop(handle);
 /// recorder.stop();
 /// assert!(!viewer.take(1 << 20).chunks.is_empty());
@@ -92,14 +92,14 @@ impl Hub {
     #[must_use]
     pub fn new(limits: HubLimits) -> Self {
         let (history, published, figures) = (Mutex::default(), ChunkCount::default(), Mutex::default());
-        let (identity, missed, viewers) = (Identity::random(), AtomicU64::new(0), AtomicUsize::new(0));
+        let (identity, missed, viewers) = (RecordingIdentity::random(), AtomicU64::new(0), AtomicUsize::new(0));
         Self(Arc::new(HubState { identity, limits, history, published, figures, missed, viewers }))
     }
 
     /// Returns the recording's identity, by which a client that reconnects recognizes the
     /// recording.
     #[must_use]
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> RecordingIdentity {
         self.0.identity
     }
 

@@ -33,10 +33,10 @@ fn check_same(recording: &Recording, source: &Source) {
 #[test]
 fn all_viewers_see_the_same_whenever_they_begin() {
     let mut source = Source::new(HubLimits::default());
-    let mut early = (source.hub.viewer(Begin::Oldest), Recording::new());
+    let mut early = (source.hub.viewer(ViewFrom::Oldest), Recording::new());
     source.run(30_000);
     take_all(&mut early.0, &mut early.1);
-    let mut late = (source.hub.viewer(Begin::Oldest), Recording::new());
+    let mut late = (source.hub.viewer(ViewFrom::Oldest), Recording::new());
     source.run(30_000);
     for (viewer, recording) in [&mut early, &mut late] {
         take_all(viewer, recording);
@@ -48,7 +48,7 @@ fn all_viewers_see_the_same_whenever_they_begin() {
 #[test]
 fn slow_viewer_continues_at_the_newest_state_and_counts_missed_events() {
     let mut source = Source::new(HubLimits { history_bytes: u64::MAX, lag_bytes: 100_000 });
-    let mut viewer = source.hub.viewer(Begin::Oldest);
+    let mut viewer = source.hub.viewer(ViewFrom::Oldest);
     let mut recording = Recording::new();
     source.run(1000);
     take_all(&mut viewer, &mut recording);
@@ -70,7 +70,7 @@ fn slow_viewer_continues_at_the_newest_state_and_counts_missed_events() {
 fn new_viewer_may_read_the_history_slowly() {
     let mut source = Source::new(HubLimits { history_bytes: u64::MAX, lag_bytes: 100_000 });
     source.run(200_000);
-    let mut viewer = source.hub.viewer(Begin::Oldest);
+    let mut viewer = source.hub.viewer(ViewFrom::Oldest);
     let mut recording = Recording::new();
     for _ in 0..10 {
         source.run(1000);
@@ -87,7 +87,7 @@ fn new_viewer_may_read_the_history_slowly() {
 fn history_is_bounded_and_remains_a_recording() {
     let limits = HubLimits { history_bytes: 300_000, lag_bytes: u64::MAX };
     let mut source = Source::new(limits);
-    let mut idle = (source.hub.viewer(Begin::Oldest), Recording::new());
+    let mut idle = (source.hub.viewer(ViewFrom::Oldest), Recording::new());
     source.run(1000);
     take_all(&mut idle.0, &mut idle.1);
     for _ in 0..50 {
@@ -106,7 +106,7 @@ fn history_is_bounded_and_remains_a_recording() {
     }
     check_same(&file, &source);
     assert!(file.first_event() > 0);
-    let mut late = (source.hub.viewer(Begin::Oldest), Recording::new());
+    let mut late = (source.hub.viewer(ViewFrom::Oldest), Recording::new());
     take_all(&mut late.0, &mut late.1);
     check_same(&late.1, &source);
     assert_eq!(late.1.first_event(), file.first_event());
@@ -117,7 +117,7 @@ fn history_is_bounded_and_remains_a_recording() {
 }
 
 /// Returns everything a new viewer receives.
-fn new_recording(hub: &Hub, begin: Begin) -> Recording {
+fn new_recording(hub: &Hub, begin: ViewFrom) -> Recording {
     let mut recording = Recording::new();
     take_all(&mut hub.viewer(begin), &mut recording);
     recording
@@ -127,7 +127,7 @@ fn new_recording(hub: &Hub, begin: Begin) -> Recording {
 fn new_viewers_begin_where_requested() {
     let mut source = Source::new(HubLimits::default());
     // Before the first chunk, every viewer begins with it.
-    let mut early = (source.hub.viewer(Begin::Newest), Recording::new());
+    let mut early = (source.hub.viewer(ViewFrom::Newest), Recording::new());
     assert!(early.0.take(1000).chunks.is_empty());
     for _ in 0..10 {
         source.run(10_000);
@@ -135,17 +135,17 @@ fn new_viewers_begin_where_requested() {
     }
     source.run(100);
     let end = source.encoder.state().event();
-    let check = |begin: Begin, first_event: Range<u64>| {
+    let check = |begin: ViewFrom, first_event: Range<u64>| {
         let recording = new_recording(&source.hub, begin);
         check_same(&recording, &source);
         assert!(first_event.contains(&recording.first_event()), "{begin:?} at {}", recording.first_event());
         assert_eq!((recording.lost_events(), recording.end_event()), (0, end));
     };
-    check(Begin::Newest, end - 300..end);
-    check(Begin::Oldest, 0..1);
-    check(Begin::Recent(u64::MAX), 0..1);
-    check(Begin::Recent(0), end - 300..end);
-    check(Begin::Recent(source.hub.held_bytes() / 2), end / 2 - 30_000..end / 2 + 30_000);
+    check(ViewFrom::Newest, end - 300..end);
+    check(ViewFrom::Oldest, 0..1);
+    check(ViewFrom::Recent(u64::MAX), 0..1);
+    check(ViewFrom::Recent(0), end - 300..end);
+    check(ViewFrom::Recent(source.hub.held_bytes() / 2), end / 2 - 30_000..end / 2 + 30_000);
     take_all(&mut early.0, &mut early.1);
     check_same(&early.1, &source);
 }
@@ -156,22 +156,22 @@ fn resumed_viewer_continues_and_counts_missed_events() {
     let mut source = Source::new(limits);
     source.run(1000);
     let mut recording = Recording::new();
-    let mut viewer = source.hub.viewer(Begin::Oldest);
+    let mut viewer = source.hub.viewer(ViewFrom::Oldest);
     assert_eq!((viewer.next(), viewer.is_resumed()), (0, false));
     take_all(&mut viewer, &mut recording);
     let mut next = viewer.next();
     drop(viewer);
-    let at = |next: u64| Position { recording: source.hub.identity(), next };
+    let at = |next: u64| StreamPosition { recording: source.hub.identity(), next };
     for next in [0, next + 1, u64::MAX] {
-        assert!(!source.hub.resume(at(next), Begin::Newest).is_resumed(), "{next} is not a valid position");
+        assert!(!source.hub.resume(at(next), ViewFrom::Newest).is_resumed(), "{next} is not a valid position");
     }
-    let other_recording = Position { recording: Identity::random(), next };
-    assert!(!source.hub.resume(other_recording, Begin::Newest).is_resumed(), "another recording");
+    let other_recording = StreamPosition { recording: RecordingIdentity::random(), next };
+    assert!(!source.hub.resume(other_recording, ViewFrom::Newest).is_resumed(), "another recording");
     for (events, is_lost) in [(0, false), (100, false), (200_000, true), (100, false)] {
         let (lost, end_event) = (recording.lost_events(), recording.end_event());
         source.run(events);
-        let position = Position { recording: source.hub.identity(), next };
-        let mut viewer = source.hub.resume(position, Begin::Newest);
+        let position = StreamPosition { recording: source.hub.identity(), next };
+        let mut viewer = source.hub.resume(position, ViewFrom::Newest);
         assert!(viewer.is_resumed());
         let mut missed = 0;
         loop {
@@ -179,7 +179,7 @@ fn resumed_viewer_continues_and_counts_missed_events() {
             if taken.chunks.is_empty() {
                 break;
             }
-            missed += taken.missed;
+            missed += taken.missed_events;
             taken.chunks.iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a valid recording"));
         }
         check_same(&recording, &source);
@@ -194,7 +194,7 @@ fn a_hundred_idle_viewers_keep_no_chunks_alive() {
     let limits = HubLimits { history_bytes: 300_000, lag_bytes: 1 << 20 };
     let mut source = Source::new(limits);
     source.run(1000);
-    let mut viewers: Vec<_> = (0..100).map(|_| source.hub.viewer(Begin::Oldest)).collect();
+    let mut viewers: Vec<_> = (0..100).map(|_| source.hub.viewer(ViewFrom::Oldest)).collect();
     viewers.iter_mut().for_each(|viewer| drop(viewer.take(1000)));
     let early: Vec<_> = source.hub.everything().iter().map(Arc::downgrade).collect();
     let definitions = source.hub.everything().iter().filter(|chunk| chunk.kind == ChunkKind::Definitions).count();
@@ -216,7 +216,7 @@ fn whole_history_is_read_from_the_file() {
         source.run(10_000);
         source.cut(true);
     }
-    let mut early = (source.hub.viewer(Begin::Oldest), Recording::new());
+    let mut early = (source.hub.viewer(ViewFrom::Oldest), Recording::new());
     assert!(early.0.reads_file());
     for n in 0..20 {
         for chunk in early.0.take(10_000).chunks {
@@ -227,18 +227,18 @@ fn whole_history_is_read_from_the_file() {
     }
     take_all(&mut early.0, &mut early.1);
     assert!(!early.0.reads_file());
-    let late = new_recording(&source.hub, Begin::Oldest);
+    let late = new_recording(&source.hub, ViewFrom::Oldest);
     for recording in [&early.1, &late] {
         check_same(recording, &source);
         assert_eq!((recording.first_event(), recording.lost_events()), (0, 0));
     }
     assert!(
-        new_recording(&source.hub, Begin::Recent(u64::MAX)).first_event() > 0,
+        new_recording(&source.hub, ViewFrom::Recent(u64::MAX)).first_event() > 0,
         "the history in memory is only a part"
     );
     // When the file is overwritten, viewers that read it stop, and new viewers get the history in
     // memory.
-    let mut reading = source.hub.viewer(Begin::Oldest);
+    let mut reading = source.hub.viewer(ViewFrom::Oldest);
     assert_eq!(reading.take(1).chunks.len(), 1);
     std::fs::write(&path, b"something else").expect("the file can be written");
     let check_history = |viewer: &mut Viewer| {
@@ -247,10 +247,10 @@ fn whole_history_is_read_from_the_file() {
         check_same(&recording, &source);
         assert!(viewer.failure().is_none() && recording.first_event() > 0);
     };
-    check_history(&mut source.hub.viewer(Begin::Oldest));
+    check_history(&mut source.hub.viewer(ViewFrom::Oldest));
     assert!(reading.take(10_000).chunks.is_empty() && reading.failure().is_some());
-    let at = Position { recording: source.hub.identity(), next: reading.next() };
-    let mut again = source.hub.resume(at, Begin::Oldest);
+    let at = StreamPosition { recording: source.hub.identity(), next: reading.next() };
+    let mut again = source.hub.resume(at, ViewFrom::Oldest);
     assert!(!again.is_resumed());
     #[cfg(feature = "server")]
     assert!(source.hub.file().is_none());

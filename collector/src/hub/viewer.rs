@@ -9,19 +9,19 @@ use vramscope_trace::Chunk;
 
 use super::file_reader::FileReader;
 use super::history::{Entry, History, end_event};
-use super::position::{self, Begin, Position};
+use super::position::{self, StreamPosition, ViewFrom};
 use super::state::Hub;
 
 /// The result of [`Viewer::take`]: chunks, how many events were skipped before them, and where to
 /// resume after them.
 #[derive(Clone, Debug, Default)]
-pub struct Taken {
+pub struct ViewerChunks {
     /// The next chunks; empty if the hub has no further chunk yet or the viewer has
     /// [failed](Viewer::failure).
     pub chunks: Vec<Arc<Chunk>>,
     /// Number of events skipped before them, because the viewer was too slow or disconnected for
     /// too long.
-    pub missed: u64,
+    pub missed_events: u64,
     /// Position to [resume](Hub::resume) from after these chunks.
     pub next: u64,
 }
@@ -31,7 +31,7 @@ pub struct Taken {
 pub struct Viewer {
     hub: Hub,
     _registration: Registration,
-    begin: Begin,
+    begin: ViewFrom,
     is_resumed: bool,
     /// True once the first chunk has been chosen.
     has_begun: bool,
@@ -54,8 +54,8 @@ pub struct Viewer {
 }
 
 impl Viewer {
-    pub(super) fn new(hub: &Hub, begin: Begin) -> Self {
-        let file_reader = if begin == Begin::Oldest { FileReader::from(hub, 0) } else { None };
+    pub(super) fn new(hub: &Hub, begin: ViewFrom) -> Self {
+        let file_reader = if begin == ViewFrom::Oldest { FileReader::from(hub, 0) } else { None };
         Self {
             hub: hub.clone(),
             _registration: Registration::new(hub),
@@ -75,7 +75,7 @@ impl Viewer {
 
     /// Creates a viewer that continues at position `at`, or begins at `otherwise` if `at` belongs
     /// to another recording or cannot be found.
-    pub(super) fn resume(hub: &Hub, at: Position, otherwise: Begin) -> Self {
+    pub(super) fn resume(hub: &Hub, at: StreamPosition, otherwise: ViewFrom) -> Self {
         let mut viewer = Self::new(hub, otherwise);
         if at.recording == hub.identity()
             && let Some(file_reader) = position::to_file_offset(at.next).and_then(|at| FileReader::from(hub, at))
@@ -100,8 +100,8 @@ impl Viewer {
         self.is_resumed
     }
 
-    /// Returns how far this viewer has read: the [`Position::next`] from which a later viewer can
-    /// [resume](Hub::resume) after all chunks taken so far; 0 if none was taken.
+    /// Returns how far this viewer has read: the [`StreamPosition::next`] from which a later viewer
+    /// can [resume](Hub::resume) after all chunks taken so far; 0 if none was taken.
     #[must_use]
     pub fn next(&self) -> u64 {
         if let Some(file_reader) = &self.file_reader {
@@ -127,13 +127,13 @@ impl Viewer {
 
     /// Takes the next chunks: as many as fit in `max_bytes` in total, but at least one if one is
     /// available. May wait for the disk while the viewer [reads from a file](Self::reads_file).
-    pub fn take(&mut self, max_bytes: usize) -> Taken {
+    pub fn take(&mut self, max_bytes: usize) -> ViewerChunks {
         if let Some(file_reader) = &mut self.file_reader {
             match file_reader.take(&self.hub, max_bytes) {
                 Ok(chunks) if chunks.is_empty() => self.finish_file(),
                 Ok(chunks) => {
                     self.end_event = chunks.iter().rev().find_map(|chunk| end_event(chunk)).or(self.end_event);
-                    return Taken { chunks, missed: 0, next: self.next() };
+                    return ViewerChunks { chunks, missed_events: 0, next: self.next() };
                 }
                 Err(error) => {
                     let is_new = file_reader.next() == 0;
@@ -143,7 +143,7 @@ impl Viewer {
                         return self.take_from_hub(max_bytes);
                     }
                     self.failure = Some(error);
-                    return Taken { next: self.next(), ..Taken::default() };
+                    return ViewerChunks { next: self.next(), ..ViewerChunks::default() };
                 }
             }
         }
@@ -162,11 +162,11 @@ impl Viewer {
 
     /// Takes the next chunks from the hub's memory: as many as fit in `max_bytes` in total, but at
     /// least one if one is available.
-    fn take_from_hub(&mut self, max_bytes: usize) -> Taken {
+    fn take_from_hub(&mut self, max_bytes: usize) -> ViewerChunks {
         let shared = Arc::clone(&self.hub.0);
         let history = shared.lock();
         self.choose_next(&history);
-        let (mut taken, mut bytes) = (Taken::default(), 0);
+        let (mut taken, mut bytes) = (ViewerChunks::default(), 0);
         while let Some(entry) = self.upcoming(&history) {
             bytes += entry.chunk.bytes.len();
             if bytes > max_bytes && !taken.chunks.is_empty() {
@@ -180,10 +180,10 @@ impl Viewer {
             self.next += 1;
             self.defined = self.next;
             self.end_event = end_event(&entry.chunk).or(self.end_event);
-            taken.missed += std::mem::take(&mut self.missed);
+            taken.missed_events += std::mem::take(&mut self.missed);
         }
         drop(history);
-        self.hub.add_missed(taken.missed);
+        self.hub.add_missed(taken.missed_events);
         taken.next = self.next();
         taken
     }
@@ -208,7 +208,7 @@ impl Viewer {
             (history.end > 0).then(|| history.begin(self.begin))
         } else if self.next < history.first() {
             // A new viewer gets the beginning it requested, any other the newest full state.
-            Some(if is_new { history.begin(self.begin) } else { history.begin(Begin::Newest) })
+            Some(if is_new { history.begin(self.begin) } else { history.begin(ViewFrom::Newest) })
         } else if self.defined == self.next {
             let lag = history.lag(self.next);
             self.least_lag = self.least_lag.min(lag);
@@ -254,7 +254,7 @@ impl Viewer {
 impl Hub {
     /// Creates a viewer that begins at `begin`. It receives the header and all definitions first.
     #[must_use]
-    pub fn viewer(&self, begin: Begin) -> Viewer {
+    pub fn viewer(&self, begin: ViewFrom) -> Viewer {
         Viewer::new(self, begin)
     }
 
@@ -264,7 +264,7 @@ impl Hub {
     /// chunks have been dropped, it continues at the newest full state and reports how many events
     /// it missed.
     #[must_use]
-    pub fn resume(&self, position: Position, otherwise: Begin) -> Viewer {
+    pub fn resume(&self, position: StreamPosition, otherwise: ViewFrom) -> Viewer {
         Viewer::resume(self, position, otherwise)
     }
 }

@@ -11,7 +11,7 @@ use super::merge::DeviceStateSink;
 use super::*;
 use crate::file::RecordingFile;
 use crate::file::stream_with_queue;
-use crate::hub::Begin;
+use crate::hub::ViewFrom;
 
 /// A file in memory that is full after `capacity` bytes.
 #[derive(Clone)]
@@ -289,7 +289,7 @@ fn file_and_viewer_get_the_same_events_in_different_chunks() {
         }
         // A viewer connects and disconnects.
         match n % 20 {
-            5 => viewer = Some(hub.viewer(Begin::Newest)),
+            5 => viewer = Some(hub.viewer(ViewFrom::Newest)),
             15 => viewer = None,
             _ => {}
         }

@@ -15,7 +15,7 @@ use vramscope_trace::Chunk;
 
 use super::ranges::{self, ChunkBytes, RecordingBytes};
 use super::sockets;
-use crate::hub::{Begin, Hub, Position, Taken, Viewer};
+use crate::hub::{Hub, StreamPosition, ViewFrom, Viewer, ViewerChunks};
 
 /// The most bytes of chunks in one message, unless a single chunk is larger. With larger messages a
 /// new viewer waits longer for its first picture; smaller ones cost more time for each byte.
@@ -41,8 +41,8 @@ struct Keepalive {
 /// The parameters of a request to `/ws`: where to begin or resume, and whether to send notes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct FollowQuery {
-    begin: Begin,
-    resume: Option<Position>,
+    begin: ViewFrom,
+    resume: Option<StreamPosition>,
     /// True if the client wants a [`ServerNote`] before each message with chunks.
     notes: bool,
 }
@@ -54,8 +54,8 @@ impl FollowQuery {
         let mut parsed = Self::default();
         for parameter in query.split('&') {
             match parameter.split_once('=') {
-                Some(("history", "recent")) => parsed.begin = Begin::Recent(RECENT_BYTES),
-                Some(("history", "all")) => parsed.begin = Begin::Oldest,
+                Some(("history", "recent")) => parsed.begin = ViewFrom::Recent(RECENT_BYTES),
+                Some(("history", "all")) => parsed.begin = ViewFrom::Oldest,
                 Some(("notes", flag @ ("0" | "1"))) => parsed.notes = flag == "1",
                 // Some clients percent-encode the colon.
                 Some(("resume", position)) => {
@@ -157,7 +157,7 @@ impl Client {
             (viewer, taken) = take_chunks(viewer).await?;
             if !taken.chunks.is_empty() {
                 if query.notes {
-                    let missed = Some(taken.missed).filter(|&missed| missed > 0);
+                    let missed = Some(taken.missed_events).filter(|&missed| missed > 0);
                     let note = ServerNote { next: Some(taken.next), missed, ..ServerNote::default() };
                     self.send(note.to_message()).await?;
                 }
@@ -266,7 +266,7 @@ async fn wait_until_stopping(stopping: &mut watch::Receiver<bool>) {
 
 /// Takes the viewer's next chunks, about [`MESSAGE_BYTES`], without blocking this thread. Returns
 /// the viewer for further use.
-async fn take_chunks(mut viewer: Viewer) -> Result<(Viewer, Taken), Finish> {
+async fn take_chunks(mut viewer: Viewer) -> Result<(Viewer, ViewerChunks), Finish> {
     let may_block = viewer.reads_file();
     let take = move || {
         let taken = viewer.take(MESSAGE_BYTES);

@@ -19,7 +19,7 @@ pub(super) struct AppState {
     pub(super) access: Arc<Access>,
     pub(super) limits: ServerLimits,
     /// Read by `/metrics` only.
-    #[cfg_attr(not(feature = "metrics"), expect(dead_code))]
+    #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "only `/metrics` reads it"))]
     pub(super) counts: Arc<ConnectionCounts>,
     pub(super) stopping: watch::Receiver<bool>,
     /// One permit for each WebSocket that may be open at once.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use vramscope_collector::{Begin, Hub, Keep, Outputs, Recorder, RecordingFile, Summary};
+use vramscope_collector::{Hub, Keep, Outputs, Recorder, RecordingFile, Summary, ViewFrom};
 use vramscope_trace::{Recording, RecordingInfo};
 
 mod program;
@@ -47,7 +47,7 @@ fn print_sizes(rates: &[u64], time: Duration, max_bytes_per_event: f64) {
     for &rate in rates {
         for watched in [false, true] {
             let hub = Hub::default();
-            let viewer = watched.then(|| hub.viewer(Begin::Newest));
+            let viewer = watched.then(|| hub.viewer(ViewFrom::Newest));
             let summary = record(&path, Keep::default(), &hub, rate, time);
             drop(viewer);
             assert_eq!(summary.bytes, fs::metadata(&path).expect("the file exists").len());

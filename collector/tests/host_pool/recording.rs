@@ -2,7 +2,7 @@
 
 use tracing_subscriber::layer::SubscriberExt;
 use vramscope_collector::{
-    Begin, Category, HostDevice, HostPool, Hub, Outputs, Recorder, RecorderHandle, Scope, ScopeLayer, Settings,
+    Category, HostDevice, HostPool, Hub, Outputs, Recorder, RecorderHandle, Scope, ScopeLayer, Settings, ViewFrom,
 };
 use vramscope_trace::{DeviceId, Recording, RecordingInfo, Site};
 
@@ -16,7 +16,7 @@ fn record(program: impl FnOnce(&RecorderHandle)) -> Recording {
     program(&handle);
     recorder.stop();
     let mut recording = Recording::new();
-    let mut viewer = hub.viewer(Begin::Oldest);
+    let mut viewer = hub.viewer(ViewFrom::Oldest);
     loop {
         let taken = viewer.take(usize::MAX);
         if taken.chunks.is_empty() {

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use vramscope_collector::{Begin, Hub, Keep, Outputs, Recorder, RecordingFile};
+use vramscope_collector::{Hub, Keep, Outputs, Recorder, RecordingFile, ViewFrom};
 use vramscope_trace::{DecodedItem, Decoder, Event, MemorySink, Recording, RecordingInfo};
 
 #[path = "../file/program.rs"]
@@ -48,7 +48,7 @@ fn killed_program() {
     let keep = Keep { bytes: (mode == "newest").then_some(NEWEST_BYTES), time: None };
     let file = RecordingFile::create(Path::new(&path), keep).expect("the file can be created");
     let hub = Hub::default();
-    let _viewer = (mode == "watched").then(|| hub.viewer(Begin::Newest));
+    let _viewer = (mode == "watched").then(|| hub.viewer(ViewFrom::Newest));
     let outputs = Outputs { file: Some(file), hub: Some(hub), ..Outputs::default() };
     let (_recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the recorder starts");
     let clock = handle.clone();

@@ -93,7 +93,10 @@ impl Destination {
         #[cfg(unix)]
         options.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         // The library's message names the temporary file, which says nothing to a user.
-        let file = options.tempfile_in(folder).map_err(|error| CommandError::file(path, error.kind()))?;
+        let file = options.tempfile_in(folder).map_err(|error| {
+            let (folder, kind) = (folder.display(), error.kind());
+            CommandError::file(path, format_args!("cannot create a file in {folder}: {kind}; choose another folder"))
+        })?;
         Ok(Self { target: Target::File(BufWriter::new(file)), bytes: 0 })
     }
 

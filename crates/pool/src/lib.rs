@@ -7,8 +7,8 @@
 //! histories to verify this.
 //!
 //! The crate never accesses the memory that it manages; an address is only a number. It reads no
-//! clock, starts no thread, takes no lock and has no `unsafe` code. It builds for wasm32, so that
-//! the viewer can simulate other settings in the browser.
+//! clock, starts no thread, takes no lock and has no `unsafe` code. It builds for wasm32, because
+//! the readers of `vramscope-formats`, which the page uses, need its size rules and settings.
 //!
 //! - [`Pool`] is the allocator: [`allocate`](Pool::allocate), [`free`](Pool::free),
 //!   [`empty_cache`](Pool::empty_cache).

@@ -1,7 +1,7 @@
 //! Measures live recordings at full length:
-//! `cargo run --release -p vramscope-tests --bin live -- RIG [NAME=NUMBER…]`.
+//! `cargo run --release -p vramscope-tests --bin live -- BENCHMARK [KEY=NUMBER…]`.
 //!
-//! The tests run each rig briefly.
+//! The tests run each benchmark briefly.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -17,14 +17,14 @@ use vramscope_tests::live::soak::{self, soak};
 use vramscope_tests::live::throughput::{self, throughput};
 
 const USAGE: &str = "\
-Usage: live RIG [NAME=NUMBER…]
+Usage: live BENCHMARK [KEY=NUMBER…]
 
   throughput rate=1000000 seconds=60     events to a native viewer and a file; none may be lost
   chaos incidents=500 viewers=12 recorders=2 rate=500000 stall=25 pause_ms=300 seed=1
                                          viewers that connect, leave, stall and are cut off
   slow rate=1000000 seconds=20           a viewer that stalls until the server skips ahead
   push programs=4 rate=50000 incidents=500 seed=1
-                                         programs that push to a hub and are cut off
+                                         programs that push to a server and are cut off
   soak seconds=3600 rate=100000 viewers=6 keep=67108864 seed=1
                                          memory, files and threads over time; writes soak.csv
   keys rate=300000 seconds=60            the page in a browser while keys are pressed
@@ -49,8 +49,8 @@ impl Numbers {
     }
 }
 
-fn run(rig: &str, numbers: &mut Numbers) -> Option<Result<String, String>> {
-    Some(match rig {
+fn run(benchmark: &str, numbers: &mut Numbers) -> Option<Result<String, String>> {
+    Some(match benchmark {
         "throughput" => {
             let rate = numbers.take("rate", 1_000_000);
             let time = Duration::from_secs(numbers.take("seconds", 60));
@@ -89,10 +89,10 @@ fn run(rig: &str, numbers: &mut Numbers) -> Option<Result<String, String>> {
             })
         }
         "keys" | "screen" => {
-            let default = if rig == "keys" { 300_000 } else { 100_000 };
+            let default = if benchmark == "keys" { 300_000 } else { 100_000 };
             let rate = numbers.take("rate", default);
             let plan = page::Plan { rate, time: Duration::from_secs(numbers.take("seconds", 60)) };
-            page::follow(&Browser::start(page::window()), plan, rig == "keys").map(|figures| figures.to_string())
+            page::follow(&Browser::start(page::window()), plan, benchmark == "keys").map(|figures| figures.to_string())
         }
         "moments" => {
             let (rate, count) = (numbers.take("rate", 100_000), numbers.take("count", 100));
@@ -104,8 +104,9 @@ fn run(rig: &str, numbers: &mut Numbers) -> Option<Result<String, String>> {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let parsed = arguments.split_first().and_then(|(rig, rest)| Some((rig, Numbers::parse(rest)?)));
-    let answer = parsed.and_then(|(rig, mut numbers)| run(rig, &mut numbers).filter(|_| numbers.0.is_empty()));
+    let parsed = arguments.split_first().and_then(|(benchmark, rest)| Some((benchmark, Numbers::parse(rest)?)));
+    let answer =
+        parsed.and_then(|(benchmark, mut numbers)| run(benchmark, &mut numbers).filter(|_| numbers.0.is_empty()));
     match answer {
         Some(Ok(figures)) => {
             println!("{figures}");

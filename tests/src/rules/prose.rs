@@ -33,11 +33,11 @@ impl Language {
     #[must_use]
     pub fn of(path: &str) -> Option<Self> {
         match path.rsplit_once('.')?.1 {
-            "rs" | "js" | "cpp" => Some(Self::Slashes),
+            "rs" | "js" | "cpp" | "cu" => Some(Self::Slashes),
             "css" => Some(Self::Css),
             "html" => Some(Self::Html),
             "py" => Some(Self::Python),
-            "sh" => Some(Self::Shell),
+            "sh" | "toml" | "yml" => Some(Self::Shell),
             "md" => Some(Self::Markdown),
             _ => None,
         }

@@ -229,7 +229,7 @@ impl<S: Surface> Painter<'_, S> {
         self.key_figures(&key_figures(report, summary));
         let legend = [
             ("allocated", theme.allocated),
-            ("freed, in use by a stream", theme.well.mix(theme.pending, 0.7)),
+            ("pending free", theme.well.mix(theme.pending, 0.7)),
             ("reserved", theme.well.mix(theme.free, 0.3)),
         ];
         self.caption("Memory over time", "", &legend);
@@ -318,9 +318,9 @@ impl<S: Surface> Painter<'_, S> {
         let legend = [
             ("allocated", theme.allocated),
             ("rounding", theme.rounding(theme.allocated)),
-            ("freed, in use by a stream", theme.pending),
-            ("free", theme.free),
-            ("segment with nothing in it", theme.cached_hatch),
+            ("pending free", theme.pending),
+            ("free in segments", theme.free),
+            ("free segment", theme.cached_hatch),
         ];
         let shown = block.heatmap.visible().filter(|row| row.line == 0).count();
         let total = summary.peak_state.segments().len();

@@ -106,10 +106,7 @@ fn bands_are_hidden_without_samples() {
         details.sections.into_iter().map(|section| section.heading).collect::<Vec<_>>()
     };
     assert_eq!(sections(&model), ["", "Recording"]);
-    assert_eq!(
-        sections(&open_sample(Sample::Shared)),
-        ["", "Outside the pool, by the driver's last sample", "Recording"]
-    );
+    assert_eq!(sections(&open_sample(Sample::Shared)), ["", "Device memory, by the driver's last sample", "Recording"]);
 }
 
 #[test]

@@ -85,8 +85,8 @@ fn follow_query_is_parsed() {
     let resume = Some(position.parse().expect("a valid position"));
     check("", Some(default));
     check("token=x&later=1", Some(default));
-    check("history=recent", Some(FollowQuery { begin: Begin::Recent(16 << 20), ..default }));
-    check("history=all&notes=1", Some(FollowQuery { begin: Begin::Oldest, notes: true, ..default }));
+    check("history=recent", Some(FollowQuery { begin: ViewFrom::Recent(16 << 20), ..default }));
+    check("history=all&notes=1", Some(FollowQuery { begin: ViewFrom::Oldest, notes: true, ..default }));
     check(&format!("resume={position}"), Some(FollowQuery { resume, ..default }));
     check(&format!("notes=0&resume={}", position.replace(':', "%3A")), Some(FollowQuery { resume, ..default }));
     for query in ["history=", "history=some", "notes=yes", "resume=", "resume=1", "resume=x:1"] {

@@ -35,7 +35,7 @@ pub(crate) struct ExportArguments {
     /// standard output
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
-    /// Replace names of files, functions, marks and the program by placeholders
+    /// Replace names of functions, files, scopes, marks, devices and the program by placeholders
     #[arg(long)]
     redact: bool,
 }
@@ -75,10 +75,14 @@ impl Format {
     /// Returns how to write the output `path`, whose extension selects the variant of some formats;
     /// `None` for HTML, which embeds the recording.
     fn writer(self, path: &Path) -> Result<Option<Writer>> {
-        let writes_several = matches!(self, Self::Tensorboard) || self.writes_tables();
-        if writes_several && is_stdout(path) {
+        if is_stdout(path) && matches!(self, Self::Tensorboard) {
             return Err(CommandError::new(
-                "this format has several files, which standard output cannot take: name one with -o",
+                "--to tensorboard writes into a folder, not to standard output: name a folder with -o",
+            ));
+        }
+        if is_stdout(path) && self.writes_tables() {
+            return Err(CommandError::new(
+                "this format has two files, which standard output cannot take: name the first with -o",
             ));
         }
         Ok(Some(match self {

@@ -28,7 +28,7 @@ pub(crate) struct ImportArguments {
     /// Recording to write; compressed if the name ends in .gz or .zst; - is standard output
     #[arg(short, long, value_name = "OUT.vram")]
     output: PathBuf,
-    /// Replace names of files, functions, marks and the program by placeholders
+    /// Replace names of functions, files, scopes, marks, devices and the program by placeholders
     #[cfg(feature = "export")]
     #[arg(long)]
     redact: bool,

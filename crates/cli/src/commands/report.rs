@@ -31,7 +31,7 @@ pub(crate) struct ReportArguments {
     /// Report on this device only [default: all]
     #[arg(long, value_name = "N", value_parser = parse_whole::<u16>)]
     device: Option<u16>,
-    /// Replace names of files, functions, marks and the program by placeholders
+    /// Replace names of functions, files, scopes, marks, devices and the program by placeholders
     #[cfg(feature = "export")]
     #[arg(long)]
     redact: bool,

@@ -71,5 +71,5 @@ fn exported_tables_are_compressed_together() {
     }
     let refused = export("csv", Path::new("-"));
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""));
-    assert!(refused.stderr.contains("several files"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("two files"), "{}", refused.stderr);
 }

@@ -22,7 +22,7 @@ enum NameKind {
     Function,
     File,
     Scope,
-    Region,
+    CompileContext,
     Mark,
 }
 
@@ -34,7 +34,7 @@ impl NameKind {
             Self::Function => "function",
             Self::File => "file",
             Self::Scope => "scope",
-            Self::Region => "region",
+            Self::CompileContext => "compile_context",
             Self::Mark => "mark",
         }
     }
@@ -222,7 +222,7 @@ impl<S: Sink> Sink for Redactor<S> {
                 stack: site.stack,
                 scope: self.replace(NameKind::Scope, site.scope),
                 category: site.category,
-                compile_context: self.replace(NameKind::Region, site.compile_context),
+                compile_context: self.replace(NameKind::CompileContext, site.compile_context),
             }),
         };
         self.sink.define(&definition);

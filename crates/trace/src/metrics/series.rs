@@ -64,12 +64,6 @@ impl Churn {
     pub fn bytes_per_second(&self, duration_ns: u64) -> f64 {
         if duration_ns == 0 { 0.0 } else { self.bytes as f64 * 1e9 / duration_ns as f64 }
     }
-
-    /// Returns the allocations per second over `duration_ns` nanoseconds; 0 for a duration of 0.
-    #[must_use]
-    pub fn allocations_per_second(&self, duration_ns: u64) -> f64 {
-        if duration_ns == 0 { 0.0 } else { self.allocations as f64 * 1e9 / duration_ns as f64 }
-    }
 }
 
 /// The metrics of the selected pools and streams at one moment of a [`MetricsSeries`].

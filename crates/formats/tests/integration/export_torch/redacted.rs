@@ -26,7 +26,8 @@ fn is_placeholder(text: &str) -> bool {
         let split = part.split_once('_');
         part.is_empty()
             || split.is_some_and(|(role, number)| {
-                ["function", "file", "scope", "region", "mark"].contains(&role) && number.parse::<u32>().is_ok()
+                ["function", "file", "scope", "compile_context", "mark"].contains(&role)
+                    && number.parse::<u32>().is_ok()
             })
     };
     !text.is_empty() && text.split('/').all(is_part)
@@ -130,7 +131,9 @@ fn no_text_of_a_snapshot_remains() {
     let (redacted, bytes) = recording_of(redactor.into_inner());
     check_hidden(&outputs(&redacted, &bytes));
     let plain = String::from_utf8(exported(&redacted, WRITERS[1])).expect("JSON is UTF-8");
-    for kept in ["function_1", "file_1", "file_2", "scope_1/scope_2/scope_1", "region_1", "mark_1", "\"size\":1024"] {
+    for kept in
+        ["function_1", "file_1", "file_2", "scope_1/scope_2/scope_1", "compile_context_1", "mark_1", "\"size\":1024"]
+    {
         assert!(plain.contains(kept), "no {kept} in {plain}");
     }
 }
