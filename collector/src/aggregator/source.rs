@@ -377,18 +377,11 @@ fn with_remapped_ids(
     merged_site: impl Fn(SiteId) -> SiteId,
     merged_string: impl Fn(StringId) -> StringId,
 ) -> EventKind {
-    use EventKind::*;
-    match &mut kind {
-        SegmentAllocated { site, .. }
-        | SegmentFreed { site, .. }
-        | SegmentMapped { site, .. }
-        | SegmentUnmapped { site, .. }
-        | BlockAllocated { site, .. }
-        | FreeRequested { site, .. }
-        | FreeCompleted { site, .. }
-        | OutOfMemory { site, .. } => *site = merged_site(*site),
-        Mark { site, name, .. } => (*site, *name) = (merged_site(*site), merged_string(*name)),
-        MemorySample { .. } | Gap { .. } => {}
+    if let Some(site) = kind.site_mut() {
+        *site = merged_site(*site);
+    }
+    if let EventKind::Mark { name, .. } = &mut kind {
+        *name = merged_string(*name);
     }
     kind
 }

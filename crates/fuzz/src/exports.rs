@@ -205,18 +205,7 @@ fn without_sites(state: &MemoryState) -> MemoryState {
 /// events of different recordings comparable.
 fn take_texts(recording: &Recording, kind: &mut EventKind) -> String {
     let definitions = recording.definitions();
-    let site = match kind {
-        EventKind::SegmentAllocated { site, .. }
-        | EventKind::SegmentFreed { site, .. }
-        | EventKind::SegmentMapped { site, .. }
-        | EventKind::SegmentUnmapped { site, .. }
-        | EventKind::BlockAllocated { site, .. }
-        | EventKind::FreeRequested { site, .. }
-        | EventKind::FreeCompleted { site, .. }
-        | EventKind::OutOfMemory { site, .. }
-        | EventKind::Mark { site, .. } => std::mem::replace(site, SiteId(0)),
-        EventKind::MemorySample { .. } | EventKind::Gap { .. } => SiteId(0),
-    };
+    let site = kind.site_mut().map(std::mem::take).unwrap_or_default();
     let name = if let EventKind::Mark { name, .. } = kind { std::mem::replace(name, StringId(0)) } else { StringId(0) };
     let frames: Vec<String> = export::frames(recording, site).map(|frame| format!("{frame:?}")).collect();
     format!("{} {} {:?}", definitions.string(name), definitions.string(definitions.site(site).scope), frames)

@@ -198,6 +198,26 @@ pub enum EventKind {
     },
 }
 
+impl EventKind {
+    /// Returns the number of the event's site mutably, to replace it; `None` for kinds of events
+    /// that have no site: memory samples and gaps.
+    #[must_use]
+    pub fn site_mut(&mut self) -> Option<&mut SiteId> {
+        match self {
+            Self::SegmentAllocated { site, .. }
+            | Self::SegmentFreed { site, .. }
+            | Self::SegmentMapped { site, .. }
+            | Self::SegmentUnmapped { site, .. }
+            | Self::BlockAllocated { site, .. }
+            | Self::FreeRequested { site, .. }
+            | Self::FreeCompleted { site, .. }
+            | Self::OutOfMemory { site, .. }
+            | Self::Mark { site, .. } => Some(site),
+            Self::MemorySample { .. } | Self::Gap { .. } => None,
+        }
+    }
+}
+
 /// Whether a mark or annotation begins a span, ends one, or is a single moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AnnotationStage {

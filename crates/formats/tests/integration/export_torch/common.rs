@@ -78,28 +78,12 @@ pub(crate) fn exported(recording: &Recording, writer: Writer) -> Vec<u8> {
 /// they stand for.
 pub(crate) fn with_texts(recording: &Recording, mut event: Event) -> (Event, String) {
     let definitions = recording.definitions();
-    let mut texts = site_of(&mut event.kind)
-        .map_or_else(String::new, |site| site_text(recording, std::mem::replace(site, SiteId(0))));
+    let mut texts =
+        event.kind.site_mut().map_or_else(String::new, |site| site_text(recording, std::mem::replace(site, SiteId(0))));
     if let EventKind::Mark { name, .. } = &mut event.kind {
         texts += definitions.string(std::mem::replace(name, StringId(0)));
     }
     (event, texts)
-}
-
-/// Returns the site of an event.
-fn site_of(kind: &mut EventKind) -> Option<&mut SiteId> {
-    match kind {
-        EventKind::SegmentAllocated { site, .. }
-        | EventKind::SegmentFreed { site, .. }
-        | EventKind::SegmentMapped { site, .. }
-        | EventKind::SegmentUnmapped { site, .. }
-        | EventKind::BlockAllocated { site, .. }
-        | EventKind::FreeRequested { site, .. }
-        | EventKind::FreeCompleted { site, .. }
-        | EventKind::OutOfMemory { site, .. }
-        | EventKind::Mark { site, .. } => Some(site),
-        EventKind::MemorySample { .. } | EventKind::Gap { .. } => None,
-    }
 }
 
 /// Returns a site as text: its frames, scope and compile context.
