@@ -198,7 +198,114 @@ pub enum EventKind {
     },
 }
 
+/// The type of an event without its values, for filters and tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum EventType {
+    /// [`EventKind::SegmentAllocated`].
+    SegmentAllocated,
+    /// [`EventKind::SegmentFreed`].
+    SegmentFreed,
+    /// [`EventKind::SegmentMapped`].
+    SegmentMapped,
+    /// [`EventKind::SegmentUnmapped`].
+    SegmentUnmapped,
+    /// [`EventKind::BlockAllocated`].
+    BlockAllocated,
+    /// [`EventKind::FreeRequested`].
+    FreeRequested,
+    /// [`EventKind::FreeCompleted`].
+    FreeCompleted,
+    /// [`EventKind::OutOfMemory`].
+    OutOfMemory,
+    /// [`EventKind::MemorySample`].
+    MemorySample,
+    /// [`EventKind::Mark`].
+    Mark,
+    /// [`EventKind::Gap`].
+    Gap,
+}
+
+impl EventType {
+    /// All types, in the order of their values.
+    pub const ALL: [Self; 11] = [
+        Self::SegmentAllocated,
+        Self::SegmentFreed,
+        Self::SegmentMapped,
+        Self::SegmentUnmapped,
+        Self::BlockAllocated,
+        Self::FreeRequested,
+        Self::FreeCompleted,
+        Self::OutOfMemory,
+        Self::MemorySample,
+        Self::Mark,
+        Self::Gap,
+    ];
+
+    /// Returns the type's name for users, in lower case: `block allocated`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SegmentAllocated => "segment allocated",
+            Self::SegmentFreed => "segment freed",
+            Self::SegmentMapped => "segment mapped",
+            Self::SegmentUnmapped => "segment unmapped",
+            Self::BlockAllocated => "block allocated",
+            Self::FreeRequested => "free requested",
+            Self::FreeCompleted => "free completed",
+            Self::OutOfMemory => "out of memory",
+            Self::MemorySample => "memory sample",
+            Self::Mark => "mark",
+            Self::Gap => "gap",
+        }
+    }
+
+    /// Returns the type's name in exported tables and filters: PyTorch's `action` if PyTorch has
+    /// one, such as `segment_alloc`.
+    #[must_use]
+    pub const fn action(self) -> &'static str {
+        match self {
+            Self::SegmentAllocated => "segment_alloc",
+            Self::SegmentFreed => "segment_free",
+            Self::SegmentMapped => "segment_map",
+            Self::SegmentUnmapped => "segment_unmap",
+            Self::BlockAllocated => "alloc",
+            Self::FreeRequested => "free_requested",
+            Self::FreeCompleted => "free_completed",
+            Self::OutOfMemory => "oom",
+            Self::MemorySample => "memory_sample",
+            Self::Mark => "mark",
+            Self::Gap => "gap",
+        }
+    }
+}
+
 impl EventKind {
+    /// Returns the event's type.
+    #[must_use]
+    pub const fn event_type(&self) -> EventType {
+        match self {
+            Self::SegmentAllocated { .. } => EventType::SegmentAllocated,
+            Self::SegmentFreed { .. } => EventType::SegmentFreed,
+            Self::SegmentMapped { .. } => EventType::SegmentMapped,
+            Self::SegmentUnmapped { .. } => EventType::SegmentUnmapped,
+            Self::BlockAllocated { .. } => EventType::BlockAllocated,
+            Self::FreeRequested { .. } => EventType::FreeRequested,
+            Self::FreeCompleted { .. } => EventType::FreeCompleted,
+            Self::OutOfMemory { .. } => EventType::OutOfMemory,
+            Self::MemorySample { .. } => EventType::MemorySample,
+            Self::Mark { .. } => EventType::Mark,
+            Self::Gap { .. } => EventType::Gap,
+        }
+    }
+
+    /// Returns the number of the event's site; `None` for kinds of events that have no site: memory
+    /// samples and gaps.
+    #[must_use]
+    pub fn site(mut self) -> Option<SiteId> {
+        self.site_mut().copied()
+    }
+
     /// Returns the number of the event's site mutably, to replace it; `None` for kinds of events
     /// that have no site: memory samples and gaps.
     #[must_use]

@@ -79,6 +79,7 @@ mod encoder;
 mod error;
 mod event;
 mod event_codec;
+mod indexed_encoder;
 mod info;
 mod lifetimes;
 mod live_bytes_by_site;
@@ -88,11 +89,14 @@ mod metrics_over_time;
 mod number_column;
 mod quantity;
 mod recording;
+mod redactor;
 mod segment;
 mod series_codec;
 mod sink;
 mod site;
 mod site_matching;
+#[doc(hidden)]
+pub mod sort;
 mod state_codec;
 mod time_pyramid;
 mod varint;
@@ -105,22 +109,30 @@ pub use decoder::{DecodedItem, Decoder};
 pub use device_state::DeviceState;
 pub use encoder::Encoder;
 pub use error::FormatError;
-pub use event::{Annotation, AnnotationStage, DeviceId, Event, EventKind, MempoolId, PoolKey, PoolKind, StreamId};
+pub use event::{
+    Annotation, AnnotationStage, DeviceId, Event, EventKind, EventType, MempoolId, PoolKey, PoolKind, StreamId,
+};
+pub use indexed_encoder::IndexedEncoder;
 pub use info::{DeviceInfo, RecordingInfo};
 pub use lifetimes::{
-    Allocation, AllocationSums, DeviceLifetimes, EventTime, Lifetime, LifetimeChange, LifetimeEnding, LifetimeSummary,
-    LifetimeTracker, Lifetimes, LifetimesBuilder, lifetime_summaries,
+    Allocation, AllocationOrigin, AllocationRow, AllocationSums, DeviceLifetimes, EventTime, Lifetime, LifetimeChange,
+    LifetimeEnding, LifetimeSummary, LifetimeTracker, Lifetimes, LifetimesBuilder, LifetimesReader, MomentTimes,
+    RowChange, lifetime_summaries,
 };
-pub use live_bytes_by_site::{SiteBytes, frame_name, live_bytes_by_site, site_name};
+pub use live_bytes_by_site::{
+    FrameOrigin, SiteBytes, frame_name, frame_origin, is_backward_operation, is_python_frame, live_bytes_by_site,
+    short_file_name, short_function_name, site_name, stack_name,
+};
 pub use memory_state::MemoryState;
 pub use metrics::{
     Churn, Metrics, MetricsSample, MetricsSeries, fragmentation, metrics_by_group, peak_utilization, unusable_share,
 };
 pub use metrics_over_time::{MetricSummary, MetricsOverTime, metrics_over_time};
 pub use quantity::{ByteSize, Count, DurationNs, ParseByteSizeError, Percent};
-pub use recording::{Damage, Incident, IncidentKind, ReadAt, Recording, RecordingOpener, Replay};
+pub use recording::{Damage, Incident, IncidentKind, RangeCopy, ReadAt, Recording, RecordingOpener, Replay};
+pub use redactor::Redactor;
 pub use segment::{Block, Extent, Segment};
 pub use sink::{MemorySink, NullSink, Sink};
 pub use site::{Category, Definition, Definitions, Frame, FrameId, Interner, Site, SiteId, Stack, StackId, StringId};
-pub use site_matching::PerRecording;
+pub use site_matching::{PerRecording, shared_site_numbers};
 pub use state_codec::digest;

@@ -3,14 +3,30 @@
 use std::collections::HashMap;
 
 use crate::device_state::DeviceState;
-use crate::site::{Category, Definitions, Frame, SiteId};
+use crate::site::{Category, Definitions, Frame, SiteId, StackId};
 
 /// The text shown for a site that has no scope, no stack and no category.
 const UNKNOWN_SITE: &str = "unknown site";
 /// Parts of the paths of files that belong to libraries. Files elsewhere belong to the recorded
 /// program.
-const LIBRARY_DIRECTORIES: [&str; 5] =
-    ["site-packages/", "dist-packages/", "lib/python", ".cargo/registry/", "rustlib/"];
+///
+/// Those that begin with `/torch/` are for a PyTorch that was built from its sources and is not in
+/// `site-packages`; `torchinductor_` is the folder of the code that `torch.compile` generates.
+const LIBRARY_DIRECTORIES: [&str; 13] = [
+    "site-packages/",
+    "dist-packages/",
+    "lib/python",
+    ".cargo/registry/",
+    "rustlib/",
+    "/rustc/",
+    "/torch/nn/",
+    "/torch/optim/",
+    "/torch/autograd/",
+    "/torch/utils/",
+    "/torch/distributed/",
+    "/torch/_",
+    "torchinductor_",
+];
 /// Beginnings of the names of C++ functions that are the innermost frames of every stack and are
 /// not shown: unwinding and the allocator itself.
 const ALLOCATOR_FUNCTIONS: [&str; 4] =
@@ -18,6 +34,19 @@ const ALLOCATOR_FUNCTIONS: [&str; 4] =
 
 /// A part of the names of those C++ functions that run a backward pass.
 const BACKWARD_FUNCTIONS: &str = "autograd::generated::";
+/// The beginning of the file name of a notebook's cell, which is not a path.
+const NOTEBOOK_CELL: &str = "<ipython-input";
+
+/// Whose code a stack frame runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FrameOrigin {
+    /// The recorded program's own code.
+    Own,
+    /// A library's: PyTorch, the Python standard library, an installed package, the C runtime.
+    Library,
+    /// The allocator's, or the code that recorded the stack.
+    Allocator,
+}
 
 /// The number, bytes and requested bytes of the allocated blocks of one site at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,12 +97,19 @@ pub fn live_bytes_by_site(device: &DeviceState) -> Vec<SiteBytes> {
     sites
 }
 
-/// Returns a C++ function's name without its argument types.
-fn without_arguments(function: &str) -> &str {
+/// Returns a C++ function's name without its argument types; other names unchanged.
+#[must_use]
+pub fn short_function_name(function: &str) -> &str {
     // "(anonymous namespace)" follows a colon; it does not begin the arguments.
     let begins = |&(at, _): &(usize, &str)| at > 0 && !function[..at].ends_with([':', ' ']);
     let begin = function.match_indices('(').find(begins).filter(|_| function.contains("::"));
     begin.map_or(function, |(at, _)| &function[..at])
+}
+
+/// Returns a path's last component: the file's name without its directory.
+#[must_use]
+pub fn short_file_name(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
 /// Returns a stack frame as one line, for example `train.py:66 gpt_step`.
@@ -83,11 +119,8 @@ fn without_arguments(function: &str) -> &str {
 #[must_use]
 pub fn frame_name(definitions: &Definitions, frame: Frame, short: bool) -> String {
     let (function, path) = (definitions.string(frame.function), definitions.string(frame.file));
-    let (function, file) = if short {
-        (without_arguments(function), path.rsplit(['/', '\\']).next().unwrap_or(path))
-    } else {
-        (function, path)
-    };
+    let (function, file) =
+        if short { (short_function_name(function), short_file_name(path)) } else { (function, path) };
     match (file, frame.line) {
         ("" | "??", _) => function.to_owned(),
         (file, 0) => format!("{file} {function}"),
@@ -95,44 +128,80 @@ pub fn frame_name(definitions: &Definitions, frame: Frame, short: bool) -> Strin
     }
 }
 
-/// Returns a site as one line: scope, frames and category.
+/// Returns true if a frame runs Python code.
+#[must_use]
+pub fn is_python_frame(definitions: &Definitions, frame: Frame) -> bool {
+    let path = definitions.string(frame.file);
+    path.ends_with(".py") || path.starts_with(NOTEBOOK_CELL)
+}
+
+/// Returns true if a frame is the C++ function that runs one operation of a backward pass, for
+/// example `torch::autograd::generated::MmBackward0::apply`.
+#[must_use]
+pub fn is_backward_operation(definitions: &Definitions, frame: Frame) -> bool {
+    definitions.string(frame.function).contains(BACKWARD_FUNCTIONS)
+}
+
+/// Returns whose code a frame runs, judged by its file's path and its function's name.
+///
+/// `in_python_stack` tells whether any frame of its stack runs Python code. If so, only Python
+/// frames can be the program's own: the others are those of the interpreter and of libraries.
+#[must_use]
+pub fn frame_origin(definitions: &Definitions, frame: Frame, in_python_stack: bool) -> FrameOrigin {
+    let (function, path) = (definitions.string(frame.function), definitions.string(frame.file));
+    let is_python = is_python_frame(definitions, frame);
+    if !is_python && ALLOCATOR_FUNCTIONS.iter().any(|part| function.starts_with(part)) {
+        return FrameOrigin::Allocator;
+    }
+    let in_own_file = || {
+        if path.starts_with('<') {
+            return path.starts_with(NOTEBOOK_CELL);
+        }
+        let in_no_library = |path: &str| !LIBRARY_DIRECTORIES.iter().any(|library| path.contains(library));
+        if path.contains('\\') { in_no_library(&path.replace('\\', "/")) } else { in_no_library(path) }
+    };
+    let can_be_own = is_python || !in_python_stack && path.contains(['/', '\\']);
+    if can_be_own && in_own_file() { FrameOrigin::Own } else { FrameOrigin::Library }
+}
+
+/// Returns a call stack as one line, or `None` for a stack without a frame to show.
 ///
 /// Shown are the innermost Python frame (of a stack without Python frames, the innermost frame
 /// outside of the allocator), and the innermost frame of the program's own code if that is another:
-/// `adam.py:182 _init_group ← train.py:66 gpt_step`. A site without any of these is `unknown site`.
+/// `adam.py:182 _init_group ← train.py:66 gpt_step`.
+#[must_use]
+pub fn stack_name(definitions: &Definitions, stack: StackId) -> Option<String> {
+    let has_python = definitions.stack(stack).any(|frame| is_python_frame(definitions, frame));
+    let origin = |frame: &Frame| frame_origin(definitions, *frame, has_python);
+    let shown = |frame: &Frame| {
+        if has_python { is_python_frame(definitions, *frame) } else { origin(frame) != FrameOrigin::Allocator }
+    };
+    let innermost = definitions.stack(stack).find(shown)?;
+    // A backward pass runs on separate threads without Python frames; the operation is the most
+    // informative frame there.
+    let is_backward = |frame: &Frame| !has_python && is_backward_operation(definitions, *frame);
+    let own = definitions
+        .stack(stack)
+        .find(|frame| shown(frame) && (origin(frame) == FrameOrigin::Own || is_backward(frame)));
+    let mut name = frame_name(definitions, innermost, true);
+    if let Some(own) = own.filter(|&own| own != innermost) {
+        name.push_str(" ← ");
+        name.push_str(&frame_name(definitions, own, true));
+    }
+    Some(name)
+}
+
+/// Returns a site as one line: scope, frames (see [`stack_name`]) and category. A site without any
+/// of these is `unknown site`.
 #[must_use]
 pub fn site_name(definitions: &Definitions, id: SiteId) -> String {
     let site = definitions.site(id);
-    let file = |frame: &Frame| definitions.string(frame.file);
-    let is_script = |frame: &Frame| file(frame).ends_with(".py");
-    let is_own = |frame: &Frame| {
-        let path = file(frame).replace('\\', "/");
-        (path.contains('/') || is_script(frame))
-            && !path.starts_with('<')
-            && !LIBRARY_DIRECTORIES.iter().any(|library| path.contains(library))
-    };
-    let has_script = definitions.stack(site.stack).any(|frame| is_script(&frame));
-    let is_allocator =
-        |frame: &Frame| ALLOCATOR_FUNCTIONS.iter().any(|part| definitions.string(frame.function).starts_with(part));
-    let shown = |frame: &Frame| if has_script { is_script(frame) } else { !is_allocator(frame) };
-    let innermost = definitions.stack(site.stack).find(shown);
-    // A backward pass runs on separate threads without Python frames; the operation is the most
-    // informative frame there.
-    let is_backward = |frame: &Frame| !has_script && definitions.string(frame.function).contains(BACKWARD_FUNCTIONS);
-    let own = definitions.stack(site.stack).find(|frame| shown(frame) && (is_own(frame) || is_backward(frame)));
     let mut parts = Vec::new();
     let scope = definitions.string(site.scope);
     if !scope.is_empty() {
         parts.push(scope.to_owned());
     }
-    let frames: Vec<String> = [innermost, own.filter(|own| Some(*own) != innermost)]
-        .into_iter()
-        .flatten()
-        .map(|frame| frame_name(definitions, frame, true))
-        .collect();
-    if !frames.is_empty() {
-        parts.push(frames.join(" ← "));
-    }
+    parts.extend(stack_name(definitions, site.stack));
     if site.category != Category::Unknown {
         parts.push(site.category.name().to_owned());
     }
@@ -144,7 +213,7 @@ mod tests {
     use super::*;
     use crate::event::{PoolKey, StreamId};
     use crate::segment::{Block, Segment};
-    use crate::site::{Interner, Site, StackId};
+    use crate::site::{Interner, Site};
 
     /// Checks the name of a site with these frames: file, line and function, outermost first.
     #[track_caller]

@@ -37,9 +37,14 @@ const LOOSER_MATCHES: [FrameMatch; 3] = [
 /// that started the script.
 pub(crate) const TOP_LEVEL: &str = "<module>";
 
-/// Returns a number for each site of both recordings, indexed by site number: sites that match have
-/// equal numbers.
-pub(crate) fn shared_site_numbers(a: &Definitions, b: &Definitions) -> PerRecording<Vec<SiteId>> {
+/// Returns a number for each site of both recordings, indexed by site number (index 0 is the
+/// unknown site): sites that match have equal numbers.
+///
+/// Sites match if scope, category and whole call stack are equal. Those that only one recording has
+/// also match if they differ only in file paths, else only in line numbers, else only in both. The
+/// cost is linear in the definitions.
+#[must_use]
+pub fn shared_site_numbers(a: &Definitions, b: &Definitions) -> PerRecording<Vec<SiteId>> {
     let numbered = |frame_match: FrameMatch| {
         let mut shared = Interner::default();
         let mut of = |definitions: &Definitions| SharedNumbering::new(&mut shared, definitions, frame_match).sites();

@@ -74,3 +74,52 @@ impl Allocation {
         self.first_moment <= moment && self.allocated_until.is_none_or(|until| until > moment)
     }
 }
+
+/// What requested an allocation: the site, the stream and the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocationOrigin {
+    /// Where the request was made.
+    pub site: SiteId,
+    /// The stream on which it was allocated.
+    pub stream: StreamId,
+    /// The pool that served the request.
+    pub pool: PoolKey,
+}
+
+/// The part of an [`Allocation`] that scans over all allocations need, cheap to obtain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocationRow {
+    /// The row number, which identifies the allocation within its device's lifetimes.
+    pub row: u32,
+    /// The number of its origin, see [`DeviceLifetimes::origins`](crate::DeviceLifetimes::origins).
+    pub origin: u32,
+    /// Size of the block in bytes, after rounding.
+    pub size: u64,
+    /// Size that the program requested, in bytes; at most `size`.
+    pub requested: u64,
+    /// The first moment at which it is known to exist.
+    pub first_moment: u64,
+    /// Whether its allocating event was recorded.
+    pub start_observed: bool,
+    /// The first moment after the program freed it; `None` if it was not freed by the end.
+    pub allocated_until: Option<u64>,
+    /// The first moment at which its memory can be reused; `None` if that is after the end.
+    pub active_until: Option<u64>,
+}
+
+/// The start or the end of an allocation, see
+/// [`DeviceLifetimes::changes`](crate::DeviceLifetimes::changes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowChange {
+    /// The first moment after the change: the number of the event that made it.
+    pub moment: u64,
+    /// The row number of the allocation.
+    pub row: u32,
+    /// True if the block became active (was allocated); false if its memory can be reused from now
+    /// on.
+    pub is_start: bool,
+    /// Size of the block in bytes, after rounding.
+    pub size: u64,
+    /// The number of its origin, see [`DeviceLifetimes::origins`](crate::DeviceLifetimes::origins).
+    pub origin: u32,
+}

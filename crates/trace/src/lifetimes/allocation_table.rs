@@ -19,17 +19,17 @@
 
 use std::collections::HashMap;
 
-use super::allocation::Allocation;
+use super::allocation::{Allocation, AllocationOrigin, AllocationRow};
 use super::dictionary::{CoarseHash, Dictionary};
+use super::row_group::{GROUP_ROWS, RowGroup};
 use crate::event::{PoolKey, StreamId};
 use crate::site::SiteId;
 
-/// The most rows in a group of an [`AllocationTable`]. The number of a row is its group's index ×
-/// this + the row's index in the group.
-pub(super) const GROUP_ROWS: usize = 1024;
-/// The most groups in an [`AllocationTable`], so that row numbers are below `u32::MAX`. Allocations
-/// beyond are counted but not stored.
-const MAX_GROUPS: usize = (u32::MAX as usize) / GROUP_ROWS;
+/// Exclusive bound of row numbers: 2³¹, so that one bit remains to mark a row in a list. Further
+/// allocations are counted but not stored.
+pub(super) const MAX_ROWS: u32 = 1 << 31;
+/// The most groups in an [`AllocationTable`].
+const MAX_GROUPS: usize = MAX_ROWS as usize / GROUP_ROWS;
 
 /// Bytes in a unit of the columns `address` and `size`. Most addresses and sizes are multiples: RMM
 /// aligns to 256 bytes, PyTorch to 512.
@@ -94,85 +94,6 @@ impl CoarseHash for SizePair {
     }
 }
 
-/// Up to 1,024 consecutive rows of an [`AllocationTable`], stored as columns.
-#[derive(Clone, Debug)]
-pub(super) struct RowGroup {
-    /// The first moment of the first row.
-    base: u64,
-    /// Whether the rows come from a full state, without an allocating event.
-    start_unobserved: bool,
-    first_moment: Vec<u16>,
-    allocated_for: Vec<u32>,
-    pending_for: Vec<u16>,
-    address: Vec<u32>,
-    size: Vec<u32>,
-    rounding: Vec<u16>,
-    origin: Vec<u32>,
-}
-
-impl RowGroup {
-    fn new(base: u64, start_unobserved: bool) -> Self {
-        Self {
-            base,
-            start_unobserved,
-            first_moment: Vec::with_capacity(GROUP_ROWS),
-            allocated_for: Vec::with_capacity(GROUP_ROWS),
-            pending_for: Vec::with_capacity(GROUP_ROWS),
-            address: Vec::with_capacity(GROUP_ROWS),
-            size: Vec::with_capacity(GROUP_ROWS),
-            rounding: Vec::with_capacity(GROUP_ROWS),
-            origin: Vec::with_capacity(GROUP_ROWS),
-        }
-    }
-
-    /// Returns the number of rows in the group.
-    pub(super) fn len(&self) -> usize {
-        self.first_moment.len()
-    }
-
-    /// Returns true if the rows come from a full state, without a recorded allocating event; false
-    /// if they come from events.
-    pub(super) fn start_unobserved(&self) -> bool {
-        self.start_unobserved
-    }
-
-    /// Returns the first moment of the group's first row; no row of the group starts earlier.
-    pub(super) fn base(&self) -> u64 {
-        self.base
-    }
-
-    /// Returns the first moment at which the allocation of row `index` (in the group) is known to
-    /// exist.
-    #[inline]
-    pub(super) fn first_moment(&self, index: usize) -> u64 {
-        self.base + u64::from(self.first_moment[index])
-    }
-
-    /// Returns how many rows of the group have a first moment of at most `moment`.
-    pub(super) fn started_by(&self, moment: u64) -> usize {
-        let Some(since) = moment.checked_sub(self.base) else { return 0 };
-        self.first_moment.partition_point(|&first| u64::from(first) <= since)
-    }
-
-    /// Frees the columns' spare memory once no row will be added.
-    fn shrink(&mut self) {
-        self.first_moment.shrink_to_fit();
-        self.allocated_for.shrink_to_fit();
-        self.pending_for.shrink_to_fit();
-        self.address.shrink_to_fit();
-        self.size.shrink_to_fit();
-        self.rounding.shrink_to_fit();
-        self.origin.shrink_to_fit();
-    }
-
-    /// Returns the memory that the group occupies, in bytes.
-    fn size_in_memory(&self) -> usize {
-        let wide = [&self.allocated_for, &self.address, &self.size, &self.origin].map(Vec::capacity);
-        let narrow = [&self.first_moment, &self.pending_for, &self.rounding].map(Vec::capacity);
-        size_of::<Self>() + 4 * wide.iter().sum::<usize>() + 2 * narrow.iter().sum::<usize>()
-    }
-}
-
 /// When a free was completed, if that does not fit in the column `pending_for`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LateCompletion {
@@ -225,8 +146,8 @@ impl AllocationTable {
     pub(super) fn push(&mut self, new: NewRow) -> Option<u32> {
         let fits = self.groups.last().is_some_and(|group| {
             group.len() < GROUP_ROWS
-                && group.start_unobserved == new.start_unobserved
-                && new.first_moment - group.base <= u64::from(u16::MAX)
+                && group.start_unobserved() == new.start_unobserved
+                && new.first_moment - group.base() <= u64::from(u16::MAX)
         });
         if !fits {
             self.begin_group(new.first_moment, new.start_unobserved)?;
@@ -242,15 +163,18 @@ impl AllocationTable {
         let origin = self.origins.number(Origin { site: new.site, stream: new.stream, pool: new.pool, region });
         let group_index = self.groups.len() - 1;
         let group = &mut self.groups[group_index];
-        group.first_moment.push((new.first_moment - group.base) as u16);
+        group.first_moment.push((new.first_moment - group.base()) as u16);
         group.allocated_for.push(NOT_FREED);
         group.pending_for.push(NOT_COMPLETED);
         group.address.push(address);
         group.size.push(size);
         group.rounding.push(rounding);
         group.origin.push(origin);
+        group.open_rows += 1;
+        group.first_address = group.first_address.min(new.address);
+        group.end_address = group.end_address.max(new.address.saturating_add(new.size));
         self.len += 1;
-        Some((group_index * GROUP_ROWS + group.len() - 1) as u32)
+        Some(row_number(group_index, group.len() - 1))
     }
 
     /// Adds an empty group whose rows have first moments from `base` on; `None` if there are
@@ -264,7 +188,7 @@ impl AllocationTable {
         if let Some(last) = self.groups.last_mut() {
             last.shrink();
         }
-        self.groups.push(RowGroup::new(base, start_unobserved));
+        self.groups.push(RowGroup::new(base, start_unobserved, self.len));
         Some(())
     }
 
@@ -340,6 +264,29 @@ impl AllocationTable {
         }
     }
 
+    /// Returns the times, size and origin of the row at `index` in `group`, which has index
+    /// `group_index`.
+    #[inline]
+    pub(super) fn row(&self, group_index: usize, group: &RowGroup, index: usize) -> AllocationRow {
+        let (size, requested) = self.sizes(group, index);
+        AllocationRow {
+            row: row_number(group_index, index),
+            origin: group.origin[index],
+            size,
+            requested,
+            first_moment: group.first_moment(index),
+            start_observed: !group.start_unobserved(),
+            allocated_until: self.allocated_until(group_index, group, index),
+            active_until: self.active_until(group_index, group, index),
+        }
+    }
+
+    /// Returns the site, stream and pool of each origin, in the order of their numbers.
+    pub(super) fn origins(&self) -> impl ExactSizeIterator<Item = AllocationOrigin> + '_ {
+        let origins = self.origins.values().iter();
+        origins.map(|&Origin { site, stream, pool, .. }| AllocationOrigin { site, stream, pool })
+    }
+
     /// Returns the allocation whose row is at `index` in the group with index `group_index`.
     pub(super) fn get(&self, group_index: usize, index: usize) -> Allocation {
         let group = &self.groups[group_index];
@@ -359,7 +306,7 @@ impl AllocationTable {
             pool,
             site,
             first_moment: group.first_moment(index),
-            start_observed: !group.start_unobserved,
+            start_observed: !group.start_unobserved(),
             allocated_until: self.allocated_until(group_index, group, index),
             active_until: self.active_until(group_index, group, index),
             end_observed: !end_unobserved,
@@ -403,7 +350,10 @@ impl AllocationTable {
                 0
             }
         };
-        self.groups[group_index].pending_for[index] = match (pending_for, end_unobserved) {
+        let group = &mut self.groups[group_index];
+        group.open_rows = group.open_rows.saturating_sub(1);
+        group.latest_end = group.latest_end.max(moment);
+        group.pending_for[index] = match (pending_for, end_unobserved) {
             (0, true) => END_UNOBSERVED,
             (0.., false) if pending_for < u64::from(END_UNOBSERVED) => pending_for as u16,
             _ => {
@@ -436,6 +386,6 @@ impl AllocationTable {
 }
 
 /// Returns the number of the row at `index` in the group with index `group`.
-fn row_number(group: usize, index: usize) -> u32 {
+pub(super) fn row_number(group: usize, index: usize) -> u32 {
     (group * GROUP_ROWS + index) as u32
 }

@@ -1,19 +1,11 @@
 //! Builds lifetimes from events.
 
-use std::convert::Infallible;
-
-use super::allocation_table::{AllocationTable, NewRow};
-use super::device_trackers::{AllocationStore, ChangeTime, DeviceTrackers, Evidence, OpenAllocation};
+use super::device_trackers::{DeviceTrackers, Evidence};
+use super::indexed_allocations::IndexedAllocations;
 use super::lifetime::EventTime;
-use super::live_sets::LiveSets;
-use super::open_allocations::OpenAllocations;
-use super::queries::{DeviceLifetimes, Lifetimes};
-use crate::event::{DeviceId, Event};
+use super::lifetime_index::Lifetimes;
+use crate::event::Event;
 use crate::memory_state::MemoryState;
-use crate::segment::Block;
-
-/// Least number of new allocations between two stored sets of active allocations ([`LiveSets`]).
-const LIVE_SET_ROWS: usize = 4096;
 
 /// Builds [`Lifetimes`] from the events of a recording in order, at 20 million events a second and
 /// more.
@@ -21,20 +13,12 @@ const LIVE_SET_ROWS: usize = 4096;
 /// Memory that was in use before the first event, or where events are missing, comes as a full
 /// state ([`full_state`](Self::full_state)). Other full states may be added, too; they end
 /// allocations that an inconsistent history left open. [`Lifetimes`] shows an example.
+///
+/// The lifetimes can be queried at any time ([`lifetimes`](Self::lifetimes)), at no cost for
+/// building them.
 #[derive(Clone, Debug, Default)]
 pub struct LifetimesBuilder {
-    devices: DeviceTrackers<IndexedAllocations>,
-}
-
-/// All allocations of one device, and which of them have not ended (are open).
-#[derive(Clone, Debug, Default)]
-struct IndexedAllocations {
-    rows: AllocationTable,
-    open: OpenAllocations,
-    live_sets: LiveSets,
-    /// The moment of the last change; never decreases.
-    moment: u64,
-    omitted_allocations: u64,
+    lifetimes: Lifetimes,
 }
 
 impl LifetimesBuilder {
@@ -44,11 +28,18 @@ impl LifetimesBuilder {
         Self::default()
     }
 
+    /// Creates a builder that expects the first event and also keeps a list of all starts and ends
+    /// ([`DeviceLifetimes::changes`](crate::DeviceLifetimes::changes)), at 4 bytes each.
+    #[must_use]
+    pub fn with_changes() -> Self {
+        Self { lifetimes: Lifetimes { devices: DeviceTrackers::new(IndexedAllocations::new(true)) } }
+    }
+
     /// Adds the event with index `index` (from 0) in the recording. Indexes must not decrease.
     #[inline]
     pub fn event(&mut self, index: u64, event: &Event) {
         let time = EventTime { event: index, time_ns: event.time_ns };
-        let Ok(()) = self.devices.event(time, event, &mut ());
+        let Ok(()) = self.lifetimes.devices.event(time, event, &mut ());
     }
 
     /// Adds a full state of all devices.
@@ -58,92 +49,21 @@ impl LifetimesBuilder {
     /// lacks end here with [`end_observed`](crate::Allocation::end_observed) false. The cost is
     /// linear in the number of blocks.
     pub fn full_state(&mut self, state: &MemoryState) {
-        let Ok(()) = self.devices.full_state(state, Evidence::State, &mut ());
+        let Ok(()) = self.lifetimes.devices.full_state(state, Evidence::State, &mut ());
     }
 
-    /// Returns the lifetimes of all allocations added, by device.
+    /// Returns the lifetimes of all allocations added so far, by device. At this moment an
+    /// allocation that ends later has no end.
     #[must_use]
-    pub fn finish(self) -> Lifetimes {
-        let devices = self.devices.into_devices().map(|(id, device)| {
-            let IndexedAllocations { mut rows, mut live_sets, omitted_allocations, open, .. } = device;
-            drop(open);
-            rows.finish();
-            live_sets.finish();
-            (id, DeviceLifetimes::new(rows, live_sets, omitted_allocations))
-        });
-        Lifetimes::new(devices.collect())
-    }
-}
-
-impl IndexedAllocations {
-    /// Returns the moment of the change `at`, or that of an earlier change if it is later: moments
-    /// must not decrease.
-    #[inline]
-    fn advance(&mut self, at: ChangeTime) -> u64 {
-        self.moment = self.moment.max(at.moment);
-        self.moment
-    }
-}
-
-impl AllocationStore<()> for IndexedAllocations {
-    type Error = Infallible;
-
-    fn open_at(&self, address: u64) -> Option<OpenAllocation> {
-        let (group, index) = AllocationTable::position(self.open.get(address)?);
-        let known = self.rows.get(group, index);
-        Some(OpenAllocation {
-            size: known.size,
-            requested: known.requested,
-            stream: known.stream,
-            pool: known.pool,
-            site: known.site,
-            is_freed: known.allocated_until.is_some(),
-            // The index does not store when an allocation began that a full state revealed.
-            since_event: known.allocating_event().unwrap_or(0)..=known.allocating_event().unwrap_or(known.first_moment),
-        })
+    pub fn lifetimes(&self) -> &Lifetimes {
+        &self.lifetimes
     }
 
-    fn addresses(&self) -> impl Iterator<Item = u64> {
-        self.open.iter().map(|(address, _)| address)
-    }
-
-    #[inline]
-    fn start(&mut self, _: DeviceId, block: &Block, at: ChangeTime, (): &mut ()) -> Result<(), Infallible> {
-        let first_moment = self.advance(at);
-        let &Block { address, size, requested, stream, pool, site, pending_free, .. } = block;
-        let start_unobserved = at.evidence != Evidence::Event;
-        let new = NewRow { first_moment, start_unobserved, address, size, requested, stream, pool, site };
-        let Some(row) = self.rows.push(new) else {
-            self.omitted_allocations += 1;
-            return Ok(());
-        };
-        if let Some(contradicted) = self.open.insert(address, row) {
-            self.rows.end(contradicted, first_moment, true);
-        }
-        if pending_free {
-            self.rows.free(row, first_moment);
-        }
-        // Sets are stored so rarely that all of them take no more memory than one column.
-        if self.rows.len() - self.live_sets.rows() >= LIVE_SET_ROWS.max(2 * self.open.slot_count()) {
-            self.live_sets.store(first_moment, &self.rows, self.open.iter().map(|(_, row)| row));
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn free(&mut self, address: u64, at: ChangeTime) {
-        if let Some(row) = self.open.get(address) {
-            let moment = self.advance(at);
-            self.rows.free(row, moment);
-        }
-    }
-
-    #[inline]
-    fn end(&mut self, address: u64, at: ChangeTime, (): &mut ()) -> Result<(), Infallible> {
-        if let Some(row) = self.open.remove(address) {
-            let moment = self.advance(at);
-            self.rows.end(row, moment, at.evidence != Evidence::Event);
-        }
-        Ok(())
+    /// Returns the lifetimes of all allocations added, by device, and frees the memory that only
+    /// building them needs.
+    #[must_use]
+    pub fn finish(mut self) -> Lifetimes {
+        self.lifetimes.devices.stores_mut().iter_mut().for_each(IndexedAllocations::finish);
+        self.lifetimes
     }
 }

@@ -93,6 +93,8 @@ pub(super) trait AllocationStore<V> {
 /// store `S`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceTrackers<S> {
+    /// The store that a new device begins with.
+    empty: S,
     stores: Vec<S>,
     /// Index in `stores`.
     by_id: BTreeMap<DeviceId, usize>,
@@ -106,6 +108,16 @@ impl<S> DeviceTrackers<S> {
         Some(&self.stores[*self.by_id.get(&id)?])
     }
 
+    /// Returns the devices' ids, in ascending order, with their stores.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (DeviceId, &S)> + '_ {
+        self.by_id.iter().map(|(&id, &index)| (id, &self.stores[index]))
+    }
+
+    /// Returns the stores, in no particular order.
+    pub(super) fn stores_mut(&mut self) -> &mut [S] {
+        &mut self.stores
+    }
+
     /// Returns the stores in the order of the devices' ids.
     pub(super) fn into_devices(self) -> impl Iterator<Item = (DeviceId, S)> {
         let mut stores: Vec<Option<S>> = self.stores.into_iter().map(Some).collect();
@@ -113,7 +125,12 @@ impl<S> DeviceTrackers<S> {
     }
 }
 
-impl<S: Default> DeviceTrackers<S> {
+impl<S: Clone> DeviceTrackers<S> {
+    /// Creates trackers without a device; each device begins with a copy of `empty`.
+    pub(super) fn new(empty: S) -> Self {
+        Self { empty, stores: Vec::new(), by_id: BTreeMap::new(), last: None }
+    }
+
     /// Returns the store of a device, adding it if needed.
     #[inline]
     fn device_mut(&mut self, id: DeviceId) -> &mut S {
@@ -129,7 +146,7 @@ impl<S: Default> DeviceTrackers<S> {
         let next = self.stores.len();
         let index = *self.by_id.entry(id).or_insert(next);
         if index == next {
-            self.stores.push(S::default());
+            self.stores.push(self.empty.clone());
         }
         self.last = Some((id, index));
         index

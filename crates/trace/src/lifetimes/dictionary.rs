@@ -62,6 +62,11 @@ impl<T: CoarseHash> Dictionary<T> {
         &self.values[number as usize]
     }
 
+    /// Returns all values, in the order of their numbers.
+    pub(super) fn values(&self) -> &[T] {
+        &self.values
+    }
+
     /// Frees the memory that only adding values needs.
     pub(super) fn finish(&mut self) {
         self.numbers = HashMap::new();

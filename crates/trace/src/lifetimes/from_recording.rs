@@ -2,20 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use super::builder::LifetimesBuilder;
-use super::event_times::EventTimes;
-use super::queries::{LifetimeSummary, Lifetimes};
+use super::lifetime_index::Lifetimes;
+use super::moment_times::MomentTimes;
+use super::queries::{DeviceLifetimes, LifetimeSummary};
+use super::reader::LifetimesReader;
 use crate::error::FormatError;
-use crate::event::{DeviceId, Event};
-use crate::recording::{Recording, Replay};
+use crate::event::DeviceId;
+use crate::recording::Recording;
 
 impl Lifetimes {
-    /// Builds the index of all allocations of a recording, in one pass over its events.
+    /// Builds the index of all allocations of a recording, in one pass over its events;
+    /// [`LifetimesReader`] does it in steps.
     ///
     /// # Errors
     /// If a chunk cannot be read.
     pub fn from_recording(recording: &Recording) -> Result<Self, FormatError> {
-        build(recording, |_, _| {})
+        build(recording, |_, _, _| {})
     }
 }
 
@@ -27,35 +29,26 @@ impl Lifetimes {
 /// # Errors
 /// If a chunk cannot be read.
 pub fn lifetime_summaries(recording: &Recording) -> Result<BTreeMap<DeviceId, LifetimeSummary>, FormatError> {
-    let mut times = EventTimes::default();
-    let lifetimes = build(recording, |index, event| times.push(index, event.time_ns))?;
-    let summaries = lifetimes.devices().map(|(id, device)| (id, device.summary(|index| times.at(index))));
-    Ok(summaries.collect())
+    let mut times = MomentTimes::new();
+    let lifetimes = build(recording, |moment, time_ns, is_event| {
+        if is_event {
+            times.push(moment, time_ns);
+        }
+    })?;
+    // The event with index i leads to moment i + 1.
+    let summary = |device: &DeviceLifetimes| device.summary(|index| times.at(index.saturating_add(1)));
+    Ok(lifetimes.devices().map(|(id, device)| (id, summary(device))).collect())
 }
 
-/// Builds the index of all allocations of a recording, and calls `each` with every event and its
-/// index (from 0), in order.
-fn build(recording: &Recording, mut each: impl FnMut(u64, &Event)) -> Result<Lifetimes, FormatError> {
-    let mut builder = LifetimesBuilder::new();
-    let mut replay = Replay::new();
-    let mut index = recording.first_event();
-    builder.full_state(replay.seek(recording, index)?);
-    while let Some(next) = recording.next_event(index) {
-        if next != index || recording.has_correction_at(next) {
-            builder.full_state(replay.seek(recording, next)?);
-        }
-        index = next + 1;
-        // A full state only stands between two chunks, so every event of this one follows directly.
-        if let Some((first, events)) = replay.load_events(recording, next)? {
-            for (number, event) in (first..).zip(events).skip((next - first) as usize) {
-                builder.event(number, event);
-                each(number, event);
-                index = number + 1;
-            }
+/// Builds the index of all allocations of a recording, and calls `each` as
+/// [`LifetimesReader::step`] does.
+fn build(recording: &Recording, mut each: impl FnMut(u64, u64, bool)) -> Result<Lifetimes, FormatError> {
+    let mut reader = LifetimesReader::new();
+    while !reader.is_at_end(recording) {
+        reader.step(recording, u64::MAX, &mut each)?;
+        if let Some(range) = reader.missing(recording, 1).first() {
+            return Err(FormatError::new(range.start, "this chunk has not been loaded yet"));
         }
     }
-    if index != recording.end_event() || recording.has_correction_at(index) {
-        builder.full_state(recording.end_state());
-    }
-    Ok(builder.finish())
+    Ok(reader.finish())
 }

@@ -5,7 +5,8 @@
 //! - [`LifetimeTracker`] keeps only the open allocations, with their times, and reports each as it
 //!   begins and ends. The exports write from it.
 //! - [`LifetimesBuilder`] builds the index [`Lifetimes`] in one pass over the events; it takes 23
-//!   bytes per allocation. Every query documents its cost. n, the number of allocations, is 13
+//!   bytes per allocation, and can be queried while it grows. [`LifetimesReader`] builds it from a
+//!   recording, in steps. Every query documents its cost. n, the number of allocations, is 13
 //!   million in a recording of 40 million events; scanning one column of all of them takes about
 //!   10 ms. [`compare`](fn@crate::compare) counts the allocations of each site with it, and
 //!   [`lifetime_summaries`] finds their median lifetime for reports.
@@ -23,19 +24,28 @@
 mod allocation;
 mod allocation_table;
 mod builder;
+mod change_list;
 mod device_trackers;
 mod dictionary;
-mod event_times;
 mod from_recording;
+mod indexed_allocations;
 mod lifetime;
+mod lifetime_index;
 mod live_sets;
+mod moment_times;
 mod open_allocations;
 mod queries;
+mod reader;
+mod row_group;
+mod rows;
 mod tracker;
 
-pub use allocation::Allocation;
+pub use allocation::{Allocation, AllocationOrigin, AllocationRow, RowChange};
 pub use builder::LifetimesBuilder;
 pub use from_recording::lifetime_summaries;
 pub use lifetime::{EventTime, Lifetime, LifetimeChange, LifetimeEnding};
-pub use queries::{AllocationSums, DeviceLifetimes, LifetimeSummary, Lifetimes};
+pub use lifetime_index::Lifetimes;
+pub use moment_times::MomentTimes;
+pub use queries::{AllocationSums, DeviceLifetimes, LifetimeSummary};
+pub use reader::LifetimesReader;
 pub use tracker::LifetimeTracker;

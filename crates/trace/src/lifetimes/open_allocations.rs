@@ -46,12 +46,14 @@ pub(super) struct OpenAllocations {
 
 impl Default for OpenAllocations {
     fn default() -> Self {
-        Self {
-            buckets: vec![Bucket { slots: [EMPTY_SLOT; SLOTS_PER_BUCKET], overflow_count: 0 }; MIN_BUCKETS],
-            len: 0,
-            overflow: BTreeMap::new(),
-        }
+        Self { buckets: empty_buckets(MIN_BUCKETS), len: 0, overflow: BTreeMap::new() }
     }
+}
+
+/// Returns `count` empty buckets. Not inlined, because a fixed number of them would be unrolled.
+#[inline(never)]
+fn empty_buckets(count: usize) -> Vec<Bucket> {
+    vec![Bucket { slots: [EMPTY_SLOT; SLOTS_PER_BUCKET], overflow_count: 0 }; count]
 }
 
 impl OpenAllocations {
@@ -123,7 +125,7 @@ impl OpenAllocations {
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {
-        let buckets = vec![Bucket { slots: [EMPTY_SLOT; SLOTS_PER_BUCKET], overflow_count: 0 }; self.buckets.len() * 2];
+        let buckets = empty_buckets(self.buckets.len() * 2);
         let old = Self {
             buckets: std::mem::replace(&mut self.buckets, buckets),
             len: 0,
@@ -156,6 +158,11 @@ impl OpenAllocations {
         bucket.overflow_count -= 1;
         self.len -= 1;
         Some(row)
+    }
+
+    /// Returns the memory that the table occupies, in bytes, approximately.
+    pub(super) fn size_in_memory(&self) -> usize {
+        self.buckets.capacity() * size_of::<Bucket>() + self.overflow.len() * 2 * size_of::<(u64, u32)>()
     }
 
     /// Returns the addresses and row numbers of all open allocations, in no particular order.

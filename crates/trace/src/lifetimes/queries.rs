@@ -4,40 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::allocation::Allocation;
-use super::allocation_table::{AllocationTable, RowGroup};
+use super::allocation_table::{AllocationTable, row_number};
+use super::change_list::ChangeList;
 use super::live_sets::LiveSets;
-use crate::event::DeviceId;
+use super::row_group::RowGroup;
 use crate::metrics::Churn;
-
-/// Bounds of the moments and addresses of a group of rows, which let a query skip the group.
-#[derive(Clone, Copy, Debug)]
-struct GroupSummary {
-    /// The first moment of the last row.
-    last_first_moment: u64,
-    /// The latest end; `u64::MAX` if a row has none.
-    active_until: u64,
-    /// The lowest address.
-    first_address: u64,
-    /// The highest address after the last byte.
-    end_address: u64,
-}
-
-impl GroupSummary {
-    /// Computes the summary of `group`, the group with index `group_index` of `rows`.
-    fn of(rows: &AllocationTable, group_index: usize, group: &RowGroup) -> Self {
-        let mut summary =
-            Self { last_first_moment: group.base(), active_until: 0, first_address: u64::MAX, end_address: 0 };
-        for index in 0..group.len() {
-            let (address, (size, _)) = (rows.address(group, index), rows.sizes(group, index));
-            summary.last_first_moment = group.first_moment(index);
-            summary.active_until =
-                summary.active_until.max(rows.active_until(group_index, group, index).unwrap_or(u64::MAX));
-            summary.first_address = summary.first_address.min(address);
-            summary.end_address = summary.end_address.max(address.saturating_add(size));
-        }
-        summary
-    }
-}
 
 /// The number of active allocations in a set at one moment, and the sums of their allocated, active
 /// and requested bytes.
@@ -77,22 +48,20 @@ pub struct LifetimeSummary {
 }
 
 /// The lifetimes of all allocations of one device, in the order of their starts.
-#[derive(Clone, Debug)]
+///
+/// Each allocation has a row number, which identifies it for as long as the lifetimes exist, also
+/// while they grow. Row numbers increase in the order of the starts and are below
+/// [`row_end`](Self::row_end), but not every number is used.
+#[derive(Clone, Debug, Default)]
 pub struct DeviceLifetimes {
-    rows: AllocationTable,
-    /// One summary per group of rows.
-    summaries: Vec<GroupSummary>,
-    live_sets: LiveSets,
-    omitted_allocations: u64,
+    pub(super) rows: AllocationTable,
+    pub(super) live_sets: LiveSets,
+    /// All starts and ends in the order of their events; `None` if they are not kept.
+    pub(super) changes: Option<ChangeList>,
+    pub(super) omitted_allocations: u64,
 }
 
 impl DeviceLifetimes {
-    pub(super) fn new(rows: AllocationTable, live_sets: LiveSets, omitted_allocations: u64) -> Self {
-        let groups = rows.groups().iter().enumerate();
-        let summaries = groups.map(|(group_index, group)| GroupSummary::of(&rows, group_index, group)).collect();
-        Self { rows, summaries, live_sets, omitted_allocations }
-    }
-
     /// Returns the number of the device's allocations, without [omitted](Self::omitted_allocations)
     /// ones.
     #[must_use]
@@ -106,7 +75,7 @@ impl DeviceLifetimes {
         self.len() == 0
     }
 
-    /// Returns how many allocations are missing here because the device has more than about four
+    /// Returns how many allocations are missing here because the device has more than about two
     /// billion.
     #[must_use]
     pub fn omitted_allocations(&self) -> u64 {
@@ -117,8 +86,8 @@ impl DeviceLifetimes {
     #[must_use]
     pub fn size_in_memory(&self) -> usize {
         self.rows.size_in_memory()
-            + self.summaries.capacity() * size_of::<GroupSummary>()
             + self.live_sets.size_in_memory()
+            + self.changes.as_ref().map_or(0, ChangeList::size_in_memory)
     }
 
     /// Returns all allocations of the device in the order of their starts.
@@ -134,17 +103,17 @@ impl DeviceLifetimes {
         &'a self,
         after: Option<u64>,
         to: u64,
-        wanted: impl Fn(&GroupSummary) -> bool + 'a,
+        wanted: impl Fn(&RowGroup) -> bool + 'a,
     ) -> impl Iterator<Item = (usize, usize)> + 'a {
         let started_by = |group_index: usize, moment: Option<u64>| {
             moment.map_or(0, |moment| self.rows.groups()[group_index].started_by(moment))
         };
-        let first =
-            after.map_or(0, |after| self.summaries.partition_point(|summary| summary.last_first_moment <= after));
-        let groups = self.rows.groups()[first..].iter().zip(&self.summaries[first..]).enumerate();
+        let all = self.rows.groups();
+        let first = after.map_or(0, |after| all.partition_point(|group| group.last_first_moment() <= after));
+        let groups = all[first..].iter().enumerate();
         groups
-            .take_while(move |(_, (group, _))| group.base() <= to)
-            .filter(move |(_, (_, summary))| wanted(summary))
+            .take_while(move |(_, group)| group.base() <= to)
+            .filter(move |(_, group)| wanted(group))
             .map(move |(group_index, _)| first + group_index)
             .flat_map(move |group_index| {
                 (started_by(group_index, after)..started_by(group_index, Some(to)))
@@ -159,12 +128,9 @@ impl DeviceLifetimes {
         self.rows.active_until(group_index, group, index).is_none_or(|until| until > moment)
     }
 
-    /// Returns the allocations that are active (allocated or pending free) at a moment, in no
+    /// Returns the positions (group, index) of the allocations that are active at a moment, in no
     /// particular order.
-    ///
-    /// The cost is linear in the number of allocations active then and at an earlier moment close
-    /// to it, for which the active allocations are stored.
-    pub fn live_at(&self, moment: u64) -> impl Iterator<Item = Allocation> + '_ {
+    pub(super) fn live_positions_at(&self, moment: u64) -> impl Iterator<Item = (usize, usize)> + '_ {
         let (stored, (next_block, next_index)) = self.live_sets.at_or_before(moment);
         let stored = stored.iter().map(|&row| AllocationTable::position(row));
         let groups = self.rows.groups()[next_block.min(self.rows.groups().len())..].iter().enumerate();
@@ -172,10 +138,22 @@ impl DeviceLifetimes {
             let from = if after == 0 { next_index } else { 0 };
             (from..group.started_by(moment).max(from)).map(move |index| (next_block + after, index))
         });
-        stored
-            .chain(since)
-            .filter(move |&place| self.is_active_at(place, moment))
-            .map(|(group_index, index)| self.rows.get(group_index, index))
+        stored.chain(since).filter(move |&position| self.is_active_at(position, moment))
+    }
+
+    /// Returns the allocations that are active (allocated or pending free) at a moment, in no
+    /// particular order.
+    ///
+    /// The cost is linear in the number of allocations active then and at an earlier moment close
+    /// to it, for which the active allocations are stored.
+    pub fn live_at(&self, moment: u64) -> impl Iterator<Item = Allocation> + '_ {
+        self.live_positions_at(moment).map(|(group_index, index)| self.rows.get(group_index, index))
+    }
+
+    /// Returns the row numbers of the allocations that are active at a moment, in no particular
+    /// order. The cost is that of [`live_at`](Self::live_at), without reading the allocations.
+    pub fn live_rows_at(&self, moment: u64) -> impl Iterator<Item = u32> + '_ {
+        self.live_positions_at(moment).map(|(group_index, index)| row_number(group_index, index))
     }
 
     /// Returns the allocations that are active at any moment from `from` to `to`, both included.
@@ -222,19 +200,17 @@ impl DeviceLifetimes {
     /// The cost is one check per group of 1,024 allocations, and a scan of each group whose address
     /// range contains `address`: of all groups if the program uses all of its memory all the time.
     pub fn history_of(&self, address: u64) -> impl Iterator<Item = Allocation> + '_ {
-        let groups = self.rows.groups().iter().zip(&self.summaries).enumerate();
-        groups
-            .filter(move |(_, (_, summary))| summary.first_address <= address && address < summary.end_address)
-            .flat_map(move |(group_index, (group, _))| {
-                (0..group.len())
-                    .filter(move |&index| {
-                        let start = self.rows.address(group, index);
-                        // The size is in another column, so it is read only if the address can
-                        // match.
-                        start <= address && address - start < self.rows.sizes(group, index).0
-                    })
-                    .map(move |index| self.rows.get(group_index, index))
-            })
+        let groups = self.rows.groups().iter().enumerate();
+        groups.filter(move |(_, group)| group.may_contain(address)).flat_map(move |(group_index, group)| {
+            (0..group.len())
+                .filter(move |&index| {
+                    let start = self.rows.address(group, index);
+                    // The size is in another column, so it is read only if the address can
+                    // match.
+                    start <= address && address - start < self.rows.sizes(group, index).0
+                })
+                .map(move |index| self.rows.get(group_index, index))
+        })
     }
 
     /// Returns the allocations made by events with an index in `made_by` that are still allocated
@@ -243,7 +219,7 @@ impl DeviceLifetimes {
     /// The cost is linear in the number of allocations made in the range; groups of 1,024
     /// allocations without a survivor are skipped.
     pub fn survivors(&self, made_by: Range<u64>, at: u64) -> impl Iterator<Item = Allocation> + '_ {
-        self.made_by(made_by, move |summary| summary.active_until >= at).filter(move |one| one.is_allocated_at(at))
+        self.made_by(made_by, move |group| group.active_until() >= at).filter(move |one| one.is_allocated_at(at))
     }
 
     /// Returns the allocations made by events with an index in `made_by` that the program freed
@@ -313,62 +289,12 @@ impl DeviceLifetimes {
     fn made_by<'a>(
         &'a self,
         events: Range<u64>,
-        wanted: impl Fn(&GroupSummary) -> bool + 'a,
+        wanted: impl Fn(&RowGroup) -> bool + 'a,
     ) -> impl Iterator<Item = Allocation> + 'a {
         // The event with index i leads to moment i + 1. An empty range must stay empty.
         let to = if events.is_empty() { events.start } else { events.end };
         let rows = self.started_in(Some(events.start), to, wanted);
         let observed = rows.filter(|&(group_index, _)| !self.rows.groups()[group_index].start_unobserved());
         observed.map(|(group_index, index)| self.rows.get(group_index, index))
-    }
-}
-
-/// The lifetimes of all allocations of a recording, by device.
-///
-/// ```
-/// use vramscope_trace::{
-///     DeviceId, Event, EventKind, LifetimesBuilder, PoolKey, SiteId, StreamId,
-/// };
-///
-/// let (stream, pool, site) = (StreamId(0), PoolKey::default(), SiteId(0));
-/// let mut builder = LifetimesBuilder::new();
-/// for (index, kind) in [
-///     EventKind::BlockAllocated { address: 0, size: 512, requested: 400, stream, pool, site },
-///     EventKind::BlockAllocated { address: 512, size: 512, requested: 512, stream, pool, site },
-///     EventKind::FreeCompleted { address: 0, site },
-/// ].into_iter().enumerate() {
-///     builder.event(index as u64, &Event { device: DeviceId(0), time_ns: 0, kind });
-/// }
-/// let lifetimes = builder.finish();
-/// let device = lifetimes.device(DeviceId(0)).expect("it has events");
-/// assert_eq!(device.live_at(2).count(), 2);
-/// let leak = device.survivors(0..3, u64::MAX).next().expect("the second block is not freed");
-/// assert_eq!((leak.address, leak.allocating_event()), (512, Some(1)));
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct Lifetimes {
-    devices: BTreeMap<DeviceId, DeviceLifetimes>,
-}
-
-impl Lifetimes {
-    pub(super) fn new(devices: BTreeMap<DeviceId, DeviceLifetimes>) -> Self {
-        Self { devices }
-    }
-
-    /// Returns the devices with events, in the order of their ids.
-    pub fn devices(&self) -> impl ExactSizeIterator<Item = (DeviceId, &DeviceLifetimes)> + '_ {
-        self.devices.iter().map(|(&id, device)| (id, device))
-    }
-
-    /// Returns the lifetimes of one device, or `None` if it has had no event.
-    #[must_use]
-    pub fn device(&self, id: DeviceId) -> Option<&DeviceLifetimes> {
-        self.devices.get(&id)
-    }
-
-    /// Returns the memory that all lifetimes occupy, in bytes, approximately.
-    #[must_use]
-    pub fn size_in_memory(&self) -> usize {
-        self.devices.values().map(DeviceLifetimes::size_in_memory).sum()
     }
 }

@@ -19,6 +19,7 @@ use super::series::{Churn, MAX_GROUPS, MAX_SAMPLES, MetricsSeries, Moment};
 use crate::counters::{Counters, FreeSpace};
 use crate::event::{MempoolId, PoolKey, PoolKind, StreamId};
 use crate::number_column::{put_differences, read_differences, read_increasing};
+use crate::sort::sort_by_key;
 use crate::varint::{PayloadError, Reader, put};
 
 /// Number of values that the index stores for the metrics of one pool and stream at one moment.
@@ -73,7 +74,7 @@ pub(crate) fn put_metrics(out: &mut Vec<u8>, series: &MetricsSeries) {
         }
         start = moment.end;
     }
-    rows.sort_by_key(|&(group, moment, _)| (group, moment));
+    sort_by_key(&mut rows, |&(group, moment, _)| (group, moment));
     for number in [series.moments.len() as u64, groups.len() as u64, rows.len() as u64, series.interval] {
         put(out, number);
     }
@@ -116,7 +117,7 @@ pub(crate) fn read_metrics(reader: &mut Reader<'_>) -> Result<MetricsSeries, Pay
         let column = read_differences(reader, rows)?;
         table.iter_mut().zip(column).for_each(|(row, value)| row.2[number] = value);
     }
-    table.sort_by_key(|&(moment, group, _)| (moment, group));
+    sort_by_key(&mut table, |&(moment, group, _)| (moment, group));
 
     let mut series = MetricsSeries::with_interval(interval);
     let mut table = table.into_iter().peekable();

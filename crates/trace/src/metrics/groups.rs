@@ -32,7 +32,10 @@ pub fn metrics_by_group(device: &DeviceState) -> BTreeMap<(PoolKey, StreamId), M
         groups.entry(segment.pool, segment.stream).add_free(segment, segment.end() - at);
     }
     blocks.for_each(|block| groups.entry(block.pool, block.stream).add_block(block));
-    groups.list.into_iter().collect()
+    // Inserting one by one; `collect` would compile a sort for the type.
+    let mut by_group = BTreeMap::new();
+    by_group.extend(groups.list);
+    by_group
 }
 
 impl Metrics {

@@ -8,6 +8,7 @@ use super::recording_data::Recording;
 use super::replay::Replay;
 use crate::chunk::ChunkKind;
 use crate::error::FormatError;
+use crate::sort::sort_by_key;
 
 /// The damage that [`Recording::skip_damaged`] found in a recording: the first error, and the
 /// number of events skipped because of damaged chunks.
@@ -69,7 +70,7 @@ impl Recording {
         overview.events = overview.events.saturating_sub(events);
         overview.lost = overview.lost.saturating_add(events);
         overview.incidents.extend(gaps);
-        overview.incidents.sort_by_key(|incident| incident.at_event);
+        sort_by_key(&mut overview.incidents, |incident| incident.at_event);
         first_error.map(|first| Damage { first, events })
     }
 }

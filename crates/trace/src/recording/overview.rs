@@ -14,6 +14,7 @@ use crate::memory_state::MemoryState;
 use crate::metrics::{Churn, MetricsSeries};
 use crate::segment::{Block, Segment};
 use crate::site::Definition;
+use crate::sort::sort_by_key;
 
 /// An out-of-memory event or a gap, with its moment and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +124,7 @@ impl Overview {
     /// slow.
     pub(super) fn sort_annotations(&mut self) {
         if std::mem::take(&mut self.needs_sorting) {
-            self.annotations.sort_by_key(annotation_order);
+            sort_by_key(&mut self.annotations, annotation_order);
         }
     }
 

@@ -10,6 +10,7 @@ use crate::decoder::each_event;
 use crate::error::FormatError;
 use crate::event::DeviceId;
 use crate::memory_state::MemoryState;
+use crate::sort::sort_by_key;
 use crate::time_pyramid::TimeSlice;
 
 /// Average number of events per column up to which [`Recording::columns`] replays the events and is
@@ -144,8 +145,8 @@ fn longest_gaps(columns: &[CounterColumn]) -> Vec<Range<usize>> {
         begin + 1..at
     });
     let mut gaps: Vec<Range<usize>> = ranges.filter(|gap| gap.len() >= shortest).collect();
-    gaps.sort_by_key(|gap| std::cmp::Reverse(gap.len()));
+    sort_by_key(&mut gaps, |gap| std::cmp::Reverse(gap.len()));
     gaps.truncate(MAX_CORRECTED_GAPS);
-    gaps.sort_by_key(|gap| gap.start);
+    sort_by_key(&mut gaps, |gap| gap.start);
     gaps
 }

@@ -11,11 +11,11 @@ use vramscope_trace::{
 
 use crate::common::{Random, any_event, program};
 
-const DEVICE: DeviceId = DeviceId(1);
+pub(super) const DEVICE: DeviceId = DeviceId(1);
 
 /// Returns the events of a program on two devices with several streams, pools, sizes and kinds of
 /// addresses. Some blocks are never freed, some are pending free for long.
-fn varied_program(events: usize, seed: u64, slots: u64) -> Vec<Event> {
+pub(super) fn varied_program(events: usize, seed: u64, slots: u64) -> Vec<Event> {
     let mut random = Random(seed | 1);
     let mut live = BTreeMap::new();
     let mut out = Vec::with_capacity(events);
@@ -61,7 +61,7 @@ fn varied_program(events: usize, seed: u64, slots: u64) -> Vec<Event> {
 }
 
 /// Returns all allocations of one device, from a plain list.
-fn allocation_list(start: &MemoryState, events: &[Event], device: DeviceId) -> Vec<Allocation> {
+pub(super) fn allocation_list(start: &MemoryState, events: &[Event], device: DeviceId) -> Vec<Allocation> {
     let mut all: Vec<Allocation> = Vec::new();
     let mut open = BTreeMap::new();
     let first = start.event();
@@ -121,7 +121,7 @@ fn of_block(block: &Block, first_moment: u64) -> Allocation {
     }
 }
 
-fn build(start: &MemoryState, events: &[Event]) -> vramscope_trace::Lifetimes {
+pub(super) fn build(start: &MemoryState, events: &[Event]) -> vramscope_trace::Lifetimes {
     let mut builder = LifetimesBuilder::new();
     builder.full_state(start);
     for (number, event) in (start.event()..).zip(events) {
@@ -137,7 +137,12 @@ fn sorted(allocations: impl IntoIterator<Item = Allocation>) -> Vec<Allocation> 
 }
 
 /// Checks every query against a filter over the list.
-fn check(index: &DeviceLifetimes, all: &[Allocation], random: &mut Random, last: u64) -> Result<(), TestCaseError> {
+pub(super) fn check(
+    index: &DeviceLifetimes,
+    all: &[Allocation],
+    random: &mut Random,
+    last: u64,
+) -> Result<(), TestCaseError> {
     prop_assert_eq!(index.len(), all.len());
     prop_assert_eq!(sorted(index.iter()), sorted(all.iter().copied()));
     let select = |keep: &dyn Fn(&Allocation) -> bool| sorted(all.iter().copied().filter(keep));
@@ -486,12 +491,4 @@ fn full_state_shows_free_requests_and_frees_that_were_lost() {
         (2048, None, LifetimeEnding::Alive),
     ];
     assert_eq!(ends, expected);
-}
-
-#[test]
-fn index_takes_at_most_24_bytes_per_allocation() {
-    let lifetimes = build(&MemoryState::default(), &program(600_000, 5));
-    let count: usize = lifetimes.devices().map(|(_, index)| index.len()).sum();
-    let bytes = lifetimes.size_in_memory() as f64 / count as f64;
-    assert!(count > 190_000 && bytes <= 24.0, "{bytes} bytes for each of {count}");
 }

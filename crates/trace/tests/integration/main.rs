@@ -5,11 +5,13 @@ mod program;
 
 mod damaged;
 mod golden;
+mod growing_lifetimes;
 mod hostile;
 mod lifetimes;
 mod memory_samples;
 mod metrics;
 mod opening;
+mod range_copy;
 mod recording;
 mod rejected;
 mod trim;

@@ -1,0 +1,71 @@
+//! The starts and ends of allocations in the order of their events.
+
+use super::allocation_table::MAX_ROWS;
+
+/// The bit of an entry of a [`ChangeList`] that marks an end.
+const END_BIT: u32 = MAX_ROWS;
+/// Entries in a segment of a [`ChangeList`]: 256 KiB.
+const SEGMENT_ENTRIES: usize = 1 << 16;
+
+/// The starts and ends of all allocations of a device in the order of their events, at 4 bytes
+/// each. The moment of each is in the row of its allocation.
+///
+/// Stored in segments, because growing one long list would copy all of it in a single step.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ChangeList {
+    /// All but the last are full.
+    segments: Vec<Vec<u32>>,
+    len: usize,
+}
+
+impl ChangeList {
+    /// Adds the start of the allocation in row `row`.
+    #[inline]
+    pub(super) fn push_start(&mut self, row: u32) {
+        self.push(row);
+    }
+
+    /// Adds the end of the allocation in row `row`.
+    #[inline]
+    pub(super) fn push_end(&mut self, row: u32) {
+        self.push(row | END_BIT);
+    }
+
+    /// Adds an entry.
+    #[inline]
+    fn push(&mut self, entry: u32) {
+        if self.len.is_multiple_of(SEGMENT_ENTRIES) {
+            self.segments.push(Vec::with_capacity(SEGMENT_ENTRIES));
+        }
+        if let Some(last) = self.segments.last_mut() {
+            last.push(entry);
+            self.len += 1;
+        }
+    }
+
+    /// Returns the number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns the row number of the entry with index `index`, and true if it is a start.
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> (u32, bool) {
+        let entry = self.segments[index / SEGMENT_ENTRIES][index % SEGMENT_ENTRIES];
+        (entry & !END_BIT, entry & END_BIT == 0)
+    }
+
+    /// Frees spare memory once no entry will be added.
+    pub(super) fn finish(&mut self) {
+        self.segments.shrink_to_fit();
+        if let Some(last) = self.segments.last_mut() {
+            last.shrink_to_fit();
+        }
+    }
+
+    /// Returns the memory that the list occupies, in bytes.
+    pub(super) fn size_in_memory(&self) -> usize {
+        let entries = self.segments.iter().map(Vec::capacity).sum::<usize>();
+        entries * size_of::<u32>() + self.segments.capacity() * size_of::<Vec<u32>>()
+    }
+}

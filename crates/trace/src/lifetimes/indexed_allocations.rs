@@ -1,0 +1,136 @@
+//! The allocations of a device while its lifetimes are built.
+
+use std::convert::Infallible;
+
+use super::allocation_table::{AllocationTable, NewRow};
+use super::change_list::ChangeList;
+use super::device_trackers::{AllocationStore, ChangeTime, Evidence, OpenAllocation};
+use super::open_allocations::OpenAllocations;
+use super::queries::DeviceLifetimes;
+use crate::event::DeviceId;
+use crate::segment::Block;
+
+/// Least number of new allocations between two stored sets of active allocations
+/// ([`LiveSets`](super::live_sets::LiveSets)).
+const LIVE_SET_ROWS: usize = 4096;
+
+/// All allocations of one device, and which of them have not ended (are open).
+#[derive(Clone, Debug, Default)]
+pub(super) struct IndexedAllocations {
+    lifetimes: DeviceLifetimes,
+    open: OpenAllocations,
+    /// The moment of the last change; never decreases.
+    moment: u64,
+}
+
+impl IndexedAllocations {
+    /// Creates an empty store. With `keeps_changes`, it lists all starts and ends in order.
+    pub(super) fn new(keeps_changes: bool) -> Self {
+        let changes = keeps_changes.then(ChangeList::default);
+        Self { lifetimes: DeviceLifetimes { changes, ..DeviceLifetimes::default() }, ..Self::default() }
+    }
+
+    /// Returns the lifetimes of the allocations added so far.
+    pub(super) fn lifetimes(&self) -> &DeviceLifetimes {
+        &self.lifetimes
+    }
+
+    /// Frees the memory that only adding allocations needs.
+    pub(super) fn finish(&mut self) {
+        self.open = OpenAllocations::default();
+        self.lifetimes.rows.finish();
+        self.lifetimes.live_sets.finish();
+        if let Some(changes) = &mut self.lifetimes.changes {
+            changes.finish();
+        }
+    }
+
+    /// Returns the memory that the allocations occupy, in bytes, approximately.
+    pub(super) fn size_in_memory(&self) -> usize {
+        self.lifetimes.size_in_memory() + self.open.size_in_memory()
+    }
+
+    /// Returns the moment of the change `at`, or that of an earlier change if it is later: moments
+    /// must not decrease.
+    #[inline]
+    fn advance(&mut self, at: ChangeTime) -> u64 {
+        self.moment = self.moment.max(at.moment);
+        self.moment
+    }
+
+    /// Ends the allocation in row `row`, which is no longer in `open`.
+    #[inline]
+    fn end_row(&mut self, row: u32, moment: u64, end_unobserved: bool) {
+        self.lifetimes.rows.end(row, moment, end_unobserved);
+        if let Some(changes) = &mut self.lifetimes.changes {
+            changes.push_end(row);
+        }
+    }
+}
+
+impl AllocationStore<()> for IndexedAllocations {
+    type Error = Infallible;
+
+    fn open_at(&self, address: u64) -> Option<OpenAllocation> {
+        let (group, index) = AllocationTable::position(self.open.get(address)?);
+        let known = self.lifetimes.rows.get(group, index);
+        Some(OpenAllocation {
+            size: known.size,
+            requested: known.requested,
+            stream: known.stream,
+            pool: known.pool,
+            site: known.site,
+            is_freed: known.allocated_until.is_some(),
+            // The index does not store when an allocation began that a full state revealed.
+            since_event: known.allocating_event().unwrap_or(0)..=known.allocating_event().unwrap_or(known.first_moment),
+        })
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = u64> {
+        self.open.iter().map(|(address, _)| address)
+    }
+
+    #[inline]
+    fn start(&mut self, _: DeviceId, block: &Block, at: ChangeTime, (): &mut ()) -> Result<(), Infallible> {
+        let first_moment = self.advance(at);
+        let &Block { address, size, requested, stream, pool, site, pending_free, .. } = block;
+        let start_unobserved = at.evidence != Evidence::Event;
+        let new = NewRow { first_moment, start_unobserved, address, size, requested, stream, pool, site };
+        let Some(row) = self.lifetimes.rows.push(new) else {
+            self.lifetimes.omitted_allocations += 1;
+            return Ok(());
+        };
+        if let Some(contradicted) = self.open.insert(address, row) {
+            self.end_row(contradicted, first_moment, true);
+        }
+        let DeviceLifetimes { rows, live_sets, changes, .. } = &mut self.lifetimes;
+        if let Some(changes) = changes {
+            changes.push_start(row);
+        }
+        if pending_free {
+            rows.free(row, first_moment);
+        }
+        // Sets are stored so rarely that all of them take no more memory than one column.
+        if rows.len() - live_sets.rows() >= LIVE_SET_ROWS.max(2 * self.open.slot_count()) {
+            live_sets.store(first_moment, rows, self.open.iter().map(|(_, row)| row));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn free(&mut self, address: u64, at: ChangeTime) {
+        if let Some(row) = self.open.get(address) {
+            let moment = self.advance(at);
+            self.lifetimes.rows.free(row, moment);
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, address: u64, at: ChangeTime, (): &mut ()) -> Result<(), Infallible> {
+        if let Some(row) = self.open.remove(address) {
+            let moment = self.advance(at);
+            self.end_row(row, moment, at.evidence != Evidence::Event);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,55 @@
+//! The lifetimes of all devices.
+
+use super::device_trackers::DeviceTrackers;
+use super::indexed_allocations::IndexedAllocations;
+use super::queries::DeviceLifetimes;
+use crate::event::DeviceId;
+
+/// The lifetimes of all allocations of a recording, by device.
+///
+/// A [`LifetimesBuilder`](crate::LifetimesBuilder) hands them out while it adds to them, so they
+/// can be queried while they grow; they then end at the last event that was added.
+///
+/// ```
+/// use vramscope_trace::{
+///     DeviceId, Event, EventKind, LifetimesBuilder, PoolKey, SiteId, StreamId,
+/// };
+///
+/// let (stream, pool, site) = (StreamId(0), PoolKey::default(), SiteId(0));
+/// let mut builder = LifetimesBuilder::new();
+/// for (index, kind) in [
+///     EventKind::BlockAllocated { address: 0, size: 512, requested: 400, stream, pool, site },
+///     EventKind::BlockAllocated { address: 512, size: 512, requested: 512, stream, pool, site },
+///     EventKind::FreeCompleted { address: 0, site },
+/// ].into_iter().enumerate() {
+///     builder.event(index as u64, &Event { device: DeviceId(0), time_ns: 0, kind });
+/// }
+/// let lifetimes = builder.finish();
+/// let device = lifetimes.device(DeviceId(0)).expect("it has events");
+/// assert_eq!(device.live_at(2).count(), 2);
+/// let leak = device.survivors(0..3, u64::MAX).next().expect("the second block is not freed");
+/// assert_eq!((leak.address, leak.allocating_event()), (512, Some(1)));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Lifetimes {
+    pub(super) devices: DeviceTrackers<IndexedAllocations>,
+}
+
+impl Lifetimes {
+    /// Returns the devices with events, in the order of their ids.
+    pub fn devices(&self) -> impl ExactSizeIterator<Item = (DeviceId, &DeviceLifetimes)> + '_ {
+        self.devices.iter().map(|(id, device)| (id, device.lifetimes()))
+    }
+
+    /// Returns the lifetimes of one device, or `None` if it has had no event.
+    #[must_use]
+    pub fn device(&self, id: DeviceId) -> Option<&DeviceLifetimes> {
+        self.devices.device(id).map(IndexedAllocations::lifetimes)
+    }
+
+    /// Returns the memory that all lifetimes occupy, in bytes, approximately.
+    #[must_use]
+    pub fn size_in_memory(&self) -> usize {
+        self.devices.iter().map(|(_, device)| device.size_in_memory()).sum()
+    }
+}

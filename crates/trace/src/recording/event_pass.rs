@@ -1,0 +1,69 @@
+//! Reading all events of a recording in order, a chunk at a time.
+
+use std::ops::Range;
+
+use super::recording_data::Recording;
+use crate::compression::Decompressor;
+use crate::decoder::each_event;
+use crate::error::FormatError;
+use crate::event::Event;
+
+impl Recording {
+    /// Returns the byte ranges of chunks that are not in memory and that a pass over all events
+    /// from index `from` (from 0) needs next: chunks of events, and the full states after missing
+    /// events. About `max_bytes` of them, but at least one; empty if the next chunk is in memory.
+    ///
+    /// Without a [`ReadAt`](crate::ReadAt), the caller must [`supply`](Self::supply) them.
+    #[must_use]
+    pub fn missing_events(&self, from: u64, max_bytes: u64) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        if self.source.0.is_some() {
+            return ranges;
+        }
+        let (mut at, mut bytes) = (from, 0);
+        let first = self.event_chunks.partition_point(|stored| stored.end_event() <= from);
+        for stored in &self.event_chunks[first..] {
+            if ranges.is_empty() && at != from || bytes >= max_bytes && !ranges.is_empty() {
+                break;
+            }
+            let next = stored.first_event.max(at);
+            let mut add = |range: Range<u64>| {
+                if !ranges.contains(&range) {
+                    bytes += range.end - range.start;
+                    ranges.push(range);
+                }
+            };
+            if next != at || self.has_correction_at(next) {
+                self.missing(next).into_iter().for_each(&mut add);
+            } else if stored.packed.is_none() {
+                add(stored.range.clone());
+            }
+            at = stored.end_event();
+        }
+        ranges
+    }
+
+    /// Calls `each` with the event with index `index` (from 0), if the recording has it, and with
+    /// all events after it in the same chunk, each with its index.
+    ///
+    /// Returns an error if the chunk cannot be read: before the first event, except if its contents
+    /// contradict themselves.
+    pub(crate) fn each_event_from(
+        &self,
+        index: u64,
+        decompressor: &mut Decompressor,
+        mut each: impl FnMut(u64, &Event),
+    ) -> Result<(), FormatError> {
+        let chunk = self.event_chunks.partition_point(|stored| stored.end_event() <= index);
+        let Some(stored) = self.event_chunks.get(chunk).filter(|stored| stored.first_event <= index) else {
+            return Ok(());
+        };
+        let mut at = stored.first_event;
+        each_event(&*self.chunk(stored)?, decompressor, |event| {
+            if at >= index {
+                each(at, &event);
+            }
+            at = at.saturating_add(1);
+        })
+    }
+}

